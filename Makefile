@@ -1,0 +1,54 @@
+# `make demo` shows everything, `make test` proves it. The rest is for those who change something.
+PYTHON ?= python3.11
+BIN := .venv/bin
+DEMO ?= demo
+.PHONY: setup demo test fmt check bench protos
+
+setup: .venv/installed
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[cpu,train,export,bench,dev]'
+	touch $@
+
+# Trains once; later calls start serving at once. ONESHOT=1 ends after translating.
+demo: $(DEMO)/verified
+	$(BIN)/dragoman demo $(DEMO)/bundle $(if $(ONESHOT),--oneshot)
+
+$(DEMO)/corpus/train.en: | setup
+	$(BIN)/dragoman corpus --out $(DEMO)/corpus
+
+$(DEMO)/run/done: | $(DEMO)/corpus/train.en
+	$(BIN)/dragoman train --recipe demo --out $(DEMO)/run \
+	  --data files:$(DEMO)/corpus/train.en,$(DEMO)/corpus/train.de \
+	  --validation files:$(DEMO)/corpus/validation.en,$(DEMO)/corpus/validation.de
+
+$(DEMO)/bundle/manifest.json: | $(DEMO)/run/done
+	$(BIN)/dragoman export $(DEMO)/run --out $(DEMO)/bundle --name demo
+
+$(DEMO)/verified: | $(DEMO)/bundle/manifest.json
+	$(BIN)/dragoman verify $(DEMO)/bundle --run $(DEMO)/run \
+	  --data files:$(DEMO)/corpus/test.en,$(DEMO)/corpus/test.de
+	touch $@
+
+test: setup
+	$(BIN)/pytest
+
+check: setup
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/pytest -q tests/test_import_rules.py tests/test_protos.py
+
+fmt: setup
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: $(DEMO)/verified
+	$(BIN)/dragoman serve $(DEMO)/bundle --lame-duck-seconds 0 & trap "kill $$!" EXIT; \
+	  curl --silent --fail --retry 60 --retry-connrefused --retry-delay 1 http://127.0.0.1:8000/readyz && \
+	  $(BIN)/dragoman load --protocol both --rate 100
+
+protos: setup
+	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/python -m grpc_tools.protoc -I. \
+	  --python_out=. --grpc_python_out=. --mypy_out=. --mypy_grpc_out=. protos/translation.proto

@@ -1,0 +1,78 @@
+"""The front door: one command line whose subcommands import their package only when they are called."""
+
+import sys
+from importlib import import_module
+
+from pydantic import ValidationError
+from pydantic_settings import BaseSettings, CliApp, CliSettingsSource
+
+COMMANDS = {
+    "corpus": ("model.demo.corpus:CorpusCommand", "write the demo corpus: English-German sentence pairs"),
+    "train": ("model.train:TrainCommand", "train a Transformer on parallel text"),
+    "export": ("export.make_bundle:ExportCommand", "turn a trained model into a bundle that can be served"),
+    "verify": ("export.verify:VerifyCommand", "compare a bundle with its PyTorch model, token by token"),
+    "serve": ("serve.settings:ServeCommand", "serve a bundle over gRPC and REST"),
+    "translate": ("serve.translate:TranslateCommand", "translate standard input line by line"),
+    "score": ("model.score:ScoreCommand", "measure translations against references: BLEU, chrF, exact match"),
+    "load": ("loadtest.load:LoadCommand", "send open-loop load to a server and report latencies"),
+    "demo": ("serve.demo:DemoCommand", "serve a bundle, translate a few sentences, keep serving"),
+}
+
+
+def main() -> None:
+    """Runs the subcommand named by the first argument.
+
+    Raises:
+        SystemExit: with 0 after --help, 1 after a failure that was explained, 2 after wrong usage.
+    """
+    arguments = sys.argv[1:]
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(usage())
+        raise SystemExit(0 if arguments else 2)
+    name = arguments[0]
+    if name not in COMMANDS:
+        print(usage(), file=sys.stderr)
+        raise SystemExit(f"\ndragoman: {name!r} is not a command")
+    run(name, arguments[1:])
+
+
+def usage() -> str:
+    """Returns the list of subcommands."""
+    rows = "\n".join(f"  {name:10} {summary}" for name, (_, summary) in COMMANDS.items())
+    return (
+        f"usage: dragoman COMMAND [OPTION ...]\n\n{rows}\n\n`dragoman COMMAND --help` tells the options of a command."
+    )
+
+
+def run(name: str, arguments: list[str]) -> None:
+    """Parses the arguments of a subcommand and runs it.
+
+    Raises:
+        SystemExit: naming the option and what was expected, if the arguments are not valid.
+    """
+    command = load_command(name)
+    parser: CliSettingsSource[object] = CliSettingsSource(command, cli_prog_name=f"dragoman {name}")
+    try:
+        CliApp.run(command, cli_args=arguments, cli_settings_source=parser)
+    except ValidationError as error:
+        problems = "\n".join(_explain(name, dict(problem)) for problem in error.errors())
+        print(problems, file=sys.stderr)
+        raise SystemExit(2) from error
+
+
+def load_command(name: str) -> type[BaseSettings]:
+    """Imports the class of a subcommand."""
+    module, _, attribute = COMMANDS[name][0].partition(":")
+    command: type[BaseSettings] = getattr(import_module(module), attribute)
+    return command
+
+
+def _explain(name: str, problem: dict[str, object]) -> str:
+    location = problem["loc"]
+    field = ".".join(str(part) for part in location).replace("_", "-") if isinstance(location, tuple) else ""
+    given = "" if problem["type"] == "missing" else f" (given: {problem['input']!r})"
+    return f"dragoman {name}: --{field}: {problem['msg']}{given}"
+
+
+if __name__ == "__main__":
+    main()

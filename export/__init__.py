@@ -1,0 +1,1 @@
+"""From a checkpoint to a bundle: ONNX graphs, manifest, golden sentences and verification."""

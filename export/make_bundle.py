@@ -1,0 +1,138 @@
+"""`dragoman export`: a training run in, a bundle out."""
+
+import importlib.metadata
+import shutil
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
+
+from export.bundle import (
+    TOKENIZER_FILE,
+    Bundle,
+    GoldenSentence,
+    Manifest,
+    Provenance,
+    file_hashes,
+    write_golden,
+    write_manifest,
+)
+from export.to_onnx import OPSET, GraphNames, export_graphs
+from model.corpus import read_lines
+from model.generate import generate_greedy
+from model.run import RunError, RunFolder, TrainedModel
+from model.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+
+# A sentence at which two tokens are nearly as probable says nothing about a graph: another CPU may round the other way.
+SMALLEST_GOLDEN_GAP = 1e-3
+LIBRARIES = ("dragoman", "onnx", "onnxruntime", "sentencepiece", "torch")
+
+
+class ExportCommand(BaseSettings):
+    """Turns a trained model into a bundle that `dragoman serve` can serve.
+
+    The bundle is a folder with the ONNX graphs of encoder and decoder step, their weights, the tokenizer, golden
+    sentences that a server checks before it becomes ready, and a manifest with checksums and provenance.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix="DRAGOMAN_EXPORT_",
+        frozen=True,
+        extra="forbid",
+        cli_kebab_case=True,
+        cli_implicit_flags=True,
+        cli_hide_none_type=True,
+        cli_avoid_json=True,
+    )
+
+    run: CliPositionalArg[Path] = Field(description="folder of a training run; its best checkpoint is exported")
+    out: Path = Field(description="folder of the new bundle; must not exist")
+    name: str | None = Field(None, description="name of the model in metrics and answers; default: the folder's name")
+
+    def cli_cmd(self) -> None:
+        """Exports; prints what was written."""
+        if self.out.exists():
+            raise SystemExit(f"dragoman export: out: {self.out}: exists, expected the name of a new folder")
+        try:
+            trained = RunFolder(self.run).load()
+        except RunError as error:
+            raise SystemExit(f"dragoman export: run: {error}") from error
+        sources = read_lines(RunFolder(self.run).samples)
+        bundle = make_bundle(trained, sources, self.out, self.name or self.out.resolve().name)
+        size_bytes = sum(path.stat().st_size for path in self.out.iterdir())
+        print(f"{self.out}: {size_bytes / 1e6:.1f} MB, {len(bundle.golden)} golden sentences")
+
+
+def make_bundle(trained: TrainedModel, golden_sources: list[str], out: Path, name: str) -> Bundle:
+    """Writes a bundle; the folder appears complete or not at all.
+
+    Args:
+        trained: the model and its tokenizer.
+        golden_sources: texts whose translations become golden sentences.
+        out: the folder to make.
+        name: name of the model.
+    """
+    out.parent.mkdir(parents=True, exist_ok=True)
+    workshop = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}-"))
+    try:
+        names = export_graphs(trained.model, workshop)
+        (workshop / TOKENIZER_FILE).write_bytes(trained.tokenizer.model)
+        golden = golden_sentences(trained, golden_sources)
+        write_golden(workshop, golden)
+        write_manifest(workshop, _manifest(trained, names, workshop, name, len(golden)))
+        workshop.chmod(0o755)
+        workshop.rename(out)
+    finally:
+        shutil.rmtree(workshop, ignore_errors=True)
+    return Bundle.open(out)
+
+
+def golden_sentences(trained: TrainedModel, sources: list[str]) -> tuple[GoldenSentence, ...]:
+    """Translates texts with PyTorch; leaves out those that are too long or whose translation hangs by a hair."""
+    tokenizer = trained.tokenizer
+    source_ids = [(*tokenizer.encode(source), EOS_ID) for source in sources]
+    fitting = [i for i, ids in enumerate(source_ids) if len(ids) <= trained.config.model.max_source_tokens]
+    generated = generate_greedy(trained.model, [source_ids[i] for i in fitting])
+    return tuple(
+        GoldenSentence(
+            source=sources[i],
+            source_ids=source_ids[i],
+            target_ids=answer.target_ids,
+            target=tokenizer.decode(answer.target_ids),
+        )
+        for i, answer in zip(fitting, generated, strict=True)
+        if min(answer.gaps) >= SMALLEST_GOLDEN_GAP
+    )
+
+
+def _manifest(trained: TrainedModel, names: GraphNames, folder: Path, name: str, golden: int) -> Manifest:
+    config = trained.config
+    return Manifest(
+        name=name,
+        source_language=config.source_language,
+        target_language=config.target_language,
+        vocabulary_size=trained.tokenizer.vocabulary_size,
+        decoder_layers=config.model.decoder_layers,
+        heads=config.model.heads,
+        head_size=config.model.head_size,
+        pad_id=PAD_ID,
+        unk_id=UNK_ID,
+        bos_id=BOS_ID,
+        eos_id=EOS_ID,
+        max_source_tokens=config.model.max_source_tokens,
+        max_target_tokens=config.model.max_target_tokens,
+        precision="fp32",
+        opset=OPSET,
+        encoder=names.encoder,
+        decoder=names.decoder,
+        files=dict(file_hashes(folder)),
+        provenance=Provenance(
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            versions={library: importlib.metadata.version(library) for library in LIBRARIES},
+            training=config.model_dump(),
+            steps=trained.steps,
+            scores={"golden_sentences": golden},
+        ),
+    )

@@ -1,0 +1,136 @@
+"""`dragoman verify`: does the bundle say, token by token, what the PyTorch model says?
+
+Uses the very runtime and search that serve. Every difference is listed with the gap between the two best logits, which
+tells a near tie from a wrong graph.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from pydantic import Field
+from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
+from tqdm import tqdm
+
+from export.bundle import Bundle, BundleError
+from model.corpus import CorpusError, read_corpus
+from model.generate import Generated, generate_greedy
+from model.run import RunError, RunFolder, TrainedModel
+from serve.runtime import Runtime, Sessions
+from serve.search import greedy
+
+BATCH_ROWS = 50
+
+
+class VerifyCommand(BaseSettings):
+    """Compares a bundle with the PyTorch model that it was made from, token by token.
+
+    Translates sentences with both, greedily. Lists every difference with the step at which it begins and how far the
+    best logit was above the second best there. Exits with 1 if too few translations are identical.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix="DRAGOMAN_VERIFY_",
+        frozen=True,
+        extra="forbid",
+        cli_kebab_case=True,
+        cli_implicit_flags=True,
+        cli_hide_none_type=True,
+        cli_avoid_json=True,
+    )
+
+    bundle: CliPositionalArg[Path] = Field(description="folder of the bundle")
+    run: Path = Field(description="folder of the training run that the bundle was made from")
+    data: str = Field(description="sentences: multi30k:en-de, files:test.en,test.de or tsv:pairs.en-de.tsv")
+    split: str = Field("test", description="which part of a data set that has parts: train, validation or test")
+    multi30k_folder: Path | None = Field(None, description="where Multi30k is; default: $DRAGOMAN_MULTI30K")
+    sentences: int = Field(1000, gt=0, description="how many sentences to compare, from the beginning of the data")
+    minimum_identical: float = Field(0.999, ge=0, le=1, description="share of identical translations that passes")
+
+    def cli_cmd(self) -> None:
+        """Compares; prints every difference and the share of identical translations."""
+        try:
+            bundle = Bundle.open(self.bundle)
+            trained = RunFolder(self.run).load()
+            texts = read_corpus(self.data, self.split, self.multi30k_folder).sources[: self.sentences]
+        except (BundleError, RunError, CorpusError) as error:
+            raise SystemExit(f"dragoman verify: {error}") from error
+        comparisons = compare(bundle, trained, texts)
+        for comparison in comparisons:
+            if not comparison.identical:
+                print(comparison.describe())
+        identical = sum(comparison.identical for comparison in comparisons)
+        score_error = max(comparison.score_error for comparison in comparisons)
+        print(f"{identical} of {len(comparisons)} translations are token-identical, scores within {score_error:.1e}")
+        if identical < self.minimum_identical * len(comparisons):
+            raise SystemExit(f"dragoman verify: fewer than {self.minimum_identical:.1%} are identical")
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One sentence, translated by PyTorch and by the bundle."""
+
+    text: str
+    expected: Generated
+    target_ids: tuple[int, ...]
+    score: float
+
+    @property
+    def identical(self) -> bool:
+        """True if both gave the same tokens."""
+        return self.target_ids == self.expected.target_ids
+
+    @property
+    def score_error(self) -> float:
+        """How far the scores are apart, in nats; 0 where the tokens differ and scores cannot be compared."""
+        return abs(self.score - self.expected.score) if self.identical else 0.0
+
+    def describe(self) -> str:
+        """Tells where the translations part."""
+        both = zip(self.expected.target_ids, self.target_ids, strict=False)
+        shorter = min(len(self.expected.target_ids), len(self.target_ids))
+        step = next((i for i, (a, b) in enumerate(both) if a != b), shorter)
+        gap = self.expected.gaps[min(step, len(self.expected.gaps) - 1)]
+        return f"differs from step {step}, where the best logit led by {gap:.2e}: {self.text}"
+
+
+def compare(bundle: Bundle, trained: TrainedModel, texts: list[str]) -> list[Comparison]:
+    """Translates texts with both, in batches of like length; texts too long for the model are left out."""
+    eos_id, longest = bundle.manifest.eos_id, bundle.manifest.max_source_tokens
+    sources = [((*trained.tokenizer.encode(text), eos_id), text) for text in texts]
+    sources = sorted((pair for pair in sources if len(pair[0]) <= longest), key=lambda pair: len(pair[0]))
+    runtime = Runtime(Sessions.load(bundle, threads=1), slots=BATCH_ROWS)
+    comparisons = []
+    with tqdm(total=len(sources), desc="comparing", unit="sentence") as progress:
+        for start in range(0, len(sources), BATCH_ROWS):
+            batch = sources[start : start + BATCH_ROWS]
+            ids = [source_ids for source_ids, _ in batch]
+            answers = zip(batch, generate_greedy(trained.model, ids), _translate(runtime, bundle, ids), strict=True)
+            comparisons += [Comparison(text, expected, *actual) for (_, text), expected, actual in answers]
+            progress.update(len(batch))
+    return comparisons
+
+
+def _translate(runtime: Runtime, bundle: Bundle, sources: list[tuple[int, ...]]) -> list[tuple[tuple[int, ...], float]]:
+    """Returns target ids without the end token, and the score, of each source."""
+    manifest = bundle.manifest
+    rows = len(sources)
+    lengths = np.array([len(source) for source in sources], np.int32)
+    source_ids = np.full((rows, int(lengths.max())), manifest.pad_id, np.int64)
+    for row, source in enumerate(sources):
+        source_ids[row, : len(source)] = source
+    runtime.encode(source_ids, lengths, 0)
+    token_ids = np.full(rows, manifest.bos_id)
+    targets: list[list[int]] = [[] for _ in sources]
+    scores = np.zeros(rows)
+    running = np.ones(rows, np.bool_)
+    for position in range(manifest.max_target_tokens):
+        step = greedy(runtime.decode_step(token_ids, np.full(rows, position, np.int32), lengths))
+        token_ids = step.token_ids
+        scores += np.where(running, step.scores, 0.0)
+        running &= token_ids != manifest.eos_id
+        for row in np.flatnonzero(running).tolist():
+            targets[row].append(int(token_ids[row]))
+        if not running.any():
+            break
+    return [(tuple(target), score) for target, score in zip(targets, scores.tolist(), strict=True)]

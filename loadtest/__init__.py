@@ -1,0 +1,1 @@
+"""Measurements: the open-loop load generator and its report."""

@@ -1,0 +1,1 @@
+"""The Transformer in PyTorch: architecture, tokenizer, data, training and evaluation."""

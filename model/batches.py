@@ -1,0 +1,109 @@
+"""Token-budget batches: sentences of like length together, shuffled anew in every epoch, the same for the same seed.
+
+The stream of batches is a function of the seed and the step alone, so a resumed run sees what an unbroken one would.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count, islice
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import IterableDataset
+
+from model.tokenizer import BOS_ID, EOS_ID, PAD_ID
+
+
+class Batch(NamedTuple):
+    """Padded ids of a batch, int64.
+
+    Attributes:
+        source_ids: [B, S], each row ending in EOS.
+        target_inputs: [B, T], each row beginning with BOS.
+        target_labels: [B, T], the token that follows each input; each row ending in EOS.
+    """
+
+    source_ids: Tensor
+    target_inputs: Tensor
+    target_labels: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizedPairs:
+    """A parallel corpus as ids, without special tokens; pair i is `sources[i]`, `targets[i]`."""
+
+    sources: list[list[int]]
+    targets: list[list[int]]
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    def lengths(self) -> np.ndarray:
+        """Returns the longer side of each pair with its special token, int64 [N]."""
+        return np.array([max(len(s), len(t)) + 1 for s, t in zip(self.sources, self.targets, strict=True)])
+
+    def batch(self, indices: Sequence[int]) -> Batch:
+        """Returns some pairs as a batch."""
+        return Batch(
+            pad([[*self.sources[i], EOS_ID] for i in indices]),
+            pad([[BOS_ID, *self.targets[i]] for i in indices]),
+            pad([[*self.targets[i], EOS_ID] for i in indices]),
+        )
+
+
+class BatchStream(IterableDataset[Batch]):
+    """An endless stream of training batches that can start at any step."""
+
+    def __init__(self, pairs: TokenizedPairs, batch_tokens: int, seed: int) -> None:
+        super().__init__()
+        self._pairs = pairs
+        self._lengths = pairs.lengths()
+        self._batch_tokens = batch_tokens
+        self._seed = seed
+        self.first_step = 0
+
+    def __iter__(self) -> Iterator[Batch]:
+        plans = (plan for epoch in count() for plan in self._plan_epoch(epoch))
+        return (self._pairs.batch(plan) for plan in islice(plans, self.first_step, None))
+
+    def _plan_epoch(self, epoch: int) -> list[list[int]]:
+        random = np.random.default_rng((self._seed, epoch))
+        # Shuffled first, so that sentences of one length meet other ones in every epoch.
+        order = random.permutation(len(self._lengths))
+        order = order[np.argsort(self._lengths[order], kind="stable")]
+        plans = plan_batches(order.tolist(), self._lengths, self._batch_tokens)
+        return [plans[i] for i in random.permutation(len(plans))]
+
+
+def plan_batches(order: Sequence[int], lengths: np.ndarray, batch_tokens: int) -> list[list[int]]:
+    """Cuts indices, in the order given, into batches whose rows times longest length keep the token budget.
+
+    Args:
+        order: indices of pairs.
+        lengths: length of each pair in tokens. Shape [N].
+        batch_tokens: the budget; a single pair that exceeds it is a batch of its own.
+    """
+    plans: list[list[int]] = []
+    longest = 0
+    for index in order:
+        longest = max(longest, int(lengths[index]))
+        if not plans or longest * (len(plans[-1]) + 1) > batch_tokens:
+            plans.append([])
+            longest = int(lengths[index])
+        plans[-1].append(index)
+    return plans
+
+
+def sorted_batches(pairs: TokenizedPairs, batch_tokens: int) -> list[Batch]:
+    """Returns every pair once, shortest first: the batches of a validation."""
+    lengths = pairs.lengths()
+    order = np.argsort(lengths, kind="stable").tolist()
+    return [pairs.batch(plan) for plan in plan_batches(order, lengths, batch_tokens)]
+
+
+def pad(rows: Sequence[Sequence[int]]) -> Tensor:
+    """Returns rows of ids as one tensor, int64 [B, longest], right-padded with PAD_ID."""
+    return pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=PAD_ID)

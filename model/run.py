@@ -1,0 +1,87 @@
+"""The folder of a training run: its configuration, tokenizer, checkpoints and logs.
+
+Training writes it, export and resumed training read it. Knows the layout and nothing of how training works.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from model.config import RunConfig
+from model.tokenizer import PAD_ID, Tokenizer
+from model.transformer import Transformer
+
+# Lightning names parameters after the attribute of its module that holds the model.
+_PREFIX = "model."
+
+
+class RunError(Exception):
+    """The folder is not a run, or not one that can be used for this; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedModel:
+    """What training left behind: everything that an export needs."""
+
+    config: RunConfig
+    tokenizer: Tokenizer
+    model: Transformer
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """Paths of a run."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """The configuration, YAML."""
+        return self.path / "config.yaml"
+
+    @property
+    def tokenizer(self) -> Path:
+        """The SentencePiece model."""
+        return self.path / "tokenizer.model"
+
+    @property
+    def last_checkpoint(self) -> Path:
+        """Where training goes on after an interruption."""
+        return self.path / "checkpoints" / "last.ckpt"
+
+    @property
+    def best_checkpoint(self) -> Path:
+        """The checkpoint with the lowest validation loss."""
+        return self.path / "checkpoints" / "best.ckpt"
+
+    @property
+    def samples(self) -> Path:
+        """Some sources of the validation set, a line each: an export makes its golden sentences of them."""
+        return self.path / "samples.txt"
+
+    @property
+    def done(self) -> Path:
+        """Exists once training has taken its last step."""
+        return self.path / "done"
+
+    def load(self) -> TrainedModel:
+        """Loads the best checkpoint, in evaluation mode.
+
+        Raises:
+            RunError: if there is none.
+        """
+        if not self.best_checkpoint.is_file():
+            raise RunError(f"{self.path}: holds no checkpoint, expected a folder made by `dragoman train`")
+        config = RunConfig.load(self.config)
+        tokenizer = Tokenizer.load(self.tokenizer)
+        checkpoint = torch.load(self.best_checkpoint, map_location="cpu", weights_only=True)
+        model = Transformer(config.model, tokenizer.vocabulary_size, PAD_ID)
+        parameters = {
+            name.removeprefix(_PREFIX): value
+            for name, value in checkpoint["state_dict"].items()
+            if name.startswith(_PREFIX)
+        }
+        model.load_state_dict(parameters)
+        return TrainedModel(config, tokenizer, model.eval(), checkpoint["global_step"])

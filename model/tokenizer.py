@@ -1,0 +1,102 @@
+"""Text to token ids and back, the same in training and in serving. Knows no torch.
+
+One SentencePiece model (Kudo and Richardson 2018, arXiv:1808.06226) is shared by source and target, so that the model
+can tie its embeddings. It normalises text as it was trained to (NFKC and white space).
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Self
+
+import sentencepiece
+
+PAD_ID = 0
+UNK_ID = 1
+BOS_ID = 2
+EOS_ID = 3
+
+
+class TokenizerError(Exception):
+    """The file is not a SentencePiece model, or has other special ids than Dragoman's."""
+
+
+class Tokenizer:
+    """A SentencePiece model with pad, unk, bos and eos at ids 0 to 3. May be used by many threads at once."""
+
+    def __init__(self, model: bytes) -> None:
+        self.model = model
+        try:
+            self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        except (RuntimeError, ValueError) as error:
+            raise TokenizerError("not a SentencePiece model") from error
+        ids = (self._processor.pad_id(), self._processor.unk_id(), self._processor.bos_id(), self._processor.eos_id())
+        if ids != (PAD_ID, UNK_ID, BOS_ID, EOS_ID):
+            raise TokenizerError(f"special ids are {ids}, expected {(PAD_ID, UNK_ID, BOS_ID, EOS_ID)}")
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Reads a SentencePiece model file.
+
+        Raises:
+            TokenizerError: if the file is not such a model.
+        """
+        return cls(path.read_bytes())
+
+    @property
+    def vocabulary_size(self) -> int:
+        """The number of tokens, special ones included."""
+        return int(self._processor.vocab_size())
+
+    def encode(self, text: str) -> list[int]:
+        """Returns the ids of one text, without special tokens; unknown characters become UNK_ID."""
+        return list(self._processor.encode(text))
+
+    def encode_lines(self, lines: Sequence[str]) -> list[list[int]]:
+        """Returns the ids of many texts, computed by all CPUs."""
+        return list(self._processor.encode(list(lines), num_threads=-1))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Returns the text of ids; special tokens but UNK_ID vanish."""
+        return str(self._processor.decode(list(ids)))
+
+
+def train_tokenizer(lines: Iterable[str], vocabulary_size: int, character_coverage: float = 1.0) -> Tokenizer:
+    """Trains a unigram model (Kudo 2018, arXiv:1804.10959) on text of both languages.
+
+    Args:
+        lines: sentences; blank ones are skipped.
+        vocabulary_size: upper bound of the number of tokens, special ones included.
+        character_coverage: share of the characters that get a token of their own; the rest become UNK_ID.
+
+    Returns:
+        The tokenizer; digits are single tokens, so that numbers can be copied.
+    """
+    model = _ModelBuffer()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=_non_blank(lines),
+        model_writer=model,
+        vocab_size=vocabulary_size,
+        hard_vocab_limit=False,
+        character_coverage=character_coverage,
+        split_digits=True,
+        pad_id=PAD_ID,
+        unk_id=UNK_ID,
+        bos_id=BOS_ID,
+        eos_id=EOS_ID,
+        minloglevel=2,
+    )
+    return Tokenizer(bytes(model.content))
+
+
+class _ModelBuffer:
+    """The file-like object that the trainer writes to."""
+
+    def __init__(self) -> None:
+        self.content = bytearray()
+
+    def write(self, data: bytes) -> None:
+        self.content.extend(data)
+
+
+def _non_blank(lines: Iterable[str]) -> Iterator[str]:
+    return (line for line in lines if line.strip())

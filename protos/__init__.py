@@ -1,0 +1,1 @@
+"""The gRPC contract of the service and the code generated from it."""

@@ -1,0 +1,73 @@
+"""A gRPC client for the commands that talk to a running server: one text in, its translation and score out.
+
+It retries what a later try can mend, as the server asks (full queue, draining replica); the load generator, which must
+not, has clients of its own. `serve.translate` and `serve.demo` use it; the service itself does not.
+"""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Self
+
+import grpc.aio
+
+from protos.translation_pb2 import TranslateRequest
+from protos.translation_pb2_grpc import TranslationServiceStub
+
+# gRPC's own retries: waits of 0.1, 0.3, 0.9 and 2 seconds at most, or what the server's pushback says.
+_SERVICE_CONFIG = {
+    "methodConfig": [
+        {
+            "name": [{}],
+            "retryPolicy": {
+                "maxAttempts": 5,
+                "initialBackoff": "0.1s",
+                "maxBackoff": "2s",
+                "backoffMultiplier": 3,
+                "retryableStatusCodes": ["RESOURCE_EXHAUSTED", "UNAVAILABLE"],
+            },
+        }
+    ]
+}
+
+
+class NotTranslatedError(Exception):
+    """A text was not translated; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class TranslatedText:
+    """A translation and the sum of its tokens' natural log-probabilities, at most 0."""
+
+    text: str
+    score: float
+
+
+class GrpcClient:
+    """Translates texts over one channel; any number may be under way at once."""
+
+    def __init__(self, channel: grpc.aio.Channel, timeout_seconds: float) -> None:
+        self._stub = TranslationServiceStub(channel)
+        self._timeout_seconds = timeout_seconds
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, target: str, timeout_seconds: float) -> AsyncIterator[Self]:
+        """Opens a channel to `host:port` and closes it; a text may take `timeout_seconds`, retries included."""
+        options = (("grpc.service_config", json.dumps(_SERVICE_CONFIG)),)
+        async with grpc.aio.insecure_channel(target, options=options) as channel:
+            yield cls(channel, timeout_seconds)
+
+    async def translate(self, text: str) -> TranslatedText:
+        """Returns the translation of one text.
+
+        Raises:
+            NotTranslatedError: if the server refused, failed or could not be reached.
+        """
+        try:
+            response = await self._stub.Translate(TranslateRequest(text=[text]), timeout=self._timeout_seconds)
+        except grpc.aio.AioRpcError as error:
+            raise NotTranslatedError(f"{error.code().name}: {error.details()}") from error
+        (translation,) = response.translations
+        return TranslatedText(translation.text, translation.score)

@@ -1,0 +1,220 @@
+"""`dragoman demo`: starts a server for a bundle, translates a few sentences over both interfaces, and keeps serving.
+
+Everything here is what any client can do, and all that is shown was really answered: a request that fails ends the demo
+with an error.
+"""
+
+import http.client
+import json
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import grpc
+from pydantic import Field
+from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
+
+from protos.translation_pb2 import TranslateRequest
+from protos.translation_pb2_grpc import TranslationServiceStub
+from serve.server_process import HOST, ServerProcess, ServerProcessError, choose_ports, server_command
+
+REQUEST_SECONDS = 30.0
+INTERRUPTED = 130
+TERMINATED = 143
+
+# Sentences of the demo grammar whose words stand in another order in German.
+DEFAULT_SENTENCES = (
+    "Does the man close the window?",
+    "I know that the boy must not drive to the garden.",
+    "Tomorrow he must find sixty-nine lamps at the station.",
+    "The man brings her a pear although the hungry farmers eat her expensive soup.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One sentence and how it was answered.
+
+    Attributes:
+        score: sum of the natural log-probabilities of the translation's tokens, at most 0.
+        milliseconds: from opening a connection to the end of the answer.
+    """
+
+    protocol: str
+    source: str
+    translation: str
+    score: float
+    milliseconds: float
+
+
+class RequestFailedError(Exception):
+    """A request was not answered with a translation; the message holds protocol, status and what the server said."""
+
+
+class DemoCommand(BaseSettings):
+    """Serve a bundle, translate a few sentences over REST and gRPC, and keep serving until Ctrl-C."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="DRAGOMAN_DEMO_",
+        frozen=True,
+        extra="forbid",
+        cli_kebab_case=True,
+        cli_implicit_flags=True,
+        cli_hide_none_type=True,
+        cli_avoid_json=True,
+        nested_model_default_partial_update=True,
+    )
+
+    bundle: CliPositionalArg[Path] = Field(description="Folder made by `dragoman export`.")
+    oneshot: bool = Field(False, description="Stop the server after the sentences instead of serving on.")
+    http_port: int = Field(8000, ge=0, le=65535, description="Port for REST; 0: any free one.")
+    grpc_port: int = Field(8001, ge=0, le=65535, description="Port for gRPC; 0: any free one.")
+    sentences: Path | None = Field(None, description="UTF-8 file, a sentence per line. Default: four built-in ones.")
+    start_seconds: float = Field(120.0, gt=0, description="How long the server may take to become ready.")
+
+    def cli_cmd(self) -> None:
+        """Runs the demo.
+
+        Raises:
+            SystemExit: if the server does not start, fails a request or ends by itself.
+        """
+        sentences = self._read_sentences()
+        # Whoever stops the demo stops its server.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+        try:
+            self._run(sentences)
+        except (RequestFailedError, ServerProcessError) as error:
+            raise SystemExit(f"dragoman demo: {error}") from error
+        except KeyboardInterrupt:
+            raise SystemExit(INTERRUPTED) from None
+
+    def _run(self, sentences: Sequence[str]) -> None:
+        try:
+            http_port, grpc_port = choose_ports(self.http_port, self.grpc_port)
+        except OSError as error:
+            ports = f"{self.http_port}, {self.grpc_port}"
+            raise SystemExit(f"dragoman demo: ports: {ports}: {error.strerror}: expected free ones, or 0") from error
+        command = server_command(self.bundle, http_port, grpc_port)
+        print(f"$ dragoman {shlex.join(command[3:])}", flush=True)
+        with TemporaryDirectory(prefix="dragoman-demo-") as folder:
+            log = Path(folder) / "server.log"
+            with ServerProcess.run(command, http_port, log) as server:
+                server.wait_until_ready(self.start_seconds)
+                print(f"\n$ {curl_command(http_port, sentences[0])}\n{post(http_port, sentences[0])}\n")
+                print(format_table(translate(http_port, grpc_port, sentences)), flush=True)
+                if not self.oneshot:
+                    print(format_addresses(http_port, grpc_port, log), flush=True)
+                    server.wait_for_interrupt()
+        print("The server has stopped.")
+
+    def _read_sentences(self) -> Sequence[str]:
+        if self.sentences is None:
+            return DEFAULT_SENTENCES
+        try:
+            lines = self.sentences.read_text(encoding="utf-8").split("\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise SystemExit(f"dragoman demo: sentences: {self.sentences}: {error}") from error
+        sentences = [line for line in lines if line.strip()]
+        if not sentences:
+            raise SystemExit(
+                f"dragoman demo: sentences: {self.sentences}: expected at least one line that is not blank"
+            )
+        return sentences
+
+
+def translate(http_port: int, grpc_port: int, sentences: Sequence[str]) -> list[Answer]:
+    """Returns the answers to every sentence, over REST and over gRPC.
+
+    Raises:
+        RequestFailedError: if a request fails.
+    """
+    ways = ((translate_over_rest, http_port), (translate_over_grpc, grpc_port))
+    return [translate_over(port, sentence) for sentence in sentences for translate_over, port in ways]
+
+
+def post(http_port: int, sentence: str) -> str:
+    """Returns the body of the answer to one REST request.
+
+    Raises:
+        RequestFailedError: if the request fails.
+    """
+    body, headers = json.dumps({"text": sentence}), {"content-type": "application/json"}
+    with closing(http.client.HTTPConnection(HOST, http_port, timeout=REQUEST_SECONDS)) as connection:
+        try:
+            connection.request("POST", "/v1/translate", body, headers)
+            response = connection.getresponse()
+            answer = response.read().decode()
+        except (OSError, http.client.HTTPException) as error:
+            raise RequestFailedError(f"REST: {error}") from error
+    if response.status != HTTPStatus.OK:
+        raise RequestFailedError(f"REST: {response.status}: {answer}")
+    return answer
+
+
+def translate_over_rest(http_port: int, sentence: str) -> Answer:
+    """Returns the answer to one REST request.
+
+    Raises:
+        RequestFailedError: if the request fails.
+    """
+    started_seconds = time.monotonic()
+    answer = post(http_port, sentence)
+    milliseconds = (time.monotonic() - started_seconds) * 1000
+    (translation,) = json.loads(answer)["translations"]
+    return Answer("REST", sentence, translation["text"], translation["score"], milliseconds)
+
+
+def translate_over_grpc(grpc_port: int, sentence: str) -> Answer:
+    """Returns the answer to one gRPC request.
+
+    Raises:
+        RequestFailedError: if the request fails.
+    """
+    started_seconds = time.monotonic()
+    with grpc.insecure_channel(f"{HOST}:{grpc_port}") as channel:
+        stub = TranslationServiceStub(channel)
+        try:
+            response = stub.Translate(TranslateRequest(text=[sentence]), timeout=REQUEST_SECONDS)
+        except grpc.RpcError as error:
+            raise RequestFailedError(f"gRPC: {error.code().name}: {error.details()}") from error
+    milliseconds = (time.monotonic() - started_seconds) * 1000
+    (translation,) = response.translations
+    return Answer("gRPC", sentence, translation.text, translation.score, milliseconds)
+
+
+def curl_command(http_port: int, sentence: str) -> str:
+    """Returns the command that asks the same over REST."""
+    body = shlex.quote(json.dumps({"text": sentence}, ensure_ascii=False))
+    return f"curl http://{HOST}:{http_port}/v1/translate --header 'content-type: application/json' --data {body}"
+
+
+def format_table(answers: Sequence[Answer]) -> str:
+    """Returns one line per answer under a heading, in columns."""
+    rows = [("source", "translation", "score", "ms", "protocol")]
+    rows += [
+        (answer.source, answer.translation, f"{answer.score:.3f}", f"{answer.milliseconds:.1f}", answer.protocol)
+        for answer in answers
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = (zip(row, "<<>><", widths, strict=True) for row in rows)
+    return "\n".join("  ".join(f"{cell:{side}{width}}" for cell, side, width in line).rstrip() for line in lines)
+
+
+def format_addresses(http_port: int, grpc_port: int, log: Path) -> str:
+    """Returns where the server can be visited."""
+    url = f"http://{HOST}:{http_port}"
+    return (
+        f"\nStill serving; Ctrl-C stops it.\n"
+        f"  try it   {url}/docs\n"
+        f"  metrics  {url}/metrics\n"
+        f"  ready?   {url}/readyz\n"
+        f"  log      {log}\n"
+        f"  gRPC     {HOST}:{grpc_port}, with reflection: grpcurl -plaintext {HOST}:{grpc_port} list"
+    )

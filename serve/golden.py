@@ -1,0 +1,61 @@
+"""The warm-up: translates the bundle's golden sentences and compares every token with what the trained model gave.
+
+A corrupt, wrongly exported or wrongly read model gives other tokens and never serves. The sentences take the way of
+real requests through tokenizer, scheduler and engine, and run together, so that batching is tried too. Called by
+`serve.pipeline`.
+"""
+
+from collections.abc import Sequence as Sequences
+
+from export.bundle import GoldenSentence
+from model.tokenizer import Tokenizer
+from serve.scheduler import Scheduler
+from serve.translator import run_sequences
+
+
+class GoldenMismatchError(Exception):
+    """The model is not the one that was exported; the message names the first sentence that differs."""
+
+
+async def check_golden(
+    golden: Sequences[GoldenSentence],
+    tokenizer: Tokenizer,
+    scheduler: Scheduler,
+    *,
+    eos_id: int,
+    max_target_tokens: int,
+    together: int,
+) -> None:
+    """Translates every golden sentence.
+
+    Args:
+        golden: sentences with the expected tokens; at least one.
+        tokenizer: the served model's.
+        scheduler: takes the sentences.
+        eos_id: ends every source.
+        max_target_tokens: the limit that the expected tokens were made with.
+        together: how many sentences are submitted at once.
+
+    Raises:
+        GoldenMismatchError: if a source or target token differs, or nothing can be compared.
+        ServiceError: if the engine fails.
+    """
+    if not golden:
+        raise GoldenMismatchError("golden sentences: none, expected at least one")
+    for number, sentence in enumerate(golden):
+        _compare(number, "source", sentence.source_ids, (*tokenizer.encode(sentence.source), eos_id))
+    for start in range(0, len(golden), together):
+        group = golden[start : start + together]
+        sequences = await run_sequences(
+            scheduler,
+            [sentence.source_ids for sentence in group],
+            max_target_tokens=max_target_tokens,
+            deadline_seconds=None,
+        )
+        for number, (sentence, sequence) in enumerate(zip(group, sequences, strict=True), start):
+            _compare(number, "target", sentence.target_ids, sequence.target_ids)
+
+
+def _compare(number: int, side: str, expected: tuple[int, ...], actual: tuple[int, ...]) -> None:
+    if actual != expected:
+        raise GoldenMismatchError(f"golden sentence {number}: {side} tokens are {actual}, expected {expected}")

@@ -1,0 +1,130 @@
+"""The gRPC interface: messages to requests, deadlines, cancellation and status codes; health and reflection.
+
+It decides nothing about translation: it hands valid requests to the translator and turns errors into statuses. Built by
+`serve.app`.
+"""
+
+import asyncio
+import time
+
+import grpc.aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
+from grpc_health.v1.health import aio as health_aio
+from grpc_reflection.v1alpha import reflection
+
+from protos.translation_pb2 import DESCRIPTOR, TranslateRequest, TranslateResponse
+from serve.errors import DeadlineExceededError, InvalidRequestError, ServiceError
+from serve.grpc_wire import parse_request, to_message
+from serve.logs import RequestRecord, choose_request_id, record_request
+from serve.metrics import Metrics
+from serve.request import RequestLimits, TranslationRequest, TranslationResponse
+from serve.translator import Translator
+
+SERVICE = DESCRIPTOR.services_by_name["TranslationService"].full_name
+REQUEST_ID_KEY = "x-request-id"
+# What gRPC's own client obeys when it retries (gRFC A6).
+RETRY_AFTER_KEY = "grpc-retry-pushback-ms"
+# Clients send their deadline rounded up by as much as this share, and hang up at the true one.
+DEADLINE_ROUNDING = 0.02
+
+Context = grpc.aio.ServicerContext[TranslateRequest, TranslateResponse]
+
+
+class GrpcApi:
+    """A gRPC server with the translation service, `grpc.health.v1` and reflection."""
+
+    def __init__(self, translator: Translator, limits: RequestLimits, metrics: Metrics, *, max_body_bytes: int) -> None:
+        """Builds the server, which listens nowhere yet. Must be called inside the event loop.
+
+        Args:
+            translator: answers valid requests.
+            limits: decides which requests are valid.
+            metrics: counts every request.
+            max_body_bytes: the largest message that is read; gRPC itself refuses larger ones.
+        """
+        self._translator = translator
+        self._limits = limits
+        self._metrics = metrics
+        self._health = health_aio.HealthServicer()
+        # Without the first option a second server on the same port would silently take half of the connections.
+        options = (("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", max_body_bytes))
+        self._server = grpc.aio.server(options=options)
+        handler = grpc.unary_unary_rpc_method_handler(
+            self._translate, request_deserializer=parse_request, response_serializer=TranslateResponse.SerializeToString
+        )
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"Translate": handler}),))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        reflection.enable_server_reflection((SERVICE, HEALTH_SERVICE, reflection.SERVICE_NAME), self._server)
+
+    async def listen(self, host: str, port: int) -> int:
+        """Answers on `host:port`, not serving yet; returns the port, which differs if the given one is 0.
+
+        Raises:
+            RuntimeError: if the port cannot be had.
+        """
+        await self.set_serving(serving=False)
+        bound_port = self._server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        await self._server.start()
+        return bound_port
+
+    async def set_serving(self, *, serving: bool) -> None:
+        """Tells health checks, and those who watch, whether the service is ready."""
+        status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
+        for name in ("", SERVICE):
+            await self._health.set(name, status)
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Takes no new call, and cuts off those that are still open after `grace_seconds`."""
+        await self._server.stop(grace_seconds)
+
+    async def _translate(self, message: TranslateRequest | InvalidRequestError, context: Context) -> TranslateResponse:
+        request_id = choose_request_id(_given_request_id(context))
+        trailers = [(REQUEST_ID_KEY, request_id)]
+        try:
+            with record_request(self._metrics, "grpc", "translate", request_id) as record:
+                record.response = response = await self._answer(message, context, record)
+                answer = to_message(response)
+        except ServiceError as error:
+            if error.retry_after_seconds is not None:
+                trailers.append((RETRY_AFTER_KEY, str(error.retry_after_seconds * 1000)))
+            await context.abort(error.grpc_status, str(error), tuple(trailers))
+        context.set_trailing_metadata(tuple(trailers))
+        return answer
+
+    async def _answer(
+        self, message: TranslateRequest | InvalidRequestError, context: Context, record: RequestRecord
+    ) -> TranslationResponse:
+        timeout_seconds = _time_remaining(context)
+        try:
+            return await self._translator.translate(self._admit(message, timeout_seconds))
+        except asyncio.CancelledError:
+            # gRPC cancels the call both when the client hangs up and when its deadline passes.
+            remaining_seconds = _time_remaining(context)
+            if timeout_seconds is not None and remaining_seconds is not None:
+                passed = remaining_seconds <= DEADLINE_ROUNDING * timeout_seconds
+                record.outcome = DeadlineExceededError.reason if passed else record.outcome
+            raise
+
+    def _admit(
+        self, message: TranslateRequest | InvalidRequestError, timeout_seconds: float | None
+    ) -> TranslationRequest:
+        if isinstance(message, InvalidRequestError):
+            raise message
+        return self._limits.admit(
+            texts=message.text,
+            source_language=message.source_language,
+            target_language=message.target_language,
+            max_target_tokens=message.max_target_tokens if message.HasField("max_target_tokens") else None,
+            deadline_seconds=None if timeout_seconds is None else time.monotonic() + timeout_seconds,
+        )
+
+
+def _time_remaining(context: Context) -> float | None:
+    """Returns the time to the client's deadline, in seconds; None if it set none."""
+    return context.time_remaining()
+
+
+def _given_request_id(context: Context) -> str | None:
+    value = dict(context.invocation_metadata() or ()).get(REQUEST_ID_KEY)
+    return value if isinstance(value, str) else None

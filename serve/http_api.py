@@ -1,0 +1,240 @@
+"""The REST interface: JSON to requests, deadlines, disconnects and status codes; probes, metrics and documentation.
+
+Nothing is decided here about translation: valid requests go to the translator. Errors travel as exceptions to
+`RequestRecorder`, which counts them and answers with problem documents. Built by `serve.app`.
+"""
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from dataclasses import asdict
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse, PlainTextResponse
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from serve.errors import (
+    CancelledError,
+    DeadlineExceededError,
+    InvalidRequestError,
+    RequestTooLargeError,
+    ServiceError,
+)
+from serve.http_body import TranslateBody, parse_body
+from serve.http_problem import http_problem, problem_documentation, service_problem
+from serve.lifecycle import Lifecycle
+from serve.logs import RequestRecord, choose_request_id, record_request
+from serve.metrics import Method, Metrics
+from serve.request import RequestLimits, TranslationRequest, TranslationResponse
+from serve.translator import Translator
+
+TRANSLATE_PATH = "/v1/translate"
+PROBE_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
+REQUEST_ID_HEADER = "x-request-id"
+TIMEOUT_HEADER = "x-request-timeout-ms"
+MAX_TIMEOUT_MS = 3_600_000
+
+T = TypeVar("T")
+
+
+class HttpApi:
+    """The handlers of the REST interface and what they need."""
+
+    def __init__(
+        self,
+        translator: Translator,
+        limits: RequestLimits,
+        lifecycle: Lifecycle,
+        metrics: Metrics,
+        *,
+        max_body_bytes: int,
+        default_timeout_seconds: float,
+    ) -> None:
+        """Keeps what it needs.
+
+        Args:
+            translator: answers valid requests.
+            limits: decides which requests are valid.
+            lifecycle: answers the readiness probe.
+            metrics: counts every request that is not a probe.
+            max_body_bytes: the largest body that is read.
+            default_timeout_seconds: how long a request may take that sets no deadline, its body included.
+        """
+        self._translator = translator
+        self._limits = limits
+        self._lifecycle = lifecycle
+        self._metrics = metrics
+        self._max_body_bytes = max_body_bytes
+        self._default_timeout_seconds = default_timeout_seconds
+
+    def build(self) -> FastAPI:
+        """Returns the application."""
+        app = FastAPI(
+            title="Dragoman",
+            description="Translates text with one model.",
+            redoc_url=None,
+            redirect_slashes=False,
+            exception_handlers={HTTPException: _answer_http_exception},
+        )
+        app.add_middleware(RequestRecorder, metrics=self._metrics, lifecycle=self._lifecycle)
+        app.post(
+            TRANSLATE_PATH,
+            summary="Translates every text of the request",
+            response_model=TranslationResponse,
+            responses=problem_documentation(),
+            openapi_extra=_request_documentation(),
+        )(self.translate)
+        app.get("/healthz", summary="Liveness: the process answers")(self.healthz)
+        app.get("/readyz", summary="Readiness: a request would be translated now")(self.readyz)
+        app.get("/metrics", summary="Metrics in Prometheus' text format", response_class=PlainTextResponse)(
+            self.read_metrics
+        )
+        return app
+
+    async def translate(self, request: Request) -> Response:
+        """Texts are independent: each is answered as if it were alone."""
+        deadline_seconds = time.monotonic() + self._timeout_seconds(request)
+        _check_content_type(request)
+        try:
+            async with asyncio.timeout_at(deadline_seconds):
+                body = parse_body(await self._read_body(request))
+        except TimeoutError:
+            raise DeadlineExceededError("the deadline passed before the request was complete") from None
+        admitted = self._admit(body, deadline_seconds)
+        response = await _unless_disconnected(request, self._translator.translate(admitted))
+        record: RequestRecord = request.state.record
+        record.response = response
+        return JSONResponse(asdict(response))
+
+    async def healthz(self) -> Response:
+        """Answers as long as the event loop turns, also while warming up and shutting down."""
+        return JSONResponse({"status": "live"})
+
+    async def readyz(self, request: Request) -> Response:
+        """Answers 503 while warming up, after a failure of the model and from the signal to stop on."""
+        reason = self._lifecycle.unready_reason()
+        if reason is None:
+            return JSONResponse({"status": "ready"})
+        return service_problem(reason, choose_request_id(request.headers.get(REQUEST_ID_HEADER)))
+
+    async def read_metrics(self) -> Response:
+        """Holds every instrument of `serve.metrics` and those of the process."""
+        self._lifecycle.refresh()
+        return Response(generate_latest(self._metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+    async def _read_body(self, request: Request) -> bytes:
+        too_large = RequestTooLargeError(f"body: expected at most {self._max_body_bytes} bytes")
+        if int(request.headers.get("content-length", "0")) > self._max_body_bytes:
+            raise too_large
+        body = bytearray()
+        try:
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > self._max_body_bytes:
+                    raise too_large
+        except ClientDisconnect:
+            raise CancelledError("the client went away") from None
+        return bytes(body)
+
+    def _timeout_seconds(self, request: Request) -> float:
+        value = request.headers.get(TIMEOUT_HEADER)
+        if value is None:
+            return self._default_timeout_seconds
+        # `isdecimal` alone would let in digits of other scripts, and `int` alone white space and underscores.
+        if not (value.isascii() and value.isdecimal() and len(value) <= len(str(MAX_TIMEOUT_MS))):
+            raise InvalidRequestError(TIMEOUT_HEADER, f"not a number, expected 1 to {MAX_TIMEOUT_MS}")
+        if not 1 <= int(value) <= MAX_TIMEOUT_MS:
+            raise InvalidRequestError(TIMEOUT_HEADER, f"{int(value)}, expected 1 to {MAX_TIMEOUT_MS}")
+        return int(value) / 1000
+
+    def _admit(self, body: TranslateBody, deadline_seconds: float) -> TranslationRequest:
+        return self._limits.admit(
+            texts=body.text,
+            source_language=body.source_language,
+            target_language=body.target_language,
+            max_target_tokens=body.max_target_tokens,
+            deadline_seconds=deadline_seconds,
+        )
+
+
+class RequestRecorder:
+    """ASGI middleware: records every request that is not a probe, and answers errors with problem documents."""
+
+    def __init__(self, app: ASGIApp, *, metrics: Metrics, lifecycle: Lifecycle) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._lifecycle = lifecycle
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handles one request."""
+        if scope["type"] != "http" or (scope["method"] == "GET" and scope["path"] in PROBE_PATHS):
+            await self._app(scope, receive, send)
+            return
+        request_id = choose_request_id(Request(scope).headers.get(REQUEST_ID_HEADER))
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"].append((REQUEST_ID_HEADER.encode(), request_id.encode()))
+                if self._lifecycle.leaving:
+                    # So that no client sends its next request down a connection that is about to be closed.
+                    message["headers"].append((b"connection", b"close"))
+            await send(message)
+
+        try:
+            method: Method = "translate" if scope["path"] == TRANSLATE_PATH else "other"
+            with record_request(self._metrics, "rest", method, request_id) as record:
+                scope.setdefault("state", {})["record"] = record
+                await self._app(scope, receive, send_with_headers)
+        except ServiceError as error:
+            await service_problem(error, request_id)(scope, receive, send_with_headers)
+
+
+async def _answer_http_exception(request: Request, error: HTTPException) -> Response:
+    record: RequestRecord = request.state.record
+    record.outcome = InvalidRequestError.reason
+    return http_problem(error, record.request_id)
+
+
+def _check_content_type(request: Request) -> None:
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != "application/json":
+        raise HTTPException(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "content-type: expected application/json")
+
+
+async def _unless_disconnected(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """Returns the result of `work`, or cancels it when the client goes away.
+
+    Raises:
+        CancelledError: if the client went away first.
+    """
+    working = asyncio.create_task(work)
+    watching = asyncio.create_task(_disconnect(request))
+    try:
+        await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise CancelledError("the client went away")
+        return working.result()
+    finally:
+        working.cancel()
+        watching.cancel()
+
+
+async def _disconnect(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _request_documentation() -> dict[str, Any]:
+    timeout_header = {
+        "name": TIMEOUT_HEADER,
+        "in": "header",
+        "description": "Milliseconds after which the client stops waiting, and so does the server.",
+        "schema": {"type": "integer", "minimum": 1, "maximum": MAX_TIMEOUT_MS},
+    }
+    body = {"schema": TranslateBody.model_json_schema(), "example": {"text": ["Good morning.", "How are you?"]}}
+    return {"requestBody": {"required": True, "content": {"application/json": body}}, "parameters": [timeout_header]}

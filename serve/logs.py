@@ -1,0 +1,114 @@
+"""Structured logs on stderr, and the one line and the one count that every request leaves behind.
+
+A request's line holds its id, its outcome, its token counts and where its time went, never its text. Both interfaces
+wrap each request in `record_request`, which also turns an unexpected exception into an `InternalError`.
+"""
+
+import asyncio
+import logging
+import re
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import structlog
+
+from serve.errors import CancelledError, InternalError, ServiceError
+from serve.metrics import OK, Method, Metrics, Protocol
+from serve.request import TranslationResponse
+
+LogFormat = Literal["json", "console"]
+
+_REQUEST_ID = re.compile(r"[!-~]{1,128}")
+_log = structlog.get_logger("dragoman")
+
+
+@dataclass(slots=True)
+class RequestRecord:
+    """What is known of a request when it ends.
+
+    Attributes:
+        request_id: the client's id, or one made here.
+        outcome: `ok`, or the `reason` of the error that it was answered with.
+        response: the answer, if there is one.
+    """
+
+    request_id: str
+    outcome: str = OK
+    response: TranslationResponse | None = None
+
+
+def configure_logs(log_format: LogFormat) -> None:
+    """Sends structlog and the standard library's logging to stderr, one line for each event."""
+    shared: list[Any] = [
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.StackInfoRenderer(),
+    ]
+    if log_format == "json":
+        # Plain tracebacks: structlog's richer ones hold local variables, and those hold text of clients.
+        renderers: list[Any] = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    else:
+        renderers = [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+    )
+    remove_meta = structlog.stdlib.ProcessorFormatter.remove_processors_meta
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=[remove_meta, *renderers])
+    )
+    logging.basicConfig(handlers=[handler], level=logging.INFO, force=True)
+    # Its start and stop lines repeat ours.
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+
+
+def choose_request_id(given: str | None) -> str:
+    """Returns the client's id if it is 1 to 128 visible ASCII characters, and a new one otherwise."""
+    return given if given and _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+
+
+@contextmanager
+def record_request(metrics: Metrics, protocol: Protocol, method: Method, request_id: str) -> Iterator[RequestRecord]:
+    """Counts, times and logs one request, however it ends.
+
+    Raises:
+        ServiceError: the one raised inside, or an `InternalError` in place of any unexpected exception.
+    """
+    record = RequestRecord(request_id)
+    started_seconds = time.monotonic()
+    metrics.start_request()
+    try:
+        yield record
+    except ServiceError as error:
+        record.outcome = error.reason
+        raise
+    except asyncio.CancelledError:
+        if record.outcome == OK:
+            record.outcome = CancelledError.reason
+        raise
+    except Exception as error:
+        record.outcome = InternalError.reason
+        _log.exception("unexpected error", request_id=request_id)
+        raise InternalError(f"internal error, logged with request id {request_id}") from error
+    finally:
+        seconds = time.monotonic() - started_seconds
+        metrics.finish_request(protocol, method, record.outcome, seconds)
+        _log.info("request", protocol=protocol, method=method, duration_seconds=round(seconds, 6), **_facts(record))
+
+
+def _facts(record: RequestRecord) -> dict[str, object]:
+    facts: dict[str, object] = {"request_id": record.request_id, "outcome": record.outcome}
+    if record.response is not None:
+        translations = record.response.translations
+        facts["texts"] = len(translations)
+        facts["source_tokens"] = sum(translation.source_tokens for translation in translations)
+        facts["target_tokens"] = sum(translation.target_tokens for translation in translations)
+        facts |= {name: round(seconds, 6) for name, seconds in asdict(record.response.timings).items()}
+    return facts

@@ -1,0 +1,196 @@
+"""Every Prometheus instrument of the service, in one class.
+
+Durations are in seconds, counters end in `_total`, every label value exists from the start so that rates begin at 0,
+and no label ever holds text, a request id or anything else that a client chooses. The scheduler, the engine and the
+translator call the small methods; only `serve.http_api` reads the registry.
+"""
+
+from typing import Literal
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
+
+from serve.errors import ERRORS, CancelledError, DeadlineExceededError, DrainingError, InternalError
+from serve.request import FinishReason, TranslationResponse
+
+Protocol = Literal["grpc", "rest"]
+Method = Literal["translate", "other"]
+Phase = Literal["encode", "decode"]
+
+OK = "ok"
+OUTCOMES = (OK, *(error.reason for error in ERRORS))
+FAILURES = tuple(error.reason for error in (CancelledError, DeadlineExceededError, DrainingError, InternalError))
+
+# Translations of one sentence take tens of milliseconds: the edges are dense there.
+LATENCY_BUCKETS = (
+    *(0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.06, 0.08, 0.1),
+    *(0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0, 30.0),
+)
+SEQUENCE_BUCKETS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
+TEXT_BUCKETS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
+
+
+class Metrics:
+    """The instruments and the few ways to move them. Every method may be called from any thread."""
+
+    def __init__(self, registry: CollectorRegistry, model: str) -> None:
+        """Registers every instrument.
+
+        Args:
+            registry: where the instruments live; one for each service.
+            model: the value of the label `model`.
+        """
+        self.registry = registry
+        self._model = model
+        self._register_requests()
+        self._register_sequences()
+        self._register_engine()
+        self._register_service()
+        self._peak = 0
+
+    def _register_requests(self) -> None:
+        self._requests = self._counter("requests", "Requests received, by outcome.", "protocol", "method", "outcome")
+        self._durations = self._histogram(
+            "request_duration_seconds",
+            "From the received to the answered request.",
+            LATENCY_BUCKETS,
+            "protocol",
+            "outcome",
+        )
+        for protocol, method in (("grpc", "translate"), ("rest", "translate"), ("rest", "other")):
+            for outcome in OUTCOMES:
+                self._requests.labels(self._model, protocol, method, outcome)
+            for outcome in (OK, "error"):
+                self._durations.labels(self._model, protocol, outcome)
+        self._tokenize = self._histogram(
+            "request_tokenize_seconds", "Text to tokens, for each translated request.", LATENCY_BUCKETS
+        ).labels(self._model)
+        self._inference = self._histogram(
+            "request_inference_seconds",
+            "From the encoder to the last token, the slowest text of each translated request.",
+            LATENCY_BUCKETS,
+        ).labels(self._model)
+        self._texts = self._histogram("request_texts", "Texts in each translated request.", TEXT_BUCKETS).labels(
+            self._model
+        )
+        self._source_tokens = self._counter(
+            "source_tokens", "Source tokens of translated requests, end tokens included."
+        ).labels(self._model)
+        self._target_tokens = self._counter(
+            "target_tokens", "Target tokens of translated requests, end tokens excluded."
+        ).labels(self._model)
+
+    def _register_sequences(self) -> None:
+        self._queue = self._histogram(
+            "request_queue_seconds", "From admission to the encoder, for each started sequence.", LATENCY_BUCKETS
+        ).labels(self._model)
+        self._finished = self._counter("sequences_finished", "Admitted sequences that ended, by reason.", "reason")
+        self._wasted = self._counter(
+            "wasted_tokens", "Target tokens computed for sequences that ended without a translation.", "cause"
+        )
+        for reason in (*FinishReason, *FAILURES):
+            self._finished.labels(self._model, reason)
+        for cause in FAILURES:
+            self._wasted.labels(self._model, cause)
+        self._waiting = self._gauge("sequences_waiting", "Sequences in the queue.").labels(self._model)
+        self._running = self._gauge("sequences_running", "Sequences in a slot.").labels(self._model)
+        self._running_peak = self._gauge(
+            "sequences_running_peak", "The most sequences that held a slot at once since the start."
+        ).labels(self._model)
+        self._slots = self._gauge("slots", "Slots of all engines together.").labels(self._model)
+        self._queue_limit = self._gauge("queue_limit", "The most sequences that may wait.").labels(self._model)
+
+    def _register_engine(self) -> None:
+        steps = self._counter("engine_steps", "Runs of the model, by phase.", "phase")
+        seconds = self._histogram("engine_step_seconds", "Duration of one run of the model.", LATENCY_BUCKETS, "phase")
+        sequences = self._histogram(
+            "engine_step_sequences", "Sequences computed together in one run of the model.", SEQUENCE_BUCKETS, "phase"
+        )
+        phases: tuple[Phase, ...] = ("encode", "decode")
+        self._steps = {phase: steps.labels(self._model, phase) for phase in phases}
+        self._step_seconds = {phase: seconds.labels(self._model, phase) for phase in phases}
+        self._step_sequences = {phase: sequences.labels(self._model, phase) for phase in phases}
+        self._padding = self._counter(
+            "padding_tokens", "Filler tokens that were computed because sequences differ in length.", "side"
+        ).labels(self._model, "source")
+
+    def _register_service(self) -> None:
+        self._ready = Gauge("dragoman_ready", "1 if a request would be translated now.", registry=self.registry)
+        self._draining = Gauge("dragoman_draining", "1 from the signal to stop to the exit.", registry=self.registry)
+        self._inflight = Gauge("dragoman_inflight_requests", "Requests not answered yet.", registry=self.registry)
+        self._build = Info("dragoman_build", "Versions of what runs.", registry=self.registry)
+        self._model_info = Info("dragoman_model", "What is served.", registry=self.registry)
+
+    def set_info(self, *, build: dict[str, str], model: dict[str, str]) -> None:
+        """States once what runs and what is served, as labels of gauges that are always 1."""
+        self._build.info(build)
+        self._model_info.info({"model": self._model, **model})
+
+    def set_limits(self, slots: int, queue_limit: int) -> None:
+        """States the slots of all engines together and the longest queue, in sequences."""
+        self._slots.set(slots)
+        self._queue_limit.set(queue_limit)
+
+    def set_state(self, *, ready: bool, draining: bool) -> None:
+        """States where the service is in its life."""
+        self._ready.set(ready)
+        self._draining.set(draining)
+
+    def set_load(self, waiting: int, running: int) -> None:
+        """States how many sequences wait and run now; called under the scheduler's lock, which orders the calls."""
+        self._waiting.set(waiting)
+        self._running.set(running)
+        if running > self._peak:
+            self._peak = running
+            self._running_peak.set(running)
+
+    def observe_queue(self, seconds: float) -> None:
+        """Counts a sequence that leaves the queue for the encoder after `seconds`."""
+        self._queue.observe(seconds)
+
+    def observe_step(self, phase: Phase, rows: int, seconds: float) -> None:
+        """Counts one run of the model over `rows` sequences."""
+        self._steps[phase].inc()
+        self._step_seconds[phase].observe(seconds)
+        self._step_sequences[phase].observe(rows)
+
+    def observe_padding(self, tokens: int) -> None:
+        """Counts the filler tokens of one run of the encoder."""
+        self._padding.inc(tokens)
+
+    def observe_finish(self, reason: str, wasted_tokens: int) -> None:
+        """Counts an admitted sequence that ended.
+
+        Args:
+            reason: a `FinishReason`, or the `reason` of the `ServiceError` that it ended with.
+            wasted_tokens: target tokens that were computed for nothing; 0 if there is a translation.
+        """
+        self._finished.labels(self._model, reason).inc()
+        if wasted_tokens:
+            self._wasted.labels(self._model, reason).inc(wasted_tokens)
+
+    def start_request(self) -> None:
+        """Counts a request in; `finish_request` counts it out."""
+        self._inflight.inc()
+
+    def finish_request(self, protocol: Protocol, method: Method, outcome: str, seconds: float) -> None:
+        """Counts a request out, once for each `start_request`, whatever became of it."""
+        self._inflight.dec()
+        self._requests.labels(self._model, protocol, method, outcome).inc()
+        self._durations.labels(self._model, protocol, OK if outcome == OK else "error").observe(seconds)
+
+    def observe_response(self, response: TranslationResponse) -> None:
+        """Counts what one translated request held and where its time went."""
+        self._texts.observe(len(response.translations))
+        self._source_tokens.inc(sum(translation.source_tokens for translation in response.translations))
+        self._target_tokens.inc(sum(translation.target_tokens for translation in response.translations))
+        self._tokenize.observe(response.timings.tokenize_seconds)
+        self._inference.observe(response.timings.inference_seconds)
+
+    def _counter(self, name: str, description: str, *labels: str) -> Counter:
+        return Counter(f"dragoman_{name}", description, ("model", *labels), registry=self.registry)
+
+    def _gauge(self, name: str, description: str) -> Gauge:
+        return Gauge(f"dragoman_{name}", description, ("model",), registry=self.registry)
+
+    def _histogram(self, name: str, description: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+        return Histogram(f"dragoman_{name}", description, ("model", *labels), registry=self.registry, buckets=buckets)

@@ -1,0 +1,95 @@
+"""Everything between a valid request and the models, without an interface: scheduler, engines, translator, limits.
+
+Served over the network by `serve.app`, and used in the same process by commands that translate without a server.
+"""
+
+from collections.abc import Iterable
+
+from prometheus_client import CollectorRegistry
+
+from export.bundle import Bundle
+from model.tokenizer import Tokenizer
+from serve.engine import Engine, Model
+from serve.golden import check_golden
+from serve.lifecycle import Lifecycle, Stage
+from serve.metrics import Metrics
+from serve.request import RequestLimits
+from serve.scheduler import Scheduler
+from serve.settings import ServeCommand
+from serve.translator import Translator
+
+
+class Pipeline:
+    """The objects of one served model, and their common start and stop."""
+
+    def __init__(self, settings: ServeCommand, bundle: Bundle, registry: CollectorRegistry) -> None:
+        """Builds what needs no model yet.
+
+        Raises:
+            TokenizerError: if the bundle's tokenizer is not one.
+        """
+        manifest = bundle.manifest
+        self._manifest = manifest
+        self._golden = bundle.golden
+        self._tokenizer = Tokenizer.load(bundle.tokenizer_path)
+        self._engines: list[Engine] = []
+        self._capacity = settings.total_slots + settings.max_waiting
+        self.metrics = Metrics(registry, manifest.name)
+        self.metrics.set_limits(settings.total_slots, settings.max_waiting)
+        self.scheduler = Scheduler(
+            settings.total_slots, settings.max_waiting, settings.prefill_token_budget, self.metrics
+        )
+        self.lifecycle = Lifecycle(self.metrics, lambda: all(engine.healthy for engine in self._engines))
+        self.limits = RequestLimits(
+            source_language=manifest.source_language,
+            target_language=manifest.target_language,
+            max_texts=min(settings.max_texts, self._capacity),
+            max_text_characters=settings.max_text_characters,
+            max_target_tokens=manifest.max_target_tokens,
+        )
+        self.translator = Translator(
+            tokenizer=self._tokenizer,
+            scheduler=self.scheduler,
+            lifecycle=self.lifecycle,
+            metrics=self.metrics,
+            eos_id=manifest.eos_id,
+            max_source_tokens=manifest.max_source_tokens,
+            default_timeout_seconds=settings.request_timeout_seconds,
+        )
+
+    def start(self, models: Iterable[Model]) -> None:
+        """Starts an engine for each model."""
+        for model in models:
+            engine = Engine(
+                model,
+                self.scheduler,
+                self.metrics,
+                bos_id=self._manifest.bos_id,
+                eos_id=self._manifest.eos_id,
+                pad_id=self._manifest.pad_id,
+                max_target_tokens=self._manifest.max_target_tokens,
+            )
+            engine.start()
+            self._engines.append(engine)
+
+    async def warm_up(self) -> None:
+        """Translates the golden sentences and becomes ready.
+
+        Raises:
+            GoldenMismatchError: if a token differs.
+            ServiceError: if an engine fails.
+        """
+        await check_golden(
+            self._golden,
+            self._tokenizer,
+            self.scheduler,
+            eos_id=self._manifest.eos_id,
+            max_target_tokens=self._manifest.max_target_tokens,
+            together=self._capacity,
+        )
+        self.lifecycle.enter(Stage.READY)
+
+    def stop(self) -> None:
+        """Stops the engines after their current step; whatever is not finished by then ends with DrainingError."""
+        for engine in self._engines:
+            engine.stop()

@@ -1,0 +1,137 @@
+"""The model as ONNX Runtime computes it: sessions that all engines share, and a runtime with caches for each engine.
+
+The only module that imports onnxruntime. A decoder step binds views of the first R slots, so that running fewer rows
+copies nothing; the bindings are made once for each R. Knows neither search nor sequences.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+
+from export.bundle import Bundle, BundleError, Manifest
+from serve.kv_cache import KVCache
+
+# ONNX Runtime fuses Add + LayerNormalization into an operator that is ten times slower on the CPU (1.31, measured).
+SLOW_FUSIONS = ["SkipLayerNormFusion"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sessions:
+    """The sessions of a bundle; running them is thread-safe."""
+
+    manifest: Manifest
+    encoder: Any
+    decoder: Any
+
+    @classmethod
+    def load(cls, bundle: Bundle, threads: int) -> Self:
+        """Opens the graphs of a bundle on the CPU.
+
+        Args:
+            bundle: a checked bundle.
+            threads: threads that one operator may use; 1 is best when several engines share the CPUs.
+
+        Raises:
+            BundleError: if ONNX Runtime refuses a graph.
+        """
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        # A spinning thread would take the CPU away from the other engines and from the event loop.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        return cls(bundle.manifest, _open(bundle.encoder_path, options), _open(bundle.decoder_path, options))
+
+
+class Runtime:
+    """What one engine computes with: the shared sessions and caches for `slots` rows. Not thread-safe."""
+
+    def __init__(self, sessions: Sessions, slots: int) -> None:
+        manifest = sessions.manifest
+        self._sessions = sessions
+        self._names = manifest.decoder
+        self._cache = KVCache(
+            slots=slots,
+            layers=manifest.decoder_layers,
+            heads=manifest.heads,
+            head_size=manifest.head_size,
+            max_source_tokens=manifest.max_source_tokens,
+            max_target_tokens=manifest.max_target_tokens,
+        )
+        self._token_ids = np.zeros(slots, np.int64)
+        self._positions = np.zeros(slots, np.int32)
+        self._source_lengths = np.zeros(slots, np.int32)
+        self._logits = np.zeros((slots, manifest.vocabulary_size), np.float32)
+        self._bindings: dict[int, Any] = {}
+
+    @property
+    def slots(self) -> int:
+        """The most rows of a step."""
+        return self._cache.slots
+
+    def encode(self, source_ids: NDArray[np.int64], source_lengths: NDArray[np.int32], first_row: int) -> None:
+        """Encodes B sources and keeps their cross-attention keys and values in the rows from `first_row` on.
+
+        Args:
+            source_ids: int64 [B, S], right-padded.
+            source_lengths: int32 [B].
+            first_row: the row of the first source.
+        """
+        feeds = {"source_ids": source_ids, "source_lengths": source_lengths}
+        self._cache.write_cross(first_row, self._sessions.encoder.run(None, feeds))
+
+    def decode_step(
+        self, token_ids: NDArray[np.int64], positions: NDArray[np.int32], source_lengths: NDArray[np.int32]
+    ) -> NDArray[np.float32]:
+        """Computes one step of rows 0 to R - 1 and writes its position into their self-attention caches.
+
+        Args:
+            token_ids: last token of each row, int64 [R].
+            positions: tokens that each row's cache holds already, int32 [R].
+            source_lengths: int32 [R].
+
+        Returns:
+            Logits, float32 [R, V], valid until the next call.
+        """
+        rows = len(token_ids)
+        self._token_ids[:rows] = token_ids
+        self._positions[:rows] = positions
+        self._source_lengths[:rows] = source_lengths
+        binding = self._bindings.get(rows)
+        if binding is None:
+            binding = self._bindings[rows] = self._bind(rows)
+        self._sessions.decoder.run_with_iobinding(binding)
+        return self._logits[:rows]
+
+    def move_row(self, source: int, target: int, positions: int, source_length: int) -> None:
+        """Copies a row's caches over those of another row, `positions` and `source_length` tokens of them."""
+        self._cache.move(source, target, positions, source_length)
+
+    def _bind(self, rows: int) -> Any:
+        """Returns the binding of a step of R rows: the same memory for past and present makes it in place."""
+        binding = self._sessions.decoder.io_binding()
+        caches: list[NDArray[Any]] = []
+        for layer in range(0, len(self._cache.self_caches), 2):
+            caches += self._cache.self_caches[layer : layer + 2] + self._cache.cross_caches[layer : layer + 2]
+        inputs: list[NDArray[Any]] = [self._token_ids, self._positions, self._source_lengths, *caches]
+        for name, array in zip(self._names.inputs, inputs, strict=True):
+            _bind_view(binding.bind_input, name, array[:rows])
+        for name, array in zip(self._names.outputs, [self._logits, *self._cache.self_caches], strict=True):
+            _bind_view(binding.bind_output, name, array[:rows])
+        return binding
+
+
+def _open(path: Any, options: Any) -> Any:
+    try:
+        return onnxruntime.InferenceSession(
+            path, options, providers=["CPUExecutionProvider"], disabled_optimizers=SLOW_FUSIONS
+        )
+    except Exception as error:  # ONNX Runtime's exceptions share no base class of their own
+        raise BundleError(f"{path}: ONNX Runtime {onnxruntime.__version__} refuses it: {error}") from error
+
+
+def _bind_view(bind: Any, name: str, view: NDArray[Any]) -> None:
+    bind(name, "cpu", 0, view.dtype.type, view.shape, view.ctypes.data)

@@ -1,0 +1,42 @@
+"""How the next token is chosen from the logits: pure NumPy functions, one for each kind of search.
+
+A row's result is bitwise the same whoever its neighbours are: every reduction runs along one contiguous row of float32,
+so that NumPy never splits it by what else is in the batch. Called by the engine; knows neither model nor sequences.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class GreedyStep:
+    """What greedy search chose for R rows.
+
+    Attributes:
+        token_ids: int64 [R], the most probable token.
+        scores: float32 [R], its natural log-probability; NaN if the row's logits define no probability.
+    """
+
+    token_ids: NDArray[np.int64]
+    scores: NDArray[np.float32]
+
+
+def greedy(logits: NDArray[np.float32]) -> GreedyStep:
+    """Chooses the most probable token of each row; the smallest id wins a tie.
+
+    The score is the log-softmax of the chosen token, `max(l) - logsumexp(l)`. Both terms hold the maximum, which
+    cancels (the usual shift against overflow, as in Blanchard, Higham and Higham, 2021, "Accurately computing the
+    log-sum-exp and softmax functions") and leaves `-log(sum(exp(l - max(l))))`.
+
+    Args:
+        logits: float32 [R, V], each row contiguous. A row with NaN, with +inf or with nothing but -inf gets score NaN.
+    """
+    token_ids = logits.argmax(axis=1)  # [R]; the position of the first NaN if there is one
+    highest = np.take_along_axis(logits, token_ids[:, np.newaxis], axis=1)  # [R, 1]
+    with np.errstate(invalid="ignore"):  # inf - inf is the NaN that reports a broken row
+        shifted = logits - highest  # [R, V]
+    # In float32 throughout: a cast would make NumPy reduce through a buffer that cuts rows where the batch tells it to.
+    totals = np.exp(shifted, out=shifted).sum(axis=1)  # [R], at least 1
+    return GreedyStep(token_ids, -np.log(totals))

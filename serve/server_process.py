@@ -1,0 +1,129 @@
+"""A server in a process of its own: ports for it, its command line, its start and its stop.
+
+It is started as anybody would start it, by `dragoman serve`, and what it writes goes to a log file. Knows nothing of
+translation; called by `serve.demo`.
+"""
+
+import http.client
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from http import HTTPStatus
+from pathlib import Path
+from typing import Self
+
+from tqdm import tqdm
+
+HOST = "127.0.0.1"
+STOP_SECONDS = 60.0
+PROBE_SECONDS = 5.0
+POLL_SECONDS = 0.1
+
+
+class ServerProcessError(Exception):
+    """The server did not start, or ended otherwise than by our signal; the message holds what it wrote last."""
+
+
+class ServerProcess:
+    """A server that runs."""
+
+    def __init__(self, process: subprocess.Popen[bytes], http_port: int, log: Path) -> None:
+        self._process = process
+        self._http_port = http_port
+        self._log = log
+
+    @classmethod
+    @contextmanager
+    def run(cls, command: list[str], http_port: int, log: Path) -> Iterator[Self]:
+        """Runs a server until the block ends, then stops it with SIGTERM.
+
+        Args:
+            command: the server's command line.
+            http_port: where it answers probes.
+            log: the file that gets what it writes.
+
+        Raises:
+            ServerProcessError: if it does not end with exit status 0.
+        """
+        with log.open("wb") as file:
+            # In a session of its own, Ctrl-C reaches us alone: a second signal would cut the server's drain short.
+            process = subprocess.Popen(  # noqa: S603 - our own command line
+                command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
+            )
+        server = cls(process, http_port, log)
+        try:
+            yield server
+        finally:
+            process.terminate()
+            try:
+                process.wait(STOP_SECONDS)
+            except BaseException:
+                process.kill()
+                process.wait()
+                raise
+        if process.returncode != 0:
+            raise server.failure("when it was stopped")
+
+    def wait_until_ready(self, timeout_seconds: float) -> None:
+        """Returns once the server says that it is ready.
+
+        Raises:
+            ServerProcessError: if it ends before, or takes longer than `timeout_seconds`.
+        """
+        deadline_seconds = time.monotonic() + timeout_seconds
+        with tqdm(desc="starting the server", bar_format="{desc}: {elapsed}", disable=None, leave=False) as bar:
+            while not is_ready(self._http_port):
+                if self._process.poll() is not None:
+                    raise self.failure("before it was ready")
+                if time.monotonic() > deadline_seconds:
+                    raise ServerProcessError(f"the server was not ready after {timeout_seconds} seconds")
+                bar.refresh()
+                time.sleep(POLL_SECONDS)
+
+    def wait_for_interrupt(self) -> None:
+        """Waits for Ctrl-C.
+
+        Raises:
+            ServerProcessError: if the server ends by itself.
+        """
+        try:
+            self._process.wait()
+        except KeyboardInterrupt:
+            return
+        raise self.failure("by itself")
+
+    def failure(self, moment: str) -> ServerProcessError:
+        """Returns the error that tells how the server ended and what it wrote last: usually, the reason."""
+        lines = self._log.read_text(encoding="utf-8", errors="replace").split("\n")
+        last_line = next((line for line in reversed(lines) if line.strip()), "it wrote nothing")
+        return ServerProcessError(f"the server ended {moment}, with status {self._process.returncode}: {last_line}")
+
+
+def choose_ports(http_port: int, grpc_port: int) -> tuple[int, int]:
+    """Returns both ports, with a free one in place of each 0.
+
+    Raises:
+        OSError: if a given port is taken, by whose server we would otherwise be answered.
+    """
+    with socket.create_server((HOST, http_port)) as first, socket.create_server((HOST, grpc_port)) as second:
+        return first.getsockname()[1], second.getsockname()[1]
+
+
+def server_command(bundle: Path, http_port: int, grpc_port: int) -> list[str]:
+    """Returns the command line of the server."""
+    options = {"host": HOST, "http-port": http_port, "grpc-port": grpc_port, "lame-duck-seconds": 0}
+    flags = [part for name, value in options.items() for part in (f"--{name}", str(value))]
+    return [sys.executable, "-m", "dragoman", "serve", str(bundle), *flags]
+
+
+def is_ready(http_port: int) -> bool:
+    """Returns whether a server answers the readiness probe with 200."""
+    with closing(http.client.HTTPConnection(HOST, http_port, timeout=PROBE_SECONDS)) as connection:
+        try:
+            connection.request("GET", "/readyz")
+            return connection.getresponse().status == HTTPStatus.OK
+        except (OSError, http.client.HTTPException):
+            return False

@@ -1,0 +1,152 @@
+"""The command `dragoman serve` and every setting of the service.
+
+A setting comes from a flag, else from an environment variable, else from a YAML file, else from its default. All are
+read once, before anything starts. The service is imported only when the command runs, so that `--help` is quick.
+"""
+
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import Field
+from pydantic_settings import BaseSettings, CliPositionalArg, PydanticBaseSettingsSource, SettingsConfigDict
+
+from serve.cpus import available_cpus
+
+# Waiting sequences for each slot: a few times the work in progress, so that bursts pass and overload is refused early.
+QUEUE_PER_SLOT = 4
+
+
+class ServeCommand(BaseSettings):
+    """Serve a bundle over gRPC and REST.
+
+    Every option can be given as a flag, as an environment variable (DRAGOMAN_HTTP_PORT) or in a YAML file (http_port),
+    in this order of precedence. The server is ready once it has translated the bundle's golden sentences exactly. On
+    SIGTERM or Ctrl-C it finishes what it accepted; a second signal stops it at once.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix="DRAGOMAN_",
+        frozen=True,
+        extra="forbid",
+        cli_kebab_case=True,
+        cli_implicit_flags=True,
+        cli_hide_none_type=True,
+        cli_avoid_json=True,
+        nested_model_default_partial_update=True,
+    )
+
+    bundle: CliPositionalArg[Path] = Field(Path("bundle"), description="Folder made by `dragoman export`.")
+    config: Path | None = Field(None, description="YAML file with any of these settings; flags and environment win.")
+    host: str = Field(
+        "0.0.0.0",  # noqa: S104 - a service in a container is reached from outside it
+        description="Address to listen on; 127.0.0.1 serves this machine only.",
+    )
+    http_port: int = Field(8000, ge=0, le=65535, description="Port for REST, probes and metrics; 0: any free one.")
+    grpc_port: int = Field(8001, ge=0, le=65535, description="Port for gRPC; 0: any free one.")
+    slots: int = Field(
+        32,
+        ge=1,
+        description="Sequences that one engine computes together. More slots raise throughput, each step's time and "
+        "memory: every slot holds keys and values for the longest source and target.",
+    )
+    engines: int | None = Field(
+        None,
+        ge=1,
+        description="Engines, each with its own thread and slots, sharing the queue and the weights. Default: one for "
+        "each CPU that this process may use. One engine with several threads is better for a lone request.",
+    )
+    threads_per_engine: int = Field(
+        1, ge=1, description="ONNX Runtime threads of each engine; engines times threads should not exceed the CPUs."
+    )
+    queue_limit: int | None = Field(
+        None,
+        ge=0,
+        description="Sequences that may wait while every slot is taken; beyond that, requests are refused at once. "
+        f"Default: {QUEUE_PER_SLOT} for each slot.",
+    )
+    prefill_token_budget: int = Field(
+        512,
+        ge=1,
+        description="Source tokens, padding included, that join between two steps. More start sooner when many wait, "
+        "but running sequences stand still meanwhile.",
+    )
+    max_texts: int = Field(64, ge=1, description="Texts in one request; never more than slots and queue hold together.")
+    max_text_characters: int = Field(10_000, ge=1, description="Unicode characters of one text.")
+    max_body_bytes: int = Field(2 << 20, ge=1, description="Largest request body or message that is read.")
+    request_timeout_seconds: float = Field(
+        30.0, gt=0, allow_inf_nan=False, description="Deadline of a request whose client sets none."
+    )
+    lame_duck_seconds: float = Field(
+        5.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="After a signal to stop: how long to go on serving while readiness says no, so that load "
+        "balancers look elsewhere before connections are refused.",
+    )
+    drain_seconds: float = Field(
+        30.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="After that: how long accepted requests may still take. Whatever kills the process in the end must "
+        "wait longer than both together.",
+    )
+    log_format: Literal["json", "console"] = Field("json", description="Logs for machines or for people, on stderr.")
+
+    @property
+    def engine_count(self) -> int:
+        """Engines that are started."""
+        return available_cpus() if self.engines is None else self.engines
+
+    @property
+    def total_slots(self) -> int:
+        """Slots of all engines together."""
+        return self.slots * self.engine_count
+
+    @property
+    def max_waiting(self) -> int:
+        """Sequences that may wait."""
+        return QUEUE_PER_SLOT * self.total_slots if self.queue_limit is None else self.queue_limit
+
+    def cli_cmd(self) -> None:
+        """Serves until a signal tells it to stop."""
+        from serve.app import serve  # noqa: PLC0415 - so that --help is quick
+
+        serve(self)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the signature is the library's
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Ranks the sources, the highest first; flags are above all of them."""
+        return init_settings, env_settings, ConfigFileSource(settings_cls)
+
+
+class ConfigFileSource(PydanticBaseSettingsSource):
+    """The YAML file that a higher source named, if any."""
+
+    def get_field_value(self, field: Any, field_name: str) -> tuple[Any, str, bool]:  # noqa: ARG002
+        """Is never asked: the file is read whole."""
+        return None, field_name, False
+
+    def __call__(self) -> dict[str, Any]:
+        """Reads the file.
+
+        Raises:
+            SystemExit: if it cannot be read or is no mapping.
+        """
+        path = self.current_state.get("config")
+        if path is None:
+            return {}
+        try:
+            content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise SystemExit(f"dragoman serve: config: {path}: {error}") from error
+        if not isinstance(content, dict):
+            raise SystemExit(f"dragoman serve: config: {path}: expected settings, one `name: value` on each line")
+        return content

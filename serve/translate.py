@@ -1,0 +1,182 @@
+"""`dragoman translate`: standard input to standard output, line by line, by a server or by a bundle in this process.
+
+Lines keep their order and their number, so that output can be compared with a reference line by line. Several are under
+way at once; however long the input, no more than that are held.
+"""
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Protocol, Self
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+from tqdm import tqdm
+
+from export.bundle import BundleError
+from model.tokenizer import TokenizerError
+from serve.client import GrpcClient, NotTranslatedError, TranslatedText
+from serve.errors import ServiceError
+from serve.golden import GoldenMismatchError
+from serve.lines import Line, LineError, map_in_order, read_lines
+from serve.logs import configure_logs
+from serve.pipeline import Pipeline
+from serve.settings import ServeCommand
+
+STANDARD_INPUT = 0
+INTERRUPTED = 130
+
+
+class LineTranslator(Protocol):
+    """Translates one text; several calls may be under way at once."""
+
+    async def translate(self, text: str) -> TranslatedText:
+        """Returns the translation, or raises NotTranslatedError."""
+
+
+class TranslateCommand(BaseSettings):
+    """Translate standard input line by line.
+
+    Writes one translation per line, in the order of the input; a blank line stays a blank line. Stops at the first line
+    that cannot be translated, naming it, with exit status 1.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix="DRAGOMAN_TRANSLATE_",
+        frozen=True,
+        extra="forbid",
+        cli_kebab_case=True,
+        cli_implicit_flags=True,
+        cli_hide_none_type=True,
+        cli_avoid_json=True,
+        nested_model_default_partial_update=True,
+    )
+
+    server: str | None = Field(None, description="Host and port of a running server's gRPC interface.")
+    bundle: Path | None = Field(None, description="Folder of a bundle, to translate without a server.")
+    scores: bool = Field(False, description="Write each line's score and a tab before its translation.")
+    in_flight: int = Field(64, ge=1, description="Lines under way at once.")
+    timeout_seconds: float = Field(60.0, gt=0, description="How long one line may take.")
+
+    def cli_cmd(self) -> None:
+        """Translates until the input ends; a closed output or Ctrl-C ends it quietly."""
+        if (self.server is None) == (self.bundle is None):
+            given = "neither" if self.server is None else "both"
+            raise SystemExit(f"dragoman translate: --server, --bundle: {given} given: expected exactly one of them")
+        try:
+            asyncio.run(self._translate())
+        except LineError as error:
+            raise SystemExit(f"dragoman translate: {error}") from error
+        except BrokenPipeError:
+            _abandon_output()
+        except KeyboardInterrupt:
+            _abandon_output()
+            raise SystemExit(INTERRUPTED) from None
+        except (BundleError, GoldenMismatchError, OSError, ServiceError, TokenizerError) as error:
+            raise SystemExit(f"dragoman translate: {error}") from error
+
+    async def _translate(self) -> None:
+        async with self._open_translator() as translator:
+            lines = read_lines(STANDARD_INPUT)
+            # On a terminal the translations themselves show the progress.
+            with tqdm(unit=" lines", disable=True if sys.stdout.isatty() else None) as bar:
+                async with aclosing(translate_lines(translator, lines, self.in_flight)) as translations:
+                    async for translation in translations:
+                        _write(self._format(translation))
+                        bar.update()
+
+    def _open_translator(self) -> AbstractAsyncContextManager[LineTranslator]:
+        if self.server is not None:
+            return GrpcClient.open(self.server, self.timeout_seconds)
+        if self.bundle is not None:
+            configure_logs("console")
+            # No line is ever refused: the queue holds the whole window.
+            settings = ServeCommand(bundle=self.bundle, queue_limit=self.in_flight)
+            return PipelineTranslator.open(settings, self.timeout_seconds)
+        raise AssertionError("neither a server nor a bundle")
+
+    def _format(self, translation: TranslatedText | None) -> str:
+        if translation is None:
+            return ""
+        return f"{translation.score:.4f}\t{translation.text}" if self.scores else translation.text
+
+
+class PipelineTranslator:
+    """Translates in this process, with the engines of the service and without its interfaces."""
+
+    def __init__(self, pipeline: Pipeline, timeout_seconds: float) -> None:
+        self._pipeline = pipeline
+        self._timeout_seconds = timeout_seconds
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, settings: ServeCommand, timeout_seconds: float) -> AsyncIterator[Self]:
+        """Starts the engines and stops them; a text may take `timeout_seconds`.
+
+        Raises:
+            BundleError, GoldenMismatchError, TokenizerError: if the bundle cannot be served.
+        """
+        from serve.app import open_pipeline  # noqa: PLC0415 - a client of a server needs no ONNX Runtime
+
+        async with open_pipeline(settings) as pipeline:
+            yield cls(pipeline, timeout_seconds)
+
+    async def translate(self, text: str) -> TranslatedText:
+        """Returns the translation of one text.
+
+        Raises:
+            NotTranslatedError: if the text is not valid or the model fails.
+        """
+        try:
+            request = self._pipeline.limits.admit(
+                texts=(text,),
+                source_language="",
+                target_language="",
+                max_target_tokens=None,
+                deadline_seconds=time.monotonic() + self._timeout_seconds,
+            )
+            response = await self._pipeline.translator.translate(request)
+        except ServiceError as error:
+            raise NotTranslatedError(f"{error.reason}: {error}") from error
+        (translation,) = response.translations
+        return TranslatedText(translation.text, translation.score)
+
+
+def translate_lines(
+    translator: LineTranslator, lines: AsyncIterator[Line], in_flight: int
+) -> AsyncGenerator[TranslatedText | None]:
+    """Yields the translation of each line, in order; None for a blank one, which is not sent.
+
+    Raises:
+        LineError: in the place of the first line that is not UTF-8 or was not translated.
+    """
+
+    async def translate(line: Line) -> TranslatedText | None:
+        try:
+            text = line.content.decode()
+        except UnicodeDecodeError as error:
+            byte = line.content[error.start]
+            raise LineError(line.number, f"byte 0x{byte:02x} at offset {error.start}, expected UTF-8") from error
+        if not text.strip():
+            return None
+        try:
+            return await translator.translate(text)
+        except NotTranslatedError as error:
+            raise LineError(line.number, str(error)) from error
+
+    return map_in_order(translate, lines, in_flight)
+
+
+def _write(line: str) -> None:
+    # Not through print: the output is UTF-8 whatever the locale, and each line must be on its way at once.
+    sys.stdout.buffer.write(line.encode() + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def _abandon_output() -> None:
+    # Python flushes standard output once more at exit, which would fail again, and loudly.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

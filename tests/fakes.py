@@ -1,0 +1,124 @@
+"""Fakes at the seams of the service: a model that is a pure function of source and target, and a clock.
+
+The fake model keeps sources and targets per row, as a real model keeps keys and values, and computes from what it kept:
+a row that was moved wrongly, overwritten or never written gives another translation. `translate` is what the engine
+must answer, computed for one sequence alone and in the most obvious way.
+"""
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serve.request import FinishReason
+
+PAD_ID, BOS_ID, EOS_ID = 0, 1, 2
+FIRST_ID = 3
+VOCABULARY = 13
+# Source tokens that make the model misbehave for the row that holds them.
+POISON_ID = 100
+ENDLESS_ID = 101
+STALE = -1
+
+
+@dataclass
+class FakeClock:
+    """A clock that moves when a test says so."""
+
+    seconds: float = 0.0
+
+    def __call__(self) -> float:
+        """Returns the time in seconds."""
+        return self.seconds
+
+
+@dataclass
+class FakeModel:
+    """An engine's model whose next token depends on everything that its row has seen, and on nothing else.
+
+    Attributes:
+        slots: the most rows.
+        encode_error: raised by `encode` while it is set.
+        decode_error: raised by `decode_step` while it is set.
+        prefills: (sequences, padded source tokens) of each prefill.
+        steps: rows of each decode step.
+    """
+
+    slots: int
+    capacity: int = 80
+    encode_error: Exception | None = None
+    decode_error: Exception | None = None
+    prefills: list[tuple[int, int]] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._sources = np.full((self.slots, self.capacity), STALE, np.int64)
+        self._targets = np.full((self.slots, self.capacity), STALE, np.int64)
+        self._logits = np.zeros((self.slots, VOCABULARY), np.float32)
+
+    def encode(self, source_ids: NDArray[np.int64], source_lengths: NDArray[np.int32], first_row: int) -> None:
+        """Keeps the sources; what the rows held before is lost."""
+        assert source_ids.dtype == np.int64
+        assert source_lengths.dtype == np.int32
+        assert first_row + len(source_ids) <= self.slots
+        self.prefills.append((len(source_ids), source_ids.size))
+        if self.encode_error is not None:
+            raise self.encode_error
+        for row, (ids, length) in enumerate(zip(source_ids, source_lengths, strict=True), start=first_row):
+            assert (ids[length:] == PAD_ID).all()
+            self._forget(row)
+            self._sources[row, :length] = ids[:length]
+
+    def decode_step(
+        self, token_ids: NDArray[np.int64], positions: NDArray[np.int32], source_lengths: NDArray[np.int32]
+    ) -> NDArray[np.float32]:
+        """Keeps the last tokens and returns the next logits, in a buffer that the next call overwrites."""
+        assert token_ids.dtype == np.int64
+        assert positions.dtype == source_lengths.dtype == np.int32
+        self.steps.append(len(token_ids))
+        if self.decode_error is not None:
+            raise self.decode_error
+        for row, (token, position, length) in enumerate(zip(token_ids, positions, source_lengths, strict=True)):
+            self._targets[row, position] = token
+            self._logits[row] = next_logits(self._sources[row, :length], self._targets[row, : position + 1])
+        return self._logits[: len(token_ids)]
+
+    def move_row(self, source: int, target: int, positions: int, source_length: int) -> None:
+        """Moves what a row keeps; the rest of both rows is lost."""
+        assert source != target
+        self._forget(target)
+        self._sources[target, :source_length] = self._sources[source, :source_length]
+        self._targets[target, :positions] = self._targets[source, :positions]
+        self._forget(source)
+
+    def _forget(self, row: int) -> None:
+        self._sources[row] = STALE
+        self._targets[row] = STALE
+
+
+def next_logits(source_ids: NDArray[np.int64], target_ids: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Returns logits, float32 [V], drawn from a generator that is seeded by everything the row has seen."""
+    if POISON_ID in source_ids and len(target_ids) > 2:  # a few healthy steps first
+        return np.full(VOCABULARY, np.nan, np.float32)
+    seed = zlib.crc32(source_ids.tobytes(), zlib.crc32(target_ids.tobytes()))
+    logits = np.random.default_rng(seed).normal(scale=2.0, size=VOCABULARY).astype(np.float32)
+    logits[[PAD_ID, BOS_ID]] = -np.inf
+    if ENDLESS_ID in source_ids:
+        logits[EOS_ID] = -np.inf
+    return logits
+
+
+def translate(source_ids: Sequence[int], max_target_tokens: int) -> tuple[tuple[int, ...], float, FinishReason]:
+    """Returns target ids, score and finish reason of one source, translated alone."""
+    target_ids = [BOS_ID]
+    score = 0.0
+    while len(target_ids) <= max_target_tokens:
+        logits = next_logits(np.array(source_ids), np.array(target_ids)).astype(np.float64)
+        token_id = int(logits.argmax())
+        score += float(logits[token_id] - np.log(np.exp(logits).sum()))
+        if token_id == EOS_ID:
+            return tuple(target_ids[1:]), score, FinishReason.EOS
+        target_ids.append(token_id)
+    return tuple(target_ids[1:]), score, FinishReason.LENGTH

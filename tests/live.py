@@ -1,0 +1,267 @@
+"""A real service with real connections around fake models, in a thread of its own, and clients for both protocols."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+import httpx
+import numpy as np
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from numpy.typing import NDArray
+
+from export.bundle import (
+    Bundle,
+    GoldenSentence,
+    GraphSignature,
+    Manifest,
+    Provenance,
+    file_hashes,
+    write_golden,
+    write_manifest,
+)
+from model.tokenizer import Tokenizer
+from protos.translation_pb2 import TranslateRequest, TranslateResponse
+from serve.app import Service
+from serve.engine import Engine, Model
+from serve.settings import ServeCommand
+from tests.fakes import BOS_ID, EOS_ID, PAD_ID, VOCABULARY, FakeModel, translate
+
+MAX_SOURCE_TOKENS = 60
+MAX_TARGET_TOKENS = 20
+# The fake model takes many steps to translate this.
+LONG_TEXT = "gamma beta."
+GOLDEN = ("alpha beta gamma.", LONG_TEXT, "house garden river.")
+TRANSLATE_METHOD = "/dragoman.v1.TranslationService/Translate"
+WAIT_SECONDS = 20.0
+
+
+@dataclass
+class GatedModel(FakeModel):
+    """A fake model that stands still while its gate is closed, with its rows in their slots."""
+
+    gate: threading.Event = field(default_factory=threading.Event)
+    stepping: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.gate.set()
+
+    def decode_step(
+        self, token_ids: NDArray[np.int64], positions: NDArray[np.int32], source_lengths: NDArray[np.int32]
+    ) -> NDArray[np.float32]:
+        """Says that it steps, waits for the gate and computes."""
+        self.stepping.set()
+        assert self.gate.wait(WAIT_SECONDS)
+        return super().decode_step(token_ids, positions, source_lengths)
+
+
+def write_bundle(folder: Path, tokenizer: Tokenizer, golden: tuple[GoldenSentence, ...] | None = None) -> Path:
+    """Writes a bundle for the fake model into an empty folder and returns the folder."""
+    (folder / "tokenizer.model").write_bytes(tokenizer.model)
+    for name in ("encoder.onnx", "decoder.onnx", "weights.bin"):
+        (folder / name).write_bytes(b"never opened")
+    write_golden(folder, make_golden(tokenizer) if golden is None else golden)
+    manifest = Manifest(
+        name="fake",
+        source_language="en",
+        target_language="de",
+        vocabulary_size=VOCABULARY,
+        decoder_layers=1,
+        heads=1,
+        head_size=1,
+        pad_id=PAD_ID,
+        unk_id=3,
+        bos_id=BOS_ID,
+        eos_id=EOS_ID,
+        max_source_tokens=MAX_SOURCE_TOKENS,
+        max_target_tokens=MAX_TARGET_TOKENS,
+        precision="fp32",
+        opset=20,
+        encoder=GraphSignature(inputs=(), outputs=()),
+        decoder=GraphSignature(inputs=(), outputs=()),
+        files=dict(file_hashes(folder)),
+        provenance=Provenance(created="2026-01-01", versions={}, training={}, steps=1, scores={}),
+    )
+    write_manifest(folder, manifest)
+    return folder
+
+
+def make_golden(tokenizer: Tokenizer) -> tuple[GoldenSentence, ...]:
+    """Returns the golden sentences of the fake model."""
+    golden = []
+    for source in GOLDEN:
+        source_ids = (*tokenizer.encode(source), EOS_ID)
+        target_ids, _, _ = translate(source_ids, MAX_TARGET_TOKENS)
+        sentence = GoldenSentence(
+            source=source, source_ids=source_ids, target_ids=target_ids, target=tokenizer.decode(target_ids)
+        )
+        golden.append(sentence)
+    return tuple(golden)
+
+
+@dataclass
+class LiveService:
+    """A service that runs in a thread, seen from outside."""
+
+    service: Service
+    loop: asyncio.AbstractEventLoop
+    thread: threading.Thread
+    stop_event: asyncio.Event
+    running: asyncio.Task[None]
+    failure: list[BaseException] = field(default_factory=list)
+
+    @property
+    def engines(self) -> list[Engine]:
+        """The engines, for tests that have to know what one is doing."""
+        return self.service.pipeline._engines
+
+    @property
+    def grpc_target(self) -> str:
+        """Host and port of the gRPC interface."""
+        return f"127.0.0.1:{self.service.grpc_port}"
+
+    @property
+    def http_url(self) -> str:
+        """Base URL of the REST interface."""
+        return f"http://127.0.0.1:{self.service.http_port}"
+
+    def stop(self) -> None:
+        """Does what a signal does."""
+        self.loop.call_soon_threadsafe(self.stop_event.set)
+
+    def abandon(self) -> None:
+        """Ends the service without waiting for its lame duck's time."""
+        self.loop.call_soon_threadsafe(self.running.cancel)
+
+    def join(self) -> None:
+        """Waits for the end of the service and raises what it failed with."""
+        self.thread.join(WAIT_SECONDS)
+        assert not self.thread.is_alive()
+        if self.failure:
+            raise self.failure[0]
+
+    def http(self) -> httpx.Client:
+        """Returns a REST client with a connection of its own."""
+        return httpx.Client(base_url=self.http_url, timeout=WAIT_SECONDS, trust_env=False)
+
+    def post(self, body: Any = None, **options: Any) -> httpx.Response:
+        """Sends one REST request; `body` is sent as JSON unless `content` is given."""
+        with self.http() as client:
+            return client.post("/v1/translate", **({"json": body} if body is not None else {}), **options)
+
+    def get(self, path: str) -> httpx.Response:
+        """Sends one GET request."""
+        with self.http() as client:
+            return client.get(path)
+
+    def grpc_channel(self) -> grpc.Channel:
+        """Returns a gRPC channel with a connection of its own."""
+        return grpc.insecure_channel(self.grpc_target)
+
+    def call(self, message: TranslateRequest | bytes, timeout: float | None = WAIT_SECONDS) -> TranslateResponse:
+        """Sends one gRPC request, or bytes in its place."""
+        data = message if isinstance(message, bytes) else message.SerializeToString()
+        with self.grpc_channel() as channel:
+            method: Any = channel.unary_unary(TRANSLATE_METHOD, response_deserializer=TranslateResponse.FromString)
+            response: TranslateResponse = method(data, timeout=timeout)
+            return response
+
+    def call_error(self, message: TranslateRequest | bytes, timeout: float | None = WAIT_SECONDS) -> grpc.RpcError:
+        """Sends one gRPC request that fails, and returns the error."""
+        try:
+            self.call(message, timeout)
+        except grpc.RpcError as error:
+            return error
+        raise AssertionError("the call did not fail")
+
+    def health(self, service: str = "") -> str:
+        """Returns what the health check says of a service, or of all for the empty name."""
+        with self.grpc_channel() as channel:
+            stub: Any = health_pb2_grpc.HealthStub(channel)
+            answer = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=WAIT_SECONDS)
+            return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+
+    def metric(self, name: str, **labels: str) -> float:
+        """Returns the sum of the series of a name whose labels are at least these."""
+        families = self.service.pipeline.metrics.registry.collect()
+        samples = [sample for family in families for sample in family.samples if sample.name == f"dragoman_{name}"]
+        assert samples, f"no series dragoman_{name}"
+        return sum(sample.value for sample in samples if labels.items() <= sample.labels.items())
+
+    def settle(self) -> None:
+        """Waits until every request is counted out; a client may see the answer a moment earlier."""
+        eventually(lambda: self.metric("inflight_requests") == 0)
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    """Waits for what another thread is about to do and gives no event for."""
+    deadline_seconds = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline_seconds, "it did not happen"
+        time.sleep(0.005)
+
+
+@contextmanager
+def run_service(
+    bundle_path: Path, models: Sequence[Model] | None = None, *, wait_ready: bool = True, **settings: Any
+) -> Iterator[LiveService]:
+    """Runs a service until the block ends.
+
+    Args:
+        bundle_path: see `write_bundle`.
+        models: one for each engine; two fake ones of 4 slots if None.
+        wait_ready: whether the block begins when the service is ready, or as soon as its ports are open.
+        settings: of `ServeCommand`, over defaults that suit a test.
+    """
+    models = [FakeModel(4), FakeModel(4)] if models is None else models
+    defaults = {"host": "127.0.0.1", "http_port": 0, "grpc_port": 0, "lame_duck_seconds": 0, "drain_seconds": 10}
+    values = {**defaults, "slots": models[0].slots, "engines": len(models), **settings}
+    command = ServeCommand(bundle=bundle_path, **values)
+    live: list[LiveService] = []
+    begun = threading.Event()
+    failure: list[BaseException] = []
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        service = Service(command, Bundle.open(bundle_path), lambda: models)
+        await service.listen()
+        running = asyncio.create_task(service.run(stop))
+        loop = asyncio.get_running_loop()
+        live.append(LiveService(service, loop, threading.current_thread(), stop, running, failure))
+        if wait_ready:
+            ready = asyncio.create_task(service.ready.wait())
+            await asyncio.wait((running, ready), return_when=asyncio.FIRST_COMPLETED)
+            ready.cancel()
+        begun.set()
+        with suppress(asyncio.CancelledError):
+            await running
+
+    def run() -> None:
+        try:
+            asyncio.run(main())
+        except BaseException as error:  # noqa: BLE001 - it is raised again in the thread of the test
+            failure.append(error)
+        finally:
+            begun.set()
+
+    thread = threading.Thread(target=run, name="service", daemon=True)
+    thread.start()
+    assert begun.wait(WAIT_SECONDS)
+    if failure:
+        thread.join()
+        raise failure[0]
+    try:
+        yield live[0]
+    finally:
+        for model in models:
+            if isinstance(model, GatedModel):
+                model.gate.set()
+        if thread.is_alive():
+            live[0].stop()
+        live[0].join()

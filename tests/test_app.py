@@ -1,0 +1,256 @@
+"""The life of a service: ready only when the model is right, gone only when every accepted request is answered."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import httpx
+import pytest
+
+from model.tokenizer import Tokenizer
+from protos.translation_pb2 import TranslateRequest
+from serve.listeners import ListenError
+from tests.fakes import FakeModel
+from tests.live import (
+    LONG_TEXT,
+    WAIT_SECONDS,
+    GatedModel,
+    LiveService,
+    eventually,
+    make_golden,
+    run_service,
+    write_bundle,
+)
+
+ROOT = Path(__file__).parent.parent
+GOOD = {"text": "alpha beta."}
+GOOD_MESSAGE = TranslateRequest(text=["alpha beta."])
+LONG = {"text": LONG_TEXT}
+LONG_MESSAGE = TranslateRequest(text=[LONG_TEXT])
+
+
+@pytest.fixture
+def model() -> GatedModel:
+    return GatedModel(2)
+
+
+def accept_both(live: LiveService, model: GatedModel, pool: ThreadPoolExecutor) -> list[Any]:
+    """Sends a long request over each protocol and returns their futures once both are accepted."""
+    model.gate.clear()
+    futures = [pool.submit(live.post, LONG), pool.submit(live.call, LONG_MESSAGE)]
+    eventually(lambda: live.metric("sequences_running") + live.metric("sequences_waiting") == 2)
+    return futures
+
+
+def test_before_the_golden_sentences_are_right_it_lives_but_is_not_ready(bundle_path: Path, model: GatedModel) -> None:
+    model.gate.clear()
+    with run_service(bundle_path, [model], wait_ready=False) as live:
+        assert model.stepping.wait(WAIT_SECONDS)
+        assert live.get("/healthz").status_code == 200
+        probe = live.get("/readyz")
+        assert (probe.status_code, probe.json()["reason"], probe.headers["retry-after"]) == (503, "not_ready", "1")
+        assert live.health() == "NOT_SERVING"
+        assert (live.metric("ready"), live.metric("draining")) == (0, 0)
+        assert live.post(GOOD).json()["detail"] == "warming up"
+        assert live.call_error(GOOD_MESSAGE).code() is grpc.StatusCode.UNAVAILABLE
+        model.gate.set()
+        eventually(lambda: live.get("/readyz").status_code == 200)
+        assert live.health() == "SERVING"
+        assert live.metric("ready") == 1
+        assert live.post(GOOD).status_code == 200
+
+
+def test_a_signal_while_warming_up_ends_it(bundle_path: Path, model: GatedModel) -> None:
+    model.gate.clear()
+    with run_service(bundle_path, [model], wait_ready=False, lame_duck_seconds=1000) as live:
+        assert model.stepping.wait(WAIT_SECONDS)
+        live.stop()
+        eventually(lambda: live.service.pipeline.lifecycle.leaving)
+        model.gate.set()
+        live.join()
+
+
+def test_a_lame_duck_is_not_ready_but_serves_and_asks_clients_to_leave(bundle_path: Path) -> None:
+    with run_service(bundle_path, lame_duck_seconds=1000) as live:
+        live.stop()
+        eventually(lambda: live.get("/readyz").status_code == 503)
+        assert live.get("/readyz").json()["reason"] == "draining"
+        assert live.get("/healthz").status_code == 200
+        eventually(lambda: live.health() == "NOT_SERVING")
+        assert live.metric("draining") == 1
+        answer = live.post(GOOD)
+        assert (answer.status_code, answer.headers["connection"]) == (200, "close")
+        assert live.call(GOOD_MESSAGE).translations
+        live.abandon()
+
+
+def test_draining_answers_what_was_accepted_and_refuses_the_rest(bundle_path: Path, model: GatedModel) -> None:
+    with run_service(bundle_path, [model]) as live, ThreadPoolExecutor() as pool:
+        accepted = accept_both(live, model, pool)
+        live.stop()
+        eventually(lambda: live.post(GOOD).status_code == 503)
+        refused = live.post(GOOD)
+        assert (refused.json()["reason"], refused.headers["retry-after"]) == ("draining", "1")
+        assert live.call_error(GOOD_MESSAGE).code() is grpc.StatusCode.UNAVAILABLE
+        model.gate.set()
+        rest, message = (future.result(WAIT_SECONDS) for future in accepted)
+        assert rest.status_code == 200
+        assert message.translations[0].text == rest.json()["translations"][0]["text"]
+        live.join()
+
+
+def test_when_the_drain_time_is_over_the_rest_is_told_so(bundle_path: Path, model: GatedModel) -> None:
+    with run_service(bundle_path, [model], drain_seconds=0) as live, ThreadPoolExecutor() as pool:
+        accepted = accept_both(live, model, pool)
+        live.stop()
+        eventually(lambda: live.engines[0]._stopping)
+        model.gate.set()
+        assert accepted[0].result(WAIT_SECONDS).json()["reason"] == "draining"
+        error: Any = accepted[1].exception(WAIT_SECONDS)
+        assert error.code() is grpc.StatusCode.UNAVAILABLE
+        live.join()
+
+
+def test_a_lame_duck_under_load_fails_no_request(bundle_path: Path) -> None:
+    """Clients that keep their connections see them closed in good order, and never a broken one."""
+    enough = threading.Event()
+
+    def send(live: LiveService, statuses: list[int]) -> None:
+        with live.http() as client:
+            while not enough.is_set():
+                statuses.append(client.post("/v1/translate", json=LONG).status_code)
+
+    with run_service(bundle_path, lame_duck_seconds=1000) as live, ThreadPoolExecutor() as pool:
+        statuses: list[list[int]] = [[], [], []]
+        workers = [pool.submit(send, live, kept) for kept in statuses]
+        eventually(lambda: all(len(kept) > 5 for kept in statuses))
+        live.stop()
+        eventually(lambda: live.metric("draining") == 1)
+        before = [len(kept) for kept in statuses]
+        eventually(lambda: all(len(kept) > count + 5 for kept, count in zip(statuses, before, strict=True)))
+        enough.set()
+        for worker in workers:
+            worker.result(WAIT_SECONDS)
+        live.settle()
+        assert {status for kept in statuses for status in kept} == {200}
+        assert live.metric("requests_total", outcome="ok") == sum(len(kept) for kept in statuses)
+        live.abandon()
+
+
+def test_a_model_that_fails_closes_the_service_until_it_works_again(bundle_path: Path) -> None:
+    model = FakeModel(2)
+    with run_service(bundle_path, [model]) as live:
+        model.decode_error = RuntimeError("broken")
+        assert [live.post(GOOD).status_code for _ in range(3)] == [500, 500, 500]
+        assert live.get("/readyz").status_code == 503
+        assert live.call_error(GOOD_MESSAGE).code() is grpc.StatusCode.UNAVAILABLE
+        eventually(lambda: live.health() == "NOT_SERVING")
+        model.decode_error = None
+        eventually(lambda: live.get("/readyz").status_code == 200)
+        eventually(lambda: live.health() == "SERVING")
+        assert live.post(GOOD).status_code == 200
+
+
+@pytest.mark.parametrize("setting", ["http_port", "grpc_port"])
+def test_a_taken_port_is_named(bundle_path: Path, setting: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        message = rf"^127\.0\.0\.1:{port}: Address already in use$"
+        with pytest.raises(ListenError, match=message), run_service(bundle_path, **{setting: port}):
+            pass
+
+
+# The front door with fake models in place of ONNX Runtime's. Its first argument is a bundle, its second a gate: "open",
+# or "shut" for a model that stands still after the golden sentences.
+PROGRAM = """
+import sys
+import threading
+import dragoman
+import serve.app
+from tests.live import GatedModel
+
+class Model(GatedModel):
+    def decode_step(self, *arguments):
+        if sys.argv[2] == "shut" and len(self.prefills) > 1:
+            self.gate.clear()
+        return super().decode_step(*arguments)
+
+serve.app._load_models = lambda settings, bundle: [Model(4)]
+dragoman.run("serve", [sys.argv[1], *"--host 127.0.0.1 --http-port 0 --grpc-port 0 --lame-duck-seconds 0".split()])
+"""
+
+
+@contextmanager
+def start_process(bundle_path: Path, gate: str = "open") -> Iterator[subprocess.Popen[str]]:
+    """Runs the program in a process of its own."""
+    command = [sys.executable, "-c", PROGRAM, str(bundle_path), gate]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:  # noqa: S603
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def read_log(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """Returns the next line of a process's log."""
+    assert process.stderr is not None
+    line: dict[str, Any] = json.loads(process.stderr.readline())
+    return line
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_process_with_success(bundle_path: Path, number: signal.Signals) -> None:
+    with start_process(bundle_path) as process:
+        ready = read_log(process)
+        assert (ready["event"], ready["bundle"]) == ("ready", str(bundle_path))
+        url = f"http://127.0.0.1:{ready['http_port']}/v1/translate"
+        assert httpx.post(url, json=GOOD, trust_env=False).status_code == 200
+        process.send_signal(number)
+        _, log = process.communicate(timeout=WAIT_SECONDS)
+        assert process.returncode == 0
+        events = [json.loads(line)["event"] for line in log.splitlines()]
+        assert events == ["request", "lame duck", "draining", "stopped"]
+
+
+def test_a_second_signal_ends_the_process_at_once(bundle_path: Path) -> None:
+    with start_process(bundle_path, gate="shut") as process, ThreadPoolExecutor() as pool:
+        ready = read_log(process)
+        url = f"http://127.0.0.1:{ready['http_port']}"
+        stuck = pool.submit(httpx.post, f"{url}/v1/translate", json=LONG, trust_env=False, timeout=WAIT_SECONDS)
+        eventually(lambda: 'sequences_running{model="fake"} 1.0' in httpx.get(f"{url}/metrics", trust_env=False).text)
+        process.send_signal(signal.SIGTERM)
+        eventually(lambda: httpx.get(f"{url}/readyz", trust_env=False).status_code == 503)
+        process.send_signal(signal.SIGTERM)
+        process.wait(WAIT_SECONDS)
+        assert process.returncode == 1
+        assert isinstance(stuck.exception(WAIT_SECONDS), httpx.TransportError)
+
+
+def test_what_is_no_bundle_is_explained_in_one_line(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    bundle_path = write_bundle(tmp_path, tokenizer)
+    (bundle_path / "decoder.onnx").write_bytes(b"changed")
+    command = [sys.executable, "dragoman.py", "serve", str(bundle_path)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=WAIT_SECONDS)  # noqa: S603
+    assert result.returncode == 1
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"dragoman serve: {bundle_path}/decoder.onnx: sha256 is ")
+
+
+def test_a_wrong_model_is_explained_and_never_serves(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    golden = list(make_golden(tokenizer))
+    golden[1] = golden[1].model_copy(update={"target_ids": (5,)})
+    bundle_path = write_bundle(tmp_path, tokenizer, tuple(golden))
+    with start_process(bundle_path) as process:
+        _, log = process.communicate(timeout=WAIT_SECONDS)
+    assert process.returncode == 1
+    assert log.splitlines()[-1].startswith("dragoman serve: golden sentence 1: target tokens are ")
+    assert '"ready"' not in log

@@ -1,0 +1,389 @@
+"""Continuous batching with a fake model: who is in the batch changes no answer, and a failure stays where it belongs.
+
+Most tests call `step` themselves; those with threads wait for events, never for time.
+"""
+
+import threading
+from dataclasses import dataclass, field
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
+
+from serve.engine import UNHEALTHY_FAILURES, Engine
+from serve.errors import CancelledError, DeadlineExceededError, DrainingError, InternalError
+from serve.metrics import Metrics
+from serve.request import FinishReason
+from serve.scheduler import Scheduler
+from serve.sequence import Sequence, SequenceState
+from tests.fakes import BOS_ID, ENDLESS_ID, EOS_ID, FIRST_ID, PAD_ID, POISON_ID, FakeClock, FakeModel, translate
+
+MAX_TARGET_TOKENS = 30
+
+Answer = tuple[tuple[int, ...], float, FinishReason | None]
+
+
+@dataclass
+class Bench:
+    """An engine that a test steps by hand, and what it is made of."""
+
+    slots: int = 4
+    queue_limit: int = 1000
+    prefill_token_budget: int = 1000
+    clock: FakeClock = field(default_factory=FakeClock)
+
+    def __post_init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.metrics = Metrics(self.registry, model="tiny")
+        self.scheduler = Scheduler(self.slots, self.queue_limit, self.prefill_token_budget, self.metrics, self.clock)
+        self.model = FakeModel(self.slots)
+        self.engine = self.make_engine(self.model)
+        self.finished: list[Sequence] = []
+
+    def make_engine(self, model: FakeModel) -> Engine:
+        """Returns an engine on this bench's scheduler."""
+        return Engine(
+            model,
+            self.scheduler,
+            self.metrics,
+            bos_id=BOS_ID,
+            eos_id=EOS_ID,
+            pad_id=PAD_ID,
+            max_target_tokens=MAX_TARGET_TOKENS,
+            clock=self.clock,
+        )
+
+    def submit(
+        self, *source_ids: int, limit: int = MAX_TARGET_TOKENS, deadline_seconds: float | None = None
+    ) -> Sequence:
+        """Submits one sequence."""
+        sequence = Sequence(source_ids, limit, deadline_seconds, self.finished.append)
+        self.scheduler.submit([sequence])
+        return sequence
+
+    def step(self, count: int = 1) -> None:
+        """Makes so many steps."""
+        for _ in range(count):
+            self.engine.step()
+
+    def run(self) -> None:
+        """Makes steps until nothing is left to do, which takes no test this many."""
+        for _ in range(2000):
+            if self.scheduler.idle:
+                return
+            self.engine.step()
+        raise AssertionError("some sequence never ends")
+
+    def sample(self, name: str, **labels: str) -> float | None:
+        """Returns the value of a metric."""
+        return self.registry.get_sample_value(f"dragoman_{name}", {"model": "tiny", **labels})
+
+
+def answer(sequence: Sequence) -> Answer:
+    assert sequence.state is SequenceState.FINISHED
+    assert sequence.error is None
+    return sequence.target_ids, sequence.score, sequence.finish_reason
+
+
+@cache
+def alone(source_ids: tuple[int, ...], limit: int = MAX_TARGET_TOKENS) -> Answer:
+    """Returns the answer for a sequence that has an engine to itself."""
+    bench = Bench(slots=1)
+    sequence = bench.submit(*source_ids, limit=limit)
+    bench.run()
+    return answer(sequence)
+
+
+sources = st.lists(st.integers(FIRST_ID, 50) | st.just(ENDLESS_ID), min_size=1, max_size=6).map(tuple)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5, MAX_TARGET_TOKENS])
+@pytest.mark.parametrize("source_ids", [(3,), (4, 5), (9, 9, 9), (5, 8, 11, 2), (ENDLESS_ID,)])
+def test_a_lone_sequence_gets_the_answer_of_plain_greedy_search(source_ids: tuple[int, ...], limit: int) -> None:
+    target_ids, score, finish_reason = alone(source_ids, limit)
+    expected_ids, expected_score, expected_reason = translate(source_ids, limit)
+    assert (target_ids, finish_reason) == (expected_ids, expected_reason)
+    assert score == pytest.approx(expected_score, rel=1e-5)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    slots=st.integers(1, 5),
+    prefill_token_budget=st.integers(1, 20),
+    arrivals=st.lists(st.tuples(st.integers(0, 40), sources, st.integers(1, MAX_TARGET_TOKENS)), max_size=25),
+)
+def test_every_answer_is_bitwise_that_of_the_sequence_alone(
+    slots: int, prefill_token_budget: int, arrivals: list[tuple[int, tuple[int, ...], int]]
+) -> None:
+    bench = Bench(slots, prefill_token_budget=prefill_token_budget)
+    sequences = []
+    steps = 0
+    for arrival, source_ids, limit in sorted(arrivals):
+        bench.step(arrival - steps)
+        steps = arrival
+        sequences.append(bench.submit(*source_ids, limit=limit))
+    bench.run()
+    for sequence in sequences:
+        assert answer(sequence) == alone(sequence.source_ids, sequence.max_target_tokens)
+    assert len(bench.finished) == len(sequences)
+    assert all(rows == 1 or tokens <= prefill_token_budget for rows, tokens in bench.model.prefills)
+
+
+@pytest.mark.parametrize("offset", range(MAX_TARGET_TOKENS + 1))
+def test_sequences_join_and_leave_at_any_step(offset: int) -> None:
+    bench = Bench(slots=3)
+    first = bench.submit(7, ENDLESS_ID)
+    second = bench.submit(8, ENDLESS_ID, limit=max(1, offset))
+    bench.step(offset)
+    third = bench.submit(9, 9, ENDLESS_ID, limit=7)
+    bench.run()
+    for sequence in (first, second, third):
+        assert answer(sequence) == alone(sequence.source_ids, sequence.max_target_tokens)
+
+
+@settings(max_examples=50, deadline=None)
+@given(slots=st.integers(1, 4), arrivals=st.lists(st.tuples(st.integers(0, 3), sources), max_size=20))
+def test_no_slot_is_idle_while_a_sequence_waits(slots: int, arrivals: list[tuple[int, tuple[int, ...]]]) -> None:
+    bench = Bench(slots)
+    for pause, source_ids in arrivals:
+        bench.submit(*source_ids)
+        for _ in range(pause):
+            bench.step()
+            assert not bench.scheduler.waiting or bench.model.steps[-1] == slots
+    while not bench.scheduler.idle:
+        bench.step()
+        assert not bench.scheduler.waiting or bench.model.steps[-1] == slots
+
+
+def test_the_limit_ends_a_translation_before_its_end_token_is_looked_for() -> None:
+    """A sequence that would end by itself after n tokens ends by length at limit n and by the end token at n + 1."""
+    source_ids = next((token,) for token in range(FIRST_ID, 1000) if 3 < len(translate((token,), 20)[0]) < 20)
+    natural_length = len(alone(source_ids)[0])
+    at_limit = alone(source_ids, natural_length)
+    beyond = alone(source_ids, natural_length + 1)
+    assert at_limit[0] == beyond[0]
+    assert (at_limit[2], beyond[2]) == (FinishReason.LENGTH, FinishReason.EOS)
+    assert at_limit[1] > beyond[1]
+
+
+def test_a_translation_may_be_empty() -> None:
+    source_ids = next((token,) for token in range(FIRST_ID, 1000) if translate((token,), 1)[2] is FinishReason.EOS)
+    target_ids, score, finish_reason = alone(source_ids)
+    assert (target_ids, finish_reason) == ((), FinishReason.EOS)
+    assert score < 0.0
+
+
+def test_a_row_without_probabilities_fails_alone() -> None:
+    bench = Bench(slots=3)
+    before, poisoned, after = bench.submit(4, ENDLESS_ID), bench.submit(5, POISON_ID), bench.submit(6, ENDLESS_ID)
+    bench.step(2)
+    with capture_logs() as logs:
+        bench.step()
+    assert isinstance(poisoned.error, InternalError)
+    assert [entry["log_level"] for entry in logs] == ["error"]
+    bench.run()
+    for neighbour in (before, after):
+        assert answer(neighbour) == alone(neighbour.source_ids)
+
+
+def test_a_failing_encoder_fails_only_the_sequences_of_its_prefill() -> None:
+    bench = Bench()
+    running = bench.submit(7, ENDLESS_ID)
+    bench.step(3)
+    bench.model.encode_error = RuntimeError("out of memory")
+    failed = [bench.submit(8), bench.submit(9)]
+    with capture_logs() as logs:
+        bench.step()
+    assert all(isinstance(sequence.error, InternalError) for sequence in failed)
+    assert [entry["event"] for entry in logs] == ["encode failed"]
+    bench.model.encode_error = None
+    later = bench.submit(8)
+    bench.run()
+    for sequence in (running, later):
+        assert answer(sequence) == alone(sequence.source_ids)
+
+
+def test_a_failing_decoder_fails_only_what_runs() -> None:
+    bench = Bench(slots=2)
+    running = [bench.submit(7, ENDLESS_ID), bench.submit(8, ENDLESS_ID)]
+    waiting = bench.submit(9, ENDLESS_ID)
+    bench.step(3)
+    bench.model.decode_error = RuntimeError("device lost")
+    with capture_logs() as logs:
+        bench.step()
+    assert all(isinstance(sequence.error, InternalError) for sequence in running)
+    assert [entry["event"] for entry in logs] == ["decode failed"]
+    bench.model.decode_error = None
+    bench.run()
+    assert answer(waiting) == alone(waiting.source_ids)
+
+
+def test_the_details_of_a_failure_do_not_reach_the_client() -> None:
+    bench = Bench()
+    bench.model.encode_error = RuntimeError("secret path")
+    sequence = bench.submit(7)
+    with capture_logs():
+        bench.step()
+    assert "secret" not in str(sequence.error)
+
+
+@pytest.mark.parametrize("broken", ["encode_error", "decode_error"])
+def test_failures_in_a_row_make_the_engine_unhealthy_until_a_step_succeeds(broken: str) -> None:
+    bench = Bench()
+    setattr(bench.model, broken, RuntimeError("device lost"))
+    with capture_logs():
+        for _ in range(UNHEALTHY_FAILURES):
+            assert bench.engine.healthy
+            bench.submit(7)
+            bench.step()
+    assert not bench.engine.healthy
+    setattr(bench.model, broken, None)
+    bench.submit(7)
+    bench.step()
+    assert bench.engine.healthy
+
+
+def test_cancellation_frees_the_slot_within_one_step() -> None:
+    bench = Bench(slots=2)
+    cancelled, neighbour = bench.submit(7, ENDLESS_ID), bench.submit(8, ENDLESS_ID)
+    waiting = bench.submit(9, ENDLESS_ID)
+    bench.step(3)
+    cancelled.cancelled = True
+    bench.step()
+    assert isinstance(cancelled.error, CancelledError)
+    bench.step()
+    assert waiting.state is SequenceState.RUNNING
+    assert bench.model.steps == [2] * 5
+    bench.run()
+    for sequence in (neighbour, waiting):
+        assert answer(sequence) == alone(sequence.source_ids)
+
+
+def test_a_sequence_that_was_cancelled_in_the_queue_is_never_encoded() -> None:
+    bench = Bench()
+    sequence = bench.submit(7)
+    sequence.cancelled = True
+    bench.run()
+    assert isinstance(sequence.error, CancelledError)
+    assert bench.model.prefills == []
+
+
+def test_a_sequence_that_expires_in_the_queue_is_told_at_the_next_step_and_never_encoded() -> None:
+    bench = Bench(slots=1)
+    running = bench.submit(7, ENDLESS_ID)
+    waiting = bench.submit(8, deadline_seconds=1.0)
+    bench.step()
+    bench.clock.seconds = 1.0
+    bench.step()
+    assert isinstance(waiting.error, DeadlineExceededError)
+    bench.run()
+    assert bench.model.prefills == [(1, 2)]
+    assert answer(running) == alone(running.source_ids)
+
+
+def test_a_running_sequence_that_expires_leaves_at_the_next_step() -> None:
+    bench = Bench(slots=2)
+    expired, neighbour = bench.submit(7, ENDLESS_ID, deadline_seconds=1.0), bench.submit(8, ENDLESS_ID)
+    bench.step(3)
+    assert expired.state is SequenceState.RUNNING
+    bench.clock.seconds = 1.0
+    bench.step()
+    assert isinstance(expired.error, DeadlineExceededError)
+    bench.run()
+    assert answer(neighbour) == alone(neighbour.source_ids)
+
+
+def test_tokens_of_an_abandoned_sequence_are_counted_as_wasted() -> None:
+    bench = Bench()
+    sequence = bench.submit(7, ENDLESS_ID)
+    bench.step(3)
+    sequence.cancelled = True
+    bench.step()
+    assert bench.sample("wasted_tokens_total", cause="cancelled") == 4
+    assert bench.sample("sequences_finished_total", reason="cancelled") == 1
+    assert bench.sample("sequences_running") == 0
+
+
+def test_runs_of_the_model_and_padding_are_counted() -> None:
+    bench = Bench()
+    bench.submit(7, ENDLESS_ID, limit=3)
+    bench.submit(7, 8, 9, 10, ENDLESS_ID, limit=3)
+    bench.run()
+    assert bench.sample("padding_tokens_total", side="source") == 3
+    assert bench.sample("engine_steps_total", phase="encode") == 1
+    assert bench.sample("engine_steps_total", phase="decode") == 3
+    assert bench.sample("engine_step_sequences_sum", phase="decode") == 6
+    assert bench.sample("sequences_finished_total", reason="length") == 2
+
+
+def test_stopping_ends_what_runs_and_what_waits() -> None:
+    bench = Bench(slots=1)
+    running, waiting = bench.submit(7, ENDLESS_ID), bench.submit(8)
+    bench.step()
+    bench.engine.stop()
+    assert isinstance(running.error, DrainingError)
+    assert isinstance(waiting.error, DrainingError)
+    assert bench.scheduler.idle
+    with pytest.raises(DrainingError):
+        bench.submit(9)
+
+
+def test_engines_that_share_a_scheduler_answer_callers_from_many_threads() -> None:
+    bench = Bench(slots=6)
+    engines = [bench.make_engine(FakeModel(3)) for _ in range(2)]
+    generator = np.random.default_rng(1)
+    wishes = [tuple(generator.integers(FIRST_ID, 50, size=generator.integers(1, 6)).tolist()) for _ in range(120)]
+    done = threading.Semaphore(0)
+    sequences = [Sequence(ids, 20, None, lambda _: done.release()) for ids in wishes]
+
+    def call(first: int) -> None:
+        for sequence in sequences[first::4]:
+            bench.scheduler.submit([sequence])
+
+    callers = [threading.Thread(target=call, args=(first,)) for first in range(4)]
+    for engine in engines:
+        engine.start()
+    for caller in callers:
+        caller.start()
+    for _ in sequences:
+        assert done.acquire(timeout=30)
+    for engine in engines:
+        engine.stop()
+    for sequence in sequences:
+        assert answer(sequence) == alone(sequence.source_ids, 20)
+
+
+def test_draining_loses_nothing() -> None:
+    bench = Bench(slots=2)
+    sequences = [bench.submit(token, ENDLESS_ID, limit=5) for token in range(FIRST_ID, 20)]
+    bench.engine.start()
+    bench.scheduler.drain()
+    assert bench.scheduler.wait_idle(30)
+    bench.engine.stop()
+    for sequence in sequences:
+        assert answer(sequence) == alone(sequence.source_ids, 5)
+
+
+def test_stopping_ends_the_thread_of_an_idle_engine() -> None:
+    bench = Bench()
+    bench.engine.start()
+    assert "engine" in [thread.name for thread in threading.enumerate()]
+    bench.engine.stop()
+    assert "engine" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_stopping_a_busy_engine_tells_every_sequence() -> None:
+    bench = Bench(slots=2)
+    started = threading.Event()
+    first = Sequence((3,), 1, None, lambda _: started.set())
+    rest = [Sequence((7, ENDLESS_ID), MAX_TARGET_TOKENS, None, bench.finished.append) for _ in range(500)]
+    bench.scheduler.submit([first, *rest])
+    bench.engine.start()
+    assert started.wait(30)
+    bench.engine.stop()
+    assert len(bench.finished) == len(rest)
+    assert {type(sequence.error) for sequence in rest} <= {type(None), DrainingError}

@@ -1,0 +1,140 @@
+"""Who may import whom: the rules that keep serving free of torch and every layer ignorant of those above it.
+
+The rules are read off the syntax trees, so an import inside a function counts as well.
+"""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("model", "export", "serve", "protos", "loadtest")
+TRAINING_LIBRARIES = ("torch", "lightning", "onnx", "onnxscript")
+
+# Whole packages: what each may import of ours, beside itself.
+PACKAGE_RULES = {
+    "model": set[str](),
+    "export": {"model"},
+    "serve": {"export.bundle", "model.tokenizer", "protos"},
+    "protos": set[str](),
+    "loadtest": {"protos"},
+}
+
+# Single modules that may import more than their package.
+EXCEPTIONS = {"export.verify": {"serve.runtime", "serve.search"}}
+
+# Modules of `serve` that must stay ignorant of most others.
+STRICT_MODULES = {
+    "serve.errors": set[str](),
+    "serve.request": {"serve.errors"},
+    "serve.sequence": {"serve.errors", "serve.request"},
+    "serve.search": {"serve.request"},
+    "serve.kv_cache": set[str](),
+    "serve.runtime": {"serve.kv_cache", "export.bundle"},
+    "serve.scheduler": {"serve.sequence", "serve.errors", "serve.metrics"},
+    "serve.lines": set[str](),
+    "serve.client": {"protos"},
+}
+
+# Only these build services.
+COMPOSERS = {"dragoman", "serve.settings", "serve.translate"}
+
+TORCH_FREE = ("export.bundle", "model.tokenizer", "model.config")
+
+
+def module_path(module: str) -> Path:
+    return ROOT / f"{module.replace('.', '/')}.py"
+
+
+def find_modules(package: str) -> list[str]:
+    files = [path for path in (ROOT / package).rglob("*.py") if "_pb2" not in path.name]
+    return sorted(".".join(path.relative_to(ROOT).with_suffix("").parts) for path in files)
+
+
+MODULES = ["dragoman", *(module for package in PACKAGES for module in find_modules(package))]
+
+
+def find_imports(tree: ast.AST) -> Iterator[str]:
+    """Yields every imported name, as `package.module.name` if it is imported from a module."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def imports_of(module: str) -> set[str]:
+    return set(find_imports(ast.parse(module_path(module).read_text(encoding="utf-8"))))
+
+
+def is_within(name: str, modules: set[str] | tuple[str, ...]) -> bool:
+    return any(name == module or name.startswith(f"{module}.") for module in modules)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_imports_only_what_its_package_may(module: str) -> None:
+    package = module.partition(".")[0]
+    allowed = PACKAGE_RULES.get(package, set()) | EXCEPTIONS.get(module, set()) | {package}
+    ours = {name for name in imports_of(module) if is_within(name, PACKAGES)}
+    assert {name for name in ours if not is_within(name, allowed)} == set()
+
+
+@pytest.mark.parametrize("module", [module for module in STRICT_MODULES if module_path(module).exists()])
+def test_a_strict_module_imports_only_what_it_may(module: str) -> None:
+    ours = {name for name in imports_of(module) if is_within(name, PACKAGES)}
+    assert {name for name in ours if not is_within(name, STRICT_MODULES[module])} == set()
+
+
+def test_no_import_is_relative() -> None:
+    """A relative import would pass by every rule here."""
+    trees = {module: ast.parse(module_path(module).read_text(encoding="utf-8")) for module in MODULES}
+    nodes = [(module, node) for module, tree in trees.items() for node in ast.walk(tree)]
+    assert [module for module, node in nodes if isinstance(node, ast.ImportFrom) and node.level] == []
+
+
+def test_only_the_runtime_imports_onnx_runtime() -> None:
+    importers = {module for module in MODULES if any(is_within(name, ("onnxruntime",)) for name in imports_of(module))}
+    assert importers <= {"serve.runtime"}
+
+
+def test_nobody_but_composers_imports_the_composition_root() -> None:
+    importers = {module for module in MODULES if any(is_within(name, ("serve.app",)) for name in imports_of(module))}
+    assert importers <= COMPOSERS
+
+
+@pytest.mark.parametrize("module", [*find_modules("serve"), *TORCH_FREE])
+def test_what_serves_imports_no_training_library(module: str) -> None:
+    assert {name for name in imports_of(module) if is_within(name, TRAINING_LIBRARIES)} == set()
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_the_init_file_of_a_package_holds_a_docstring_and_nothing_else(package: str) -> None:
+    for path in (ROOT / package).rglob("__init__.py"):
+        (statement,) = ast.parse(path.read_text(encoding="utf-8")).body
+        assert isinstance(statement, ast.Expr)
+        assert isinstance(statement.value, ast.Constant)
+        assert isinstance(statement.value.value, str)
+
+
+def test_no_module_is_named_like_one_of_the_standard_library() -> None:
+    assert [module for module in MODULES if module.rpartition(".")[2] in sys.stdlib_module_names - {"__init__"}] == []
+
+
+def test_everything_that_serves_is_importable_without_training_libraries() -> None:
+    """The syntax trees show direct imports; this shows that no third module brings torch in."""
+    program = f"""
+import importlib, sys
+for name in {TRAINING_LIBRARIES}:
+    sys.modules[name] = None
+for name in {[*find_modules("serve"), *TORCH_FREE]}:
+    importlib.import_module(name)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)  # noqa: S603 - a program of our own
+
+
+def test_the_rules_see_an_import_inside_a_function() -> None:
+    assert list(find_imports(ast.parse("def f():\n    from serve.app import build"))) == ["serve.app.build"]

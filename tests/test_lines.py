@@ -1,0 +1,177 @@
+"""Reading lines from a descriptor, and the ordered map over them."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serve.lines import MAX_LINE_BYTES, Line, LineError, map_in_order, read_lines
+
+
+async def collect_lines(descriptor: int) -> list[Line]:
+    return [line async for line in read_lines(descriptor)]
+
+
+def read_pipe(content: bytes) -> list[Line]:
+    read_end, write_end = os.pipe()
+    os.write(write_end, content)
+    os.close(write_end)
+    try:
+        return asyncio.run(collect_lines(read_end))
+    finally:
+        os.close(read_end)
+
+
+async def take_until_failure(results: AsyncIterator[int]) -> tuple[list[int], str]:
+    """Returns the results before the failure, and its message."""
+    taken: list[int] = []
+    try:
+        async for result in results:
+            taken.append(result)  # noqa: PERF401 - a comprehension would lose them at the failure
+    except (OSError, ValueError) as error:
+        return taken, str(error)
+    return taken, ""
+
+
+async def counted(count: int) -> AsyncIterator[int]:
+    for number in range(count):
+        yield number
+
+
+@given(st.lists(st.binary(max_size=20).filter(lambda content: b"\n" not in content), max_size=20))
+def test_lines_are_those_between_line_feeds(contents: list[bytes]) -> None:
+    expected = [Line(number, content) for number, content in enumerate(contents, start=1)]
+    assert read_pipe(b"".join(content + b"\n" for content in contents)) == expected
+
+
+def test_the_last_line_may_lack_its_line_feed() -> None:
+    assert read_pipe(b"one\ntwo") == [Line(1, b"one"), Line(2, b"two")]
+
+
+def test_a_regular_file_is_read(tmp_path: Path) -> None:
+    """A file cannot be watched by epoll; larger than a chunk, it also shows that lines survive its borders."""
+    contents = [b"%d" % number for number in range(20_000)]
+    path = tmp_path / "lines"
+    path.write_bytes(b"\n".join(contents))
+    with path.open("rb") as file:
+        lines = asyncio.run(collect_lines(file.fileno()))
+    assert [line.content for line in lines] == contents
+
+
+def test_a_line_arrives_before_the_next_is_written() -> None:
+    async def converse() -> list[bytes]:
+        read_end, write_end = os.pipe()
+        answers = []
+        os.write(write_end, b"1\n")
+        async with aclosing(read_lines(read_end)) as lines:
+            async for line in lines:
+                answers.append(line.content)
+                if line.number == 3:
+                    break
+                os.write(write_end, b"%d\n" % (line.number + 1))
+        os.close(read_end)
+        os.close(write_end)
+        return answers
+
+    assert asyncio.run(converse()) == [b"1", b"2", b"3"]
+
+
+def test_an_endless_line_is_refused_by_its_number(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    path.write_bytes(b"one\n" + b"x" * (MAX_LINE_BYTES + 100_000))
+    with path.open("rb") as file, pytest.raises(LineError, match="line 2: longer than"):
+        asyncio.run(collect_lines(file.fileno()))
+
+
+@given(order=st.integers(1, 12).flatmap(lambda count: st.permutations(range(count))), in_flight=st.integers(1, 5))
+def test_results_come_in_input_order_whatever_finishes_first(order: Sequence[int], in_flight: int) -> None:
+    """The call of rank r yields to the loop r times, so that the calls finish in any order."""
+
+    async def call(number: int) -> int:
+        for _ in range(order[number]):
+            await asyncio.sleep(0)
+        return number
+
+    async def collect() -> list[int]:
+        return [result async for result in map_in_order(call, counted(len(order)), in_flight)]
+
+    assert asyncio.run(collect()) == list(range(len(order)))
+
+
+def test_no_more_calls_than_the_window_are_begun_on_endless_input() -> None:
+    async def begun_when_first_result_waits() -> int:
+        begun = 0
+        gate = asyncio.Event()
+        full = asyncio.Event()
+
+        async def call(number: int) -> int:
+            nonlocal begun
+            begun += 1
+            if begun == 4:
+                full.set()
+            await gate.wait()
+            return number
+
+        async with aclosing(map_in_order(call, counted(1000), in_flight=4)) as results:
+            first = asyncio.ensure_future(anext(results))
+            await full.wait()
+            for _ in range(20):
+                await asyncio.sleep(0)
+            count = begun
+            gate.set()
+            await first
+        return count
+
+    assert asyncio.run(begun_when_first_result_waits()) == 4
+
+
+def test_a_failure_is_raised_after_the_results_before_it() -> None:
+    async def call(number: int) -> int:
+        if number == 2:
+            raise ValueError("third")
+        for _ in range(5):
+            await asyncio.sleep(0)
+        return number
+
+    results, message = asyncio.run(take_until_failure(map_in_order(call, counted(10), in_flight=8)))
+    assert (results, message) == ([0, 1], "third")
+
+
+def test_a_failure_of_the_input_is_raised_after_the_results() -> None:
+    async def broken() -> AsyncIterator[int]:
+        yield 0
+        raise OSError("input")
+
+    async def call(number: int) -> int:
+        await asyncio.sleep(0)
+        return number
+
+    results, message = asyncio.run(take_until_failure(map_in_order(call, broken(), in_flight=8)))
+    assert (results, message) == ([0], "input")
+
+
+def test_closing_cancels_the_calls_under_way() -> None:
+    cancelled: list[int] = []
+
+    async def call(number: int) -> int:
+        if number == 0:
+            return number
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.append(number)
+            raise
+        return number
+
+    async def take_one() -> None:
+        async with aclosing(map_in_order(call, counted(100), in_flight=3)) as results:
+            await anext(results)
+            await asyncio.sleep(0)
+
+    asyncio.run(take_one())
+    assert cancelled == [1, 2]

@@ -1,0 +1,242 @@
+"""`dragoman translate` as a process, against a real gRPC server that answers in capitals."""
+
+import asyncio
+import os
+import pty
+import signal
+import sys
+import termios
+import threading
+from collections.abc import AsyncIterator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from subprocess import PIPE, Popen
+from typing import IO
+
+import grpc
+import pytest
+
+from model.tokenizer import Tokenizer
+from protos.translation_pb2 import TranslateRequest, TranslateResponse, Translation
+from protos.translation_pb2_grpc import TranslationServiceServicer, add_TranslationServiceServicer_to_server
+from serve.client import TranslatedText
+from serve.lines import Line, LineError
+from serve.settings import ServeCommand
+from serve.translate import PipelineTranslator, translate_lines
+from tests.fakes import EOS_ID, FakeModel
+from tests.fakes import translate as translate_alone
+from tests.live import MAX_TARGET_TOKENS
+
+TIMEOUT_SECONDS = 60
+
+Stream = int | IO[bytes] | None
+
+
+class CapitalsServicer(TranslationServiceServicer):
+    """Answers each text in capitals, scored by minus its length; a few texts have answers of their own."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.refusals_left = 1
+        self.later_answered = threading.Event()
+
+    def Translate(self, request: TranslateRequest, context: grpc.ServicerContext) -> TranslateResponse:  # noqa: N802
+        """Serves one request."""
+        (text,) = request.text
+        self.texts.append(text)
+        if text == "invalid":
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "text[0]: not this one")
+        if text == "busy" and self.refusals_left:
+            self.refusals_left -= 1
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "the queue is full")
+        if text == "first":
+            self.later_answered.wait(TIMEOUT_SECONDS)
+        if text == "later":
+            self.later_answered.set()
+        return TranslateResponse(translations=[Translation(text=text.upper(), score=-len(text))])
+
+
+@pytest.fixture(name="servicer")
+def _servicer() -> CapitalsServicer:
+    return CapitalsServicer()
+
+
+@pytest.fixture(name="server")
+def _server(servicer: CapitalsServicer) -> Iterator[str]:
+    with ThreadPoolExecutor(8) as executor:
+        server = grpc.server(executor)
+        add_TranslationServiceServicer_to_server(servicer, server)
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        yield f"127.0.0.1:{port}"
+        server.stop(None).wait()
+
+
+def start(*options: str, stdin: Stream = PIPE, stdout: Stream = PIPE, stderr: Stream = PIPE) -> Popen[bytes]:
+    command = [sys.executable, "-m", "dragoman", "translate", *options]
+    return Popen(command, stdin=stdin, stdout=stdout, stderr=stderr)  # noqa: S603 - our own command line
+
+
+def translate(content: bytes, *options: str) -> tuple[int, bytes, str]:
+    """Returns exit status, standard output and standard error."""
+    process = start(*options)
+    output, errors = process.communicate(content, TIMEOUT_SECONDS)
+    return process.returncode, output, errors.decode()
+
+
+def test_each_line_becomes_its_translation_in_order(server: str) -> None:
+    lines = [f"line {number}" for number in range(200)]
+    expected = "".join(f"{line.upper()}\n" for line in lines)
+    assert translate("\n".join(lines).encode(), "--server", server) == (0, expected.encode(), "")
+
+
+def test_a_line_that_is_answered_late_keeps_its_place(server: str) -> None:
+    """The server answers the first line only after the second."""
+    assert translate(b"first\nlater\n", "--server", server) == (0, b"FIRST\nLATER\n", "")
+
+
+def test_blank_lines_stay_blank_and_are_not_sent(server: str, servicer: CapitalsServicer) -> None:
+    assert translate(b"\none\n \t\n\ntwo\n", "--server", server) == (0, b"\nONE\n\n\nTWO\n", "")
+    assert sorted(servicer.texts) == ["one", "two"]
+
+
+def test_scores_come_before_a_tab(server: str) -> None:
+    assert translate(b"one\n\n", "--scores", "--server", server) == (0, b"-3.0000\tONE\n\n", "")
+
+
+def test_text_is_utf_8_whatever_the_locale(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    assert translate("grüße".encode(), "--server", server) == (0, "GRÜSSE\n".encode(), "")
+
+
+def test_an_interactive_line_is_answered_before_the_next_is_typed(server: str) -> None:
+    with start("--server", server) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for text in (b"one", b"two"):
+            process.stdin.write(text + b"\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == text.upper() + b"\n"
+
+
+def test_a_refused_line_is_named_after_the_lines_before_it(server: str) -> None:
+    status, output, errors = translate(b"one\n\ninvalid\nfour\n", "--server", server)
+    assert (status, output) == (1, b"ONE\n\n")
+    assert errors == "dragoman translate: line 3: INVALID_ARGUMENT: text[0]: not this one\n"
+
+
+def test_a_line_that_is_not_utf_8_is_named(server: str) -> None:
+    status, output, errors = translate(b"one\nab\xff\n", "--server", server)
+    assert (status, output) == (1, b"ONE\n")
+    assert errors == "dragoman translate: line 2: byte 0xff at offset 2, expected UTF-8\n"
+
+
+def test_a_full_queue_is_tried_again(server: str, servicer: CapitalsServicer) -> None:
+    assert translate(b"busy\n", "--server", server) == (0, b"BUSY\n", "")
+    assert servicer.texts == ["busy", "busy"]
+
+
+def test_a_server_that_is_not_there_is_one_clear_line() -> None:
+    status, output, errors = translate(b"one\n", "--server", "127.0.0.1:1")
+    assert (status, output) == (1, b"")
+    assert errors.startswith("dragoman translate: line 1: UNAVAILABLE: ")
+    assert errors.count("\n") == 1
+
+
+def test_a_closed_output_ends_it_quietly(server: str) -> None:
+    """Endless input and a reader that takes one line: the process ends, and says nothing."""
+    endless = Popen(["/usr/bin/yes", "one"], stdout=PIPE)
+    with endless, start("--server", server, stdin=endless.stdout) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == b"ONE\n"
+        process.stdout.close()
+        assert process.wait(TIMEOUT_SECONDS) == 0
+        assert process.stderr.read() == b""
+        endless.kill()
+
+
+def test_an_interrupt_ends_it_quietly_with_130(server: str) -> None:
+    with start("--server", server) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write(b"one\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"ONE\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(TIMEOUT_SECONDS) == 130
+        assert process.stderr.read() == b""
+
+
+def test_a_terminal_shows_the_progress_of_output_to_a_file(server: str, tmp_path: Path) -> None:
+    terminal, terminal_end = pty.openpty()
+    termios.tcsetwinsize(terminal, (24, 80))
+    with (
+        (tmp_path / "output").open("wb") as output,
+        start("--server", server, stdout=output, stderr=terminal_end) as process,
+    ):
+        process.communicate(b"one\n", TIMEOUT_SECONDS)
+    os.close(terminal_end)
+    assert b"1 lines" in os.read(terminal, 1 << 16)
+    os.close(terminal)
+    assert (tmp_path / "output").read_bytes() == b"ONE\n"
+
+
+@contextmanager
+def fake_models(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Puts fake models in the place of the graphs, of which the bundle has none."""
+    with monkeypatch.context() as patch:
+        patch.setattr("serve.app._load_models", lambda settings, _: [FakeModel(settings.slots)])
+        yield
+
+
+def translate_in_process(bundle_path: Path, texts: Sequence[str]) -> list[TranslatedText | None]:
+    async def lines() -> AsyncIterator[Line]:
+        for number, text in enumerate(texts, start=1):
+            yield Line(number, text.encode())
+
+    async def collect() -> list[TranslatedText | None]:
+        command = ServeCommand(bundle=bundle_path, slots=2, engines=1, queue_limit=8)
+        async with PipelineTranslator.open(command, TIMEOUT_SECONDS) as translator:
+            return [translation async for translation in translate_lines(translator, lines(), in_flight=8)]
+
+    return asyncio.run(collect())
+
+
+def test_a_bundle_translates_without_a_server(
+    bundle_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every line comes out as the fake model's translation of that line alone."""
+    texts = [f"{word} beta gamma." for word in ("one", "two", "three", "house", "garden")] * 4
+    with fake_models(monkeypatch):
+        translations = translate_in_process(bundle_path, texts)
+    for text, translation in zip(texts, translations, strict=True):
+        target_ids, score, _ = translate_alone((*tokenizer.encode(text), EOS_ID), MAX_TARGET_TOKENS)
+        assert translation is not None
+        assert translation.text == tokenizer.decode(target_ids)
+        assert translation.score == pytest.approx(score, rel=1e-5)
+
+
+def test_a_text_that_the_model_cannot_take_is_named_by_its_line(
+    bundle_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with fake_models(monkeypatch), pytest.raises(LineError, match=r"line 2: invalid: text\[0\]: .* tokens, expected"):
+        translate_in_process(bundle_path, ["one", "alpha " * 200])
+
+
+def test_a_folder_that_is_no_bundle_is_one_clear_line(tmp_path: Path) -> None:
+    status, output, errors = translate(b"one\n", "--bundle", str(tmp_path))
+    assert (status, output) == (1, b"")
+    assert errors.startswith(f"dragoman translate: {tmp_path}")
+    assert errors.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "given"), [((), "neither"), (("--server", "localhost:1", "--bundle", os.devnull), "both")]
+)
+def test_exactly_one_of_server_and_bundle_is_expected(options: tuple[str, ...], given: str) -> None:
+    status, output, errors = translate(b"", *options)
+    assert (status, output) == (1, b"")
+    assert f"{given} given: expected exactly one of them" in errors
