@@ -1,4 +1,3 @@
-# syntax=docker/dockerfile:1
 # The serving image: `docker build -t dragoman .`, then mount a bundle and run it:
 #   docker run --rm --read-only -v ./bundle:/bundle:ro -p 8000:8000 -p 8001:8001 dragoman
 # It holds no torch, no compiler and no root. Both stages share one base, so that the environment can be copied whole.

@@ -31,8 +31,8 @@ def main() -> None:
         raise SystemExit(0 if arguments else 2)
     name = arguments[0]
     if name not in COMMANDS:
-        print(usage(), file=sys.stderr)
-        raise SystemExit(f"\ndragoman: {name!r} is not a command")
+        print(f"{usage()}\n\ndragoman: {name!r} is not a command", file=sys.stderr)
+        raise SystemExit(2)
     run(name, arguments[1:])
 
 

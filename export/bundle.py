@@ -9,9 +9,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
 MANIFEST_FILE = "manifest.json"
 ENCODER_FILE = "encoder.onnx"
@@ -19,6 +19,9 @@ DECODER_FILE = "decoder.onnx"
 WEIGHTS_FILE = "weights.bin"
 TOKENIZER_FILE = "tokenizer.model"
 GOLDEN_FILE = "golden.json"
+
+# A name without a folder: a manifest must not lead out of its bundle.
+FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
 
 
 class BundleError(Exception):
@@ -91,7 +94,7 @@ class Manifest(_Record):
     opset: int
     encoder: GraphSignature
     decoder: GraphSignature
-    files: dict[str, str]
+    files: dict[FileName, str]
     provenance: Provenance
 
 
@@ -121,8 +124,7 @@ class Bundle:
         for name in (ENCODER_FILE, DECODER_FILE, WEIGHTS_FILE, TOKENIZER_FILE, GOLDEN_FILE):
             if name not in manifest.files:
                 raise BundleError(f"{folder / MANIFEST_FILE}: files: {name} is not listed, expected its sha256")
-        golden = _GOLDEN.validate_json((folder / GOLDEN_FILE).read_bytes())
-        return cls(folder, manifest, golden)
+        return cls(folder, manifest, _read_golden(folder / GOLDEN_FILE))
 
     @property
     def encoder_path(self) -> Path:
@@ -158,16 +160,27 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 def _read_manifest(path: Path) -> Manifest:
     try:
         content = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise BundleError(f"{path}: no such file, expected a bundle made by `dragoman export`") from None
+    except OSError as error:
+        raise BundleError(f"{path}: {error.strerror}, expected a bundle made by `dragoman export`") from error
     except ValueError as error:
         raise BundleError(f"{path}: not JSON: {error}") from error
     try:
         return Manifest.model_validate(content)
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"])
-        raise BundleError(f"{path}: {field}: {first['msg']}") from error
+        raise _explain(path, error) from error
+
+
+def _read_golden(path: Path) -> tuple[GoldenSentence, ...]:
+    try:
+        return _GOLDEN.validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise _explain(path, error) from error
+
+
+def _explain(path: Path, error: ValidationError) -> BundleError:
+    first = error.errors()[0]
+    field = ".".join(str(part) for part in first["loc"])
+    return BundleError(": ".join(part for part in (str(path), field, first["msg"]) if part))
 
 
 def _check_file(path: Path, expected: str) -> None:

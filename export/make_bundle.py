@@ -3,6 +3,7 @@
 import importlib.metadata
 import shutil
 import tempfile
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,14 +21,15 @@ from export.bundle import (
     write_manifest,
 )
 from export.to_onnx import OPSET, GraphNames, export_graphs
-from model.corpus import read_lines
+from model.corpus import CorpusError, read_lines
 from model.generate import generate_greedy
 from model.run import RunError, RunFolder, TrainedModel
 from model.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 # A sentence at which two tokens are nearly as probable says nothing about a graph: another CPU may round the other way.
 SMALLEST_GOLDEN_GAP = 1e-3
-LIBRARIES = ("dragoman", "onnx", "onnxruntime", "sentencepiece", "torch")
+# Either of the two ONNX Runtimes, or none: an export needs no runtime.
+LIBRARIES = ("dragoman", "onnx", "onnxruntime", "onnxruntime-gpu", "sentencepiece", "torch")
 
 
 class ExportCommand(BaseSettings):
@@ -55,12 +57,12 @@ class ExportCommand(BaseSettings):
         """Exports; prints what was written."""
         if self.out.exists():
             raise SystemExit(f"dragoman export: out: {self.out}: exists, expected the name of a new folder")
+        run = RunFolder(self.run)
         try:
-            trained = RunFolder(self.run).load()
-        except RunError as error:
+            sources = read_lines(run.samples)
+            bundle = make_bundle(run.load(), sources, self.out, self.name or self.out.resolve().name)
+        except (CorpusError, RunError) as error:
             raise SystemExit(f"dragoman export: run: {error}") from error
-        sources = read_lines(RunFolder(self.run).samples)
-        bundle = make_bundle(trained, sources, self.out, self.name or self.out.resolve().name)
         size_bytes = sum(path.stat().st_size for path in self.out.iterdir())
         print(f"{self.out}: {size_bytes / 1e6:.1f} MB, {len(bundle.golden)} golden sentences")
 
@@ -73,6 +75,9 @@ def make_bundle(trained: TrainedModel, golden_sources: list[str], out: Path, nam
         golden_sources: texts whose translations become golden sentences.
         out: the folder to make.
         name: name of the model.
+
+    Raises:
+        RunError: if no golden sentence is left, without which no server would serve the bundle.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     workshop = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}-"))
@@ -94,8 +99,10 @@ def golden_sentences(trained: TrainedModel, sources: list[str]) -> tuple[GoldenS
     tokenizer = trained.tokenizer
     source_ids = [(*tokenizer.encode(source), EOS_ID) for source in sources]
     fitting = [i for i, ids in enumerate(source_ids) if len(ids) <= trained.config.model.max_source_tokens]
+    if not fitting:
+        raise RunError(f"none of {len(sources)} sentences is short enough for a golden sentence")
     generated = generate_greedy(trained.model, [source_ids[i] for i in fitting])
-    return tuple(
+    golden = tuple(
         GoldenSentence(
             source=sources[i],
             source_ids=source_ids[i],
@@ -105,6 +112,9 @@ def golden_sentences(trained: TrainedModel, sources: list[str]) -> tuple[GoldenS
         for i, answer in zip(fitting, generated, strict=True)
         if min(answer.gaps) >= SMALLEST_GOLDEN_GAP
     )
+    if not golden:
+        raise RunError(f"the model is not sure of any of {len(fitting)} sentences, expected one for a golden sentence")
+    return golden
 
 
 def _manifest(trained: TrainedModel, names: GraphNames, folder: Path, name: str, golden: int) -> Manifest:
@@ -130,9 +140,17 @@ def _manifest(trained: TrainedModel, names: GraphNames, folder: Path, name: str,
         files=dict(file_hashes(folder)),
         provenance=Provenance(
             created=datetime.now(UTC).isoformat(timespec="seconds"),
-            versions={library: importlib.metadata.version(library) for library in LIBRARIES},
+            versions=_installed_versions(),
             training=config.model_dump(),
             steps=trained.steps,
             scores={"golden_sentences": golden},
         ),
     )
+
+
+def _installed_versions() -> dict[str, str]:
+    installed = {}
+    for library in LIBRARIES:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            installed[library] = importlib.metadata.version(library)
+    return installed

@@ -6,6 +6,7 @@ tells a near tie from a wrong graph.
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from pydantic import Field
@@ -42,7 +43,7 @@ class VerifyCommand(BaseSettings):
     bundle: CliPositionalArg[Path] = Field(description="folder of the bundle")
     run: Path = Field(description="folder of the training run that the bundle was made from")
     data: str = Field(description="sentences: multi30k:en-de, files:test.en,test.de or tsv:pairs.en-de.tsv")
-    split: str = Field("test", description="which part of a data set that has parts: train, validation or test")
+    split: Literal["train", "validation", "test"] = Field("test", description="part of a data set that has parts")
     multi30k_folder: Path | None = Field(None, description="where Multi30k is; default: $DRAGOMAN_MULTI30K")
     sentences: int = Field(1000, gt=0, description="how many sentences to compare, from the beginning of the data")
     minimum_identical: float = Field(0.999, ge=0, le=1, description="share of identical translations that passes")
@@ -53,9 +54,11 @@ class VerifyCommand(BaseSettings):
             bundle = Bundle.open(self.bundle)
             trained = RunFolder(self.run).load()
             texts = read_corpus(self.data, self.split, self.multi30k_folder).sources[: self.sentences]
+            comparisons = compare(bundle, trained, texts)
         except (BundleError, RunError, CorpusError) as error:
             raise SystemExit(f"dragoman verify: {error}") from error
-        comparisons = compare(bundle, trained, texts)
+        if not comparisons:
+            raise SystemExit(f"dragoman verify: data: none of {len(texts)} sentences is short enough for the model")
         for comparison in comparisons:
             if not comparison.identical:
                 print(comparison.describe())

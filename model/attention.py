@@ -3,7 +3,8 @@
 Shapes: B rows, T query positions, S memory positions, H heads, D head size. A mask is True where attending is allowed.
 """
 
-from torch import Tensor, arange, nn
+import torch
+from torch import Tensor, nn
 from torch.nn import functional
 
 
@@ -12,9 +13,9 @@ def padding_mask(ids: Tensor, pad_id: int) -> Tensor:
     return (ids != pad_id)[:, None, None, :]
 
 
-def causal_mask(length: int) -> Tensor:
+def causal_mask(length: int, device: torch.device) -> Tensor:
     """Returns a mask that hides later positions: bool [1, 1, length, length]; row t may see columns 0..t."""
-    positions = arange(length)
+    positions = torch.arange(length, device=device)
     return (positions[None, :] <= positions[:, None])[None, None]
 
 

@@ -56,6 +56,7 @@ class TrainingConfig(Section):
     batch_tokens: int = Field(4096, gt=0, description="token budget of a batch: rows times its longest side")
     learning_rate_factor: float = Field(1.0, gt=0, description="multiplies the paper's learning-rate schedule")
     warmup_steps: int = Field(4000, gt=0, description="steps of linear warm-up")
+    cooldown_steps: int = Field(0, ge=0, description="last steps, in which the learning rate falls linearly to zero")
     label_smoothing: float = Field(0.1, ge=0, lt=1, description="probability mass spread over the vocabulary")
     gradient_clip: float = Field(1.0, gt=0, description="largest norm of the gradient")
     validation_every_steps: int = Field(1000, gt=0, description="steps between validations, each with a checkpoint")
@@ -78,13 +79,27 @@ class RunConfig(Section):
 
         Raises:
             FileNotFoundError: if the run has none.
-            pydantic.ValidationError: if it is not one.
+            ValueError: if it is not one.
         """
-        return cls.model_validate(yaml.safe_load(path.read_text()))
+        return cls.model_validate(read_yaml(path))
 
     def save(self, path: Path) -> None:
         """Writes the configuration where `load` finds it."""
         path.write_text(yaml.safe_dump(self.model_dump(), sort_keys=False))
+
+
+def read_yaml(path: Path) -> object:
+    """Returns what a YAML file holds.
+
+    Raises:
+        OSError: if it cannot be read.
+        ValueError: if it is not YAML; the message names the file and the line.
+    """
+    try:
+        with path.open(encoding="utf-8") as file:  # a stream, because its name is then in the message
+            return yaml.safe_load(file)
+    except yaml.YAMLError as error:
+        raise ValueError(f"not YAML: {error}") from error
 
 
 def recipe_path(recipe: str) -> Path:

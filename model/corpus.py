@@ -6,6 +6,7 @@ are read off the file names. This module knows no tokens.
 """
 
 import gzip
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,14 +63,15 @@ def read_lines(path: Path) -> list[str]:
     """
     try:
         raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise CorpusError(f"{path}: cannot be read: {error}") from error
     return list(_decode_lines(path, raw))
 
 
 def _decode_lines(path: Path, raw: bytes) -> Iterator[str]:
     # Split at line feeds alone: str.splitlines would also split at U+2028 and others, and misalign the two files.
-    for number, line in enumerate(raw.removesuffix(b"\n").split(b"\n"), start=1):
+    lines = raw.removesuffix(b"\n").split(b"\n") if raw else []
+    for number, line in enumerate(lines, start=1):
         try:
             yield line.decode().removesuffix("\r")
         except UnicodeDecodeError as error:

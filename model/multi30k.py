@@ -10,8 +10,9 @@ import hashlib
 import os
 import shutil
 import tempfile
-import urllib.error
 import urllib.request
+import zlib
+from http.client import HTTPException
 from pathlib import Path
 
 FOLDER_VARIABLE = "DRAGOMAN_MULTI30K"
@@ -68,13 +69,16 @@ def multi30k_file(folder: Path, split: str, language: str) -> Path:
 def _fetch(url: str, path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with (
-            urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as response,  # noqa: S310  the scheme is https
-            tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file,
-        ):
-            shutil.copyfileobj(response, file)
-        Path(file.name).replace(path)
-    except OSError as error:
+        # In a folder beside it, so that the file appears complete or not at all.
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".fetch-") as workshop:
+            download = Path(workshop) / path.name
+            with (
+                urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as response,  # noqa: S310  the scheme is https
+                download.open("wb") as file,
+            ):
+                shutil.copyfileobj(response, file)
+            download.replace(path)
+    except (OSError, HTTPException) as error:
         raise Multi30kError(
             f"{path}: no such file, and {url} could not be fetched ({error}): "
             f"put the Multi30k files there, or name their folder with --multi30k-folder or {FOLDER_VARIABLE}"
@@ -84,7 +88,7 @@ def _fetch(url: str, path: Path) -> None:
 def _check(path: Path) -> None:
     try:
         digest = hashlib.sha256(gzip.decompress(path.read_bytes())).hexdigest()
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise Multi30kError(f"{path}: not a gzip file ({error}): delete it to have it fetched again") from error
     if digest != TEXT_SHA256[path.name]:
         raise Multi30kError(f"{path}: the sha256 of its text is {digest}, expected {TEXT_SHA256[path.name]}")

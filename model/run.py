@@ -70,18 +70,21 @@ class RunFolder:
         """Loads the best checkpoint, in evaluation mode.
 
         Raises:
-            RunError: if there is none.
+            RunError: if there is none, or a file is missing or not what training wrote.
         """
         if not self.best_checkpoint.is_file():
             raise RunError(f"{self.path}: holds no checkpoint, expected a folder made by `dragoman train`")
-        config = RunConfig.load(self.config)
-        tokenizer = Tokenizer.load(self.tokenizer)
-        checkpoint = torch.load(self.best_checkpoint, map_location="cpu", weights_only=True)
-        model = Transformer(config.model, tokenizer.vocabulary_size, PAD_ID)
-        parameters = {
-            name.removeprefix(_PREFIX): value
-            for name, value in checkpoint["state_dict"].items()
-            if name.startswith(_PREFIX)
-        }
-        model.load_state_dict(parameters)
+        try:
+            config = RunConfig.load(self.config)
+            tokenizer = Tokenizer.load(self.tokenizer)
+            checkpoint = torch.load(self.best_checkpoint, map_location="cpu", weights_only=True)
+            model = Transformer(config.model, tokenizer.vocabulary_size, PAD_ID)
+            parameters = {
+                name.removeprefix(_PREFIX): value
+                for name, value in checkpoint["state_dict"].items()
+                if name.startswith(_PREFIX)
+            }
+            model.load_state_dict(parameters)
+        except Exception as error:  # PyTorch's readers raise whatever the damage leads to
+            raise RunError(f"{self.path}: damaged: {error}") from error
         return TrainedModel(config, tokenizer, model.eval(), checkpoint["global_step"])

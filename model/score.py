@@ -42,6 +42,8 @@ class ScoreCommand(BaseSettings):
             raise SystemExit(
                 f"dragoman score: references: {len(references)} lines, expected {len(translations)} as in translations"
             )
+        if not references:
+            raise SystemExit("dragoman score: references: no line, expected at least one")
         quality = score(translations, references)
         print(f"BLEU {quality.bleu:.2f}  {quality.bleu_signature}")
         print(f"chrF {quality.chrf:.2f}  {quality.chrf_signature}")

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import lightning
-import yaml
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.loggers import TensorBoardLogger
-from pydantic import Field, ValidationError
+from pydantic import Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from model.batches import TokenizedPairs
-from model.config import ModelConfig, RunConfig, TokenizerConfig, TrainingConfig, recipe_path
+from model.config import ModelConfig, RunConfig, TokenizerConfig, TrainingConfig, read_yaml, recipe_path
 from model.corpus import Corpus, CorpusError, read_corpus
 from model.run import RunFolder
 from model.tokenizer import Tokenizer, train_tokenizer
@@ -41,7 +40,10 @@ class RecipeSource(PydanticBaseSettingsSource):
         path = recipe_path(recipe)
         if not path.is_file():
             raise SystemExit(f"dragoman train: recipe: {recipe}: neither a recipe of Dragoman's nor a YAML file")
-        content = yaml.safe_load(path.read_text())
+        try:
+            content = read_yaml(path)
+        except ValueError as error:
+            raise SystemExit(f"dragoman train: recipe: {path}: {error}") from error
         if not isinstance(content, dict):
             raise SystemExit(f"dragoman train: recipe: {path}: expected the sections model, tokenizer and training")
         return content
@@ -112,11 +114,11 @@ class TrainCommand(BaseSettings):
 
 def train(folder: RunFolder, config: RunConfig, training: Corpus, validation: Corpus) -> None:
     """Trains until the last step, from the last checkpoint if there is one."""
+    folder.path.mkdir(parents=True, exist_ok=True)
+    _keep_config(folder, config)
     if folder.done.exists():
         print(f"{folder.path}: already trained")
         return
-    folder.path.mkdir(parents=True, exist_ok=True)
-    _keep_config(folder, config)
     tokenizer = _make_tokenizer(folder, config.tokenizer, training)
     stride = max(1, len(validation) // SAMPLES)
     folder.samples.write_text("\n".join(validation.sources[::stride][:SAMPLES]) + "\n")
@@ -132,15 +134,20 @@ def train(folder: RunFolder, config: RunConfig, training: Corpus, validation: Co
     parameters = sum(parameter.numel() for parameter in module.parameters())
     print(f"{parameters:,} parameters, {tokenizer.vocabulary_size:,} tokens, {len(training):,} training pairs")
     last = folder.last_checkpoint
-    trainer.fit(module, data, ckpt_path=last if last.exists() else None, weights_only=True)
-    if trainer.interrupted:
-        raise SystemExit(f"dragoman train: interrupted; run the same command again to go on from {last}")
+    try:
+        trainer.fit(module, data, ckpt_path=last if last.exists() else None, weights_only=True)
+    except SystemExit as end:  # Lightning's answer to Ctrl-C
+        raise SystemExit(f"dragoman train: interrupted; run the same command again to go on from {last}") from end
     folder.done.touch()
     print(f"{folder.path}: trained for {trainer.global_step} steps")
 
 
 def tokenize_pairs(tokenizer: Tokenizer, corpus: Corpus, config: ModelConfig, name: str) -> TokenizedPairs:
-    """Returns the pairs of a corpus as ids; says how many were too long for the model and left out."""
+    """Returns the pairs of a corpus as ids; says how many were too long for the model and left out.
+
+    Raises:
+        SystemExit: if no pair is left.
+    """
     sources = tokenizer.encode_lines(corpus.sources)
     targets = tokenizer.encode_lines(corpus.targets)
     fitting = [
@@ -148,6 +155,8 @@ def tokenize_pairs(tokenizer: Tokenizer, corpus: Corpus, config: ModelConfig, na
         for source, target in zip(sources, targets, strict=True)
         if len(source) < config.max_source_tokens and len(target) <= config.max_target_tokens
     ]
+    if not fitting:
+        raise SystemExit(f"dragoman train: none of {len(sources)} {name} pairs is short enough for the model")
     if len(fitting) < len(sources):
         print(f"{len(sources) - len(fitting)} of {len(sources)} {name} pairs are too long for the model: left out")
     return TokenizedPairs([source for source, _ in fitting], [target for _, target in fitting])
@@ -160,7 +169,7 @@ def _keep_config(folder: RunFolder, config: RunConfig) -> None:
         return
     try:
         earlier = RunConfig.load(folder.config)
-    except ValidationError as error:
+    except ValueError as error:
         raise SystemExit(f"dragoman train: out: {folder.config}: not the configuration of a run: {error}") from error
     if earlier != config:
         raise SystemExit(
@@ -192,7 +201,8 @@ def _make_trainer(folder: RunFolder, config: TrainingConfig) -> lightning.Traine
     every = config.validation_every_steps
     callbacks: Sequence[Callback] = (
         ModelCheckpoint(checkpoints, filename="best", monitor="validation_loss", enable_version_counter=False),
-        ModelCheckpoint(checkpoints, filename="last", every_n_train_steps=every, enable_version_counter=False),
+        # After a validation and behind the best one, so that it knows what the best one is.
+        ModelCheckpoint(checkpoints, filename="last", save_on_train_epoch_end=False, enable_version_counter=False),
         TrainingProgress(refresh_rate=10),
     )
     # Batches come from memory, so that workers would only copy them; a folder with checkpoints is how a run resumes.

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from model.batches import Batch, BatchStream, TokenizedPairs, sorted_batches
 from model.config import RunConfig
-from model.schedule import inverse_square_root
+from model.schedule import cooldown, inverse_square_root
 from model.tokenizer import PAD_ID
 from model.transformer import Transformer
 
@@ -60,16 +60,24 @@ class TranslationModule(lightning.LightningModule):
         metrics = {"validation_loss": token_loss(logits, batch.target_labels), "validation_accuracy": correct}
         self.log_dict(metrics, prog_bar=True, batch_size=int(real.sum()))
 
+    def on_train_batch_end(self, *_: Any) -> None:
+        """Has the last step followed by a validation, which keeps it, wherever it falls."""
+        if self.trainer.global_step == self.trainer.max_steps:
+            self.trainer.should_stop = True
+
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """Returns Adam with the paper's constants and schedule (section 5.3)."""
         training = self.config.training
         optimizer = torch.optim.Adam(self.parameters(), lr=1.0, betas=(0.9, 0.98), eps=1e-9)
-        schedule = torch.optim.lr_scheduler.LambdaLR(
-            optimizer,
-            lambda step: inverse_square_root(
-                step + 1, self.config.model.d_model, training.warmup_steps, training.learning_rate_factor
-            ),
-        )
+
+        def learning_rate(steps_done: int) -> float:
+            step = steps_done + 1
+            rate = inverse_square_root(
+                step, self.config.model.d_model, training.warmup_steps, training.learning_rate_factor
+            )
+            return rate * cooldown(step, training.max_steps, training.cooldown_steps)
+
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, learning_rate)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:

@@ -143,7 +143,7 @@ class Transformer(nn.Module):
 
         No mask hides the target's padding: it is on the right, where no valid position looks.
         """
-        target_mask = causal_mask(target_ids.shape[1])
+        target_mask = causal_mask(target_ids.shape[1], target_ids.device)
         states = self.embed(target_ids)
         for layer in self.decoder:
             states = layer(states, memory, source_mask, target_mask)

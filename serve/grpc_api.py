@@ -25,6 +25,7 @@ SERVICE = DESCRIPTOR.services_by_name["TranslationService"].full_name
 REQUEST_ID_KEY = "x-request-id"
 # What gRPC's own client obeys when it retries (gRFC A6).
 RETRY_AFTER_KEY = "grpc-retry-pushback-ms"
+MAX_PENDING_CALLS = 1_000_000
 # Clients send their deadline rounded up by as much as this share, and hang up at the true one.
 DEADLINE_ROUNDING = 0.02
 
@@ -47,8 +48,14 @@ class GrpcApi:
         self._limits = limits
         self._metrics = metrics
         self._health = health_aio.HealthServicer()
-        # Without the first option a second server on the same port would silently take half of the connections.
-        options = (("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", max_body_bytes))
+        options = (
+            # A second server on the same port would silently take half of the connections.
+            ("grpc.so_reuseport", 0),
+            ("grpc.max_receive_message_length", max_body_bytes),
+            # Beyond these, gRPC itself would end calls as CANCELLED, unseen; the scheduler refuses with a reason.
+            ("grpc.server.max_pending_requests", MAX_PENDING_CALLS),
+            ("grpc.server.max_pending_requests_hard_limit", MAX_PENDING_CALLS),
+        )
         self._server = grpc.aio.server(options=options)
         handler = grpc.unary_unary_rpc_method_handler(
             self._translate, request_deserializer=parse_request, response_serializer=TranslateResponse.SerializeToString

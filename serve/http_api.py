@@ -7,13 +7,13 @@ Nothing is decided here about translation: valid requests go to the translator. 
 import asyncio
 import time
 from collections.abc import Coroutine
-from dataclasses import asdict
 from http import HTTPStatus
 from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from pydantic import TypeAdapter
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -40,6 +40,8 @@ TIMEOUT_HEADER = "x-request-timeout-ms"
 MAX_TIMEOUT_MS = 3_600_000
 
 T = TypeVar("T")
+
+_RESPONSE = TypeAdapter(TranslationResponse)
 
 
 class HttpApi:
@@ -109,7 +111,7 @@ class HttpApi:
         response = await _unless_disconnected(request, self._translator.translate(admitted))
         record: RequestRecord = request.state.record
         record.response = response
-        return JSONResponse(asdict(response))
+        return Response(_RESPONSE.dump_json(response), media_type="application/json")
 
     async def healthz(self) -> Response:
         """Answers as long as the event loop turns, also while warming up and shutting down."""

@@ -44,26 +44,21 @@ class RequestRecord:
 
 def configure_logs(log_format: LogFormat) -> None:
     """Sends structlog and the standard library's logging to stderr, one line for each event."""
-    shared: list[Any] = [
-        structlog.stdlib.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.StackInfoRenderer(),
-    ]
+    common: list[Any] = [structlog.stdlib.add_log_level, structlog.processors.TimeStamper(fmt="iso", utc=True)]
     if log_format == "json":
         # Plain tracebacks: structlog's richer ones hold local variables, and those hold text of clients.
         renderers: list[Any] = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     else:
         renderers = [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
     structlog.configure(
-        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
-        logger_factory=structlog.stdlib.LoggerFactory(),
+        processors=[*common, *renderers],
+        # Straight to the stream: the detour through the standard library doubles the cost of a request's line.
+        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
     )
-    remove_meta = structlog.stdlib.ProcessorFormatter.remove_processors_meta
+    to_line = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderers]
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=[remove_meta, *renderers])
-    )
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=common, processors=to_line))
     logging.basicConfig(handlers=[handler], level=logging.INFO, force=True)
     # Its start and stop lines repeat ours.
     logging.getLogger("uvicorn").setLevel(logging.WARNING)

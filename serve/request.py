@@ -25,7 +25,7 @@ class TranslationRequest:
     Attributes:
         texts: the texts to translate, one sentence each.
         max_target_tokens: the longest translation of each text, without the end token.
-        deadline_seconds: when the client stops waiting, on the clock of `time.monotonic`; None: never.
+        deadline_seconds: when the client stops waiting, on the clock of `time.monotonic`; None: it did not say.
     """
 
     texts: tuple[str, ...]

@@ -1,7 +1,7 @@
 """How the next token is chosen from the logits: pure NumPy functions, one for each kind of search.
 
-A row's result is bitwise the same whoever its neighbours are: every reduction runs along one contiguous row of float32,
-so that NumPy never splits it by what else is in the batch. Called by the engine; knows neither model nor sequences.
+A row is bitwise the same whoever its neighbours are: every reduction runs along one contiguous row, in an order that
+depends on the length of the row alone. Called by the engine; knows neither the model nor sequences.
 """
 
 from dataclasses import dataclass
@@ -37,6 +37,5 @@ def greedy(logits: NDArray[np.float32]) -> GreedyStep:
     highest = np.take_along_axis(logits, token_ids[:, np.newaxis], axis=1)  # [R, 1]
     with np.errstate(invalid="ignore"):  # inf - inf is the NaN that reports a broken row
         shifted = logits - highest  # [R, V]
-    # In float32 throughout: a cast would make NumPy reduce through a buffer that cuts rows where the batch tells it to.
     totals = np.exp(shifted, out=shifted).sum(axis=1)  # [R], at least 1
     return GreedyStep(token_ids, -np.log(totals))

@@ -2,9 +2,9 @@
 
 Knows order, not words: it moves the pieces of a finished verb phrase about. Called by the sentence rules of grammar.py.
 
-    verb second   Die Frau  macht  heute die Tür nicht auf
-    verb first              Macht  die Frau heute die Tür auf
-    verb last     (weil) die Frau heute die Tür nicht aufmacht
+    verb second   Die Frau macht die Tür heute auf
+    verb first    Macht die Frau die Tür heute auf
+    verb last     (weil) die Frau die Tür heute aufmacht
 """
 
 from typing import NamedTuple

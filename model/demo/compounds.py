@@ -7,9 +7,9 @@ Called by grammar.py, which weighs these rules.
 from model.demo.clause import Clause, VerbPhrase
 from model.demo.clauses import Clauses
 from model.demo.determiners import Reading
-from model.demo.inflection import Case
-from model.demo.noun_phrase import SUBJECT_PRONOUNS, NounPhrase, relative
-from model.demo.nouns import ANIMALS, FRUIT, ROLES, TEXTS, THINGS, NounClass
+from model.demo.nominals import alike
+from model.demo.noun_phrase import NounPhrase, relative
+from model.demo.nouns import ANIMALS, CHILDREN, FRUIT, ROLES, TEXTS, THINGS, NounClass
 from model.demo.pair import Pair, sentence
 from model.demo.verb_form import Mood
 from model.demo.verbs import DEALINGS, REPORTS
@@ -21,13 +21,13 @@ _SUBORDINATORS = (
     (_BECAUSE, Mood.PAST, Mood.PAST),
     (_ALTHOUGH, Mood.PRESENT, Mood.PRESENT),
     (_ALTHOUGH, Mood.PAST, Mood.PAST),
-    (_IF, Mood.PRESENT, Mood.CONDITION),
+    (_IF, Mood.CONSEQUENCE, Mood.CONDITION),
 )
 """Conjunctions, each with the moods of the main and of the subordinate clause."""
 _MOODS = (Mood.PRESENT, Mood.PRESENT, Mood.PAST)
 _NEGATIVE_REPORT_SHARE = 0.15
-_ACTING = (ROLES, ANIMALS)
-_MODIFIED = (ROLES, ROLES, ANIMALS, THINGS, TEXTS, FRUIT)
+_ACTING = (ROLES, CHILDREN, ANIMALS)
+_MODIFIED = (ROLES, CHILDREN, ANIMALS, THINGS, TEXTS, FRUIT)
 _MODIFIED_OBJECTS = tuple(
     (verb, noun_class) for verb in DEALINGS for noun_class in verb.objects if noun_class in _MODIFIED
 )
@@ -103,7 +103,7 @@ class Compounds:
         mood = self._chance.pick(_MOODS)
         subject = self._nominals.person(Reading.DEFINITE)
         verb, noun_class = self._chance.pick(_MODIFIED_OBJECTS)
-        phrase = self._nominals.phrase(noun_class, Reading.PRECISE)
+        phrase = self._nominals.object_of(subject, (noun_class,), Reading.PRECISE)
         main = self._clauses.of(subject, VerbPhrase(verb).with_object(phrase, verb.case), mood).statement()
         modifier = self._relative_clause(noun_class, phrase, mood)
         return sentence(Pair(f"{main.english} {modifier.english}", f"{main.german}, {modifier.german}"))
@@ -112,7 +112,7 @@ class Compounds:
         """Returns a clause about somebody else, or about the same by a pronoun: no `Anna sings because Anna works`."""
         while True:
             other = self._clauses.brief(mood)
-            if other.subject in SUBJECT_PRONOUNS or other.subject.english != clause.subject.english:
+            if not alike(other.subject, clause.subject):
                 return other
 
     def _relative_clause(self, noun_class: NounClass, phrase: NounPhrase, mood: Mood) -> Pair:
@@ -122,4 +122,4 @@ class Compounds:
             return self._clauses.with_place(self._clauses.about(pronoun, mood)).subordinate()
         verb = self._chance.pick(_VERBS_UPON[noun_class])
         clause = self._clauses.of(self._nominals.person(Reading.DEFINITE), VerbPhrase(verb), mood).subordinate()
-        return Pair(f"{pronoun.english} {clause.english}", f"{pronoun.german[Case.ACCUSATIVE]} {clause.german}")
+        return Pair(f"{pronoun.english} {clause.english}", f"{pronoun.german[verb.case]} {clause.german}")

@@ -79,8 +79,7 @@ class CorpusCommand(BaseSettings):
     def cli_cmd(self) -> None:
         """Writes the files."""
         if self.out.exists() and not self.out.is_dir():
-            message = f"dragoman corpus: out: {self.out}: expected a folder"
-            raise SystemExit(message)
+            raise SystemExit(f"dragoman corpus: out: {self.out}: expected a folder")
         # The held-out pairs come first, so that they stay the same for every size of the training data.
         write_corpus(
             self.out,

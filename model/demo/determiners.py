@@ -107,14 +107,8 @@ _WEIGHTS: dict[tuple[Kind, Reading], dict[Reference, int]] = {
     (Kind.UNCOUNTED, Reading.OBJECT): _weigh({THE: 20, BARE: 30} | _POSSESSIVES, {}),
     (Kind.UNCOUNTED, Reading.NEGATED): _weigh({THE: 20, NOT_ANY: 30} | _POSSESSIVES, {}),
     (Kind.UNCOUNTED, Reading.NEW): _weigh({BARE: 2, NO: 1}, {}),
-    (Kind.RELATIVE, Reading.DEFINITE): _SOMEBODYS | _OWN,
-    (Kind.RELATIVE, Reading.ANY): _SOMEBODYS | _OWN,
-    (Kind.RELATIVE, Reading.OBJECT): _SOMEBODYS | _OWN,
-    (Kind.RELATIVE, Reading.NEGATED): _SOMEBODYS | _OWN,
-    (Kind.PARENT, Reading.DEFINITE): _SOMEBODYS,
-    (Kind.PARENT, Reading.ANY): _SOMEBODYS,
-    (Kind.PARENT, Reading.OBJECT): _SOMEBODYS,
-    (Kind.PARENT, Reading.NEGATED): _SOMEBODYS,
+    **{(Kind.RELATIVE, reading): _SOMEBODYS | _OWN for reading in Reading},
+    **{(Kind.PARENT, reading): _SOMEBODYS for reading in Reading},
 }
 REFERENCES = {key: spread(weights) for key, weights in _WEIGHTS.items()}
 """The references to choose from, each as often as it shall occur."""

@@ -78,7 +78,7 @@ _CONTRACTIONS = {
 }
 
 _IRREGULAR_THIRD_PERSONS = {"have": "has"}
-_DOUBLED_BEFORE_ING = {"get", "run", "sit", "swim", "put"}
+_DOUBLED_BEFORE_ING = {"get", "run", "sit", "put"}
 
 
 def decline_determiner(stem: str, pattern: Pattern, gender: Gender, case: Case) -> str:
@@ -137,7 +137,7 @@ def add_ing(verb: str) -> str:
     head, blank, tail = verb.partition(" ")
     if head in _DOUBLED_BEFORE_ING:
         head += head[-1]
-    elif head.endswith("e") and not head.endswith("ee"):
+    elif head.endswith("e"):
         head = head[:-1]
     return head + "ing" + blank + tail
 

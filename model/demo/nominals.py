@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from model.demo.adjectives import Adjective
 from model.demo.chance import Chance, spread
-from model.demo.determiners import NUMBERED, OWNED, REFERENCES, THE, THIS, A, Reading
+from model.demo.determiners import NAMES, NUMBERED, OWNED, REFERENCES, THE, THIS, A, Reading
 from model.demo.inflection import Case
 from model.demo.noun_phrase import (
     COUPLES,
@@ -39,6 +39,17 @@ _OBJECTS_OF_FIRST_PERSONS = spread({THIRD_PERSON_OBJECTS: 3, NAMED_PEOPLE: 1})
 _PLACE_DETERMINERS = spread({THE: 10, A: 1, THIS: 1})
 
 
+def alike(one: NounPhrase, other: NounPhrase) -> bool:
+    """Tells whether two phrases have the same noun, or a name in common."""
+    if one.noun or other.noun:
+        return one.noun is other.noun
+    return not _names(one).isdisjoint(_names(other))
+
+
+def _names(phrase: NounPhrase) -> set[str]:
+    return {word for word in phrase.english.split() if word in NAMES}
+
+
 class Nominals:
     """Chooses noun phrases."""
 
@@ -61,7 +72,7 @@ class Nominals:
 
     def subject(self, reading: Reading) -> NounPhrase:
         """Returns a person or an animal that does something."""
-        return self._somebody((*PEOPLE, ANIMALS), reading)
+        return self._somebody((*PEOPLE, ANIMALS, ANIMALS), reading)
 
     def person(self, reading: Reading) -> NounPhrase:
         """Returns a person who does something that animals do not."""
@@ -76,12 +87,13 @@ class Nominals:
         """Returns what the subject deals with, which is never the like of itself: no `The dog sees a dog`."""
         while True:
             noun_class = self._chance.pick(noun_classes)
-            if noun_class.of_people and self._chance.happens(_READY_OBJECT_SHARE):
+            ready_made = noun_class.of_people and reading is not Reading.PRECISE
+            if ready_made and self._chance.happens(_READY_OBJECT_SHARE):
                 ready = _OBJECTS_OF_FIRST_PERSONS if subject in FIRST_PERSONS else _READY_OBJECTS
                 phrase = self._chance.pick(self._chance.pick(ready))
             else:
                 phrase = self.phrase(noun_class, reading)
-            if phrase.english != subject.english and (phrase.noun is None or phrase.noun is not subject.noun):
+            if not alike(phrase, subject):
                 return phrase
 
     def place(self, places: Sequence[Place | City]) -> Pair:

@@ -5,6 +5,7 @@ them again and again.
 """
 
 from functools import cache
+from itertools import combinations
 from typing import NamedTuple
 
 from model.demo.adjectives import Adjective
@@ -115,4 +116,4 @@ SUBJECT_PRONOUNS = (I, HE, SHE, WE, THEY)
 THIRD_PERSON_OBJECTS = (HE._replace(english="him"), SHE._replace(english="her"), THEY._replace(english="them"))
 OBJECT_PRONOUNS = (I._replace(english="me"), WE._replace(english="us"), *THIRD_PERSON_OBJECTS)
 NAMED_PEOPLE = tuple(NounPhrase(name, (name, name, name, f"{name}s")) for name in NAMES)
-COUPLES = tuple(both(one, other) for one in NAMED_PEOPLE for other in NAMED_PEOPLE if one is not other)
+COUPLES = tuple(both(one, other) for one, other in combinations(NAMED_PEOPLE, 2))

@@ -83,11 +83,17 @@ ROLES = NounClass(
         Noun("waitress", "die Kellnerin", "der Kellnerin", "die Kellnerinnen"),
         Noun("man", "der Mann", "des Mannes", "die Männer", "men"),
         Noun("woman", "die Frau", "der Frau", "die Frauen", "women"),
+    ),
+    adjectives.OF_PEOPLE,
+    Kind.ROLE,
+)
+CHILDREN = NounClass(
+    (
         Noun("child", "das Kind", "des Kindes", "die Kinder", "children"),
         Noun("boy", "der Junge", "des Jungen", "die Jungen"),
         Noun("girl", "das Mädchen", "des Mädchens", "die Mädchen"),
     ),
-    adjectives.OF_PEOPLE,
+    adjectives.OF_CHILDREN,
     Kind.ROLE,
 )
 RELATIVES = NounClass(
@@ -113,7 +119,7 @@ PARENTS = NounClass(
     adjectives.OF_RELATIVES,
     Kind.PARENT,
 )
-PEOPLE = (ROLES, ROLES, RELATIVES, PARENTS)
+PEOPLE = (ROLES, ROLES, CHILDREN, RELATIVES, RELATIVES, PARENTS)
 
 ANIMALS = NounClass(
     (

@@ -40,7 +40,7 @@ class Predicates:
         return phrase
 
     def _dealing(self, verb: Verb, subject: NounPhrase, *, negative: bool) -> VerbPhrase:
-        """`helps the child`, `waits for the child`, `gives the child a hat`, `puts the hat on the table`."""
+        """Returns a verb with an object: `helps her`, `waits for her`, `gives her a hat`, `puts a hat on the table`."""
         thing = self._nominals.object_of(subject, verb.objects, Reading.NEGATED if negative else Reading.OBJECT)
         # An indefinite object of a negated verb already has its kein.
         phrase = VerbPhrase(verb, negation="nicht" if negative and thing.definite else "")
@@ -48,6 +48,8 @@ class Predicates:
             return phrase.with_rest(prepositional("", verb.preposition, verb.case, thing))
         if verb.recipients:
             phrase = self.with_recipient(phrase, subject)
+            # After a recipient even a known object may follow the time, but not `nicht`.
+            thing = thing._replace(definite=negative and thing.definite)
         phrase = phrase.with_object(thing, verb.case)
         if verb is PUT:
             return phrase.with_rest(self._nominals.spot(Case.ACCUSATIVE))
@@ -66,6 +68,8 @@ class Predicates:
     def description(self, noun_class: NounClass, subject: NounPhrase, *, negative: bool = False) -> VerbPhrase:
         """Says how the subject, a phrase of the class, is: `is very old`, `is older than her friend`."""
         adjective = self._chance.pick(noun_class.adjectives)
+        while adjective.english in subject.english:
+            adjective = self._chance.pick(noun_class.adjectives)
         said = Pair(adjective.english, adjective.german)
         if adjective.english_comparative and self._chance.happens(_COMPARISON_SHARE):
             other = self._nominals.object_of(subject, (noun_class,), Reading.DEFINITE)

@@ -9,15 +9,35 @@ from model.demo.clauses import Clauses
 from model.demo.determiners import Reading
 from model.demo.inflection import Agreement, Case
 from model.demo.noun_phrase import THERE
-from model.demo.nouns import ANIMALS, DRINKS, FRUIT, FURNITURE, MEALS, PEOPLE, TEXTS, THINGS, VEHICLES
+from model.demo.nouns import (
+    ANIMALS,
+    CHILDREN,
+    DRINKS,
+    FRUIT,
+    FURNITURE,
+    MEALS,
+    PARENTS,
+    PEOPLE,
+    RELATIVES,
+    ROLES,
+    TEXTS,
+    THINGS,
+    VEHICLES,
+)
 from model.demo.pair import Pair, sentence
 from model.demo.places import AT_HOME, OUTDOORS, TRADING
-from model.demo.times import AGES, PRICES
+from model.demo.times import AGES_OF_ADULTS, AGES_OF_CHILDREN, PRICES
 from model.demo.verb_form import Mood, VerbForm, tenses_of, verb_form
 from model.demo.verbs import BE, COST, EXIST, PERSON_EVENTS
 
-_DESCRIBED = (*PEOPLE, *PEOPLE, ANIMALS, ANIMALS, THINGS, THINGS, THINGS, TEXTS, FRUIT, FURNITURE, VEHICLES)
-_AGED = (*PEOPLE, ANIMALS)
+_DESCRIBED = (*PEOPLE, ANIMALS, ANIMALS, THINGS, THINGS, THINGS, TEXTS, FRUIT, FURNITURE, VEHICLES)
+_AGED = (
+    (ROLES, AGES_OF_ADULTS),
+    (RELATIVES, AGES_OF_ADULTS),
+    (PARENTS, AGES_OF_ADULTS),
+    (CHILDREN, AGES_OF_CHILDREN),
+    (ANIMALS, AGES_OF_CHILDREN),
+)
 _PRICED = (THINGS, THINGS, THINGS, TEXTS, FURNITURE, FRUIT)
 _EXISTING = (
     (ANIMALS, OUTDOORS),
@@ -62,32 +82,33 @@ class Statements:
         return sentence(self._clauses.of(subject, phrase, Mood.ANY, negative=negative).statement())
 
     def location(self) -> Pair:
-        """Says or ask where something is: `The key is under the table.`, Der Schlüssel ist unter dem Tisch."""
+        """Says or asks where something is: `The key is under the table.`, Der Schlüssel ist unter dem Tisch."""
         subject = self._nominals.phrase(self._chance.pick(_LEFT_LYING), Reading.DEFINITE)
         spot = self._nominals.spot(Case.DATIVE)
         clause = self._clauses.of(subject, VerbPhrase(BE).with_rest(spot), Mood.ANY)
         return self._told_or_asked(clause, Pair("where", "wo"))
 
     def age(self) -> Pair:
-        """Says or ask how old somebody is: `My son is ten years old.`, Mein Sohn ist zehn Jahre alt."""
-        subject = self._nominals.phrase(self._chance.pick(_AGED), Reading.DEFINITE)
-        phrase = VerbPhrase(BE).with_rest(self._chance.pick(AGES))
+        """Says or asks how old somebody is: `My son is forty years old.`, Mein Sohn ist vierzig Jahre alt."""
+        noun_class, ages = self._chance.pick(_AGED)
+        subject = self._nominals.phrase(noun_class, Reading.DEFINITE)
+        phrase = VerbPhrase(BE).with_rest(self._chance.pick(ages))
         return self._told_or_asked(self._clauses.of(subject, phrase, Mood.ANY), Pair("how old", "wie alt"))
 
     def price(self) -> Pair:
-        """Says or ask what something costs: `This old book costs ten euros.`, Dieses alte Buch kostet zehn Euro."""
+        """Says or asks what something costs: `This old book costs ten euros.`, Dieses alte Buch kostet zehn Euro."""
         subject = self._nominals.phrase(self._chance.pick(_PRICED), Reading.DEFINITE)
         phrase = VerbPhrase(COST).with_rest(self._chance.pick(PRICES))
         return self._told_or_asked(self._clauses.of(subject, phrase, Mood.PRESENT), Pair("how much", "wie viel"))
 
     def _told_or_asked(self, clause: Clause, asked: Pair) -> Pair:
-        """Says the clause, or leave out its complement and ask for it."""
+        """Says the clause, or leaves out its complement and asks for it."""
         if self._chance.happens(_QUESTION_SHARE):
             return sentence(clause._replace(phrase=VerbPhrase(clause.phrase.verb)).question_after(asked), "?")
         return sentence(clause.statement())
 
     def existence(self) -> Pair:
-        """Says or ask what there is: `There is no milk in the house.`, Im Haus gibt es keine Milch."""
+        """Says or asks what there is: `There is no milk in the house.`, Im Haus gibt es keine Milch."""
         noun_class, places = self._chance.pick(_EXISTING)
         thing, place = self._nominals.phrase(noun_class, Reading.NEW), self._nominals.place(places)
         tense = self._chance.pick(tenses_of(EXIST, Mood.ANY))

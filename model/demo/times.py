@@ -34,12 +34,13 @@ def _dates() -> tuple[Pair, ...]:
 
 
 NUMERALS = _counting(range(2, 100), "{}", "{}") + 5 * _counting(range(2, 21), "{}", "{}")
-AGES = _counting(range(2, 100), "{} years old", "{} Jahre alt")
+AGES_OF_CHILDREN = _counting(range(2, 20), "{} years old", "{} Jahre alt")
+AGES_OF_ADULTS = _counting(range(20, 100), "{} years old", "{} Jahre alt")
 PRICES = _counting(range(2, 100), "{} euros", "{} Euro") + 3 * _counting(range(100, 1000, 100), "{} euros", "{} Euro")
 
 _TODAY = (Pair("today", "heute"),)
 _NOW = (Pair("now", "jetzt"), Pair("right now", "gerade"))
-_REPEATED = (Pair("every day", "jeden Tag"), Pair("in the morning", "am Morgen"), Pair("in the evening", "am Abend"))
+_REPEATED = (Pair("at night", "in der Nacht"), Pair("in the morning", "am Morgen"), Pair("in the evening", "am Abend"))
 _YESTERDAY = (Pair("yesterday", "gestern"), Pair("last week", "letzte Woche"), Pair("last year", "letztes Jahr"))
 _TOMORROW = (Pair("tomorrow", "morgen"), Pair("soon", "bald"), Pair("next week", "nächste Woche"))
 _WEEKDAYS = tuple(

@@ -36,6 +36,8 @@ class Mood(IntEnum):
     PAST = auto()
     CONDITION = auto()
     """What may come true: no English `if` with `will`."""
+    CONSEQUENCE = auto()
+    """What comes true then: no progressive."""
     DATED = auto()
     """Any tense that can be asked or told a point in time for."""
 
@@ -85,11 +87,10 @@ _MAY = ("darf", "darf", "dürfen")
 _HABEN = {Agreement.FIRST: "habe", Agreement.THIRD: "hat", Agreement.PLURAL: "haben"}
 _SEIN = {Agreement.FIRST: "bin", Agreement.THIRD: "ist", Agreement.PLURAL: "sind"}
 
+_ENGLISH_HELPERS = {Tense.FUTURE: "will", Tense.CAN: "can", Tense.MUST: "must", Tense.COULD: "could"}
 _DO = {Agreement.FIRST: "do", Agreement.THIRD: "does", Agreement.PLURAL: "do"}
 _AM = {Agreement.FIRST: "am", Agreement.THIRD: "is", Agreement.PLURAL: "are"}
-_ENGLISH_HELPERS = {Tense.FUTURE: "will", Tense.CAN: "can", Tense.MUST: "must", Tense.COULD: "could"}
 _WAS = {Agreement.FIRST: "was", Agreement.THIRD: "was", Agreement.PLURAL: "were"}
-
 
 _OF_PRESENT = {Tense.PRESENT: 14, Tense.CAN: 4, Tense.MUST: 3, Tense.WANT: 3, Tense.FUTURE: 3}
 _OF_PAST = {Tense.PAST: 10, Tense.COULD: 1, Tense.HAD_TO: 1, Tense.WANTED: 2}
@@ -98,6 +99,7 @@ _WEIGHTS = {
     Mood.PRESENT: {Tense.PROGRESSIVE: 3} | _OF_PRESENT,
     Mood.PAST: _OF_PAST,
     Mood.CONDITION: {Tense.PRESENT: 4, Tense.CAN: 1, Tense.WANT: 1},
+    Mood.CONSEQUENCE: _OF_PRESENT,
     Mood.DATED: _OF_PRESENT | _OF_PAST,
 }
 

@@ -4,7 +4,7 @@ Knows words only; verb_form.py conjugates them and predicates.py finds their com
 English base and past, German infinitive (a separable prefix marked by `|`), third person without prefix, participle.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from model.demo.inflection import Case
@@ -107,7 +107,9 @@ _RUN = Verb("run", "ran", "laufen", "läuft", "gelaufen", "sein", manners=(_SLOW
 _COME = Verb("come", "came", "kommen", "kommt", "gekommen", "sein", destinations=NEARBY)
 _DRINK = Verb("drink", "drank", "trinken", "trinkt", "getrunken", objects=(DRINKS,))
 _EAT = Verb("eat", "ate", "essen", "isst", "gegessen", objects=(FRUIT, MEALS))
-_SEE = Verb("see", "saw", "sehen", "sieht", "gesehen", aspect=_EVENT, objects=(*PEOPLE, ANIMALS, ANIMALS, THINGS))
+_SEE = Verb(
+    "see", "saw", "sehen", "sieht", "gesehen", aspect=_EVENT, objects=(*PEOPLE, ANIMALS, ANIMALS, ANIMALS, THINGS)
+)
 _FOLLOW = Verb(
     "follow", "followed", "folgen", "folgt", "gefolgt", "sein", objects=PEOPLE, case=_DATIVE, places=OUTDOORS
 )
@@ -172,7 +174,7 @@ DEALINGS = (
     Verb("look for", "looked for", "suchen", "sucht", "gesucht", objects=(THINGS, THINGS, TEXTS, ANIMALS)),
     Verb("need", "needed", "brauchen", "braucht", "gebraucht", aspect=_STATE, objects=(THINGS, TEXTS, FURNITURE)),
     Verb("have", "had", "haben", "hat", "gehabt", aspect=_STATE, preterite="hatte", objects=(THINGS, ANIMALS)),
-    Verb("love", "loved", "lieben", "liebt", "geliebt", aspect=_STATE, objects=(*PEOPLE, ANIMALS, ANIMALS)),
+    Verb("love", "loved", "lieben", "liebt", "geliebt", aspect=_STATE, objects=(*PEOPLE, ANIMALS, ANIMALS, ANIMALS)),
     Verb("know", "knew", "kennen", "kennt", "gekannt", aspect=_STATE, preterite="kannte", objects=PEOPLE),
     Verb("visit", "visited", "besuchen", "besucht", "besucht", objects=PEOPLE, places=CITIES),
     Verb("call", "called", "an|rufen", "ruft", "angerufen", objects=PEOPLE, places=()),
@@ -215,12 +217,13 @@ GIVINGS = (
 )
 REPORTS = (
     Verb("know", "knew", "wissen", "weiß", "gewusst", aspect=_STATE, first="weiß", preterite="wusste"),
-    Verb("think", "thought", "denken", "denkt", "gedacht", aspect=_STATE),
+    Verb("think", "thought", "glauben", "glaubt", "geglaubt", aspect=_STATE),
     Verb("say", "said", "sagen", "sagt", "gesagt", aspect=_STATE),
     Verb("hope", "hoped", "hoffen", "hofft", "gehofft", aspect=_STATE),
 )
 
 PERSON_VERBS = (*ACTIVITIES, *MOTIONS, *DEALINGS, *PREPOSITIONAL_DEALINGS, *GIVINGS, PUT)
-ANIMAL_VERBS = (_SLEEP, _SIT, _PLAY, _RUN, _COME, _EAT, _DRINK, _SEE, _FOLLOW)
+_DRINK_OF_ANIMALS = replace(_DRINK, objects=(DRINKS.only("water", "milk"),))
+ANIMAL_VERBS = (_SLEEP, _SIT, _PLAY, _RUN, _COME, _EAT, _DRINK_OF_ANIMALS, _SEE, _FOLLOW)
 PERSON_EVENTS = tuple(verb for verb in PERSON_VERBS if verb.aspect is not Aspect.STATE)
 """The verbs that can be told or asked a time for. All verbs of animals can."""
