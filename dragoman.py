@@ -2,6 +2,7 @@
 
 import sys
 from importlib import import_module
+from inspect import getdoc
 
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings, CliApp, CliSettingsSource
@@ -51,7 +52,14 @@ def run(name: str, arguments: list[str]) -> None:
         SystemExit: naming the option and what was expected, if the arguments are not valid.
     """
     command = load_command(name)
-    parser: CliSettingsSource[object] = CliSettingsSource(command, cli_prog_name=f"dragoman {name}")
+    parser: CliSettingsSource[object] = CliSettingsSource(
+        command,
+        cli_prog_name=f"dragoman {name}",
+        cli_kebab_case=True,
+        cli_implicit_flags=True,
+        cli_hide_none_type=True,
+        cli_avoid_json=True,
+    )
     try:
         CliApp.run(command, cli_args=arguments, cli_settings_source=parser)
     except ValidationError as error:
@@ -64,6 +72,7 @@ def load_command(name: str) -> type[BaseSettings]:
     """Imports the class of a subcommand."""
     module, _, attribute = COMMANDS[name][0].partition(":")
     command: type[BaseSettings] = getattr(import_module(module), attribute)
+    command.__doc__ = getdoc(command)  # the text of --help, without the indentation of the source
     return command
 
 

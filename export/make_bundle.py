@@ -39,15 +39,7 @@ class ExportCommand(BaseSettings):
     sentences that a server checks before it becomes ready, and a manifest with checksums and provenance.
     """
 
-    model_config = SettingsConfigDict(
-        env_prefix="DRAGOMAN_EXPORT_",
-        frozen=True,
-        extra="forbid",
-        cli_kebab_case=True,
-        cli_implicit_flags=True,
-        cli_hide_none_type=True,
-        cli_avoid_json=True,
-    )
+    model_config = SettingsConfigDict(env_prefix="DRAGOMAN_EXPORT_", frozen=True, extra="forbid")
 
     run: CliPositionalArg[Path] = Field(description="folder of a training run; its best checkpoint is exported")
     out: Path = Field(description="folder of the new bundle; must not exist")

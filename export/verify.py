@@ -30,15 +30,7 @@ class VerifyCommand(BaseSettings):
     best logit was above the second best there. Exits with 1 if too few translations are identical.
     """
 
-    model_config = SettingsConfigDict(
-        env_prefix="DRAGOMAN_VERIFY_",
-        frozen=True,
-        extra="forbid",
-        cli_kebab_case=True,
-        cli_implicit_flags=True,
-        cli_hide_none_type=True,
-        cli_avoid_json=True,
-    )
+    model_config = SettingsConfigDict(env_prefix="DRAGOMAN_VERIFY_", frozen=True, extra="forbid")
 
     bundle: CliPositionalArg[Path] = Field(description="folder of the bundle")
     run: Path = Field(description="folder of the training run that the bundle was made from")

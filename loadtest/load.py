@@ -30,16 +30,7 @@ class LoadCommand(BaseSettings):
     output is one JSON document.
     """
 
-    model_config = SettingsConfigDict(
-        env_prefix="DRAGOMAN_LOAD_",
-        frozen=True,
-        extra="forbid",
-        cli_kebab_case=True,
-        cli_implicit_flags=True,
-        cli_hide_none_type=True,
-        cli_avoid_json=True,
-        nested_model_default_partial_update=True,
-    )
+    model_config = SettingsConfigDict(env_prefix="DRAGOMAN_LOAD_", frozen=True, extra="forbid")
 
     protocol: Literal["grpc", "rest", "both"] = Field(
         "grpc", description="Interface to measure; 'both': one run after the other."

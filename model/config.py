@@ -5,6 +5,7 @@ a run is stored in its folder and travels on into the bundle.
 """
 
 from pathlib import Path
+from typing import Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -60,7 +61,7 @@ class TrainingConfig(Section):
     label_smoothing: float = Field(0.1, ge=0, lt=1, description="probability mass spread over the vocabulary")
     gradient_clip: float = Field(1.0, gt=0, description="largest norm of the gradient")
     validation_every_steps: int = Field(1000, gt=0, description="steps between validations, each with a checkpoint")
-    precision: str = Field("32-true", description="Lightning's precision: 32-true, bf16-mixed, ...")
+    precision: Literal["32-true", "bf16-mixed", "16-mixed"] = Field("32-true", description="Lightning's precision")
     seed: int = Field(1, description="seed of initialisation, dropout and the order of the batches")
 
 

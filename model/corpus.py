@@ -32,6 +32,11 @@ class Corpus:
     def __len__(self) -> int:
         return len(self.sources)
 
+    @property
+    def languages(self) -> tuple[str, str]:
+        """Source language, target language."""
+        return self.source_language, self.target_language
+
 
 def read_corpus(specification: str, split: str = "train", multi30k_folder: Path | None = None) -> Corpus:
     """Reads parallel text; pairs with a blank side are left out.

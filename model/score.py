@@ -18,15 +18,7 @@ class ScoreCommand(BaseSettings):
     (cased, detokenised), and the share of lines that equal their reference exactly.
     """
 
-    model_config = SettingsConfigDict(
-        env_prefix="DRAGOMAN_SCORE_",
-        frozen=True,
-        extra="forbid",
-        cli_kebab_case=True,
-        cli_implicit_flags=True,
-        cli_hide_none_type=True,
-        cli_avoid_json=True,
-    )
+    model_config = SettingsConfigDict(env_prefix="DRAGOMAN_SCORE_", frozen=True, extra="forbid")
 
     translations: CliPositionalArg[Path] = Field(description="translations, one a line, plain or .gz")
     references: CliPositionalArg[Path] = Field(description="references, one a line, plain or .gz")

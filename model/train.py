@@ -17,7 +17,7 @@ from model.config import ModelConfig, RunConfig, TokenizerConfig, TrainingConfig
 from model.corpus import Corpus, CorpusError, read_corpus
 from model.run import RunFolder
 from model.tokenizer import Tokenizer, train_tokenizer
-from model.training import TrainingProgress, TranslationData, TranslationModule
+from model.training import TrainingProgress, TranslationData, TranslationModule, WholeCheckpoints
 
 # So many validation sources are kept in the run, spread evenly over the set.
 SAMPLES = 32
@@ -61,10 +61,6 @@ class TrainCommand(BaseSettings):
         env_nested_delimiter="__",
         frozen=True,
         extra="forbid",
-        cli_kebab_case=True,
-        cli_implicit_flags=True,
-        cli_hide_none_type=True,
-        cli_avoid_json=True,
         nested_model_default_partial_update=True,
     )
 
@@ -105,11 +101,13 @@ class TrainCommand(BaseSettings):
 
     def _read_data(self) -> tuple[Corpus, Corpus]:
         training = read_corpus(self.data, "train", self.multi30k_folder)
-        if self.validation is not None:
-            return training, read_corpus(self.validation, "validation", self.multi30k_folder)
-        if self.data.startswith("multi30k:"):
-            return training, read_corpus(self.data, "validation", self.multi30k_folder)
-        return _hold_out(training)
+        if self.validation is None and not self.data.startswith("multi30k:"):
+            return _hold_out(training)
+        validation = read_corpus(self.validation or self.data, "validation", self.multi30k_folder)
+        languages, expected = validation.languages, training.languages
+        if languages != expected:
+            raise CorpusError(f"{self.validation}: languages are {languages}, expected {expected} as in training")
+        return training, validation
 
 
 def train(folder: RunFolder, config: RunConfig, training: Corpus, validation: Corpus) -> None:
@@ -189,10 +187,9 @@ def _make_tokenizer(folder: RunFolder, config: TokenizerConfig, corpus: Corpus) 
 def _hold_out(corpus: Corpus) -> tuple[Corpus, Corpus]:
     """Splits a corpus into training and validation pairs."""
     cut = len(corpus) - min(HELD_OUT_PAIRS, len(corpus) // 10)
-    languages = (corpus.source_language, corpus.target_language)
     return (
-        Corpus(*languages, corpus.sources[:cut], corpus.targets[:cut]),
-        Corpus(*languages, corpus.sources[cut:], corpus.targets[cut:]),
+        Corpus(*corpus.languages, corpus.sources[:cut], corpus.targets[:cut]),
+        Corpus(*corpus.languages, corpus.sources[cut:], corpus.targets[cut:]),
     )
 
 
@@ -211,7 +208,7 @@ def _make_trainer(folder: RunFolder, config: TrainingConfig) -> lightning.Traine
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     return lightning.Trainer(
         accelerator="auto",
-        precision=config.precision,  # type: ignore[arg-type]  # a literal there, checked by Lightning
+        precision=config.precision,
         max_steps=config.max_steps,
         max_epochs=-1,
         val_check_interval=every,
@@ -220,6 +217,7 @@ def _make_trainer(folder: RunFolder, config: TrainingConfig) -> lightning.Traine
         gradient_clip_val=config.gradient_clip,
         logger=TensorBoardLogger(folder.path, name="logs", version=""),
         callbacks=list(callbacks),
+        plugins=[WholeCheckpoints()],
         enable_model_summary=False,
         log_every_n_steps=50,
     )

@@ -1,11 +1,13 @@
 """The Transformer as Lightning trains it: loss, optimiser, schedule, progress, and data that resumes."""
 
+from pathlib import Path
 from typing import Any
 
 import lightning
 import torch
 from lightning.pytorch.callbacks import TQDMProgressBar
 from lightning.pytorch.callbacks.progress.tqdm_progress import Tqdm
+from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor
 from torch.nn import functional
@@ -89,6 +91,19 @@ class TranslationModule(lightning.LightningModule):
         torch.set_rng_state(checkpoint["random_state"].cpu())
 
 
+class WholeCheckpoints(TorchCheckpointIO):
+    """Checkpoints that appear complete or not at all, even if the process is killed while it writes one.
+
+    Lightning moves them from the system's temporary folder, which on another file system means copying.
+    """
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
+        """Writes beside the old checkpoint, then takes its place."""
+        part = Path(f"{path}.part")
+        super().save_checkpoint(checkpoint, part, storage_options)
+        part.replace(path)
+
+
 class TrainingProgress(TQDMProgressBar):
     """A bar over all steps of the run: the stream of batches has no epochs to count."""
 
@@ -98,9 +113,9 @@ class TrainingProgress(TQDMProgressBar):
         return self.trainer.max_steps
 
     def init_train_tqdm(self) -> Tqdm:
-        """Returns the bar; a resumed run begins with no epoch, where Lightning would set its length."""
+        """Returns the bar; a resumed run begins within an epoch, where Lightning sets neither length nor start."""
         bar = super().init_train_tqdm()
-        bar.total = self.trainer.max_steps
+        bar.total, bar.initial = self.trainer.max_steps, self.trainer.global_step
         return bar
 
 

@@ -61,16 +61,7 @@ class RequestFailedError(Exception):
 class DemoCommand(BaseSettings):
     """Serve a bundle, translate a few sentences over REST and gRPC, and keep serving until Ctrl-C."""
 
-    model_config = SettingsConfigDict(
-        env_prefix="DRAGOMAN_DEMO_",
-        frozen=True,
-        extra="forbid",
-        cli_kebab_case=True,
-        cli_implicit_flags=True,
-        cli_hide_none_type=True,
-        cli_avoid_json=True,
-        nested_model_default_partial_update=True,
-    )
+    model_config = SettingsConfigDict(env_prefix="DRAGOMAN_DEMO_", frozen=True, extra="forbid")
 
     bundle: CliPositionalArg[Path] = Field(description="Folder made by `dragoman export`.")
     oneshot: bool = Field(False, description="Stop the server after the sentences instead of serving on.")

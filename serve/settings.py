@@ -25,16 +25,7 @@ class ServeCommand(BaseSettings):
     SIGTERM or Ctrl-C it finishes what it accepted; a second signal stops it at once.
     """
 
-    model_config = SettingsConfigDict(
-        env_prefix="DRAGOMAN_",
-        frozen=True,
-        extra="forbid",
-        cli_kebab_case=True,
-        cli_implicit_flags=True,
-        cli_hide_none_type=True,
-        cli_avoid_json=True,
-        nested_model_default_partial_update=True,
-    )
+    model_config = SettingsConfigDict(env_prefix="DRAGOMAN_", frozen=True, extra="forbid")
 
     bundle: CliPositionalArg[Path] = Field(Path("bundle"), description="Folder made by `dragoman export`.")
     config: Path | None = Field(None, description="YAML file with any of these settings; flags and environment win.")

@@ -45,16 +45,7 @@ class TranslateCommand(BaseSettings):
     that cannot be translated, naming it, with exit status 1.
     """
 
-    model_config = SettingsConfigDict(
-        env_prefix="DRAGOMAN_TRANSLATE_",
-        frozen=True,
-        extra="forbid",
-        cli_kebab_case=True,
-        cli_implicit_flags=True,
-        cli_hide_none_type=True,
-        cli_avoid_json=True,
-        nested_model_default_partial_update=True,
-    )
+    model_config = SettingsConfigDict(env_prefix="DRAGOMAN_TRANSLATE_", frozen=True, extra="forbid")
 
     server: str | None = Field(None, description="Host and port of a running server's gRPC interface.")
     bundle: Path | None = Field(None, description="Folder of a bundle, to translate without a server.")

@@ -160,6 +160,14 @@ def test_a_model_that_fails_closes_the_service_until_it_works_again(bundle_path:
         assert live.post(GOOD).status_code == 200
 
 
+def test_a_request_never_holds_more_texts_than_the_server(bundle_path: Path) -> None:
+    """It would be told to try again later, for ever."""
+    with run_service(bundle_path, [FakeModel(1)], queue_limit=1) as live:
+        assert live.post({"text": ["alpha", "beta"]}).status_code == 200
+        refused = live.post({"text": ["alpha", "beta", "gamma"]})
+        assert refused.json()["detail"] == "text: 3 texts, expected 1 to 2"
+
+
 @pytest.mark.parametrize("setting", ["http_port", "grpc_port"])
 def test_a_taken_port_is_named(bundle_path: Path, setting: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -193,7 +201,7 @@ dragoman.run("serve", [sys.argv[1], *"--host 127.0.0.1 --http-port 0 --grpc-port
 def start_process(bundle_path: Path, gate: str = "open") -> Iterator[subprocess.Popen[str]]:
     """Runs the program in a process of its own."""
     command = [sys.executable, "-c", PROGRAM, str(bundle_path), gate]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:  # noqa: S603
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
         try:
             yield process
         finally:
@@ -239,7 +247,7 @@ def test_what_is_no_bundle_is_explained_in_one_line(tmp_path: Path, tokenizer: T
     bundle_path = write_bundle(tmp_path, tokenizer)
     (bundle_path / "decoder.onnx").write_bytes(b"changed")
     command = [sys.executable, "dragoman.py", "serve", str(bundle_path)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=WAIT_SECONDS)  # noqa: S603
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=WAIT_SECONDS)
     assert result.returncode == 1
     (line,) = result.stderr.splitlines()
     assert line.startswith(f"dragoman serve: {bundle_path}/decoder.onnx: sha256 is ")

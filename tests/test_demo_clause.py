@@ -5,8 +5,8 @@ import pytest
 from model.demo.clause import Clause, VerbPhrase
 from model.demo.determiners import NOT_A, THE, A
 from model.demo.inflection import Case
-from model.demo.noun_phrase import HE, NAMED_PEOPLE, SHE, THEY, NounPhrase, noun_phrase, prepositional
-from model.demo.nouns import OPENINGS, ROLES, THINGS
+from model.demo.noun_phrase import HE, NAMED_PEOPLE, SHE, THEY, NounPhrase, noun_phrase, prepositional, relative
+from model.demo.nouns import CHILDREN, OPENINGS, THINGS
 from model.demo.pair import NOTHING, Pair
 from model.demo.verb_form import Tense, verb_form
 from model.demo.verbs import PERSON_VERBS
@@ -14,7 +14,7 @@ from model.demo.verbs import PERSON_VERBS
 DOOR = noun_phrase(THE, None, OPENINGS.only("door").nouns[0])
 HAT = noun_phrase(A, None, THINGS.only("hat").nouns[0])
 NO_HAT = noun_phrase(NOT_A, None, THINGS.only("hat").nouns[0])
-CHILD = noun_phrase(THE, None, ROLES.only("child").nouns[0])
+CHILD = noun_phrase(THE, None, CHILDREN.only("child").nouns[0])
 ANNA = NAMED_PEOPLE[0]
 TODAY, OFTEN = Pair("today", "heute"), Pair("often", "oft")
 IN_VIENNA = Pair("in Vienna", "in Wien")
@@ -61,6 +61,15 @@ def test_a_separable_verb_parts_in_main_clauses_and_closes_subordinate_ones(
 ) -> None:
     anna_opens = clause(ANNA, OPENS, tense)
     assert (anna_opens.statement().german, anna_opens.subordinate().german) == (second, last)
+
+
+@pytest.mark.parametrize(
+    ("plural", "english", "german"),
+    [(False, "who opens the door", "das die Tür aufmacht"), (True, "who open the door", "die die Tür aufmachen")],
+)
+def test_a_relative_clause_agrees_with_what_it_is_about(*, plural: bool, english: str, german: str) -> None:
+    children = noun_phrase(THE, None, CHILDREN.only("child").nouns[0], plural=plural)
+    assert clause(relative("who", children), OPENS).subordinate() == (english, german)
 
 
 def test_the_subject_follows_the_verb_after_a_fronted_time() -> None:

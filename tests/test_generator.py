@@ -91,7 +91,7 @@ def report(samples: Sequence[Sample], duration_seconds: float, max_lag_seconds: 
 
 
 def test_a_stall_is_charged_to_every_request_that_arrived_during_it() -> None:
-    """2 s of stall in 60 s at 100/s make 200 of 6000 late by 2.00, 1.99, ... s: the 61st largest, the p99, is 1.40 s."""
+    """2 s of stall in 60 s at 100/s make 200 of 6000 late by 2.00, 1.99, ... s; the p99, the 61st of them, is 1.4 s."""
     samples = generate(StallingServer(20.0, 2.0), constant_arrivals(100.0, 60.0))
     latency = report(samples, 60.0).latency_seconds
     assert latency is not None

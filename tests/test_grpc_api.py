@@ -1,7 +1,9 @@
 """The gRPC interface over real connections: answers, deadlines, cancellation, metadata, health and reflection."""
 
+import asyncio
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from structlog.testing import capture_logs
 
 from model.tokenizer import Tokenizer
 from protos.translation_pb2 import FINISH_REASON_EOS, FINISH_REASON_LENGTH, TranslateRequest
+from serve.logs import record_request
 from serve.request import FinishReason
 from tests.fakes import EOS_ID, translate
 from tests.live import (
@@ -103,6 +106,41 @@ def test_when_the_deadline_passes_the_slot_is_free_within_one_step(gated: LiveSe
     model.gate.set()
     eventually(lambda: gated.metric("sequences_running") == 0)
     assert len(model.steps) == 1
+
+
+@dataclass
+class FakeContext:
+    """A call whose remaining time is told by a list."""
+
+    remaining_seconds: list[float | None]
+
+    def time_remaining(self) -> float | None:
+        """Returns the next of the list."""
+        return self.remaining_seconds.pop(0)
+
+
+@pytest.mark.parametrize(
+    ("remaining_seconds", "outcome"),
+    [([1.01, 0.008], "deadline_exceeded"), ([1.01, 0.5], "cancelled"), ([None, None], "cancelled")],
+)
+def test_a_client_that_hangs_up_at_its_deadline_has_not_gone_away(
+    gated: LiveService, model: GatedModel, remaining_seconds: list[float | None], outcome: str
+) -> None:
+    """GRPC rounds the deadline that it sends up, so that the hang-up may come before the deadline passes here."""
+    model.gate.clear()
+    api = gated.service._grpc
+
+    async def cancel() -> None:
+        with record_request(gated.service.pipeline.metrics, "grpc", "translate", "id") as record:
+            context: Any = FakeContext(remaining_seconds)
+            answering = asyncio.create_task(api._answer(TranslateRequest(text=[LONG_TEXT]), context, record))
+            await asyncio.to_thread(model.stepping.wait, WAIT_SECONDS)
+            answering.cancel()
+            await answering
+
+    with pytest.raises(CancelledError):
+        asyncio.run_coroutine_threadsafe(cancel(), gated.loop).result(WAIT_SECONDS)
+    assert gated.metric("requests_total", outcome=outcome) == 1
 
 
 def test_an_expired_deadline_is_refused(live: LiveService) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
-from pydantic_settings import CliApp
 
+import dragoman
 from serve.cpus import available_cpus
 from serve.settings import ServeCommand
 
@@ -28,7 +28,7 @@ def config(tmp_path: Path) -> Path:
 
 
 def run(*arguments: str) -> None:
-    CliApp.run(ServeCommand, cli_args=list(arguments))
+    dragoman.run("serve", list(arguments))
 
 
 def test_a_flag_wins_over_the_environment_and_that_over_the_file(
@@ -59,11 +59,12 @@ def test_every_setting_may_stand_in_the_file(received: list[ServeCommand], tmp_p
     assert received[0].model_dump(exclude={"config"}) == ServeCommand().model_dump(exclude={"config"})
 
 
-def test_an_unknown_setting_in_the_file_is_refused_by_name(tmp_path: Path) -> None:
+def test_an_unknown_setting_in_the_file_is_refused_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "wrong.yaml"
     path.write_text("slot: 3\n")
-    with pytest.raises(ValidationError, match=r"(?s)slot\n.*Extra inputs are not permitted"):
+    with pytest.raises(SystemExit):
         run("--config", str(path))
+    assert "slot: Extra inputs are not permitted (given: 3)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("content", ["- a\n- list\n", "just text", "", "a: [", b"\xff\xfe\xfa"])
@@ -125,13 +126,12 @@ def test_every_setting_is_explained() -> None:
 def test_help_loads_neither_the_service_nor_its_libraries() -> None:
     program = """
 import sys
-from pydantic_settings import CliApp
-from serve.settings import ServeCommand
+import dragoman
 try:
-    CliApp.run(ServeCommand, cli_args=["--help"])
+    dragoman.run("serve", ["--help"])
 except SystemExit:
     print(sorted({"serve.app", "grpc", "fastapi", "onnxruntime", "uvicorn"} & set(sys.modules)))
 """
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)  # noqa: S603
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert "--drain-seconds" in result.stdout
     assert result.stdout.splitlines()[-1] == "[]"

@@ -75,7 +75,7 @@ def _server(servicer: CapitalsServicer) -> Iterator[str]:
 
 def start(*options: str, stdin: Stream = PIPE, stdout: Stream = PIPE, stderr: Stream = PIPE) -> Popen[bytes]:
     command = [sys.executable, "-m", "dragoman", "translate", *options]
-    return Popen(command, stdin=stdin, stdout=stdout, stderr=stderr)  # noqa: S603 - our own command line
+    return Popen(command, stdin=stdin, stdout=stdout, stderr=stderr)
 
 
 def translate(content: bytes, *options: str) -> tuple[int, bytes, str]:

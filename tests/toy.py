@@ -1,17 +1,26 @@
-"""A toy language that a tiny model learns in seconds: every source word has one translation, and the order stays.
+"""Models small enough for a test: one that learned a toy language in seconds, and random ones that learned nothing.
 
-What the toy model says is known without a model, so that a test can tell a good translation from a bad one.
+In the toy language every source word has one translation, and the order stays: what a model should say is known. A
+random model tries what a trained one rarely does: it ends at once, late or never.
 """
 
+import warnings
 from functools import cache
 from pathlib import Path
+from shutil import copytree
 
 import numpy as np
+import torch
+from torch import nn
 
+from export.bundle import MANIFEST_FILE, WEIGHTS_FILE, Bundle, Manifest, file_hashes, write_manifest
+from export.make_bundle import make_bundle
 from model.config import ModelConfig, RunConfig, TokenizerConfig, TrainingConfig
 from model.corpus import Corpus, read_corpus
-from model.run import RunFolder
+from model.run import RunFolder, TrainedModel
+from model.tokenizer import EOS_ID, PAD_ID, Tokenizer
 from model.train import train
+from model.transformer import Transformer
 
 WORDS = {
     "bird": "vogel",
@@ -27,6 +36,9 @@ WORDS = {
     "stone": "kiesel",
     "tree": "baum",
 }
+# A shape at which matrix products take other ways for one row than for many.
+WIDE = {"d_model": 256, "d_ff": 1024, "heads": 4, "encoder_layers": 2, "decoder_layers": 2}
+
 SENTENCES = 2600
 TEST_SENTENCES = 600
 
@@ -34,23 +46,18 @@ TOY_CONFIG = RunConfig(
     source_language="en",
     target_language="de",
     model=ModelConfig(
-        d_model=32,
-        d_ff=64,
+        d_model=64,
+        d_ff=128,
         heads=4,
         encoder_layers=1,
-        decoder_layers=2,
+        decoder_layers=1,
         dropout=0.0,
         max_source_tokens=32,
         max_target_tokens=24,
     ),
     tokenizer=TokenizerConfig(vocabulary_size=100),
     training=TrainingConfig(
-        max_steps=500,
-        batch_tokens=600,
-        learning_rate_factor=1.0,
-        warmup_steps=100,
-        label_smoothing=0.1,
-        validation_every_steps=100,
+        max_steps=450, batch_tokens=400, learning_rate_factor=0.6, warmup_steps=100, validation_every_steps=150, seed=3
     ),
 )
 
@@ -84,10 +91,58 @@ def write_pairs(folder: Path, name: str, sentences: tuple[str, ...]) -> str:
     return f"files:{source},{target}"
 
 
-def train_toy(folder: Path, config: RunConfig = TOY_CONFIG) -> RunFolder:
-    """Trains a toy model into a folder, beside its data."""
+def train_toy(folder: Path) -> RunFolder:
+    """Trains a toy model into a folder, beside its data: `train.en`, `train.de`, `test.en` and `test.de`."""
     training = read_corpus(write_pairs(folder, "train", toy_sentences()[:-TEST_SENTENCES]))
     held_out = read_corpus(write_pairs(folder, "test", toy_test_sentences()))
     run = RunFolder(folder / "run")
-    train(run, config, training, Corpus("en", "de", held_out.sources[:100], held_out.targets[:100]))
+    with warnings.catch_warnings():
+        # Lightning asks PyTorch in a way that is going out of use.
+        warnings.filterwarnings("ignore", message=".*LeafSpec", category=FutureWarning)
+        train(run, TOY_CONFIG, training, Corpus("en", "de", held_out.sources[:100], held_out.targets[:100]))
     return run
+
+
+def random_model(seed: int, vocabulary_size: int = 12, **shape: int) -> Transformer:
+    """Returns an untrained model whose translations differ from source to source.
+
+    Args:
+        seed: of the parameters.
+        vocabulary_size: number of tokens.
+        shape: fields of ModelConfig, over those of a tiny one.
+    """
+    sizes = {"d_model": 32, "d_ff": 64, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}
+    limits = {"max_source_tokens": 12, "max_target_tokens": 9}
+    torch.manual_seed(seed)
+    model = Transformer(ModelConfig.model_validate({**sizes, **limits, **shape}), vocabulary_size, PAD_ID)
+    for name, parameter in model.named_parameters():
+        if parameter.dim() > 1:
+            # Twice the usual size: otherwise the last target token decides everything, and sources nothing.
+            nn.init.xavier_normal_(parameter, gain=2.0)
+        else:
+            nn.init.normal_(parameter, std=1.0 if name.endswith("norm.weight") else 0.1)
+    nn.init.normal_(model.embedding.weight, std=0.2)
+    return model.eval()
+
+
+def random_sources(model: Transformer, seed: int, count: int) -> list[list[int]]:
+    """Returns sources of every length that the model takes, each ending in EOS."""
+    random = np.random.default_rng(seed)
+    lengths = random.integers(0, model.config.max_source_tokens, size=count)
+    return [[*random.integers(4, model.embedding.num_embeddings, size=length).tolist(), EOS_ID] for length in lengths]
+
+
+def export_model(model: Transformer, tokenizer: Tokenizer, out: Path) -> Bundle:
+    """Exports a random model with as many tokens as a tokenizer; its golden sentences are whatever it says."""
+    config = RunConfig(source_language="en", target_language="de", model=model.config)
+    golden_sources = ["alpha beta", "one two three gamma", "house", "garden river delta", "two", "beta house"]
+    return make_bundle(TrainedModel(config, tokenizer, model, steps=0), golden_sources, out, "random")
+
+
+def spoil_bundle(bundle: Path, out: Path) -> Path:
+    """Copies a bundle, turns all its weights around and has the manifest vouch for them."""
+    copytree(bundle, out)
+    np.fromfile(out / WEIGHTS_FILE, np.float32)[::-1].tofile(out / WEIGHTS_FILE)
+    manifest = Manifest.model_validate_json((out / MANIFEST_FILE).read_bytes())
+    write_manifest(out, manifest.model_copy(update={"files": dict(file_hashes(out))}))
+    return out

@@ -59,16 +59,7 @@ def _write_split(stem: Path, pairs: Iterable[Pair]) -> None:
 class CorpusCommand(BaseSettings):
     """Writes the demo corpus: English sentences with German translations, made by a grammar; nothing is downloaded."""
 
-    model_config = SettingsConfigDict(
-        env_prefix="DRAGOMAN_CORPUS_",
-        frozen=True,
-        extra="forbid",
-        cli_kebab_case=True,
-        cli_implicit_flags=True,
-        cli_hide_none_type=True,
-        cli_avoid_json=True,
-        nested_model_default_partial_update=True,
-    )
+    model_config = SettingsConfigDict(env_prefix="DRAGOMAN_CORPUS_", frozen=True, extra="forbid")
 
     out: Path = Field(description="the folder to write train, validation and test files (.en, .de) to")
     seed: int = Field(7, description="the sentences belong to this number: same seed, same corpus")

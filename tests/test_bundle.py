@@ -1,0 +1,184 @@
+"""A bundle opens if every file is what its manifest says, and whatever is wrong is told with the name of the file."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from shutil import copytree, rmtree
+from typing import Any
+
+import pytest
+
+from export.bundle import (
+    DECODER_FILE,
+    ENCODER_FILE,
+    GOLDEN_FILE,
+    MANIFEST_FILE,
+    TOKENIZER_FILE,
+    WEIGHTS_FILE,
+    Bundle,
+    BundleError,
+    file_hashes,
+    write_golden,
+)
+
+FILES = (ENCODER_FILE, DECODER_FILE, WEIGHTS_FILE, TOKENIZER_FILE, GOLDEN_FILE)
+
+
+@pytest.fixture
+def folder(bundle_path: Path, tmp_path: Path) -> Path:
+    """A bundle that a test may damage."""
+    return copytree(bundle_path, tmp_path / "bundle")
+
+
+def change_manifest(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    path = folder / MANIFEST_FILE
+    manifest = json.loads(path.read_text(encoding="utf-8"))
+    change(manifest)
+    path.write_text(json.dumps(manifest), encoding="utf-8")
+
+
+def reseal(folder: Path) -> None:
+    """Makes the manifest right again after a file was changed."""
+    change_manifest(folder, lambda manifest: manifest.update(files=file_hashes(folder)))
+
+
+def refusal(folder: Path, file: str = MANIFEST_FILE) -> str:
+    """Returns why a bundle is refused; the message begins with the path of the file."""
+    with pytest.raises(BundleError) as refused:
+        Bundle.open(folder)
+    message = str(refused.value)
+    assert message.startswith(f"{folder / file}: ")
+    return message
+
+
+def test_a_bundle_opens(folder: Path) -> None:
+    bundle = Bundle.open(folder)
+    assert bundle.folder == folder
+    assert bundle.manifest.format_version == 1
+    assert set(bundle.manifest.files) == set(FILES)
+    assert (bundle.encoder_path, bundle.decoder_path) == (folder / "encoder.onnx", folder / "decoder.onnx")
+    assert bundle.tokenizer_path == folder / "tokenizer.model"
+
+
+def test_golden_sentences_come_back_as_they_were(folder: Path) -> None:
+    golden = Bundle.open(folder).golden
+    assert len(golden) == 3
+    (folder / GOLDEN_FILE).write_bytes(b"")
+    write_golden(folder, golden)
+    assert Bundle.open(folder).golden == golden
+
+
+def test_a_file_that_the_manifest_does_not_list_does_no_harm(folder: Path) -> None:
+    (folder / "README.md").write_text("A model of ours.", encoding="utf-8")
+    Bundle.open(folder)
+
+
+def test_a_folder_that_is_not_there_is_refused(folder: Path) -> None:
+    rmtree(folder)
+    with pytest.raises(BundleError, match=f"^{folder}: no such folder, expected a bundle made by `dragoman export`$"):
+        Bundle.open(folder)
+
+
+def test_a_file_in_place_of_the_folder_is_refused(folder: Path) -> None:
+    with pytest.raises(BundleError, match="no such folder"):
+        Bundle.open(folder / MANIFEST_FILE)
+
+
+@pytest.mark.parametrize("file", [MANIFEST_FILE, *FILES])
+def test_a_missing_file_is_named(folder: Path, file: str) -> None:
+    (folder / file).unlink()
+    refusal(folder, file)
+
+
+@pytest.mark.parametrize("file", [MANIFEST_FILE, *FILES])
+def test_a_folder_in_place_of_a_file_is_named(folder: Path, file: str) -> None:
+    (folder / file).unlink()
+    (folder / file).mkdir()
+    refusal(folder, file)
+
+
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("length", [0, -1])
+def test_a_truncated_file_is_named(folder: Path, file: str, length: int) -> None:
+    (folder / file).write_bytes((folder / file).read_bytes()[:length])
+    assert "the file was changed" in refusal(folder, file)
+
+
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_one_flipped_bit_is_enough(folder: Path, file: str, share: float) -> None:
+    data = bytearray((folder / file).read_bytes())
+    data[int(share * (len(data) - 1))] ^= 1
+    (folder / file).write_bytes(data)
+    assert "the file was changed" in refusal(folder, file)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[]", b"null", b"{}"])
+def test_a_manifest_that_is_none_is_refused(folder: Path, content: bytes) -> None:
+    (folder / MANIFEST_FILE).write_bytes(content)
+    refusal(folder)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("format_version", 2),
+        ("format_version", 0),
+        ("colour", "green"),
+        ("name", None),
+        ("heads", 0),
+        ("heads", "many"),
+        ("max_target_tokens", -1),
+        ("precision", "int2"),
+        ("provenance", {}),
+        ("files", {"encoder.onnx": 5}),
+        ("encoder", {"inputs": ["source_ids"]}),
+    ],
+)
+def test_a_wrong_value_in_the_manifest_is_named(folder: Path, key: str, value: object) -> None:
+    change_manifest(folder, lambda manifest: manifest.update({key: value}))
+    assert key in refusal(folder)
+
+
+@pytest.mark.parametrize(
+    "key", ["vocabulary_size", "decoder_layers", "eos_id", "opset", "files", "decoder", "source_language"]
+)
+def test_a_value_that_the_manifest_lacks_is_named(folder: Path, key: str) -> None:
+    change_manifest(folder, lambda manifest: manifest.pop(key))
+    assert f"{key}: Field required" in refusal(folder)
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_file_that_the_manifest_does_not_vouch_for_is_refused(folder: Path, file: str) -> None:
+    change_manifest(folder, lambda manifest: manifest["files"].pop(file))
+    assert f"files: {file} is not listed, expected its sha256" in refusal(folder)
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/hostname", "sub/x", "..", ".", "", "a\nb", "..\\x", ".hidden"])
+def test_a_manifest_does_not_lead_out_of_its_folder(folder: Path, name: str) -> None:
+    (folder.parent / "x").write_bytes(b"")
+    change_manifest(folder, lambda manifest: manifest["files"].update({name: "0" * 64}))
+    assert "files" in refusal(folder)
+
+
+@pytest.mark.parametrize(
+    ("content", "field"),
+    [
+        (b"", ""),
+        (b"{}", ""),
+        (b'[{"source": "a"}]', "0.source_ids"),
+        (b'[{"source": "a", "source_ids": ["x"], "target_ids": [], "target": "A"}]', "0.source_ids.0"),
+    ],
+)
+def test_golden_sentences_that_are_none_are_refused(folder: Path, content: bytes, field: str) -> None:
+    """Even if the manifest vouches for the file."""
+    (folder / GOLDEN_FILE).write_bytes(content)
+    reseal(folder)
+    assert field in refusal(folder, GOLDEN_FILE)
+
+
+def test_a_resealed_bundle_opens_again(folder: Path) -> None:
+    (folder / WEIGHTS_FILE).write_bytes(b"other weights")
+    refusal(folder, WEIGHTS_FILE)
+    reseal(folder)
+    Bundle.open(folder)

@@ -1,0 +1,161 @@
+"""Reading parallel text: both sides stay aligned, and what is wrong with a file is said with its name and line."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model.corpus import CorpusError, read_corpus, read_lines
+
+# No line feed inside, and no carriage return, which at the end of a line counts as part of its end.
+LINE = st.text(st.characters(exclude_characters="\n\r\t", exclude_categories=["Cs"]))
+PAIRS = st.lists(st.tuples(LINE, LINE), min_size=1)
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    data = content.encode() if isinstance(content, str) else content
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+def join(lines: list[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_two_files_are_read_line_by_line(tmp_path: Path, suffix: str) -> None:
+    source = write(tmp_path / f"train.en{suffix}", "a\nb\n")
+    target = write(tmp_path / f"train.de{suffix}", "A\nB\n")
+    corpus = read_corpus(f"files:{source},{target}")
+    assert (corpus.source_language, corpus.target_language) == ("en", "de")
+    assert (corpus.sources, corpus.targets) == (["a", "b"], ["A", "B"])
+    assert len(corpus) == 2
+
+
+@pytest.mark.parametrize("name", ["pairs.en-de.tsv", "pairs.en-de.tsv.gz", "a.b.en-de", "pairs.en-de.gz"])
+def test_one_file_holds_both_sides(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path / name, "a b\tA B\nc\tC\n")
+    corpus = read_corpus(f"tsv:{path}")
+    assert (corpus.source_language, corpus.target_language) == ("en", "de")
+    assert (corpus.sources, corpus.targets) == (["a b", "c"], ["A B", "C"])
+
+
+@given(pairs=PAIRS)
+def test_every_line_meets_its_translation(
+    tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[str, str]]
+) -> None:
+    """Whatever the lines hold: U+2028, U+0085, a form feed or a vertical tab do not end a line."""
+    folder = tmp_path_factory.getbasetemp()
+    pairs = [*pairs, ("last", "letzte")]
+    source = write(folder / "any.en", join([source for source, _ in pairs]))
+    target = write(folder / "any.de", join([target for _, target in pairs]))
+    expected = [pair for pair in pairs if pair[0].strip() and pair[1].strip()]
+    corpus = read_corpus(f"files:{source},{target}")
+    assert list(zip(corpus.sources, corpus.targets, strict=True)) == expected
+    tsv = write(folder / "any.en-de.tsv", join(["\t".join(pair) for pair in pairs]))
+    assert read_corpus(f"tsv:{tsv}") == corpus
+
+
+def test_a_line_separator_inside_a_line_does_not_split_it(tmp_path: Path) -> None:
+    assert read_lines(write(tmp_path / "x", "one\u2028still one\x0b\x0c\x85\ntwo\n")) == [
+        "one\u2028still one\x0b\x0c\x85",
+        "two",
+    ]
+
+
+def test_line_ends_of_windows_are_line_ends(tmp_path: Path) -> None:
+    assert read_lines(write(tmp_path / "x", "one\r\ntwo\r\n")) == ["one", "two"]
+
+
+@pytest.mark.parametrize(("content", "lines"), [("", []), ("\n", [""]), ("a", ["a"]), ("a\n\n", ["a", ""])])
+def test_the_last_line_need_not_end(tmp_path: Path, content: str, lines: list[str]) -> None:
+    assert read_lines(write(tmp_path / "x", content)) == lines
+
+
+def test_pairs_with_a_blank_side_are_left_out(tmp_path: Path) -> None:
+    source = write(tmp_path / "x.en", "a\n\nc\n \nd\n")
+    target = write(tmp_path / "x.de", "A\nB\n\t\nD\nE\n")
+    corpus = read_corpus(f"files:{source},{target}")
+    assert (corpus.sources, corpus.targets) == (["a", "d"], ["A", "E"])
+
+
+def test_files_of_different_length_are_refused(tmp_path: Path) -> None:
+    source, target = write(tmp_path / "x.en", "a\nb\n"), write(tmp_path / "x.de", "A\n")
+    with pytest.raises(CorpusError, match=r"x\.en,.*x\.de: 2 and 1 lines, expected as many on both sides"):
+        read_corpus(f"files:{source},{target}")
+
+
+@pytest.mark.parametrize("content", ["", "\n\n"])
+def test_files_without_a_pair_are_refused(tmp_path: Path, content: str) -> None:
+    source, target = write(tmp_path / "x.en", content), write(tmp_path / "x.de", content)
+    with pytest.raises(CorpusError, match="holds no sentence pair"):
+        read_corpus(f"files:{source},{target}")
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_bad_utf8_is_told_with_file_and_line(tmp_path: Path, suffix: str) -> None:
+    path = write(tmp_path / f"x.en{suffix}", b"good\nalso good\nb\xe4d\n")
+    with pytest.raises(CorpusError, match=rf"x\.en{suffix}: line 3: not UTF-8: .* at byte 1$"):
+        read_lines(path)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match=r"x\.en: cannot be read: .*No such file"):
+        read_lines(tmp_path / "x.en")
+
+
+@pytest.mark.parametrize("damage", ["no gzip", "cut", "flipped"])
+def test_a_damaged_gzip_file_is_named(tmp_path: Path, damage: str) -> None:
+    whole = gzip.compress(join([f"{number} bottles" for number in range(1000)]).encode())
+    flipped = bytearray(whole)
+    flipped[15] ^= 0xFF
+    path = tmp_path / "x.en.gz"
+    path.write_bytes({"no gzip": b"plain text", "cut": whole[:-100], "flipped": bytes(flipped)}[damage])
+    with pytest.raises(CorpusError, match=r"x\.en\.gz: cannot be read: "):
+        read_lines(path)
+
+
+@pytest.mark.parametrize("line", ["only one", "a\tb\tc", ""])
+def test_a_table_with_other_than_two_columns_is_refused(tmp_path: Path, line: str) -> None:
+    path = write(tmp_path / "x.en-de.tsv", f"a\tA\n{line}\n")
+    columns = line.count("\t") + 1
+    with pytest.raises(CorpusError, match=rf"x\.en-de\.tsv: line 2: {columns} columns, expected source, tab, target"):
+        read_corpus(f"tsv:{path}")
+
+
+@pytest.mark.parametrize(
+    "specification",
+    ["", "train.en", "files:", "files:a.en", "files:a.en,b.de,c.fr", "tsv:", "csv:x.en-de.csv", ":", "tsv"],
+)
+def test_what_is_no_data_specification_is_refused(specification: str) -> None:
+    with pytest.raises(CorpusError, match=r"is not a data specification, expected multi30k:.*, files:.* or tsv:"):
+        read_corpus(specification)
+
+
+@pytest.mark.parametrize(
+    "specification", ["files:train,test", "files:train.en,train", "files:train.gz,x.gz", "files:,"]
+)
+def test_files_whose_names_tell_no_language_are_refused(specification: str) -> None:
+    with pytest.raises(CorpusError, match=r"does not tell the language, expected one such as train\.en"):
+        read_corpus(specification)
+
+
+@pytest.mark.parametrize("name", ["pairs.tsv", "pairs.en.tsv", "en-de.tsv", "pairs.-de.tsv", "pairs.en-.tsv.gz"])
+def test_a_table_whose_name_tells_no_languages_is_refused(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path / name, "a\tA\n")
+    with pytest.raises(CorpusError, match=r"does not tell the languages?, expected one such as"):
+        read_corpus(f"tsv:{path}")
+
+
+@pytest.mark.parametrize("pair", ["", "en", "en-en", "en-xx", "de_en", "EN-DE", "en-de-fr"])
+def test_an_unknown_pair_of_multi30k_is_refused(pair: str, tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match="expected an ordered pair of cs, de, en and fr, as in multi30k:en-de"):
+        read_corpus(f"multi30k:{pair}", multi30k_folder=tmp_path)
+
+
+def test_what_is_wrong_with_multi30k_is_told(tmp_path: Path) -> None:
+    (tmp_path / "train.en.gz").write_bytes(gzip.compress(b"Two dogs.\n"))
+    with pytest.raises(CorpusError, match=r"train\.en\.gz: the sha256 of its text is"):
+        read_corpus("multi30k:en-de", multi30k_folder=tmp_path)

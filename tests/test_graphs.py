@@ -1,0 +1,139 @@
+"""What ONNX Runtime computes from the graphs is what PyTorch computes, and the files hold nothing twice or private."""
+
+import getpass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+from export.bundle import DECODER_FILE, ENCODER_FILE, WEIGHTS_FILE, Bundle
+from export.to_onnx import OPSET, SMALLEST_EXTERNAL_BYTES
+from export.verify import compare
+from model.batches import pad
+from model.run import RunFolder
+from model.tokenizer import BOS_ID, Tokenizer
+from model.transformer import Transformer
+from serve.runtime import Runtime, Sessions
+from tests.toy import WIDE, export_model, random_model, random_sources, toy_test_sentences
+
+ROWS = 6
+# d_model, heads, encoder layers, decoder layers: head sizes of 8, 24 and 32, and every kind of depth.
+SHAPES = [(16, 2, 1, 1), (48, 2, 2, 1), (128, 4, 1, 3)]
+
+Exported = tuple[Transformer, Bundle]
+
+
+@pytest.fixture(scope="module", params=SHAPES, ids=str)
+def exported(
+    request: pytest.FixtureRequest, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory
+) -> Exported:
+    """A random model and its bundle."""
+    d_model, heads, encoder_layers, decoder_layers = request.param
+    model = random_model(
+        7,
+        tokenizer.vocabulary_size,
+        d_model=d_model,
+        d_ff=3 * d_model,
+        heads=heads,
+        encoder_layers=encoder_layers,
+        decoder_layers=decoder_layers,
+    )
+    return model, export_model(model, tokenizer, tmp_path_factory.mktemp("bundle") / "random")
+
+
+@torch.inference_mode()
+def largest_difference(model: Transformer, bundle: Bundle) -> float:
+    """Returns how far the logits of both are apart, over all steps of some forced translations."""
+    length = model.config.max_target_tokens
+    sources = random_sources(model, 1, ROWS)
+    random = np.random.default_rng(2)
+    targets = random.integers(4, model.embedding.num_embeddings, size=(ROWS, length))
+    targets[:, 0] = BOS_ID
+    expected = model(pad(sources), torch.tensor(targets)).numpy()  # [B, T, V]
+    runtime = Runtime(Sessions.load(bundle, threads=1), slots=ROWS)
+    lengths = np.array([len(source) for source in sources], np.int32)
+    runtime.encode(pad(sources).numpy(), lengths, 0)
+    differences = []
+    for position in range(length):
+        logits = runtime.decode_step(targets[:, position], np.full(ROWS, position, np.int32), lengths)
+        differences.append(np.abs(logits - expected[:, position]).max())
+    return float(max(differences))
+
+
+def onnx_graphs(bundle: Bundle) -> list[onnx.ModelProto]:
+    return [onnx.load(bundle.folder / name, load_external_data=False) for name in (ENCODER_FILE, DECODER_FILE)]
+
+
+def test_the_logits_of_every_step_are_those_of_pytorch(exported: Exported) -> None:
+    assert largest_difference(*exported) < 1e-4
+
+
+def test_the_logits_of_a_wide_model_are_those_of_pytorch(wide_bundle: Bundle) -> None:
+    limits = {"max_source_tokens": 40, "max_target_tokens": 24}
+    model = random_model(1, wide_bundle.manifest.vocabulary_size, **WIDE, **limits)
+    assert largest_difference(model, wide_bundle) < 1e-4
+
+
+def test_the_toy_model_translates_token_by_token_like_pytorch(toy_run: RunFolder, toy_bundle: Path) -> None:
+    comparisons = compare(Bundle.open(toy_bundle), toy_run.load(), list(toy_test_sentences()[:200]))
+    assert [comparison.describe() for comparison in comparisons if not comparison.identical] == []
+    assert max(comparison.score_error for comparison in comparisons) < 1e-4
+
+
+def test_the_embedding_is_stored_once(exported: Exported) -> None:
+    """Source, target and output share it, and so do both graphs."""
+    model, bundle = exported
+    weights = (bundle.folder / WEIGHTS_FILE).read_bytes()
+    assert weights.count(model.embedding.weight.detach().numpy().tobytes()) == 1
+
+
+def test_both_graphs_read_the_same_bytes_of_shared_weights(exported: Exported) -> None:
+    model, bundle = exported
+    places = []
+    for graph in onnx_graphs(bundle):
+        external = [tensor for tensor in graph.graph.initializer if tensor.external_data]
+        places += [
+            {entry.key: entry.value for entry in tensor.external_data}
+            for tensor in external
+            if tuple(tensor.dims) == tuple(model.embedding.weight.shape)
+        ]
+    assert len(places) == 2
+    assert places[0] == places[1]
+
+
+def test_no_weight_is_stored_that_no_graph_reads(exported: Exported) -> None:
+    _, bundle = exported
+    pieces = set()
+    for graph in onnx_graphs(bundle):
+        for tensor in graph.graph.initializer:
+            place = {entry.key: entry.value for entry in tensor.external_data}
+            if place:
+                assert place["location"] == WEIGHTS_FILE
+                pieces.add((int(place["offset"]), int(place["length"])))
+            else:
+                assert len(tensor.raw_data) < SMALLEST_EXTERNAL_BYTES
+    assert sum(length for _, length in pieces) == (bundle.folder / WEIGHTS_FILE).stat().st_size
+
+
+def test_the_graphs_have_the_names_of_the_manifest(exported: Exported) -> None:
+    _, bundle = exported
+    signatures = (bundle.manifest.encoder, bundle.manifest.decoder)
+    for graph, signature in zip(onnx_graphs(bundle), signatures, strict=True):
+        assert tuple(value.name for value in graph.graph.input) == signature.inputs
+        assert tuple(value.name for value in graph.graph.output) == signature.outputs
+
+
+def test_the_graphs_use_the_operators_that_onnx_runtime_has(exported: Exported) -> None:
+    for graph in onnx_graphs(exported[1]):
+        assert {node.domain for node in graph.graph.node} <= {"", "com.microsoft"}
+        assert next(opset.version for opset in graph.opset_import if not opset.domain) == OPSET
+
+
+def test_no_path_and_no_name_of_this_machine_is_in_the_bundle(exported: Exported) -> None:
+    private = [str(Path(__file__).parent.parent), str(Path.home()), str(Path(torch.__file__).parent), "site-packages"]
+    private += [".py", str(exported[1].folder), getpass.getuser() + "@"]
+    for file in exported[1].folder.iterdir():
+        content = file.read_bytes()
+        assert [word for word in private if word.encode() in content] == [], file.name

@@ -1,0 +1,161 @@
+"""`dragoman export`: a bundle appears complete or not at all, and its golden sentences are what the runtime gives."""
+
+import importlib.metadata
+import json
+from pathlib import Path
+from shutil import copytree
+from typing import Any, NoReturn
+
+import numpy as np
+import pytest
+
+import dragoman
+from export import make_bundle as module
+from export.bundle import Bundle
+from export.make_bundle import SMALLEST_GOLDEN_GAP, golden_sentences, make_bundle
+from model.generate import generate_greedy
+from model.run import RunError, RunFolder
+from model.tokenizer import BOS_ID, EOS_ID
+from serve.runtime import Runtime, Sessions
+from serve.search import greedy
+from tests.toy import TOY_CONFIG, toy_test_sentences, translate_toy
+
+
+def refusal(*arguments: str) -> str:
+    """Returns the line that an export ends with."""
+    with pytest.raises(SystemExit) as ended:
+        dragoman.run("export", list(arguments))
+    assert isinstance(ended.value.code, str)
+    return ended.value.code
+
+
+def test_the_runtime_gives_the_golden_sentences(toy_bundle: Path) -> None:
+    """One at a time, while they were made in one batch by PyTorch."""
+    bundle = Bundle.open(toy_bundle)
+    runtime = Runtime(Sessions.load(bundle, threads=1), slots=1)
+    for sentence in bundle.golden:
+        length = np.array([len(sentence.source_ids)], np.int32)
+        runtime.encode(np.array([sentence.source_ids]), length, 0)
+        target_ids = [BOS_ID]
+        while len(target_ids) <= bundle.manifest.max_target_tokens:
+            position = np.array([len(target_ids) - 1], np.int32)
+            token_id = int(greedy(runtime.decode_step(np.array(target_ids[-1:]), position, length)).token_ids[0])
+            if token_id == EOS_ID:
+                break
+            target_ids.append(token_id)
+        assert tuple(target_ids[1:]) == sentence.target_ids
+
+
+def test_golden_sentences_hold_text_and_tokens(toy_run: RunFolder, toy_bundle: Path) -> None:
+    tokenizer = toy_run.load().tokenizer
+    golden = Bundle.open(toy_bundle).golden
+    assert len(golden) >= 18
+    for sentence in golden:
+        assert sentence.source_ids == (*tokenizer.encode(sentence.source), EOS_ID)
+        assert sentence.target == tokenizer.decode(sentence.target_ids)
+    right = [sentence.target == translate_toy(sentence.source) for sentence in golden]
+    assert sum(right) >= 0.9 * len(right)
+
+
+def test_the_manifest_says_where_the_model_comes_from(toy_run: RunFolder, toy_bundle: Path) -> None:
+    manifest = Bundle.open(toy_bundle).manifest
+    assert (manifest.name, manifest.source_language, manifest.target_language) == ("toy", "en", "de")
+    assert (manifest.heads, manifest.head_size, manifest.decoder_layers) == (4, 16, 1)
+    assert (manifest.max_source_tokens, manifest.max_target_tokens) == (32, 24)
+    assert manifest.provenance.training == TOY_CONFIG.model_dump()
+    assert manifest.provenance.steps == toy_run.load().steps
+    assert manifest.provenance.versions["torch"] == importlib.metadata.version("torch")
+
+
+def test_a_sentence_that_hangs_by_a_hair_is_not_golden(toy_run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = toy_run.load()
+    sources = list(toy_test_sentences()[:50])
+    assert len(golden_sentences(trained, sources)) > 0
+    answers = generate_greedy(trained.model, [[*trained.tokenizer.encode(source), EOS_ID] for source in sources])
+    smallest = sorted(min(answer.gaps) for answer in answers)
+    assert smallest[0] < SMALLEST_GOLDEN_GAP * 1000
+    monkeypatch.setattr(module, "SMALLEST_GOLDEN_GAP", smallest[20])
+    golden = golden_sentences(trained, sources)
+    assert {sentence.target_ids for sentence in golden} == {
+        answer.target_ids for answer in answers if min(answer.gaps) >= smallest[20]
+    }
+    assert len(golden) == 30
+
+
+def test_a_source_that_is_too_long_is_not_golden(toy_run: RunFolder) -> None:
+    golden = golden_sentences(toy_run.load(), ["bird", "bird " * 31, "bird " * 32])
+    assert [len(sentence.source_ids) for sentence in golden] == [2, 32]
+
+
+@pytest.mark.parametrize("sources", [[], ["bird " * 40]])
+def test_a_bundle_without_golden_sentences_is_not_made(toy_run: RunFolder, sources: list[str]) -> None:
+    with pytest.raises(RunError, match="golden sentence"):
+        golden_sentences(toy_run.load(), sources)
+
+
+def test_a_model_that_is_never_sure_makes_no_bundle(toy_run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SMALLEST_GOLDEN_GAP", 1e9)
+    with pytest.raises(RunError, match="not sure of any of 2 sentences"):
+        golden_sentences(toy_run.load(), ["bird", "moon"])
+
+
+@pytest.mark.parametrize("failing", ["export_graphs", "golden_sentences", "write_manifest"])
+def test_an_export_that_fails_leaves_nothing_behind(
+    toy_run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    def export_some(_: Any, folder: Path) -> Any:
+        (folder / "encoder.onnx").write_bytes(b"half")
+
+    def fail(*_: Any) -> NoReturn:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(module, "export_graphs", export_some)
+    monkeypatch.setattr(module, "_manifest", lambda *_: None)
+    monkeypatch.setattr(module, failing, fail)
+    with pytest.raises(OSError, match="no space left"):
+        make_bundle(toy_run.load(), ["bird moon"], tmp_path / "bundle", "toy")
+    assert not any(tmp_path.iterdir())
+
+
+def test_an_existing_folder_is_refused(toy_run: RunFolder, tmp_path: Path) -> None:
+    message = refusal(str(toy_run.path), "--out", str(tmp_path))
+    assert message == f"dragoman export: out: {tmp_path}: exists, expected the name of a new folder"
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    message = refusal(str(tmp_path / "run"), "--out", str(tmp_path / "bundle"))
+    assert message.startswith(f"dragoman export: run: {tmp_path / 'run'}")
+    assert not any(tmp_path.iterdir())
+
+
+def test_the_command_makes_a_bundle_that_opens(
+    toy_run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without ONNX Runtime, which an export does not need."""
+    version = importlib.metadata.version
+
+    def version_without_runtime(library: str) -> str:
+        if library == "onnxruntime":
+            raise importlib.metadata.PackageNotFoundError(library)
+        return version(library)
+
+    monkeypatch.setattr(importlib.metadata, "version", version_without_runtime)
+    out = tmp_path / "new" / "small"
+    dragoman.run("export", [str(toy_run.path), "--out", str(out)])
+    bundle = Bundle.open(out)
+    assert bundle.manifest.name == "small"
+    assert "onnxruntime" not in bundle.manifest.provenance.versions
+    assert capsys.readouterr().out.endswith(f" MB, {len(bundle.golden)} golden sentences\n")
+    assert list(out.parent.iterdir()) == [out]
+    assert out.stat().st_mode & 0o777 == 0o755
+
+
+def test_exporting_again_gives_the_same_files(toy_run: RunFolder, toy_bundle: Path, tmp_path: Path) -> None:
+    again = make_bundle(toy_run.load(), list(toy_test_sentences()[:20]), tmp_path / "toy", "toy")
+    manifest = json.loads((toy_bundle / "manifest.json").read_text(encoding="utf-8"))
+    assert dict(again.manifest.files) == manifest["files"]
+
+
+def test_a_bundle_may_be_copied_elsewhere(toy_bundle: Path, tmp_path: Path) -> None:
+    copied = Bundle.open(copytree(toy_bundle, tmp_path / "elsewhere"))
+    assert Sessions.load(copied, threads=1).manifest == copied.manifest

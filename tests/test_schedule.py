@@ -1,0 +1,48 @@
+"""The learning rate rises linearly, falls with the inverse square root, and may cool down to zero."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model.schedule import cooldown, inverse_square_root
+
+WARMUP_STEPS = st.integers(1, 500)
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [(1, 512**-0.5 * 4000**-1.5), (4000, 512**-0.5 * 4000**-0.5), (16000, 512**-0.5 * 16000**-0.5)],
+)
+def test_the_rate_of_the_paper(step: int, expected: float) -> None:
+    assert inverse_square_root(step, 512, 4000) == pytest.approx(expected)
+
+
+@given(warmup_steps=WARMUP_STEPS)
+def test_the_rate_peaks_where_the_warm_up_ends(warmup_steps: int) -> None:
+    rates = [inverse_square_root(step, 64, warmup_steps) for step in range(1, 3 * warmup_steps + 1)]
+    assert all(before < after for before, after in pairwise(rates[:warmup_steps]))
+    assert all(before > after for before, after in pairwise(rates[warmup_steps - 1 :]))
+
+
+@given(warmup_steps=WARMUP_STEPS, step=st.integers(1, 500))
+def test_the_warm_up_is_linear(warmup_steps: int, step: int) -> None:
+    step = min(step, warmup_steps)
+    assert inverse_square_root(step, 64, warmup_steps) == pytest.approx(step * inverse_square_root(1, 64, warmup_steps))
+
+
+@given(step=st.integers(1, 1000), factor=st.floats(0.1, 10))
+def test_the_factor_multiplies(step: int, factor: float) -> None:
+    expected = factor * inverse_square_root(step, 64, 100)
+    assert inverse_square_root(step, 64, 100, factor) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("step", [1, 50, 100])
+def test_without_a_cooldown_nothing_is_taken_away(step: int) -> None:
+    assert cooldown(step, max_steps=100, cooldown_steps=0) == 1
+
+
+def test_a_cooldown_falls_linearly_over_the_last_steps_and_would_be_zero_after_them() -> None:
+    factors = [cooldown(step, max_steps=10, cooldown_steps=4) for step in range(5, 12)]
+    assert factors == pytest.approx([1, 1, 0.8, 0.6, 0.4, 0.2, 0])

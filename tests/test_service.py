@@ -1,0 +1,232 @@
+"""The real thing: `dragoman serve` in a process of its own, with a trained model, under many clients at once."""
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from http.client import HTTPConnection
+from pathlib import Path
+from shutil import copytree
+from typing import Any
+
+import grpc
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from export.bundle import WEIGHTS_FILE, Bundle
+from protos.translation_pb2 import FinishReason, TranslateRequest, TranslateResponse
+from tests.live import TRANSLATE_METHOD, eventually
+from tests.toy import spoil_bundle
+
+ROOT = Path(__file__).parent.parent
+WAIT_SECONDS = 60.0
+CLIENTS = 64
+ROUNDS = 4
+WORDS = ("bird", "boat", "bread", "cloud", "door", "field", "hill", "lamp", "moon", "road", "stone", "tree")
+
+# What must be the same whoever else is served: text, score, tokens and why it ended.
+Answer = tuple[str, float, int, int, str]
+
+
+@dataclass
+class Server:
+    """A server that runs, and the lines that it has logged so far."""
+
+    process: subprocess.Popen[str]
+    lines: list[str] = field(default_factory=list)
+    ready: dict[str, Any] = field(default_factory=dict)
+    settled: threading.Event = field(default_factory=threading.Event)
+
+    def read_log(self) -> None:
+        """Reads the log to its end, so that the server never waits for us."""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.lines.append(line.rstrip("\n"))
+            if '"event": "ready"' in line:
+                self.ready = json.loads(line)
+                self.settled.set()
+        self.settled.set()
+
+    def rest(self, *texts: str) -> list[Answer]:
+        """Translates over REST, on a connection of its own."""
+        status, body = self.post({"text": list(texts)})
+        assert status == 200, body
+        return [
+            (each["text"], each["score"], each["source_tokens"], each["target_tokens"], each["finish_reason"])
+            for each in json.loads(body)["translations"]
+        ]
+
+    def post(self, body: object) -> tuple[int, str]:
+        """Sends one request for a translation and returns status and body."""
+        with closing(HTTPConnection("127.0.0.1", self.ready["http_port"], timeout=WAIT_SECONDS)) as connection:
+            connection.request("POST", "/v1/translate", json.dumps(body), {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            return response.status, response.read().decode()
+
+    def grpc(self, *texts: str) -> list[Answer]:
+        """Translates over gRPC, on a connection of its own."""
+        with grpc.insecure_channel(f"127.0.0.1:{self.ready['grpc_port']}") as channel:
+            method: Any = channel.unary_unary(
+                TRANSLATE_METHOD, TranslateRequest.SerializeToString, TranslateResponse.FromString
+            )
+            response: TranslateResponse = method(TranslateRequest(text=texts), timeout=WAIT_SECONDS)
+        return [
+            (
+                each.text,
+                each.score,
+                each.source_tokens,
+                each.target_tokens,
+                FinishReason.Name(each.finish_reason).removeprefix("FINISH_REASON_").lower(),
+            )
+            for each in response.translations
+        ]
+
+    def metric(self, name: str) -> float:
+        """Returns the sum of the series of a name, as /metrics shows them."""
+        with closing(HTTPConnection("127.0.0.1", self.ready["http_port"], timeout=WAIT_SECONDS)) as connection:
+            connection.request("GET", "/metrics")
+            text = connection.getresponse().read().decode()
+        samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+        values = [sample.value for sample in samples if sample.name == f"dragoman_{name}"]
+        assert values, f"no series dragoman_{name}"
+        return sum(values)
+
+    def company(self) -> float:
+        """Returns how many sequences were computed so far in runs of the model that began with another one."""
+        return self.metric("engine_step_sequences_sum") - self.metric("engine_step_sequences_count")
+
+
+@contextmanager
+def serve(bundle: Path, *options: str) -> Iterator[Server]:
+    """Runs a server; the block begins when it is ready or has ended."""
+    command = [sys.executable, "-m", "dragoman", "serve", str(bundle), "--host", "127.0.0.1"]
+    command += ["--http-port", "0", "--grpc-port", "0", "--lame-duck-seconds", "0", *options]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        server = Server(process)
+        reader = threading.Thread(target=server.read_log)
+        reader.start()
+        try:
+            assert server.settled.wait(WAIT_SECONDS)
+            yield server
+        finally:
+            process.kill()
+            reader.join()
+
+
+@pytest.fixture(scope="module")
+def server(toy_bundle: Path) -> Iterator[Server]:
+    """A ready server with two engines."""
+    with serve(toy_bundle, "--engines", "2", "--slots", "8", "--queue-limit", "500") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def sentences() -> list[str]:
+    """One sentence for each client, of 1 to 30 words."""
+    chance = random.Random(1)
+    return [" ".join(chance.choices(WORDS, k=1 + number % 30)) for number in range(CLIENTS)]
+
+
+@pytest.fixture(scope="module")
+def alone(server: Server, sentences: list[str]) -> dict[str, Answer]:
+    """The answer to each sentence while the server did nothing else."""
+    before = server.company()
+    answers = {sentence: server.rest(sentence)[0] for sentence in sentences}
+    assert server.company() == before
+    return answers
+
+
+def test_both_interfaces_give_the_same_answers(server: Server, sentences: list[str], alone: dict[str, Answer]) -> None:
+    assert [server.grpc(sentence)[0] for sentence in sentences] == list(alone.values())
+
+
+def test_the_answers_differ_from_each_other(alone: dict[str, Answer]) -> None:
+    """Otherwise the test below shows nothing."""
+    assert len({text for text, *_ in alone.values()}) > 0.9 * CLIENTS
+    assert len({tokens for _, _, _, tokens, _ in alone.values()}) > 10
+
+
+def test_an_answer_does_not_depend_on_who_else_is_served(
+    server: Server, sentences: list[str], alone: dict[str, Answer]
+) -> None:
+    """Bit for bit, over both interfaces."""
+    together = threading.Barrier(CLIENTS)
+    before = server.company()
+
+    def translate(client: int) -> list[tuple[str, Answer]]:
+        send = server.grpc if client % 2 else server.rest
+        mine = [sentences[(client + 7 * number) % CLIENTS] for number in range(ROUNDS)]
+        together.wait(WAIT_SECONDS)
+        return [(sentence, send(sentence)[0]) for sentence in mine]
+
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        answers = [pair for pairs in pool.map(translate, range(CLIENTS)) for pair in pairs]
+    assert len(answers) == CLIENTS * ROUNDS
+    assert [(sentence, answer) for sentence, answer in answers if answer != alone[sentence]] == []
+    assert server.company() > before
+    assert server.metric("sequences_running_peak") > 1
+    for name in ("sequences_running", "sequences_waiting", "inflight_requests"):
+        eventually(lambda name=name: server.metric(name) == 0)  # type: ignore[misc]
+
+
+def test_texts_of_one_request_are_answered_as_if_each_were_alone(
+    server: Server, sentences: list[str], alone: dict[str, Answer]
+) -> None:
+    assert server.rest(*sentences) == list(alone.values())
+    assert server.grpc(*sentences) == list(alone.values())
+
+
+def test_the_process_that_serves_holds_no_torch(server: Server) -> None:
+    maps = Path(f"/proc/{server.process.pid}/maps").read_text(encoding="utf-8")
+    assert "onnxruntime" in maps
+    assert "libtorch" not in maps
+
+
+def test_the_service_is_importable_where_torch_is_not() -> None:
+    program = "import sys; sys.modules.update(torch=None, lightning=None, onnx=None); import serve.app"
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
+
+
+def test_a_signal_lets_every_accepted_request_finish(wide_bundle: Bundle) -> None:
+    clients = 8
+    texts = [f"{first} {second} house river." for first in ("alpha", "beta", "two") for second in WORDS[:8]]
+    with (
+        serve(wide_bundle.folder, "--engines", "1", "--slots", "2", "--queue-limit", "500") as server,
+        ThreadPoolExecutor(clients) as pool,
+    ):
+        futures = [pool.submit(server.grpc if client % 2 else server.rest, *texts) for client in range(clients)]
+        eventually(lambda: server.metric("inflight_requests") == clients)
+        server.process.send_signal(signal.SIGTERM)
+        answers = [future.result(WAIT_SECONDS) for future in futures]
+        assert server.process.wait(WAIT_SECONDS) == 0
+    assert all(answer == answers[0] for answer in answers)
+    events = [json.loads(line) for line in server.lines]
+    (draining,) = [event for event in events if event["event"] == "draining"]
+    assert draining["running"] + draining["waiting"] > 0
+    assert [event["outcome"] for event in events if event["event"] == "request"] == ["ok"] * clients
+    assert events[-1]["event"] == "stopped"
+
+
+def test_a_bundle_with_one_flipped_bit_is_never_served(toy_bundle: Path, tmp_path: Path) -> None:
+    folder = copytree(toy_bundle, tmp_path / "bundle")
+    weights = bytearray((folder / WEIGHTS_FILE).read_bytes())
+    weights[len(weights) // 2] ^= 1
+    (folder / WEIGHTS_FILE).write_bytes(weights)
+    with serve(folder) as server:
+        assert server.process.wait(WAIT_SECONDS) == 1
+    (line,) = server.lines
+    assert line.startswith(f"dragoman serve: {folder / WEIGHTS_FILE}: sha256 is ")
+
+
+def test_a_wrong_model_is_never_served_even_if_its_manifest_vouches_for_it(toy_bundle: Path, tmp_path: Path) -> None:
+    with serve(spoil_bundle(toy_bundle, tmp_path / "bundle")) as server:
+        assert server.process.wait(WAIT_SECONDS) == 1
+    assert not server.ready
+    assert server.lines[-1].startswith("dragoman serve: golden sentence ")
+    assert [line for line in server.lines if "Traceback" in line] == []

@@ -1,0 +1,111 @@
+"""`dragoman verify`: a right bundle passes, a wrong one is told with the sentence and the step where it goes wrong."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import dragoman
+from export.verify import Comparison
+from model.generate import Generated
+from model.run import RunFolder
+from tests.toy import TEST_SENTENCES, spoil_bundle, toy_test_sentences, write_pairs
+
+EXPECTED = Generated(target_ids=(5, 6, 7), score=-1.0, gaps=(4.0, 3.0, 2.0, 1.0))
+
+
+@pytest.fixture
+def arguments(toy_run: RunFolder, tmp_path: Path) -> list[str]:
+    return ["--run", str(toy_run.path), "--data", write_pairs(tmp_path, "test", toy_test_sentences())]
+
+
+def refusal(*arguments: str) -> str:
+    """Returns the line that a verification ends with."""
+    with pytest.raises(SystemExit) as ended:
+        dragoman.run("verify", list(arguments))
+    assert isinstance(ended.value.code, str)
+    return ended.value.code
+
+
+def test_every_translation_of_a_right_bundle_is_identical(
+    toy_bundle: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    dragoman.run("verify", [str(toy_bundle), *arguments])
+    output = capsys.readouterr().out
+    found = re.fullmatch(r"(\d+) of (\d+) translations are token-identical, scores within (.*)\n", output)
+    assert found is not None
+    assert found[1] == found[2] == str(TEST_SENTENCES)
+    assert float(found[3]) < 1e-4
+
+
+def test_a_wrong_bundle_fails_and_tells_steps_and_gaps(
+    toy_bundle: Path, arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = spoil_bundle(toy_bundle, tmp_path / "wrong")
+    message = refusal(str(wrong), *arguments, "--sentences", "100")
+    assert message == "dragoman verify: fewer than 99.9% are identical"
+    *differences, summary = capsys.readouterr().out.splitlines()
+    assert differences
+    sentences = toy_test_sentences()[:100]
+    for line in differences:
+        found = re.fullmatch(r"differs from step (\d+), where the best logit led by (\d\.\d\de[+-]\d\d): (.*)", line)
+        assert found is not None
+        assert found[3] in sentences
+    assert summary.startswith(f"{100 - len(differences)} of 100 translations are token-identical")
+
+
+def test_the_share_that_has_to_be_identical_is_an_option(
+    toy_bundle: Path, arguments: list[str], tmp_path: Path
+) -> None:
+    wrong = spoil_bundle(toy_bundle, tmp_path / "wrong")
+    dragoman.run("verify", [str(wrong), *arguments, "--sentences", "20", "--minimum-identical", "0"])
+
+
+@pytest.mark.parametrize(
+    ("target_ids", "step", "gap"),
+    [
+        ((9, 6, 7), 0, "4.00e+00"),
+        ((5, 6, 9), 2, "2.00e+00"),
+        ((5, 6), 2, "2.00e+00"),
+        ((5, 6, 7, 8), 3, "1.00e+00"),
+        ((), 0, "4.00e+00"),
+    ],
+)
+def test_a_difference_is_told_from_its_first_step_on(target_ids: tuple[int, ...], step: int, gap: str) -> None:
+    comparison = Comparison("a b c", EXPECTED, target_ids, -1.0)
+    assert not comparison.identical
+    assert comparison.describe() == f"differs from step {step}, where the best logit led by {gap}: a b c"
+
+
+def test_scores_are_compared_where_tokens_are_identical() -> None:
+    assert Comparison("", EXPECTED, (5, 6, 7), -1.5).score_error == 0.5
+    assert Comparison("", EXPECTED, (5, 6), -1.5).score_error == 0.0
+
+
+def test_sentences_that_are_too_long_are_left_out(
+    toy_bundle: Path, arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = write_pairs(tmp_path, "long", ("bird moon", " ".join(["bird"] * 32)))
+    dragoman.run("verify", [str(toy_bundle), *arguments[:2], "--data", data])
+    assert capsys.readouterr().out.startswith("1 of 1 translations")
+
+
+def test_when_all_are_too_long_nothing_is_proved(toy_bundle: Path, arguments: list[str], tmp_path: Path) -> None:
+    data = write_pairs(tmp_path, "long", (" ".join(["bird"] * 32),))
+    message = refusal(str(toy_bundle), *arguments[:2], "--data", data)
+    assert message == "dragoman verify: data: none of 1 sentences is short enough for the model"
+
+
+def test_what_cannot_be_read_is_told(toy_bundle: Path, arguments: list[str], tmp_path: Path) -> None:
+    assert refusal(str(tmp_path), *arguments).startswith(f"dragoman verify: {tmp_path}/manifest.json: ")
+    assert "holds no checkpoint" in refusal(str(toy_bundle), "--run", str(tmp_path), *arguments[2:])
+    assert "is not a data specification" in refusal(str(toy_bundle), *arguments[:2], "--data", "none")
+
+
+def test_an_unknown_part_of_the_data_is_refused(
+    toy_bundle: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        dragoman.run("verify", [str(toy_bundle), *arguments, "--split", "tset"])
+    assert ended.value.code == 2
+    assert "--split" in capsys.readouterr().err
