@@ -2,7 +2,7 @@
 PYTHON ?= python3.11
 BIN := .venv/bin
 DEMO ?= demo
-.PHONY: setup demo test fmt check bench protos
+.PHONY: setup demo quality test fmt check bench protos
 
 setup: .venv/installed
 
@@ -30,6 +30,11 @@ $(DEMO)/verified: | $(DEMO)/bundle/manifest.json
 	$(BIN)/dragoman verify $(DEMO)/bundle --run $(DEMO)/run \
 	  --data files:$(DEMO)/corpus/test.en,$(DEMO)/corpus/test.de --sentences 500
 	touch $@
+
+# How many of the corpus's held-out test sentences the demo model translates exactly.
+quality: $(DEMO)/verified
+	$(BIN)/dragoman translate --bundle $(DEMO)/bundle < $(DEMO)/corpus/test.en > $(DEMO)/test.de
+	$(BIN)/dragoman score $(DEMO)/test.de $(DEMO)/corpus/test.de --minimum-exact 0.97
 
 test: setup
 	$(BIN)/pytest

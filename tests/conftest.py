@@ -1,5 +1,6 @@
-"""Fixtures shared by the tests of serving: a tiny tokenizer, bundles for the fake model, and a live service."""
+"""Fixtures that many tests share: a tiny tokenizer, a live service with fake models, and tiny models and their bundles."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,9 @@ from tests.live import LONG_TEXT, MAX_TARGET_TOKENS, LiveService, run_service, w
 
 if TYPE_CHECKING:
     from model.run import RunFolder
+
+# For tiny models a second thread is only something to wait for, and on busy CPUs to wait long.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @pytest.fixture(scope="session")
