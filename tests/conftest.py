@@ -1,4 +1,4 @@
-"""Fixtures that many tests share: a tiny tokenizer, a live service with fake models, and tiny models and their bundles."""
+"""Fixtures that many tests share: a tiny tokenizer, a live service with fake models, tiny models and their bundles."""
 
 import os
 from collections.abc import Iterator
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from export.bundle import Bundle
 from model.tokenizer import Tokenizer, train_tokenizer
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 # For tiny models a second thread is only something to wait for, and on busy CPUs to wait long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# No test fails because the machine is busy.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")

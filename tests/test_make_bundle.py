@@ -1,7 +1,6 @@
 """`dragoman export`: a bundle appears complete or not at all, and its golden sentences are what the runtime gives."""
 
 import importlib.metadata
-import json
 from pathlib import Path
 from shutil import copytree
 from typing import Any, NoReturn
@@ -11,7 +10,7 @@ import pytest
 
 import dragoman
 from export import make_bundle as module
-from export.bundle import Bundle
+from export.bundle import DECODER_FILE, ENCODER_FILE, TOKENIZER_FILE, WEIGHTS_FILE, Bundle
 from export.make_bundle import SMALLEST_GOLDEN_GAP, golden_sentences, make_bundle
 from model.generate import generate_greedy
 from model.run import RunError, RunFolder
@@ -128,10 +127,14 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     assert not any(tmp_path.iterdir())
 
 
-def test_the_command_makes_a_bundle_that_opens(
-    toy_run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_the_command_makes_the_same_bundle_again(
+    toy_run: RunFolder,
+    toy_bundle: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Without ONNX Runtime, which an export does not need."""
+    """Byte for byte, and without ONNX Runtime, which an export does not need."""
     version = importlib.metadata.version
 
     def version_without_runtime(library: str) -> str:
@@ -144,16 +147,12 @@ def test_the_command_makes_a_bundle_that_opens(
     dragoman.run("export", [str(toy_run.path), "--out", str(out)])
     bundle = Bundle.open(out)
     assert bundle.manifest.name == "small"
+    for file in (ENCODER_FILE, DECODER_FILE, WEIGHTS_FILE, TOKENIZER_FILE):
+        assert (out / file).read_bytes() == (toy_bundle / file).read_bytes()
     assert "onnxruntime" not in bundle.manifest.provenance.versions
     assert capsys.readouterr().out.endswith(f" MB, {len(bundle.golden)} golden sentences\n")
     assert list(out.parent.iterdir()) == [out]
     assert out.stat().st_mode & 0o777 == 0o755
-
-
-def test_exporting_again_gives_the_same_files(toy_run: RunFolder, toy_bundle: Path, tmp_path: Path) -> None:
-    again = make_bundle(toy_run.load(), list(toy_test_sentences()[:20]), tmp_path / "toy", "toy")
-    manifest = json.loads((toy_bundle / "manifest.json").read_text(encoding="utf-8"))
-    assert dict(again.manifest.files) == manifest["files"]
 
 
 def test_a_bundle_may_be_copied_elsewhere(toy_bundle: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from shutil import copytree
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -185,7 +185,7 @@ def test_a_row_that_moved_goes_on_as_before(
             sequence.assert_step(position, row)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15)
 @given(plan=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), min_size=5, max_size=40), seed=st.integers(0, 99))
 def test_strangers_that_join_and_leave_change_nothing(
     sessions: Sessions, forced: list[Forced], plan: list[tuple[int, int]], seed: int
