@@ -84,9 +84,9 @@ class RunConfig(Section):
         """
         return cls.model_validate(read_yaml(path))
 
-    def save(self, path: Path) -> None:
-        """Writes the configuration where `load` finds it."""
-        path.write_text(yaml.safe_dump(self.model_dump(), sort_keys=False))
+    def to_yaml(self) -> str:
+        """Returns the text of a file that `load` reads."""
+        return yaml.safe_dump(self.model_dump(), sort_keys=False)
 
 
 def read_yaml(path: Path) -> object:

@@ -88,3 +88,10 @@ class RunFolder:
         except Exception as error:  # PyTorch's readers raise whatever the damage leads to
             raise RunError(f"{self.path}: damaged: {error}") from error
         return TrainedModel(config, tokenizer, model.eval(), checkpoint["global_step"])
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Writes a file that appears complete or not at all, even if the process is killed meanwhile."""
+    part = path.with_name(f"{path.name}.part")
+    part.write_bytes(content)
+    part.replace(path)

@@ -15,7 +15,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from model.batches import TokenizedPairs
 from model.config import ModelConfig, RunConfig, TokenizerConfig, TrainingConfig, read_yaml, recipe_path
 from model.corpus import Corpus, CorpusError, read_corpus
-from model.run import RunFolder
+from model.run import RunFolder, write_whole
 from model.tokenizer import Tokenizer, train_tokenizer
 from model.training import TrainingProgress, TranslationData, TranslationModule, WholeCheckpoints
 
@@ -119,7 +119,8 @@ def train(folder: RunFolder, config: RunConfig, training: Corpus, validation: Co
         return
     tokenizer = _make_tokenizer(folder, config.tokenizer, training)
     stride = max(1, len(validation) // SAMPLES)
-    folder.samples.write_text("\n".join(validation.sources[::stride][:SAMPLES]) + "\n")
+    samples = validation.sources[::stride][:SAMPLES]
+    write_whole(folder.samples, "".join(f"{sample}\n" for sample in samples).encode())
     lightning.seed_everything(config.training.seed, verbose=False)
     data = TranslationData(
         tokenize_pairs(tokenizer, training, config.model, "training"),
@@ -163,7 +164,7 @@ def tokenize_pairs(tokenizer: Tokenizer, corpus: Corpus, config: ModelConfig, na
 def _keep_config(folder: RunFolder, config: RunConfig) -> None:
     """Writes the configuration of a new run, or checks that a resumed one has the same."""
     if not folder.config.exists():
-        config.save(folder.config)
+        write_whole(folder.config, config.to_yaml().encode())
         return
     try:
         earlier = RunConfig.load(folder.config)
@@ -180,7 +181,7 @@ def _make_tokenizer(folder: RunFolder, config: TokenizerConfig, corpus: Corpus) 
         print("training the tokenizer")
         half = config.training_lines // 2
         lines = corpus.sources[:half] + corpus.targets[:half]
-        folder.tokenizer.write_bytes(train_tokenizer(lines, config.vocabulary_size).model)
+        write_whole(folder.tokenizer, train_tokenizer(lines, config.vocabulary_size).model)
     return Tokenizer.load(folder.tokenizer)
 
 

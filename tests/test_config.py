@@ -45,7 +45,7 @@ def test_impossible_values_and_unknown_keys_are_refused(
 
 def test_the_configuration_comes_back_from_its_file(tmp_path: Path) -> None:
     """The Norwegian language included, which YAML would take for False."""
-    CONFIG.save(tmp_path / "config.yaml")
+    (tmp_path / "config.yaml").write_text(CONFIG.to_yaml())
     assert RunConfig.load(tmp_path / "config.yaml") == CONFIG
 
 

@@ -7,7 +7,7 @@ from shutil import copytree
 import pytest
 import torch
 
-from model.run import RunError, RunFolder
+from model.run import RunError, RunFolder, write_whole
 from tests.toy import TOY_CONFIG
 
 
@@ -65,3 +65,12 @@ def test_a_damaged_run_is_refused(copied: RunFolder, damage: Callable[[RunFolder
     damage(copied)
     with pytest.raises(RunError, match=str(copied.path)):
         copied.load()
+
+
+def test_a_file_that_could_not_be_written_whole_leaves_the_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "kept"
+    write_whole(path, b"old")
+    (tmp_path / "kept.part").mkdir()  # writing beside the old file now fails
+    with pytest.raises(IsADirectoryError):
+        write_whole(path, b"new")
+    assert path.read_bytes() == b"old"
