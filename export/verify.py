@@ -14,6 +14,7 @@ from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 from tqdm import tqdm
 
 from export.bundle import Bundle, BundleError
+from model.batches import pad
 from model.corpus import CorpusError, read_corpus
 from model.generate import Generated, generate_greedy
 from model.run import RunError, RunFolder, TrainedModel
@@ -111,10 +112,7 @@ def _translate(runtime: Runtime, bundle: Bundle, sources: list[tuple[int, ...]])
     manifest = bundle.manifest
     rows = len(sources)
     lengths = np.array([len(source) for source in sources], np.int32)
-    source_ids = np.full((rows, int(lengths.max())), manifest.pad_id, np.int64)
-    for row, source in enumerate(sources):
-        source_ids[row, : len(source)] = source
-    runtime.encode(source_ids, lengths, 0)
+    runtime.encode(pad(sources).numpy(), lengths, 0)
     token_ids = np.full(rows, manifest.bos_id)
     targets: list[list[int]] = [[] for _ in sources]
     scores = np.zeros(rows)

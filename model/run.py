@@ -3,6 +3,8 @@
 Training writes it, export and resumed training read it. Knows the layout and nothing of how training works.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -90,8 +92,15 @@ class RunFolder:
         return TrainedModel(config, tokenizer, model.eval(), checkpoint["global_step"])
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Writes a file that appears complete or not at all, even if the process is killed meanwhile."""
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """Yields the path to write to, so that a file appears complete or not at all, even if the process is killed."""
     part = path.with_name(f"{path.name}.part")
-    part.write_bytes(content)
+    yield part
     part.replace(path)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Writes a file that appears complete or not at all."""
+    with whole(path) as part:
+        part.write_bytes(content)

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader
 
 from model.batches import Batch, BatchStream, TokenizedPairs, sorted_batches
 from model.config import RunConfig
+from model.run import whole
 from model.schedule import cooldown, inverse_square_root
 from model.tokenizer import PAD_ID
 from model.transformer import Transformer
@@ -99,9 +100,8 @@ class WholeCheckpoints(TorchCheckpointIO):
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
         """Writes beside the old checkpoint, then takes its place."""
-        part = Path(f"{path}.part")
-        super().save_checkpoint(checkpoint, part, storage_options)
-        part.replace(path)
+        with whole(Path(path)) as part:
+            super().save_checkpoint(checkpoint, part, storage_options)
 
 
 class TrainingProgress(TQDMProgressBar):
