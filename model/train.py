@@ -206,6 +206,8 @@ def _make_trainer(folder: RunFolder, config: TrainingConfig) -> lightning.Traine
     # Batches come from memory, so that workers would only copy them; a folder with checkpoints is how a run resumes.
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")
     warnings.filterwarnings("ignore", message=".*exists and is not empty.*")
+    # Lightning asks PyTorch in a way that is going out of use.
+    warnings.filterwarnings("ignore", message=".*LeafSpec", category=FutureWarning)
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     return lightning.Trainer(
         accelerator="auto",

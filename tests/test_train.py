@@ -22,9 +22,6 @@ from model.train import TrainCommand
 from model.training import TranslationModule
 from tests.toy import toy_sentences, toy_test_sentences, translate_toy, write_pairs
 
-# Lightning asks PyTorch in a way that is going out of use.
-pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
-
 ROOT = Path(__file__).parent.parent
 WAIT_SECONDS = 60.0
 MAX_STEPS = 12
