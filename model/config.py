@@ -5,10 +5,10 @@ a run is stored in its folder and travels on into the bundle.
 """
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
 RECIPES = Path(__file__).parent / "recipes"
 
@@ -19,20 +19,31 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class ModelConfig(Section):
-    """Shape of the Transformer. The defaults are the base model of Vaswani et al. 2017, Table 3."""
+class SequenceLimits(Section):
+    """What every architecture has: how long sequences may be, and how much is dropped in training."""
 
+    dropout: float = Field(0.1, ge=0, lt=1, description="probability of dropping a unit of a sub-layer's output")
+    max_source_tokens: int = Field(256, gt=1, description="longest source, end token included")
+    max_target_tokens: int = Field(256, gt=1, description="longest translation, end token excluded")
+
+
+class TransformerConfig(SequenceLimits):
+    """Shape of a Transformer. The defaults are the base model of Vaswani et al. 2017, Table 3."""
+
+    architecture: Literal["transformer"] = Field("transformer", description="encoder and decoder of attention layers")
     d_model: int = Field(512, gt=0, description="width of every layer's input and output")
     d_ff: int = Field(2048, gt=0, description="inner width of the feed-forward network")
     heads: int = Field(8, gt=0, description="attention heads; the head size d_model / heads is a multiple of 8")
     encoder_layers: int = Field(6, gt=0, description="layers of the encoder")
     decoder_layers: int = Field(6, gt=0, description="layers of the decoder")
-    dropout: float = Field(0.1, ge=0, lt=1, description="probability of dropping a unit of a sub-layer's output")
-    max_source_tokens: int = Field(256, gt=1, description="longest source, end token included")
-    max_target_tokens: int = Field(256, gt=1, description="longest translation, end token excluded")
+    norm_position: Literal["post", "pre"] = Field("post", description="normalise after a sub-layer or before it")
+    norm: Literal["layer", "rms"] = Field("layer", description="layer normalisation or root-mean-square normalisation")
+    activation: Literal["relu", "gelu", "swiglu"] = Field("relu", description="activation of the feed-forward network")
+    positions: Literal["sinusoidal", "learned"] = Field("sinusoidal", description="how positions are encoded")
+    tie_embeddings: bool = Field(True, description="one matrix for source, target and output; else one for each")
 
     @model_validator(mode="after")
-    def _check_head_size(self) -> "ModelConfig":
+    def _check_head_size(self) -> "TransformerConfig":
         if self.d_model % (8 * self.heads):
             raise ValueError(f"d_model is {self.d_model}, expected a multiple of 8 * heads = {8 * self.heads}")
         return self
@@ -43,11 +54,58 @@ class ModelConfig(Section):
         return self.d_model // self.heads
 
 
+class RecurrentConfig(SequenceLimits):
+    """Shape of a recurrent encoder-decoder with attention: the Transformer's ancestors.
+
+    `additive` is the decoder of Bahdanau et al. 2015, whose attention looks before the recurrent step. The others are
+    the decoder of Luong et al. 2015, whose attention looks after it and is fed into the next one; the local ones score
+    with `general`.
+    """
+
+    architecture: Literal["recurrent"] = Field(description="encoder and decoder of gated recurrent units")
+    attention: Literal["additive", "dot", "general", "concat", "local_monotonic", "local_predictive"] = Field(
+        "additive", description="how the decoder looks at the source"
+    )
+    hard: bool = Field(False, description="attend to one sampled position, trained with REINFORCE, instead of to all")
+    d_model: int = Field(256, gt=0, description="width of embeddings and of the recurrent states")
+    encoder_layers: int = Field(1, gt=0, description="bidirectional recurrent layers of the encoder")
+    decoder_layers: int = Field(1, gt=0, description="recurrent layers of the decoder")
+    window: int = Field(10, gt=0, description="local attention sees so many positions on either side (D in the paper)")
+
+    @model_validator(mode="after")
+    def _check_hard(self) -> "RecurrentConfig":
+        if self.hard and self.attention != "additive":
+            raise ValueError(f"hard attention is trained with attention: additive, not with {self.attention}")
+        return self
+
+
+def _architecture(values: object) -> str:
+    architecture = values.get("architecture") if isinstance(values, dict) else getattr(values, "architecture", None)
+    return architecture if isinstance(architecture, str) else "transformer"
+
+
+ModelConfig = Annotated[
+    Annotated[TransformerConfig, Tag("transformer")] | Annotated[RecurrentConfig, Tag("recurrent")],
+    Discriminator(_architecture),
+]
+
+
+class Direction(Section):
+    """What a model translates from and into, as ISO 639-1 codes."""
+
+    source: str = Field(pattern=r"^[a-z]{2,3}$", description="language of the source")
+    target: str = Field(pattern=r"^[a-z]{2,3}$", description="language of the translation")
+
+    def __str__(self) -> str:
+        return f"{self.source}-{self.target}"
+
+
 class TokenizerConfig(Section):
     """The SentencePiece model that source and target share."""
 
+    kind: Literal["unigram", "bpe"] = Field("unigram", description="unigram language model or byte-pair encoding")
     vocabulary_size: int = Field(32000, gt=8, description="upper bound of the number of tokens")
-    training_lines: int = Field(1_000_000, gt=0, description="lines of text, of both languages, that it is trained on")
+    training_lines: int = Field(1_000_000, gt=0, description="lines of text, of all languages, that it is trained on")
 
 
 class TrainingConfig(Section):
@@ -55,24 +113,47 @@ class TrainingConfig(Section):
 
     max_steps: int = Field(100_000, gt=0, description="optimiser steps")
     batch_tokens: int = Field(4096, gt=0, description="token budget of a batch: rows times its longest side")
-    learning_rate_factor: float = Field(1.0, gt=0, description="multiplies the paper's learning-rate schedule")
+    accumulated_batches: int = Field(1, gt=0, description="batches whose gradients make one optimiser step")
+    learning_rate: float = Field(0.0007, gt=0, description="highest learning rate, reached at the end of the warm-up")
+    schedule: Literal["inverse_square_root", "cosine"] = Field(
+        "inverse_square_root", description="how the learning rate falls after the warm-up"
+    )
     warmup_steps: int = Field(4000, gt=0, description="steps of linear warm-up")
     cooldown_steps: int = Field(0, ge=0, description="last steps, in which the learning rate falls linearly to zero")
     label_smoothing: float = Field(0.1, ge=0, lt=1, description="probability mass spread over the vocabulary")
+    r_drop: float = Field(0.0, ge=0, description="weight of the divergence between two passes with other units dropped")
+    subword_sampling: float = Field(
+        0.0, ge=0, lt=1, description="unigram: smoothing of sampled segmentations; bpe: share of merges dropped; 0: off"
+    )
     gradient_clip: float = Field(1.0, gt=0, description="largest norm of the gradient")
+    averaging: Literal["none", "exponential", "last"] = Field(
+        "none", description="which parameters are validated and kept: the latest, or an average of them"
+    )
+    averaging_decay: float = Field(0.999, gt=0, lt=1, description="exponential: share of the old average at a step")
+    averaged_validations: int = Field(10, gt=1, description="last: how many validations before the end are averaged")
     validation_every_steps: int = Field(1000, gt=0, description="steps between validations, each with a checkpoint")
-    precision: Literal["32-true", "bf16-mixed", "16-mixed"] = Field("32-true", description="Lightning's precision")
-    seed: int = Field(1, description="seed of initialisation, dropout and the order of the batches")
+    selection: Literal["loss", "bleu", "chrf"] = Field(
+        "loss", description="measure on the validation set that picks the best checkpoint; bleu and chrf translate it"
+    )
+    patience: int | None = Field(None, gt=0, description="validations without improvement after which training stops")
+    precision: Literal["32-true", "bf16-mixed", "16-mixed", "auto"] = Field(
+        "32-true", description="numbers to compute with; auto: bf16-mixed where the hardware has it, else 32-true"
+    )
+    seed: int = Field(1, description="seed of initialisation, dropout, segmentations and the order of the batches")
 
 
 class RunConfig(Section):
     """Everything that decides what a run computes, apart from its data."""
 
-    source_language: str
-    target_language: str
-    model: ModelConfig = ModelConfig()
+    directions: tuple[Direction, ...] = Field(min_length=1)
+    model: ModelConfig = TransformerConfig()
     tokenizer: TokenizerConfig = TokenizerConfig()
     training: TrainingConfig = TrainingConfig()
+
+    @property
+    def target_languages(self) -> tuple[str, ...]:
+        """Every language that the model writes, sorted."""
+        return tuple(sorted({direction.target for direction in self.directions}))
 
     @classmethod
     def load(cls, path: Path) -> "RunConfig":
@@ -86,7 +167,7 @@ class RunConfig(Section):
 
     def to_yaml(self) -> str:
         """Returns the text of a file that `load` reads."""
-        return yaml.safe_dump(self.model_dump(), sort_keys=False)
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
 
 
 def read_yaml(path: Path) -> object:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import torch
 
+from model.architectures import build_model
 from model.config import RunConfig
-from model.tokenizer import PAD_ID, Tokenizer
+from model.tokenizer import Tokenizer
 from model.transformer import Transformer
 
 # Lightning names parameters after the attribute of its module that holds the model.
@@ -80,7 +81,7 @@ class RunFolder:
             config = RunConfig.load(self.config)
             tokenizer = Tokenizer.load(self.tokenizer)
             checkpoint = torch.load(self.best_checkpoint, map_location="cpu", weights_only=True)
-            model = Transformer(config.model, tokenizer.vocabulary_size, PAD_ID)
+            model = build_model(config.model, tokenizer.vocabulary_size)
             parameters = {
                 name.removeprefix(_PREFIX): value
                 for name, value in checkpoint["state_dict"].items()

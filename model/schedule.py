@@ -1,13 +1,27 @@
-"""The learning rate of "Attention Is All You Need", and a way to end it."""
+"""How the learning rate rises and falls, as shares of the highest one."""
+
+import math
 
 
-def inverse_square_root(step: int, d_model: int, warmup_steps: int, factor: float = 1.0) -> float:
-    """Returns the learning rate at an optimiser step, counted from 1.
+def inverse_square_root(step: int, warmup_steps: int) -> float:
+    """Returns the share of the highest learning rate at an optimiser step, counted from 1.
 
-    factor * d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5): linear warm-up, then decay with the inverse square
-    root of the step (Vaswani et al. 2017, equation 3).
+    min(step / warmup_steps, sqrt(warmup_steps / step)): linear warm-up, then decay with the inverse square root of the
+    step (Vaswani et al. 2017, equation 3, where the highest rate is d_model^-0.5 * warmup_steps^-0.5).
     """
-    return factor * float(d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5))
+    return min(step / warmup_steps, math.sqrt(warmup_steps / step))
+
+
+def cosine(step: int, warmup_steps: int, max_steps: int) -> float:
+    """Returns the share of the highest learning rate at an optimiser step, counted from 1.
+
+    Linear warm-up, then half a period of a cosine that ends at zero: (1 + cos(pi * progress)) / 2, where progress goes
+    from 0 to 1 (Loshchilov and Hutter 2017, arXiv:1608.03983, equation 5, without restarts).
+    """
+    if step <= warmup_steps:
+        return step / warmup_steps
+    progress = min(1.0, (step - warmup_steps) / max(1, max_steps - warmup_steps))
+    return (1 + math.cos(math.pi * progress)) / 2
 
 
 def cooldown(step: int, max_steps: int, cooldown_steps: int) -> float:

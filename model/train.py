@@ -13,7 +13,16 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from model.batches import TokenizedPairs
-from model.config import ModelConfig, RunConfig, TokenizerConfig, TrainingConfig, read_yaml, recipe_path
+from model.config import (
+    Direction,
+    ModelConfig,
+    RunConfig,
+    TokenizerConfig,
+    TrainingConfig,
+    TransformerConfig,
+    read_yaml,
+    recipe_path,
+)
 from model.corpus import Corpus, CorpusError, read_corpus
 from model.run import RunFolder, write_whole
 from model.tokenizer import Tokenizer, train_tokenizer
@@ -73,7 +82,7 @@ class TrainCommand(BaseSettings):
         None, description="where the Multi30k files are, or are kept once fetched; default: $DRAGOMAN_MULTI30K"
     )
     recipe: str | None = Field(None, description="a name in model/recipes/ or a YAML file with the sections below")
-    model: ModelConfig = Field(ModelConfig(), description="shape of the Transformer")
+    model: ModelConfig = Field(TransformerConfig(), description="shape of the Transformer")
     tokenizer: TokenizerConfig = Field(TokenizerConfig(), description="the tokenizer")
     training: TrainingConfig = Field(TrainingConfig(), description="how the parameters are found")
 
@@ -91,8 +100,7 @@ class TrainCommand(BaseSettings):
         except CorpusError as error:
             raise SystemExit(f"dragoman train: data: {error}") from error
         config = RunConfig(
-            source_language=training.source_language,
-            target_language=training.target_language,
+            directions=(Direction(source=training.source_language, target=training.target_language),),
             model=self.model,
             tokenizer=self.tokenizer,
             training=self.training,
@@ -211,7 +219,7 @@ def _make_trainer(folder: RunFolder, config: TrainingConfig) -> lightning.Traine
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     return lightning.Trainer(
         accelerator="auto",
-        precision=config.precision,
+        precision="32-true" if config.precision == "auto" else config.precision,
         max_steps=config.max_steps,
         max_epochs=-1,
         val_check_interval=every,

@@ -13,12 +13,12 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.data import DataLoader
 
+from model.architectures import build_model
 from model.batches import Batch, BatchStream, TokenizedPairs, sorted_batches
 from model.config import RunConfig
 from model.run import whole
-from model.schedule import cooldown, inverse_square_root
+from model.schedule import cooldown, cosine, inverse_square_root
 from model.tokenizer import PAD_ID
-from model.transformer import Transformer
 
 
 class TranslationData(lightning.LightningDataModule):
@@ -46,7 +46,7 @@ class TranslationModule(lightning.LightningModule):
     def __init__(self, config: RunConfig, vocabulary_size: int) -> None:
         super().__init__()
         self.config = config
-        self.model = Transformer(config.model, vocabulary_size, PAD_ID)
+        self.model = build_model(config.model, vocabulary_size)
 
     def training_step(self, batch: Batch, _index: int) -> Tensor:
         """Returns the mean label-smoothed loss per target token, in nats."""
@@ -71,16 +71,17 @@ class TranslationModule(lightning.LightningModule):
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """Returns Adam with the paper's constants and schedule (section 5.3)."""
         training = self.config.training
-        optimizer = torch.optim.Adam(self.parameters(), lr=1.0, betas=(0.9, 0.98), eps=1e-9)
+        optimizer = torch.optim.Adam(self.parameters(), lr=training.learning_rate, betas=(0.9, 0.98), eps=1e-9)
 
-        def learning_rate(steps_done: int) -> float:
+        def learning_rate_share(steps_done: int) -> float:
             step = steps_done + 1
-            rate = inverse_square_root(
-                step, self.config.model.d_model, training.warmup_steps, training.learning_rate_factor
-            )
-            return rate * cooldown(step, training.max_steps, training.cooldown_steps)
+            if training.schedule == "cosine":
+                share = cosine(step, training.warmup_steps, training.max_steps)
+            else:
+                share = inverse_square_root(step, training.warmup_steps)
+            return share * cooldown(step, training.max_steps, training.cooldown_steps)
 
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, learning_rate)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, learning_rate_share)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from model.attention import MultiHeadAttention, causal_mask, padding_mask
-from model.config import ModelConfig
+from model.config import TransformerConfig
 
 
 def sinusoidal_positions(length: int, d_model: int) -> Tensor:
@@ -58,7 +58,7 @@ class Residual(nn.Module):
 class EncoderLayer(nn.Module):
     """Self-attention over the source, then the feed-forward network."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.self_attention = MultiHeadAttention(config.d_model, config.heads)
         self.self_attention_residual = Residual(config.d_model, config.dropout)
@@ -75,7 +75,7 @@ class EncoderLayer(nn.Module):
 class DecoderLayer(nn.Module):
     """Masked self-attention over the target so far, cross-attention to the source, then the feed-forward network."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.self_attention = MultiHeadAttention(config.d_model, config.heads)
         self.self_attention_residual = Residual(config.d_model, config.dropout)
@@ -104,7 +104,7 @@ class Transformer(nn.Module):
 
     positions: Tensor
 
-    def __init__(self, config: ModelConfig, vocabulary_size: int, pad_id: int) -> None:
+    def __init__(self, config: TransformerConfig, vocabulary_size: int, pad_id: int) -> None:
         super().__init__()
         self.config = config
         self.pad_id = pad_id

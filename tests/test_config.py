@@ -6,29 +6,29 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from model.config import RECIPES, ModelConfig, RunConfig, TokenizerConfig, TrainingConfig, recipe_path
+from model.config import RECIPES, Direction, RunConfig, TokenizerConfig, TrainingConfig, TransformerConfig, recipe_path
 
-CONFIG = RunConfig(source_language="no", target_language="de", model=ModelConfig(d_model=64, heads=2))
+CONFIG = RunConfig(directions=(Direction(source="no", target="de"),), model=TransformerConfig(d_model=64, heads=2))
 
 
 @pytest.mark.parametrize(("d_model", "heads"), [(16, 2), (64, 8), (96, 4), (512, 8)])
 def test_a_head_size_that_is_a_multiple_of_eight_is_accepted(d_model: int, heads: int) -> None:
-    assert ModelConfig(d_model=d_model, heads=heads).head_size == d_model // heads
+    assert TransformerConfig(d_model=d_model, heads=heads).head_size == d_model // heads
 
 
 @pytest.mark.parametrize(("d_model", "heads"), [(16, 4), (64, 3), (100, 1), (512, 5)])
 def test_another_head_size_is_refused(d_model: int, heads: int) -> None:
     with pytest.raises(ValidationError, match=f"d_model is {d_model}, expected a multiple of 8"):
-        ModelConfig(d_model=d_model, heads=heads)
+        TransformerConfig(d_model=d_model, heads=heads)
 
 
 @pytest.mark.parametrize(
     ("section", "values"),
     [
-        (ModelConfig, {"encoder_layers": 0}),
-        (ModelConfig, {"dropout": 1.0}),
-        (ModelConfig, {"max_source_tokens": 1}),
-        (ModelConfig, {"layers": 6}),
+        (TransformerConfig, {"encoder_layers": 0}),
+        (TransformerConfig, {"dropout": 1.0}),
+        (TransformerConfig, {"max_source_tokens": 1}),
+        (TransformerConfig, {"layers": 6}),
         (TokenizerConfig, {"vocabulary_size": 8}),
         (TrainingConfig, {"max_steps": 0}),
         (TrainingConfig, {"label_smoothing": -0.1}),
@@ -36,7 +36,7 @@ def test_another_head_size_is_refused(d_model: int, heads: int) -> None:
     ],
 )
 def test_impossible_values_and_unknown_keys_are_refused(
-    section: type[ModelConfig | TokenizerConfig | TrainingConfig], values: dict[str, float]
+    section: type[TransformerConfig | TokenizerConfig | TrainingConfig], values: dict[str, float]
 ) -> None:
     (name,) = values
     with pytest.raises(ValidationError, match=name):
@@ -65,7 +65,7 @@ def test_what_is_no_configuration_is_refused(content: bytes, tmp_path: Path) -> 
 @pytest.mark.parametrize("path", sorted(RECIPES.glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_recipe_of_ours_is_a_valid_run(path: Path) -> None:
     assert recipe_path(path.stem) == path
-    RunConfig.model_validate({"source_language": "en", "target_language": "de", **yaml.safe_load(path.read_text())})
+    RunConfig.model_validate({"directions": [{"source": "en", "target": "de"}], **yaml.safe_load(path.read_text())})
 
 
 def test_a_recipe_that_is_none_of_ours_is_a_path() -> None:

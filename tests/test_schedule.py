@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.schedule import cooldown, inverse_square_root
+from model.schedule import cooldown, cosine, inverse_square_root
 
 WARMUP_STEPS = st.integers(1, 500)
 
@@ -16,12 +16,12 @@ WARMUP_STEPS = st.integers(1, 500)
     [(1, 512**-0.5 * 4000**-1.5), (4000, 512**-0.5 * 4000**-0.5), (16000, 512**-0.5 * 16000**-0.5)],
 )
 def test_the_rate_of_the_paper(step: int, expected: float) -> None:
-    assert inverse_square_root(step, 512, 4000) == pytest.approx(expected)
+    assert 512**-0.5 * 4000**-0.5 * inverse_square_root(step, 4000) == pytest.approx(expected)
 
 
 @given(warmup_steps=WARMUP_STEPS)
 def test_the_rate_peaks_where_the_warm_up_ends(warmup_steps: int) -> None:
-    rates = [inverse_square_root(step, 64, warmup_steps) for step in range(1, 3 * warmup_steps + 1)]
+    rates = [inverse_square_root(step, warmup_steps) for step in range(1, 3 * warmup_steps + 1)]
     assert all(before < after for before, after in pairwise(rates[:warmup_steps]))
     assert all(before > after for before, after in pairwise(rates[warmup_steps - 1 :]))
 
@@ -29,13 +29,20 @@ def test_the_rate_peaks_where_the_warm_up_ends(warmup_steps: int) -> None:
 @given(warmup_steps=WARMUP_STEPS, step=st.integers(1, 500))
 def test_the_warm_up_is_linear(warmup_steps: int, step: int) -> None:
     step = min(step, warmup_steps)
-    assert inverse_square_root(step, 64, warmup_steps) == pytest.approx(step * inverse_square_root(1, 64, warmup_steps))
+    assert inverse_square_root(step, warmup_steps) == pytest.approx(step * inverse_square_root(1, warmup_steps))
 
 
-@given(step=st.integers(1, 1000), factor=st.floats(0.1, 10))
-def test_the_factor_multiplies(step: int, factor: float) -> None:
-    expected = factor * inverse_square_root(step, 64, 100)
-    assert inverse_square_root(step, 64, 100, factor) == pytest.approx(expected)
+@given(warmup_steps=WARMUP_STEPS, decay_steps=st.integers(1, 1000))
+def test_a_cosine_rises_falls_and_ends_at_zero(warmup_steps: int, decay_steps: int) -> None:
+    shares = [cosine(step, warmup_steps, warmup_steps + decay_steps) for step in range(warmup_steps + decay_steps + 1)]
+    assert shares[warmup_steps] == 1.0
+    assert all(before < after for before, after in pairwise(shares[: warmup_steps + 1]))
+    assert all(before > after for before, after in pairwise(shares[warmup_steps:]))
+    assert shares[-1] == pytest.approx(0.0, abs=1e-12)
+
+
+def test_a_cosine_is_half_way_down_in_the_middle() -> None:
+    assert cosine(600, 200, 1000) == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("step", [1, 50, 100])

@@ -14,7 +14,7 @@ import yaml
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 import dragoman
-from model.config import RunConfig
+from model.config import RunConfig, TransformerConfig
 from model.generate import generate_greedy
 from model.run import RunFolder
 from model.tokenizer import EOS_ID
@@ -42,7 +42,7 @@ RECIPE = {
         "batch_tokens": 100,
         "validation_every_steps": 4,
         # So high that the model gets worse again: the best checkpoint is not the last one.
-        "learning_rate_factor": 20.0,
+        "learning_rate": 2.2,
         "warmup_steps": 5,
     },
 }
@@ -105,7 +105,7 @@ def refusal(start_it: Callable[[], object]) -> str:
 
 def test_a_run_leaves_all_that_an_export_needs(unbroken: RunFolder) -> None:
     trained = unbroken.load()
-    assert trained.config == RunConfig.model_validate({"source_language": "en", "target_language": "de", **RECIPE})
+    assert trained.config == RunConfig.model_validate({"directions": [{"source": "en", "target": "de"}], **RECIPE})
     assert trained.steps < MAX_STEPS
     assert not trained.model.training
     assert len(unbroken.samples.read_text(encoding="utf-8").splitlines()) == 30
@@ -272,6 +272,7 @@ def test_a_flag_wins_over_the_environment_and_both_win_over_the_recipe(
     assert command.training.warmup_steps == 7
     assert command.training.batch_tokens == 106
     assert command.training.max_steps == MAX_STEPS
+    assert isinstance(command.model, TransformerConfig)
     assert (command.model.d_model, command.model.d_ff) == (16, 24)
     assert command.training.gradient_clip == 1.0
 

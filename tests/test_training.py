@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from model.batches import TokenizedPairs
-from model.config import ModelConfig, RunConfig, TrainingConfig
+from model.config import Direction, RunConfig, TrainingConfig, TransformerConfig
 from model.schedule import cooldown, inverse_square_root
 from model.tokenizer import PAD_ID
 from model.training import TranslationData, TranslationModule, token_loss
@@ -22,9 +22,10 @@ LABELS = [[4, 2, 3, PAD_ID], [1, PAD_ID, PAD_ID, PAD_ID], [5, 5, 1, 3]]
 
 
 def make_module(**training: float) -> TranslationModule:
-    model = ModelConfig(d_model=16, d_ff=16, heads=2, encoder_layers=1, decoder_layers=1)
+    model = TransformerConfig(d_model=16, d_ff=16, heads=2, encoder_layers=1, decoder_layers=1)
     options = TrainingConfig.model_validate(training)
-    return TranslationModule(RunConfig(source_language="en", target_language="de", model=model, training=options), 20)
+    directions = (Direction(source="en", target="de"),)
+    return TranslationModule(RunConfig(directions=directions, model=model, training=options), 20)
 
 
 def configure(module: TranslationModule) -> tuple[Optimizer, LRScheduler]:
@@ -66,15 +67,13 @@ def test_the_optimiser_has_the_constants_of_the_paper() -> None:
 
 
 def test_every_step_has_the_rate_of_the_schedule() -> None:
-    optimizer, schedule = configure(
-        make_module(warmup_steps=4, max_steps=12, cooldown_steps=3, learning_rate_factor=0.5)
-    )
+    optimizer, schedule = configure(make_module(warmup_steps=4, max_steps=12, cooldown_steps=3, learning_rate=0.5))
     rates = []
     for _ in range(12):
         rates.append(optimizer.param_groups[0]["lr"])
         optimizer.step()
         schedule.step()
-    expected = [inverse_square_root(step, 16, 4, 0.5) * cooldown(step, 12, 3) for step in range(1, 13)]
+    expected = [0.5 * inverse_square_root(step, 4) * cooldown(step, 12, 3) for step in range(1, 13)]
     np.testing.assert_allclose(rates, expected)
 
 

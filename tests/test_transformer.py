@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from model.config import ModelConfig
+from model.config import TransformerConfig
 from model.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from model.transformer import Residual, Transformer, sinusoidal_positions
 from tests import reference
@@ -16,7 +16,7 @@ SHAPES = [(8, 1, 1, 1), (16, 2, 1, 2), (32, 2, 2, 1), (32, 4, 2, 2)]
 
 def make_model(d_model: int = 16, heads: int = 2, encoder_layers: int = 2, decoder_layers: int = 2) -> Transformer:
     torch.manual_seed(d_model + heads)
-    config = ModelConfig(
+    config = TransformerConfig(
         d_model=d_model,
         d_ff=2 * d_model,
         heads=heads,

@@ -14,7 +14,7 @@ from torch import nn
 
 from export.bundle import MANIFEST_FILE, WEIGHTS_FILE, Bundle, Manifest, file_hashes, write_manifest
 from export.make_bundle import make_bundle
-from model.config import ModelConfig, RunConfig, TokenizerConfig, TrainingConfig
+from model.config import Direction, RunConfig, TokenizerConfig, TrainingConfig, TransformerConfig
 from model.corpus import Corpus, read_corpus
 from model.run import RunFolder, TrainedModel
 from model.tokenizer import EOS_ID, PAD_ID, Tokenizer
@@ -42,9 +42,8 @@ SENTENCES = 2600
 TEST_SENTENCES = 600
 
 TOY_CONFIG = RunConfig(
-    source_language="en",
-    target_language="de",
-    model=ModelConfig(
+    directions=(Direction(source="en", target="de"),),
+    model=TransformerConfig(
         d_model=64,
         d_ff=128,
         heads=4,
@@ -56,7 +55,7 @@ TOY_CONFIG = RunConfig(
     ),
     tokenizer=TokenizerConfig(vocabulary_size=100),
     training=TrainingConfig(
-        max_steps=450, batch_tokens=400, learning_rate_factor=0.6, warmup_steps=100, validation_every_steps=150, seed=3
+        max_steps=450, batch_tokens=400, learning_rate=0.0075, warmup_steps=100, validation_every_steps=150, seed=3
     ),
 )
 
@@ -105,12 +104,12 @@ def random_model(seed: int, vocabulary_size: int = 12, **shape: int) -> Transfor
     Args:
         seed: of the parameters.
         vocabulary_size: number of tokens.
-        shape: fields of ModelConfig, over those of a tiny one.
+        shape: fields of TransformerConfig, over those of a tiny one.
     """
     sizes = {"d_model": 32, "d_ff": 64, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}
     limits = {"max_source_tokens": 12, "max_target_tokens": 9}
     torch.manual_seed(seed)
-    model = Transformer(ModelConfig.model_validate({**sizes, **limits, **shape}), vocabulary_size, PAD_ID)
+    model = Transformer(TransformerConfig.model_validate({**sizes, **limits, **shape}), vocabulary_size, PAD_ID)
     for name, parameter in model.named_parameters():
         if parameter.dim() > 1:
             # Twice the usual size: otherwise the last target token decides everything, and sources nothing.
@@ -130,7 +129,7 @@ def random_sources(model: Transformer, seed: int, count: int) -> list[list[int]]
 
 def export_model(model: Transformer, tokenizer: Tokenizer, out: Path) -> Bundle:
     """Exports a random model with as many tokens as a tokenizer; its golden sentences are whatever it says."""
-    config = RunConfig(source_language="en", target_language="de", model=model.config)
+    config = RunConfig(directions=(Direction(source="en", target="de"),), model=model.config)
     golden_sources = ["alpha beta", "one two three gamma", "house", "garden river delta", "two", "beta house"]
     return make_bundle(TrainedModel(config, tokenizer, model, steps=0), golden_sources, out, "random")
 
