@@ -33,8 +33,7 @@ $(DEMO)/verified: | $(DEMO)/bundle/manifest.json
 
 # How many of the corpus's held-out test sentences the demo model translates exactly.
 quality: $(DEMO)/verified
-	$(BIN)/dragoman translate --bundle $(DEMO)/bundle < $(DEMO)/corpus/test.en > $(DEMO)/test.de
-	$(BIN)/dragoman score $(DEMO)/test.de $(DEMO)/corpus/test.de --minimum-exact 0.97
+	$(BIN)/dragoman evaluate $(DEMO)/bundle --data files:$(DEMO)/corpus/test.en,$(DEMO)/corpus/test.de --minimum-exact 0.97
 
 test: setup
 	$(BIN)/pytest

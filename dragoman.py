@@ -9,12 +9,15 @@ from pydantic_settings import BaseSettings, CliApp, CliSettingsSource
 
 COMMANDS = {
     "corpus": ("model.demo.corpus:CorpusCommand", "write the demo corpus: English-German sentence pairs"),
+    "data": ("model.corpus_report:DataCommand", "tell what is in parallel text, and what cleaning leaves out"),
     "train": ("model.train:TrainCommand", "train a Transformer on parallel text"),
     "export": ("export.make_bundle:ExportCommand", "turn a trained model into a bundle that can be served"),
     "verify": ("export.verify:VerifyCommand", "compare a bundle with its PyTorch model, token by token"),
+    "evaluate": ("export.evaluate:EvaluateCommand", "measure how well a system translates: BLEU, chrF, significance"),
     "serve": ("serve.settings:ServeCommand", "serve a bundle over gRPC and REST"),
     "translate": ("serve.translate:TranslateCommand", "translate standard input line by line"),
-    "score": ("model.score:ScoreCommand", "measure translations against references: BLEU, chrF, exact match"),
+    "attention": ("model.report.command:AttentionCommand", "compare kinds of attention: maps, costs, quality, speed"),
+    "throughput": ("model.throughput:ThroughputCommand", "measure training beside torch.nn.Transformer"),
     "load": ("loadtest.load:LoadCommand", "send open-loop load to a server and report latencies"),
     "demo": ("serve.demo:DemoCommand", "serve a bundle, translate a few sentences, keep serving"),
 }
@@ -78,7 +81,9 @@ def load_command(name: str) -> type[BaseSettings]:
 
 def _explain(name: str, problem: dict[str, object]) -> str:
     location = problem["loc"]
-    field = ".".join(str(part) for part in location).replace("_", "-") if isinstance(location, tuple) else ""
+    # Of a place in the configuration only what is also part of an option's name.
+    parts = [part for part in map(str, location) if "=" not in part] if isinstance(location, tuple) else []
+    field = ".".join(parts).replace("_", "-")
     given = "" if problem["type"] == "missing" else f" (given: {problem['input']!r})"
     return f"dragoman {name}: --{field}: {problem['msg']}{given}"
 

@@ -1,213 +1,55 @@
-"""The graphs of a bundle as PyTorch modules: the forward of each one is the signature of its ONNX graph.
+"""The seam between architectures and their export: what each one gives is an encoder, a decoder step and a state.
 
-They hold the parameters of a trained `model.transformer.Transformer`, arranged for one decoder step per call. Attention
-is ONNX Runtime's own operator, so these modules can be exported but not run by PyTorch. Dropout does not appear.
-
-Shapes: B rows of a prefill, S source length, R rows of a step, H heads, D head size, V vocabulary, and the capacities C
-of the caches: `self` in target tokens, `cross` in source tokens.
+`export.to_onnx` and the server know a model only in this form. Each architecture has a module of its own with the
+PyTorch modules; this one chooses.
 """
 
-import math
-from collections.abc import Iterable, Sequence
-from typing import cast
+from dataclasses import dataclass
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional
-from torch.onnx.ops import symbolic, symbolic_multi_out
+from torch import nn
 
-from model.attention import MultiHeadAttention
-from model.transformer import DecoderLayer, EncoderLayer, Transformer
-
-
-class EncoderGraph(nn.Module):
-    """Source tokens to the cross-attention keys and values of every decoder layer, computed once per sequence."""
-
-    def __init__(self, transformer: Transformer) -> None:
-        super().__init__()
-        self.embedding = transformer.embedding
-        self.positions = nn.Parameter(transformer.positions, requires_grad=False)
-        self.layers = nn.ModuleList(map(EncoderLayerGraph, cast("Iterable[EncoderLayer]", transformer.encoder)))
-        decoder = cast("Iterable[DecoderLayer]", transformer.decoder)
-        self.cross = nn.ModuleList(layer.cross_attention for layer in decoder)
-
-    def forward(self, source_ids: Tensor, source_lengths: Tensor) -> list[Tensor]:
-        """Encodes padded sources.
-
-        Args:
-            source_ids: int64 [B, S], right-padded.
-            source_lengths: real tokens of each row, int32 [B].
-
-        Returns:
-            cross_key_0, cross_value_0, cross_key_1, ...: float [B, H, S, D]; what stands behind a row's length is
-            meaningless.
-        """
-        positions = self.positions[: source_ids.shape[1]]
-        states = self.embedding(source_ids) * math.sqrt(self.embedding.embedding_dim) + positions
-        for layer in self.layers:
-            states = layer(states, source_lengths)
-        outputs = []
-        for cross in cast("Iterable[MultiHeadAttention]", self.cross):
-            outputs += [cross.split_heads(cross.key(states)), cross.split_heads(cross.value(states))]
-        return outputs
+from export.bundle import StateSpec
+from export.recurrent_graphs import RecurrentDecoderGraph, RecurrentEncoderGraph, recurrent_states
+from export.transformer_graphs import DecoderGraph, EncoderGraph
+from model.config import TransformerConfig
+from model.recurrent import Recurrent
+from model.transformer import Transformer
+from model.translation_model import TranslationModel
 
 
-class EncoderLayerGraph(nn.Module):
-    """One encoder layer; its attention takes lengths where the model takes a mask."""
+@dataclass(frozen=True, slots=True)
+class Graphs:
+    """A model as two modules whose forwards are the signatures of its ONNX graphs. B, R rows, S source length.
 
-    def __init__(self, layer: EncoderLayer) -> None:
-        super().__init__()
-        self.layer = layer
-        self.qkv = packed_projection(layer.self_attention)
-
-    def forward(self, states: Tensor, source_lengths: Tensor) -> Tensor:
-        """Maps source states [B, S, d_model] to [B, S, d_model]."""
-        attention = self.layer.self_attention
-        heads = padding_free_attention(self.qkv(states), source_lengths, attention.heads)
-        states = self.layer.self_attention_residual(states, attention.output(heads))
-        output: Tensor = self.layer.feed_forward_residual(states, self.layer.feed_forward(states))
-        return output
-
-
-class DecoderGraph(nn.Module):
-    """One decoder step for R rows, each at a position of its own, with the caches written in place."""
-
-    def __init__(self, transformer: Transformer) -> None:
-        super().__init__()
-        self.embedding = transformer.embedding
-        self.positions = nn.Parameter(transformer.positions, requires_grad=False)
-        self.layers = nn.ModuleList(map(DecoderLayerGraph, cast("Iterable[DecoderLayer]", transformer.decoder)))
-
-    def forward(
-        self, token_ids: Tensor, positions: Tensor, source_lengths: Tensor, caches: Sequence[Tensor]
-    ) -> list[Tensor]:
-        """Predicts the next token of every row.
-
-        Args:
-            token_ids: last token of each row, int64 [R].
-            positions: how many tokens each row's self-attention cache holds already, int32 [R].
-            source_lengths: real source tokens of each row, int32 [R].
-            caches: for each layer past_self_key and past_self_value, float [R, H, C_self, D], then cross_key and
-                cross_value, float [R, H, C_cross, D].
-
-        Returns:
-            logits, float [R, V], then for each layer present_self_key and present_self_value: the past ones with this
-            step's position written, to be bound to the same memory.
-        """
-        scaled = self.embedding(token_ids) * math.sqrt(self.embedding.embedding_dim)
-        states = (scaled + functional.embedding(positions, self.positions))[:, None]  # [R, 1, d_model]
-        outputs = []
-        for number, layer in enumerate(self.layers):
-            cache = caches[4 * number : 4 * number + 4]
-            states, present_key, present_value = layer(states, positions, source_lengths, cache)
-            outputs += [present_key, present_value]
-        return [functional.linear(states[:, 0], self.embedding.weight), *outputs]
-
-
-class DecoderLayerGraph(nn.Module):
-    """One decoder layer for a single new position per row."""
-
-    def __init__(self, layer: DecoderLayer) -> None:
-        super().__init__()
-        self.layer = layer
-        self.qkv = packed_projection(layer.self_attention)
-
-    def forward(
-        self, states: Tensor, positions: Tensor, source_lengths: Tensor, cache: Sequence[Tensor]
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Maps states [R, 1, d_model] to the next ones and the self-attention caches with this position written."""
-        past_key, past_value, cross_key, cross_value = cache
-        layer, heads = self.layer, self.layer.self_attention.heads
-        attended, present_key, present_value = cached_attention(
-            self.qkv(states), past_key, past_value, positions, heads
-        )
-        states = layer.self_attention_residual(states, layer.self_attention.output(attended))
-        query = layer.cross_attention.query(states)
-        attended = borrowing_attention(query, cross_key, cross_value, source_lengths, heads)
-        states = layer.cross_attention_residual(states, layer.cross_attention.output(attended))
-        return layer.feed_forward_residual(states, layer.feed_forward(states)), present_key, present_value
-
-
-def packed_projection(attention: MultiHeadAttention) -> nn.Linear:
-    """Returns one projection that gives queries, keys and values side by side: one matrix product instead of three."""
-    parts = (attention.query, attention.key, attention.value)
-    packed = nn.Linear(attention.query.in_features, sum(part.out_features for part in parts))
-    packed.weight = nn.Parameter(torch.cat([part.weight for part in parts]), requires_grad=False)
-    packed.bias = nn.Parameter(torch.cat([part.bias for part in parts]), requires_grad=False)
-    return packed
-
-
-def padding_free_attention(qkv: Tensor, lengths: Tensor, heads: int) -> Tensor:
-    """Attends among the first `lengths` positions of each row: packed [B, S, 3 * d_model] -> [B, S, d_model].
-
-    GroupQueryAttention without a past and without causality does no work for padding, so a row's result cannot depend
-    on how far its batch was padded.
+    Attributes:
+        encoder: maps source_ids, int64 [B, S], and source_lengths, int32 [B], to a list: the initial value of every
+            state of source and recurrent kind, in the order of `states`, each [B, *shape] with S for "source".
+        decoder: maps token_ids, int64 [R], positions, int32 [R], source_lengths, int32 [R], and a list with the value
+            of every state, [R, *shape], to a list: logits, float [R, V], then the next value of every state of target
+            and recurrent kind, in the order of `states`.
+        states: what the decoder remembers.
     """
-    rows, length, packed = qkv.shape
-    head_size = packed // 3 // heads
-    cache_shape = (rows, heads, length, head_size)
-    output, _, _ = symbolic_multi_out(
-        "com.microsoft::GroupQueryAttention",
-        [qkv, None, None, None, None, lengths - 1, int32_scalar(length)],
-        {"num_heads": heads, "kv_num_heads": heads, "causal": 0},
-        dtypes=(qkv.dtype, qkv.dtype, qkv.dtype),
-        shapes=((rows, length, packed // 3), cache_shape, cache_shape),
-        version=1,
+
+    encoder: nn.Module
+    decoder: nn.Module
+    states: tuple[StateSpec, ...]
+
+
+def graphs_of(model: TranslationModel) -> Graphs:
+    """Returns the graphs of a trained model, which hold its parameters."""
+    if isinstance(model, Transformer):
+        return Graphs(EncoderGraph(model), DecoderGraph(model), _transformer_states(model.config))
+    if isinstance(model, Recurrent):
+        states = tuple(StateSpec(name=name, shape=shape) for name, shape in recurrent_states(model.config))
+        return Graphs(RecurrentEncoderGraph(model), RecurrentDecoderGraph(model), states)
+    raise TypeError(f"{type(model).__name__}: no graphs are known for this architecture")
+
+
+def _transformer_states(config: TransformerConfig) -> tuple[StateSpec, ...]:
+    """Returns the keys and values of every decoder layer, in the order that `DecoderGraph` takes them."""
+    return tuple(
+        StateSpec(name=f"{attention}_{part}_{layer}", shape=(config.heads, length, config.head_size))
+        for layer in range(config.decoder_layers)
+        for attention, length in (("self", "target"), ("cross", "source"))
+        for part in ("key", "value")
     )
-    return output
-
-
-def cached_attention(
-    qkv: Tensor, past_key: Tensor, past_value: Tensor, positions: Tensor, heads: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Attends from one new position per row to the ones before it, and writes it into the caches.
-
-    Args:
-        qkv: packed projections of the new position. Shape [R, 1, 3 * d_model].
-        past_key: keys so far. Shape [R, H, C, D].
-        past_value: values so far. Shape [R, H, C, D].
-        positions: valid positions of each row before this one, int32 [R].
-        heads: H.
-
-    Returns:
-        The attended states [R, 1, d_model] and the caches with the new position written.
-    """
-    rows, _, packed = qkv.shape
-    output, present_key, present_value = symbolic_multi_out(
-        "com.microsoft::GroupQueryAttention",
-        [qkv, None, None, past_key, past_value, positions, int32_scalar(past_key.shape[2])],
-        {"num_heads": heads, "kv_num_heads": heads},
-        dtypes=(qkv.dtype, qkv.dtype, qkv.dtype),
-        shapes=((rows, 1, packed // 3), past_key.shape, past_value.shape),
-        version=1,
-    )
-    return output, present_key, present_value
-
-
-def borrowing_attention(query: Tensor, key: Tensor, value: Tensor, lengths: Tensor, heads: int) -> Tensor:
-    """Cross-attention by the operator made for self-attention: the source is the past, and nothing new is appended.
-
-    The cost follows the real source length of each row, not the capacity of the cache.
-
-    Args:
-        query: one position per row. Shape [R, 1, d_model].
-        key: source keys. Shape [R, H, C, D].
-        value: source values. Shape [R, H, C, D].
-        lengths: real source tokens, int32 [R].
-        heads: H.
-    """
-    nothing = query[:, :0]  # [R, 0, d_model]
-    output: Tensor = symbolic(
-        "com.microsoft::GroupQueryAttention",
-        [query, nothing, nothing, key, value, lengths - 1, int32_scalar(key.shape[2])],
-        {"num_heads": heads, "kv_num_heads": heads},
-        dtype=query.dtype,
-        shape=query.shape,
-        version=1,
-    )
-    return output
-
-
-def int32_scalar(value: int) -> Tensor:
-    """Returns a size as the int32 tensor that the operators want."""
-    return torch.full((1,), value, dtype=torch.int32)

@@ -3,7 +3,9 @@
 import importlib.metadata
 import shutil
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 from export.bundle import (
     TOKENIZER_FILE,
     Bundle,
+    BundleDirection,
     GoldenSentence,
     Manifest,
     Provenance,
@@ -20,11 +23,14 @@ from export.bundle import (
     write_golden,
     write_manifest,
 )
-from export.to_onnx import OPSET, GraphNames, export_graphs
+from export.graphs import graphs_of
+from export.to_onnx import OPSET, ExportedGraphs, export_graphs
+from model.config import Direction
 from model.corpus import CorpusError, read_lines
+from model.directions import source_prefix
 from model.generate import generate_greedy
 from model.run import RunError, RunFolder, TrainedModel
-from model.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from model.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, TokenizerError
 
 # A sentence at which two tokens are nearly as probable says nothing about a graph: another CPU may round the other way.
 SMALLEST_GOLDEN_GAP = 1e-3
@@ -51,34 +57,66 @@ class ExportCommand(BaseSettings):
             raise SystemExit(f"dragoman export: out: {self.out}: exists, expected the name of a new folder")
         run = RunFolder(self.run)
         try:
-            sources = read_lines(run.samples)
-            bundle = make_bundle(run.load(), sources, self.out, self.name or self.out.resolve().name)
-        except (CorpusError, RunError) as error:
+            trained = run.load()
+            samples = read_samples(run.samples, trained.config.directions)
+            bundle = make_bundle(trained, samples, self.out, self.name or self.out.resolve().name)
+        except (CorpusError, RunError, TokenizerError) as error:
             raise SystemExit(f"dragoman export: run: {error}") from error
         size_bytes = sum(path.stat().st_size for path in self.out.iterdir())
         print(f"{self.out}: {size_bytes / 1e6:.1f} MB, {len(bundle.golden)} golden sentences")
 
 
-def make_bundle(trained: TrainedModel, golden_sources: list[str], out: Path, name: str) -> Bundle:
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A text that is to become a golden sentence."""
+
+    direction: Direction
+    text: str
+
+
+def read_samples(path: Path, directions: Sequence[Direction]) -> list[Sample]:
+    """Reads the samples of a run: source language, tab, target language, tab, text.
+
+    Raises:
+        CorpusError: if the file cannot be read, or a line is no sample of one of the directions.
+    """
+    known = {(direction.source, direction.target): direction for direction in directions}
+    samples = []
+    for number, line in enumerate(read_lines(path), start=1):
+        source, _, rest = line.partition("\t")
+        target, _, text = rest.partition("\t")
+        if (source, target) not in known or not text:
+            expected = " or ".join(map(str, directions))
+            raise CorpusError(f"{path}: line {number}: expected the languages of {expected} and a text, tabs between")
+        samples.append(Sample(known[source, target], text))
+    return samples
+
+
+def make_bundle(trained: TrainedModel, samples: Sequence[Sample], out: Path, name: str) -> Bundle:
     """Writes a bundle; the folder appears complete or not at all.
 
     Args:
         trained: the model and its tokenizer.
-        golden_sources: texts whose translations become golden sentences.
+        samples: texts whose translations become golden sentences.
         out: the folder to make.
         name: name of the model.
 
     Raises:
-        RunError: if no golden sentence is left, without which no server would serve the bundle.
+        RunError: if a direction is left without a golden sentence, for no server could check it.
+        TokenizerError: if the model has several target languages and the tokenizer lacks a token for one.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     workshop = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}-"))
     try:
-        names = export_graphs(trained.model, workshop)
+        graphs = export_graphs(graphs_of(trained.model), workshop)
         (workshop / TOKENIZER_FILE).write_bytes(trained.tokenizer.model)
-        golden = golden_sentences(trained, golden_sources)
-        write_golden(workshop, golden)
-        write_manifest(workshop, _manifest(trained, names, workshop, name, len(golden)))
+        golden = [
+            sentence
+            for direction in bundle_directions(trained)
+            for sentence in golden_sentences(trained, direction, _texts_of(direction, samples))
+        ]
+        write_golden(workshop, tuple(golden))
+        write_manifest(workshop, _manifest(trained, graphs, workshop, name, len(golden)))
         workshop.chmod(0o755)
         workshop.rename(out)
     finally:
@@ -86,39 +124,62 @@ def make_bundle(trained: TrainedModel, golden_sources: list[str], out: Path, nam
     return Bundle.open(out)
 
 
-def golden_sentences(trained: TrainedModel, sources: list[str]) -> tuple[GoldenSentence, ...]:
-    """Translates texts with PyTorch; leaves out those that are too long or whose translation hangs by a hair."""
-    tokenizer = trained.tokenizer
-    source_ids = [(*tokenizer.encode(source), EOS_ID) for source in sources]
-    fitting = [i for i, ids in enumerate(source_ids) if len(ids) <= trained.config.model.max_source_tokens]
+def bundle_directions(trained: TrainedModel) -> tuple[BundleDirection, ...]:
+    """Returns what a model translates, with the tokens that it was trained to find before its sources."""
+    directions = trained.config.directions
+    return tuple(
+        BundleDirection(
+            source=direction.source,
+            target=direction.target,
+            source_prefix=source_prefix(trained.tokenizer, directions, direction),
+        )
+        for direction in directions
+    )
+
+
+def golden_sentences(trained: TrainedModel, direction: BundleDirection, texts: Sequence[str]) -> list[GoldenSentence]:
+    """Translates texts with PyTorch; leaves out those that are too long or whose translation hangs by a hair.
+
+    Raises:
+        RunError: if none is left.
+    """
+    tokenizer, longest = trained.tokenizer, trained.config.model.max_source_tokens
+    sources = [(text, (*direction.source_prefix, *tokenizer.encode(text), EOS_ID)) for text in texts]
+    fitting = [(text, source_ids) for text, source_ids in sources if len(source_ids) <= longest]
     if not fitting:
-        raise RunError(f"none of {len(sources)} sentences is short enough for a golden sentence")
-    generated = generate_greedy(trained.model, [source_ids[i] for i in fitting])
-    golden = tuple(
+        raise RunError(f"none of {len(texts)} {direction} sentences is short enough for a golden sentence")
+    generated = generate_greedy(trained.model, [source_ids for _, source_ids in fitting])
+    golden = [
         GoldenSentence(
-            source=sources[i],
-            source_ids=source_ids[i],
+            source_language=direction.source,
+            target_language=direction.target,
+            source=text,
+            source_ids=source_ids,
             target_ids=answer.target_ids,
             target=tokenizer.decode(answer.target_ids),
         )
-        for i, answer in zip(fitting, generated, strict=True)
+        for (text, source_ids), answer in zip(fitting, generated, strict=True)
         if min(answer.gaps) >= SMALLEST_GOLDEN_GAP
-    )
+    ]
     if not golden:
-        raise RunError(f"the model is not sure of any of {len(fitting)} sentences, expected one for a golden sentence")
+        raise RunError(
+            f"the model is not sure of any of {len(fitting)} {direction} sentences, expected one for a golden sentence"
+        )
     return golden
 
 
-def _manifest(trained: TrainedModel, names: GraphNames, folder: Path, name: str, golden: int) -> Manifest:
+def _texts_of(direction: BundleDirection, samples: Sequence[Sample]) -> list[str]:
+    languages = direction.source, direction.target
+    return [sample.text for sample in samples if (sample.direction.source, sample.direction.target) == languages]
+
+
+def _manifest(trained: TrainedModel, graphs: ExportedGraphs, folder: Path, name: str, golden: int) -> Manifest:
     config = trained.config
     return Manifest(
         name=name,
-        source_language=config.directions[0].source,
-        target_language=config.directions[0].target,
         vocabulary_size=trained.tokenizer.vocabulary_size,
-        decoder_layers=trained.model.config.decoder_layers,
-        heads=trained.model.config.heads,
-        head_size=trained.model.config.head_size,
+        directions=bundle_directions(trained),
+        states=graphs.states,
         pad_id=PAD_ID,
         unk_id=UNK_ID,
         bos_id=BOS_ID,
@@ -127,13 +188,13 @@ def _manifest(trained: TrainedModel, names: GraphNames, folder: Path, name: str,
         max_target_tokens=config.model.max_target_tokens,
         precision="fp32",
         opset=OPSET,
-        encoder=names.encoder,
-        decoder=names.decoder,
+        encoder=graphs.encoder,
+        decoder=graphs.decoder,
         files=dict(file_hashes(folder)),
         provenance=Provenance(
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             versions=_installed_versions(),
-            training=config.model_dump(),
+            training=config.model_dump(mode="json"),
             steps=trained.steps,
             scores={"golden_sentences": golden},
         ),

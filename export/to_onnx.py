@@ -1,4 +1,7 @@
-"""Writes a trained model as two ONNX graphs that share one file of weights."""
+"""Writes a trained model as two ONNX graphs that share one file of weights.
+
+Knows a model as `export.graphs` shows it, as modules with a state, and no architecture.
+"""
 
 import hashlib
 import logging
@@ -10,71 +13,86 @@ from pathlib import Path
 import onnx
 import torch
 from onnx.external_data_helper import set_external_data
-from torch import nn
+from torch import Tensor, nn
 from torch.export import Dim
 
-from export.bundle import DECODER_FILE, ENCODER_FILE, WEIGHTS_FILE, GraphSignature
-from export.graphs import DecoderGraph, EncoderGraph
-from model.transformer import Transformer
+from export.bundle import (
+    DECODER_FILE,
+    DECODER_INPUTS,
+    ENCODER_FILE,
+    ENCODER_INPUTS,
+    LOGITS,
+    WEIGHTS_FILE,
+    GraphSignature,
+    StateSpec,
+)
+from export.graphs import Graphs
 
 OPSET = 23
 # Weights below this stay in the graph, where ONNX Runtime's optimiser can fold them.
 SMALLEST_EXTERNAL_BYTES = 1024
+# Sizes of the example that the exporter traces. No two are equal, lest it takes one dimension for another.
+EXAMPLE_ROWS = 2
+EXAMPLE_PREFILL_LENGTH = 3
+EXAMPLE_LENGTHS = {"source": 7, "target": 5}
 
 
 @dataclass(frozen=True, slots=True)
-class GraphNames:
-    """Names of the inputs and outputs of both graphs, for a number of decoder layers."""
+class ExportedGraphs:
+    """What a manifest says of the graphs; inputs and outputs are those that they really have."""
 
     encoder: GraphSignature
     decoder: GraphSignature
-
-    @classmethod
-    def of(cls, layers: int) -> "GraphNames":
-        """Returns the names for a decoder of so many layers."""
-        cross = [f"cross_{part}_{layer}" for layer in range(layers) for part in ("key", "value")]
-        caches = []
-        for layer in range(layers):
-            caches += [f"past_self_key_{layer}", f"past_self_value_{layer}"]
-            caches += [f"cross_key_{layer}", f"cross_value_{layer}"]
-        presents = [f"present_self_{part}_{layer}" for layer in range(layers) for part in ("key", "value")]
-        return cls(
-            GraphSignature(inputs=("source_ids", "source_lengths"), outputs=tuple(cross)),
-            GraphSignature(inputs=("token_ids", "positions", "source_lengths", *caches), outputs=("logits", *presents)),
-        )
+    states: tuple[StateSpec, ...]
 
 
-def export_graphs(transformer: Transformer, folder: Path) -> GraphNames:
-    """Writes `encoder.onnx`, `decoder.onnx` and `weights.bin` into a folder and returns their names."""
-    config = transformer.config
-    names = GraphNames.of(config.decoder_layers)
-    rows, source, self_capacity, cross_capacity = (Dim.DYNAMIC for _ in range(4))
+def export_graphs(graphs: Graphs, folder: Path) -> ExportedGraphs:
+    """Writes `encoder.onnx`, `decoder.onnx` and `weights.bin` into a folder."""
+    states = graphs.states
     encoder = _to_onnx(
-        EncoderGraph(transformer),
-        (torch.ones(2, 3, dtype=torch.int64), torch.full((2,), 3, dtype=torch.int32)),
-        ({0: rows, 1: source}, {0: rows}),
-        names.encoder,
-    )
-    # A tensor of its own for each input: the exporter takes the same tensor for the same input.
-    caches = [
-        torch.zeros(2, config.heads, capacity, config.head_size)
-        for _ in range(config.decoder_layers)
-        for capacity in (5, 5, 7, 7)
-    ]
-    cache_dims = [{0: rows, 2: self_capacity}] * 2 + [{0: rows, 2: cross_capacity}] * 2
-    decoder = _to_onnx(
-        DecoderGraph(transformer),
+        graphs.encoder,
         (
-            torch.ones(2, dtype=torch.int64),
-            torch.zeros(2, dtype=torch.int32),
-            torch.full((2,), 3, dtype=torch.int32),
-            caches,
+            torch.ones(EXAMPLE_ROWS, EXAMPLE_PREFILL_LENGTH, dtype=torch.int64),
+            torch.full((EXAMPLE_ROWS,), EXAMPLE_PREFILL_LENGTH, dtype=torch.int32),
         ),
-        ({0: rows}, {0: rows}, {0: rows}, cache_dims * config.decoder_layers),
-        names.decoder,
+        ({0: Dim.DYNAMIC, 1: Dim.DYNAMIC}, {0: Dim.DYNAMIC}),
+        GraphSignature(inputs=ENCODER_INPUTS, outputs=tuple(state.name for state in states if state.kind != "target")),
+    )
+    stepped = (state.decoder_output for state in states)
+    decoder = _to_onnx(
+        graphs.decoder,
+        (
+            torch.ones(EXAMPLE_ROWS, dtype=torch.int64),
+            torch.zeros(EXAMPLE_ROWS, dtype=torch.int32),
+            torch.full((EXAMPLE_ROWS,), EXAMPLE_PREFILL_LENGTH, dtype=torch.int32),
+            # A tensor of its own for each state: the exporter takes the same tensor for the same input.
+            [_example(state) for state in states],
+        ),
+        ({0: Dim.DYNAMIC}, {0: Dim.DYNAMIC}, {0: Dim.DYNAMIC}, [_dynamic_dimensions(state) for state in states]),
+        GraphSignature(
+            inputs=(*DECODER_INPUTS, *(state.decoder_input for state in states)),
+            outputs=(LOGITS, *(name for name in stepped if name is not None)),
+        ),
     )
     _share_weights({ENCODER_FILE: encoder, DECODER_FILE: decoder}, folder)
-    return names
+    return ExportedGraphs(_signature(encoder), _signature(decoder), states)
+
+
+def _example(state: StateSpec) -> Tensor:
+    lengths = (EXAMPLE_LENGTHS[size] if isinstance(size, str) else size for size in state.shape)
+    return torch.zeros(EXAMPLE_ROWS, *lengths)
+
+
+def _dynamic_dimensions(state: StateSpec) -> dict[int, object]:
+    named = (axis for axis, size in enumerate(state.shape, start=1) if isinstance(size, str))
+    return dict.fromkeys((0, *named), Dim.DYNAMIC)
+
+
+def _signature(graph: onnx.ModelProto) -> GraphSignature:
+    return GraphSignature(
+        inputs=tuple(value.name for value in graph.graph.input),
+        outputs=tuple(value.name for value in graph.graph.output),
+    )
 
 
 def _to_onnx(

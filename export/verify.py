@@ -4,6 +4,7 @@ Uses the very runtime and search that serve. Every difference is listed with the
 tells a near tie from a wrong graph.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -13,9 +14,9 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 from tqdm import tqdm
 
-from export.bundle import Bundle, BundleError
+from export.bundle import Bundle, BundleDirection, BundleError
 from model.batches import pad
-from model.corpus import CorpusError, read_corpus
+from model.corpus import Corpus, CorpusError, read_corpus
 from model.generate import Generated, generate_greedy
 from model.run import RunError, RunFolder, TrainedModel
 from serve.runtime import Runtime, Sessions
@@ -46,8 +47,9 @@ class VerifyCommand(BaseSettings):
         try:
             bundle = Bundle.open(self.bundle)
             trained = RunFolder(self.run).load()
-            texts = read_corpus(self.data, self.split, self.multi30k_folder).sources[: self.sentences]
-            comparisons = compare(bundle, trained, texts)
+            corpus = read_corpus(self.data, self.split, self.multi30k_folder)
+            texts = corpus.sources[: self.sentences]
+            comparisons = compare(bundle, trained, texts, self._direction(bundle, corpus).source_prefix)
         except (BundleError, RunError, CorpusError) as error:
             raise SystemExit(f"dragoman verify: {error}") from error
         if not comparisons:
@@ -60,6 +62,13 @@ class VerifyCommand(BaseSettings):
         print(f"{identical} of {len(comparisons)} translations are token-identical, scores within {score_error:.1e}")
         if identical < self.minimum_identical * len(comparisons):
             raise SystemExit(f"dragoman verify: fewer than {self.minimum_identical:.1%} are identical")
+
+    def _direction(self, bundle: Bundle, corpus: Corpus) -> BundleDirection:
+        directions = {(direction.source, direction.target): direction for direction in bundle.manifest.directions}
+        if corpus.languages not in directions:
+            expected = " or ".join(map(str, bundle.manifest.directions))
+            raise CorpusError(f"data: {self.data}: languages are {'-'.join(corpus.languages)}, expected {expected}")
+        return directions[corpus.languages]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +99,12 @@ class Comparison:
         return f"differs from step {step}, where the best logit led by {gap:.2e}: {self.text}"
 
 
-def compare(bundle: Bundle, trained: TrainedModel, texts: list[str]) -> list[Comparison]:
-    """Translates texts with both, in batches of like length; texts too long for the model are left out."""
+def compare(
+    bundle: Bundle, trained: TrainedModel, texts: Sequence[str], source_prefix: tuple[int, ...] = ()
+) -> list[Comparison]:
+    """Translates texts of one direction with both, in batches of like length; leaves out those that are too long."""
     eos_id, longest = bundle.manifest.eos_id, bundle.manifest.max_source_tokens
-    sources = [((*trained.tokenizer.encode(text), eos_id), text) for text in texts]
+    sources = [((*source_prefix, *trained.tokenizer.encode(text), eos_id), text) for text in texts]
     sources = sorted((pair for pair in sources if len(pair[0]) <= longest), key=lambda pair: len(pair[0]))
     runtime = Runtime(Sessions.load(bundle, threads=1), slots=BATCH_ROWS)
     comparisons = []

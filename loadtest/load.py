@@ -16,7 +16,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from tqdm import tqdm
 
 from loadtest.arrivals import Arrivals, constant_arrivals, poisson_arrivals
-from loadtest.clients import open_grpc_client, open_rest_client
+from loadtest.clients import Languages, open_grpc_client, open_rest_client
 from loadtest.generator import Client, run_open_loop
 from loadtest.report import Report, format_table, summarize
 from loadtest.sentences import DEFAULT_SENTENCES, draw_requests, read_sentences
@@ -42,6 +42,10 @@ class LoadCommand(BaseSettings):
     duration_seconds: float = Field(30.0, gt=0, description="Length of the measured part of a run.")
     warm_up_seconds: float = Field(3.0, ge=0, description="Load before the measured part; not in the report.")
     sentences: Path | None = Field(None, description="UTF-8 file, a sentence per line. Default: ten built-in ones.")
+    source_language: str = Field(
+        "", description="ISO 639-1 code of the sentences, if the model reads several languages."
+    )
+    target_language: str = Field("", description="ISO 639-1 code of the translations, if the model writes several.")
     texts_per_request: int = Field(1, ge=1, description="Texts in one request.")
     timeout_seconds: float = Field(10.0, gt=0, le=3600, description="How long a request waits for its answer.")
     max_lag_seconds: float = Field(0.01, gt=0, description="The run is void if the generator's lag p99 exceeds it.")
@@ -101,6 +105,7 @@ class LoadCommand(BaseSettings):
         return poisson_arrivals(self.rate, total_seconds, self.seed)
 
     def _open_client(self, protocol: str) -> AbstractAsyncContextManager[Client]:
+        languages = Languages(self.source_language, self.target_language)
         if protocol == "grpc":
-            return open_grpc_client(self.grpc_target, self.connections, self.timeout_seconds)
-        return open_rest_client(self.rest_url, self.timeout_seconds)
+            return open_grpc_client(self.grpc_target, self.connections, self.timeout_seconds, languages)
+        return open_rest_client(self.rest_url, self.timeout_seconds, languages)

@@ -3,14 +3,33 @@
 Shapes: B rows, T query positions, S memory positions, H heads, D head size. A mask is True where attending is allowed.
 """
 
+import math
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 
-def padding_mask(ids: Tensor, pad_id: int) -> Tensor:
-    """Returns a mask that hides padding from every query: ids [B, S] -> bool [B, 1, 1, S]."""
-    return (ids != pad_id)[:, None, None, :]
+class KeysValues(NamedTuple):
+    """A memory as attention reads it: keys to be compared with queries, and the values to be gathered.
+
+    Attributes:
+        keys: float [B, H, S, D].
+        values: float [B, H, S, D].
+    """
+
+    keys: Tensor
+    values: Tensor
+
+    def followed_by(self, new: "KeysValues") -> "KeysValues":
+        """Returns these positions and, behind them, the new ones."""
+        return KeysValues(torch.cat((self.keys, new.keys), dim=2), torch.cat((self.values, new.values), dim=2))
+
+
+def padding_mask(valid: Tensor) -> Tensor:
+    """Returns a mask that hides padding from every query: bool [B, S], True at tokens, -> bool [B, 1, 1, S]."""
+    return valid[:, None, None, :]
 
 
 def causal_mask(length: int, device: torch.device) -> Tensor:
@@ -22,8 +41,8 @@ def causal_mask(length: int, device: torch.device) -> Tensor:
 class MultiHeadAttention(nn.Module):
     """Lets every query position gather values from the memory positions that resemble it, H times in parallel.
 
-    MultiHead(Q, K, V) = Concat(head_1, ..., head_H) W^O, head_i = Attention(Q W^Q_i, K W^K_i, V W^V_i), with
-    Attention(Q, K, V) = softmax(Q K^T / sqrt(D)) V (Vaswani et al. 2017, equation 1 and section 3.2.2).
+    MultiHead(Q, K, V) = Concat(head_1, ..., head_H) W^O, head_i = Attention(Q W^Q_i, K W^K_i, V W^V_i) (Vaswani et al.
+    2017, section 3.2.2). The memory is projected apart from the attending, so that it can be kept between steps.
     """
 
     def __init__(self, d_model: int, heads: int) -> None:
@@ -34,28 +53,77 @@ class MultiHeadAttention(nn.Module):
         self.value = nn.Linear(d_model, d_model)
         self.output = nn.Linear(d_model, d_model)
 
-    def forward(self, queries: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
-        """Attends from queries [B, T, d_model] to memory [B, S, d_model].
+    def project(self, memory: Tensor) -> KeysValues:
+        """Returns the keys and values of memory states [B, S, d_model]; of the queries' own, in self-attention."""
+        return KeysValues(self.split_heads(self.key(memory)), self.split_heads(self.value(memory)))
+
+    def forward(self, queries: Tensor, memory: KeysValues, mask: Tensor | None) -> Tensor:
+        """Attends from states [B, T, d_model] to a memory.
 
         Args:
             queries: the positions that ask. Shape [B, T, d_model].
-            memory: the positions that answer; the queries themselves in self-attention. Shape [B, S, d_model].
-            mask: bool, broadcastable to [B, H, T, S].
+            memory: the positions that answer.
+            mask: bool, broadcastable to [B, H, T, S]; None shows everything.
 
         Returns:
             Shape [B, T, d_model].
         """
-        heads = functional.scaled_dot_product_attention(
-            self.split_heads(self.query(queries)),
-            self.split_heads(self.key(memory)),
-            self.split_heads(self.value(memory)),
-            attn_mask=mask,
-        )
+        heads = attend(self.split_heads(self.query(queries)), memory, mask)
         concatenated = heads.transpose(1, 2).flatten(start_dim=2)  # [B, T, d_model]
         projected: Tensor = self.output(concatenated)
         return projected
+
+    def weights(self, queries: Tensor, memory: KeysValues, mask: Tensor | None) -> Tensor:
+        """Returns how much each query attends to each position, where `forward` returns what it gathers.
+
+        Args:
+            queries: as in `forward`.
+            memory: as in `forward`.
+            mask: as in `forward`.
+
+        Returns:
+            Shape [B, H, T, S]; each row sums to 1.
+        """
+        return attention_weights(self.split_heads(self.query(queries)), memory.keys, mask)
 
     def split_heads(self, states: Tensor) -> Tensor:
         """Cuts the width into heads: [B, T, d_model] -> [B, H, T, D]."""
         rows, length, width = states.shape
         return states.view(rows, length, self.heads, width // self.heads).transpose(1, 2)
+
+
+def attend(queries: Tensor, memory: KeysValues, mask: Tensor | None) -> Tensor:
+    """Attention(Q, K, V) = softmax(Q K^T / sqrt(D)) V (Vaswani et al. 2017, equation 1).
+
+    Args:
+        queries: [B, H, T, D].
+        memory: S positions.
+        mask: bool, broadcastable to [B, H, T, S]; None shows everything.
+
+    Returns:
+        Shape [B, H, T, D].
+    """
+    if queries.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
+        # The CPU's backward pass through attention is ten times slower in bfloat16 than in float32.
+        with torch.autocast("cpu", enabled=False):
+            return functional.scaled_dot_product_attention(
+                queries.float(), memory.keys.float(), memory.values.float(), attn_mask=mask
+            )
+    return functional.scaled_dot_product_attention(queries, memory.keys, memory.values, attn_mask=mask)
+
+
+def attention_weights(queries: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:
+    """Returns the factors of the values in `attend`, softmax(Q K^T / sqrt(D)) (Vaswani et al. 2017, equation 1).
+
+    Args:
+        queries: [B, H, T, D].
+        keys: [B, H, S, D].
+        mask: bool, broadcastable to [B, H, T, S]; None shows everything.
+
+    Returns:
+        Shape [B, H, T, S].
+    """
+    scores = queries @ keys.transpose(2, 3) / math.sqrt(queries.shape[-1])
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    return scores.softmax(dim=-1)

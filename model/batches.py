@@ -1,11 +1,13 @@
 """Token-budget batches: sentences of like length together, shuffled anew in every epoch, the same for the same seed.
 
-The stream of batches is a function of the seed and the step alone, so a resumed run sees what an unbroken one would.
+The stream of batches is a function of the seed and the position alone, so a resumed run sees what an unbroken one
+would. Processes that train together take turns.
 """
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count, islice
+from itertools import count
 from typing import NamedTuple
 
 import numpy as np
@@ -30,10 +32,14 @@ class Batch(NamedTuple):
     target_inputs: Tensor
     target_labels: Tensor
 
+    def count_tokens(self) -> int:
+        """Returns how many tokens of both sides are no padding."""
+        return int((self.source_ids != PAD_ID).sum() + (self.target_labels != PAD_ID).sum())
+
 
 @dataclass(frozen=True, slots=True)
 class TokenizedPairs:
-    """A parallel corpus as ids, without special tokens; pair i is `sources[i]`, `targets[i]`."""
+    """A parallel corpus as ids, without BOS and EOS; pair i is `sources[i]`, `targets[i]`."""
 
     sources: list[list[int]]
     targets: list[list[int]]
@@ -55,26 +61,41 @@ class TokenizedPairs:
 
 
 class BatchStream(IterableDataset[Batch]):
-    """An endless stream of training batches that can start at any step."""
+    """An endless stream of training batches that can start anywhere.
 
-    def __init__(self, pairs: TokenizedPairs, batch_tokens: int, seed: int) -> None:
+    Attributes:
+        first_batch: where an iteration starts, counted over all processes.
+        epoch_starts: the first batch of every epoch seen so far. Epochs differ in length where subwords are sampled; a
+            resumed run is told, so that it need not go through them again.
+    """
+
+    def __init__(self, pairs_of_epoch: Callable[[int], TokenizedPairs], batch_tokens: int, seed: int) -> None:
         super().__init__()
-        self._pairs = pairs
-        self._lengths = pairs.lengths()
+        self._pairs_of_epoch = pairs_of_epoch
         self._batch_tokens = batch_tokens
         self._seed = seed
-        self.first_step = 0
+        self.first_batch = 0
+        self.epoch_starts = [0]
 
     def __iter__(self) -> Iterator[Batch]:
-        plans = (plan for epoch in count() for plan in self._plan_epoch(epoch))
-        return (self._pairs.batch(plan) for plan in islice(plans, self.first_step, None))
+        """Yields this process's batches: every n-th of n processes."""
+        rank, processes = _rank_and_processes()
+        first = self.first_batch
+        for epoch in count(bisect_right(self.epoch_starts, first) - 1):
+            pairs = self._pairs_of_epoch(epoch)
+            plans = self._plan_epoch(epoch, pairs.lengths())
+            start = self.epoch_starts[epoch]
+            if len(self.epoch_starts) == epoch + 1:
+                self.epoch_starts.append(start + len(plans))
+            mine = (number for number in range(max(first, start), start + len(plans)) if number % processes == rank)
+            yield from (pairs.batch(plans[number - start]) for number in mine)
 
-    def _plan_epoch(self, epoch: int) -> list[list[int]]:
+    def _plan_epoch(self, epoch: int, lengths: np.ndarray) -> list[list[int]]:
         random = np.random.default_rng((self._seed, epoch))
         # Shuffled first, so that sentences of one length meet other ones in every epoch.
-        order = random.permutation(len(self._lengths))
-        order = order[np.argsort(self._lengths[order], kind="stable")]
-        plans = plan_batches(order.tolist(), self._lengths, self._batch_tokens)
+        order = random.permutation(len(lengths))
+        order = order[np.argsort(lengths[order], kind="stable")]
+        plans = plan_batches(order.tolist(), lengths, self._batch_tokens)
         return [plans[i] for i in random.permutation(len(plans))]
 
 
@@ -107,3 +128,9 @@ def sorted_batches(pairs: TokenizedPairs, batch_tokens: int) -> list[Batch]:
 def pad(rows: Sequence[Sequence[int]]) -> Tensor:
     """Returns rows of ids as one tensor, int64 [B, longest], right-padded with PAD_ID."""
     return pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=PAD_ID)
+
+
+def _rank_and_processes() -> tuple[int, int]:
+    if not torch.distributed.is_available() or not torch.distributed.is_initialized():
+        return 0, 1
+    return torch.distributed.get_rank(), torch.distributed.get_world_size()

@@ -30,7 +30,9 @@ class SequenceLimits(Section):
 class TransformerConfig(SequenceLimits):
     """Shape of a Transformer. The defaults are the base model of Vaswani et al. 2017, Table 3."""
 
-    architecture: Literal["transformer"] = Field("transformer", description="encoder and decoder of attention layers")
+    architecture: Literal["transformer"] = Field(
+        "transformer", description="transformer: attention layers; recurrent: gated recurrent units with attention"
+    )
     d_model: int = Field(512, gt=0, description="width of every layer's input and output")
     d_ff: int = Field(2048, gt=0, description="inner width of the feed-forward network")
     heads: int = Field(8, gt=0, description="attention heads; the head size d_model / heads is a multiple of 8")
@@ -62,7 +64,7 @@ class RecurrentConfig(SequenceLimits):
     with `general`.
     """
 
-    architecture: Literal["recurrent"] = Field(description="encoder and decoder of gated recurrent units")
+    architecture: Literal["recurrent"] = Field(description="the ancestors of the Transformer")
     attention: Literal["additive", "dot", "general", "concat", "local_monotonic", "local_predictive"] = Field(
         "additive", description="how the decoder looks at the source"
     )
@@ -73,6 +75,12 @@ class RecurrentConfig(SequenceLimits):
     window: int = Field(10, gt=0, description="local attention sees so many positions on either side (D in the paper)")
 
     @model_validator(mode="after")
+    def _check_width(self) -> "RecurrentConfig":
+        if self.d_model % 2:
+            raise ValueError(f"d_model is {self.d_model}, expected an even number: half for each encoding direction")
+        return self
+
+    @model_validator(mode="after")
     def _check_hard(self) -> "RecurrentConfig":
         if self.hard and self.attention != "additive":
             raise ValueError(f"hard attention is trained with attention: additive, not with {self.attention}")
@@ -81,11 +89,13 @@ class RecurrentConfig(SequenceLimits):
 
 def _architecture(values: object) -> str:
     architecture = values.get("architecture") if isinstance(values, dict) else getattr(values, "architecture", None)
-    return architecture if isinstance(architecture, str) else "transformer"
+    return f"architecture={architecture or 'transformer'}"
 
 
+# A tag is no name of a field, so that a message can tell the two apart in the place of an error.
 ModelConfig = Annotated[
-    Annotated[TransformerConfig, Tag("transformer")] | Annotated[RecurrentConfig, Tag("recurrent")],
+    Annotated[TransformerConfig, Tag("architecture=transformer")]
+    | Annotated[RecurrentConfig, Tag("architecture=recurrent")],
     Discriminator(_architecture),
 ]
 
@@ -106,6 +116,32 @@ class TokenizerConfig(Section):
     kind: Literal["unigram", "bpe"] = Field("unigram", description="unigram language model or byte-pair encoding")
     vocabulary_size: int = Field(32000, gt=8, description="upper bound of the number of tokens")
     training_lines: int = Field(1_000_000, gt=0, description="lines of text, of all languages, that it is trained on")
+    character_coverage: float = Field(
+        1.0, gt=0.9, le=1, description="share of the characters that get a token; less for scripts with thousands"
+    )
+
+
+class CleaningConfig(Section):
+    """Which training pairs are left out as noise. Validation and test data are never cleaned.
+
+    Pairs with a blank side always go. The ratio is that of Moses' clean-corpus-n, here in characters, which every
+    language has: it catches a wrong alignment, not a terse translation.
+    """
+
+    remove_duplicates: bool = Field(True, description="leave out a pair that came before in the same direction")
+    remove_copies: bool = Field(
+        False, description="leave out a pair whose sides are equal: untranslated text harms, but names belong there"
+    )
+    max_length_ratio: float | None = Field(
+        9.0,
+        ge=1,
+        description="leave out a pair whose longer side has more than so many times the characters; None: off",
+    )
+    max_characters: int | None = Field(
+        None,
+        gt=0,
+        description="leave out a pair with a longer side than this; what is too long for the model goes anyway",
+    )
 
 
 class TrainingConfig(Section):
@@ -120,6 +156,9 @@ class TrainingConfig(Section):
     )
     warmup_steps: int = Field(4000, gt=0, description="steps of linear warm-up")
     cooldown_steps: int = Field(0, ge=0, description="last steps, in which the learning rate falls linearly to zero")
+    dropout_warmup_steps: int = Field(
+        0, ge=0, description="first steps, in which dropout grows from nothing to model.dropout"
+    )
     label_smoothing: float = Field(0.1, ge=0, lt=1, description="probability mass spread over the vocabulary")
     r_drop: float = Field(0.0, ge=0, description="weight of the divergence between two passes with other units dropped")
     subword_sampling: float = Field(
@@ -147,13 +186,9 @@ class RunConfig(Section):
 
     directions: tuple[Direction, ...] = Field(min_length=1)
     model: ModelConfig = TransformerConfig()
+    cleaning: CleaningConfig = CleaningConfig()
     tokenizer: TokenizerConfig = TokenizerConfig()
     training: TrainingConfig = TrainingConfig()
-
-    @property
-    def target_languages(self) -> tuple[str, ...]:
-        """Every language that the model writes, sorted."""
-        return tuple(sorted({direction.target for direction in self.directions}))
 
     @classmethod
     def load(cls, path: Path) -> "RunConfig":

@@ -1,17 +1,18 @@
-"""Greedy translation with PyTorch, without a cache: slow, obvious, and the reference for every exported graph.
+"""Translation with PyTorch, by any model: greedy, or with a beam.
 
-Training uses it to show what the model says, export to make golden sentences and to verify the graphs.
+Training validates with it, export makes golden sentences with it and verifies the graphs against it. It knows ids, no
+text.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
 
 from model.batches import pad
-from model.tokenizer import BOS_ID, EOS_ID, PAD_ID
-from model.transformer import Transformer
+from model.beam import beam_search, select_rows
+from model.tokenizer import BOS_ID, EOS_ID
+from model.translation_model import DecoderState, TranslationModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,44 +22,81 @@ class Generated:
     Attributes:
         target_ids: its tokens, the end token excluded.
         score: sum of the natural log-probabilities of its tokens, the end token included.
-        gaps: for every step, how far the best logit was above the second best.
+        gaps: greedy search only: for every step, how far the best logit was above the second best.
     """
 
     target_ids: tuple[int, ...]
     score: float
-    gaps: tuple[float, ...]
+    gaps: tuple[float, ...] = ()
 
 
 @torch.inference_mode()
-def generate_greedy(model: Transformer, sources: Sequence[Sequence[int]]) -> list[Generated]:
+def generate_greedy(model: TranslationModel, sources: Sequence[Sequence[int]]) -> list[Generated]:
     """Translates one batch of sources, each ending in EOS, taking the most probable token at every step.
 
     A translation ends with EOS, or when it holds `max_target_tokens` tokens. The model is to be in evaluation mode.
     """
-    memory, source_mask = model.encode(pad(sources))
-    target_ids = torch.full((len(sources), 1), BOS_ID)
-    log_probabilities: list[Tensor] = []
-    gaps: list[Tensor] = []
-    finished = torch.zeros(len(sources), dtype=torch.bool)
-    while not finished.all() and target_ids.shape[1] <= model.config.max_target_tokens:
-        logits = model.project(model.decode(target_ids, memory, source_mask)[:, -1])  # [B, V]
+    drafts = [_Draft() for _ in sources]
+    running = drafts  # the draft that each row of the state writes
+    state = _start(model, sources)
+    token_ids = torch.full((len(sources),), BOS_ID, device=model.output_weight.device)
+    for _ in range(model.limits.max_target_tokens):
+        logits, state = model.decode_step(token_ids, state)
         best = logits.topk(2)
-        next_ids = best.indices[:, 0].masked_fill(finished, PAD_ID)
-        log_probability = best.values[:, 0] - logits.logsumexp(dim=-1)
-        log_probabilities.append(log_probability.masked_fill(finished, 0.0))
-        gaps.append(best.values[:, 0] - best.values[:, 1])
-        target_ids = torch.cat((target_ids, next_ids[:, None]), dim=1)
-        finished |= next_ids == EOS_ID
-    scores = torch.stack(log_probabilities).double().sum(dim=0)
-    return [
-        _cut(row, score, row_gaps)
-        for row, score, row_gaps in zip(
-            target_ids[:, 1:].tolist(), scores.tolist(), torch.stack(gaps).T.tolist(), strict=True
-        )
-    ]
+        token_ids = best.indices[:, 0]
+        log_probabilities = best.values[:, 0] - logits.logsumexp(dim=-1)
+        gaps = best.values[:, 0] - best.values[:, 1]
+        for draft, *step in zip(running, token_ids.tolist(), log_probabilities.tolist(), gaps.tolist(), strict=True):
+            draft.take(*step)
+        unfinished = [row for row, draft in enumerate(running) if not draft.finished]
+        if not unfinished:
+            break
+        if len(unfinished) < len(running):
+            rows = torch.tensor(unfinished, device=token_ids.device)
+            token_ids, state = token_ids[rows], select_rows(state, rows)
+            running = [running[row] for row in unfinished]
+    return [draft.generated() for draft in drafts]
 
 
-def _cut(row: list[int], score: float, gaps: list[float]) -> Generated:
-    """Drops what follows the end token."""
-    length = row.index(EOS_ID) if EOS_ID in row else len(row)
-    return Generated(tuple(row[:length]), score, tuple(gaps[: length + 1]))
+@torch.inference_mode()
+def generate_beam(
+    model: TranslationModel, sources: Sequence[Sequence[int]], beam_size: int, length_penalty: float
+) -> list[Generated]:
+    """Translates one batch of sources, each ending in EOS, and returns the best hypothesis of a beam for each.
+
+    Args:
+        model: in evaluation mode.
+        sources: each ending in EOS.
+        beam_size: hypotheses kept for each source; 1 is greedy search.
+        length_penalty: alpha of score / length^alpha, by which finished hypotheses are compared; the length counts
+            generated tokens, the end token included.
+    """
+    state = _start(model, sources)
+    found = beam_search(model.decode_step, state, beam_size, length_penalty, model.limits.max_target_tokens)
+    return [Generated(hypotheses[0].target_ids, hypotheses[0].score) for hypotheses in found]
+
+
+def _start(model: TranslationModel, sources: Sequence[Sequence[int]]) -> DecoderState:
+    return model.start(model.encode(pad(sources).to(model.output_weight.device)))
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A translation while it is written."""
+
+    target_ids: list[int] = field(default_factory=list)
+    score: float = 0.0
+    gaps: list[float] = field(default_factory=list)
+    finished: bool = False
+
+    def take(self, token_id: int, log_probability: float, gap: float) -> None:
+        """Takes the token of one step."""
+        self.score += log_probability
+        self.gaps.append(gap)
+        self.finished = token_id == EOS_ID
+        if not self.finished:
+            self.target_ids.append(token_id)
+
+    def generated(self) -> Generated:
+        """Returns the translation."""
+        return Generated(tuple(self.target_ids), self.score, tuple(self.gaps))

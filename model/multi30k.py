@@ -47,8 +47,8 @@ def default_folder() -> Path:
     return Path(named) if named else Path.home() / ".cache" / "dragoman" / "multi30k"
 
 
-def multi30k_file(folder: Path, split: str, language: str) -> Path:
-    """Returns the gzip file of one split and language, fetching it into the folder if it is not there.
+def multi30k_text(folder: Path, split: str, language: str) -> bytes:
+    """Returns the text of one split and language, fetching its gzip file into the folder if it is not there.
 
     Args:
         folder: where the files are, or shall be kept.
@@ -62,8 +62,7 @@ def multi30k_file(folder: Path, split: str, language: str) -> Path:
     path = folder / name
     if not path.is_file():
         _fetch(f"{HOME}/{name}", path)
-    _check(path)
-    return path
+    return _read_published(path)
 
 
 def _fetch(url: str, path: Path) -> None:
@@ -85,10 +84,12 @@ def _fetch(url: str, path: Path) -> None:
         ) from error
 
 
-def _check(path: Path) -> None:
+def _read_published(path: Path) -> bytes:
     try:
-        digest = hashlib.sha256(gzip.decompress(path.read_bytes())).hexdigest()
+        text = gzip.decompress(path.read_bytes())
     except (OSError, EOFError, zlib.error) as error:
         raise Multi30kError(f"{path}: not a gzip file ({error}): delete it to have it fetched again") from error
+    digest = hashlib.sha256(text).hexdigest()
     if digest != TEXT_SHA256[path.name]:
         raise Multi30kError(f"{path}: the sha256 of its text is {digest}, expected {TEXT_SHA256[path.name]}")
+    return text

@@ -13,7 +13,7 @@ import torch
 from model.architectures import build_model
 from model.config import RunConfig
 from model.tokenizer import Tokenizer
-from model.transformer import Transformer
+from model.translation_model import TranslationModel
 
 # Lightning names parameters after the attribute of its module that holds the model.
 _PREFIX = "model."
@@ -29,7 +29,7 @@ class TrainedModel:
 
     config: RunConfig
     tokenizer: Tokenizer
-    model: Transformer
+    model: TranslationModel
     steps: int
 
 
@@ -56,13 +56,23 @@ class RunFolder:
 
     @property
     def best_checkpoint(self) -> Path:
-        """The checkpoint with the lowest validation loss."""
+        """The best checkpoint by the configured measure on the validation set."""
         return self.path / "checkpoints" / "best.ckpt"
 
     @property
     def samples(self) -> Path:
-        """Some sources of the validation set, a line each: an export makes its golden sentences of them."""
-        return self.path / "samples.txt"
+        """Validation sources, a line each with its two languages: an export makes its golden sentences of them."""
+        return self.path / "samples.tsv"
+
+    @property
+    def logs(self) -> Path:
+        """The folder of TensorBoard logs."""
+        return self.path / "logs"
+
+    @property
+    def curves(self) -> Path:
+        """A picture of the logs, drawn when training has taken its last step."""
+        return self.path / "curves.svg"
 
     @property
     def done(self) -> Path:

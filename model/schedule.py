@@ -1,4 +1,4 @@
-"""How the learning rate rises and falls, as shares of the highest one."""
+"""How learning rate and dropout rise and fall over the steps, as shares of the highest value."""
 
 import math
 
@@ -22,6 +22,16 @@ def cosine(step: int, warmup_steps: int, max_steps: int) -> float:
         return step / warmup_steps
     progress = min(1.0, (step - warmup_steps) / max(1, max_steps - warmup_steps))
     return (1 + math.cos(math.pi * progress)) / 2
+
+
+def linear_rise(step: int, rise_steps: int) -> float:
+    """Returns the share of dropout at an optimiser step, counted from 0: min(1, step / rise_steps).
+
+    A model learns what attends to what more quickly while nothing is dropped, and needs dropout only later, when it
+    could learn sentences by heart (curriculum dropout, Morerio et al. 2017, arXiv:1703.06229, with a straight line for
+    its exponential).
+    """
+    return min(1.0, step / rise_steps) if rise_steps else 1.0
 
 
 def cooldown(step: int, max_steps: int, cooldown_steps: int) -> float:

@@ -1,12 +1,15 @@
 """Text to token ids and back, the same in training and in serving. Knows no torch.
 
 One SentencePiece model (Kudo and Richardson 2018, arXiv:1808.06226) is shared by source and target, so that the model
-can tie its embeddings. It normalises text as it was trained to (NFKC and white space).
+can tie its embeddings. It normalises text as it was trained to (NFKC and white space). A model that writes several
+languages has a token for each of them, which no text contains.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Self
+from threading import Lock
+from typing import Literal, Self
 
 import sentencepiece
 
@@ -15,9 +18,14 @@ UNK_ID = 1
 BOS_ID = 2
 EOS_ID = 3
 
+# SentencePiece's seeds are 32 bits wide, and it ignores the last one.
+_SEEDS = 2**32 - 1
+# There is one seed in the process: held from setting it until it has been used.
+_SEED_LOCK = Lock()
+
 
 class TokenizerError(Exception):
-    """The file is not a SentencePiece model, or has other special ids than Dragoman's."""
+    """The file is not a SentencePiece model, has other special ids than Dragoman's, or lacks a language's token."""
 
 
 class Tokenizer:
@@ -55,18 +63,63 @@ class Tokenizer:
         """Returns the ids of many texts, computed by all CPUs."""
         return list(self._processor.encode(list(lines), num_threads=-1))
 
+    def sample_lines(self, lines: Sequence[str], alpha: float, seed: int) -> list[list[int]]:
+        """Returns the ids of many texts, each cut into tokens in a random way.
+
+        A unigram model samples from all segmentations with probability P(segmentation) ** alpha, normalised (Kudo
+        2018, arXiv:1804.10959, with l = infinity): small values are bold, large ones come close to `encode`. A BPE
+        model leaves out each merge with probability alpha (Provilkov et al. 2020, arXiv:1910.13267).
+
+        Args:
+            lines: the texts.
+            alpha: above 0; for BPE below 1.
+            seed: not negative. Decides, with the lines and alpha, what comes out, whatever was sampled before.
+        """
+        # A thread's random generator takes the seed when it is first used: only a new thread begins with this one.
+        with _SEED_LOCK, ThreadPoolExecutor(max_workers=1) as new_thread:
+            sentencepiece.set_random_generator_seed(seed % _SEEDS)
+            sampled = new_thread.submit(
+                self._processor.encode, list(lines), enable_sampling=True, alpha=alpha, nbest_size=-1, num_threads=1
+            )
+            return list(sampled.result())
+
+    def language_token(self, language: str) -> int:
+        """Returns the id of the token that asks for a translation into a language.
+
+        Raises:
+            TokenizerError: if there is none, because the tokenizer was trained without this target language.
+        """
+        token_id = int(self._processor.piece_to_id(_language_piece(language)))
+        if not self._processor.is_control(token_id):
+            raise TokenizerError(f"the tokenizer has no token {_language_piece(language)}")
+        return token_id
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Returns how the tokens are written in the vocabulary: `▁` marks where a word begins."""
+        return [str(piece) for piece in self._processor.id_to_piece(list(ids))]
+
     def decode(self, ids: Sequence[int]) -> str:
         """Returns the text of ids; special tokens but UNK_ID vanish."""
         return str(self._processor.decode(list(ids)))
 
 
-def train_tokenizer(lines: Iterable[str], vocabulary_size: int, character_coverage: float = 1.0) -> Tokenizer:
-    """Trains a unigram model (Kudo 2018, arXiv:1804.10959) on text of both languages.
+def train_tokenizer(
+    lines: Iterable[str],
+    vocabulary_size: int,
+    *,
+    kind: Literal["unigram", "bpe"] = "unigram",
+    character_coverage: float = 1.0,
+    target_languages: Sequence[str] = (),
+) -> Tokenizer:
+    """Trains a SentencePiece model on text of all languages.
 
     Args:
         lines: sentences; blank ones are skipped.
         vocabulary_size: upper bound of the number of tokens, special ones included.
+        kind: unigram language model (Kudo 2018, arXiv:1804.10959) or byte-pair encoding (Sennrich et al. 2016,
+            arXiv:1508.07909).
         character_coverage: share of the characters that get a token of their own; the rest become UNK_ID.
+        target_languages: languages that get a token, for `language_token`.
 
     Returns:
         The tokenizer; digits are single tokens, so that numbers can be copied.
@@ -75,10 +128,13 @@ def train_tokenizer(lines: Iterable[str], vocabulary_size: int, character_covera
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=_non_blank(lines),
         model_writer=model,
+        model_type=kind,
         vocab_size=vocabulary_size,
         hard_vocab_limit=False,
         character_coverage=character_coverage,
         split_digits=True,
+        # Control symbols, unlike user-defined ones, are never found in text: nobody can switch the language by typing.
+        control_symbols=[_language_piece(language) for language in target_languages],
         pad_id=PAD_ID,
         unk_id=UNK_ID,
         bos_id=BOS_ID,
@@ -100,3 +156,7 @@ class _ModelBuffer:
 
 def _non_blank(lines: Iterable[str]) -> Iterator[str]:
     return (line for line in lines if line.strip())
+
+
+def _language_piece(language: str) -> str:
+    return f"<2{language}>"

@@ -1,20 +1,16 @@
 """`dragoman train`: parallel text in, a run folder out. A run that was interrupted goes on where it stopped."""
 
-import logging
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import lightning
-from lightning.pytorch.callbacks import Callback, ModelCheckpoint
-from lightning.pytorch.loggers import TensorBoardLogger
 from pydantic import Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from model.batches import TokenizedPairs
 from model.config import (
-    Direction,
+    CleaningConfig,
     ModelConfig,
     RunConfig,
     TokenizerConfig,
@@ -23,15 +19,20 @@ from model.config import (
     read_yaml,
     recipe_path,
 )
-from model.corpus import Corpus, CorpusError, read_corpus
+from model.corpus import SPECIFICATIONS, Corpus, CorpusError, Specifications, balanced_lines
+from model.corpus_report import describe_corpora
+from model.curves import plot_curves
+from model.directions import tagged_languages
 from model.run import RunFolder, write_whole
+from model.segmentation import Segmentation
 from model.tokenizer import Tokenizer, train_tokenizer
-from model.training import TrainingProgress, TranslationData, TranslationModule, WholeCheckpoints
+from model.trainer import HardwareConfig, make_trainer
+from model.training import DivergedError, TranslationData, TranslationModule
+from model.training_data import TrainingData, read_training_data
+from model.validation import ValidationTranslation
 
 # So many validation sources are kept in the run, spread evenly over the set.
 SAMPLES = 32
-# Of a corpus without a validation part of its own, this many pairs at its end are held out.
-HELD_OUT_PAIRS = 1000
 
 
 class RecipeSource(PydanticBaseSettingsSource):
@@ -73,18 +74,20 @@ class TrainCommand(BaseSettings):
         nested_model_default_partial_update=True,
     )
 
-    data: str = Field(description="training pairs: multi30k:en-de, files:train.en,train.de or tsv:pairs.en-de.tsv")
+    data: Specifications = Field(min_length=1, description=f"training pairs, one or more of {SPECIFICATIONS}")
     out: Path = Field(description="folder of the run; one that exists is resumed")
-    validation: str | None = Field(
-        None, description="validation pairs, like --data; default: the data set's own, else the last 1000 pairs"
+    validation: Specifications = Field(
+        (), description="validation pairs, like --data; default: the data sets' own, else the last 1000 pairs of each"
     )
     multi30k_folder: Path | None = Field(
         None, description="where the Multi30k files are, or are kept once fetched; default: $DRAGOMAN_MULTI30K"
     )
     recipe: str | None = Field(None, description="a name in model/recipes/ or a YAML file with the sections below")
     model: ModelConfig = Field(TransformerConfig(), description="shape of the Transformer")
+    cleaning: CleaningConfig = Field(CleaningConfig(), description="which training pairs are left out")
     tokenizer: TokenizerConfig = Field(TokenizerConfig(), description="the tokenizer")
     training: TrainingConfig = Field(TrainingConfig(), description="how the parameters are found")
+    hardware: HardwareConfig = Field(HardwareConfig(), description="where training runs; may change when it resumes")
 
     @classmethod
     def settings_customise_sources(
@@ -96,77 +99,70 @@ class TrainCommand(BaseSettings):
     def cli_cmd(self) -> None:
         """Trains; prints where the run is."""
         try:
-            training, validation = self._read_data()
+            data = read_training_data(self.data, self.validation, self.multi30k_folder, self.cleaning)
         except CorpusError as error:
             raise SystemExit(f"dragoman train: data: {error}") from error
         config = RunConfig(
-            directions=(Direction(source=training.source_language, target=training.target_language),),
+            directions=tuple(part.corpus.direction for part in data.training),
             model=self.model,
+            cleaning=self.cleaning,
             tokenizer=self.tokenizer,
             training=self.training,
         )
-        train(RunFolder(self.out), config, training, validation)
-
-    def _read_data(self) -> tuple[Corpus, Corpus]:
-        training = read_corpus(self.data, "train", self.multi30k_folder)
-        if self.validation is None and not self.data.startswith("multi30k:"):
-            return _hold_out(training)
-        validation = read_corpus(self.validation or self.data, "validation", self.multi30k_folder)
-        languages, expected = validation.languages, training.languages
-        if languages != expected:
-            raise CorpusError(f"{self.validation}: languages are {languages}, expected {expected} as in training")
-        return training, validation
+        train(RunFolder(self.out), config, data, self.hardware)
 
 
-def train(folder: RunFolder, config: RunConfig, training: Corpus, validation: Corpus) -> None:
-    """Trains until the last step, from the last checkpoint if there is one."""
+def train(folder: RunFolder, config: RunConfig, data: TrainingData, hardware: HardwareConfig | None = None) -> None:
+    """Trains until the last step, from the last checkpoint if there is one.
+
+    Raises:
+        SystemExit: telling what stopped it, if it did not get to the end.
+    """
     folder.path.mkdir(parents=True, exist_ok=True)
     _keep_config(folder, config)
     if folder.done.exists():
         print(f"{folder.path}: already trained")
         return
-    tokenizer = _make_tokenizer(folder, config.tokenizer, training)
-    stride = max(1, len(validation) // SAMPLES)
-    samples = validation.sources[::stride][:SAMPLES]
-    write_whole(folder.samples, "".join(f"{sample}\n" for sample in samples).encode())
+    training = [part.corpus for part in data.training]
+    tokenizer = _make_tokenizer(folder, config, training)
+    print(describe_corpora(data.training, tokenizer))
+    _keep_samples(folder, data.validation)
     lightning.seed_everything(config.training.seed, verbose=False)
-    data = TranslationData(
-        tokenize_pairs(tokenizer, training, config.model, "training"),
-        tokenize_pairs(tokenizer, validation, config.model, "validation"),
-        config.training.batch_tokens,
-        config.training.seed,
+    segmentation = Segmentation(tokenizer, config, training)
+    watched = Segmentation(tokenizer, config, data.validation)
+    batches = TranslationData(
+        _segment(segmentation, "training"), _segment(watched, "validation"), config.training, segmentation
     )
-    trainer = _make_trainer(folder, config.training)
+    callbacks = [] if config.training.selection == "loss" else [ValidationTranslation(watched)]
+    trainer = make_trainer(folder, config.training, hardware or HardwareConfig(), callbacks)
     module = TranslationModule(config, tokenizer.vocabulary_size)
     parameters = sum(parameter.numel() for parameter in module.parameters())
-    print(f"{parameters:,} parameters, {tokenizer.vocabulary_size:,} tokens, {len(training):,} training pairs")
+    print(f"{parameters:,} parameters, {tokenizer.vocabulary_size:,} tokens")
     last = folder.last_checkpoint
     try:
-        trainer.fit(module, data, ckpt_path=last if last.exists() else None, weights_only=True)
+        trainer.fit(module, batches, ckpt_path=last if last.exists() else None, weights_only=True)
+    except DivergedError as error:
+        kept = f"the checkpoint before it is {last}" if last.exists() else "there is no checkpoint before it"
+        raise SystemExit(
+            f"dragoman train: {error}; {kept}: expected a lower learning rate or a safer precision"
+        ) from error
     except SystemExit as end:  # Lightning's answer to Ctrl-C
         raise SystemExit(f"dragoman train: interrupted; run the same command again to go on from {last}") from end
-    folder.done.touch()
-    print(f"{folder.path}: trained for {trainer.global_step} steps")
+    if trainer.is_global_zero:
+        plot_curves(folder.logs, folder.curves)
+        folder.done.touch()
+        print(f"{folder.path}: trained for {trainer.global_step} steps; its curves are in {folder.curves}")
 
 
-def tokenize_pairs(tokenizer: Tokenizer, corpus: Corpus, config: ModelConfig, name: str) -> TokenizedPairs:
-    """Returns the pairs of a corpus as ids; says how many were too long for the model and left out.
-
-    Raises:
-        SystemExit: if no pair is left.
-    """
-    sources = tokenizer.encode_lines(corpus.sources)
-    targets = tokenizer.encode_lines(corpus.targets)
-    fitting = [
-        (source, target)
-        for source, target in zip(sources, targets, strict=True)
-        if len(source) < config.max_source_tokens and len(target) <= config.max_target_tokens
-    ]
-    if not fitting:
-        raise SystemExit(f"dragoman train: none of {len(sources)} {name} pairs is short enough for the model")
-    if len(fitting) < len(sources):
-        print(f"{len(sources) - len(fitting)} of {len(sources)} {name} pairs are too long for the model: left out")
-    return TokenizedPairs([source for source, _ in fitting], [target for _, target in fitting])
+def _segment(segmentation: Segmentation, name: str) -> TokenizedPairs:
+    """Returns pairs as ids; says how many were too long for the model and left out."""
+    pairs = segmentation.most_probable()
+    total = sum(map(len, segmentation.corpora))
+    if not len(pairs):
+        raise SystemExit(f"dragoman train: none of {total} {name} pairs is short enough for the model")
+    if len(pairs) < total:
+        print(f"{total - len(pairs)} of {total} {name} pairs are too long for the model: left out")
+    return pairs
 
 
 def _keep_config(folder: RunFolder, config: RunConfig) -> None:
@@ -184,51 +180,25 @@ def _keep_config(folder: RunFolder, config: RunConfig) -> None:
         )
 
 
-def _make_tokenizer(folder: RunFolder, config: TokenizerConfig, corpus: Corpus) -> Tokenizer:
+def _keep_samples(folder: RunFolder, validation: Sequence[Corpus]) -> None:
+    """Writes some validation sources of every direction, a line each: languages and text, tab-separated."""
+    lines = []
+    for corpus in validation:
+        stride = max(1, len(corpus) // SAMPLES)
+        languages = "\t".join(corpus.languages)
+        lines += [f"{languages}\t{text}\n" for text in corpus.sources[::stride][:SAMPLES]]
+    write_whole(folder.samples, "".join(lines).encode())
+
+
+def _make_tokenizer(folder: RunFolder, config: RunConfig, corpora: Sequence[Corpus]) -> Tokenizer:
     if not folder.tokenizer.exists():
         print("training the tokenizer")
-        half = config.training_lines // 2
-        lines = corpus.sources[:half] + corpus.targets[:half]
-        write_whole(folder.tokenizer, train_tokenizer(lines, config.vocabulary_size).model)
+        tokenizer = train_tokenizer(
+            balanced_lines(corpora, config.tokenizer.training_lines),
+            config.tokenizer.vocabulary_size,
+            kind=config.tokenizer.kind,
+            character_coverage=config.tokenizer.character_coverage,
+            target_languages=tagged_languages(config.directions),
+        )
+        write_whole(folder.tokenizer, tokenizer.model)
     return Tokenizer.load(folder.tokenizer)
-
-
-def _hold_out(corpus: Corpus) -> tuple[Corpus, Corpus]:
-    """Splits a corpus into training and validation pairs."""
-    cut = len(corpus) - min(HELD_OUT_PAIRS, len(corpus) // 10)
-    return (
-        Corpus(*corpus.languages, corpus.sources[:cut], corpus.targets[:cut]),
-        Corpus(*corpus.languages, corpus.sources[cut:], corpus.targets[cut:]),
-    )
-
-
-def _make_trainer(folder: RunFolder, config: TrainingConfig) -> lightning.Trainer:
-    checkpoints = folder.last_checkpoint.parent
-    every = config.validation_every_steps
-    callbacks: Sequence[Callback] = (
-        ModelCheckpoint(checkpoints, filename="best", monitor="validation_loss", enable_version_counter=False),
-        # After a validation and behind the best one, so that it knows what the best one is.
-        ModelCheckpoint(checkpoints, filename="last", save_on_train_epoch_end=False, enable_version_counter=False),
-        TrainingProgress(refresh_rate=10),
-    )
-    # Batches come from memory, so that workers would only copy them; a folder with checkpoints is how a run resumes.
-    warnings.filterwarnings("ignore", message=".*does not have many workers.*")
-    warnings.filterwarnings("ignore", message=".*exists and is not empty.*")
-    # Lightning asks PyTorch in a way that is going out of use.
-    warnings.filterwarnings("ignore", message=".*LeafSpec", category=FutureWarning)
-    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
-    return lightning.Trainer(
-        accelerator="auto",
-        precision="32-true" if config.precision == "auto" else config.precision,
-        max_steps=config.max_steps,
-        max_epochs=-1,
-        val_check_interval=every,
-        check_val_every_n_epoch=None,
-        num_sanity_val_steps=0,
-        gradient_clip_val=config.gradient_clip,
-        logger=TensorBoardLogger(folder.path, name="logs", version=""),
-        callbacks=list(callbacks),
-        plugins=[WholeCheckpoints()],
-        enable_model_summary=False,
-        log_every_n_steps=50,
-    )

@@ -1,13 +1,9 @@
-"""The Transformer as Lightning trains it: loss, optimiser, schedule, progress, and data that resumes."""
+"""A translation model as Lightning trains it: loss, optimiser, schedule, and data that resumes."""
 
-from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import lightning
 import torch
-from lightning.pytorch.callbacks import TQDMProgressBar
-from lightning.pytorch.callbacks.progress.tqdm_progress import Tqdm
-from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor
 from torch.nn import functional
@@ -15,29 +11,63 @@ from torch.utils.data import DataLoader
 
 from model.architectures import build_model
 from model.batches import Batch, BatchStream, TokenizedPairs, sorted_batches
-from model.config import RunConfig
-from model.run import whole
-from model.schedule import cooldown, cosine, inverse_square_root
+from model.config import RecurrentConfig, RunConfig, TrainingConfig
+from model.dropout import Dropout
+from model.hard_attention import Reinforce
+from model.loss import translation_loss
+from model.recurrent import Recurrent
+from model.schedule import cooldown, cosine, inverse_square_root, linear_rise
+from model.segmentation import Segmentation
 from model.tokenizer import PAD_ID
+
+
+class DivergedError(Exception):
+    """The loss is no number any more; the message names the step and what can be done."""
 
 
 class TranslationData(lightning.LightningDataModule):
     """Training and validation pairs as token-budget batches."""
 
-    def __init__(self, training: TokenizedPairs, validation: TokenizedPairs, batch_tokens: int, seed: int) -> None:
+    def __init__(
+        self, training: TokenizedPairs, validation: TokenizedPairs, config: TrainingConfig, segmentation: Segmentation
+    ) -> None:
+        """Plans no batch yet.
+
+        Args:
+            training: pairs in their usual segmentation.
+            validation: the same.
+            config: how to train.
+            segmentation: samples other segmentations of the training pairs, if that is configured.
+        """
         super().__init__()
-        self._stream = BatchStream(training, batch_tokens, seed)
-        self._validation = sorted_batches(validation, batch_tokens)
+
+        def pairs_of_epoch(epoch: int) -> TokenizedPairs:
+            if not config.subword_sampling:
+                return training
+            return segmentation.sample(config.subword_sampling, (config.seed, epoch))
+
+        self._config = config
+        self._stream = BatchStream(pairs_of_epoch, config.batch_tokens, config.seed)
+        self._validation = sorted_batches(validation, config.batch_tokens)
 
     def train_dataloader(self) -> DataLoader[Batch]:
         """Returns the batches that are still to come."""
         if self.trainer is not None:
-            self._stream.first_step = self.trainer.global_step
+            steps = self.trainer.global_step * self.trainer.world_size
+            self._stream.first_batch = steps * self._config.accumulated_batches
         return _loader(self._stream)
 
     def val_dataloader(self) -> DataLoader[Batch]:
         """Returns every validation pair once."""
         return _loader(self._validation)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns where the epochs so far began."""
+        return {"epoch_starts": self._stream.epoch_starts}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restores what `state_dict` kept."""
+        self._stream.epoch_starts = state_dict["epoch_starts"]
 
 
 class TranslationModule(lightning.LightningModule):
@@ -47,21 +77,62 @@ class TranslationModule(lightning.LightningModule):
         super().__init__()
         self.config = config
         self.model = build_model(config.model, vocabulary_size)
+        self._hard = isinstance(config.model, RecurrentConfig) and config.model.hard
+
+    def on_train_batch_start(self, *_: Any) -> None:
+        """Sets how much is dropped in this step."""
+        share = linear_rise(self.trainer.global_step, self.config.training.dropout_warmup_steps)
+        for module in self.modules():
+            if isinstance(module, Dropout):
+                module.share = share
 
     def training_step(self, batch: Batch, _index: int) -> Tensor:
-        """Returns the mean label-smoothed loss per target token, in nats."""
-        logits = self.model(batch.source_ids, batch.target_inputs)
-        loss = token_loss(logits, batch.target_labels, self.config.training.label_smoothing)
+        """Returns the mean loss per target token, in nats.
+
+        Raises:
+            DivergedError: if it is no number.
+        """
+        loss = self._hard_loss(batch) if self._hard else self._loss(batch)
+        if not loss.isfinite():
+            raise DivergedError(f"the loss is {loss.item()} at step {self.trainer.global_step + 1}")
         self.log("loss", loss, prog_bar=True)
         return loss
 
+    def _loss(self, batch: Batch) -> Tensor:
+        training = self.config.training
+        passes = 2 if training.r_drop else 1
+        memory = self.model.encode(batch.source_ids.repeat(passes, 1))
+        states = self.model.decode(batch.target_inputs.repeat(passes, 1), memory)  # [P * B, T, D]
+        return translation_loss(
+            states.reshape(passes, -1, states.shape[-1]),  # [P, B * T, D]
+            self.model.output_weight,
+            batch.target_labels.flatten(),
+            training.label_smoothing,
+            training.r_drop,
+        )
+
+    def _hard_loss(self, batch: Batch) -> Tensor:
+        """Adds what teaches a model with hard attention where to look: what it samples has no gradient."""
+        model = cast("Recurrent", self.model)
+        sampled = model.decode_sampled(batch.target_inputs, model.encode(batch.source_ids))
+        labels = batch.target_labels
+        states = sampled.states.flatten(end_dim=1)[None]  # [1, B * T, D]
+        loss = translation_loss(states, model.output_weight, labels.flatten(), self.config.training.label_smoothing)
+        with torch.no_grad():
+            log_probabilities = model.project(sampled.states).float().log_softmax(dim=-1)  # [B, T, V]
+            likelihoods = log_probabilities.gather(2, labels[:, :, None])[:, :, 0]
+        reinforcement: Tensor = cast("Reinforce", model.reinforce)(likelihoods, sampled, labels != PAD_ID)
+        return loss + reinforcement
+
     def validation_step(self, batch: Batch, _index: int) -> None:
         """Logs the mean loss per target token, without smoothing, and the share of tokens predicted exactly."""
-        logits = self.model(batch.source_ids, batch.target_inputs)
-        real = batch.target_labels != PAD_ID
-        correct = (logits.argmax(dim=-1) == batch.target_labels)[real].float().mean()
-        metrics = {"validation_loss": token_loss(logits, batch.target_labels), "validation_accuracy": correct}
-        self.log_dict(metrics, prog_bar=True, batch_size=int(real.sum()))
+        logits = self.model(batch.source_ids, batch.target_inputs).flatten(end_dim=1).float()
+        labels = batch.target_labels.flatten()
+        real = labels != PAD_ID
+        correct = (logits.argmax(dim=-1) == labels)[real].float().mean()
+        loss = functional.cross_entropy(logits, labels, ignore_index=PAD_ID)
+        metrics = {"validation_loss": loss, "validation_accuracy": correct}
+        self.log_dict(metrics, prog_bar=True, batch_size=int(real.sum()), sync_dist=True)
 
     def on_train_batch_end(self, *_: Any) -> None:
         """Has the last step followed by a validation, which keeps it, wherever it falls."""
@@ -69,9 +140,13 @@ class TranslationModule(lightning.LightningModule):
             self.trainer.should_stop = True
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
-        """Returns Adam with the paper's constants and schedule (section 5.3)."""
+        """Returns Adam with the constants of Vaswani et al. 2017, section 5.3, and the configured schedule."""
         training = self.config.training
-        optimizer = torch.optim.Adam(self.parameters(), lr=training.learning_rate, betas=(0.9, 0.98), eps=1e-9)
+        # Lightning clips no gradients of a fused optimiser in mixed precision: it might be the one to unscale them.
+        fused = training.precision == "32-true"
+        optimizer = torch.optim.Adam(
+            self.parameters(), lr=training.learning_rate, betas=(0.9, 0.98), eps=1e-9, fused=fused
+        )
 
         def learning_rate_share(steps_done: int) -> float:
             step = steps_done + 1
@@ -87,54 +162,16 @@ class TranslationModule(lightning.LightningModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keeps the state of the random numbers, so that a resumed run drops the units an unbroken one would."""
         checkpoint["random_state"] = torch.get_rng_state()
+        if self.device.type == "cuda":
+            checkpoint["device_random_state"] = torch.cuda.get_rng_state(self.device)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Restores what `on_save_checkpoint` kept."""
         torch.set_rng_state(checkpoint["random_state"].cpu())
-
-
-class WholeCheckpoints(TorchCheckpointIO):
-    """Checkpoints that appear complete or not at all, even if the process is killed while it writes one.
-
-    Lightning moves them from the system's temporary folder, which on another file system means copying.
-    """
-
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
-        """Writes beside the old checkpoint, then takes its place."""
-        with whole(Path(path)) as part:
-            super().save_checkpoint(checkpoint, part, storage_options)
-
-
-class TrainingProgress(TQDMProgressBar):
-    """A bar over all steps of the run: the stream of batches has no epochs to count."""
-
-    @property
-    def total_train_batches(self) -> int:
-        """The number of steps that the bar runs to."""
-        return self.trainer.max_steps
-
-    def init_train_tqdm(self) -> Tqdm:
-        """Returns the bar; a resumed run begins within an epoch, where Lightning sets neither length nor start."""
-        bar = super().init_train_tqdm()
-        bar.total, bar.initial = self.trainer.max_steps, self.trainer.global_step
-        return bar
+        if self.device.type == "cuda" and "device_random_state" in checkpoint:
+            torch.cuda.set_rng_state(checkpoint["device_random_state"].cpu(), self.device)
 
 
 def _loader(batches: BatchStream | list[Batch]) -> DataLoader[Batch]:
     # A loader draws a number at every start. Drawn from the global generator, it would shift a resumed run's dropout.
     return DataLoader(batches, batch_size=None, generator=torch.Generator())  # type: ignore[arg-type]  # lists will do
-
-
-def token_loss(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Tensor:
-    """Returns the mean cross-entropy per real token, in nats.
-
-    Label smoothing gives wrong tokens a share of the probability (Szegedy et al. 2016, arXiv:1512.00567, section 7).
-
-    Args:
-        logits: float [B, T, V].
-        labels: int64 [B, T]; PAD_ID counts for nothing.
-        label_smoothing: the share.
-    """
-    return functional.cross_entropy(
-        logits.flatten(end_dim=1), labels.flatten(), ignore_index=PAD_ID, label_smoothing=label_smoothing
-    )

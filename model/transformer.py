@@ -1,166 +1,168 @@
-"""The Transformer of "Attention Is All You Need" (Vaswani et al. 2017, arXiv:1706.03762).
+"""The Transformer of "Attention Is All You Need" (Vaswani et al. 2017, arXiv:1706.03762) and its usual variants.
 
-Encoder and decoder stacks with residual connections and layer normalisation after each sub-layer, sinusoidal positions,
-and one embedding matrix for source, target and output. Training calls `forward`; `model.generate` calls `encode` and
-`decode`; `export.graphs` takes the same parameters apart. It knows no tokenizer, only ids.
+`TransformerConfig` chooses among them; its defaults are the paper's. Training calls `forward`, `model.generate` calls
+`encode`, `start` and `decode_step`, and `export.transformer_graphs` takes the same parameters apart. It knows no
+tokenizer, only ids.
 
 Shapes: B rows, S source length, T target length, V vocabulary.
 """
 
 import math
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from model.attention import MultiHeadAttention, causal_mask, padding_mask
+from model.attention import KeysValues, causal_mask, padding_mask
 from model.config import TransformerConfig
+from model.dropout import Dropout
+from model.layers import DecoderLayer, EncoderLayer
+from model.norms import build_norm
+from model.positions import Positions
+from model.translation_model import DecoderState, Memory, TranslationModel
 
 
-def sinusoidal_positions(length: int, d_model: int) -> Tensor:
-    """Returns the position encodings, float32 [length, d_model] (Vaswani et al. 2017, section 3.5).
+class Transformer(TranslationModel):
+    """Encoder, decoder, and the embeddings before and after them (Vaswani et al. 2017, figure 1).
 
-    PE(pos, 2i) = sin(pos / 10000^(2i / d_model)) and PE(pos, 2i + 1) = cos(pos / 10000^(2i / d_model)).
+    Tied, one matrix embeds source and target and projects to the output (section 3.4; Press and Wolf 2017,
+    arXiv:1608.05859); else each has its own. A pre-norm stack ends with a normalisation: nothing else has normalised
+    the sum of its residual connections (Xiong et al. 2020, arXiv:2002.04745, table 1).
     """
-    wavelengths = torch.exp(torch.arange(0, d_model, 2) * (-math.log(10000.0) / d_model))
-    angles = torch.arange(length)[:, None] * wavelengths  # [length, d_model / 2]
-    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(start_dim=1)
-
-
-class FeedForward(nn.Module):
-    """FFN(x) = max(0, x W1 + b1) W2 + b2, at each position alike (Vaswani et al. 2017, equation 2)."""
-
-    def __init__(self, d_model: int, d_ff: int) -> None:
-        super().__init__()
-        self.inner = nn.Linear(d_model, d_ff)
-        self.outer = nn.Linear(d_ff, d_model)
-
-    def forward(self, states: Tensor) -> Tensor:
-        """Maps [..., d_model] to [..., d_model]."""
-        mapped: Tensor = self.outer(functional.relu(self.inner(states)))
-        return mapped
-
-
-class Residual(nn.Module):
-    """LayerNorm(x + Dropout(Sublayer(x))), around every sub-layer (Vaswani et al. 2017, sections 3.1 and 5.4)."""
-
-    def __init__(self, d_model: int, dropout: float) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(d_model)
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(self, states: Tensor, sublayer_output: Tensor) -> Tensor:
-        """Adds a sub-layer's output to its input, both [B, T, d_model], and normalises the sum."""
-        normalised: Tensor = self.norm(states + self.dropout(sublayer_output))
-        return normalised
-
-
-class EncoderLayer(nn.Module):
-    """Self-attention over the source, then the feed-forward network."""
-
-    def __init__(self, config: TransformerConfig) -> None:
-        super().__init__()
-        self.self_attention = MultiHeadAttention(config.d_model, config.heads)
-        self.self_attention_residual = Residual(config.d_model, config.dropout)
-        self.feed_forward = FeedForward(config.d_model, config.d_ff)
-        self.feed_forward_residual = Residual(config.d_model, config.dropout)
-
-    def forward(self, states: Tensor, source_mask: Tensor) -> Tensor:
-        """Maps source states [B, S, d_model] under a mask [B, 1, 1, S] to [B, S, d_model]."""
-        states = self.self_attention_residual(states, self.self_attention(states, states, source_mask))
-        output: Tensor = self.feed_forward_residual(states, self.feed_forward(states))
-        return output
-
-
-class DecoderLayer(nn.Module):
-    """Masked self-attention over the target so far, cross-attention to the source, then the feed-forward network."""
-
-    def __init__(self, config: TransformerConfig) -> None:
-        super().__init__()
-        self.self_attention = MultiHeadAttention(config.d_model, config.heads)
-        self.self_attention_residual = Residual(config.d_model, config.dropout)
-        self.cross_attention = MultiHeadAttention(config.d_model, config.heads)
-        self.cross_attention_residual = Residual(config.d_model, config.dropout)
-        self.feed_forward = FeedForward(config.d_model, config.d_ff)
-        self.feed_forward_residual = Residual(config.d_model, config.dropout)
-
-    def forward(self, states: Tensor, memory: Tensor, source_mask: Tensor, target_mask: Tensor) -> Tensor:
-        """Maps target states [B, T, d_model] to [B, T, d_model].
-
-        Args:
-            states: target states. Shape [B, T, d_model].
-            memory: output of the encoder. Shape [B, S, d_model].
-            source_mask: hides the source's padding. Shape [B, 1, 1, S].
-            target_mask: hides later target positions. Shape [1, 1, T, T].
-        """
-        states = self.self_attention_residual(states, self.self_attention(states, states, target_mask))
-        states = self.cross_attention_residual(states, self.cross_attention(states, memory, source_mask))
-        output: Tensor = self.feed_forward_residual(states, self.feed_forward(states))
-        return output
-
-
-class Transformer(nn.Module):
-    """Encoder, decoder and the embedding matrix that they share with the output (Vaswani et al. 2017, figure 1)."""
-
-    positions: Tensor
 
     def __init__(self, config: TransformerConfig, vocabulary_size: int, pad_id: int) -> None:
-        super().__init__()
+        super().__init__(config, vocabulary_size, pad_id)
         self.config = config
-        self.pad_id = pad_id
-        self.embedding = nn.Embedding(vocabulary_size, config.d_model)
-        self.embedding_dropout = nn.Dropout(config.dropout)
+        tied, width = config.tie_embeddings, config.d_model
+        self.embedding = nn.Embedding(vocabulary_size, width)
+        self.target_embedding = None if tied else nn.Embedding(vocabulary_size, width)
+        self.output = None if tied else nn.Linear(width, vocabulary_size, bias=False)
+        self.embedding_dropout = Dropout(config.dropout)
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
-        # One position more than the longest target: the begin token has a position of its own.
-        length = max(config.max_source_tokens, config.max_target_tokens + 1)
-        self.register_buffer("positions", sinusoidal_positions(length, config.d_model), persistent=False)
+        self.encoder_norm, self.decoder_norm = (
+            build_norm(config.norm, width) if config.norm_position == "pre" else nn.Identity() for _ in range(2)
+        )
         self._initialise()
+        # The begin token has a position of its own. One length for both: what a formula gives is then stored once.
+        length = max(config.max_source_tokens, config.max_target_tokens + 1)
+        self.source_positions = Positions(config.positions, length, width)
+        self.target_positions = Positions(config.positions, length, width)
 
-    def forward(self, source_ids: Tensor, target_ids: Tensor) -> Tensor:
-        """Predicts each next target token from the ones before it (teacher forcing).
+    @property
+    def encoder_layers(self) -> list[EncoderLayer]:
+        """The layers of the encoder, first to last."""
+        return cast("list[EncoderLayer]", list(self.encoder))
 
-        Args:
-            source_ids: int64 [B, S], right-padded, each row ending in EOS.
-            target_ids: int64 [B, T], right-padded, each row beginning with BOS.
+    @property
+    def decoder_layers(self) -> list[DecoderLayer]:
+        """The layers of the decoder, first to last."""
+        return cast("list[DecoderLayer]", list(self.decoder))
 
-        Returns:
-            Logits, float [B, T, V]: row t predicts the token after target_ids[:, t].
-        """
-        memory, source_mask = self.encode(source_ids)
-        return self.project(self.decode(target_ids, memory, source_mask))
+    @property
+    def source_weight(self) -> Tensor:
+        """The embeddings of source tokens, [V, d_model]."""
+        return self.embedding.weight
 
-    def encode(self, source_ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Maps source ids [B, S] to the memory [B, S, d_model] and the mask [B, 1, 1, S] of its valid positions."""
-        source_mask = padding_mask(source_ids, self.pad_id)
-        states = self.embed(source_ids)
-        for layer in self.encoder:
-            states = layer(states, source_mask)
-        return states, source_mask
+    @property
+    def target_weight(self) -> Tensor:
+        """The embeddings of target tokens, [V, d_model]."""
+        return self.embedding.weight if self.target_embedding is None else self.target_embedding.weight
 
-    def decode(self, target_ids: Tensor, memory: Tensor, source_mask: Tensor) -> Tensor:
+    @property
+    def output_weight(self) -> Tensor:
+        """The matrix that maps states to logits, [V, d_model]."""
+        return self.embedding.weight if self.output is None else self.output.weight
+
+    def encode(self, source_ids: Tensor) -> Memory:
+        """Maps source ids [B, S] to the memory that a decoder attends to."""
+        valid = source_ids != self.pad_id
+        states = self.embed_source(source_ids)
+        for layer in self.encoder_layers:
+            states = layer(states, padding_mask(valid))
+        return Memory(self.encoder_norm(states), valid)
+
+    def decode(self, target_ids: Tensor, memory: Memory) -> Tensor:
         """Maps target ids [B, T] to the states [B, T, d_model] that predict the token after each of them.
 
         No mask hides the target's padding: it is on the right, where no valid position looks.
         """
+        source_mask = padding_mask(memory.valid)
         target_mask = causal_mask(target_ids.shape[1], target_ids.device)
-        states = self.embed(target_ids)
-        for layer in self.decoder:
-            states = layer(states, memory, source_mask, target_mask)
-        return states
-
-    def embed(self, ids: Tensor) -> Tensor:
-        """Maps ids [B, T] to embeddings scaled by sqrt(d_model) plus positions, [B, T, d_model] (section 3.4)."""
-        scaled = self.embedding(ids) * math.sqrt(self.config.d_model)
-        embedded: Tensor = self.embedding_dropout(scaled + self.positions[: ids.shape[1]])
-        return embedded
+        states = self.embed_target(target_ids)
+        for layer in self.decoder_layers:
+            states, _ = layer(states, layer.cross_attention.project(memory.states), source_mask, target_mask)
+        decoded: Tensor = self.decoder_norm(states)
+        return decoded
 
     def project(self, states: Tensor) -> Tensor:
-        """Maps states [..., d_model] to logits [..., V] with the embedding matrix (section 3.4)."""
-        return functional.linear(states, self.embedding.weight)
+        """Maps states [..., d_model] to logits [..., V]."""
+        return functional.linear(states, self.output_weight)
+
+    def start(self, memory: Memory) -> DecoderState:
+        """Returns the caches before the first step.
+
+        `self_key_{l}` and `self_value_{l}` of decoder layer l hold no position yet, [B, H, 0, D]. `cross_key_{l}` and
+        `cross_value_{l}`, [B, H, S, D], are complete; no step replaces them, nor `source_valid`, bool [B, S].
+        """
+        state = {"source_valid": memory.valid}
+        for number, layer in enumerate(self.decoder_layers):
+            nothing = layer.self_attention.project(memory.states[:, :0])
+            state |= _to_state("self", number, nothing)
+            state |= _to_state("cross", number, layer.cross_attention.project(memory.states))
+        return state
+
+    def decode_step(self, token_ids: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """Reads one token per row, int64 [B]; returns the logits of the next one, float [B, V], and the next caches."""
+        following = dict(state)
+        source_mask = padding_mask(state["source_valid"])
+        states = self.embed_target(token_ids[:, None], first=state["self_key_0"].shape[2])  # [B, 1, d_model]
+        for number, layer in enumerate(self.decoder_layers):
+            source, past = _from_state("cross", number, state), _from_state("self", number, state)
+            states, target = layer(states, source, source_mask, None, past)
+            following |= _to_state("self", number, target)
+        return self.project(self.decoder_norm(states[:, 0])), following
+
+    def attention_maps(self, source_ids: Tensor, target_ids: Tensor) -> Tensor:
+        """Returns the weights of cross-attention, float [B, L * H, T, S], layer by layer, head by head."""
+        memory = self.encode(source_ids)
+        source_mask = padding_mask(memory.valid)
+        target_mask = causal_mask(target_ids.shape[1], target_ids.device)
+        states = self.embed_target(target_ids)
+        maps = []
+        for layer in self.decoder_layers:
+            source = layer.cross_attention.project(memory.states)
+            maps.append(layer.source_weights(states, source, source_mask, target_mask))
+            states, _ = layer(states, source, source_mask, target_mask)
+        return torch.cat(maps, dim=1)
+
+    def embed_source(self, ids: Tensor) -> Tensor:
+        """Maps source ids [B, S] to what the encoder reads, [B, S, d_model]."""
+        return self._embed(ids, self.source_weight, self.source_positions(ids.shape[1]))
+
+    def embed_target(self, ids: Tensor, first: int = 0) -> Tensor:
+        """Maps target ids [B, T], at positions from `first` on, to what the decoder reads, [B, T, d_model]."""
+        return self._embed(ids, self.target_weight, self.target_positions(ids.shape[1], first))
+
+    def _embed(self, ids: Tensor, weight: Tensor, positions: Tensor) -> Tensor:
+        """Adds positions to embeddings scaled by sqrt(d_model) (section 3.4); dropout as in section 5.4."""
+        scaled = functional.embedding(ids, weight) * math.sqrt(self.config.d_model)
+        embedded: Tensor = self.embedding_dropout(scaled + positions)
+        return embedded
 
     def _initialise(self) -> None:
         for parameter in self.parameters():
             if parameter.dim() > 1:
                 nn.init.xavier_uniform_(parameter)
-        nn.init.normal_(self.embedding.weight, std=self.config.d_model**-0.5)
+        for embedding in (self.embedding, self.target_embedding):
+            if embedding is not None:
+                nn.init.normal_(embedding.weight, std=self.config.d_model**-0.5)
+
+
+def _to_state(kind: str, layer: int, cache: KeysValues) -> DecoderState:
+    return {f"{kind}_key_{layer}": cache.keys, f"{kind}_value_{layer}": cache.values}
+
+
+def _from_state(kind: str, layer: int, state: DecoderState) -> KeysValues:
+    return KeysValues(state[f"{kind}_key_{layer}"], state[f"{kind}_value_{layer}"])

@@ -52,9 +52,11 @@ class TranslateRequest(_message.Message):
     TARGET_LANGUAGE_FIELD_NUMBER: _builtins.int
     MAX_TARGET_TOKENS_FIELD_NUMBER: _builtins.int
     source_language: _builtins.str
-    """ISO 639-1 code of the texts' language, for example "en". Empty: the model's source language."""
+    """ISO 639-1 code of the texts' language, for example "en". May be empty if the model translates only one language
+    into the wanted one.
+    """
     target_language: _builtins.str
-    """ISO 639-1 code of the wanted language, for example "de". Empty: the model's target language."""
+    """ISO 639-1 code of the wanted language, for example "de". May be empty if the model has a single direction."""
     max_target_tokens: _builtins.int
     """The longest translation of each text, in target tokens without the end token. Absent: the model's limit."""
     @_builtins.property
@@ -123,7 +125,9 @@ class Translation(_message.Message):
     finish_reason: Global___FinishReason.ValueType
     """Why the translation ended."""
     source_tokens: _builtins.int
-    """Length of the source in tokens, the end token included."""
+    """Length of the source in tokens, the end token included, and a token for the wanted language if the model writes
+    several.
+    """
     target_tokens: _builtins.int
     """Length of the translation in tokens, the end token excluded."""
     def __init__(

@@ -54,12 +54,12 @@ class Service:
         """
         self._settings = settings
         self._load_models = load_models
+        self._directions = directions = [str(direction) for direction in bundle.manifest.directions]
         self.pipeline = pipeline = Pipeline(settings, bundle, build_registry())
         pipeline.metrics.set_info(
             build={"version": version("dragoman"), "python": platform.python_version()},
             model={
-                "source_language": bundle.manifest.source_language,
-                "target_language": bundle.manifest.target_language,
+                "directions": ",".join(directions),
                 "precision": bundle.manifest.precision,
                 "opset": str(bundle.manifest.opset),
                 "weights_sha256": bundle.manifest.files[WEIGHTS_FILE],
@@ -125,6 +125,7 @@ class Service:
             http_port=self.http_port,
             grpc_port=self.grpc_port,
             bundle=str(self._settings.bundle),
+            directions=self._directions,
             engines=self._settings.engine_count,
             slots=self._settings.slots,
             seconds=round(time.monotonic() - self._started_seconds, 3),

@@ -1,7 +1,7 @@
 """A gRPC client for the commands that talk to a running server: one text in, its translation and score out.
 
 It retries what a later try can mend, as the server asks (full queue, draining replica); the load generator, which must
-not, has clients of its own. `serve.translate` and `serve.demo` use it; the service itself does not.
+not, has clients of its own. `serve.http_client` is its like for REST. The service itself uses neither.
 """
 
 import json
@@ -59,14 +59,15 @@ class GrpcClient:
         async with grpc.aio.insecure_channel(target, options=options) as channel:
             yield cls(channel, timeout_seconds)
 
-    async def translate(self, text: str) -> TranslatedText:
-        """Returns the translation of one text.
+    async def translate(self, text: str, *, source_language: str = "", target_language: str = "") -> TranslatedText:
+        """Returns the translation of one text; an empty language means the model's.
 
         Raises:
             NotTranslatedError: if the server refused, failed or could not be reached.
         """
+        request = TranslateRequest(text=[text], source_language=source_language, target_language=target_language)
         try:
-            response = await self._stub.Translate(TranslateRequest(text=[text]), timeout=self._timeout_seconds)
+            response = await self._stub.Translate(request, timeout=self._timeout_seconds)
         except grpc.aio.AioRpcError as error:
             raise NotTranslatedError(f"{error.code().name}: {error.details()}") from error
         (translation,) = response.translations

@@ -32,7 +32,7 @@ log = structlog.get_logger(__name__)
 class Model(Protocol):
     """What the engine needs of a model: two computations, and rows that can be moved. B rows, R running, V vocabulary.
 
-    A row is a place in the model's caches; the running rows are always 0 to R - 1.
+    A row is a place in the model's state; the running rows are always 0 to R - 1.
     """
 
     @property
@@ -40,7 +40,7 @@ class Model(Protocol):
         """The most rows."""
 
     def encode(self, source_ids: NDArray[np.int64], source_lengths: NDArray[np.int32], first_row: int) -> None:
-        """Encodes and keeps the cross-attention keys and values of rows `first_row` to `first_row + B - 1`.
+        """Encodes and keeps what the decoder needs in rows `first_row` to `first_row + B - 1`.
 
         Args:
             source_ids: int64 [B, S], padded on the right.
@@ -51,11 +51,11 @@ class Model(Protocol):
     def decode_step(
         self, token_ids: NDArray[np.int64], positions: NDArray[np.int32], source_lengths: NDArray[np.int32]
     ) -> NDArray[np.float32]:
-        """Computes one step of rows 0 to R - 1 and adds it to their self-attention caches.
+        """Computes one step of rows 0 to R - 1 and moves their state on by it.
 
         Args:
             token_ids: int64 [R], the last token of each row.
-            positions: int32 [R], its position; the caches hold that many positions already.
+            positions: int32 [R], its position; the row has read that many tokens already.
             source_lengths: int32 [R].
 
         Returns:
@@ -63,13 +63,13 @@ class Model(Protocol):
         """
 
     def move_row(self, source: int, target: int, positions: int, source_length: int) -> None:
-        """Copies a row's caches over those of another row.
+        """Copies a row's state over that of another row.
 
         Args:
             source: the row to copy.
             target: the row to overwrite.
-            positions: valid positions of the self-attention cache.
-            source_length: valid positions of the cross-attention cache.
+            positions: tokens that the row has read.
+            source_length: source tokens of the row.
         """
 
 

@@ -7,7 +7,7 @@ real requests through tokenizer, scheduler and engine, and run together, so that
 
 from collections.abc import Sequence as Sequences
 
-from export.bundle import GoldenSentence
+from export.bundle import BundleDirection, GoldenSentence
 from model.tokenizer import Tokenizer
 from serve.scheduler import Scheduler
 from serve.translator import run_sequences
@@ -19,6 +19,7 @@ class GoldenMismatchError(Exception):
 
 async def check_golden(
     golden: Sequences[GoldenSentence],
+    directions: Sequences[BundleDirection],
     tokenizer: Tokenizer,
     scheduler: Scheduler,
     *,
@@ -29,7 +30,8 @@ async def check_golden(
     """Translates every golden sentence.
 
     Args:
-        golden: sentences with the expected tokens; at least one.
+        golden: sentences with the expected tokens, each of one of the directions; at least one.
+        directions: what the model translates.
         tokenizer: the served model's.
         scheduler: takes the sentences.
         eos_id: ends every source.
@@ -42,8 +44,10 @@ async def check_golden(
     """
     if not golden:
         raise GoldenMismatchError("golden sentences: none, expected at least one")
+    prefixes = {(direction.source, direction.target): direction.source_prefix for direction in directions}
     for number, sentence in enumerate(golden):
-        _compare(number, "source", sentence.source_ids, (*tokenizer.encode(sentence.source), eos_id))
+        prefix = prefixes[sentence.source_language, sentence.target_language]
+        _compare(number, "source", sentence.source_ids, (*prefix, *tokenizer.encode(sentence.source), eos_id))
     for start in range(0, len(golden), together):
         group = golden[start : start + together]
         sequences = await run_sequences(

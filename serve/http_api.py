@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from export.bundle import BundleDirection
 from serve.errors import (
     CancelledError,
     DeadlineExceededError,
@@ -89,7 +90,7 @@ class HttpApi:
             summary="Translates every text of the request",
             response_model=TranslationResponse,
             responses=problem_documentation(),
-            openapi_extra=_request_documentation(),
+            openapi_extra=_request_documentation(self._limits.directions[0]),
         )(self.translate)
         app.get("/healthz", summary="Liveness: the process answers")(self.healthz)
         app.get("/readyz", summary="Readiness: a request would be translated now")(self.readyz)
@@ -231,12 +232,17 @@ async def _disconnect(request: Request) -> None:
         pass
 
 
-def _request_documentation() -> dict[str, Any]:
+def _request_documentation(direction: BundleDirection) -> dict[str, Any]:
     timeout_header = {
         "name": TIMEOUT_HEADER,
         "in": "header",
         "description": "Milliseconds after which the client stops waiting, and so does the server.",
         "schema": {"type": "integer", "minimum": 1, "maximum": MAX_TIMEOUT_MS},
     }
-    body = {"schema": TranslateBody.model_json_schema(), "example": {"text": ["Good morning.", "How are you?"]}}
+    example = {
+        "text": ["Good morning.", "How are you?"],
+        "source_language": direction.source,
+        "target_language": direction.target,
+    }
+    body = {"schema": TranslateBody.model_json_schema(), "example": example}
     return {"requestBody": {"required": True, "content": {"application/json": body}}, "parameters": [timeout_header]}

@@ -35,8 +35,14 @@ class TranslateBody(BaseModel):
     text: Annotated[list[str], FailFast(), BeforeValidator(_as_list), WithJsonSchema(_TEXT_SCHEMA)] = Field(
         description="One text or a list of texts, one sentence each."
     )
-    source_language: str = Field("", description="ISO 639-1 code of the texts' language; empty: the model's.")
-    target_language: str = Field("", description="ISO 639-1 code of the wanted language; empty: the model's.")
+    source_language: str = Field(
+        "",
+        description="ISO 639-1 code of the texts' language; may be empty if the model translates only one language "
+        "into the wanted one.",
+    )
+    target_language: str = Field(
+        "", description="ISO 639-1 code of the wanted language; may be empty if the model has a single direction."
+    )
     max_target_tokens: int | None = Field(
         None, ge=0, lt=1 << 32, description="The longest translation of each text, in tokens; null: the model's limit."
     )

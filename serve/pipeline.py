@@ -41,8 +41,7 @@ class Pipeline:
         )
         self.lifecycle = Lifecycle(self.metrics, lambda: all(engine.healthy for engine in self._engines))
         self.limits = RequestLimits(
-            source_language=manifest.source_language,
-            target_language=manifest.target_language,
+            directions=manifest.directions,
             max_texts=min(settings.max_texts, self._capacity),
             max_text_characters=settings.max_text_characters,
             max_target_tokens=manifest.max_target_tokens,
@@ -81,6 +80,7 @@ class Pipeline:
         """
         await check_golden(
             self._golden,
+            self._manifest.directions,
             self._tokenizer,
             self.scheduler,
             eos_id=self._manifest.eos_id,

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from export.bundle import BundleDirection
 from serve.errors import InvalidRequestError
 
 
@@ -24,11 +25,13 @@ class TranslationRequest:
 
     Attributes:
         texts: the texts to translate, one sentence each.
+        source_prefix: tokens before the source of each text, which tell the model what to translate into.
         max_target_tokens: the longest translation of each text, without the end token.
         deadline_seconds: when the client stops waiting, on the clock of `time.monotonic`; None: it did not say.
     """
 
     texts: tuple[str, ...]
+    source_prefix: tuple[int, ...]
     max_target_tokens: int
     deadline_seconds: float | None
 
@@ -39,7 +42,7 @@ class Translation:
 
     Attributes:
         score: sum of the natural log-probabilities of the target tokens, the end token included.
-        source_tokens: length of the source, the end token included.
+        source_tokens: length of the source, the end token and those that tell the direction included.
         target_tokens: length of the translation, the end token excluded.
     """
 
@@ -73,15 +76,13 @@ class RequestLimits:
     """What the served model and the operator allow.
 
     Attributes:
-        source_language: ISO 639-1 code of the only language that the model reads.
-        target_language: ISO 639-1 code of the only language that the model writes.
+        directions: what the model translates; at least one.
         max_texts: texts in one request.
         max_text_characters: length of one text, in Unicode code points.
         max_target_tokens: length of one translation, without the end token.
     """
 
-    source_language: str
-    target_language: str
+    directions: tuple[BundleDirection, ...]
     max_texts: int
     max_text_characters: int
     max_target_tokens: int
@@ -95,7 +96,10 @@ class RequestLimits:
         max_target_tokens: int | None,
         deadline_seconds: float | None,
     ) -> TranslationRequest:
-        """Returns the request if every field is valid; an empty language means the model's.
+        """Returns the request if every field is valid.
+
+        An empty language is the model's if it has one direction only; if it has several, the source language may be
+        empty where one direction alone has the target language.
 
         Raises:
             InvalidRequestError: naming the first field that is not.
@@ -104,12 +108,20 @@ class RequestLimits:
             raise InvalidRequestError("text", f"{len(texts)} texts, expected 1 to {self.max_texts}")
         for index, text in enumerate(texts):
             self._check_text(f"text[{index}]", text)
-        _check_language("source_language", source_language, self.source_language)
-        _check_language("target_language", target_language, self.target_language)
+        direction = self._choose_direction(source_language, target_language)
         limit = self.max_target_tokens if max_target_tokens is None else max_target_tokens
         if not 1 <= limit <= self.max_target_tokens:
             raise InvalidRequestError("max_target_tokens", f"{limit}, expected 1 to {self.max_target_tokens}")
-        return TranslationRequest(tuple(texts), limit, deadline_seconds)
+        return TranslationRequest(tuple(texts), direction.source_prefix, limit, deadline_seconds)
+
+    def _choose_direction(self, source: str, target: str) -> BundleDirection:
+        into = [direction for direction in self.directions if target in ("", direction.target)]
+        if not into or (not target and len(self.directions) > 1):
+            raise _wrong_language("target", target, self.directions)
+        matching = [direction for direction in into if source in ("", direction.source)]
+        if len(matching) != 1:
+            raise _wrong_language("source", source, into)
+        return matching[0]
 
     def _check_text(self, field: str, text: str) -> None:
         if len(text) > self.max_text_characters:
@@ -127,6 +139,6 @@ class RequestLimits:
             raise InvalidRequestError(field, problem) from error
 
 
-def _check_language(field: str, asked: str, served: str) -> None:
-    if asked not in ("", served):
-        raise InvalidRequestError(field, f"{asked[:20]!r}, expected {served!r}")
+def _wrong_language(side: str, language: str, directions: Sequence[BundleDirection]) -> InvalidRequestError:
+    expected = ", ".join(map(str, directions))
+    return InvalidRequestError(f"{side}_language", f"{language[:20]!r}, expected the {side} of one of {expected}")

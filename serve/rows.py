@@ -1,6 +1,6 @@
 """The running rows of one engine: who they belong to and how far they are, as a dense prefix of preallocated arrays.
 
-Row r is the r-th running sequence and lives in slot r of the model's caches. Only rows that come or go are handled one
+Row r is the r-th running sequence and lives in slot r of the model's state. Only rows that come or go are handled one
 by one. Knows neither the model nor the scheduler; called by the engine.
 """
 
@@ -14,7 +14,7 @@ from serve.sequence import Sequence
 
 
 class Move(NamedTuple):
-    """A row that takes the place of one that left, and how much of its caches is valid."""
+    """A row that takes the place of one that left, and how much of its state is valid."""
 
     source: int
     target: int
@@ -109,7 +109,7 @@ class Rows:
         ]
 
     def remove(self, leaving: NDArray[np.bool_]) -> list[Sequence]:
-        """Takes rows out and makes the moves that `moves` tells, which the caches must have made before.
+        """Takes rows out and makes the moves that `moves` tells, which the model must have made before.
 
         Args:
             leaving: bool [R].

@@ -1,7 +1,8 @@
-"""The model as ONNX Runtime computes it: sessions that all engines share, and a runtime with caches for each engine.
+"""The model as ONNX Runtime computes it: sessions that all engines share, and a runtime with a state for each engine.
 
 The only module that imports onnxruntime. A decoder step binds views of the first R slots, so that running fewer rows
-copies nothing; the bindings are made once for each R. Knows neither search nor sequences.
+copies nothing; the bindings are made once for each R. Knows neither search nor sequences, and of the architecture only
+the names of inputs and outputs.
 """
 
 from dataclasses import dataclass
@@ -11,8 +12,8 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from export.bundle import Bundle, BundleError, Manifest
-from serve.kv_cache import KVCache
+from export.bundle import DECODER_INPUTS, ENCODER_INPUTS, LOGITS, Bundle, BundleError, Manifest
+from serve.decoder_state import DecoderState
 
 # ONNX Runtime fuses Add + LayerNormalization into an operator that is ten times slower on the CPU (1.31, measured).
 SLOW_FUSIONS = ["SkipLayerNormFusion"]
@@ -47,17 +48,15 @@ class Sessions:
 
 
 class Runtime:
-    """What one engine computes with: the shared sessions and caches for `slots` rows. Not thread-safe."""
+    """What one engine computes with: the shared sessions and the state of `slots` rows. Not thread-safe."""
 
     def __init__(self, sessions: Sessions, slots: int) -> None:
         manifest = sessions.manifest
         self._sessions = sessions
-        self._names = manifest.decoder
-        self._cache = KVCache(
+        self._manifest = manifest
+        self._state = DecoderState(
+            manifest.states,
             slots=slots,
-            layers=manifest.decoder_layers,
-            heads=manifest.heads,
-            head_size=manifest.head_size,
             max_source_tokens=manifest.max_source_tokens,
             max_target_tokens=manifest.max_target_tokens,
         )
@@ -70,27 +69,29 @@ class Runtime:
     @property
     def slots(self) -> int:
         """The most rows of a step."""
-        return self._cache.slots
+        return self._state.slots
 
     def encode(self, source_ids: NDArray[np.int64], source_lengths: NDArray[np.int32], first_row: int) -> None:
-        """Encodes B sources and keeps their cross-attention keys and values in the rows from `first_row` on.
+        """Encodes B sources and keeps what the decoder needs of them in the rows from `first_row` on.
 
         Args:
             source_ids: int64 [B, S], right-padded.
             source_lengths: int32 [B].
             first_row: the row of the first source.
         """
-        feeds = {"source_ids": source_ids, "source_lengths": source_lengths}
-        self._cache.write_cross(first_row, self._sessions.encoder.run(None, feeds))
+        feeds = dict(zip(ENCODER_INPUTS, (source_ids, source_lengths), strict=True))
+        signature = self._manifest.encoder
+        wanted = {name: feeds[name] for name in signature.inputs}
+        self._state.write(first_row, self._sessions.encoder.run(signature.outputs, wanted))
 
     def decode_step(
         self, token_ids: NDArray[np.int64], positions: NDArray[np.int32], source_lengths: NDArray[np.int32]
     ) -> NDArray[np.float32]:
-        """Computes one step of rows 0 to R - 1 and writes its position into their self-attention caches.
+        """Computes one step of rows 0 to R - 1 and moves their state on by it.
 
         Args:
             token_ids: last token of each row, int64 [R].
-            positions: tokens that each row's cache holds already, int32 [R].
+            positions: tokens that each row has read already, int32 [R].
             source_lengths: int32 [R].
 
         Returns:
@@ -104,23 +105,23 @@ class Runtime:
         if binding is None:
             binding = self._bindings[rows] = self._bind(rows)
         self._sessions.decoder.run_with_iobinding(binding)
+        self._state.advance(rows)
         return self._logits[:rows]
 
     def move_row(self, source: int, target: int, positions: int, source_length: int) -> None:
-        """Copies a row's caches over those of another row, `positions` and `source_length` tokens of them."""
-        self._cache.move(source, target, positions, source_length)
+        """Copies a row's state over that of another row, `positions` and `source_length` tokens of it."""
+        self._state.move(source, target, source_length=source_length, target_length=positions)
 
     def _bind(self, rows: int) -> Any:
         """Returns the binding of a step of R rows: the same memory for past and present makes it in place."""
         binding = self._sessions.decoder.io_binding()
-        caches: list[NDArray[Any]] = []
-        for layer in range(0, len(self._cache.self_caches), 2):
-            caches += self._cache.self_caches[layer : layer + 2] + self._cache.cross_caches[layer : layer + 2]
-        inputs: list[NDArray[Any]] = [self._token_ids, self._positions, self._source_lengths, *caches]
-        for name, array in zip(self._names.inputs, inputs, strict=True):
-            _bind_view(binding.bind_input, name, array[:rows])
-        for name, array in zip(self._names.outputs, [self._logits, *self._cache.self_caches], strict=True):
-            _bind_view(binding.bind_output, name, array[:rows])
+        given: list[NDArray[Any]] = [self._token_ids, self._positions, self._source_lengths]
+        inputs = {**dict(zip(DECODER_INPUTS, given, strict=True)), **self._state.inputs}
+        outputs = {LOGITS: self._logits, **self._state.outputs}
+        for name in self._manifest.decoder.inputs:
+            _bind_view(binding.bind_input, name, inputs[name][:rows])
+        for name in self._manifest.decoder.outputs:
+            _bind_view(binding.bind_output, name, outputs[name][:rows])
         return binding
 
 

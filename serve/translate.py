@@ -29,13 +29,15 @@ from serve.settings import ServeCommand
 
 STANDARD_INPUT = 0
 INTERRUPTED = 130
+# What keeps a bundle from being served in this process.
+PIPELINE_ERRORS = (BundleError, GoldenMismatchError, OSError, ServiceError, TokenizerError)
 
 
-class LineTranslator(Protocol):
+class TextTranslator(Protocol):
     """Translates one text; several calls may be under way at once."""
 
-    async def translate(self, text: str) -> TranslatedText:
-        """Returns the translation, or raises NotTranslatedError."""
+    async def translate(self, text: str, *, source_language: str = "", target_language: str = "") -> TranslatedText:
+        """Returns the translation, or raises NotTranslatedError; an empty language means the model's."""
 
 
 class TranslateCommand(BaseSettings):
@@ -49,6 +51,8 @@ class TranslateCommand(BaseSettings):
 
     server: str | None = Field(None, description="Host and port of a running server's gRPC interface.")
     bundle: Path | None = Field(None, description="Folder of a bundle, to translate without a server.")
+    source_language: str = Field("", description="ISO 639-1 code of the lines' language, if the model reads several.")
+    target_language: str = Field("", description="ISO 639-1 code of the wanted language, if the model writes several.")
     scores: bool = Field(False, description="Write each line's score and a tab before its translation.")
     in_flight: int = Field(64, ge=1, description="Lines under way at once.")
     timeout_seconds: float = Field(60.0, gt=0, description="How long one line may take.")
@@ -67,7 +71,7 @@ class TranslateCommand(BaseSettings):
         except KeyboardInterrupt:
             _abandon_output()
             raise SystemExit(INTERRUPTED) from None
-        except (BundleError, GoldenMismatchError, OSError, ServiceError, TokenizerError) as error:
+        except PIPELINE_ERRORS as error:
             raise SystemExit(f"dragoman translate: {error}") from error
 
     async def _translate(self) -> None:
@@ -75,19 +79,17 @@ class TranslateCommand(BaseSettings):
             lines = read_lines(STANDARD_INPUT)
             # On a terminal the translations themselves show the progress.
             with tqdm(unit=" lines", disable=True if sys.stdout.isatty() else None) as bar:
-                async with aclosing(translate_lines(translator, lines, self.in_flight)) as translations:
+                languages = {"source_language": self.source_language, "target_language": self.target_language}
+                async with aclosing(translate_lines(translator, lines, self.in_flight, **languages)) as translations:
                     async for translation in translations:
                         _write(self._format(translation))
                         bar.update()
 
-    def _open_translator(self) -> AbstractAsyncContextManager[LineTranslator]:
+    def _open_translator(self) -> AbstractAsyncContextManager[TextTranslator]:
         if self.server is not None:
             return GrpcClient.open(self.server, self.timeout_seconds)
         if self.bundle is not None:
-            configure_logs("console")
-            # No line is ever refused: the queue holds the whole window.
-            settings = ServeCommand(bundle=self.bundle, queue_limit=self.in_flight)
-            return PipelineTranslator.open(settings, self.timeout_seconds)
+            return open_bundle(self.bundle, self.in_flight, self.timeout_seconds)
         raise AssertionError("neither a server nor a bundle")
 
     def _format(self, translation: TranslatedText | None) -> str:
@@ -116,17 +118,17 @@ class PipelineTranslator:
         async with open_pipeline(settings) as pipeline:
             yield cls(pipeline, timeout_seconds)
 
-    async def translate(self, text: str) -> TranslatedText:
-        """Returns the translation of one text.
+    async def translate(self, text: str, *, source_language: str = "", target_language: str = "") -> TranslatedText:
+        """Returns the translation of one text; an empty language means the model's.
 
         Raises:
-            NotTranslatedError: if the text is not valid or the model fails.
+            NotTranslatedError: if the request is not valid or the model fails.
         """
         try:
             request = self._pipeline.limits.admit(
                 texts=(text,),
-                source_language="",
-                target_language="",
+                source_language=source_language,
+                target_language=target_language,
                 max_target_tokens=None,
                 deadline_seconds=time.monotonic() + self._timeout_seconds,
             )
@@ -137,8 +139,26 @@ class PipelineTranslator:
         return TranslatedText(translation.text, translation.score)
 
 
+def open_bundle(
+    bundle: Path, in_flight: int, timeout_seconds: float
+) -> AbstractAsyncContextManager[PipelineTranslator]:
+    """Returns a translator in this process that never refuses for want of room, up to `in_flight` texts at once.
+
+    Raises:
+        PIPELINE_ERRORS: on entering, if the bundle cannot be served.
+    """
+    configure_logs("console")
+    settings = ServeCommand(bundle=bundle, queue_limit=in_flight)
+    return PipelineTranslator.open(settings, timeout_seconds)
+
+
 def translate_lines(
-    translator: LineTranslator, lines: AsyncIterator[Line], in_flight: int
+    translator: TextTranslator,
+    lines: AsyncIterator[Line],
+    in_flight: int,
+    *,
+    source_language: str = "",
+    target_language: str = "",
 ) -> AsyncGenerator[TranslatedText | None]:
     """Yields the translation of each line, in order; None for a blank one, which is not sent.
 
@@ -155,7 +175,7 @@ def translate_lines(
         if not text.strip():
             return None
         try:
-            return await translator.translate(text)
+            return await translator.translate(text, source_language=source_language, target_language=target_language)
         except NotTranslatedError as error:
             raise LineError(line.number, str(error)) from error
 

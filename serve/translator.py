@@ -7,7 +7,7 @@ used by the translator and by the warm-up. Nothing here knows a protocol or ONNX
 import asyncio
 import time
 from collections.abc import Iterable
-from collections.abc import Sequence as Sequences
+from contextlib import suppress
 
 from model.tokenizer import Tokenizer
 from serve.errors import DeadlineExceededError, InternalError, InvalidRequestError
@@ -44,7 +44,7 @@ class Translator:
             lifecycle: decides whether requests are let in.
             metrics: gets counts and timings of each translated request.
             eos_id: ends every source.
-            max_source_tokens: the longest source that the model reads, the end token included.
+            max_source_tokens: the longest source that the model reads, prefix and end token included.
             default_timeout_seconds: how long a request may take whose client sets no deadline.
         """
         self._tokenizer = tokenizer
@@ -66,7 +66,7 @@ class Translator:
         deadline_seconds = request.deadline_seconds
         if deadline_seconds is None:
             deadline_seconds = started_seconds + self._default_timeout_seconds
-        sources = await self._tokenize(request.texts)
+        sources = await self._tokenize(request)
         tokenize_seconds = time.monotonic() - started_seconds
         sequences = await run_sequences(
             self._scheduler, sources, max_target_tokens=request.max_target_tokens, deadline_seconds=deadline_seconds
@@ -82,11 +82,11 @@ class Translator:
         self._metrics.observe_response(response)
         return response
 
-    async def _tokenize(self, texts: Sequences[str]) -> list[tuple[int, ...]]:
+    async def _tokenize(self, request: TranslationRequest) -> list[tuple[int, ...]]:
         sources: list[tuple[int, ...]] = []
         characters = 0
-        for index, text in enumerate(texts):
-            source = (*self._tokenizer.encode(text), self._eos_id)
+        for index, text in enumerate(request.texts):
+            source = (*request.source_prefix, *self._tokenizer.encode(text), self._eos_id)
             if len(source) > self._max_source_tokens:
                 problem = f"{len(source)} tokens, expected at most {self._max_source_tokens}"
                 raise InvalidRequestError(f"text[{index}]", problem)
@@ -120,7 +120,7 @@ async def run_sequences(
 
     Args:
         scheduler: takes the sequences.
-        sources: source tokens, the end token included.
+        sources: source tokens, prefix and end token included.
         max_target_tokens: the longest translation, the end token excluded.
         deadline_seconds: when the client stops waiting (monotonic clock); None: never.
 
@@ -142,7 +142,9 @@ async def run_sequences(
             all_finished.set_result(None)
 
     def on_finish(sequence: Sequence) -> None:
-        loop.call_soon_threadsafe(count, sequence)
+        # Called by an engine, which must not fail because the loop of a cancelled request has ended meanwhile.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(count, sequence)
 
     sequences = tuple(Sequence(source, max_target_tokens, deadline_seconds, on_finish) for source in sources)
     unfinished = len(sequences)

@@ -1,11 +1,13 @@
 """Fixtures that many tests share: a tiny tokenizer, a live service with fake models, tiny models and their bundles."""
 
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import structlog
 from hypothesis import settings
 
 from export.bundle import Bundle
@@ -23,14 +25,22 @@ settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 
+WORDS = ("alpha", "beta", "gamma", "delta", "one", "two", "three", "house", "garden", "river")
+LINES = [f"{first} {second} {third}." for first in WORDS for second in WORDS for third in WORDS[:4]]
+
+
 @pytest.fixture(scope="session")
 def tokenizer() -> Tokenizer:
-    words = ["alpha", "beta", "gamma", "delta", "one", "two", "three", "house", "garden", "river"]
-    lines = [f"{first} {second} {third}." for first in words for second in words for third in words[:4]]
-    tokenizer = train_tokenizer(lines, vocabulary_size=60)
+    tokenizer = train_tokenizer(LINES, vocabulary_size=60)
     target_ids, _, _ = translate((*tokenizer.encode(LONG_TEXT), EOS_ID), MAX_TARGET_TOKENS)
     assert len(target_ids) > 5, "with this tokenizer, another text has to be the long one"
     return tokenizer
+
+
+@pytest.fixture(scope="session")
+def two_way_tokenizer() -> Tokenizer:
+    """A tokenizer for a model that writes German and English."""
+    return train_tokenizer(LINES, vocabulary_size=60, target_languages=("de", "en"))
 
 
 @pytest.fixture(scope="session")
@@ -58,10 +68,50 @@ def toy_run(tmp_path_factory: pytest.TempPathFactory) -> "RunFolder":
 def toy_bundle(toy_run: "RunFolder", tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The toy model as it is served."""
     from export.make_bundle import make_bundle  # noqa: PLC0415 - see above
-    from tests.toy import toy_test_sentences  # noqa: PLC0415 - see above
+    from tests.toy import samples_of, toy_test_sentences  # noqa: PLC0415 - see above
 
     out = tmp_path_factory.mktemp("bundles") / "toy"
-    return make_bundle(toy_run.load(), list(toy_test_sentences()[:20]), out, "toy").folder
+    return make_bundle(toy_run.load(), samples_of(toy_test_sentences()[:20]), out, "toy").folder
+
+
+@pytest.fixture(scope="session")
+def two_way_run(two_way_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> "RunFolder":
+    """The run of an untrained model that translates from English to German and back."""
+    from tests.toy import write_two_way_run  # noqa: PLC0415 - see above
+
+    return write_two_way_run(tmp_path_factory.mktemp("two_way"), two_way_tokenizer)
+
+
+@pytest.fixture(scope="session")
+def two_way_bundle(two_way_run: "RunFolder", tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same model as it is served."""
+    from export.make_bundle import make_bundle, read_samples  # noqa: PLC0415 - see above
+
+    trained = two_way_run.load()
+    samples = read_samples(two_way_run.samples, trained.config.directions)
+    return make_bundle(trained, samples, tmp_path_factory.mktemp("bundles") / "two_way", "two_way").folder
+
+
+@pytest.fixture(scope="module")
+def toy_server(toy_bundle: Path) -> Iterator[LiveService]:
+    """The toy model behind both interfaces."""
+    from serve.runtime import Runtime, Sessions  # noqa: PLC0415 - a test that serves fakes needs no ONNX Runtime
+
+    models = [Runtime(Sessions.load(Bundle.open(toy_bundle), threads=1), slots=8)]
+    with run_service(toy_bundle, models) as service:
+        yield service
+
+
+@pytest.fixture
+def restored_logs() -> Iterator[None]:
+    """Lets a command configure logs as if it were alone; services that run meanwhile say nothing."""
+    handlers, level = logging.root.handlers[:], logging.root.level
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    yield
+    structlog.reset_defaults()
+    logging.root.handlers[:] = handlers
+    logging.root.setLevel(level)
+    logging.getLogger("uvicorn").setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,16 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from numpy.typing import NDArray
 
 from export.bundle import (
+    DECODER_INPUTS,
+    ENCODER_INPUTS,
+    LOGITS,
     Bundle,
+    BundleDirection,
     GoldenSentence,
     GraphSignature,
     Manifest,
     Provenance,
+    StateSpec,
     file_hashes,
     write_golden,
     write_manifest,
@@ -30,12 +36,13 @@ from protos.translation_pb2 import TranslateRequest, TranslateResponse
 from serve.app import Service
 from serve.engine import Engine, Model
 from serve.settings import ServeCommand
-from tests.fakes import BOS_ID, EOS_ID, PAD_ID, VOCABULARY, FakeModel, translate
+from tests.fakes import BOS_ID, EOS_ID, PAD_ID, FakeModel, translate
 
 MAX_SOURCE_TOKENS = 60
 MAX_TARGET_TOKENS = 20
 # The fake model takes many steps to translate this.
 LONG_TEXT = "gamma beta."
+ONE_DIRECTION = (BundleDirection(source="en", target="de"),)
 GOLDEN = ("alpha beta gamma.", LONG_TEXT, "house garden river.")
 TRANSLATE_METHOD = "/dragoman.v1.TranslationService/Translate"
 WAIT_SECONDS = 20.0
@@ -61,20 +68,22 @@ class GatedModel(FakeModel):
         return super().decode_step(token_ids, positions, source_lengths)
 
 
-def write_bundle(folder: Path, tokenizer: Tokenizer, golden: tuple[GoldenSentence, ...] | None = None) -> Path:
+def write_bundle(
+    folder: Path,
+    tokenizer: Tokenizer,
+    golden: tuple[GoldenSentence, ...] | None = None,
+    directions: tuple[BundleDirection, ...] = ONE_DIRECTION,
+) -> Path:
     """Writes a bundle for the fake model into an empty folder and returns the folder."""
     (folder / "tokenizer.model").write_bytes(tokenizer.model)
     for name in ("encoder.onnx", "decoder.onnx", "weights.bin"):
         (folder / name).write_bytes(b"never opened")
-    write_golden(folder, make_golden(tokenizer) if golden is None else golden)
+    write_golden(folder, make_golden(tokenizer, directions) if golden is None else golden)
     manifest = Manifest(
         name="fake",
-        source_language="en",
-        target_language="de",
-        vocabulary_size=VOCABULARY,
-        decoder_layers=1,
-        heads=1,
-        head_size=1,
+        vocabulary_size=tokenizer.vocabulary_size,
+        directions=directions,
+        states=(StateSpec(name="annotations", shape=("source", 8)), StateSpec(name="hidden", shape=(8,))),
         pad_id=PAD_ID,
         unk_id=3,
         bos_id=BOS_ID,
@@ -83,8 +92,10 @@ def write_bundle(folder: Path, tokenizer: Tokenizer, golden: tuple[GoldenSentenc
         max_target_tokens=MAX_TARGET_TOKENS,
         precision="fp32",
         opset=20,
-        encoder=GraphSignature(inputs=(), outputs=()),
-        decoder=GraphSignature(inputs=(), outputs=()),
+        encoder=GraphSignature(inputs=ENCODER_INPUTS, outputs=("annotations", "hidden")),
+        decoder=GraphSignature(
+            inputs=(*DECODER_INPUTS, "annotations", "past_hidden"), outputs=(LOGITS, "present_hidden")
+        ),
         files=dict(file_hashes(folder)),
         provenance=Provenance(created="2026-01-01", versions={}, training={}, steps=1, scores={}),
     )
@@ -92,14 +103,21 @@ def write_bundle(folder: Path, tokenizer: Tokenizer, golden: tuple[GoldenSentenc
     return folder
 
 
-def make_golden(tokenizer: Tokenizer) -> tuple[GoldenSentence, ...]:
-    """Returns the golden sentences of the fake model."""
+def make_golden(
+    tokenizer: Tokenizer, directions: tuple[BundleDirection, ...] = ONE_DIRECTION
+) -> tuple[GoldenSentence, ...]:
+    """Returns the golden sentences of the fake model, the same ones for each direction."""
     golden = []
-    for source in GOLDEN:
-        source_ids = (*tokenizer.encode(source), EOS_ID)
+    for direction, source in product(directions, GOLDEN):
+        source_ids = (*direction.source_prefix, *tokenizer.encode(source), EOS_ID)
         target_ids, _, _ = translate(source_ids, MAX_TARGET_TOKENS)
         sentence = GoldenSentence(
-            source=source, source_ids=source_ids, target_ids=target_ids, target=tokenizer.decode(target_ids)
+            source_language=direction.source,
+            target_language=direction.target,
+            source=source,
+            source_ids=source_ids,
+            target_ids=target_ids,
+            target=tokenizer.decode(target_ids),
         )
         golden.append(sentence)
     return tuple(golden)

@@ -1,11 +1,17 @@
 """The formulas of the papers in NumPy and float64, slow and obvious: what fast code is compared with."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from model.config import TransformerConfig
+from model.tokenizer import BOS_ID, EOS_ID
+
 Array = NDArray[np.float64]
+# Parameters by the names of a checkpoint.
+Parameters = dict[str, Array]
 
 
 def softmax(scores: Array) -> Array:
@@ -37,6 +43,21 @@ def layer_norm(states: Array, weight: Array, bias: Array, epsilon: float = 1e-5)
     return np.asarray((states - mean) / np.sqrt(variance + epsilon) * weight + bias)
 
 
+def rms_norm(states: Array, weight: Array, epsilon: float = 1e-5) -> Array:
+    """Returns x / sqrt(mean(x^2) + epsilon) * weight (Zhang and Sennrich 2019, equation 4), over the last axis."""
+    return np.asarray(states / np.sqrt((states**2).mean(axis=-1, keepdims=True) + epsilon) * weight)
+
+
+def gelu(states: Array) -> Array:
+    """Returns x * Phi(x) (Hendrycks and Gimpel 2016, section 2)."""
+    return np.asarray(np.vectorize(lambda x: x * (1 + math.erf(x / math.sqrt(2))) / 2)(states))
+
+
+def swish(states: Array) -> Array:
+    """Returns x * sigmoid(x)."""
+    return np.asarray(states / (1 + np.exp(-states)))
+
+
 def sinusoidal_positions(length: int, d_model: int) -> Array:
     """Returns the position encodings, [length, d_model] (Vaswani et al. 2017, section 3.5)."""
     encodings = np.zeros((length, d_model))
@@ -47,21 +68,117 @@ def sinusoidal_positions(length: int, d_model: int) -> Array:
     return encodings
 
 
-def label_smoothed_loss(logits: Array, labels: list[list[int]], smoothing: float, pad_id: int) -> float:
-    """Returns the mean loss per real token: cross-entropy with (1 - smoothing) on the label and the rest spread evenly.
+class Transformer:
+    """A Transformer for one sentence pair, by the letter, from the parameters of a checkpoint."""
+
+    def __init__(self, config: TransformerConfig, parameters: Parameters) -> None:
+        self.config = config
+        self.parameters = parameters
+
+    def logits(self, source_ids: list[int], target_ids: list[int]) -> Array:
+        """Returns the logits [T, V] after each target token."""
+        memory = self.encode(source_ids)
+        states = self.embed(target_ids, "target")
+        future_hidden = np.tri(len(target_ids), dtype=bool)
+        all_visible = np.ones((len(target_ids), len(source_ids)), dtype=bool)
+        for layer in range(self.config.decoder_layers):
+            name = f"decoder.{layer}"
+            states = self.residual(
+                f"{name}.self_attention", states, lambda x, name: self.attention(name, x, x, future_hidden)
+            )
+            states = self.residual(
+                f"{name}.cross_attention", states, lambda x, name: self.attention(name, x, memory, all_visible)
+            )
+            states = self.residual(f"{name}.feed_forward", states, self.feed_forward)
+        output = "embedding.weight" if self.config.tie_embeddings else "output.weight"
+        return np.asarray(self.stack_end("decoder_norm", states) @ self.parameters[output].T)
+
+    def encode(self, source_ids: list[int]) -> Array:
+        """Returns the memory [S, d_model]."""
+        states = self.embed(source_ids, "source")
+        all_visible = np.ones((len(source_ids), len(source_ids)), dtype=bool)
+        for layer in range(self.config.encoder_layers):
+            name = f"encoder.{layer}"
+            states = self.residual(
+                f"{name}.self_attention", states, lambda x, name: self.attention(name, x, x, all_visible)
+            )
+            states = self.residual(f"{name}.feed_forward", states, self.feed_forward)
+        return self.stack_end("encoder_norm", states)
+
+    def embed(self, ids: list[int], side: str) -> Array:
+        """Returns scaled embeddings with positions, [T, d_model]."""
+        own = side == "target" and not self.config.tie_embeddings
+        weight = self.parameters["target_embedding.weight" if own else "embedding.weight"]
+        if self.config.positions == "learned":
+            positions = self.parameters[f"{side}_positions.table"][: len(ids)]
+        else:
+            positions = sinusoidal_positions(len(ids), self.config.d_model)
+        return np.asarray(weight[ids] * math.sqrt(self.config.d_model) + positions)
+
+    def residual(self, name: str, states: Array, sublayer: Callable[[Array, str], Array]) -> Array:
+        """Runs a sub-layer within its connection."""
+        norm = f"{name}_residual.norm"
+        if self.config.norm_position == "pre":
+            return np.asarray(states + sublayer(self.norm(norm, states), name))
+        return self.norm(norm, states + sublayer(states, name))
+
+    def stack_end(self, name: str, states: Array) -> Array:
+        """Normalises what leaves a stack, where nothing else has."""
+        return self.norm(name, states) if self.config.norm_position == "pre" else states
+
+    def norm(self, name: str, states: Array) -> Array:
+        """Normalises each position."""
+        if self.config.norm == "rms":
+            return rms_norm(states, self.parameters[f"{name}.weight"])
+        return layer_norm(states, self.parameters[f"{name}.weight"], self.parameters[f"{name}.bias"])
+
+    def linear(self, name: str, states: Array) -> Array:
+        """Returns x W^T + b."""
+        return np.asarray(states @ self.parameters[f"{name}.weight"].T + self.parameters.get(f"{name}.bias", 0.0))
+
+    def attention(self, name: str, queries: Array, memory: Array, mask: NDArray[np.bool_]) -> Array:
+        """Attends head by head, [T, d_model]."""
+        parts = zip(("query", "key", "value"), (queries, memory, memory), strict=True)
+        q, k, v = (self.linear(f"{name}.{part}", states) for part, states in parts)
+        heads = [np.split(array, self.config.heads, axis=1) for array in (q, k, v)]
+        outputs = [attention(q, k, v, mask) for q, k, v in zip(*heads, strict=True)]
+        return self.linear(f"{name}.output", np.concatenate(outputs, axis=1))
+
+    def feed_forward(self, states: Array, name: str) -> Array:
+        """Returns the feed-forward network's output, [T, d_model]."""
+        inner = self.linear(f"{name}.inner", states)
+        if self.config.activation == "swiglu":
+            activated = swish(self.linear(f"{name}.gate", states)) * inner
+        else:
+            activated = gelu(inner) if self.config.activation == "gelu" else np.maximum(inner, 0)
+        return self.linear(f"{name}.outer", activated)
+
+
+def beam_search(
+    predict: Callable[[list[int]], Array], beam_size: int, length_penalty: float, limit: int
+) -> list[tuple[list[int], float, float]]:
+    """Returns finished translations of one sentence, best first: ids without EOS, score, normalised score.
 
     Args:
-        logits: [B, T, V].
-        labels: [B, T]; `pad_id` is no token.
-        smoothing: share of the probability that is spread over the vocabulary (Szegedy et al. 2016, section 7).
-        pad_id: fills up the rows.
+        predict: maps the target so far, BOS first, to the log-probabilities of the next token, [V].
+        beam_size: K.
+        length_penalty: alpha of score / length^alpha; the length counts EOS.
+        limit: longest translation, EOS excluded.
     """
-    losses = []
-    for row, row_labels in zip(logits, labels, strict=True):
-        for scores, label in zip(row, row_labels, strict=True):
-            if label == pad_id:
-                continue
-            expected = np.full(len(scores), smoothing / len(scores))
-            expected[label] += 1 - smoothing
-            losses.append(-(expected * np.log(softmax(scores))).sum())
-    return float(np.mean(losses))
+    live: list[tuple[float, list[int]]] = [(0.0, [BOS_ID])]
+    finished: list[tuple[list[int], float, float]] = []
+    for length in range(1, limit + 1):
+        candidates = []
+        for score, ids in live:
+            candidates += [(score + log_p, [*ids, token]) for token, log_p in enumerate(predict(ids).tolist())]
+        candidates.sort(key=lambda candidate: -candidate[0])
+        candidates = candidates[: 2 * beam_size]
+        for score, ids in candidates[:beam_size]:
+            if ids[-1] == EOS_ID:
+                finished.append((ids[1:-1], score, score / length**length_penalty))
+        if len(finished) >= beam_size:
+            break
+        live = [(score, ids) for score, ids in candidates if ids[-1] != EOS_ID][:beam_size]
+    else:
+        finished += [(ids[1:], score, score / limit**length_penalty) for score, ids in live]
+    return sorted(finished, key=lambda found: -found[2])[:beam_size]

@@ -220,6 +220,7 @@ def test_a_signal_ends_the_process_with_success(bundle_path: Path, number: signa
     with start_process(bundle_path) as process:
         ready = read_log(process)
         assert (ready["event"], ready["bundle"]) == ("ready", str(bundle_path))
+        assert ready["directions"] == ["en-de"]
         url = f"http://127.0.0.1:{ready['http_port']}/v1/translate"
         assert httpx.post(url, json=GOOD, trust_env=False).status_code == 200
         process.send_signal(number)

@@ -9,8 +9,10 @@ from typing import Any
 import grpc
 import pytest
 
+from export.bundle import BundleDirection
+from model.tokenizer import Tokenizer
 from protos.translation_pb2 import TranslateRequest
-from tests.live import MAX_SOURCE_TOKENS, LiveService, run_service
+from tests.live import MAX_SOURCE_TOKENS, LiveService, run_service, write_bundle
 
 MAX_TEXT_CHARACTERS = 500
 MAX_BODY_BYTES = 2000
@@ -27,12 +29,26 @@ def live(bundle_path: Path) -> Iterator[LiveService]:
         yield service
 
 
+@pytest.fixture(scope="module")
+def many(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
+    """A service with several directions; from two languages into German."""
+    ways = [("en", "de", 4), ("fr", "de", 4), ("de", "en", 5)]
+    directions = tuple(BundleDirection(source=source, target=target, source_prefix=(i,)) for source, target, i in ways)
+    with run_service(write_bundle(tmp_path_factory.mktemp("many"), tokenizer, directions=directions)) as service:
+        yield service
+
+
 @pytest.fixture(autouse=True)
-def goes_on(live: LiveService) -> Iterator[None]:
-    """After each test the server still answers, holds nothing and has failed in no way of its own."""
+def goes_on(live: LiveService, many: LiveService) -> Iterator[None]:
+    """After each test the servers still answer, hold nothing and have failed in no way of their own."""
     yield
-    assert live.post(GOOD).status_code == 200
-    assert live.call(TranslateRequest(**GOOD)).translations
+    assert_goes_on(live, GOOD)
+    assert_goes_on(many, {**GOOD, "target_language": "en"})
+
+
+def assert_goes_on(live: LiveService, good: dict[str, Any]) -> None:
+    assert live.post(good).status_code == 200
+    assert live.call(TranslateRequest(**good)).translations
     live.settle()
     assert live.metric("sequences_running") == 0
     assert live.metric("sequences_waiting") == 0
@@ -63,8 +79,26 @@ BAD = [
 ]
 
 
+BAD_AMONG_MANY = [
+    Bad("no language", GOOD, "target_language"),
+    Bad("no target language", {**GOOD, "source_language": "en"}, "target_language"),
+    Bad("a target language of no direction", {**GOOD, "target_language": "fr"}, "target_language"),
+    Bad("ambiguous source language", {**GOOD, "target_language": "de"}, "source_language"),
+    Bad("languages of no direction", {**GOOD, "source_language": "fr", "target_language": "en"}, "source_language"),
+]
+
+
 @pytest.mark.parametrize("bad", BAD, ids=lambda bad: bad.name)
 def test_both_protocols_refuse_it_in_the_same_words(live: LiveService, bad: Bad) -> None:
+    assert_refused(live, bad)
+
+
+@pytest.mark.parametrize("bad", BAD_AMONG_MANY, ids=lambda bad: bad.name)
+def test_both_protocols_refuse_a_direction_that_there_is_not(many: LiveService, bad: Bad) -> None:
+    assert_refused(many, bad)
+
+
+def assert_refused(live: LiveService, bad: Bad) -> None:
     answer = live.post(bad.fields)
     assert answer.status_code == 400
     assert answer.headers["content-type"] == "application/problem+json"

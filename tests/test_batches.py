@@ -42,6 +42,10 @@ def expected_content(pairs: TokenizedPairs) -> list[tuple[tuple[int, ...], tuple
     return [(tuple(source), tuple(target)) for source, target in zip(pairs.sources, pairs.targets, strict=True)]
 
 
+def stream_of(pairs: TokenizedPairs, budget: int, seed: int) -> BatchStream:
+    return BatchStream(lambda _epoch: pairs, budget, seed)
+
+
 def take_epoch(stream: BatchStream, pairs: int) -> list[Batch]:
     """Returns batches from the first step on until they hold so many pairs."""
     batches: list[Batch] = []
@@ -61,7 +65,7 @@ def same(ours: list[Batch], theirs: list[Batch]) -> bool:
 @given(pairs=PAIRS, budget=BUDGET, seed=st.integers(0, 3))
 def test_a_batch_keeps_the_token_budget(pairs: list[tuple[list[int], list[int]]], budget: int, seed: int) -> None:
     """A pair that exceeds it alone is a batch of its own."""
-    for batch in take_epoch(BatchStream(make_pairs(pairs), budget, seed), len(pairs)):
+    for batch in take_epoch(stream_of(make_pairs(pairs), budget, seed), len(pairs)):
         rows, longest = len(batch.source_ids), max(side.shape[1] for side in batch)
         assert rows * longest <= budget or rows == 1
 
@@ -69,7 +73,7 @@ def test_a_batch_keeps_the_token_budget(pairs: list[tuple[list[int], list[int]]]
 @given(pairs=PAIRS, budget=BUDGET, seed=st.integers(0, 3))
 def test_every_pair_comes_once_in_an_epoch(pairs: list[tuple[list[int], list[int]]], budget: int, seed: int) -> None:
     tokenized = make_pairs(pairs)
-    batches = take_epoch(BatchStream(tokenized, budget, seed), len(pairs))
+    batches = take_epoch(stream_of(tokenized, budget, seed), len(pairs))
     assert sorted(pair for batch in batches for pair in content(batch)) == sorted(expected_content(tokenized))
 
 
@@ -99,14 +103,14 @@ def test_a_batch_is_as_large_as_the_budget_allows(lengths: list[int], budget: in
 
 def test_the_same_seed_gives_the_same_batches() -> None:
     pairs = random_pairs(60)
-    streams = [BatchStream(pairs, 50, seed) for seed in (1, 1, 2)]
+    streams = [stream_of(pairs, 50, seed) for seed in (1, 1, 2)]
     ours, again, others = (list(islice(stream, 40)) for stream in streams)
     assert same(ours, again)
     assert not same(ours, others)
 
 
 def test_a_stream_may_be_read_again() -> None:
-    stream = BatchStream(random_pairs(60), 50, seed=1)
+    stream = stream_of(random_pairs(60), 50, seed=1)
     assert same(list(islice(stream, 10)), list(islice(stream, 10)))
 
 
@@ -114,17 +118,54 @@ def test_a_stream_may_be_read_again() -> None:
 def test_starting_at_a_step_is_skipping_the_steps_before(step: int) -> None:
     """Within an epoch and beyond it."""
     pairs = random_pairs(60)
-    stream = BatchStream(pairs, 50, seed=1)
+    stream = stream_of(pairs, 50, seed=1)
     unbroken = list(islice(stream, step + 10))
-    stream.first_step = step
+    stream.first_batch = step
     assert same(list(islice(stream, 10)), unbroken[step:])
+
+
+def growing_pairs(epoch: int) -> TokenizedPairs:
+    """Returns longer pairs, and therefore more batches, in every epoch, as sampled subwords may."""
+    return TokenizedPairs([[epoch, i, *[7] * epoch] for i in range(20)], [[epoch, i] for i in range(20)])
+
+
+@pytest.mark.parametrize("first", [3, 8, 30])
+def test_a_resumed_stream_needs_only_the_starts_of_the_epochs(first: int) -> None:
+    """It segments no epoch again that lies behind it."""
+    unbroken = BatchStream(growing_pairs, 40, seed=1)
+    expected = list(islice(unbroken, first + 5))[first:]
+    asked: list[int] = []
+
+    def pairs_of_epoch(epoch: int) -> TokenizedPairs:
+        asked.append(epoch)
+        return growing_pairs(epoch)
+
+    resumed = BatchStream(pairs_of_epoch, 40, seed=1)
+    resumed.epoch_starts = unbroken.epoch_starts
+    resumed.first_batch = first
+    assert same(list(islice(resumed, 5)), expected)
+    assert all(start + 1 > first for start in unbroken.epoch_starts[asked[0] + 1 :][:1])
+
+
+def test_processes_that_train_together_share_the_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = random_pairs(60)
+    alone = list(islice(stream_of(pairs, 50, seed=1), 12))
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 3)
+    for rank in range(3):
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)
+        assert same(list(islice(stream_of(pairs, 50, seed=1), 4)), alone[rank::3])
+
+
+def test_tokens_are_counted_without_padding() -> None:
+    assert TokenizedPairs([[5, 6], [7]], [[8], [9, 10, 11]]).batch([0, 1]).count_tokens() == 5 + 6
 
 
 def test_epochs_differ_in_the_order_of_batches_and_in_who_meets_whom() -> None:
     pairs = random_pairs(200)
-    stream = BatchStream(pairs, 60, seed=1)
+    stream = stream_of(pairs, 60, seed=1)
     first = take_epoch(stream, len(pairs))
-    stream.first_step = len(first)
+    stream.first_batch = len(first)
     second = take_epoch(stream, len(pairs))
     ours, theirs = ([frozenset(content(batch)) for batch in epoch] for epoch in (first, second))
     assert ours != theirs
@@ -133,7 +174,7 @@ def test_epochs_differ_in_the_order_of_batches_and_in_who_meets_whom() -> None:
 
 def test_a_batch_holds_long_and_short_sentences_in_random_order() -> None:
     """Shortest first would teach the model lengths in a row."""
-    widths = [batch.source_ids.shape[1] for batch in take_epoch(BatchStream(random_pairs(200), 60, seed=1), 200)]
+    widths = [batch.source_ids.shape[1] for batch in take_epoch(stream_of(random_pairs(200), 60, seed=1), 200)]
     assert widths != sorted(widths)
 
 

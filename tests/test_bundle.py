@@ -17,6 +17,7 @@ from export.bundle import (
     WEIGHTS_FILE,
     Bundle,
     BundleError,
+    StateSpec,
     file_hashes,
     write_golden,
 )
@@ -42,6 +43,13 @@ def reseal(folder: Path) -> None:
     change_manifest(folder, lambda manifest: manifest.update(files=file_hashes(folder)))
 
 
+def golden_json(**changes: object) -> bytes:
+    """Returns a file with one golden sentence."""
+    languages = {"source_language": "en", "target_language": "de"}
+    sentence = {**languages, "source": "a", "source_ids": [5], "target_ids": [], "target": "A", **changes}
+    return json.dumps([sentence]).encode()
+
+
 def refusal(folder: Path, file: str = MANIFEST_FILE) -> str:
     """Returns why a bundle is refused; the message begins with the path of the file."""
     with pytest.raises(BundleError) as refused:
@@ -54,7 +62,7 @@ def refusal(folder: Path, file: str = MANIFEST_FILE) -> str:
 def test_a_bundle_opens(folder: Path) -> None:
     bundle = Bundle.open(folder)
     assert bundle.folder == folder
-    assert bundle.manifest.format_version == 1
+    assert bundle.manifest.format_version == 2
     assert set(bundle.manifest.files) == set(FILES)
     assert (bundle.encoder_path, bundle.decoder_path) == (folder / "encoder.onnx", folder / "decoder.onnx")
     assert bundle.tokenizer_path == folder / "tokenizer.model"
@@ -122,12 +130,17 @@ def test_a_manifest_that_is_none_is_refused(folder: Path, content: bytes) -> Non
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("format_version", 2),
+        ("format_version", 3),
         ("format_version", 0),
         ("colour", "green"),
         ("name", None),
-        ("heads", 0),
-        ("heads", "many"),
+        ("vocabulary_size", 0),
+        ("vocabulary_size", "many"),
+        ("directions", []),
+        ("directions", [{"source": "English", "target": "de"}]),
+        ("states", [{"name": "Hidden state", "shape": [8]}]),
+        ("states", [{"name": "hidden", "shape": [0]}]),
+        ("states", [{"name": "hidden", "shape": ["length"]}]),
         ("max_target_tokens", -1),
         ("precision", "int2"),
         ("provenance", {}),
@@ -140,12 +153,85 @@ def test_a_wrong_value_in_the_manifest_is_named(folder: Path, key: str, value: o
     assert key in refusal(folder)
 
 
-@pytest.mark.parametrize(
-    "key", ["vocabulary_size", "decoder_layers", "eos_id", "opset", "files", "decoder", "source_language"]
-)
+@pytest.mark.parametrize("key", ["vocabulary_size", "states", "eos_id", "opset", "files", "decoder", "directions"])
 def test_a_value_that_the_manifest_lacks_is_named(folder: Path, key: str) -> None:
     change_manifest(folder, lambda manifest: manifest.pop(key))
     assert f"{key}: Field required" in refusal(folder)
+
+
+def test_a_bundle_of_an_earlier_version_says_what_to_do(folder: Path) -> None:
+    """Whatever else is different in it."""
+    (folder / MANIFEST_FILE).write_text('{"format_version": 1, "heads": 8}', encoding="utf-8")
+    assert refusal(folder).endswith(": format_version: 1: made by an earlier Dragoman: export the run again")
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind", "taken", "given"),
+    [
+        ((4, "target", 8), "target", "past_x", "present_x"),
+        ((4, "source", 8), "source", "x", None),
+        (("source",), "source", "x", None),
+        ((8,), "recurrent", "past_x", "present_x"),
+        ((), "recurrent", "past_x", "present_x"),
+    ],
+)
+def test_the_shape_of_a_state_tells_its_kind_and_its_names(
+    shape: tuple[Any, ...], kind: str, taken: str, given: str | None
+) -> None:
+    state = StateSpec(name="x", shape=shape)
+    assert (state.kind, state.decoder_input, state.decoder_output) == (kind, taken, given)
+
+
+def test_a_state_with_two_lengths_is_refused(folder: Path) -> None:
+    change_manifest(folder, lambda manifest: manifest.update(states=[{"name": "x", "shape": ["source", "target"]}]))
+    assert "states.0.shape: ('source', 'target') has several lengths" in refusal(folder)
+
+
+def test_states_have_names_of_their_own(folder: Path) -> None:
+    change_manifest(folder, lambda manifest: manifest["states"].append(manifest["states"][0]))
+    assert "states: annotations is there twice" in refusal(folder)
+
+
+def test_directions_are_different(folder: Path) -> None:
+    change_manifest(folder, lambda manifest: manifest["directions"].append(manifest["directions"][0]))
+    assert "directions: en-de is there twice" in refusal(folder)
+
+
+@pytest.mark.parametrize("token_id", [-1, 60])
+def test_a_prefix_outside_the_vocabulary_is_refused(folder: Path, token_id: int) -> None:
+    change_manifest(folder, lambda manifest: manifest.update(vocabulary_size=60))
+    change_manifest(folder, lambda manifest: manifest["directions"][0].update(source_prefix=[0, 59]))
+    Bundle.open(folder)
+    change_manifest(folder, lambda manifest: manifest["directions"][0].update(source_prefix=[5, token_id]))
+    assert f"directions: en-de: source_prefix is (5, {token_id}), expected ids below 60" in refusal(folder)
+
+
+@pytest.mark.parametrize(
+    ("graph", "side", "names"),
+    [
+        ("encoder", "inputs", ["source_ids", "source_ids"]),
+        ("encoder", "inputs", ["source_lengths", "source_ids"]),
+        ("encoder", "inputs", ["source_ids", "positions"]),
+        ("encoder", "outputs", ["hidden", "annotations"]),
+        ("encoder", "outputs", ["annotations"]),
+        ("decoder", "inputs", ["token_ids", "annotations"]),
+        ("decoder", "inputs", ["token_ids", "past_annotations", "past_hidden"]),
+        ("decoder", "inputs", ["annotations", "past_hidden", "token_ids"]),
+        ("decoder", "outputs", ["logits"]),
+        ("decoder", "outputs", ["present_hidden", "logits"]),
+        ("decoder", "outputs", ["logits", "present_hidden", "present_annotations"]),
+    ],
+)
+def test_graphs_that_do_not_fit_the_states_are_refused(folder: Path, graph: str, side: str, names: list[str]) -> None:
+    change_manifest(folder, lambda manifest: manifest[graph].update({side: names}))
+    assert f"{graph}.{side}: {', '.join(names)}: expected " in refusal(folder)
+
+
+@pytest.mark.parametrize("left", [(), ("token_ids",), ("token_ids", "source_lengths"), ("positions",)])
+def test_a_graph_may_do_without_what_it_has_no_use_for(folder: Path, left: tuple[str, ...]) -> None:
+    names = [*left, "annotations", "past_hidden"]
+    change_manifest(folder, lambda manifest: manifest["decoder"].update(inputs=names))
+    assert Bundle.open(folder).manifest.decoder.inputs == tuple(names)
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -166,8 +252,10 @@ def test_a_manifest_does_not_lead_out_of_its_folder(folder: Path, name: str) -> 
     [
         (b"", ""),
         (b"{}", ""),
-        (b'[{"source": "a"}]', "0.source_ids"),
-        (b'[{"source": "a", "source_ids": ["x"], "target_ids": [], "target": "A"}]', "0.source_ids.0"),
+        (b'[{"source": "a"}]', "0.source_language"),
+        (golden_json(source_ids=["x"]), "0.source_ids.0"),
+        (golden_json(target_language="Deutsch"), "0.target_language"),
+        (golden_json(source_language="de", target_language="en"), "0: de-en: expected one of en-de"),
     ],
 )
 def test_golden_sentences_that_are_none_are_refused(folder: Path, content: bytes, field: str) -> None:

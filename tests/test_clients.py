@@ -9,7 +9,14 @@ import pytest
 from aiohttp import web
 
 from loadtest.arrivals import constant_arrivals
-from loadtest.clients import TIMEOUT_HEADER, TRANSLATE_PATH, WRONG_COUNT, open_grpc_client, open_rest_client
+from loadtest.clients import (
+    TIMEOUT_HEADER,
+    TRANSLATE_PATH,
+    WRONG_COUNT,
+    Languages,
+    open_grpc_client,
+    open_rest_client,
+)
 from loadtest.generator import OK, run_open_loop
 from loadtest.report import Distribution
 from protos.translation_pb2 import TranslateRequest, TranslateResponse, Translation
@@ -22,6 +29,7 @@ RestHandler = Callable[[web.Request], Awaitable[web.Response]]
 
 TIMEOUT_SECONDS = 60.0
 SHORT_TIMEOUT_SECONDS = 0.05
+NO_LANGUAGES = Languages()
 
 
 class Servicer(TranslationServiceServicer):
@@ -64,17 +72,24 @@ async def rest_server(handler: RestHandler) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-def send_grpc(handler: GrpcHandler, *texts: str, timeout_seconds: float = TIMEOUT_SECONDS) -> str:
+def send_grpc(
+    handler: GrpcHandler, *texts: str, timeout_seconds: float = TIMEOUT_SECONDS, languages: Languages = NO_LANGUAGES
+) -> str:
     async def send() -> str:
-        async with grpc_server(handler) as target, open_grpc_client(target, 1, timeout_seconds) as client:
+        async with (
+            grpc_server(handler) as target,
+            open_grpc_client(target, 1, timeout_seconds, languages) as client,
+        ):
             return await client.send(texts)
 
     return asyncio.run(send())
 
 
-def send_rest(handler: RestHandler, *texts: str, timeout_seconds: float = TIMEOUT_SECONDS) -> str:
+def send_rest(
+    handler: RestHandler, *texts: str, timeout_seconds: float = TIMEOUT_SECONDS, languages: Languages = NO_LANGUAGES
+) -> str:
     async def send() -> str:
-        async with rest_server(handler) as url, open_rest_client(url, timeout_seconds) as client:
+        async with rest_server(handler) as url, open_rest_client(url, timeout_seconds, languages) as client:
             return await client.send(texts)
 
     return asyncio.run(send())
@@ -108,6 +123,24 @@ def test_an_answer_over_grpc_is_ok() -> None:
 
 def test_an_answer_over_rest_is_ok() -> None:
     assert send_rest(answer_rest, "One.", "Two.") == OK
+
+
+def test_the_languages_go_with_every_request_over_grpc() -> None:
+    async def check(request: TranslateRequest, context: object) -> int:
+        del context
+        assert (request.source_language, request.target_language) == ("en", "de")
+        return 1
+
+    assert send_grpc(check, "One.", languages=Languages("en", "de")) == OK
+
+
+def test_the_languages_go_with_every_request_over_rest() -> None:
+    async def check(request: web.Request) -> web.Response:
+        body = await request.json()
+        assert (body["source_language"], body["target_language"]) == ("en", "de")
+        return web.json_response({"translations": [{"text": "Eins."}]})
+
+    assert send_rest(check, "One.", languages=Languages("en", "de")) == OK
 
 
 def test_a_missing_translation_is_a_failure_over_grpc() -> None:

@@ -7,10 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.corpus import CorpusError, read_corpus, read_lines
+from model.corpus import (
+    Corpus,
+    CorpusError,
+    balanced_lines,
+    has_split,
+    read_corpora,
+    read_corpus,
+    read_lines,
+    split_specifications,
+)
 
 # No line feed inside, and no carriage return, which at the end of a line counts as part of its end.
-LINE = st.text(st.characters(exclude_characters="\n\r\t", exclude_categories=["Cs"]))
+LINE = st.text(st.characters(exclude_characters="\n\r\t\0", exclude_categories=["Cs"]))
 PAIRS = st.lists(st.tuples(LINE, LINE), min_size=1)
 
 
@@ -79,6 +88,7 @@ def test_pairs_with_a_blank_side_are_left_out(tmp_path: Path) -> None:
     target = write(tmp_path / "x.de", "A\nB\n\t\nD\nE\n")
     corpus = read_corpus(f"files:{source},{target}")
     assert (corpus.sources, corpus.targets) == (["a", "d"], ["A", "E"])
+    assert corpus.blank_pairs == 3
 
 
 def test_files_of_different_length_are_refused(tmp_path: Path) -> None:
@@ -98,6 +108,14 @@ def test_files_without_a_pair_are_refused(tmp_path: Path, content: str) -> None:
 def test_bad_utf8_is_told_with_file_and_line(tmp_path: Path, suffix: str) -> None:
     path = write(tmp_path / f"x.en{suffix}", b"good\nalso good\nb\xe4d\n")
     with pytest.raises(CorpusError, match=rf"x\.en{suffix}: line 3: not UTF-8: .* at byte 1$"):
+        read_lines(path)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_a_nul_character_is_told_with_file_and_line(tmp_path: Path, suffix: str) -> None:
+    """Text never holds one; UTF-16 and binary files do."""
+    path = write(tmp_path / f"x.en{suffix}", b"good\nb\0d\n")
+    with pytest.raises(CorpusError, match=rf"x\.en{suffix}: line 2: NUL character at byte 1, expected UTF-8 text$"):
         read_lines(path)
 
 
@@ -127,10 +145,12 @@ def test_a_table_with_other_than_two_columns_is_refused(tmp_path: Path, line: st
 
 @pytest.mark.parametrize(
     "specification",
-    ["", "train.en", "files:", "files:a.en", "files:a.en,b.de,c.fr", "tsv:", "csv:x.en-de.csv", ":", "tsv"],
+    ["", "train.en", "files:", "files:a.en", "files:a.en,b.de,c.fr", "tsv:", "csv:x.en-de.csv", ":", "tsv", "hf:"],
 )
 def test_what_is_no_data_specification_is_refused(specification: str) -> None:
-    with pytest.raises(CorpusError, match=r"is not a data specification, expected multi30k:.*, files:.* or tsv:"):
+    with pytest.raises(
+        CorpusError, match=r"is not a data specification, expected multi30k:.*, files:.*, tsv:.* or hf:"
+    ):
         read_corpus(specification)
 
 
@@ -151,7 +171,7 @@ def test_a_table_whose_name_tells_no_languages_is_refused(tmp_path: Path, name: 
 
 @pytest.mark.parametrize("pair", ["", "en", "en-en", "en-xx", "de_en", "EN-DE", "en-de-fr"])
 def test_an_unknown_pair_of_multi30k_is_refused(pair: str, tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match="expected an ordered pair of cs, de, en and fr, as in multi30k:en-de"):
+    with pytest.raises(CorpusError, match="an ordered pair of cs, de, en and fr, as in multi30k:en-de, or all"):
         read_corpus(f"multi30k:{pair}", multi30k_folder=tmp_path)
 
 
@@ -159,3 +179,87 @@ def test_what_is_wrong_with_multi30k_is_told(tmp_path: Path) -> None:
     (tmp_path / "train.en.gz").write_bytes(gzip.compress(b"Two dogs.\n"))
     with pytest.raises(CorpusError, match=r"train\.en\.gz: the sha256 of its text is"):
         read_corpus("multi30k:en-de", multi30k_folder=tmp_path)
+
+
+@pytest.mark.parametrize("language", ["EN", "english", "e", "e1"])
+def test_a_language_that_is_no_code_is_refused(tmp_path: Path, language: str) -> None:
+    source, target = write(tmp_path / f"x.{language}", "a\n"), write(tmp_path / "x.de", "A\n")
+    with pytest.raises(CorpusError, match=f"files:.*: '{language}' is no language, expected a code of two or three"):
+        read_corpus(f"files:{source},{target}")
+
+
+def test_several_specifications_give_a_corpus_for_each_direction(tmp_path: Path) -> None:
+    first = write(tmp_path / "x.en-de.tsv", "a\tA\n")
+    second = write(tmp_path / "x.en-fr.tsv", "b\tB\n")
+    assert read_corpora([f"tsv:{second}", f"tsv:{first}"]) == [
+        Corpus("en", "fr", ["b"], ["B"]),
+        Corpus("en", "de", ["a"], ["A"]),
+    ]
+
+
+def test_what_several_specifications_hold_of_one_direction_is_joined(tmp_path: Path) -> None:
+    first = write(tmp_path / "x.en-de.tsv", "a\tA\n\tB\n")
+    second = write(tmp_path / "y.en-de.tsv", "c\tC\n\tD\n")
+    assert read_corpora([f"tsv:{first}", f"tsv:{second}"]) == [Corpus("en", "de", ["a", "c"], ["A", "C"], 2)]
+
+
+def test_files_have_no_parts_and_multi30k_has_three(tmp_path: Path) -> None:
+    assert not has_split(f"tsv:{tmp_path}/x.en-de.tsv", "train")
+    assert not has_split("files:train.en,train.de", "validation")
+    assert all(has_split("multi30k:all", split) for split in ("train", "validation", "test"))
+
+
+@pytest.mark.parametrize(
+    ("text", "specifications"),
+    [
+        ("multi30k:all", ["multi30k:all"]),
+        ("files:a.en,b.de", ["files:a.en,b.de"]),
+        (
+            "files:a.en,b.de,tsv:x,y.en-de,hf:a/b:c:en-de,multi30k:all,files:c.en,d.de",
+            ["files:a.en,b.de", "tsv:x,y.en-de", "hf:a/b:c:en-de", "multi30k:all", "files:c.en,d.de"],
+        ),
+    ],
+)
+def test_specifications_are_separated_by_commas(text: str, specifications: list[str]) -> None:
+    """But not by the one between two files."""
+    assert split_specifications(text) == specifications
+
+
+def corpus_of(source_language: str, target_language: str, pairs: int) -> Corpus:
+    return Corpus(
+        source_language,
+        target_language,
+        [f"{source_language} {number}" for number in range(pairs)],
+        [f"{target_language} {number}" for number in range(pairs)],
+    )
+
+
+def test_every_language_has_the_same_share_of_the_tokenizers_lines() -> None:
+    lines = balanced_lines([corpus_of("en", "de", 100), corpus_of("en", "fr", 50)], 60)
+    assert {language: sum(line.startswith(language) for line in lines) for language in ("en", "de", "fr")} == {
+        "en": 20,
+        "de": 20,
+        "fr": 20,
+    }
+
+
+def test_what_a_small_language_leaves_over_goes_to_the_others() -> None:
+    lines = balanced_lines([corpus_of("en", "de", 100), corpus_of("cs", "fr", 5)], 60)
+    counts = {language: sum(line.startswith(language) for line in lines) for language in ("en", "de", "fr", "cs")}
+    assert counts == {"en": 25, "de": 25, "fr": 5, "cs": 5}
+
+
+def test_a_line_teaches_the_tokenizer_once() -> None:
+    """However many directions it occurs in."""
+    lines = balanced_lines([corpus_of("en", "de", 10), corpus_of("de", "en", 10), corpus_of("en", "fr", 10)], 1000)
+    assert sorted(lines) == sorted(f"{language} {number}" for language in ("en", "de", "fr") for number in range(10))
+
+
+def test_the_tokenizers_lines_are_spread_over_the_corpus() -> None:
+    lines = balanced_lines([corpus_of("en", "de", 100)], 8)
+    assert lines == [f"{language} {number}" for language in ("en", "de") for number in (0, 25, 50, 75)]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_few_lines_are_not_exceeded(limit: int) -> None:
+    assert len(balanced_lines([corpus_of("en", "de", 100), corpus_of("cs", "fr", 5)], limit)) == limit

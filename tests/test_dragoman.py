@@ -3,7 +3,9 @@
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from pydantic import BaseModel
@@ -19,12 +21,21 @@ def option_names(settings: type[BaseModel], prefix: str = "") -> list[str]:
     names = []
     for name, field in settings.model_fields.items():
         option = f"{prefix}{name.replace('_', '-')}"
-        section = field.annotation
-        if isinstance(section, type) and issubclass(section, BaseModel):
+        sections = [
+            kind for kind in flatten(field.annotation) if isinstance(kind, type) and issubclass(kind, BaseModel)
+        ]
+        for section in sections:
             names += option_names(section, f"{option}.")
-        else:
+        if not sections:
             names.append(option)
     return names
+
+
+def flatten(annotation: object) -> Iterator[object]:
+    """Yields an annotation and all that it is made of: a section may be one of several."""
+    yield annotation
+    for argument in get_args(annotation):
+        yield from flatten(argument)
 
 
 def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
@@ -89,7 +100,7 @@ def test_an_unknown_command_is_wrong_usage(
         (["train", "--out", "run", "--data", "x", "--training.precision", "8"], "--training.precision: "),
         (["train", "--data", "x"], "dragoman train: --out: Field required"),
         (["verify", "b", "--run", "r", "--data", "d", "--minimum-identical", "2"], "--minimum-identical: "),
-        (["score", "a", "b", "--minimum-exact", "most"], "dragoman score: --minimum-exact: "),
+        (["evaluate", "a", "--data", "d", "--minimum-exact", "most"], "dragoman evaluate: --minimum-exact: "),
     ],
 )
 def test_a_wrong_value_is_told_with_its_option(

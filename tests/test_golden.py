@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from export.bundle import GoldenSentence
+from export.bundle import BundleDirection, GoldenSentence
 from model.tokenizer import Tokenizer
 from serve.errors import InternalError
 from serve.golden import GoldenMismatchError
 from tests.fakes import FakeModel
-from tests.live import make_golden, run_service, write_bundle
+from tests.live import GOLDEN, make_golden, run_service, write_bundle
 
 
 def serve_golden(folder: Path, tokenizer: Tokenizer, golden: tuple[GoldenSentence, ...]) -> None:
@@ -37,6 +37,29 @@ def test_one_wrong_token_of_one_sentence_is_enough(
     golden[1] = golden[1].model_copy(update={f"{side}_ids": change(ids)})
     with pytest.raises(GoldenMismatchError, match=f"^golden sentence 1: {side} tokens are "):
         serve_golden(tmp_path, tokenizer, tuple(golden))
+
+
+WAYS = (
+    BundleDirection(source="en", target="de", source_prefix=(4,)),
+    BundleDirection(source="de", target="en", source_prefix=(5,)),
+)
+
+
+def test_the_sentences_of_every_direction_are_tried(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    with run_service(write_bundle(tmp_path, tokenizer, directions=WAYS)) as live:
+        assert live.metric("sequences_finished_total") == 2 * len(GOLDEN)
+
+
+def test_a_sentence_has_the_prefix_of_its_direction(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    golden = list(make_golden(tokenizer, WAYS))
+    languages = {"source_language": "en", "target_language": "de"}
+    golden[-1] = golden[-1].model_copy(update=languages)
+    bundle_path = write_bundle(tmp_path, tokenizer, tuple(golden), WAYS)
+    with (
+        pytest.raises(GoldenMismatchError, match=r"^golden sentence 5: source tokens are \(4, .*expected \(5, "),
+        run_service(bundle_path),
+    ):
+        pass
 
 
 def test_a_bundle_without_golden_sentences_is_not_served(tmp_path: Path, tokenizer: Tokenizer) -> None:

@@ -1,7 +1,9 @@
 """What ONNX Runtime computes from the graphs is what PyTorch computes, and the files hold nothing twice or private."""
 
 import getpass
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -16,30 +18,40 @@ from model.run import RunFolder
 from model.tokenizer import BOS_ID, Tokenizer
 from model.transformer import Transformer
 from serve.runtime import Runtime, Sessions
-from tests.toy import WIDE, export_model, random_model, random_sources, toy_test_sentences
+from tests.toy import OPTIONS, WIDE, export_model, random_model, random_sources, toy_test_sentences
 
 ROWS = 6
-# d_model, heads, encoder layers, decoder layers: head sizes of 8, 24 and 32, and every kind of depth.
-SHAPES = [(16, 2, 1, 1), (48, 2, 2, 1), (128, 4, 1, 3)]
+# Head sizes of 8, 16, 24 and 32, every kind of depth, every option. Inner widths that fill no vector registers.
+MODELS: dict[str, dict[str, Any]] = {
+    "the paper's": {"d_model": 16, "d_ff": 47},
+    "pre-norm, gelu, untied": {
+        "d_model": 48,
+        "d_ff": 145,
+        "encoder_layers": 2,
+        "norm_position": "pre",
+        "activation": "gelu",
+        "tie_embeddings": False,
+    },
+    "rms, learned": {
+        "d_model": 128,
+        "d_ff": 384,
+        "heads": 4,
+        "decoder_layers": 3,
+        "norm": "rms",
+        "positions": "learned",
+    },
+    "modern": {**OPTIONS["modern"], "d_ff": 83},
+}
 
 Exported = tuple[Transformer, Bundle]
 
 
-@pytest.fixture(scope="module", params=SHAPES, ids=str)
+@pytest.fixture(scope="module", params=MODELS)
 def exported(
     request: pytest.FixtureRequest, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory
 ) -> Exported:
     """A random model and its bundle."""
-    d_model, heads, encoder_layers, decoder_layers = request.param
-    model = random_model(
-        7,
-        tokenizer.vocabulary_size,
-        d_model=d_model,
-        d_ff=3 * d_model,
-        heads=heads,
-        encoder_layers=encoder_layers,
-        decoder_layers=decoder_layers,
-    )
+    model = random_model(7, tokenizer.vocabulary_size, **MODELS[request.param])
     return model, export_model(model, tokenizer, tmp_path_factory.mktemp("bundle") / "random")
 
 
@@ -49,7 +61,7 @@ def largest_difference(model: Transformer, bundle: Bundle) -> float:
     length = model.config.max_target_tokens
     sources = random_sources(model, 1, ROWS)
     random = np.random.default_rng(2)
-    targets = random.integers(4, model.embedding.num_embeddings, size=(ROWS, length))
+    targets = random.integers(4, model.vocabulary_size, size=(ROWS, length))
     targets[:, 0] = BOS_ID
     expected = model(pad(sources), torch.tensor(targets)).numpy()  # [B, T, V]
     runtime = Runtime(Sessions.load(bundle, threads=1), slots=ROWS)
@@ -60,6 +72,27 @@ def largest_difference(model: Transformer, bundle: Bundle) -> float:
         logits = runtime.decode_step(targets[:, position], np.full(ROWS, position, np.int32), lengths)
         differences.append(np.abs(logits - expected[:, position]).max())
     return float(max(differences))
+
+
+def decode_alone_and_together(model: Transformer, bundle: Bundle) -> Iterator[tuple[bytes, bytes]]:
+    """Yields the logits of forced translations, row by row and step by step: alone, and in a batch of ROWS."""
+    sources = random_sources(model, 3, ROWS)
+    targets = np.random.default_rng(4).integers(4, model.vocabulary_size, size=(ROWS, model.config.max_target_tokens))
+    lengths = np.array([len(source) for source in sources], np.int32)
+    sessions = Sessions.load(bundle, threads=1)
+    together = Runtime(sessions, slots=ROWS)
+    together.encode(pad(sources).numpy(), lengths, 0)
+    batched = [
+        together.decode_step(column, np.full(ROWS, position, np.int32), lengths).copy()
+        for position, column in enumerate(targets.T)
+    ]
+    for row, source in enumerate(sources):
+        alone = Runtime(sessions, slots=1)
+        own = slice(row, row + 1)
+        alone.encode(pad([source]).numpy(), lengths[own], 0)
+        for position, column in enumerate(targets.T):
+            logits = alone.decode_step(column[own], np.full(1, position, np.int32), lengths[own])
+            yield logits[0].tobytes(), batched[position][row].tobytes()
 
 
 def onnx_graphs(bundle: Bundle) -> list[onnx.ModelProto]:
@@ -76,31 +109,46 @@ def test_the_logits_of_a_wide_model_are_those_of_pytorch(wide_bundle: Bundle) ->
     assert largest_difference(model, wide_bundle) < 1e-4
 
 
+def test_a_row_is_bitwise_the_same_alone_and_in_company(exported: Exported) -> None:
+    """Whatever norms and activations a graph is made of."""
+    for alone, together in decode_alone_and_together(*exported):
+        assert alone == together
+
+
 def test_the_toy_model_translates_token_by_token_like_pytorch(toy_run: RunFolder, toy_bundle: Path) -> None:
-    comparisons = compare(Bundle.open(toy_bundle), toy_run.load(), list(toy_test_sentences()[:200]))
+    comparisons = compare(Bundle.open(toy_bundle), toy_run.load(), toy_test_sentences()[:200])
     assert [comparison.describe() for comparison in comparisons if not comparison.identical] == []
     assert max(comparison.score_error for comparison in comparisons) < 1e-4
 
 
-def test_the_embedding_is_stored_once(exported: Exported) -> None:
-    """Source, target and output share it, and so do both graphs."""
+def test_every_parameter_is_stored_once(exported: Exported) -> None:
+    """Those that are shared, too: tied embeddings, and positions of a formula."""
     model, bundle = exported
     weights = (bundle.folder / WEIGHTS_FILE).read_bytes()
-    assert weights.count(model.embedding.weight.detach().numpy().tobytes()) == 1
+    embeddings = {model.source_weight, model.target_weight, model.output_weight}
+    assert len(embeddings) == (1 if model.config.tie_embeddings else 3)
+    for table in (*embeddings, model.source_positions.table, model.target_positions.table):
+        content = table.detach().numpy().tobytes()
+        if len(content) >= SMALLEST_EXTERNAL_BYTES:
+            assert weights.count(content) == 1
 
 
 def test_both_graphs_read_the_same_bytes_of_shared_weights(exported: Exported) -> None:
     model, bundle = exported
-    places = []
-    for graph in onnx_graphs(bundle):
-        external = [tensor for tensor in graph.graph.initializer if tensor.external_data]
-        places += [
+    places = [
+        [
             {entry.key: entry.value for entry in tensor.external_data}
-            for tensor in external
-            if tuple(tensor.dims) == tuple(model.embedding.weight.shape)
+            for tensor in graph.graph.initializer
+            if tensor.external_data and tuple(tensor.dims) == tuple(model.source_weight.shape)
         ]
-    assert len(places) == 2
-    assert places[0] == places[1]
+        for graph in onnx_graphs(bundle)
+    ]
+    if model.config.tie_embeddings:
+        assert places[0] == places[1]
+        assert len(places[0]) == 1
+    else:
+        assert [len(places_of_graph) for places_of_graph in places] == [1, 2]
+        assert places[0][0] not in places[1]
 
 
 def test_no_weight_is_stored_that_no_graph_reads(exported: Exported) -> None:

@@ -225,7 +225,7 @@ def test_the_metrics_hold_every_part_of_the_service(live: LiveService) -> None:
         "dragoman_ready 1.0",
         "process_resident_memory_bytes ",
         "python_gc_collections_total",
-        'dragoman_model_info{model="fake",opset="20"',
+        'dragoman_model_info{directions="en-de",model="fake",opset="20"',
     ):
         assert f"\n{series}" in answer.text
 
@@ -234,6 +234,7 @@ def test_the_documentation_describes_the_request(live: LiveService) -> None:
     operation = live.get("/openapi.json").json()["paths"]["/v1/translate"]["post"]
     body = operation["requestBody"]["content"]["application/json"]
     assert live.post(body["example"]).status_code == 200
+    assert (body["example"]["source_language"], body["example"]["target_language"]) == ("en", "de")
     assert set(body["schema"]["properties"]) == {"text", "source_language", "target_language", "max_target_tokens"}
     assert {"200", "400", "413", "429", "500", "503", "504"} <= set(operation["responses"])
     assert live.get("/docs").status_code == 200

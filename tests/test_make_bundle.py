@@ -10,14 +10,18 @@ import pytest
 
 import dragoman
 from export import make_bundle as module
-from export.bundle import DECODER_FILE, ENCODER_FILE, TOKENIZER_FILE, WEIGHTS_FILE, Bundle
-from export.make_bundle import SMALLEST_GOLDEN_GAP, golden_sentences, make_bundle
+from export.bundle import DECODER_FILE, ENCODER_FILE, TOKENIZER_FILE, WEIGHTS_FILE, Bundle, BundleDirection
+from export.make_bundle import Sample, golden_sentences, make_bundle, read_samples
+from model.config import Direction
+from model.corpus import CorpusError
 from model.generate import generate_greedy
-from model.run import RunError, RunFolder
-from model.tokenizer import BOS_ID, EOS_ID
+from model.run import RunError, RunFolder, TrainedModel
+from model.tokenizer import BOS_ID, EOS_ID, Tokenizer, TokenizerError
 from serve.runtime import Runtime, Sessions
 from serve.search import greedy
-from tests.toy import TOY_CONFIG, toy_test_sentences, translate_toy
+from tests.toy import TOY_CONFIG, TWO_WAYS, export_model, random_model, samples_of, toy_test_sentences, translate_toy
+
+EN_DE = BundleDirection(source="en", target="de")
 
 
 def refusal(*arguments: str) -> str:
@@ -58,10 +62,10 @@ def test_golden_sentences_hold_text_and_tokens(toy_run: RunFolder, toy_bundle: P
 
 def test_the_manifest_says_where_the_model_comes_from(toy_run: RunFolder, toy_bundle: Path) -> None:
     manifest = Bundle.open(toy_bundle).manifest
-    assert (manifest.name, manifest.source_language, manifest.target_language) == ("toy", "en", "de")
-    assert (manifest.heads, manifest.head_size, manifest.decoder_layers) == (4, 16, 1)
+    assert (manifest.name, manifest.directions) == ("toy", (BundleDirection(source="en", target="de"),))
+    assert [state.shape for state in manifest.states] == [(4, "target", 16)] * 2 + [(4, "source", 16)] * 2
     assert (manifest.max_source_tokens, manifest.max_target_tokens) == (32, 24)
-    assert manifest.provenance.training == TOY_CONFIG.model_dump()
+    assert manifest.provenance.training == TOY_CONFIG.model_dump(mode="json")
     assert manifest.provenance.steps == toy_run.load().steps
     assert manifest.provenance.versions["torch"] == importlib.metadata.version("torch")
 
@@ -69,12 +73,11 @@ def test_the_manifest_says_where_the_model_comes_from(toy_run: RunFolder, toy_bu
 def test_a_sentence_that_hangs_by_a_hair_is_not_golden(toy_run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     trained = toy_run.load()
     sources = list(toy_test_sentences()[:50])
-    assert len(golden_sentences(trained, sources)) > 0
+    assert len(golden_sentences(trained, EN_DE, sources)) > 0
     answers = generate_greedy(trained.model, [[*trained.tokenizer.encode(source), EOS_ID] for source in sources])
     smallest = sorted(min(answer.gaps) for answer in answers)
-    assert smallest[0] < SMALLEST_GOLDEN_GAP * 1000
     monkeypatch.setattr(module, "SMALLEST_GOLDEN_GAP", smallest[20])
-    golden = golden_sentences(trained, sources)
+    golden = golden_sentences(trained, EN_DE, sources)
     assert {sentence.target_ids for sentence in golden} == {
         answer.target_ids for answer in answers if min(answer.gaps) >= smallest[20]
     }
@@ -82,27 +85,27 @@ def test_a_sentence_that_hangs_by_a_hair_is_not_golden(toy_run: RunFolder, monke
 
 
 def test_a_source_that_is_too_long_is_not_golden(toy_run: RunFolder) -> None:
-    golden = golden_sentences(toy_run.load(), ["bird", "bird " * 31, "bird " * 32])
+    golden = golden_sentences(toy_run.load(), EN_DE, ["bird", "bird " * 31, "bird " * 32])
     assert [len(sentence.source_ids) for sentence in golden] == [2, 32]
 
 
 @pytest.mark.parametrize("sources", [[], ["bird " * 40]])
 def test_a_bundle_without_golden_sentences_is_not_made(toy_run: RunFolder, sources: list[str]) -> None:
     with pytest.raises(RunError, match="golden sentence"):
-        golden_sentences(toy_run.load(), sources)
+        golden_sentences(toy_run.load(), EN_DE, sources)
 
 
 def test_a_model_that_is_never_sure_makes_no_bundle(toy_run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SMALLEST_GOLDEN_GAP", 1e9)
-    with pytest.raises(RunError, match="not sure of any of 2 sentences"):
-        golden_sentences(toy_run.load(), ["bird", "moon"])
+    with pytest.raises(RunError, match="not sure of any of 2 en-de sentences"):
+        golden_sentences(toy_run.load(), EN_DE, ["bird", "moon"])
 
 
 @pytest.mark.parametrize("failing", ["export_graphs", "golden_sentences", "write_manifest"])
 def test_an_export_that_fails_leaves_nothing_behind(
     toy_run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
-    def export_some(_: Any, folder: Path) -> Any:
+    def export_some(_: Any, folder: Path) -> None:
         (folder / "encoder.onnx").write_bytes(b"half")
 
     def fail(*_: Any) -> NoReturn:
@@ -112,8 +115,60 @@ def test_an_export_that_fails_leaves_nothing_behind(
     monkeypatch.setattr(module, "_manifest", lambda *_: None)
     monkeypatch.setattr(module, failing, fail)
     with pytest.raises(OSError, match="no space left"):
-        make_bundle(toy_run.load(), ["bird moon"], tmp_path / "bundle", "toy")
+        make_bundle(toy_run.load(), samples_of(["bird moon"]), tmp_path / "bundle", "toy")
     assert not any(tmp_path.iterdir())
+
+
+def test_samples_are_read_with_their_direction(tmp_path: Path) -> None:
+    path = tmp_path / "samples.tsv"
+    path.write_text("en\tde\tbird moon\nde\ten\tvogel\tmond\n", encoding="utf-8")
+    there, back = Direction(source="en", target="de"), Direction(source="de", target="en")
+    assert read_samples(path, (there, back)) == [Sample(there, "bird moon"), Sample(back, "vogel\tmond")]
+
+
+@pytest.mark.parametrize("line", ["bird moon", "en\tde", "en\tde\t", "fr\tde\tbird", "", "\t\tbird"])
+def test_a_line_that_is_no_sample_is_named(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "samples.tsv"
+    path.write_text(f"en\tde\tbird\n{line}\n", encoding="utf-8")
+    with pytest.raises(CorpusError, match=r"samples\.tsv: line 2: expected the languages of en-de and a text"):
+        read_samples(path, TOY_CONFIG.directions)
+
+
+def test_every_direction_has_its_prefix_and_golden_sentences(
+    two_way_run: RunFolder, two_way_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    dragoman.run("export", [str(two_way_run.path), "--out", str(tmp_path / "two")])
+    bundle = Bundle.open(tmp_path / "two")
+    prefixes = {str(direction): direction.source_prefix for direction in bundle.manifest.directions}
+    assert prefixes == {
+        "en-de": (two_way_tokenizer.language_token("de"),),
+        "de-en": (two_way_tokenizer.language_token("en"),),
+    }
+    assert {f"{sentence.source_language}-{sentence.target_language}" for sentence in bundle.golden} == set(prefixes)
+    for sentence in bundle.golden:
+        prefix = prefixes[f"{sentence.source_language}-{sentence.target_language}"]
+        assert sentence.source_ids == (*prefix, *two_way_tokenizer.encode(sentence.source), EOS_ID)
+
+
+def test_a_direction_without_golden_sentences_makes_no_bundle(two_way_tokenizer: Tokenizer, tmp_path: Path) -> None:
+    config = TOY_CONFIG.model_copy(update={"directions": TWO_WAYS})
+    trained = TrainedModel(config, two_way_tokenizer, random_model(3, two_way_tokenizer.vocabulary_size), steps=0)
+    with pytest.raises(RunError, match="none of 0 de-en sentences"):
+        make_bundle(trained, samples_of(["alpha beta", "house", "two"]), tmp_path / "two", "two")
+    assert not any(tmp_path.iterdir())
+
+
+def test_several_target_languages_need_tokens_of_their_own(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    with pytest.raises(TokenizerError, match="no token <2de>"):
+        export_model(random_model(3, tokenizer.vocabulary_size), tokenizer, tmp_path / "two", TWO_WAYS)
+
+
+def test_a_run_with_samples_of_another_direction_is_refused(two_way_run: RunFolder, tmp_path: Path) -> None:
+    run = RunFolder(copytree(two_way_run.path, tmp_path / "run"))
+    run.samples.write_text("fr\tde\talpha\n", encoding="utf-8")
+    message = refusal(str(run.path), "--out", str(tmp_path / "bundle"))
+    expected = f"{run.samples}: line 1: expected the languages of en-de or de-en and a text, tabs between"
+    assert message == f"dragoman export: run: {expected}"
 
 
 def test_an_existing_folder_is_refused(toy_run: RunFolder, tmp_path: Path) -> None:

@@ -4,12 +4,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from export.bundle import BundleDirection
 from serve.errors import ERRORS, InvalidRequestError
 from serve.request import RequestLimits, TranslationRequest
 
-LIMITS = RequestLimits(
-    source_language="en", target_language="de", max_texts=3, max_text_characters=10, max_target_tokens=20
-)
+
+def make_limits(*directions: BundleDirection) -> RequestLimits:
+    return RequestLimits(directions=directions, max_texts=3, max_text_characters=10, max_target_tokens=20)
+
+
+EN_DE = BundleDirection(source="en", target="de", source_prefix=(7,))
+FR_DE = BundleDirection(source="fr", target="de", source_prefix=(7,))
+DE_EN = BundleDirection(source="de", target="en", source_prefix=(8,))
+LIMITS = make_limits(BundleDirection(source="en", target="de"))
+MANY = make_limits(EN_DE, FR_DE, DE_EN)
 
 
 def admit(
@@ -19,8 +27,9 @@ def admit(
     target_language: str = "",
     max_target_tokens: int | None = None,
     deadline_seconds: float | None = None,
+    limits: RequestLimits = LIMITS,
 ) -> TranslationRequest:
-    return LIMITS.admit(
+    return limits.admit(
         texts=texts,
         source_language=source_language,
         target_language=target_language,
@@ -31,7 +40,7 @@ def admit(
 
 def test_a_valid_request_is_kept_as_it_came() -> None:
     request = admit(["a", "b"], source_language="en", target_language="de", max_target_tokens=5, deadline_seconds=7.0)
-    assert request == TranslationRequest(("a", "b"), 5, 7.0)
+    assert request == TranslationRequest(("a", "b"), (), 5, 7.0)
 
 
 def test_the_length_of_a_translation_defaults_to_the_models_limit() -> None:
@@ -68,12 +77,44 @@ def test_a_lone_surrogate_is_refused() -> None:
 
 @pytest.mark.parametrize("field", ["source_language", "target_language"])
 def test_a_language_that_is_not_served_is_refused(field: str) -> None:
-    with pytest.raises(InvalidRequestError, match=rf"^{field}: 'fr', expected '(en|de)'$"):
-        LIMITS.admit(
-            **{"texts": ["a"], "source_language": "en", "target_language": "de", field: "fr"},  # type: ignore[arg-type]
-            max_target_tokens=None,
-            deadline_seconds=None,
-        )
+    side = field.removesuffix("_language")
+    with pytest.raises(InvalidRequestError, match=rf"^{field}: 'fr', expected the {side} of one of en-de$"):
+        admit(["a"], **{"source_language": "en", "target_language": "de", field: "fr"})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("source", "target"), [("", ""), ("en", ""), ("", "de"), ("en", "de")])
+def test_a_single_direction_need_not_be_named(source: str, target: str) -> None:
+    only = make_limits(EN_DE)
+    assert admit(["a"], source_language=source, target_language=target, limits=only).source_prefix == (7,)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "prefix"), [("en", "de", (7,)), ("fr", "de", (7,)), ("de", "en", (8,)), ("", "en", (8,))]
+)
+def test_of_many_directions_the_one_that_is_asked_for_is_chosen(
+    source: str, target: str, prefix: tuple[int, ...]
+) -> None:
+    """Where one language alone is translated into the target, the source need not be named."""
+    assert admit(["a"], source_language=source, target_language=target, limits=MANY).source_prefix == prefix
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "message"),
+    [
+        ("", "", "target_language: '', expected the target of one of en-de, fr-de, de-en"),
+        ("en", "", "target_language: '', expected the target of one of en-de, fr-de, de-en"),
+        ("en", "fr", "target_language: 'fr', expected the target of one of en-de, fr-de, de-en"),
+        ("", "de", "source_language: '', expected the source of one of en-de, fr-de"),
+        ("de", "de", "source_language: 'de', expected the source of one of en-de, fr-de"),
+        ("en", "en", "source_language: 'en', expected the source of one of de-en"),
+    ],
+)
+def test_of_many_directions_a_wrong_missing_or_ambiguous_language_is_refused(
+    source: str, target: str, message: str
+) -> None:
+    with pytest.raises(InvalidRequestError) as refused:
+        admit(["a"], source_language=source, target_language=target, limits=MANY)
+    assert str(refused.value) == message
 
 
 def test_a_long_language_code_is_cut_in_the_message() -> None:

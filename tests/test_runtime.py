@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from export.bundle import DECODER_FILE, ENCODER_FILE, Bundle, BundleError
-from model.tokenizer import BOS_ID, EOS_ID, PAD_ID
+from model.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 from serve.runtime import Runtime, Sessions
+from tests.recurrent_models import ATTENTIONS, random_recurrent
+from tests.toy import export_model
 
 COUNT = 33
 MAX_SOURCE, MAX_TARGET = 40, 24
@@ -66,9 +68,29 @@ def encode_all(runtime: Runtime, sequences: Sequence[Forced], length: int = 0) -
     runtime.encode(*pad([sequence.source_ids for sequence in sequences], length), 0)
 
 
+def source_states(runtime: Runtime) -> list[tuple[int, NDArray[np.float32]]]:
+    """Returns the arrays that the encoder fills, each with its axis of source positions."""
+    specs = runtime._sessions.manifest.states
+    return [
+        (1 + spec.shape.index("source"), runtime._state.inputs[spec.name]) for spec in specs if spec.kind == "source"
+    ]
+
+
+@pytest.fixture(scope="module", params=["transformer", *ATTENTIONS, "hard"])
+def bundle(request: pytest.FixtureRequest, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """A bundle of every architecture: the promise is the same for all."""
+    if request.param == "transformer":
+        wide: Bundle = request.getfixturevalue("wide_bundle")
+        return wide
+    kind = {"attention": "additive", "hard": True} if request.param == "hard" else {"attention": request.param}
+    limits = {"max_source_tokens": MAX_SOURCE, "max_target_tokens": MAX_TARGET}
+    model = random_recurrent(tokenizer.vocabulary_size, d_model=256, **kind, **limits)
+    return export_model(model, tokenizer, tmp_path_factory.mktemp("bundles") / request.param)
+
+
 @pytest.fixture(scope="module")
-def sessions(wide_bundle: Bundle) -> Sessions:
-    return Sessions.load(wide_bundle, threads=1)
+def sessions(bundle: Bundle) -> Sessions:
+    return Sessions.load(bundle, threads=1)
 
 
 @pytest.fixture(scope="module")
@@ -147,20 +169,20 @@ def test_free_slots_change_nothing(sessions: Sessions, forced: list[Forced]) -> 
 def test_what_a_slot_held_before_changes_nothing(sessions: Sessions, forced: list[Forced], poison: float) -> None:
     """Neither behind the valid length of a row nor in the slots of others."""
     runtime = Runtime(sessions, slots=COUNT)
-    for cache in [*runtime._cache.self_caches, *runtime._cache.cross_caches]:
+    for cache in runtime._state.inputs.values():
         cache[:] = poison
     encode_all(runtime, forced[:9])
-    for sequence, *caches in zip(forced, *runtime._cache.cross_caches, strict=True):
-        for cache in caches:
-            cache[:, len(sequence.source_ids) :] = poison
+    for axis, states in source_states(runtime):
+        for sequence, row in zip(forced, states, strict=True):
+            np.moveaxis(row, axis - 1, 0)[len(sequence.source_ids) :] = poison
     assert_alone(runtime, forced[:9])
 
 
 def test_a_neighbour_without_numbers_changes_nothing(sessions: Sessions, forced: list[Forced]) -> None:
     runtime = Runtime(sessions, slots=COUNT)
     encode_all(runtime, forced)
-    for cache in runtime._cache.cross_caches:
-        cache[0] = np.nan
+    for _, states in source_states(runtime):
+        states[0] = np.nan
     assert_alone(runtime, forced, first=1)
 
 
@@ -239,8 +261,8 @@ def test_engines_that_share_sessions_do_not_disturb_each_other(sessions: Session
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5, 33])
-def test_the_number_of_threads_changes_nothing(wide_bundle: Bundle, forced: list[Forced], rows: int) -> None:
-    runtime = Runtime(Sessions.load(wide_bundle, threads=2), slots=rows)
+def test_the_number_of_threads_changes_nothing(bundle: Bundle, forced: list[Forced], rows: int) -> None:
+    runtime = Runtime(Sessions.load(bundle, threads=2), slots=rows)
     encode_all(runtime, forced[:rows])
     assert_alone(runtime, forced[:rows])
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.schedule import cooldown, cosine, inverse_square_root
+from model.schedule import cooldown, cosine, inverse_square_root, linear_rise
 
 WARMUP_STEPS = st.integers(1, 500)
 
@@ -53,3 +53,11 @@ def test_without_a_cooldown_nothing_is_taken_away(step: int) -> None:
 def test_a_cooldown_falls_linearly_over_the_last_steps_and_would_be_zero_after_them() -> None:
     factors = [cooldown(step, max_steps=10, cooldown_steps=4) for step in range(5, 12)]
     assert factors == pytest.approx([1, 1, 0.8, 0.6, 0.4, 0.2, 0])
+
+
+def test_dropout_rises_in_a_straight_line_and_stays() -> None:
+    assert [linear_rise(step, 4) for step in range(7)] == [0.0, 0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
+
+
+def test_dropout_is_there_from_the_start_unless_it_is_to_rise() -> None:
+    assert [linear_rise(step, 0) for step in (0, 1)] == [1.0, 1.0]

@@ -213,6 +213,63 @@ def test_a_signal_lets_every_accepted_request_finish(wide_bundle: Bundle) -> Non
     assert events[-1]["event"] == "stopped"
 
 
+@pytest.fixture(scope="module")
+def two_way_server(two_way_bundle: Path) -> Iterator[Server]:
+    with serve(two_way_bundle, "--engines", "1", "--slots", "4") as server:
+        yield server
+
+
+def run_dragoman(*arguments: str, text: str = "") -> str:
+    """Runs a command and returns its output."""
+    command = [sys.executable, "-m", "dragoman", *arguments]
+    return subprocess.run(command, input=text, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT).stdout
+
+
+def test_one_server_translates_in_both_directions(two_way_server: Server, two_way_bundle: Path) -> None:
+    """As the golden sentences say, and one and the same text differently."""
+    assert two_way_server.ready["directions"] == ["en-de", "de-en"]
+    texts = []
+    for sentence in Bundle.open(two_way_bundle).golden:
+        status, body = two_way_server.post({"text": sentence.source, "target_language": sentence.target_language})
+        assert status == 200
+        (translation,) = json.loads(body)["translations"]
+        assert (translation["text"], translation["source_tokens"]) == (sentence.target, len(sentence.source_ids))
+        texts.append((sentence.source, translation["text"]))
+    assert len(set(texts)) > len({source for source, _ in texts})
+
+
+def test_a_server_with_two_directions_wants_to_be_told_which(two_way_server: Server) -> None:
+    status, body = two_way_server.post({"text": "alpha beta"})
+    assert (status, json.loads(body)["field"]) == (400, "target_language")
+
+
+def test_lines_are_translated_in_the_direction_that_is_asked_for(two_way_server: Server, two_way_bundle: Path) -> None:
+    """By the server and by the bundle in the same process alike."""
+    golden = Bundle.open(two_way_bundle).golden
+    for source, target in (("en", "de"), ("de", "en")):
+        sentences = [sentence for sentence in golden if sentence.target_language == target]
+        lines = "".join(f"{sentence.source}\n" for sentence in sentences)
+        expected = "".join(f"{sentence.target}\n" for sentence in sentences)
+        languages = ("--source-language", source, "--target-language", target)
+        server = f"127.0.0.1:{two_way_server.ready['grpc_port']}"
+        assert run_dragoman("translate", "--server", server, *languages, text=lines) == expected
+        assert run_dragoman("translate", "--bundle", str(two_way_bundle), *languages, text=lines) == expected
+
+
+def test_a_server_with_two_directions_can_be_measured(two_way_server: Server, tmp_path: Path) -> None:
+    sentences = tmp_path / "sentences.txt"
+    sentences.write_text("alpha beta\nhouse\n", encoding="utf-8")
+    ports = two_way_server.ready["grpc_port"], two_way_server.ready["http_port"]
+    output = run_dragoman(
+        "load",
+        *("--protocol", "both", "--grpc-target", f"127.0.0.1:{ports[0]}", "--rest-url", f"http://127.0.0.1:{ports[1]}"),
+        *("--target-language", "en", "--sentences", str(sentences), "--rate", "20", "--max-lag-seconds", "60"),
+        *("--duration-seconds", "0.5", "--warm-up-seconds", "0"),
+    )
+    runs = json.loads(output.splitlines()[-1])["runs"]
+    assert [run["errors"] for run in runs] == [{}, {}]
+
+
 def test_a_bundle_with_one_flipped_bit_is_never_served(toy_bundle: Path, tmp_path: Path) -> None:
     folder = copytree(toy_bundle, tmp_path / "bundle")
     weights = bytearray((folder / WEIGHTS_FILE).read_bytes())

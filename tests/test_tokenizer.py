@@ -1,8 +1,9 @@
 """Text to ids and back: nothing is lost, and a file that is not Dragoman's tokenizer is refused."""
 
 import io
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import sentencepiece
@@ -16,9 +17,20 @@ LINES = [f"{ALPHABET[i:]} {ALPHABET[:i]}" for i in range(len(ALPHABET))]
 WORDS = st.lists(st.text(ALPHABET, min_size=1), max_size=8)
 
 
+KINDS = ("unigram", "bpe")
+
+
 @pytest.fixture(scope="module")
 def trained() -> Tokenizer:
     return train_tokenizer(LINES, vocabulary_size=200)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def tagged(request: pytest.FixtureRequest) -> Tokenizer:
+    """A tokenizer of either kind that has language tokens, trained on text that looks like them."""
+    words = ["gardener", "gardening", "harden", "river", "riverside", "<2de>", "de>", "<2"]
+    lines = [f"{first} {second}" for first in words for second in words]
+    return train_tokenizer(lines, 100, kind=request.param, target_languages=("de", "fr"))
 
 
 def train_foreign(**options: Any) -> bytes:
@@ -48,8 +60,10 @@ def test_every_digit_is_a_token_of_its_own(trained: Tokenizer, digits: str) -> N
     assert pieces[-len(digits) :] == list(digits)
 
 
-def test_digits_stay_single_even_where_numbers_repeat() -> None:
-    years = train_tokenizer([f"in 1984 and 2025 {word}" for word in ("we", "they", "you")] * 20, vocabulary_size=60)
+@pytest.mark.parametrize("kind", KINDS)
+def test_digits_stay_single_even_where_numbers_repeat(kind: Literal["unigram", "bpe"]) -> None:
+    lines = [f"in 1984 and 2025 {word}" for word in ("we", "they", "you")] * 20
+    years = train_tokenizer(lines, vocabulary_size=60, kind=kind)
     assert [years.decode([token_id]) for token_id in years.encode("1984")][-4:] == ["1", "9", "8", "4"]
 
 
@@ -73,6 +87,11 @@ def test_no_text_holds_a_special_token(trained: Tokenizer) -> None:
         assert not {PAD_ID, BOS_ID, EOS_ID} & set(trained.encode(text))
 
 
+def test_pieces_are_written_as_in_the_vocabulary(trained: Tokenizer) -> None:
+    ids = trained.encode(trained.decode(range(4, 12)))
+    assert "".join(trained.pieces([*ids, EOS_ID])).replace("▁", " ").strip() == f"{trained.decode(ids)}</s>"
+
+
 def test_special_tokens_vanish_from_text(trained: Tokenizer) -> None:
     ids = trained.encode("abc")
     assert trained.decode([BOS_ID, *ids, EOS_ID, PAD_ID, PAD_ID]) == "abc"
@@ -81,6 +100,80 @@ def test_special_tokens_vanish_from_text(trained: Tokenizer) -> None:
 def test_the_vocabulary_is_no_larger_than_asked_for(trained: Tokenizer) -> None:
     assert 4 + len(set(ALPHABET)) < trained.vocabulary_size <= 200
     assert trained.decode([trained.vocabulary_size - 1])
+
+
+def test_the_kinds_differ() -> None:
+    unigram, bpe = (train_tokenizer(LINES, 200, kind=kind) for kind in ("unigram", "bpe"))
+    assert unigram.model != bpe.model
+    assert bpe.vocabulary_size <= 200
+    assert bpe.decode(bpe.encode("abc 12, xyz!")) == "abc 12, xyz!"
+
+
+def test_every_target_language_has_a_token_of_its_own(tagged: Tokenizer) -> None:
+    tokens = [tagged.language_token(language) for language in ("de", "fr")]
+    assert len({*tokens, PAD_ID, UNK_ID, BOS_ID, EOS_ID}) == 6
+    assert tagged.decode([tokens[0], *tagged.encode("river"), tokens[1]]) == "river"
+
+
+@pytest.mark.parametrize("text", ["<2de>", "<2de> river", "river<2de>", "\u2581<2de>", "<2de><2fr>", " <2fr> "])
+def test_no_text_holds_a_language_token(tagged: Tokenizer, text: str) -> None:
+    """So nobody can switch the language by typing."""
+    tokens = {tagged.language_token(language) for language in ("de", "fr")}
+    assert not tokens & set(tagged.encode(text))
+    for seed in range(20):
+        (sampled,) = tagged.sample_lines([text], 0.5, seed)
+        assert not tokens & set(sampled)
+
+
+@pytest.mark.parametrize("language", ["cs", "", "de>"])
+def test_a_language_without_a_token_is_told(tagged: Tokenizer, language: str) -> None:
+    with pytest.raises(TokenizerError, match=f"has no token <2{language}>"):
+        tagged.language_token(language)
+
+
+def test_text_that_looks_like_a_language_token_is_none() -> None:
+    tokenizer = Tokenizer(
+        train_foreign(pad_id=0, unk_id=1, bos_id=2, eos_id=3, user_defined_symbols=["<2de>"]),
+    )
+    with pytest.raises(TokenizerError, match="has no token <2de>"):
+        tokenizer.language_token("de")
+
+
+def test_sampled_tokens_are_a_function_of_the_seed(tagged: Tokenizer) -> None:
+    """Whatever was sampled before, and whoever samples at the same time."""
+    lines = ["gardener riverside", "harden gardening"] * 10
+    expected = {seed: tagged.sample_lines(lines, 0.2, seed) for seed in (0, 7, 2**32 - 2, 2**32 - 1, 2**70)}
+    with ThreadPoolExecutor(max_workers=4) as threads:
+        for seed, sampled in [(s, threads.submit(tagged.sample_lines, lines, 0.2, s)) for s in [*expected] * 10]:
+            assert sampled.result() == expected[seed]
+
+
+def test_sampled_tokens_differ_from_seed_to_seed(tagged: Tokenizer) -> None:
+    lines = ["gardener riverside", "harden gardening"] * 10
+    sampled = [tagged.sample_lines(lines, 0.2, seed) for seed in range(10)]
+    assert all(sampled[i] != sampled[j] for i in range(10) for j in range(i))
+
+
+def test_sampled_tokens_spell_the_same_text(tagged: Tokenizer) -> None:
+    lines = ["gardener riverside", "", "harden gardening"]
+    cuts = set()
+    for seed in range(20):
+        sampled = tagged.sample_lines(lines, 0.2, seed)
+        assert [tagged.decode(ids) for ids in sampled] == lines
+        cuts.add(str(sampled))
+    assert len(cuts) > 3
+
+
+@pytest.mark.parametrize(("kind", "alpha"), [("unigram", 1000.0), ("bpe", 1e-12)])
+def test_a_timid_sample_is_the_usual_one(kind: Literal["unigram", "bpe"], alpha: float) -> None:
+    """Large alpha for unigram, small alpha for BPE."""
+    tokenizer = train_tokenizer([*LINES, "gardener gardening"], 200, kind=kind)
+    lines = ["gardener abc", "gardening 12"]
+    assert tokenizer.sample_lines(lines, alpha, 1) == tokenizer.encode_lines(lines)
+
+
+def test_no_lines_are_sampled_as_none(tagged: Tokenizer) -> None:
+    assert tagged.sample_lines([], 0.2, 1) == []
 
 
 def test_blank_lines_teach_nothing() -> None:

@@ -57,6 +57,23 @@ def arguments(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return ["--data", write_pairs(folder, "train", toy_sentences()[:300]), "--recipe", str(recipe)]
 
 
+# Everything that has a state of its own to lose: sampled subwords, averages, two passes, gradients of several batches,
+# a measure that translates, and patience.
+FULL = [
+    "--training.subword-sampling=0.3",
+    "--training.averaging=exponential",
+    "--training.averaging-decay=0.8",
+    "--training.r-drop=1",
+    "--training.accumulated-batches=2",
+    "--training.selection=bleu",
+    "--training.patience=9",
+    "--training.schedule=cosine",
+    "--training.learning-rate=0.01",
+    "--model.dropout=0.2",
+    "--training.dropout-warmup-steps=6",
+]
+
+
 @pytest.fixture(scope="module")
 def unbroken(arguments: list[str], tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """A run that nothing interrupted."""
@@ -125,7 +142,8 @@ def test_a_model_translates_sentences_that_it_has_not_seen(toy_run: RunFolder) -
 
 
 def test_the_last_tenth_is_held_out(unbroken: RunFolder) -> None:
-    assert unbroken.samples.read_text(encoding="utf-8").splitlines() == list(toy_sentences()[270:300])
+    lines = unbroken.samples.read_text(encoding="utf-8").splitlines()
+    assert lines == [f"en\tde\t{sentence}" for sentence in toy_sentences()[270:300]]
 
 
 def test_training_again_gives_the_same_parameters(arguments: list[str], unbroken: RunFolder, tmp_path: Path) -> None:
@@ -152,6 +170,57 @@ def test_a_killed_run_ends_like_an_unbroken_one(arguments: list[str], tmp_path: 
     assert process.returncode == -signal.SIGKILL
     assert not killed.done.exists()
     assert_same_end(start(longer, killed.path), start(longer, tmp_path / "unbroken"))
+
+
+@pytest.mark.parametrize("call", [3, 8, 9, 17, 23])
+def test_a_run_with_every_option_ends_like_an_unbroken_one(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: int
+) -> None:
+    """Two batches make a step, so that calls 9 and 17 are the first ones behind a checkpoint."""
+    with monkeypatch.context() as patch:
+        step = TranslationModule.training_step
+        calls: list[int] = []
+
+        def fail_once(*arguments: Any) -> Any:
+            calls.append(len(calls))
+            if len(calls) == call:
+                raise RuntimeError("out of memory")
+            return step(*arguments)
+
+        patch.setattr(TranslationModule, "training_step", fail_once)
+        with pytest.raises(RuntimeError, match="out of memory"):
+            start(arguments, tmp_path / "broken", *FULL)
+    broken = start(arguments, tmp_path / "broken", *FULL)
+    assert_same_end(broken, start(arguments, tmp_path / "unbroken", *FULL))
+
+
+def test_sampled_subwords_and_averages_change_the_model(
+    arguments: list[str], unbroken: RunFolder, tmp_path: Path
+) -> None:
+    for number, option in enumerate(("subword-sampling=0.3", "averaging=last", "r-drop=1", "accumulated-batches=2")):
+        other = start(arguments, tmp_path / str(number), f"--training.{option}", "--model.dropout=0.1")
+        ours, theirs = parameters(other.last_checkpoint), parameters(unbroken.last_checkpoint)
+        assert not torch.equal(ours["model.embedding.weight"], theirs["model.embedding.weight"]), option
+
+
+def test_training_stops_when_patience_ends(arguments: list[str], tmp_path: Path) -> None:
+    """A rate that is far too high makes every later validation worse than the first."""
+    options = ["--training.patience=2", "--training.validation-every-steps=2", "--training.max-steps=60"]
+    run = start(arguments, tmp_path / "run", *options, "--training.learning-rate=9")
+    assert run.done.exists()
+    assert torch.load(run.last_checkpoint, weights_only=True)["global_step"] < 60
+
+
+def test_a_loss_that_is_no_number_stops_the_run(arguments: list[str], tmp_path: Path) -> None:
+    message = refusal(lambda: start(arguments, tmp_path / "run", "--training.learning-rate=1e30"))
+    assert "the loss is nan at step" in message or "the loss is inf at step" in message
+    assert "expected a lower learning rate" in message
+    assert not RunFolder(tmp_path / "run").done.exists()
+
+
+def test_a_finished_run_has_its_curves_drawn(unbroken: RunFolder) -> None:
+    picture = unbroken.curves.read_text(encoding="utf-8")
+    assert "<!-- validation loss -->" in picture
 
 
 @pytest.mark.parametrize(
@@ -282,12 +351,13 @@ def test_the_environment_names_data_and_recipe(arguments: list[str], monkeypatch
     monkeypatch.setenv("DRAGOMAN_TRAIN_DATA", data)
     monkeypatch.setenv("DRAGOMAN_TRAIN_RECIPE", recipe)
     command = parse([], monkeypatch)
-    assert (command.data, command.model.d_model) == (data, 16)
+    assert isinstance(command.model, TransformerConfig)
+    assert (command.data, command.model.d_model) == ((data,), 16)
 
 
 def test_a_recipe_of_ours_is_known_by_name(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     command = parse(arguments[:2], monkeypatch, "--recipe", "multi30k", "--training.max-steps", "500")
-    assert (command.tokenizer.vocabulary_size, command.training.max_steps) == (5000, 500)
+    assert (command.tokenizer.vocabulary_size, command.training.max_steps) == (4000, 500)
 
 
 @pytest.mark.parametrize(
@@ -345,12 +415,12 @@ def test_unreadable_validation_data_is_told(arguments: list[str], tmp_path: Path
 def test_validation_data_of_other_languages_are_refused(arguments: list[str], tmp_path: Path) -> None:
     source, target = arguments[1].removeprefix("files:").split(",")
     message = refusal(lambda: start(arguments, tmp_path / "run", "--validation", f"files:{target},{source}"))
-    assert message.endswith("languages are ('de', 'en'), expected ('en', 'de') as in training")
+    assert message.endswith("languages are de-en, expected en-de as in training")
 
 
 def test_validation_data_may_be_given(arguments: list[str], tmp_path: Path) -> None:
     run = start(arguments, tmp_path / "run", "--validation", write_pairs(tmp_path, "valid", ("bird moon", "hill")))
-    assert run.samples.read_text(encoding="utf-8") == "bird moon\nhill\n"
+    assert run.samples.read_text(encoding="utf-8") == "en\tde\tbird moon\nen\tde\thill\n"
 
 
 @pytest.mark.parametrize("sentences", [1, 9])

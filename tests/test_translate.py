@@ -38,6 +38,7 @@ class CapitalsServicer(TranslationServiceServicer):
 
     def __init__(self) -> None:
         self.texts: list[str] = []
+        self.languages: set[tuple[str, str]] = set()
         self.refusals_left = 1
         self.later_answered = threading.Event()
 
@@ -45,6 +46,7 @@ class CapitalsServicer(TranslationServiceServicer):
         """Serves one request."""
         (text,) = request.text
         self.texts.append(text)
+        self.languages.add((request.source_language, request.target_language))
         if text == "invalid":
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "text[0]: not this one")
         if text == "busy" and self.refusals_left:
@@ -94,6 +96,17 @@ def test_each_line_becomes_its_translation_in_order(server: str) -> None:
 def test_a_line_that_is_answered_late_keeps_its_place(server: str) -> None:
     """The server answers the first line only after the second."""
     assert translate(b"first\nlater\n", "--server", server) == (0, b"FIRST\nLATER\n", "")
+
+
+def test_the_languages_go_with_every_line(server: str, servicer: CapitalsServicer) -> None:
+    options = ("--server", server, "--source-language", "en", "--target-language", "de")
+    assert translate(b"one\ntwo\n", *options) == (0, b"ONE\nTWO\n", "")
+    assert servicer.languages == {("en", "de")}
+
+
+def test_languages_that_are_not_given_are_left_to_the_server(server: str, servicer: CapitalsServicer) -> None:
+    assert translate(b"one\n", "--server", server)[0] == 0
+    assert servicer.languages == {("", "")}
 
 
 def test_blank_lines_stay_blank_and_are_not_sent(server: str, servicer: CapitalsServicer) -> None:

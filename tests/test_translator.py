@@ -85,10 +85,14 @@ class Bench:
             self.engine.stop()
 
     def translate(
-        self, *texts: str, limit: int = MAX_TARGET_TOKENS, deadline_seconds: float | None = None
+        self,
+        *texts: str,
+        source_prefix: tuple[int, ...] = (),
+        limit: int = MAX_TARGET_TOKENS,
+        deadline_seconds: float | None = None,
     ) -> asyncio.Task[TranslationResponse]:
         """Starts a translation."""
-        request = TranslationRequest(texts, limit, deadline_seconds)
+        request = TranslationRequest(texts, source_prefix, limit, deadline_seconds)
         return asyncio.create_task(self.translator.translate(request))
 
     async def stepping(self) -> None:
@@ -122,6 +126,19 @@ def test_every_text_is_translated_in_order() -> None:
             assert translation.finish_reason is reason
             assert translation.source_tokens == len(source_ids) + 1
             assert translation.target_tokens == len(target_ids)
+
+    bench.run(test)
+
+
+def test_the_prefix_of_the_direction_comes_before_every_source() -> None:
+    bench = Bench()
+
+    async def test() -> None:
+        response = await bench.translate("3 4", "5", source_prefix=(7,))
+        for translation, source_ids in zip(response.translations, [(7, 3, 4, EOS_ID), (7, 5, EOS_ID)], strict=True):
+            target_ids, _, _ = translate(source_ids, MAX_TARGET_TOKENS)
+            assert translation.text == " ".join(map(str, target_ids))
+            assert translation.source_tokens == len(source_ids)
 
     bench.run(test)
 
@@ -350,13 +367,17 @@ def test_many_concurrent_cancellations_leave_nothing_behind() -> None:
 
     async def test() -> None:
         tasks = [bench.translate(LONG, "3 4") for _ in range(100)]
+        cancelled = []
         for index, task in enumerate(tasks):
             await asyncio.sleep(0)
-            if index % 2:
-                task.cancel()
+            # One whose translation is complete already can no longer be cancelled.
+            if index % 2 and task.cancel():
+                cancelled.append(task)
         results = await asyncio.gather(*tasks, return_exceptions=True)
-        assert sum(isinstance(result, TranslationResponse) for result in results) == 50
-        assert sum(isinstance(result, asyncio.CancelledError | CancelledError) for result in results) == 50
+        for task, result in zip(tasks, results, strict=True):
+            expected = asyncio.CancelledError | CancelledError if task in cancelled else TranslationResponse
+            assert isinstance(result, expected)
+        assert cancelled
         assert await asyncio.to_thread(bench.scheduler.wait_idle, 20)
 
     bench.run(test)

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 import dragoman
-from export.verify import Comparison
+from export.bundle import Bundle
+from export.verify import Comparison, compare
 from model.generate import Generated
 from model.run import RunFolder
-from tests.toy import TEST_SENTENCES, spoil_bundle, toy_test_sentences, write_pairs
+from tests.toy import RANDOM_TEXTS, TEST_SENTENCES, spoil_bundle, toy_test_sentences, write_pairs
 
 EXPECTED = Generated(target_ids=(5, 6, 7), score=-1.0, gaps=(4.0, 3.0, 2.0, 1.0))
 
@@ -17,6 +18,14 @@ EXPECTED = Generated(target_ids=(5, 6, 7), score=-1.0, gaps=(4.0, 3.0, 2.0, 1.0)
 @pytest.fixture
 def arguments(toy_run: RunFolder, tmp_path: Path) -> list[str]:
     return ["--run", str(toy_run.path), "--data", write_pairs(tmp_path, "test", toy_test_sentences())]
+
+
+def write_texts(folder: Path, names: str) -> str:
+    """Writes the same texts as both sides of a corpus; returns its data specification."""
+    paths = [folder / name for name in names.split(",")]
+    for path in paths:
+        path.write_text("".join(f"{text}\n" for text in RANDOM_TEXTS), encoding="utf-8")
+    return f"files:{paths[0]},{paths[1]}"
 
 
 def refusal(*arguments: str) -> str:
@@ -80,6 +89,31 @@ def test_a_difference_is_told_from_its_first_step_on(target_ids: tuple[int, ...]
 def test_scores_are_compared_where_tokens_are_identical() -> None:
     assert Comparison("", EXPECTED, (5, 6, 7), -1.5).score_error == 0.5
     assert Comparison("", EXPECTED, (5, 6), -1.5).score_error == 0.0
+
+
+@pytest.mark.parametrize("names", ["test.en,test.de", "test.de,test.en"])
+def test_either_direction_of_a_bundle_is_verified_with_its_prefix(
+    two_way_run: RunFolder, two_way_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], names: str
+) -> None:
+    data = write_texts(tmp_path, names)
+    dragoman.run("verify", [str(two_way_bundle), "--run", str(two_way_run.path), "--data", data])
+    assert capsys.readouterr().out.startswith(f"{len(RANDOM_TEXTS)} of {len(RANDOM_TEXTS)} translations")
+
+
+def test_data_of_another_direction_are_refused(two_way_run: RunFolder, two_way_bundle: Path, tmp_path: Path) -> None:
+    data = write_texts(tmp_path, "test.en,test.fr")
+    message = refusal(str(two_way_bundle), "--run", str(two_way_run.path), "--data", data)
+    assert message == f"dragoman verify: data: {data}: languages are en-fr, expected en-de or de-en"
+
+
+def test_another_prefix_gives_another_translation(two_way_run: RunFolder, two_way_bundle: Path) -> None:
+    """Otherwise the tests above show nothing."""
+    bundle, trained = Bundle.open(two_way_bundle), two_way_run.load()
+    there, back = (
+        [each.target_ids for each in compare(bundle, trained, RANDOM_TEXTS, direction.source_prefix)]
+        for direction in bundle.manifest.directions
+    )
+    assert there != back
 
 
 def test_sentences_that_are_too_long_are_left_out(

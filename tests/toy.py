@@ -4,22 +4,27 @@ In the toy language every source word has one translation, and the order stays: 
 random model tries what a trained one rarely does: it ends at once, late or never.
 """
 
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from shutil import copytree
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
 from export.bundle import MANIFEST_FILE, WEIGHTS_FILE, Bundle, Manifest, file_hashes, write_manifest
-from export.make_bundle import make_bundle
+from export.make_bundle import Sample, make_bundle
+from model.cleaning import clean
 from model.config import Direction, RunConfig, TokenizerConfig, TrainingConfig, TransformerConfig
-from model.corpus import Corpus, read_corpus
+from model.corpus import read_corpus
 from model.run import RunFolder, TrainedModel
 from model.tokenizer import EOS_ID, PAD_ID, Tokenizer
 from model.train import train
+from model.training_data import TrainingData
 from model.transformer import Transformer
+from model.translation_model import TranslationModel
 
 WORDS = {
     "bird": "vogel",
@@ -37,6 +42,31 @@ WORDS = {
 }
 # A shape at which matrix products take other ways for one row than for many.
 WIDE = {"d_model": 256, "d_ff": 1024, "heads": 4, "encoder_layers": 2, "decoder_layers": 2}
+# Every option of a Transformer that changes what it computes, alone and all together.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "pre-norm": {"norm_position": "pre"},
+    "rms": {"norm": "rms"},
+    "gelu": {"activation": "gelu"},
+    "swiglu": {"activation": "swiglu"},
+    "learned": {"positions": "learned"},
+    "untied": {"tie_embeddings": False},
+    "deep encoder": {"encoder_layers": 3, "decoder_layers": 1},
+    "deep decoder": {"encoder_layers": 1, "decoder_layers": 3},
+    "modern": {
+        "norm_position": "pre",
+        "norm": "rms",
+        "activation": "swiglu",
+        "positions": "learned",
+        "tie_embeddings": False,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+    },
+}
+
+# Sources for random models, whose translations are whatever they say.
+RANDOM_TEXTS = ("alpha beta", "one two three gamma", "house", "garden river delta", "two", "beta house")
+TWO_WAYS = (Direction(source="en", target="de"), Direction(source="de", target="en"))
 
 SENTENCES = 2600
 TEST_SENTENCES = 600
@@ -94,29 +124,31 @@ def train_toy(folder: Path) -> RunFolder:
     training = read_corpus(write_pairs(folder, "train", toy_sentences()[:-TEST_SENTENCES]))
     held_out = read_corpus(write_pairs(folder, "test", toy_test_sentences()))
     run = RunFolder(folder / "run")
-    train(run, TOY_CONFIG, training, Corpus("en", "de", held_out.sources[:100], held_out.targets[:100]))
+    data = TrainingData([clean(training, TOY_CONFIG.cleaning)], [held_out.select(range(100))])
+    train(run, TOY_CONFIG, data)
     return run
 
 
-def random_model(seed: int, vocabulary_size: int = 12, **shape: int) -> Transformer:
+def random_model(seed: int, vocabulary_size: int = 12, **options: Any) -> Transformer:
     """Returns an untrained model whose translations differ from source to source.
 
     Args:
         seed: of the parameters.
         vocabulary_size: number of tokens.
-        shape: fields of TransformerConfig, over those of a tiny one.
+        options: fields of TransformerConfig, over those of a tiny one.
     """
     sizes = {"d_model": 32, "d_ff": 64, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}
     limits = {"max_source_tokens": 12, "max_target_tokens": 9}
     torch.manual_seed(seed)
-    model = Transformer(TransformerConfig.model_validate({**sizes, **limits, **shape}), vocabulary_size, PAD_ID)
+    model = Transformer(TransformerConfig.model_validate({**sizes, **limits, **options}), vocabulary_size, PAD_ID)
     for name, parameter in model.named_parameters():
         if parameter.dim() > 1:
             # Twice the usual size: otherwise the last target token decides everything, and sources nothing.
             nn.init.xavier_normal_(parameter, gain=2.0)
         else:
             nn.init.normal_(parameter, std=1.0 if name.endswith("norm.weight") else 0.1)
-    nn.init.normal_(model.embedding.weight, std=0.2)
+    for weight in dict.fromkeys((model.source_weight, model.target_weight, model.output_weight)):
+        nn.init.normal_(weight, std=0.2)
     return model.eval()
 
 
@@ -127,11 +159,38 @@ def random_sources(model: Transformer, seed: int, count: int) -> list[list[int]]
     return [[*random.integers(4, model.embedding.num_embeddings, size=length).tolist(), EOS_ID] for length in lengths]
 
 
-def export_model(model: Transformer, tokenizer: Tokenizer, out: Path) -> Bundle:
+def samples_of(texts: Iterable[str], directions: Iterable[Direction] = TOY_CONFIG.directions) -> list[Sample]:
+    """Returns texts as the samples of every direction."""
+    listed = list(texts)
+    return [Sample(direction, text) for direction in directions for text in listed]
+
+
+def export_model(
+    model: TranslationModel,
+    tokenizer: Tokenizer,
+    out: Path,
+    directions: tuple[Direction, ...] = TOY_CONFIG.directions,
+) -> Bundle:
     """Exports a random model with as many tokens as a tokenizer; its golden sentences are whatever it says."""
-    config = RunConfig(directions=(Direction(source="en", target="de"),), model=model.config)
-    golden_sources = ["alpha beta", "one two three gamma", "house", "garden river delta", "two", "beta house"]
-    return make_bundle(TrainedModel(config, tokenizer, model, steps=0), golden_sources, out, "random")
+    config = RunConfig(directions=directions, model=model.limits)
+    trained = TrainedModel(config, tokenizer, model, steps=0)
+    return make_bundle(trained, samples_of(RANDOM_TEXTS, directions), out, "random")
+
+
+def write_two_way_run(folder: Path, tokenizer: Tokenizer) -> RunFolder:
+    """Writes what training would have left of a model that writes German and English, had it learned anything."""
+    model = random_model(4, tokenizer.vocabulary_size, max_source_tokens=20)
+    config = RunConfig(directions=TWO_WAYS, model=model.config)
+    run = RunFolder(folder)
+    run.config.write_text(config.to_yaml(), encoding="utf-8")
+    run.tokenizer.write_bytes(tokenizer.model)
+    run.samples.write_text(
+        "".join(f"{way.source}\t{way.target}\t{text}\n" for way in TWO_WAYS for text in RANDOM_TEXTS), encoding="utf-8"
+    )
+    run.best_checkpoint.parent.mkdir()
+    parameters = {f"model.{name}": parameter for name, parameter in model.state_dict().items()}
+    torch.save({"state_dict": parameters, "global_step": 0}, run.best_checkpoint)
+    return run
 
 
 def spoil_bundle(bundle: Path, out: Path) -> Path:

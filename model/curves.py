@@ -1,0 +1,45 @@
+"""The curves of a run: loss, learning rate and validation measures over its steps, drawn from its TensorBoard logs."""
+
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+# Title of a plot, and the measures that it shows.
+PLOTS = (
+    ("loss (nats per token)", ("loss", "validation_loss")),
+    ("translation of the validation set", ("validation_bleu", "validation_chrf")),
+    ("learning rate", ("lr-Adam",)),
+    ("tokens per second", ("tokens_per_second",)),
+)
+
+
+def plot_curves(logs: Path, out: Path) -> None:
+    """Draws every measure that the logs hold.
+
+    Args:
+        logs: folder of TensorBoard event files.
+        out: the picture to write; its suffix tells the format.
+    """
+    events = EventAccumulator(str(logs), size_guidance={"scalars": 0})
+    events.Reload()
+    known = set(events.Tags()["scalars"])
+    plots = [(title, [name for name in names if name in known]) for title, names in PLOTS]
+    plots = [(title, names) for title, names in plots if names]
+    figure = Figure(figsize=(8, 2.6 * len(plots)), layout="constrained")
+    for (title, names), axes in zip(plots, figure.subplots(len(plots), squeeze=False)[:, 0], strict=True):
+        for name in names:
+            _draw(axes, events, name)
+        axes.set_title(title)
+        axes.grid(alpha=0.3)
+        axes.legend()
+    figure.supxlabel("steps")
+    figure.savefig(out)
+
+
+def _draw(axes: Axes, events: EventAccumulator, name: str) -> None:
+    # A resumed run logs some steps again: the later one counts.
+    points = {event.step: event.value for event in events.Scalars(name)}
+    steps = sorted(points)
+    axes.plot(steps, [points[step] for step in steps], label=name.replace("_", " "))

@@ -1,0 +1,116 @@
+"""Parallel text in data sets of the Hugging Face libraries: on their hub, saved to disk, or in a table.
+
+What is read is `NAME:SOURCE-TARGET` or `NAME:CONFIG:SOURCE-TARGET`. NAME is a data set of the hub, a folder or a file
+(.csv, .tsv, .json, .jsonl, .parquet, also with .gz). The text is in a column `translation` of {language: text}, or in
+one column per language. Knows nothing of other data; the library is imported only when it is needed.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+# By the suffix of a file: the library's reader and its options. A cell that says NA is text, not a missing value.
+_TABLES: dict[str, tuple[str, dict[str, Any]]] = {
+    ".csv": ("csv", {"keep_default_na": False}),
+    ".tsv": ("csv", {"keep_default_na": False, "sep": "\t"}),
+    ".json": ("json", {}),
+    ".jsonl": ("json", {}),
+    ".parquet": ("parquet", {}),
+}
+_TRANSLATION = "translation"
+
+
+class HuggingFaceError(Exception):
+    """The data set cannot be read; the message names it, the row where there is one, and what was expected."""
+
+
+def read_hugging_face(specification: str, split: str) -> tuple[str, str, list[str], list[str]]:
+    """Reads one direction of a data set.
+
+    Args:
+        specification: NAME:SOURCE-TARGET or NAME:CONFIG:SOURCE-TARGET.
+        split: the part of a data set that has parts; a file or a saved Dataset has none and is read whole.
+
+    Returns:
+        Source language, target language, sources and targets. Line breaks inside a text have become spaces.
+
+    Raises:
+        HuggingFaceError: if there is no such data set, part, column or language, or a text is none.
+    """
+    origin = f"hf:{specification}"
+    name, _, pair = specification.rpartition(":")
+    source, _, target = pair.partition("-")
+    if not name or not source or not target:
+        raise HuggingFaceError(f"{origin}: expected hf:NAME:SOURCE-TARGET or hf:NAME:CONFIG:SOURCE-TARGET")
+    data = _load(origin, name)
+    if isinstance(data, dict):
+        if split not in data:
+            raise HuggingFaceError(f"{origin}: has no part {split}, but {', '.join(map(str, data))}")
+        data = data[split]
+    sides = _columns(origin, data, source, target)
+    pairs = [(_text(origin, row, source, s), _text(origin, row, target, t)) for row, (s, t) in enumerate(sides)]
+    return source, target, [s for s, _ in pairs], [t for _, t in pairs]
+
+
+def has_split(specification: str, split: str) -> bool:
+    """Tells whether a data set has parts and this is one of them.
+
+    Raises:
+        HuggingFaceError: if there is no such data set.
+    """
+    data = _load(f"hf:{specification}", specification.rpartition(":")[0])
+    return isinstance(data, dict) and split in data
+
+
+def _load(origin: str, name: str) -> Any:
+    """Returns a Dataset, or a DatasetDict (a dict) by split."""
+    try:
+        import datasets  # noqa: PLC0415  heavy, and only this kind of data needs it
+    except ImportError as error:
+        raise HuggingFaceError(f"{origin}: needs the package datasets, which the extra `train` installs") from error
+    path = Path(name)
+    suffix = Path(name.removesuffix(".gz")).suffix
+    if path.is_file() and suffix not in _TABLES:
+        raise HuggingFaceError(f"{origin}: is a file of unknown kind, expected one of {', '.join(_TABLES)}")
+    try:
+        if path.is_file():
+            reader, options = _TABLES[suffix]
+            return datasets.load_dataset(reader, data_files=str(path), split="train", **options)
+        if (path / "dataset_dict.json").is_file() or (path / "state.json").is_file():
+            return datasets.load_from_disk(str(path))
+        if path.is_dir():
+            return datasets.load_dataset(str(path))
+        name, _, configuration = name.partition(":")
+        return datasets.load_dataset(name, configuration or None)
+    except Exception as error:  # its readers, the network and the hub raise whatever the trouble leads to
+        reason = " ".join(str(error).split())
+        raise HuggingFaceError(f"{origin}: cannot be loaded: {reason}") from error
+
+
+def _columns(origin: str, data: Any, source: str, target: str) -> Iterator[tuple[object, object]]:
+    names = data.column_names
+    if source in names and target in names:
+        return zip(data[source], data[target], strict=True)
+    if _TRANSLATION not in names:
+        raise HuggingFaceError(
+            f"{origin}: has the columns {', '.join(names)}, expected {source} and {target}, or {_TRANSLATION}"
+        )
+    return _translations(origin, data[_TRANSLATION], source, target)
+
+
+def _translations(origin: str, column: Any, source: str, target: str) -> Iterator[tuple[object, object]]:
+    for row, translation in enumerate(column):
+        if not isinstance(translation, dict):
+            raise HuggingFaceError(f"{origin}: row {row}: {_TRANSLATION} is {translation!r}, expected text by language")
+        for language in (source, target):
+            if language not in translation:
+                raise HuggingFaceError(f"{origin}: row {row}: has no {language}, but {', '.join(translation)}")
+        yield translation[source], translation[target]
+
+
+def _text(origin: str, row: int, language: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise HuggingFaceError(f"{origin}: row {row}: {language} is {value!r}, expected a string")
+    if "\0" in value:
+        raise HuggingFaceError(f"{origin}: row {row}: {language} holds a NUL character")
+    return value.replace("\r", " ").replace("\n", " ")

@@ -1,0 +1,146 @@
+"""The state holds what was written, where it was written, and nothing else changes."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from export.bundle import StateSpec
+from serve.decoder_state import DecoderState
+
+SLOTS, SOURCE, TARGET = 5, 7, 6
+SPECS = (
+    StateSpec(name="cell", shape=()),
+    StateSpec(name="keys", shape=(3, "target", 8)),
+    StateSpec(name="annotations", shape=("source", 4)),
+    StateSpec(name="hidden", shape=(2, 8)),
+    StateSpec(name="cross", shape=(3, "source", 8)),
+)
+ENCODED = ("cell", "annotations", "hidden", "cross")
+INPUTS = ("past_cell", "past_keys", "annotations", "past_hidden", "cross")
+# Of one slot: which part of each input is valid, for 4 source positions and 3 target positions.
+VALID: dict[str, tuple[slice, ...]] = {
+    "past_cell": (),
+    "past_keys": (slice(None), slice(3)),
+    "annotations": (slice(4),),
+    "past_hidden": (),
+    "cross": (slice(None), slice(4)),
+}
+
+Arrays = dict[str, NDArray[np.float32]]
+
+
+def make_state() -> DecoderState:
+    return DecoderState(SPECS, slots=SLOTS, max_source_tokens=SOURCE, max_target_tokens=TARGET)
+
+
+@pytest.fixture
+def state() -> DecoderState:
+    """A state in which every number tells its place."""
+    state = make_state()
+    for number, array in enumerate([*state.inputs.values(), *state.outputs.values()]):
+        array[...] = np.arange(array.size).reshape(array.shape) + 10_000 * number
+    return state
+
+
+def changed(state: DecoderState, change: Callable[[], None]) -> tuple[Arrays, Arrays]:
+    """Makes a change; returns copies of what the decoder reads from before and after."""
+    before = {name: array.copy() for name, array in state.inputs.items()}
+    change()
+    return before, {name: array.copy() for name, array in state.inputs.items()}
+
+
+def encoded(rows: int, length: int) -> list[NDArray[np.float32]]:
+    """Returns what an encoder gives, each state with a number of its own."""
+    shapes = [(rows,), (rows, length, 4), (rows, 2, 8), (rows, 3, length, 8)]
+    return [np.full(shape, -1 - number, np.float32) for number, shape in enumerate(shapes)]
+
+
+def test_every_state_has_zeros_for_all_slots() -> None:
+    state = make_state()
+    assert state.slots == SLOTS
+    assert {name: array.shape for name, array in state.inputs.items()} == {
+        "past_cell": (5,),
+        "past_keys": (5, 3, 6, 8),
+        "annotations": (5, 7, 4),
+        "past_hidden": (5, 2, 8),
+        "cross": (5, 3, 7, 8),
+    }
+    arrays = [*state.inputs.values(), *state.outputs.values()]
+    assert all(array.dtype == np.float32 and not array.any() for array in arrays)
+
+
+def test_inputs_are_in_the_order_of_the_bundle() -> None:
+    state = make_state()
+    assert tuple(state.inputs) == INPUTS
+    assert tuple(state.outputs) == ("present_cell", "present_keys", "present_hidden")
+
+
+def test_a_target_state_is_written_in_place_and_a_recurrent_one_is_not() -> None:
+    state = make_state()
+    assert state.outputs["present_keys"] is state.inputs["past_keys"]
+    for name in ("cell", "hidden"):
+        assert state.outputs[f"present_{name}"].shape == state.inputs[f"past_{name}"].shape
+        assert not np.shares_memory(state.outputs[f"present_{name}"], state.inputs[f"past_{name}"])
+
+
+def test_the_first_slots_are_a_view_of_neighbouring_memory(state: DecoderState) -> None:
+    """So that a step binds them without a copy."""
+    for array in [*state.inputs.values(), *state.outputs.values()]:
+        view = array[:3]
+        assert view.flags.c_contiguous
+        assert view.ctypes.data == array.ctypes.data
+
+
+@pytest.mark.parametrize(("first", "rows", "length"), [(0, 1, 1), (0, SLOTS, SOURCE), (2, 3, 4), (4, 1, SOURCE)])
+def test_what_was_encoded_is_kept_in_its_slots_alone(state: DecoderState, first: int, rows: int, length: int) -> None:
+    before, after = changed(state, lambda: state.write(first, encoded(rows, length)))
+    slots = slice(first, first + rows)
+    places = {
+        "past_cell": (slots,),
+        "annotations": (slots, slice(length)),
+        "past_hidden": (slots,),
+        "cross": (slots, slice(None), slice(length)),
+    }
+    for number, (name, place) in enumerate(places.items()):
+        assert (after[name][place] == -1 - number).all()
+        after[name][place] = before[name][place]
+    for name in INPUTS:
+        assert (after[name] == before[name]).all()
+
+
+@pytest.mark.parametrize("wrong", [len(ENCODED) - 1, len(ENCODED) + 1])
+def test_another_number_of_states_is_an_error(state: DecoderState, wrong: int) -> None:
+    with pytest.raises(ValueError, match="zip"):
+        state.write(0, (encoded(1, 1) * 2)[:wrong])
+
+
+@pytest.mark.parametrize("rows", [1, 3, SLOTS])
+def test_after_a_step_the_running_rows_have_the_new_recurrent_state(state: DecoderState, rows: int) -> None:
+    before, after = changed(state, lambda: state.advance(rows))
+    for name in ("cell", "hidden"):
+        assert (after[f"past_{name}"][:rows] == state.outputs[f"present_{name}"][:rows]).all()
+        assert (after[f"past_{name}"][rows:] == before[f"past_{name}"][rows:]).all()
+    for name in ("past_keys", "annotations", "cross"):
+        assert (after[name] == before[name]).all()
+
+
+@pytest.mark.parametrize(("source", "target"), [(4, 0), (0, 4), (3, 2)])
+def test_a_move_copies_the_valid_part_of_one_slot(state: DecoderState, source: int, target: int) -> None:
+    before, after = changed(state, lambda: state.move(source, target, source_length=4, target_length=3))
+    for name, valid in VALID.items():
+        from_place: tuple[int | slice, ...] = (source, *valid)
+        to_place: tuple[int | slice, ...] = (target, *valid)
+        assert (after[name][to_place] == before[name][from_place]).all()
+        after[name][to_place] = before[name][to_place]
+        assert (after[name] == before[name]).all()
+
+
+@pytest.mark.parametrize(("source_length", "target_length"), [(1, 0), (SOURCE, TARGET)])
+def test_a_move_at_the_ends_of_the_lengths(state: DecoderState, source_length: int, target_length: int) -> None:
+    before, after = changed(state, lambda: state.move(3, 1, source_length=source_length, target_length=target_length))
+    assert (after["annotations"][1, :source_length] == before["annotations"][3, :source_length]).all()
+    assert (after["annotations"][1, source_length:] == before["annotations"][1, source_length:]).all()
+    assert (after["past_keys"][1, :, :target_length] == before["past_keys"][3, :, :target_length]).all()
+    assert (after["past_keys"][1, :, target_length:] == before["past_keys"][1, :, target_length:]).all()

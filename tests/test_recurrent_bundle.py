@@ -1,0 +1,70 @@
+"""A recurrent model takes the way of every model: the same commands, the same bundle, the same server."""
+
+from pathlib import Path
+
+import pytest
+
+import dragoman
+from export.bundle import Bundle
+from export.verify import compare
+from model.config import RunConfig
+from model.run import TrainedModel
+from model.tokenizer import Tokenizer
+from tests.recurrent_models import KINDS, Kind, name_kind, random_recurrent
+from tests.toy import (
+    RANDOM_TEXTS,
+    TOY_CONFIG,
+    export_model,
+    toy_sentences,
+    toy_test_sentences,
+    write_pairs,
+)
+
+SENTENCES = 1200
+OPTIONS = [
+    "--model.architecture=recurrent",
+    "--model.d-model=64",
+    "--model.dropout=0",
+    "--model.max-source-tokens=32",
+    "--model.max-target-tokens=24",
+    "--tokenizer.vocabulary-size=100",
+    "--training.max-steps=300",
+    "--training.batch-tokens=400",
+    "--training.learning-rate=0.01",
+    "--training.warmup-steps=50",
+    "--training.validation-every-steps=150",
+]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=name_kind)
+def test_a_bundle_says_token_by_token_what_pytorch_says(kind: Kind, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    model = random_recurrent(tokenizer.vocabulary_size, max_source_tokens=30, max_target_tokens=20, **kind)
+    bundle = export_model(model, tokenizer, tmp_path / "bundle")
+    config = RunConfig(directions=TOY_CONFIG.directions, model=model.config)
+    texts = [" ".join(RANDOM_TEXTS[first:last]) for first in range(6) for last in range(first + 1, 7)]
+    comparisons = compare(bundle, TrainedModel(config, tokenizer, model, steps=0), texts)
+    assert len(comparisons) > 10
+    assert [comparison.describe() for comparison in comparisons if not comparison.identical] == []
+
+
+@pytest.mark.usefixtures("restored_logs")
+@pytest.mark.parametrize("options", [["--model.attention=additive", "--model.hard"], ["--model.attention=general"]])
+def test_the_commands_train_export_verify_and_evaluate_it(
+    options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, bundle = tmp_path / "run", tmp_path / "bundle"
+    data = write_pairs(tmp_path, "train", toy_sentences()[:SENTENCES])
+    dragoman.run("train", ["--data", data, "--out", str(run), *OPTIONS, *options])
+    dragoman.run("export", [str(run), "--out", str(bundle)])
+    test = write_pairs(tmp_path, "test", toy_test_sentences()[:100])
+    dragoman.run("verify", [str(bundle), "--run", str(run), "--data", test, "--minimum-identical", "1"])
+    assert "100 of 100 translations are token-identical" in capsys.readouterr().out
+    dragoman.run("evaluate", [str(bundle), "--data", test, "--minimum-exact", "0.7"])
+
+
+def test_its_manifest_names_what_a_step_remembers(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    bundle = export_model(random_recurrent(tokenizer.vocabulary_size), tokenizer, tmp_path / "bundle")
+    kinds = {state.name: state.kind for state in Bundle.open(bundle.folder).manifest.states}
+    assert kinds["annotations"] == "source"
+    assert "recurrent" in kinds.values()
+    assert "target" not in kinds.values()

@@ -1,0 +1,51 @@
+"""How a run is set up: which numbers it computes with, which checkpoint it keeps, and where it runs."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+
+from model.config import TrainingConfig
+from model.run import RunFolder
+from model.trainer import HardwareConfig, make_trainer
+
+
+def trainer_of(folder: Path, **options: Any) -> Any:
+    return make_trainer(
+        RunFolder(folder), TrainingConfig.model_validate(options), HardwareConfig(accelerator="cpu"), []
+    )
+
+
+@pytest.mark.parametrize(("supported", "expected"), [(True, "bf16-mixed"), (False, "32-true")])
+def test_auto_is_bfloat16_where_the_hardware_has_it(
+    supported: bool, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: supported, raising=False)
+    assert trainer_of(tmp_path, precision="auto").precision == expected
+
+
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_a_precision_that_is_named_is_taken(precision: str, tmp_path: Path) -> None:
+    assert trainer_of(tmp_path, precision=precision).precision == precision
+
+
+@pytest.mark.parametrize(
+    ("selection", "monitor", "mode"),
+    [("loss", "validation_loss", "min"), ("bleu", "validation_bleu", "max"), ("chrf", "validation_chrf", "max")],
+)
+def test_the_measure_that_is_named_picks_the_checkpoint_and_ends_the_run(
+    selection: str, monitor: str, mode: str, tmp_path: Path
+) -> None:
+    callbacks = trainer_of(tmp_path, selection=selection, patience=3).callbacks
+    (best,) = [each for each in callbacks if isinstance(each, ModelCheckpoint) and each.filename == "best"]
+    (stopping,) = [each for each in callbacks if isinstance(each, EarlyStopping)]
+    assert (best.monitor, best.mode) == (monitor, mode)
+    assert (stopping.monitor, stopping.mode, stopping.patience) == (monitor, mode, 3)
+
+
+def test_a_validation_follows_so_many_steps_however_many_batches_they_take(tmp_path: Path) -> None:
+    trainer = trainer_of(tmp_path, validation_every_steps=5, accumulated_batches=3)
+    assert trainer.val_check_interval == 15
