@@ -203,6 +203,20 @@ def test_sampled_subwords_and_averages_change_the_model(
         assert not torch.equal(ours["model.embedding.weight"], theirs["model.embedding.weight"]), option
 
 
+def test_two_processes_train_like_one_that_takes_two_batches_a_step(arguments: list[str], tmp_path: Path) -> None:
+    """Each process takes every second batch, and their gradients are averaged."""
+    gentle = ["--training.learning-rate=0.01", "--model.dropout=0"]
+    together = RunFolder(tmp_path / "together")
+    hardware = ["--hardware.accelerator=cpu", "--hardware.devices=2", "--hardware.strategy=ddp"]
+    command = [sys.executable, "-m", "dragoman", "train", *arguments, *gentle, "--out", str(together.path), *hardware]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=WAIT_SECONDS)
+    alone = start(arguments, tmp_path / "alone", *gentle, "--training.accumulated-batches=2")
+    assert together.done.exists()
+    ours, theirs = parameters(together.last_checkpoint), parameters(alone.last_checkpoint)
+    for name, value in ours.items():
+        torch.testing.assert_close(value, theirs[name], rtol=1e-3, atol=1e-4)
+
+
 def test_training_stops_when_patience_ends(arguments: list[str], tmp_path: Path) -> None:
     """A rate that is far too high makes every later validation worse than the first."""
     options = ["--training.patience=2", "--training.validation-every-steps=2", "--training.max-steps=60"]
