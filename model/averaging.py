@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from lightning.pytorch.callbacks import Callback, EMAWeightAveraging, WeightAveraging
+from lightning.pytorch.callbacks import Callback, WeightAveraging
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from model.config import TrainingConfig
 
@@ -37,7 +38,9 @@ class LastAveraging(WeightAveraging):
 def weight_averaging(config: TrainingConfig) -> list[Callback]:
     """Returns the callback that averages as configured; none if nothing is averaged."""
     if config.averaging == "exponential":
-        return [EMAWeightAveraging(decay=config.averaging_decay)]
+        # All parameters at once: on a CPU four times as fast as one by one, which is a few per cent of a step.
+        average = get_ema_multi_avg_fn(config.averaging_decay)  # type: ignore[no-untyped-call]
+        return [WeightAveraging(multi_avg_fn=average)]
     if config.averaging == "last":
         return [LastAveraging(config)]
     return []

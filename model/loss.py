@@ -61,10 +61,10 @@ class _ProjectedLoss(torch.autograd.Function):
                 chunk = states[:, positions].to(dtype)  # [P, n, D]
                 logits = functional.linear(chunk, weight).float()
                 chunk_loss, gradient = _loss_and_gradient(logits, labels[positions], label_smoothing, r_drop)
-                gradient = gradient.to(dtype)
+                gradient = gradient.to(dtype).flatten(end_dim=1)  # [P * n, V]
                 loss += chunk_loss
-                states_gradient[:, positions] = (gradient @ weight).float()
-                weight_gradient += gradient.flatten(end_dim=1).T @ chunk.flatten(end_dim=1)
+                states_gradient[:, positions] = (gradient @ weight).float().view_as(chunk)
+                weight_gradient += gradient.T @ chunk.flatten(end_dim=1)
         count = len(states) * (labels != PAD_ID).sum().clamp(min=1)
         ctx.save_for_backward((states_gradient / count).to(states.dtype), weight_gradient / count)
         return loss / count
@@ -77,18 +77,23 @@ class _ProjectedLoss(torch.autograd.Function):
 
 def _loss_and_gradient(logits: Tensor, labels: Tensor, label_smoothing: float, r_drop: float) -> tuple[Tensor, Tensor]:
     """Returns the sum of the loss over logits [P, n, V] with labels [n], and its gradient with respect to them."""
-    log_probabilities = logits.log_softmax(dim=-1)
-    probabilities = log_probabilities.exp()
+    probabilities = logits.softmax(dim=-1)
+    # log p(v) = logit(v) - normaliser. The most probable token has a probability whose logarithm is no infinity.
+    highest = logits.max(dim=-1, keepdim=True)
+    normalisers = highest.values - probabilities.gather(2, highest.indices).log()  # [P, n, 1]
     index = labels.expand(len(logits), -1)[:, :, None]  # [P, n, 1]
     uniform = label_smoothing / logits.shape[-1]
-    losses = (label_smoothing - 1) * log_probabilities.gather(2, index)
-    losses -= uniform * log_probabilities.sum(dim=-1, keepdim=True)
-    gradient = probabilities - uniform
-    gradient.scatter_add_(2, index, torch.full_like(losses, label_smoothing - 1))
+    losses = normalisers - (1 - label_smoothing) * logits.gather(2, index)
+    losses -= uniform * logits.sum(dim=-1, keepdim=True)
+    divergence_gradient = None
     if len(logits) == 2 and r_drop:  # noqa: PLR2004  two passes
-        divergences, divergence_gradient = _divergence(log_probabilities, probabilities)
+        divergences, divergence_gradient = _divergence(logits - normalisers, probabilities)
         losses[0] += r_drop * divergences
-        gradient += r_drop * divergence_gradient
+    # From here on the probabilities become the gradient, in their place.
+    gradient = probabilities.sub_(uniform)
+    gradient.scatter_add_(2, index, torch.full_like(losses, label_smoothing - 1))
+    if divergence_gradient is not None:
+        gradient.add_(divergence_gradient, alpha=r_drop)
     real = (labels != PAD_ID)[:, None]  # [n, 1]
     return (losses * real).sum(), gradient.mul_(real)
 

@@ -145,7 +145,7 @@ class TranslationModule(lightning.LightningModule):
         # Lightning clips no gradients of a fused optimiser in mixed precision: it might be the one to unscale them.
         fused = training.precision == "32-true"
         optimizer = torch.optim.Adam(
-            self.parameters(), lr=training.learning_rate, betas=(0.9, 0.98), eps=1e-9, fused=fused
+            self.parameters(), lr=training.learning_rate, betas=(0.9, 0.98), eps=1e-9, fused=fused, foreach=not fused
         )
 
         def learning_rate_share(steps_done: int) -> float:
