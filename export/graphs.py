@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from export.bundle import StateSpec
+from export.manifest import StateSpec
 from export.recurrent_graphs import RecurrentDecoderGraph, RecurrentEncoderGraph, recurrent_states
 from export.transformer_graphs import DecoderGraph, EncoderGraph
 from model.config import TransformerConfig

@@ -12,18 +12,9 @@ from pathlib import Path
 from pydantic import Field
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
-from export.bundle import (
-    TOKENIZER_FILE,
-    Bundle,
-    BundleDirection,
-    GoldenSentence,
-    Manifest,
-    Provenance,
-    file_hashes,
-    write_golden,
-    write_manifest,
-)
+from export.bundle import TOKENIZER_FILE, Bundle, file_hashes, write_golden, write_manifest
 from export.graphs import graphs_of
+from export.manifest import BundleDirection, GoldenSentence, Manifest, Provenance
 from export.to_onnx import OPSET, ExportedGraphs, export_graphs
 from model.config import Direction
 from model.corpus import CorpusError, read_lines

@@ -16,17 +16,9 @@ from onnx.external_data_helper import set_external_data
 from torch import Tensor, nn
 from torch.export import Dim
 
-from export.bundle import (
-    DECODER_FILE,
-    DECODER_INPUTS,
-    ENCODER_FILE,
-    ENCODER_INPUTS,
-    LOGITS,
-    WEIGHTS_FILE,
-    GraphSignature,
-    StateSpec,
-)
+from export.bundle import DECODER_FILE, ENCODER_FILE, WEIGHTS_FILE
 from export.graphs import Graphs
+from export.manifest import DECODER_INPUTS, ENCODER_INPUTS, LOGITS, GraphSignature, StateSpec
 
 OPSET = 23
 # Weights below this stay in the graph, where ONNX Runtime's optimiser can fold them.

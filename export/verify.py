@@ -14,7 +14,8 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 from tqdm import tqdm
 
-from export.bundle import Bundle, BundleDirection, BundleError
+from export.bundle import Bundle, BundleError
+from export.manifest import BundleDirection
 from model.batches import pad
 from model.corpus import Corpus, CorpusError, read_corpus
 from model.generate import Generated, generate_greedy

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from export.bundle import StateSpec
+from export.manifest import StateSpec
 
 Array = NDArray[np.float32]
 

@@ -7,7 +7,7 @@ real requests through tokenizer, scheduler and engine, and run together, so that
 
 from collections.abc import Sequence as Sequences
 
-from export.bundle import BundleDirection, GoldenSentence
+from export.manifest import BundleDirection, GoldenSentence
 from model.tokenizer import Tokenizer
 from serve.scheduler import Scheduler
 from serve.translator import run_sequences

@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from export.bundle import BundleDirection
+from export.manifest import BundleDirection
 from serve.errors import (
     CancelledError,
     DeadlineExceededError,

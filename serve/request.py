@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from export.bundle import BundleDirection
+from export.manifest import BundleDirection
 from serve.errors import InvalidRequestError
 
 

@@ -12,7 +12,8 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from export.bundle import DECODER_INPUTS, ENCODER_INPUTS, LOGITS, Bundle, BundleError, Manifest
+from export.bundle import Bundle, BundleError
+from export.manifest import DECODER_INPUTS, ENCODER_INPUTS, LOGITS, Manifest
 from serve.decoder_state import DecoderState
 
 # ONNX Runtime fuses Add + LayerNormalization into an operator that is ten times slower on the CPU (1.31, measured).

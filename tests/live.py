@@ -16,20 +16,17 @@ import numpy as np
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from numpy.typing import NDArray
 
-from export.bundle import (
+from export.bundle import Bundle, file_hashes, write_golden, write_manifest
+from export.manifest import (
     DECODER_INPUTS,
     ENCODER_INPUTS,
     LOGITS,
-    Bundle,
     BundleDirection,
     GoldenSentence,
     GraphSignature,
     Manifest,
     Provenance,
     StateSpec,
-    file_hashes,
-    write_golden,
-    write_manifest,
 )
 from model.tokenizer import Tokenizer
 from protos.translation_pb2 import TranslateRequest, TranslateResponse

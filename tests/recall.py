@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from export.bundle import Bundle, BundleDirection, Manifest, Provenance, StateSpec
+from export.bundle import Bundle
 from export.graphs import Graphs
+from export.manifest import BundleDirection, Manifest, Provenance, StateSpec
 from export.to_onnx import OPSET, export_graphs
 from model.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 

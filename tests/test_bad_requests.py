@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from export.bundle import BundleDirection
+from export.manifest import BundleDirection
 from model.tokenizer import Tokenizer
 from protos.translation_pb2 import TranslateRequest
 from tests.live import MAX_SOURCE_TOKENS, LiveService, run_service, write_bundle

@@ -17,10 +17,10 @@ from export.bundle import (
     WEIGHTS_FILE,
     Bundle,
     BundleError,
-    StateSpec,
     file_hashes,
     write_golden,
 )
+from export.manifest import StateSpec
 
 FILES = (ENCODER_FILE, DECODER_FILE, WEIGHTS_FILE, TOKENIZER_FILE, GOLDEN_FILE)
 

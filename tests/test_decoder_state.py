@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from export.bundle import StateSpec
+from export.manifest import StateSpec
 from serve.decoder_state import DecoderState
 
 SLOTS, SOURCE, TARGET = 5, 7, 6

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from export.bundle import BundleDirection, GoldenSentence
+from export.manifest import BundleDirection, GoldenSentence
 from model.tokenizer import Tokenizer
 from serve.errors import InternalError
 from serve.golden import GoldenMismatchError

@@ -19,7 +19,7 @@ TRAINING_LIBRARIES = ("torch", "lightning", "onnx", "onnxscript")
 PACKAGE_RULES = {
     "model": set[str](),
     "export": {"model"},
-    "serve": {"export.bundle", "model.tokenizer", "protos"},
+    "serve": {"export.bundle", "export.manifest", "model.tokenizer", "protos"},
     "protos": set[str](),
     "loadtest": {"protos"},
 }
@@ -33,11 +33,11 @@ EXCEPTIONS = {
 # Modules of `serve` that must stay ignorant of most others.
 STRICT_MODULES = {
     "serve.errors": set[str](),
-    "serve.request": {"serve.errors", "export.bundle"},
+    "serve.request": {"serve.errors", "export.manifest"},
     "serve.sequence": {"serve.errors", "serve.request"},
     "serve.search": {"serve.request"},
-    "serve.decoder_state": {"export.bundle"},
-    "serve.runtime": {"serve.decoder_state", "export.bundle"},
+    "serve.decoder_state": {"export.manifest"},
+    "serve.runtime": {"serve.decoder_state", "export.bundle", "export.manifest"},
     "serve.scheduler": {"serve.sequence", "serve.errors", "serve.metrics"},
     "serve.lines": set[str](),
     "serve.client": {"protos"},
@@ -56,7 +56,7 @@ FORBIDDEN = {
 # Only these build services.
 COMPOSERS = {"dragoman", "serve.settings", "serve.translate"}
 
-TORCH_FREE = ("export.bundle", "model.tokenizer", "model.config")
+TORCH_FREE = ("export.bundle", "export.manifest", "model.tokenizer", "model.config")
 
 
 def module_path(module: str) -> Path:

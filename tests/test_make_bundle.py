@@ -10,8 +10,9 @@ import pytest
 
 import dragoman
 from export import make_bundle as module
-from export.bundle import DECODER_FILE, ENCODER_FILE, TOKENIZER_FILE, WEIGHTS_FILE, Bundle, BundleDirection
+from export.bundle import DECODER_FILE, ENCODER_FILE, TOKENIZER_FILE, WEIGHTS_FILE, Bundle
 from export.make_bundle import Sample, golden_sentences, make_bundle, read_samples
+from export.manifest import BundleDirection
 from model.config import Direction
 from model.corpus import CorpusError
 from model.generate import generate_greedy

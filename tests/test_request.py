@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from export.bundle import BundleDirection
+from export.manifest import BundleDirection
 from serve.errors import ERRORS, InvalidRequestError
 from serve.request import RequestLimits, TranslationRequest
 

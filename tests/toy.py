@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from export.bundle import MANIFEST_FILE, WEIGHTS_FILE, Bundle, Manifest, file_hashes, write_manifest
+from export.bundle import MANIFEST_FILE, WEIGHTS_FILE, Bundle, file_hashes, write_manifest
 from export.make_bundle import Sample, make_bundle
+from export.manifest import Manifest
 from model.cleaning import clean
 from model.config import Direction, RunConfig, TokenizerConfig, TrainingConfig, TransformerConfig
 from model.corpus import read_corpus

@@ -1,0 +1,195 @@
+"""What a bundle says of itself: the records of `manifest.json` and `golden.json`, and what makes them consistent.
+
+`export.bundle` reads and writes them. Knows no files.
+"""
+
+from collections.abc import Iterable
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+
+# A name without a folder: a manifest must not lead out of its bundle.
+FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
+Language = Annotated[str, StringConstraints(pattern=r"^[a-z]{2,3}$")]
+Dimension = Annotated[int, Field(gt=0)] | Literal["source", "target"]
+
+# What the graphs take beside the state, in this order; a graph that has no use for one of them may lack it.
+ENCODER_INPUTS = ("source_ids", "source_lengths")
+DECODER_INPUTS = ("token_ids", "positions", "source_lengths")
+LOGITS = "logits"
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class BundleDirection(_Record):
+    """What the model translates from and into, as ISO 639-1 codes.
+
+    Attributes:
+        source: language of the source.
+        target: language of the translation.
+        source_prefix: tokens before every source; they tell a model that writes several languages which one to write.
+    """
+
+    source: Language
+    target: Language
+    source_prefix: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.source}-{self.target}"
+
+
+class StateSpec(_Record):
+    """One tensor of what the decoder remembers between steps.
+
+    Its kind follows from its shape. A *source* state has the length of the source: the encoder writes it once, the
+    decoder reads it. A *target* state grows by a position with every step, which the decoder writes in place. A
+    *recurrent* state has no length: the encoder gives its first value, and every step replaces it.
+
+    Attributes:
+        name: of the encoder's output and, for a source state, of the decoder's input.
+        shape: of one row; a length that differs from row to row has a name instead of a number.
+    """
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
+    shape: tuple[Dimension, ...]
+
+    @field_validator("shape")
+    @classmethod
+    def _check_shape(cls, shape: tuple[Dimension, ...]) -> tuple[Dimension, ...]:
+        if sum(isinstance(dimension, str) for dimension in shape) > 1:
+            raise ValueError(f"{shape} has several lengths, expected at most one")
+        return shape
+
+    @property
+    def kind(self) -> Literal["source", "target", "recurrent"]:
+        """Who writes the state, and when."""
+        return next((dimension for dimension in self.shape if isinstance(dimension, str)), "recurrent")
+
+    @property
+    def decoder_input(self) -> str:
+        """Name of the decoder's input that takes the state."""
+        return self.name if self.kind == "source" else f"past_{self.name}"
+
+    @property
+    def decoder_output(self) -> str | None:
+        """Name of the decoder's output that gives its next value; None if the decoder only reads it."""
+        return None if self.kind == "source" else f"present_{self.name}"
+
+
+class GoldenSentence(_Record):
+    """A sentence and the exact answer of the trained model, computed by PyTorch at export time.
+
+    Attributes:
+        source_language: what it is written in.
+        target_language: what it is translated into.
+        source: the text.
+        source_ids: its tokens, the prefix of its direction and the end token included.
+        target_ids: tokens of the translation, the end token excluded.
+        target: the translation as text.
+    """
+
+    source_language: Language
+    target_language: Language
+    source: str
+    source_ids: tuple[int, ...]
+    target_ids: tuple[int, ...]
+    target: str
+
+
+class GraphSignature(_Record):
+    """Names of a graph's inputs and outputs, in order."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+class Provenance(_Record):
+    """Where the model comes from: enough to train it again.
+
+    Attributes:
+        created: date and time of the export, ISO 8601, UTC.
+        versions: version of each library that took part.
+        training: the configuration that the model was trained with.
+        steps: optimiser steps taken.
+        scores: what was measured at export time, for example the share of identical sentences.
+    """
+
+    created: str
+    versions: dict[str, str]
+    training: dict[str, object]
+    steps: int
+    scores: dict[str, float]
+
+
+class Manifest(_Record):
+    """What `manifest.json` holds. Lengths are in tokens; `max_target_tokens` does not count the end token.
+
+    Attributes:
+        directions: what the model translates.
+        states: what the decoder remembers, in the order of the graphs' inputs and outputs.
+    """
+
+    format_version: Literal[2] = 2
+    name: str
+    vocabulary_size: int = Field(gt=0)
+    directions: tuple[BundleDirection, ...] = Field(min_length=1)
+    states: tuple[StateSpec, ...]
+    pad_id: int
+    unk_id: int
+    bos_id: int
+    eos_id: int
+    max_source_tokens: int = Field(gt=0)
+    max_target_tokens: int = Field(gt=0)
+    precision: Literal["fp32"]
+    opset: int
+    encoder: GraphSignature
+    decoder: GraphSignature
+    files: dict[FileName, str]
+    provenance: Provenance
+
+    @field_validator("directions")
+    @classmethod
+    def _check_directions(cls, directions: tuple[BundleDirection, ...]) -> tuple[BundleDirection, ...]:
+        _check_unique(map(str, directions))
+        return directions
+
+    @field_validator("states")
+    @classmethod
+    def _check_states(cls, states: tuple[StateSpec, ...]) -> tuple[StateSpec, ...]:
+        _check_unique(state.name for state in states)
+        return states
+
+    @model_validator(mode="after")
+    def _check_prefixes(self) -> Self:
+        for direction in self.directions:
+            if not all(0 <= token_id < self.vocabulary_size for token_id in direction.source_prefix):
+                raise ValueError(
+                    f"directions: {direction}: source_prefix is {direction.source_prefix}, "
+                    f"expected ids below {self.vocabulary_size}"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _check_signatures(self) -> Self:
+        written = [state.name for state in self.states if state.kind != "target"]
+        read = [state.decoder_input for state in self.states]
+        stepped = [state.decoder_output for state in self.states if state.decoder_output is not None]
+        for field, actual, optional, states in (
+            ("encoder.inputs", self.encoder.inputs, ENCODER_INPUTS, []),
+            ("encoder.outputs", self.encoder.outputs, (), written),
+            ("decoder.inputs", self.decoder.inputs, DECODER_INPUTS, read),
+            ("decoder.outputs", self.decoder.outputs, (), [LOGITS, *stepped]),
+        ):
+            expected = (*(name for name in optional if name in actual), *states)
+            if actual != expected:
+                raise ValueError(f"{field}: {', '.join(actual)}: expected {', '.join(expected)} as the states are")
+        return self
+
+
+def _check_unique(names: Iterable[str]) -> None:
+    listed = list(names)
+    twice = next((name for name in listed if listed.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"{twice} is there twice")
