@@ -18,7 +18,8 @@ from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 from tqdm import tqdm
 
 from export.evaluation import Evaluation, evaluate, format_evaluations
-from export.systems import EXPECTED, Search, System, SystemUnusableError, open_system
+from export.system import Search, System, SystemUnusableError
+from export.systems import EXPECTED, open_system
 from model.corpus import Corpus, CorpusError, Specifications, read_corpora
 
 LIBRARIES = ("dragoman", "sacrebleu", "sacremoses", "torch", "onnxruntime", "onnxruntime-gpu")

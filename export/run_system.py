@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from export.systems import Progress, Search, SystemUnusableError
+from export.system import Progress, Search, SystemUnusableError
 from model import generate
 from model.batches import plan_batches
 from model.corpus import Corpus

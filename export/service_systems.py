@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass
 from pathlib import Path
 
-from export.systems import Progress, SystemUnusableError
+from export.system import Progress, SystemUnusableError
 from model.corpus import Corpus
 from serve.client import GrpcClient, NotTranslatedError
 from serve.http_client import HttpClient

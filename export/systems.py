@@ -6,54 +6,16 @@ scores. What a kind needs is imported when one of it is opened: a file needs nei
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 from urllib.parse import urlsplit
 
 from export.bundle import MANIFEST_FILE
+from export.system import Progress, Search, System, SystemUnusableError
 from model.corpus import Corpus, read_lines
 
 CONFIG_FILE = "config.yaml"
 SCHEMES = ("grpc", "http")
 EXPECTED = "a run, a bundle, grpc://HOST:PORT, http://HOST:PORT or a file of translations"
-
-
-class Progress(Protocol):
-    """A progress bar, of which `tqdm` is one."""
-
-    def update(self, n: float = 1) -> object:
-        """Tells that `n` more sentences are translated."""
-
-
-class SystemUnusableError(Exception):
-    """This is no system, or it does not translate the data; the message names it and what was expected."""
-
-
-@dataclass(frozen=True, slots=True)
-class Search:
-    """How a run looks for translations; a beam of one hypothesis is greedy search."""
-
-    beam_size: int
-    length_penalty: float
-
-    def __str__(self) -> str:
-        return "greedy" if self.beam_size == 1 else f"beam {self.beam_size}, length penalty {self.length_penalty}"
-
-
-class System(Protocol):
-    """Something that translates."""
-
-    @property
-    def kind(self) -> str:
-        """Returns `run`, `bundle`, `server` or `file`."""
-
-    def translate(self, corpora: Sequence[Corpus], progress: Progress) -> list[list[str]]:
-        """Returns the translation of every source of every corpus, telling the progress by the sentence.
-
-        Raises:
-            SystemUnusableError: if one is not translated.
-        """
 
 
 class TranslationsFile:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import model.generate
-from export.systems import Search, SystemUnusableError, open_system
+from export.system import Search, SystemUnusableError
+from export.systems import open_system
 from model.corpus import Corpus, CorpusError, read_corpus
 from model.generate import Generated, generate_greedy
 from model.run import RunFolder
