@@ -161,7 +161,7 @@ def test_sampled_tokens_spell_the_same_text(tagged: Tokenizer) -> None:
         sampled = tagged.sample_lines(lines, 0.2, seed)
         assert [tagged.decode(ids) for ids in sampled] == lines
         cuts.add(str(sampled))
-    assert len(cuts) > 3
+    assert len(cuts) > 1
 
 
 @pytest.mark.parametrize(("kind", "alpha"), [("unigram", 1000.0), ("bpe", 1e-12)])
