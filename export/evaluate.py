@@ -4,11 +4,9 @@ A system is whatever `export.systems` opens, so that the PyTorch model, the bund
 serves it are measured by the same figures.
 """
 
-import importlib.metadata
 import json
 import logging
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
@@ -21,6 +19,7 @@ from export.evaluation import Evaluation, evaluate, format_evaluations
 from export.system import Search, System, SystemUnusableError
 from export.systems import EXPECTED, open_system
 from model.corpus import Corpus, CorpusError, Specifications, read_corpora
+from model.versions import installed_versions
 
 LIBRARIES = ("dragoman", "sacrebleu", "sacremoses", "torch", "onnxruntime", "onnxruntime-gpu")
 
@@ -119,7 +118,7 @@ class EvaluateCommand(BaseSettings):
             "system": {"name": self.system, "kind": systems[0].kind},
             "baseline": None if self.baseline is None else {"name": self.baseline, "kind": systems[1].kind},
             "settings": self.model_dump(mode="json"),
-            "versions": _installed_versions(),
+            "versions": installed_versions(LIBRARIES),
             "directions": [asdict(evaluation) for evaluation in evaluations],
         }
         return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
@@ -140,11 +139,3 @@ def _write(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise SystemExit(f"dragoman evaluate: {path}: {error.strerror}, expected a file that can be written") from error
-
-
-def _installed_versions() -> dict[str, str]:
-    versions = {}
-    for library in LIBRARIES:
-        with suppress(importlib.metadata.PackageNotFoundError):
-            versions[library] = importlib.metadata.version(library)
-    return versions

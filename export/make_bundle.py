@@ -1,10 +1,8 @@
 """`dragoman export`: a training run in, a bundle out."""
 
-import importlib.metadata
 import shutil
 import tempfile
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +20,7 @@ from model.directions import source_prefix
 from model.generate import generate_greedy
 from model.run import RunError, RunFolder, TrainedModel
 from model.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, TokenizerError
+from model.versions import installed_versions
 
 # A sentence at which two tokens are nearly as probable says nothing about a graph: another CPU may round the other way.
 SMALLEST_GOLDEN_GAP = 1e-3
@@ -184,17 +183,9 @@ def _manifest(trained: TrainedModel, graphs: ExportedGraphs, folder: Path, name:
         files=dict(file_hashes(folder)),
         provenance=Provenance(
             created=datetime.now(UTC).isoformat(timespec="seconds"),
-            versions=_installed_versions(),
+            versions=installed_versions(LIBRARIES),
             training=config.model_dump(mode="json"),
             steps=trained.steps,
             scores={"golden_sentences": golden},
         ),
     )
-
-
-def _installed_versions() -> dict[str, str]:
-    installed = {}
-    for library in LIBRARIES:
-        with suppress(importlib.metadata.PackageNotFoundError):
-            installed[library] = importlib.metadata.version(library)
-    return installed

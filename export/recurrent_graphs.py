@@ -8,6 +8,7 @@ the model, V vocabulary.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -120,10 +121,9 @@ class RecurrentDecoderGraph(nn.Module):
         embedded = self.model.embed(token_ids)
         longest = ((source_lengths.max() + (LENGTH_STEP - 1)) // LENGTH_STEP * LENGTH_STEP).item()
         annotations, *keys = (state[:, :longest] for state in states[: self.source_states])
-        valid = torch.arange(annotations.shape[1]) < source_lengths[:, None]  # [R, C]
-        # Weights behind the source are zero, but zero times what a former row may have left there need not be.
-        annotations = annotations.masked_fill(~valid[:, :, None], 0.0)
         source = Source.of(annotations, keys[0] if keys else annotations, source_lengths)
+        # Weights behind the source are zero, but zero times what a former row may have left there need not be.
+        source = replace(source, annotations=annotations.masked_fill(~source.valid[:, :, None], 0.0))
         past = states[self.source_states :]
         step = decoder.step(decoder.project(embedded), past, source, positions, choose)
         return [self.model.project(decoder.readout(step.features, embedded)), *step.present]

@@ -50,7 +50,7 @@ class RunSystem:
         longest = trained.config.model.max_source_tokens
         for number, source in enumerate(sources, start=1):
             if len(source) > longest:
-                where = f"{self._folder}: {'-'.join(corpus.languages)}, sentence {number}"
+                where = f"{self._folder}: {corpus.direction}, sentence {number}"
                 raise SystemUnusableError(f"{where}: {len(source)} tokens, expected at most {longest}")
         return sources
 
@@ -73,8 +73,7 @@ class RunSystem:
 
 def _source_prefix(trained: TrainedModel, corpus: Corpus, folder: Path) -> tuple[int, ...]:
     directions = trained.config.directions
-    direction = next((each for each in directions if (each.source, each.target) == corpus.languages), None)
-    if direction is None:
+    if corpus.direction not in directions:
         known = ", ".join(str(each) for each in directions)
-        raise SystemUnusableError(f"{folder}: does not translate {'-'.join(corpus.languages)}, expected one of {known}")
-    return source_prefix(trained.tokenizer, directions, direction)
+        raise SystemUnusableError(f"{folder}: does not translate {corpus.direction}, expected one of {known}")
+    return source_prefix(trained.tokenizer, directions, corpus.direction)

@@ -68,7 +68,7 @@ class VerifyCommand(BaseSettings):
         directions = {(direction.source, direction.target): direction for direction in bundle.manifest.directions}
         if corpus.languages not in directions:
             expected = " or ".join(map(str, bundle.manifest.directions))
-            raise CorpusError(f"data: {self.data}: languages are {'-'.join(corpus.languages)}, expected {expected}")
+            raise CorpusError(f"data: {self.data}: languages are {corpus.direction}, expected {expected}")
         return directions[corpus.languages]
 
 

@@ -60,7 +60,7 @@ def clean(corpus: Corpus, config: CleaningConfig) -> CleanedCorpus:
     counts = {reason: dropped[reason] for reason in Reason}
     if not kept:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts.items() if count)
-        raise CorpusError(f"{'-'.join(corpus.languages)}: cleaning leaves no pair: {reasons}")
+        raise CorpusError(f"{corpus.direction}: cleaning leaves no pair: {reasons}")
     return CleanedCorpus(corpus.select(kept), counts)
 
 
@@ -73,9 +73,7 @@ def hold_out(cleaned: CleanedCorpus, pairs: int) -> tuple[CleanedCorpus, Corpus]
     corpus = cleaned.corpus
     cut = len(corpus) - min(pairs, len(corpus) // 10)
     if cut == len(corpus):
-        raise CorpusError(
-            f"{'-'.join(corpus.languages)}: {cut} pairs are too few to hold some out for validation, expected 10"
-        )
+        raise CorpusError(f"{corpus.direction}: {cut} pairs are too few to hold some out for validation, expected 10")
     dropped = {**cleaned.dropped, Reason.HELD_OUT: len(corpus) - cut}
     return CleanedCorpus(corpus.select(range(cut)), dropped), corpus.select(range(cut, len(corpus)))
 

@@ -69,7 +69,7 @@ def describe_corpora(corpora: Sequence[CleanedCorpus], tokenizer: Tokenizer | No
     used: set[int] = set()
     for cleaned in corpora:
         corpus = cleaned.corpus
-        direction = "-".join(corpus.languages)
+        direction = str(corpus.direction)
         counts = (cleaned.read, *(cleaned.dropped[reason] for reason in Reason), len(corpus))
         pairs.append([direction, *(f"{count:,}" for count in counts)])
         for language, lines in zip(corpus.languages, (corpus.sources, corpus.targets), strict=True):

@@ -1,6 +1,6 @@
 """A translation model as Lightning trains it: loss, optimiser, schedule, and data that resumes."""
 
-from typing import Any, cast
+from typing import Any
 
 import lightning
 import torch
@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from model.architectures import build_model
 from model.batches import Batch, BatchStream, TokenizedPairs, sorted_batches
-from model.config import RecurrentConfig, RunConfig, TrainingConfig
+from model.config import RunConfig, TrainingConfig
 from model.dropout import Dropout
 from model.hard_attention import Reinforce
 from model.loss import translation_loss
@@ -77,7 +77,6 @@ class TranslationModule(lightning.LightningModule):
         super().__init__()
         self.config = config
         self.model = build_model(config.model, vocabulary_size)
-        self._hard = isinstance(config.model, RecurrentConfig) and config.model.hard
 
     def on_train_batch_start(self, *_: Any) -> None:
         """Sets how much is dropped in this step."""
@@ -92,7 +91,11 @@ class TranslationModule(lightning.LightningModule):
         Raises:
             DivergedError: if it is no number.
         """
-        loss = self._hard_loss(batch) if self._hard else self._loss(batch)
+        model = self.model
+        if isinstance(model, Recurrent) and model.reinforce is not None:
+            loss = self._hard_loss(model, model.reinforce, batch)
+        else:
+            loss = self._loss(batch)
         if not loss.isfinite():
             raise DivergedError(f"the loss is {loss.item()} at step {self.trainer.global_step + 1}")
         self.log("loss", loss, prog_bar=True)
@@ -111,9 +114,8 @@ class TranslationModule(lightning.LightningModule):
             training.r_drop,
         )
 
-    def _hard_loss(self, batch: Batch) -> Tensor:
+    def _hard_loss(self, model: Recurrent, reinforce: Reinforce, batch: Batch) -> Tensor:
         """Adds what teaches a model with hard attention where to look: what it samples has no gradient."""
-        model = cast("Recurrent", self.model)
         sampled = model.decode_sampled(batch.target_inputs, model.encode(batch.source_ids))
         labels = batch.target_labels
         states = sampled.states.flatten(end_dim=1)[None]  # [1, B * T, D]
@@ -121,7 +123,7 @@ class TranslationModule(lightning.LightningModule):
         with torch.no_grad():
             log_probabilities = model.project(sampled.states).float().log_softmax(dim=-1)  # [B, T, V]
             likelihoods = log_probabilities.gather(2, labels[:, :, None])[:, :, 0]
-        reinforcement: Tensor = cast("Reinforce", model.reinforce)(likelihoods, sampled, labels != PAD_ID)
+        reinforcement: Tensor = reinforce(likelihoods, sampled, labels != PAD_ID)
         return loss + reinforcement
 
     def validation_step(self, batch: Batch, _index: int) -> None:

@@ -1,7 +1,5 @@
 """What ONNX Runtime computes from a recurrent model is what PyTorch computes, and company changes no bit of it."""
 
-import logging
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +12,8 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.export import Dim
 
+from export import to_onnx
+from export.manifest import GraphSignature
 from export.recurrent_graphs import RecurrentDecoderGraph, RecurrentEncoderGraph, recurrent_states
 from model.recurrent import Recurrent
 from model.tokenizer import BOS_ID, PAD_ID
@@ -96,21 +96,7 @@ def random_sources(longest: int) -> list[NDArray[np.int64]]:
 
 
 def export(module: nn.Module, inputs: tuple[Any, ...], dynamic: tuple[Any, ...], names: list[list[str]]) -> Any:
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
-        program = torch.onnx.export(
-            module.eval(),
-            inputs,
-            dynamo=True,
-            dynamic_shapes=dynamic,
-            input_names=names[0],
-            output_names=names[1],
-            opset_version=OPSET,
-            verbose=False,
-        )
-    assert program is not None
-    return program.model_proto
+    return to_onnx._to_onnx(module, inputs, dynamic, GraphSignature(inputs=tuple(names[0]), outputs=tuple(names[1])))
 
 
 def export_recurrent(model: Recurrent) -> Exported:

@@ -109,6 +109,20 @@ def assert_same_end(ours: RunFolder, theirs: RunFolder) -> None:
         assert [name for name in left if not torch.equal(left[name], right[name])] == []
 
 
+def fail_once(patch: pytest.MonkeyPatch, method: str, call: int) -> None:
+    """Has a method of the training module fail at one of its calls, counted from 1, and at no other."""
+    step = getattr(TranslationModule, method)
+    calls: list[int] = []
+
+    def step_or_fail(*arguments: Any) -> Any:
+        calls.append(len(calls))
+        if len(calls) == call:
+            raise RuntimeError("out of memory")
+        return step(*arguments)
+
+    patch.setattr(TranslationModule, method, step_or_fail)
+
+
 def refusal(start_it: Callable[[], object]) -> str:
     """Returns the line that a command ends with; its exit code is then 1, and there is no traceback."""
     with pytest.raises(SystemExit) as ended:
@@ -178,16 +192,7 @@ def test_a_run_with_every_option_ends_like_an_unbroken_one(
 ) -> None:
     """Two batches make a step, so that calls 9 and 17 are the first ones behind a checkpoint."""
     with monkeypatch.context() as patch:
-        step = TranslationModule.training_step
-        calls: list[int] = []
-
-        def fail_once(*arguments: Any) -> Any:
-            calls.append(len(calls))
-            if len(calls) == call:
-                raise RuntimeError("out of memory")
-            return step(*arguments)
-
-        patch.setattr(TranslationModule, "training_step", fail_once)
+        fail_once(patch, "training_step", call)
         with pytest.raises(RuntimeError, match="out of memory"):
             start(arguments, tmp_path / "broken", *FULL)
     broken = start(arguments, tmp_path / "broken", *FULL)
@@ -253,17 +258,7 @@ def test_a_run_that_fails_anywhere_ends_like_an_unbroken_one(
     moment: tuple[str, int],
 ) -> None:
     """Also in the middle of a validation, and before the first checkpoint."""
-    method, call = moment
-    step = getattr(TranslationModule, method)
-    calls: list[int] = []
-
-    def fail_once(*arguments: Any) -> Any:
-        calls.append(len(calls))
-        if len(calls) == call:
-            raise RuntimeError("out of memory")
-        return step(*arguments)
-
-    monkeypatch.setattr(TranslationModule, method, fail_once)
+    fail_once(monkeypatch, *moment)
     with pytest.raises(RuntimeError, match="out of memory"):
         start(arguments, tmp_path / "run")
     assert not RunFolder(tmp_path / "run").done.exists()
