@@ -13,6 +13,7 @@ from model.bootstrap import Measure, measure
 from model.corpus import Corpus
 from model.literature import measure_as_literature
 from model.score import Quality, score
+from model.text_table import format_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ def format_evaluations(evaluations: Sequence[Evaluation]) -> str:
     for evaluation in evaluations:
         rows += _rows(evaluation)
     signatures = [[name, measured.signature] for name, measured in evaluations[0].measures.items()]
-    return f"{_align(rows)}\n\n{_align(signatures)}"
+    return f"{format_table(rows, 2 if compared else 1)}\n\n{format_table(signatures, 2)}"
 
 
 def _rows(evaluation: Evaluation) -> list[list[str]]:
@@ -98,9 +99,3 @@ def _rows(evaluation: Evaluation) -> list[list[str]]:
 
 def _shares(quality: Quality) -> list[str]:
     return [f"{quality.exact:.2%}", f"{quality.length_ratio:.3f}"]
-
-
-def _align(rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = (zip(row, widths, strict=True) for row in rows)
-    return "\n".join("  ".join(f"{cell:<{width}}" for cell, width in line).rstrip() for line in lines)

@@ -162,7 +162,7 @@ class TrainingConfig(Section):
     label_smoothing: float = Field(0.1, ge=0, lt=1, description="probability mass spread over the vocabulary")
     r_drop: float = Field(0.0, ge=0, description="weight of the divergence between two passes with other units dropped")
     subword_sampling: float = Field(
-        0.0, ge=0, lt=1, description="unigram: smoothing of sampled segmentations; bpe: share of merges dropped; 0: off"
+        0.0, ge=0, description="smoothing of the segmentations that are sampled for every epoch, bold if small; 0: off"
     )
     gradient_clip: float = Field(1.0, gt=0, description="largest norm of the gradient")
     averaging: Literal["none", "exponential", "last"] = Field(
@@ -189,6 +189,15 @@ class RunConfig(Section):
     cleaning: CleaningConfig = CleaningConfig()
     tokenizer: TokenizerConfig = TokenizerConfig()
     training: TrainingConfig = TrainingConfig()
+
+    @model_validator(mode="after")
+    def _check_sampling(self) -> "RunConfig":
+        if self.training.subword_sampling and self.tokenizer.kind != "unigram":
+            raise ValueError(
+                f"training.subword_sampling is {self.training.subword_sampling} with the tokenizer.kind"
+                f" {self.tokenizer.kind}, expected 0 or the kind unigram"
+            )
+        return self
 
     @classmethod
     def load(cls, path: Path) -> "RunConfig":

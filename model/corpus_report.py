@@ -12,9 +12,12 @@ import numpy as np
 from pydantic import Field
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
+from model.batches import TokenizedPairs
 from model.cleaning import CleanedCorpus, Reason, clean
 from model.config import CleaningConfig
 from model.corpus import SPECIFICATIONS, CorpusError, Specifications, read_corpora
+from model.segmentation import encode_corpus
+from model.text_table import format_table
 from model.tokenizer import UNK_ID, Tokenizer, TokenizerError
 
 
@@ -52,39 +55,56 @@ class DataCommand(BaseSettings):
             raise SystemExit(f"dragoman data: {error}") from error
         except (OSError, TokenizerError) as error:
             raise SystemExit(f"dragoman data: tokenizer: {self.tokenizer}: {error}") from error
-        print(describe_corpora(cleaned, tokenizer))
+        if tokenizer:
+            encoded = [encode_corpus(part.corpus, tokenizer) for part in cleaned]
+            print(describe_corpora(cleaned, encoded, tokenizer.vocabulary_size))
+        else:
+            print(describe_corpora(cleaned))
 
 
-def describe_corpora(corpora: Sequence[CleanedCorpus], tokenizer: Tokenizer | None = None) -> str:
-    """Returns two tables and, given a tokenizer, how much of its vocabulary occurs.
+def describe_corpora(
+    corpora: Sequence[CleanedCorpus], encoded: Sequence[TokenizedPairs] = (), vocabulary_size: int = 0
+) -> str:
+    """Returns two tables and, given the tokens too, how much of the vocabulary occurs.
 
     The first has a row per direction: pairs read, left out for each reason, and left. The second has two rows per
-    direction, source and target: characters in all, and their mean, 95th percentile and maximum per line; with a
-    tokenizer the same in tokens, and the share of unknown ones.
+    direction, source and target: characters in all, and their mean, 95th percentile and maximum per line; the same in
+    tokens, if they are given, and the share of unknown ones.
+
+    Args:
+        corpora: one for each direction.
+        encoded: the corpora as ids, or nothing.
+        vocabulary_size: of the tokenizer that encoded them.
     """
-    pairs = [["direction", "read", *Reason, "pairs"]]
-    lengths = [["direction", "side", "characters", "mean", "95 %", "longest"]]
-    if tokenizer:
-        lengths[0] += ["tokens", "mean", "95 %", "longest", "unknown"]
-    used: set[int] = set()
+    tables = [format_table(_pair_rows(corpora), 1), format_table(_length_rows(corpora, encoded), 2)]
+    if encoded:
+        sides = (side for pairs in encoded for side in (pairs.sources, pairs.targets))
+        used = len(set(chain.from_iterable(chain.from_iterable(sides))))
+        share = used / vocabulary_size
+        tables.append(f"{used:,} of the {vocabulary_size:,} tokens of the vocabulary occur ({share:.1%})")
+    return "\n\n".join(tables)
+
+
+def _pair_rows(corpora: Sequence[CleanedCorpus]) -> list[list[str]]:
+    rows = [["direction", "read", *Reason, "pairs"]]
     for cleaned in corpora:
-        corpus = cleaned.corpus
-        direction = str(corpus.direction)
-        counts = (cleaned.read, *(cleaned.dropped[reason] for reason in Reason), len(corpus))
-        pairs.append([direction, *(f"{count:,}" for count in counts)])
-        for language, lines in zip(corpus.languages, (corpus.sources, corpus.targets), strict=True):
-            row = [direction, language, *_length_cells(map(len, lines))]
-            if tokenizer:
-                ids = tokenizer.encode_lines(lines)
-                tokens = np.fromiter(chain.from_iterable(ids), np.int64)
-                row += [*_length_cells(map(len, ids)), f"{np.mean(tokens == UNK_ID):.2%}"]
-                used.update(np.unique(tokens).tolist())
-            lengths.append(row)
-    parts = [_format_table(pairs, 1), _format_table(lengths, 2)]
-    if tokenizer:
-        size = tokenizer.vocabulary_size
-        parts.append(f"{len(used):,} of the {size:,} tokens of the vocabulary occur ({len(used) / size:.1%})")
-    return "\n\n".join(parts)
+        counts = (cleaned.read, *(cleaned.dropped[reason] for reason in Reason), len(cleaned.corpus))
+        rows.append([str(cleaned.corpus.direction), *(f"{count:,}" for count in counts)])
+    return rows
+
+
+def _length_rows(corpora: Sequence[CleanedCorpus], encoded: Sequence[TokenizedPairs]) -> list[list[str]]:
+    rows = [["direction", "side", "characters", "mean", "95 %", "longest"]]
+    texts = [side for part in corpora for side in (part.corpus.sources, part.corpus.targets)]
+    languages = [(str(part.corpus.direction), language) for part in corpora for language in part.corpus.languages]
+    rows += [[*language, *_length_cells(map(len, lines))] for language, lines in zip(languages, texts, strict=True)]
+    if encoded:
+        rows[0] += ["tokens", "mean", "95 %", "longest", "unknown"]
+        sides = [side for pairs in encoded for side in (pairs.sources, pairs.targets)]
+        for row, side in zip(rows[1:], sides, strict=True):
+            unknown = np.mean(np.fromiter(chain.from_iterable(side), np.int64) == UNK_ID)
+            row += [*_length_cells(map(len, side)), f"{unknown:.2%}"]
+    return rows
 
 
 def _length_cells(lengths: Iterable[int]) -> list[str]:
@@ -95,15 +115,3 @@ def _length_cells(lengths: Iterable[int]) -> list[str]:
         f"{np.percentile(values, 95, method='higher'):,}",
         f"{values.max():,}",
     ]
-
-
-def _format_table(rows: Sequence[Sequence[str]], names: int) -> str:
-    """Returns rows as lines; the first `names` columns are flush left, numbers flush right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if index < names else cell.rjust(width)
-            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    )

@@ -6,10 +6,8 @@ languages has a token for each of them, which no text contains.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Lock
-from typing import Literal, Self
+from typing import Literal, NamedTuple, Self
 
 import sentencepiece
 
@@ -18,14 +16,24 @@ UNK_ID = 1
 BOS_ID = 2
 EOS_ID = 3
 
-# SentencePiece's seeds are 32 bits wide, and it ignores the last one.
-_SEEDS = 2**32 - 1
-# There is one seed in the process: held from setting it until it has been used.
-_SEED_LOCK = Lock()
+# Stands in tokens for the space before a word.
+WORD_START = "\u2581"
 
 
 class TokenizerError(Exception):
     """The file is not a SentencePiece model, has other special ids than Dragoman's, or lacks a language's token."""
+
+
+class ScoredTokens(NamedTuple):
+    """One way to cut text into tokens.
+
+    Attributes:
+        ids: the tokens.
+        log_probability: of the tokens under the unigram model, in nats.
+    """
+
+    ids: list[int]
+    log_probability: float
 
 
 class Tokenizer:
@@ -63,25 +71,20 @@ class Tokenizer:
         """Returns the ids of many texts, computed by all CPUs."""
         return list(self._processor.encode(list(lines), num_threads=-1))
 
-    def sample_lines(self, lines: Sequence[str], alpha: float, seed: int) -> list[list[int]]:
-        """Returns the ids of many texts, each cut into tokens in a random way.
+    def normalize(self, text: str) -> str:
+        """Returns text as its tokens spell it: every word begins with `WORD_START`."""
+        return str(self._processor.normalize(text))
 
-        A unigram model samples from all segmentations with probability P(segmentation) ** alpha, normalised (Kudo
-        2018, arXiv:1804.10959, with l = infinity): small values are bold, large ones come close to `encode`. A BPE
-        model leaves out each merge with probability alpha (Provilkov et al. 2020, arXiv:1910.13267).
+    def segmentations(self, word: str, count: int) -> list[ScoredTokens]:
+        """Returns the most probable ways to cut a word into tokens, the best first; for a unigram model only.
 
         Args:
-            lines: the texts.
-            alpha: above 0; for BPE below 1.
-            seed: not negative. Decides, with the lines and alpha, what comes out, whatever was sampled before.
+            word: a normalised word.
+            count: so many at most.
         """
-        # A thread's random generator takes the seed when it is first used: only a new thread begins with this one.
-        with _SEED_LOCK, ThreadPoolExecutor(max_workers=1) as new_thread:
-            sentencepiece.set_random_generator_seed(seed % _SEEDS)
-            sampled = new_thread.submit(
-                self._processor.encode, list(lines), enable_sampling=True, alpha=alpha, nbest_size=-1, num_threads=1
-            )
-            return list(sampled.result())
+        # The start of the word is added again.
+        best = self._processor.nbest_encode_as_proto(word.removeprefix(WORD_START), nbest_size=count)
+        return [ScoredTokens([piece.id for piece in one.pieces], one.score) for one in best.nbests]
 
     def language_token(self, language: str) -> int:
         """Returns the id of the token that asks for a translation into a language.

@@ -8,7 +8,6 @@ import lightning
 from pydantic import Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from model.batches import TokenizedPairs
 from model.config import (
     CleaningConfig,
     ModelConfig,
@@ -125,14 +124,14 @@ def train(folder: RunFolder, config: RunConfig, data: TrainingData, hardware: Ha
         return
     training = [part.corpus for part in data.training]
     tokenizer = _make_tokenizer(folder, config, training)
-    print(describe_corpora(data.training, tokenizer))
-    _keep_samples(folder, data.validation)
-    lightning.seed_everything(config.training.seed, verbose=False)
     segmentation = Segmentation(tokenizer, config, training)
     watched = Segmentation(tokenizer, config, data.validation)
-    batches = TranslationData(
-        _segment(segmentation, "training"), _segment(watched, "validation"), config.training, segmentation
-    )
+    print(describe_corpora(data.training, segmentation.encoded, tokenizer.vocabulary_size))
+    _report_too_long(segmentation, "training")
+    _report_too_long(watched, "validation")
+    _keep_samples(folder, data.validation)
+    lightning.seed_everything(config.training.seed, verbose=False)
+    batches = TranslationData(segmentation.of_epoch, watched.most_probable, config.training)
     callbacks = [] if config.training.selection == "loss" else [ValidationTranslation(watched)]
     trainer = make_trainer(folder, config.training, hardware or HardwareConfig(), callbacks)
     module = TranslationModule(config, tokenizer.vocabulary_size)
@@ -154,15 +153,14 @@ def train(folder: RunFolder, config: RunConfig, data: TrainingData, hardware: Ha
         print(f"{folder.path}: trained for {trainer.global_step} steps; its curves are in {folder.curves}")
 
 
-def _segment(segmentation: Segmentation, name: str) -> TokenizedPairs:
-    """Returns pairs as ids; says how many were too long for the model and left out."""
-    pairs = segmentation.most_probable()
+def _report_too_long(segmentation: Segmentation, name: str) -> None:
+    """Says how many pairs are too long for the model and left out; ends the run if no pair is left."""
+    left = len(segmentation.most_probable)
     total = sum(map(len, segmentation.corpora))
-    if not len(pairs):
+    if not left:
         raise SystemExit(f"dragoman train: none of {total} {name} pairs is short enough for the model")
-    if len(pairs) < total:
-        print(f"{total - len(pairs)} of {total} {name} pairs are too long for the model: left out")
-    return pairs
+    if left < total:
+        print(f"{total - left} of {total} {name} pairs are too long for the model: left out")
 
 
 def _keep_config(folder: RunFolder, config: RunConfig) -> None:

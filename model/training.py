@@ -1,5 +1,6 @@
 """A translation model as Lightning trains it: loss, optimiser, schedule, and data that resumes."""
 
+from collections.abc import Callable
 from typing import Any
 
 import lightning
@@ -17,7 +18,6 @@ from model.hard_attention import Reinforce
 from model.loss import translation_loss
 from model.recurrent import Recurrent
 from model.schedule import cooldown, cosine, inverse_square_root, linear_rise
-from model.segmentation import Segmentation
 from model.tokenizer import PAD_ID
 
 
@@ -29,25 +29,18 @@ class TranslationData(lightning.LightningDataModule):
     """Training and validation pairs as token-budget batches."""
 
     def __init__(
-        self, training: TokenizedPairs, validation: TokenizedPairs, config: TrainingConfig, segmentation: Segmentation
+        self, training: Callable[[int], TokenizedPairs], validation: TokenizedPairs, config: TrainingConfig
     ) -> None:
         """Plans no batch yet.
 
         Args:
-            training: pairs in their usual segmentation.
-            validation: the same.
+            training: returns the pairs of an epoch.
+            validation: always the same pairs.
             config: how to train.
-            segmentation: samples other segmentations of the training pairs, if that is configured.
         """
         super().__init__()
-
-        def pairs_of_epoch(epoch: int) -> TokenizedPairs:
-            if not config.subword_sampling:
-                return training
-            return segmentation.sample(config.subword_sampling, (config.seed, epoch))
-
         self._config = config
-        self._stream = BatchStream(pairs_of_epoch, config.batch_tokens, config.seed)
+        self._stream = BatchStream(training, config.batch_tokens, config.seed)
         self._validation = sorted_batches(validation, config.batch_tokens)
 
     def train_dataloader(self) -> DataLoader[Batch]:
@@ -77,13 +70,13 @@ class TranslationModule(lightning.LightningModule):
         super().__init__()
         self.config = config
         self.model = build_model(config.model, vocabulary_size)
+        self._dropouts = [module for module in self.model.modules() if isinstance(module, Dropout)]
 
     def on_train_batch_start(self, *_: Any) -> None:
         """Sets how much is dropped in this step."""
         share = linear_rise(self.trainer.global_step, self.config.training.dropout_warmup_steps)
-        for module in self.modules():
-            if isinstance(module, Dropout):
-                module.share = share
+        for dropout in self._dropouts:
+            dropout.share = share
 
     def training_step(self, batch: Batch, _index: int) -> Tensor:
         """Returns the mean loss per target token, in nats.

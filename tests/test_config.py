@@ -70,3 +70,11 @@ def test_every_recipe_of_ours_is_a_valid_run(path: Path) -> None:
 
 def test_a_recipe_that_is_none_of_ours_is_a_path() -> None:
     assert recipe_path("mine/small.yaml") == Path("mine/small.yaml")
+
+
+def test_segmentations_of_a_bpe_model_cannot_be_sampled() -> None:
+    """It has no probabilities to sample from."""
+    directions, training = (Direction(source="en", target="de"),), TrainingConfig(subword_sampling=0.3)
+    with pytest.raises(ValidationError, match=r"subword_sampling is 0\.3 with the tokenizer\.kind bpe, expected 0"):
+        RunConfig(directions=directions, tokenizer=TokenizerConfig(kind="bpe"), training=training)
+    assert RunConfig(directions=directions, training=training).training.subword_sampling

@@ -9,6 +9,7 @@ from model.cleaning import clean
 from model.config import CleaningConfig
 from model.corpus import Corpus
 from model.corpus_report import DataCommand, describe_corpora
+from model.segmentation import encode_corpus
 from model.tokenizer import Tokenizer
 
 
@@ -46,7 +47,8 @@ def test_columns_are_as_wide_as_their_widest_cell() -> None:
 
 def test_a_tokenizer_adds_tokens_and_coverage(tokenizer: Tokenizer) -> None:
     corpus = Corpus("en", "de", ["one river", "two"], ["語", "two"])
-    lines = describe_corpora([clean(corpus, CleaningConfig())], tokenizer).splitlines()
+    encoded = [encode_corpus(corpus, tokenizer)]
+    lines = describe_corpora([clean(corpus, CleaningConfig())], encoded, tokenizer.vocabulary_size).splitlines()
     english, german = cells("\n".join(lines))[4:6]
     lengths = [len(tokenizer.encode(line)) for line in corpus.sources]
     assert english[-5:] == [str(sum(lengths)), f"{sum(lengths) / 2:.1f}", str(max(lengths)), str(max(lengths)), "0.00%"]

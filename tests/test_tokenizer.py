@@ -1,7 +1,6 @@
 """Text to ids and back: nothing is lost, and a file that is not Dragoman's tokenizer is refused."""
 
 import io
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,7 +9,7 @@ import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer, TokenizerError, train_tokenizer
+from model.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, WORD_START, Tokenizer, TokenizerError, train_tokenizer
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyzäöüß.,!?0123456789"
 LINES = [f"{ALPHABET[i:]} {ALPHABET[:i]}" for i in range(len(ALPHABET))]
@@ -120,9 +119,6 @@ def test_no_text_holds_a_language_token(tagged: Tokenizer, text: str) -> None:
     """So nobody can switch the language by typing."""
     tokens = {tagged.language_token(language) for language in ("de", "fr")}
     assert not tokens & set(tagged.encode(text))
-    for seed in range(20):
-        (sampled,) = tagged.sample_lines([text], 0.5, seed)
-        assert not tokens & set(sampled)
 
 
 @pytest.mark.parametrize("language", ["cs", "", "de>"])
@@ -139,41 +135,16 @@ def test_text_that_looks_like_a_language_token_is_none() -> None:
         tokenizer.language_token("de")
 
 
-def test_sampled_tokens_are_a_function_of_the_seed(tagged: Tokenizer) -> None:
-    """Whatever was sampled before, and whoever samples at the same time."""
-    lines = ["gardener riverside", "harden gardening"] * 10
-    expected = {seed: tagged.sample_lines(lines, 0.2, seed) for seed in (0, 7, 2**32 - 2, 2**32 - 1, 2**70)}
-    with ThreadPoolExecutor(max_workers=4) as threads:
-        for seed, sampled in [(s, threads.submit(tagged.sample_lines, lines, 0.2, s)) for s in [*expected] * 10]:
-            assert sampled.result() == expected[seed]
-
-
-def test_sampled_tokens_differ_from_seed_to_seed(tagged: Tokenizer) -> None:
-    lines = ["gardener riverside", "harden gardening"] * 10
-    sampled = [tagged.sample_lines(lines, 0.2, seed) for seed in range(10)]
-    assert all(sampled[i] != sampled[j] for i in range(10) for j in range(i))
-
-
-def test_sampled_tokens_spell_the_same_text(tagged: Tokenizer) -> None:
-    lines = ["gardener riverside", "", "harden gardening"]
-    cuts = set()
-    for seed in range(20):
-        sampled = tagged.sample_lines(lines, 0.2, seed)
-        assert [tagged.decode(ids) for ids in sampled] == lines
-        cuts.add(str(sampled))
-    assert len(cuts) > 1
-
-
-@pytest.mark.parametrize(("kind", "alpha"), [("unigram", 1000.0), ("bpe", 1e-12)])
-def test_a_timid_sample_is_the_usual_one(kind: Literal["unigram", "bpe"], alpha: float) -> None:
-    """Large alpha for unigram, small alpha for BPE."""
-    tokenizer = train_tokenizer([*LINES, "gardener gardening"], 200, kind=kind)
-    lines = ["gardener abc", "gardening 12"]
-    assert tokenizer.sample_lines(lines, alpha, 1) == tokenizer.encode_lines(lines)
-
-
-def test_no_lines_are_sampled_as_none(tagged: Tokenizer) -> None:
-    assert tagged.sample_lines([], 0.2, 1) == []
+def test_words_are_cut_in_their_most_probable_ways_first(tokenizer: Tokenizer) -> None:
+    word = WORD_START + "gardener"
+    assert tokenizer.normalize(" gardener ") == word
+    best = tokenizer.segmentations(word, 3)
+    assert len(best) == 3
+    assert best[0].ids == tokenizer.encode("gardener")
+    assert {tokenizer.decode(one.ids) for one in best} == {"gardener"}
+    scores = [one.log_probability for one in best]
+    assert scores == sorted(scores, reverse=True)
+    assert len({tuple(one.ids) for one in best}) == 3
 
 
 def test_blank_lines_teach_nothing() -> None:

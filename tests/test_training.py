@@ -13,7 +13,6 @@ from torch.optim.lr_scheduler import LRScheduler
 from model.batches import TokenizedPairs
 from model.config import Direction, RunConfig, TrainingConfig, TransformerConfig
 from model.schedule import cooldown, inverse_square_root
-from model.segmentation import Segmentation
 from model.training import TranslationData, TranslationModule
 
 
@@ -25,8 +24,8 @@ def make_module(**training: float) -> TranslationModule:
 
 
 def make_data(pairs: TokenizedPairs) -> TranslationData:
-    """Returns data that samples no subwords, so that nobody asks for other segmentations."""
-    return TranslationData(pairs, pairs, TrainingConfig(batch_tokens=8), cast("Segmentation", None))
+    """Returns data whose epochs have the same pairs."""
+    return TranslationData(lambda _epoch: pairs, pairs, TrainingConfig(batch_tokens=8))
 
 
 def configure(module: TranslationModule) -> tuple[Optimizer, LRScheduler]:

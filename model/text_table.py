@@ -1,0 +1,21 @@
+"""Rows of words and numbers as lines of text for a terminal."""
+
+from collections.abc import Sequence
+
+
+def format_table(rows: Sequence[Sequence[str]], names: int) -> str:
+    """Returns rows as lines; the first `names` columns are flush left, numbers flush right.
+
+    Args:
+        rows: cells; every row has as many.
+        names: columns of words.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = (
+        "  ".join(
+            cell.ljust(width) if index < names else cell.rjust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    )
+    return "\n".join(line.rstrip() for line in lines)
