@@ -134,7 +134,8 @@ def golden_sentences(trained: TrainedModel, direction: BundleDirection, texts: S
         RunError: if none is left.
     """
     tokenizer, longest = trained.tokenizer, trained.config.model.max_source_tokens
-    sources = [(text, (*direction.source_prefix, *tokenizer.encode(text), EOS_ID)) for text in texts]
+    read = Direction(source=direction.source, target=direction.target)
+    sources = zip(texts, map(tuple, trained.source_ids(read, texts)), strict=True)
     fitting = [(text, source_ids) for text, source_ids in sources if len(source_ids) <= longest]
     if not fitting:
         raise RunError(f"none of {len(texts)} {direction} sentences is short enough for a golden sentence")

@@ -12,10 +12,8 @@ from export.system import Progress, Search, SystemUnusableError
 from model import generate
 from model.batches import plan_batches
 from model.corpus import Corpus
-from model.directions import source_prefix
 from model.generate import Generated
 from model.run import RunError, RunFolder, TrainedModel
-from model.tokenizer import EOS_ID
 
 BATCH_TOKENS = 4096
 
@@ -42,11 +40,12 @@ class RunSystem:
         sources = [self._sources(trained, corpus) for corpus in corpora]
         return [self._translate(trained, corpus_sources, progress) for corpus_sources in sources]
 
-    def _sources(self, trained: TrainedModel, corpus: Corpus) -> list[tuple[int, ...]]:
-        """Returns the ids of each source, with what its direction puts before it and EOS."""
-        prefix = _source_prefix(trained, corpus, self._folder)
-        lines = trained.tokenizer.encode_lines(corpus.sources)
-        sources = [(*prefix, *ids, EOS_ID) for ids in lines]
+    def _sources(self, trained: TrainedModel, corpus: Corpus) -> list[list[int]]:
+        """Returns the ids of each source."""
+        try:
+            sources = trained.source_ids(corpus.direction, corpus.sources)
+        except ValueError as error:
+            raise SystemUnusableError(f"{self._folder}: {error}") from error
         longest = trained.config.model.max_source_tokens
         for number, source in enumerate(sources, start=1):
             if len(source) > longest:
@@ -54,7 +53,7 @@ class RunSystem:
                 raise SystemUnusableError(f"{where}: {len(source)} tokens, expected at most {longest}")
         return sources
 
-    def _translate(self, trained: TrainedModel, sources: list[tuple[int, ...]], progress: Progress) -> list[str]:
+    def _translate(self, trained: TrainedModel, sources: list[list[int]], progress: Progress) -> list[str]:
         lengths = np.array([len(source) for source in sources])
         # The longest first: if memory does not suffice, that shows at once.
         order = np.argsort(-lengths, kind="stable").tolist()
@@ -65,15 +64,7 @@ class RunSystem:
             progress.update(len(plan))
         return translations
 
-    def _generate(self, trained: TrainedModel, sources: list[tuple[int, ...]]) -> list[Generated]:
+    def _generate(self, trained: TrainedModel, sources: list[list[int]]) -> list[Generated]:
         if self._search.beam_size == 1:
             return generate.generate_greedy(trained.model, sources)
         return generate.generate_beam(trained.model, sources, self._search.beam_size, self._search.length_penalty)
-
-
-def _source_prefix(trained: TrainedModel, corpus: Corpus, folder: Path) -> tuple[int, ...]:
-    directions = trained.config.directions
-    if corpus.direction not in directions:
-        known = ", ".join(str(each) for each in directions)
-        raise SystemUnusableError(f"{folder}: does not translate {corpus.direction}, expected one of {known}")
-    return source_prefix(trained.tokenizer, directions, corpus.direction)

@@ -29,7 +29,7 @@ def source_prefix(tokenizer: Tokenizer, directions: Sequence[Direction], directi
         ValueError: if the model does not translate in this direction.
     """
     if direction not in directions:
-        raise ValueError(f"{direction}: expected one of {', '.join(map(str, directions))}")
+        raise ValueError(f"does not translate {direction}, expected one of {', '.join(map(str, directions))}")
     if direction.target not in tagged_languages(directions):
         return ()
     return (tokenizer.language_token(direction.target),)

@@ -3,7 +3,7 @@
 Training writes it, export and resumed training read it. Knows the layout and nothing of how training works.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +11,9 @@ from pathlib import Path
 import torch
 
 from model.architectures import build_model
-from model.config import RunConfig
-from model.tokenizer import Tokenizer
+from model.config import Direction, RunConfig
+from model.directions import source_prefix
+from model.tokenizer import EOS_ID, Tokenizer
 from model.translation_model import TranslationModel
 
 # Lightning names parameters after the attribute of its module that holds the model.
@@ -31,6 +32,15 @@ class TrainedModel:
     tokenizer: Tokenizer
     model: TranslationModel
     steps: int
+
+    def source_ids(self, direction: Direction, texts: Sequence[str]) -> list[list[int]]:
+        """Returns what the model reads of each text: the token of its direction, if there is one, the text and EOS.
+
+        Raises:
+            ValueError: if the model does not translate in this direction.
+        """
+        prefix = source_prefix(self.tokenizer, self.config.directions, direction)
+        return [[*prefix, *ids, EOS_ID] for ids in self.tokenizer.encode_lines(texts)]
 
 
 @dataclass(frozen=True, slots=True)

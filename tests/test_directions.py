@@ -37,5 +37,5 @@ def test_a_tokenizer_without_the_token_is_refused(tokenizer: Tokenizer) -> None:
 
 def test_a_direction_that_the_model_does_not_have_is_refused(tagged: Tokenizer) -> None:
     (other,) = directions_of("de-en")
-    with pytest.raises(ValueError, match=r"^de-en: expected one of en-fr, en-de$"):
+    with pytest.raises(ValueError, match=r"^does not translate de-en, expected one of en-fr, en-de$"):
         source_prefix(tagged, directions_of("en-fr", "en-de"), other)

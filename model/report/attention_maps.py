@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from model.config import Direction, TransformerConfig
-from model.directions import source_prefix
 from model.run import TrainedModel
 from model.tokenizer import BOS_ID, EOS_ID
 
@@ -52,8 +51,7 @@ def force_maps(trained: TrainedModel, direction: Direction, source: str, target:
     Raises:
         SentenceTooLongError: if the source or the target is longer than the model can read.
     """
-    prefix = source_prefix(trained.tokenizer, trained.config.directions, direction)
-    source_ids = [*prefix, *trained.tokenizer.encode(source), EOS_ID]
+    (source_ids,) = trained.source_ids(direction, [source])
     target_ids = trained.tokenizer.encode(target)
     limits = trained.config.model
     if len(source_ids) > limits.max_source_tokens:

@@ -16,7 +16,6 @@ from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
 from model.config import Direction
 from model.corpus import Corpus, CorpusError, read_corpus
-from model.directions import source_prefix
 from model.report.attention_maps import SentenceTooLongError, force_maps
 from model.report.marked_text import MarkError, fill
 from model.report.provenance import Provenance
@@ -32,8 +31,7 @@ from model.report.report_sections import (
     measure_table_section,
 )
 from model.report.run_scores import Scores, ScoresError, read_scores
-from model.run import RunError, RunFolder, TrainedModel, write_whole
-from model.tokenizer import EOS_ID
+from model.run import RunError, RunFolder, write_whole
 
 SHORTEST = 8
 # Pairs of Multi30k whose German words stand in another order: a verb's particle at the end, a clause with its verb at
@@ -123,7 +121,7 @@ class AttentionCommand(BaseSettings):
 
     def _sources(self, runs: Sequence[ComparedRun], corpus: Corpus) -> dict[str, list[list[int]]]:
         """Returns the ids of the first sentences that all runs can read, as each run reads them."""
-        ids = {run.name: _source_ids(run.trained, corpus) for run in runs}
+        ids = {run.name: run.trained.source_ids(corpus.direction, corpus.sources) for run in runs}
         limits = {run.name: run.trained.config.model.max_source_tokens for run in runs}
         read = [i for i in range(len(corpus)) if all(len(ids[name][i]) <= limits[name] for name in ids)]
         return {name: [sources[i] for i in read[: self.timed_sentences]] for name, sources in ids.items()}
@@ -163,8 +161,3 @@ class AttentionCommand(BaseSettings):
                 values = value if isinstance(value, list) else [value]
                 words += [word for given in values for word in (f"--{name.replace('_', '-')}", str(given))]
         return shlex.join(words)
-
-
-def _source_ids(trained: TrainedModel, corpus: Corpus) -> list[list[int]]:
-    prefix = source_prefix(trained.tokenizer, trained.config.directions, corpus.direction)
-    return [[*prefix, *ids, EOS_ID] for ids in trained.tokenizer.encode_lines(corpus.sources)]
