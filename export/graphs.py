@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from export.manifest import StateSpec
+from export.contrib_attention import ContribAttention
+from export.manifest import GraphVariant, StateSpec
 from export.recurrent_graphs import RecurrentDecoderGraph, RecurrentEncoderGraph, recurrent_states
+from export.standard_attention import StandardAttention
 from export.transformer_graphs import DecoderGraph, EncoderGraph
 from model.config import TransformerConfig
 from model.recurrent import Recurrent
@@ -35,10 +37,17 @@ class Graphs:
     states: tuple[StateSpec, ...]
 
 
-def graphs_of(model: TranslationModel) -> Graphs:
-    """Returns the graphs of a trained model, which hold its parameters."""
+def graphs_of(model: TranslationModel, variant: GraphVariant = "cpu") -> Graphs:
+    """Returns the graphs of a trained model, which hold its parameters.
+
+    Args:
+        model: the model. Those of recurrent ones are made of standard operators in every variant.
+        variant: where the graphs are to run.
+    """
     if isinstance(model, Transformer):
-        return Graphs(EncoderGraph(model), DecoderGraph(model), _transformer_states(model.config))
+        attention = (StandardAttention if variant == "portable" else ContribAttention)(model.config.heads)
+        encoder, decoder = EncoderGraph(model, attention), DecoderGraph(model, attention)
+        return Graphs(encoder, decoder, _transformer_states(model.config))
     if isinstance(model, Recurrent):
         states = tuple(StateSpec(name=name, shape=shape) for name, shape in recurrent_states(model.config))
         return Graphs(RecurrentEncoderGraph(model), RecurrentDecoderGraph(model), states)

@@ -12,7 +12,7 @@ from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
 from export.bundle import TOKENIZER_FILE, Bundle, file_hashes, write_golden, write_manifest
 from export.graphs import graphs_of
-from export.manifest import BundleDirection, GoldenSentence, Manifest, Provenance
+from export.manifest import BundleDirection, GoldenSentence, GraphVariant, Manifest, Provenance
 from export.to_onnx import OPSET, ExportedGraphs, export_graphs
 from model.config import Direction
 from model.corpus import CorpusError, read_lines
@@ -40,6 +40,10 @@ class ExportCommand(BaseSettings):
     run: CliPositionalArg[Path] = Field(description="folder of a training run; its best checkpoint is exported")
     out: Path = Field(description="folder of the new bundle; must not exist")
     name: str | None = Field(None, description="name of the model in metrics and answers; default: the folder's name")
+    variant: GraphVariant = Field(
+        "cpu",
+        description="cpu: the operators that ONNX Runtime computes fastest; portable: those of the standard alone",
+    )
 
     def cli_cmd(self) -> None:
         """Exports; prints what was written."""
@@ -49,11 +53,25 @@ class ExportCommand(BaseSettings):
         try:
             trained = run.load()
             samples = read_samples(run.samples, trained.config.directions)
-            bundle = make_bundle(trained, samples, self.out, self.name or self.out.resolve().name)
+            options = BundleOptions(self.name or self.out.resolve().name, self.variant)
+            bundle = make_bundle(trained, samples, self.out, options)
         except (CorpusError, RunError, TokenizerError) as error:
             raise SystemExit(f"dragoman export: run: {error}") from error
         size_bytes = sum(path.stat().st_size for path in self.out.iterdir())
         print(f"{self.out}: {size_bytes / 1e6:.1f} MB, {len(bundle.golden)} golden sentences")
+
+
+@dataclass(frozen=True, slots=True)
+class BundleOptions:
+    """What is chosen when a bundle is made.
+
+    Attributes:
+        name: of the model, in metrics and answers.
+        variant: what the graphs are made of.
+    """
+
+    name: str
+    variant: GraphVariant = "cpu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +100,14 @@ def read_samples(path: Path, directions: Sequence[Direction]) -> list[Sample]:
     return samples
 
 
-def make_bundle(trained: TrainedModel, samples: Sequence[Sample], out: Path, name: str) -> Bundle:
+def make_bundle(trained: TrainedModel, samples: Sequence[Sample], out: Path, options: BundleOptions) -> Bundle:
     """Writes a bundle; the folder appears complete or not at all.
 
     Args:
         trained: the model and its tokenizer.
         samples: texts whose translations become golden sentences.
         out: the folder to make.
-        name: name of the model.
+        options: how.
 
     Raises:
         RunError: if a direction is left without a golden sentence, for no server could check it.
@@ -98,7 +116,7 @@ def make_bundle(trained: TrainedModel, samples: Sequence[Sample], out: Path, nam
     out.parent.mkdir(parents=True, exist_ok=True)
     workshop = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}-"))
     try:
-        graphs = export_graphs(graphs_of(trained.model), workshop)
+        graphs = export_graphs(graphs_of(trained.model, options.variant), workshop)
         (workshop / TOKENIZER_FILE).write_bytes(trained.tokenizer.model)
         golden = [
             sentence
@@ -106,7 +124,7 @@ def make_bundle(trained: TrainedModel, samples: Sequence[Sample], out: Path, nam
             for sentence in golden_sentences(trained, direction, _texts_of(direction, samples))
         ]
         write_golden(workshop, tuple(golden))
-        write_manifest(workshop, _manifest(trained, graphs, workshop, name, len(golden)))
+        write_manifest(workshop, _manifest(trained, graphs, workshop, options, len(golden)))
         workshop.chmod(0o755)
         workshop.rename(out)
     finally:
@@ -164,10 +182,12 @@ def _texts_of(direction: BundleDirection, samples: Sequence[Sample]) -> list[str
     return [sample.text for sample in samples if (sample.direction.source, sample.direction.target) == languages]
 
 
-def _manifest(trained: TrainedModel, graphs: ExportedGraphs, folder: Path, name: str, golden: int) -> Manifest:
+def _manifest(
+    trained: TrainedModel, graphs: ExportedGraphs, folder: Path, options: BundleOptions, golden: int
+) -> Manifest:
     config = trained.config
     return Manifest(
-        name=name,
+        name=options.name,
         vocabulary_size=trained.tokenizer.vocabulary_size,
         directions=bundle_directions(trained),
         states=graphs.states,
@@ -177,6 +197,7 @@ def _manifest(trained: TrainedModel, graphs: ExportedGraphs, folder: Path, name:
         eos_id=EOS_ID,
         max_source_tokens=config.model.max_source_tokens,
         max_target_tokens=config.model.max_target_tokens,
+        variant=options.variant,
         precision="fp32",
         opset=OPSET,
         encoder=graphs.encoder,

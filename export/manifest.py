@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_vali
 # A name without a folder: a manifest must not lead out of its bundle.
 FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
 Language = Annotated[str, StringConstraints(pattern=r"^[a-z]{2,3}$")]
+# What graphs are made of: ONNX Runtime's fastest operators for a CPU, or those of the ONNX standard alone.
+GraphVariant = Literal["cpu", "portable"]
 Dimension = Annotated[int, Field(gt=0)] | Literal["source", "target"]
 
 # What the graphs take beside the state, in this order; a graph that has no use for one of them may lack it.
@@ -129,6 +131,8 @@ class Manifest(_Record):
     Attributes:
         directions: what the model translates.
         states: what the decoder remembers, in the order of the graphs' inputs and outputs.
+        variant: which operators the graphs are made of.
+        opset: version of the ONNX standard that the graphs follow.
     """
 
     format_version: Literal[2] = 2
@@ -142,6 +146,7 @@ class Manifest(_Record):
     eos_id: int
     max_source_tokens: int = Field(gt=0)
     max_target_tokens: int = Field(gt=0)
+    variant: GraphVariant = "cpu"
     precision: Literal["fp32"]
     opset: int
     encoder: GraphSignature

@@ -20,7 +20,7 @@ from export.bundle import DECODER_FILE, ENCODER_FILE, WEIGHTS_FILE
 from export.graphs import Graphs
 from export.manifest import DECODER_INPUTS, ENCODER_INPUTS, LOGITS, GraphSignature, StateSpec
 
-OPSET = 23
+OPSET = 24
 # Weights below this stay in the graph, where ONNX Runtime's optimiser can fold them.
 SMALLEST_EXTERNAL_BYTES = 1024
 # Sizes of the example that the exporter traces. No two are equal, lest it takes one dimension for another.

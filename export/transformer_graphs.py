@@ -1,7 +1,8 @@
 """The graphs of a Transformer as PyTorch modules: the forward of each one is the signature of its ONNX graph.
 
 They hold the parameters of a trained `model.transformer.Transformer`, arranged for one decoder step per call. Attention
-is ONNX Runtime's own operator, so these modules can be exported but not run by PyTorch. Dropout does not appear.
+is an operator of ONNX (see `export.attention_operators`), so these modules can be exported but not run by PyTorch.
+Dropout does not appear.
 
 Shapes: B rows of a prefill, S source length, R rows of a step, H heads, D head size, V vocabulary, and the capacities C
 of the caches: `self` in target tokens, `cross` in source tokens.
@@ -14,8 +15,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.onnx.ops import symbolic, symbolic_multi_out
 
+from export.attention_operators import AttentionOperators
 from model.attention import MultiHeadAttention
 from model.layers import DecoderLayer, EncoderLayer
 from model.transformer import Transformer
@@ -24,11 +25,11 @@ from model.transformer import Transformer
 class EncoderGraph(nn.Module):
     """Source tokens to the cross-attention keys and values of every decoder layer, computed once per sequence."""
 
-    def __init__(self, transformer: Transformer) -> None:
+    def __init__(self, transformer: Transformer, attention: AttentionOperators) -> None:
         super().__init__()
         self.embedding = frozen(transformer.source_weight)
         self.positions = frozen(transformer.source_positions.table)
-        self.layers = nn.ModuleList(map(EncoderLayerGraph, transformer.encoder_layers))
+        self.layers = nn.ModuleList(EncoderLayerGraph(layer, attention) for layer in transformer.encoder_layers)
         self.norm = transformer.encoder_norm
         self.cross = nn.ModuleList(layer.cross_attention for layer in transformer.decoder_layers)
 
@@ -56,16 +57,17 @@ class EncoderGraph(nn.Module):
 class EncoderLayerGraph(nn.Module):
     """One encoder layer; its attention takes lengths where the model takes a mask."""
 
-    def __init__(self, layer: EncoderLayer) -> None:
+    def __init__(self, layer: EncoderLayer, attention: AttentionOperators) -> None:
         super().__init__()
         self.layer = layer
+        self.attention = attention
         self.qkv = packed_projection(layer.self_attention)
 
     def forward(self, states: Tensor, source_lengths: Tensor) -> Tensor:
         """Maps source states [B, S, d_model] to [B, S, d_model]."""
         layer, residual = self.layer, self.layer.self_attention_residual
-        heads = padding_free_attention(self.qkv(residual.before(states)), source_lengths, layer.self_attention.heads)
-        states = residual.after(states, layer.self_attention.output(heads))
+        attended = self.attention.attend_in_source(self.qkv(residual.before(states)), source_lengths)
+        states = residual.after(states, layer.self_attention.output(attended))
         output: Tensor = layer.feed_forward_residual(states, layer.feed_forward)
         return output
 
@@ -73,11 +75,11 @@ class EncoderLayerGraph(nn.Module):
 class DecoderGraph(nn.Module):
     """One decoder step for R rows, each at a position of its own, with the caches written in place."""
 
-    def __init__(self, transformer: Transformer) -> None:
+    def __init__(self, transformer: Transformer, attention: AttentionOperators) -> None:
         super().__init__()
         self.embedding = frozen(transformer.target_weight)
         self.positions = frozen(transformer.target_positions.table)
-        self.layers = nn.ModuleList(map(DecoderLayerGraph, transformer.decoder_layers))
+        self.layers = nn.ModuleList(DecoderLayerGraph(layer, attention) for layer in transformer.decoder_layers)
         self.norm = transformer.decoder_norm
         # Not `frozen`: as a parameter of its own, tied embeddings would be stored twice.
         self.output_weight = self.embedding if transformer.output is None else frozen(transformer.output_weight)
@@ -111,9 +113,10 @@ class DecoderGraph(nn.Module):
 class DecoderLayerGraph(nn.Module):
     """One decoder layer for a single new position per row."""
 
-    def __init__(self, layer: DecoderLayer) -> None:
+    def __init__(self, layer: DecoderLayer, attention: AttentionOperators) -> None:
         super().__init__()
         self.layer = layer
+        self.attention = attention
         self.qkv = packed_projection(layer.self_attention)
 
     def forward(
@@ -121,14 +124,14 @@ class DecoderLayerGraph(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Maps states [R, 1, d_model] to the next ones and the self-attention caches with this position written."""
         past_key, past_value, cross_key, cross_value = caches
-        layer, heads = self.layer, self.layer.self_attention.heads
+        layer = self.layer
         residual = layer.self_attention_residual
         qkv = self.qkv(residual.before(states))
-        attended, present_key, present_value = cached_attention(qkv, past_key, past_value, positions, heads)
+        attended, present_key, present_value = self.attention.attend_in_target(qkv, past_key, past_value, positions)
         states = residual.after(states, layer.self_attention.output(attended))
         residual = layer.cross_attention_residual
         query = layer.cross_attention.query(residual.before(states))
-        attended = borrowing_attention(query, cross_key, cross_value, source_lengths, heads)
+        attended = self.attention.attend_to_source(query, cross_key, cross_value, source_lengths)
         states = residual.after(states, layer.cross_attention.output(attended))
         return layer.feed_forward_residual(states, layer.feed_forward), present_key, present_value
 
@@ -150,79 +153,3 @@ def packed_projection(attention: MultiHeadAttention) -> nn.Linear:
     packed.weight = nn.Parameter(torch.cat([part.weight for part in parts]), requires_grad=False)
     packed.bias = nn.Parameter(torch.cat([part.bias for part in parts]), requires_grad=False)
     return packed
-
-
-def padding_free_attention(qkv: Tensor, lengths: Tensor, heads: int) -> Tensor:
-    """Attends among the first `lengths` positions of each row: packed [B, S, 3 * d_model] -> [B, S, d_model].
-
-    GroupQueryAttention without a past and without causality does no work for padding, so a row's result cannot depend
-    on how far its batch was padded.
-    """
-    rows, length, packed = qkv.shape
-    head_size = packed // 3 // heads
-    cache_shape = (rows, heads, length, head_size)
-    output, _, _ = symbolic_multi_out(
-        "com.microsoft::GroupQueryAttention",
-        [qkv, None, None, None, None, lengths - 1, int32_scalar(length)],
-        {"num_heads": heads, "kv_num_heads": heads, "causal": 0},
-        dtypes=(qkv.dtype, qkv.dtype, qkv.dtype),
-        shapes=((rows, length, packed // 3), cache_shape, cache_shape),
-        version=1,
-    )
-    return output
-
-
-def cached_attention(
-    qkv: Tensor, past_key: Tensor, past_value: Tensor, positions: Tensor, heads: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Attends from one new position per row to the ones before it, and writes it into the caches.
-
-    Args:
-        qkv: packed projections of the new position. Shape [R, 1, 3 * d_model].
-        past_key: keys so far. Shape [R, H, C, D].
-        past_value: values so far. Shape [R, H, C, D].
-        positions: valid positions of each row before this one, int32 [R].
-        heads: H.
-
-    Returns:
-        The attended states [R, 1, d_model] and the caches with the new position written.
-    """
-    rows, _, packed = qkv.shape
-    output, present_key, present_value = symbolic_multi_out(
-        "com.microsoft::GroupQueryAttention",
-        [qkv, None, None, past_key, past_value, positions, int32_scalar(past_key.shape[2])],
-        {"num_heads": heads, "kv_num_heads": heads},
-        dtypes=(qkv.dtype, qkv.dtype, qkv.dtype),
-        shapes=((rows, 1, packed // 3), past_key.shape, past_value.shape),
-        version=1,
-    )
-    return output, present_key, present_value
-
-
-def borrowing_attention(query: Tensor, key: Tensor, value: Tensor, lengths: Tensor, heads: int) -> Tensor:
-    """Cross-attention by the operator made for self-attention: the source is the past, and nothing new is appended.
-
-    The cost follows the real source length of each row, not the capacity of the cache.
-
-    Args:
-        query: one position per row. Shape [R, 1, d_model].
-        key: source keys. Shape [R, H, C, D].
-        value: source values. Shape [R, H, C, D].
-        lengths: real source tokens, int32 [R].
-        heads: H.
-    """
-    nothing = query[:, :0]  # [R, 0, d_model]
-    output: Tensor = symbolic(
-        "com.microsoft::GroupQueryAttention",
-        [query, nothing, nothing, key, value, lengths - 1, int32_scalar(key.shape[2])],
-        {"num_heads": heads, "kv_num_heads": heads},
-        dtype=query.dtype,
-        shape=query.shape,
-        version=1,
-    )
-    return output
-
-
-def int32_scalar(value: int) -> Tensor:
-    """Returns a size as the int32 tensor that the operators want."""
-    return torch.full((1,), value, dtype=torch.int32)

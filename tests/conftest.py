@@ -67,11 +67,11 @@ def toy_run(tmp_path_factory: pytest.TempPathFactory) -> "RunFolder":
 @pytest.fixture(scope="session")
 def toy_bundle(toy_run: "RunFolder", tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The toy model as it is served."""
-    from export.make_bundle import make_bundle  # noqa: PLC0415 - see above
+    from export.make_bundle import BundleOptions, make_bundle  # noqa: PLC0415 - see above
     from tests.toy import samples_of, toy_test_sentences  # noqa: PLC0415 - see above
 
     out = tmp_path_factory.mktemp("bundles") / "toy"
-    return make_bundle(toy_run.load(), samples_of(toy_test_sentences()[:20]), out, "toy").folder
+    return make_bundle(toy_run.load(), samples_of(toy_test_sentences()[:20]), out, BundleOptions("toy")).folder
 
 
 @pytest.fixture(scope="session")
@@ -85,11 +85,13 @@ def two_way_run(two_way_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathF
 @pytest.fixture(scope="session")
 def two_way_bundle(two_way_run: "RunFolder", tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same model as it is served."""
-    from export.make_bundle import make_bundle, read_samples  # noqa: PLC0415 - see above
+    from export.make_bundle import BundleOptions, make_bundle, read_samples  # noqa: PLC0415 - see above
 
     trained = two_way_run.load()
     samples = read_samples(two_way_run.samples, trained.config.directions)
-    return make_bundle(trained, samples, tmp_path_factory.mktemp("bundles") / "two_way", "two_way").folder
+    return make_bundle(
+        trained, samples, tmp_path_factory.mktemp("bundles") / "two_way", BundleOptions("two_way")
+    ).folder
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import pytest
 import dragoman
 from export import make_bundle as module
 from export.bundle import DECODER_FILE, ENCODER_FILE, TOKENIZER_FILE, WEIGHTS_FILE, Bundle
-from export.make_bundle import Sample, golden_sentences, make_bundle, read_samples
+from export.make_bundle import BundleOptions, Sample, golden_sentences, make_bundle, read_samples
 from export.manifest import BundleDirection
 from model.config import Direction
 from model.corpus import CorpusError
@@ -116,7 +116,7 @@ def test_an_export_that_fails_leaves_nothing_behind(
     monkeypatch.setattr(module, "_manifest", lambda *_: None)
     monkeypatch.setattr(module, failing, fail)
     with pytest.raises(OSError, match="no space left"):
-        make_bundle(toy_run.load(), samples_of(["bird moon"]), tmp_path / "bundle", "toy")
+        make_bundle(toy_run.load(), samples_of(["bird moon"]), tmp_path / "bundle", BundleOptions("toy"))
     assert not any(tmp_path.iterdir())
 
 
@@ -155,7 +155,7 @@ def test_a_direction_without_golden_sentences_makes_no_bundle(two_way_tokenizer:
     config = TOY_CONFIG.model_copy(update={"directions": TWO_WAYS})
     trained = TrainedModel(config, two_way_tokenizer, random_model(3, two_way_tokenizer.vocabulary_size), steps=0)
     with pytest.raises(RunError, match="none of 0 de-en sentences"):
-        make_bundle(trained, samples_of(["alpha beta", "house", "two"]), tmp_path / "two", "two")
+        make_bundle(trained, samples_of(["alpha beta", "house", "two"]), tmp_path / "two", BundleOptions("two"))
     assert not any(tmp_path.iterdir())
 
 

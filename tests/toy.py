@@ -15,8 +15,8 @@ import torch
 from torch import nn
 
 from export.bundle import MANIFEST_FILE, WEIGHTS_FILE, Bundle, file_hashes, write_manifest
-from export.make_bundle import Sample, make_bundle
-from export.manifest import Manifest
+from export.make_bundle import BundleOptions, Sample, make_bundle
+from export.manifest import GraphVariant, Manifest
 from model.cleaning import clean
 from model.config import Direction, RunConfig, TokenizerConfig, TrainingConfig, TransformerConfig
 from model.corpus import read_corpus
@@ -171,11 +171,12 @@ def export_model(
     tokenizer: Tokenizer,
     out: Path,
     directions: tuple[Direction, ...] = TOY_CONFIG.directions,
+    variant: GraphVariant = "cpu",
 ) -> Bundle:
     """Exports a random model with as many tokens as a tokenizer; its golden sentences are whatever it says."""
     config = RunConfig(directions=directions, model=model.limits)
     trained = TrainedModel(config, tokenizer, model, steps=0)
-    return make_bundle(trained, samples_of(RANDOM_TEXTS, directions), out, "random")
+    return make_bundle(trained, samples_of(RANDOM_TEXTS, directions), out, BundleOptions("random", variant))
 
 
 def write_two_way_run(folder: Path, tokenizer: Tokenizer) -> RunFolder:
