@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from torch import nn
 
 from export.contrib_attention import ContribAttention
-from export.manifest import GraphVariant, StateSpec
+from export.manifest import GraphVariant, Precision, StateSpec
+from export.quantisation import quantised
 from export.recurrent_graphs import RecurrentDecoderGraph, RecurrentEncoderGraph, recurrent_states
 from export.standard_attention import StandardAttention
 from export.transformer_graphs import DecoderGraph, EncoderGraph
@@ -37,17 +38,30 @@ class Graphs:
     states: tuple[StateSpec, ...]
 
 
-def graphs_of(model: TranslationModel, variant: GraphVariant = "cpu") -> Graphs:
+class PrecisionError(Exception):
+    """An architecture cannot be exported in this precision; the message says which one can."""
+
+
+def graphs_of(model: TranslationModel, variant: GraphVariant = "cpu", precision: Precision = "fp32") -> Graphs:
     """Returns the graphs of a trained model, which hold its parameters.
 
     Args:
         model: the model. Those of recurrent ones are made of standard operators in every variant.
-        variant: where the graphs are to run.
+        variant: what the graphs are made of.
+        precision: what they compute in.
+
+    Raises:
+        PrecisionError: if the architecture has no such graphs.
     """
     if isinstance(model, Transformer):
         attention = (StandardAttention if variant == "portable" else ContribAttention)(model.config.heads)
-        encoder, decoder = EncoderGraph(model, attention), DecoderGraph(model, attention)
+        encoder: nn.Module = EncoderGraph(model, attention)
+        decoder: nn.Module = DecoderGraph(model, attention)
+        if precision == "int8":
+            encoder, decoder = quantised(encoder, variant), quantised(decoder, variant)
         return Graphs(encoder, decoder, _transformer_states(model.config))
+    if precision != "fp32":
+        raise PrecisionError(f"precision: {precision}: expected fp32, as this is no Transformer")
     if isinstance(model, Recurrent):
         states = tuple(StateSpec(name=name, shape=shape) for name, shape in recurrent_states(model.config))
         return Graphs(RecurrentEncoderGraph(model), RecurrentDecoderGraph(model), states)

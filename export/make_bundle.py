@@ -11,11 +11,13 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
 from export.bundle import TOKENIZER_FILE, Bundle, file_hashes, write_golden, write_manifest
-from export.graphs import graphs_of
-from export.manifest import BundleDirection, GoldenSentence, GraphVariant, Manifest, Provenance
+from export.evaluate import EvaluateCommand
+from export.graphs import PrecisionError, graphs_of
+from export.manifest import BundleDirection, GoldenSentence, GraphVariant, Manifest, Precision, Provenance
 from export.to_onnx import OPSET, ExportedGraphs, export_graphs
+from export.verify import translate
 from model.config import Direction
-from model.corpus import CorpusError, read_lines
+from model.corpus import CorpusError, Specifications, read_lines
 from model.directions import source_prefix
 from model.generate import generate_greedy
 from model.run import RunError, RunFolder, TrainedModel
@@ -44,6 +46,11 @@ class ExportCommand(BaseSettings):
         "cpu",
         description="cpu: the operators that ONNX Runtime computes fastest; portable: those of the standard alone",
     )
+    precision: Precision = Field("fp32", description="numbers to compute with; int8 is faster, smaller and less exact")
+    quality: Specifications = Field(
+        (),
+        description="test data, as `dragoman evaluate` takes them: measures the bundle beside the run it is made from",
+    )
 
     def cli_cmd(self) -> None:
         """Exports; prints what was written."""
@@ -53,12 +60,14 @@ class ExportCommand(BaseSettings):
         try:
             trained = run.load()
             samples = read_samples(run.samples, trained.config.directions)
-            options = BundleOptions(self.name or self.out.resolve().name, self.variant)
+            options = BundleOptions(self.name or self.out.resolve().name, self.variant, self.precision)
             bundle = make_bundle(trained, samples, self.out, options)
-        except (CorpusError, RunError, TokenizerError) as error:
+        except (CorpusError, PrecisionError, RunError, TokenizerError) as error:
             raise SystemExit(f"dragoman export: run: {error}") from error
         size_bytes = sum(path.stat().st_size for path in self.out.iterdir())
         print(f"{self.out}: {size_bytes / 1e6:.1f} MB, {len(bundle.golden)} golden sentences")
+        if self.quality:
+            EvaluateCommand(system=str(self.out), baseline=str(self.run), data=self.quality).cli_cmd()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +77,12 @@ class BundleOptions:
     Attributes:
         name: of the model, in metrics and answers.
         variant: what the graphs are made of.
+        precision: what they compute in.
     """
 
     name: str
     variant: GraphVariant = "cpu"
+    precision: Precision = "fp32"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,20 +127,47 @@ def make_bundle(trained: TrainedModel, samples: Sequence[Sample], out: Path, opt
     out.parent.mkdir(parents=True, exist_ok=True)
     workshop = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}-"))
     try:
-        graphs = export_graphs(graphs_of(trained.model, options.variant), workshop)
+        graphs = export_graphs(graphs_of(trained.model, options.variant, options.precision), workshop)
         (workshop / TOKENIZER_FILE).write_bytes(trained.tokenizer.model)
         golden = [
             sentence
             for direction in bundle_directions(trained)
             for sentence in golden_sentences(trained, direction, _texts_of(direction, samples))
         ]
-        write_golden(workshop, tuple(golden))
-        write_manifest(workshop, _manifest(trained, graphs, workshop, options, len(golden)))
+        _seal(workshop, trained, graphs, options, golden)
+        if options.precision != "fp32":
+            _seal(workshop, trained, graphs, options, reproduced(Bundle.open(workshop)))
         workshop.chmod(0o755)
         workshop.rename(out)
     finally:
         shutil.rmtree(workshop, ignore_errors=True)
     return Bundle.open(out)
+
+
+def reproduced(bundle: Bundle) -> list[GoldenSentence]:
+    """Returns the golden sentences that a bundle translates as the trained model does, though it computes otherwise.
+
+    Raises:
+        RunError: if a direction is left without one.
+    """
+    answers = translate(bundle, [sentence.source_ids for sentence in bundle.golden])
+    kept = [s for s, answer in zip(bundle.golden, answers, strict=True) if s.target_ids == answer.target_ids]
+    for direction in bundle.manifest.directions:
+        if not any((s.source_language, s.target_language) == (direction.source, direction.target) for s in kept):
+            precision = bundle.manifest.precision
+            raise RunError(f"in {precision}, no {direction} sentence is translated as the trained model does")
+    return kept
+
+
+def _seal(
+    folder: Path,
+    trained: TrainedModel,
+    graphs: ExportedGraphs,
+    options: BundleOptions,
+    golden: Sequence[GoldenSentence],
+) -> None:
+    write_golden(folder, tuple(golden))
+    write_manifest(folder, _manifest(trained, graphs, folder, options, len(golden)))
 
 
 def bundle_directions(trained: TrainedModel) -> tuple[BundleDirection, ...]:
@@ -198,7 +236,7 @@ def _manifest(
         max_source_tokens=config.model.max_source_tokens,
         max_target_tokens=config.model.max_target_tokens,
         variant=options.variant,
-        precision="fp32",
+        precision=options.precision,
         opset=OPSET,
         encoder=graphs.encoder,
         decoder=graphs.decoder,

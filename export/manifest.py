@@ -13,6 +13,8 @@ FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-
 Language = Annotated[str, StringConstraints(pattern=r"^[a-z]{2,3}$")]
 # What graphs are made of: ONNX Runtime's fastest operators for a CPU, or those of the ONNX standard alone.
 GraphVariant = Literal["cpu", "portable"]
+# What products are computed in: 32-bit floats, or 8-bit integers with a scale for each row and column.
+Precision = Literal["fp32", "int8"]
 Dimension = Annotated[int, Field(gt=0)] | Literal["source", "target"]
 
 # What the graphs take beside the state, in this order; a graph that has no use for one of them may lack it.
@@ -147,7 +149,7 @@ class Manifest(_Record):
     max_source_tokens: int = Field(gt=0)
     max_target_tokens: int = Field(gt=0)
     variant: GraphVariant = "cpu"
-    precision: Literal["fp32"]
+    precision: Precision
     opset: int
     encoder: GraphSignature
     decoder: GraphSignature

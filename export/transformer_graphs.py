@@ -8,7 +8,6 @@ Shapes: B rows of a prefill, S source length, R rows of a step, H heads, D head 
 of the caches: `self` in target tokens, `cross` in source tokens.
 """
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import cast
 
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from export.attention_operators import AttentionOperators
+from export.vocabulary_graphs import Embedding, Projection, frozen
 from model.attention import MultiHeadAttention
 from model.layers import DecoderLayer, EncoderLayer
 from model.transformer import Transformer
@@ -27,7 +27,7 @@ class EncoderGraph(nn.Module):
 
     def __init__(self, transformer: Transformer, attention: AttentionOperators) -> None:
         super().__init__()
-        self.embedding = frozen(transformer.source_weight)
+        self.embedding = Embedding(frozen(transformer.source_weight))
         self.positions = frozen(transformer.source_positions.table)
         self.layers = nn.ModuleList(EncoderLayerGraph(layer, attention) for layer in transformer.encoder_layers)
         self.norm = transformer.encoder_norm
@@ -44,7 +44,7 @@ class EncoderGraph(nn.Module):
             cross_key_0, cross_value_0, cross_key_1, ...: float [B, H, S, D]; what stands behind a row's length is
             meaningless.
         """
-        states = embed(source_ids, self.embedding) + self.positions[: source_ids.shape[1]]
+        states = self.embedding(source_ids) + self.positions[: source_ids.shape[1]]
         for layer in self.layers:
             states = layer(states, source_lengths)
         memory = self.norm(states)
@@ -77,12 +77,13 @@ class DecoderGraph(nn.Module):
 
     def __init__(self, transformer: Transformer, attention: AttentionOperators) -> None:
         super().__init__()
-        self.embedding = frozen(transformer.target_weight)
+        weight = frozen(transformer.target_weight)
+        self.embedding = Embedding(weight)
         self.positions = frozen(transformer.target_positions.table)
         self.layers = nn.ModuleList(DecoderLayerGraph(layer, attention) for layer in transformer.decoder_layers)
         self.norm = transformer.decoder_norm
-        # Not `frozen`: as a parameter of its own, tied embeddings would be stored twice.
-        self.output_weight = self.embedding if transformer.output is None else frozen(transformer.output_weight)
+        # Tied embeddings are one parameter: two would be stored twice.
+        self.projection = Projection(weight if transformer.output is None else frozen(transformer.output_weight))
 
     def forward(
         self, token_ids: Tensor, positions: Tensor, source_lengths: Tensor, states: Sequence[Tensor]
@@ -100,14 +101,14 @@ class DecoderGraph(nn.Module):
             logits, float [R, V], then for each layer present_self_key and present_self_value: the past ones with this
             step's position written, to be bound to the same memory.
         """
-        embedded = embed(token_ids, self.embedding) + functional.embedding(positions, self.positions)
+        embedded = self.embedding(token_ids) + functional.embedding(positions, self.positions)
         hidden = embedded[:, None]  # [R, 1, d_model]
         presents = []
         for number, layer in enumerate(self.layers):
             caches = states[4 * number : 4 * number + 4]
             hidden, present_key, present_value = layer(hidden, positions, source_lengths, caches)
             presents += [present_key, present_value]
-        return [functional.linear(self.norm(hidden[:, 0]), self.output_weight), *presents]
+        return [self.projection(self.norm(hidden[:, 0])), *presents]
 
 
 class DecoderLayerGraph(nn.Module):
@@ -134,16 +135,6 @@ class DecoderLayerGraph(nn.Module):
         attended = self.attention.attend_to_source(query, cross_key, cross_value, source_lengths)
         states = residual.after(states, layer.cross_attention.output(attended))
         return layer.feed_forward_residual(states, layer.feed_forward), present_key, present_value
-
-
-def frozen(weight: Tensor) -> nn.Parameter:
-    """Returns a tensor as a parameter that no gradient reaches, so that the exporter stores it as a weight."""
-    return nn.Parameter(weight.detach(), requires_grad=False)
-
-
-def embed(ids: Tensor, weight: Tensor) -> Tensor:
-    """Returns embeddings scaled by sqrt(d_model) (Vaswani et al. 2017, section 3.4)."""
-    return functional.embedding(ids, weight) * math.sqrt(weight.shape[1])
 
 
 def packed_projection(attention: MultiHeadAttention) -> nn.Linear:

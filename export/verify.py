@@ -7,7 +7,7 @@ tells a near tie from a wrong graph.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -72,29 +72,40 @@ class VerifyCommand(BaseSettings):
         return directions[corpus.languages]
 
 
+class Answer(NamedTuple):
+    """What a bundle makes of a source.
+
+    Attributes:
+        target_ids: without the end token.
+        score: sum of the natural log-probabilities of the tokens, the end token included.
+    """
+
+    target_ids: tuple[int, ...]
+    score: float
+
+
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """One sentence, translated by PyTorch and by the bundle."""
 
     text: str
     expected: Generated
-    target_ids: tuple[int, ...]
-    score: float
+    actual: Answer
 
     @property
     def identical(self) -> bool:
         """True if both gave the same tokens."""
-        return self.target_ids == self.expected.target_ids
+        return self.actual.target_ids == self.expected.target_ids
 
     @property
     def score_error(self) -> float:
         """How far the scores are apart, in nats; 0 where the tokens differ and scores cannot be compared."""
-        return abs(self.score - self.expected.score) if self.identical else 0.0
+        return abs(self.actual.score - self.expected.score) if self.identical else 0.0
 
     def describe(self) -> str:
         """Tells where the translations part."""
-        both = zip(self.expected.target_ids, self.target_ids, strict=False)
-        shorter = min(len(self.expected.target_ids), len(self.target_ids))
+        both = zip(self.expected.target_ids, self.actual.target_ids, strict=False)
+        shorter = min(len(self.expected.target_ids), len(self.actual.target_ids))
         step = next((i for i, (a, b) in enumerate(both) if a != b), shorter)
         gap = self.expected.gaps[min(step, len(self.expected.gaps) - 1)]
         return f"differs from step {step}, where the best logit led by {gap:.2e}: {self.text}"
@@ -114,13 +125,19 @@ def compare(
             batch = sources[start : start + BATCH_ROWS]
             ids = [source_ids for source_ids, _ in batch]
             answers = zip(batch, generate_greedy(trained.model, ids), _translate(runtime, bundle, ids), strict=True)
-            comparisons += [Comparison(text, expected, *actual) for (_, text), expected, actual in answers]
+            comparisons += [Comparison(text, expected, actual) for (_, text), expected, actual in answers]
             progress.update(len(batch))
     return comparisons
 
 
-def _translate(runtime: Runtime, bundle: Bundle, sources: list[tuple[int, ...]]) -> list[tuple[tuple[int, ...], float]]:
-    """Returns target ids without the end token, and the score, of each source."""
+def translate(bundle: Bundle, sources: Sequence[tuple[int, ...]]) -> list[Answer]:
+    """Returns what a bundle answers to each source, greedily."""
+    runtime = Runtime(Sessions.load(bundle, threads=1), slots=BATCH_ROWS)
+    batches = (sources[start : start + BATCH_ROWS] for start in range(0, len(sources), BATCH_ROWS))
+    return [answer for batch in batches for answer in _translate(runtime, bundle, batch)]
+
+
+def _translate(runtime: Runtime, bundle: Bundle, sources: Sequence[tuple[int, ...]]) -> list[Answer]:
     manifest = bundle.manifest
     rows = len(sources)
     lengths = np.array([len(source) for source in sources], np.int32)
@@ -138,4 +155,4 @@ def _translate(runtime: Runtime, bundle: Bundle, sources: list[tuple[int, ...]])
             targets[row].append(int(token_ids[row]))
         if not running.any():
             break
-    return [(tuple(target), score) for target, score in zip(targets, scores.tolist(), strict=True)]
+    return [Answer(tuple(target), score) for target, score in zip(targets, scores.tolist(), strict=True)]

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from export.bundle import DECODER_FILE, ENCODER_FILE, WEIGHTS_FILE, Bundle
+from export.make_bundle import BundleOptions
 from export.manifest import GraphVariant
 from export.to_onnx import OPSET, SMALLEST_EXTERNAL_BYTES
 from export.verify import compare
@@ -48,14 +49,16 @@ MODELS: dict[str, dict[str, Any]] = {
 Exported = tuple[Transformer, Bundle]
 
 
-@pytest.fixture(scope="module", params=product(MODELS, get_args(GraphVariant)), ids="-".join)
+@pytest.fixture(scope="module", params=[*product(MODELS, get_args(GraphVariant))], ids="-".join)
 def exported(
     request: pytest.FixtureRequest, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory
 ) -> Exported:
     """A random model and its bundle."""
     options, variant = request.param
     model = random_model(7, tokenizer.vocabulary_size, **MODELS[options])
-    return model, export_model(model, tokenizer, tmp_path_factory.mktemp("bundle") / "random", variant=variant)
+    return model, export_model(
+        model, tokenizer, tmp_path_factory.mktemp("bundle") / "random", options=BundleOptions("random", variant)
+    )
 
 
 @torch.inference_mode()
@@ -115,6 +118,17 @@ def test_the_logits_of_a_wide_model_are_those_of_pytorch(wide_bundle: Bundle) ->
 def test_a_row_is_bitwise_the_same_alone_and_in_company(exported: Exported) -> None:
     """Whatever norms and activations a graph is made of."""
     for alone, together in decode_alone_and_together(*exported):
+        assert alone == together
+
+
+@pytest.mark.parametrize("variant", get_args(GraphVariant))
+@pytest.mark.parametrize("options", MODELS)
+def test_a_row_in_8_bits_is_bitwise_the_same_alone_and_in_company(
+    options: str, variant: GraphVariant, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    model = random_model(7, tokenizer.vocabulary_size, **MODELS[options])
+    bundle = export_model(model, tokenizer, tmp_path / "random", options=BundleOptions("random", variant, "int8"))
+    for alone, together in decode_alone_and_together(model, bundle):
         assert alone == together
 
 

@@ -214,3 +214,20 @@ def test_the_command_makes_the_same_bundle_again(
 def test_a_bundle_may_be_copied_elsewhere(toy_bundle: Path, tmp_path: Path) -> None:
     copied = Bundle.open(copytree(toy_bundle, tmp_path / "elsewhere"))
     assert Sessions.load(copied, threads=1).manifest == copied.manifest
+
+
+@pytest.mark.usefixtures("restored_logs")
+def test_the_quality_of_8_bits_is_printed_beside_that_of_the_run(
+    toy_run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = toy_test_sentences()[:40]
+    sides = (tmp_path / "test.en", tmp_path / "test.de")
+    for side, lines in zip(sides, (texts, [translate_toy(text) for text in texts]), strict=True):
+        side.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    options = ["--variant", "portable", "--precision", "int8", "--quality", f"files:{sides[0]},{sides[1]}"]
+    dragoman.run("export", [str(toy_run.path), "--out", str(tmp_path / "int8"), *options])
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    systems = [(row[1], row[2]) for row in rows if row and row[0] == "en-de"]
+    assert systems == [("system", "40"), ("baseline", "40")]
+    manifest = Bundle.open(tmp_path / "int8").manifest
+    assert (manifest.variant, manifest.precision) == ("portable", "int8")

@@ -19,7 +19,7 @@ from model.recurrent import Recurrent
 from model.tokenizer import BOS_ID, PAD_ID
 from tests.recurrent_models import VOCABULARY, Kind, name_kind, random_recurrent
 
-OPSET = 23
+OPSET = 24
 ROWS = 33
 # Every attention; widths and depths such that a matrix product takes every way it can.
 KINDS: tuple[Kind, ...] = (

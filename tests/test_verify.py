@@ -7,7 +7,7 @@ import pytest
 
 import dragoman
 from export.bundle import Bundle
-from export.verify import Comparison, compare
+from export.verify import Answer, Comparison, compare
 from model.generate import Generated
 from model.run import RunFolder
 from tests.toy import RANDOM_TEXTS, TEST_SENTENCES, spoil_bundle, toy_test_sentences, write_pairs
@@ -81,14 +81,14 @@ def test_the_share_that_has_to_be_identical_is_an_option(
     ],
 )
 def test_a_difference_is_told_from_its_first_step_on(target_ids: tuple[int, ...], step: int, gap: str) -> None:
-    comparison = Comparison("a b c", EXPECTED, target_ids, -1.0)
+    comparison = Comparison("a b c", EXPECTED, Answer(target_ids, -1.0))
     assert not comparison.identical
     assert comparison.describe() == f"differs from step {step}, where the best logit led by {gap}: a b c"
 
 
 def test_scores_are_compared_where_tokens_are_identical() -> None:
-    assert Comparison("", EXPECTED, (5, 6, 7), -1.5).score_error == 0.5
-    assert Comparison("", EXPECTED, (5, 6), -1.5).score_error == 0.0
+    assert Comparison("", EXPECTED, Answer((5, 6, 7), -1.5)).score_error == 0.5
+    assert Comparison("", EXPECTED, Answer((5, 6), -1.5)).score_error == 0.0
 
 
 @pytest.mark.parametrize("names", ["test.en,test.de", "test.de,test.en"])
@@ -110,7 +110,7 @@ def test_another_prefix_gives_another_translation(two_way_run: RunFolder, two_wa
     """Otherwise the tests above show nothing."""
     bundle, trained = Bundle.open(two_way_bundle), two_way_run.load()
     there, back = (
-        [each.target_ids for each in compare(bundle, trained, RANDOM_TEXTS, direction.source_prefix)]
+        [each.actual.target_ids for each in compare(bundle, trained, RANDOM_TEXTS, direction.source_prefix)]
         for direction in bundle.manifest.directions
     )
     assert there != back

@@ -16,7 +16,7 @@ from torch import nn
 
 from export.bundle import MANIFEST_FILE, WEIGHTS_FILE, Bundle, file_hashes, write_manifest
 from export.make_bundle import BundleOptions, Sample, make_bundle
-from export.manifest import GraphVariant, Manifest
+from export.manifest import Manifest
 from model.cleaning import clean
 from model.config import Direction, RunConfig, TokenizerConfig, TrainingConfig, TransformerConfig
 from model.corpus import read_corpus
@@ -166,17 +166,20 @@ def samples_of(texts: Iterable[str], directions: Iterable[Direction] = TOY_CONFI
     return [Sample(direction, text) for direction in directions for text in listed]
 
 
+RANDOM_BUNDLE = BundleOptions("random")
+
+
 def export_model(
     model: TranslationModel,
     tokenizer: Tokenizer,
     out: Path,
     directions: tuple[Direction, ...] = TOY_CONFIG.directions,
-    variant: GraphVariant = "cpu",
+    options: BundleOptions = RANDOM_BUNDLE,
 ) -> Bundle:
     """Exports a random model with as many tokens as a tokenizer; its golden sentences are whatever it says."""
     config = RunConfig(directions=directions, model=model.limits)
     trained = TrainedModel(config, tokenizer, model, steps=0)
-    return make_bundle(trained, samples_of(RANDOM_TEXTS, directions), out, BundleOptions("random", variant))
+    return make_bundle(trained, samples_of(RANDOM_TEXTS, directions), out, options)
 
 
 def write_two_way_run(folder: Path, tokenizer: Tokenizer) -> RunFolder:

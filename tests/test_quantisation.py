@@ -1,0 +1,162 @@
+"""8-bit graphs compute what a plain reference does, row by row, whatever stands beside a row."""
+
+import warnings
+from itertools import product
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from export.bundle import WEIGHTS_FILE, Bundle
+from export.make_bundle import BundleOptions, make_bundle, reproduced
+from export.manifest import GraphVariant, Precision
+from export.quantisation import QuantisedEmbedding, QuantisedLinear, QuantisedMatrix
+from export.verify import compare
+from export.vocabulary_graphs import Embedding, frozen
+from model.config import RecurrentConfig
+from model.recurrent import Recurrent
+from model.run import RunError, RunFolder
+from model.tokenizer import PAD_ID, Tokenizer
+from tests.toy import export_model, random_model, samples_of, toy_test_sentences
+
+VARIANTS = get_args(GraphVariant)
+Array = NDArray[np.float32]
+
+
+def quantise_reference(values: Array) -> tuple[Array, Array]:
+    """Rounds each row to whole multiples of a scale, at most 127 of it."""
+    scales = np.maximum(np.abs(values).max(axis=-1, keepdims=True), np.float32(1e-12)) * np.float32(1 / 127)
+    return np.round(values / scales), scales
+
+
+def multiply_reference(states: Array, weight: Array, bias: Array | None) -> Array:
+    """Multiplies [M, in] with [out, in] in whole numbers."""
+    rows, row_scales = quantise_reference(states)
+    columns, column_scales = quantise_reference(weight)
+    exact = rows.astype(np.int64) @ columns.T.astype(np.int64)
+    result: Array = (exact * row_scales * column_scales.T).astype(np.float32)
+    return result if bias is None else result + bias
+
+
+class Only(nn.Module):
+    """A graph with one layer."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, states: Tensor) -> Tensor:
+        output: Tensor = self.layer(states)
+        return output
+
+
+def session_of(layer: nn.Module, example: Tensor) -> Any:
+    dynamic = ({0: torch.export.Dim.DYNAMIC},)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        program = torch.onnx.export(Only(layer).eval(), (example,), dynamo=True, dynamic_shapes=dynamic, verbose=False)
+    assert program is not None
+    return onnxruntime.InferenceSession(program.model_proto.SerializeToString(), providers=["CPUExecutionProvider"])
+
+
+def run(session: Any, states: NDArray[Any]) -> Array:
+    (output,) = session.run(None, {session.get_inputs()[0].name: states})
+    result: Array = output
+    return result
+
+
+@pytest.mark.parametrize(("variant", "bias"), [*product(VARIANTS, (True, False))])
+def test_a_quantised_layer_multiplies_whole_numbers(variant: GraphVariant, bias: bool) -> None:
+    torch.manual_seed(1)
+    linear = nn.Linear(24, 9, bias=bias)
+    session = session_of(QuantisedLinear(linear, variant), torch.randn(3, 24))
+    states = np.random.default_rng(2).standard_normal((7, 24)).astype(np.float32)
+    states[3] = 0.0
+    states[4] *= 1e4
+    shift = linear.bias.detach().numpy() if bias else None
+    expected = multiply_reference(states, linear.weight.detach().numpy(), shift)
+    assert run(session, states) == pytest.approx(expected, rel=1e-5, abs=1e-5)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_neighbour_with_large_activations_changes_no_bit(variant: GraphVariant) -> None:
+    """The trap of one scale per batch."""
+    torch.manual_seed(3)
+    session = session_of(QuantisedLinear(nn.Linear(64, 40), variant), torch.randn(2, 64))
+    states = np.random.default_rng(4).standard_normal((33, 64)).astype(np.float32)
+    states[1::2] *= 1e6
+    together = run(session, states)
+    assert all(run(session, states[row : row + 1]).tobytes() == together[row].tobytes() for row in range(33))
+
+
+def test_a_weight_is_at_most_half_a_step_from_its_rounded_value() -> None:
+    torch.manual_seed(5)
+    weight = torch.randn(6, 50)
+    weight[2] = 0.0
+    matrix = QuantisedMatrix(weight, "cpu")
+    error = (matrix.quantised * matrix.scales[:, None] - weight).abs()
+    assert (error <= matrix.scales[:, None] * 0.5001).all()
+    assert matrix.quantised.abs().max() == 127
+
+
+def test_an_embedding_is_the_rounded_row() -> None:
+    torch.manual_seed(6)
+    weight = torch.randn(11, 16)
+    session = session_of(QuantisedEmbedding(Embedding(frozen(weight)), "cpu"), torch.tensor([1, 2, 3]))
+    rounded, scales = quantise_reference(weight.numpy())
+    ids = np.array([10, 0, 4, 4])
+    assert run(session, ids) == pytest.approx((rounded * scales * 4.0)[ids], rel=1e-6)
+
+
+@pytest.fixture(scope="module", params=VARIANTS)
+def toy_int8_bundle(
+    request: pytest.FixtureRequest, toy_run: RunFolder, tmp_path_factory: pytest.TempPathFactory
+) -> Bundle:
+    out = tmp_path_factory.mktemp("bundle") / "toy"
+    samples = samples_of(toy_test_sentences()[:20])
+    return make_bundle(toy_run.load(), samples, out, BundleOptions("toy", request.param, "int8"))
+
+
+def test_a_trained_model_says_nearly_always_the_same_in_8_bits(toy_run: RunFolder, toy_int8_bundle: Bundle) -> None:
+    comparisons = compare(toy_int8_bundle, toy_run.load(), toy_test_sentences()[:200])
+    assert sum(comparison.identical for comparison in comparisons) >= 190
+    assert any(comparison.score_error > 1e-5 for comparison in comparisons)
+
+
+def test_the_golden_sentences_are_those_that_8_bits_reproduce(toy_int8_bundle: Bundle) -> None:
+    assert toy_int8_bundle.golden == tuple(reproduced(toy_int8_bundle))
+    assert toy_int8_bundle.manifest.precision == "int8"
+
+
+def test_a_model_that_8_bits_change_everywhere_makes_no_bundle(
+    toy_run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No server could check it."""
+    monkeypatch.setattr("export.quantisation.LARGEST", 1)
+    samples = samples_of(toy_test_sentences()[:5])
+    with pytest.raises(RunError, match="in int8, no en-de sentence is translated as the trained model does"):
+        make_bundle(toy_run.load(), samples, tmp_path / "toy", BundleOptions("toy", "cpu", "int8"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_8_bit_bundle_is_about_a_quarter_as_large(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """Tied embeddings, as rows and as columns, are stored once."""
+    model = random_model(1, tokenizer.vocabulary_size, d_model=64, d_ff=256, heads=4)
+    precisions: tuple[Precision, ...] = ("fp32", "int8")
+    for precision in precisions:
+        export_model(model, tokenizer, tmp_path / precision, options=BundleOptions("random", precision=precision))
+    sizes = [(tmp_path / precision / WEIGHTS_FILE).stat().st_size for precision in precisions]
+    positions_bytes = model.source_positions.table.numel() * 4
+    assert sizes[1] - positions_bytes < 0.3 * (sizes[0] - positions_bytes)
+
+
+def test_recurrent_models_have_no_8_bit_graphs(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    config = RecurrentConfig(architecture="recurrent", d_model=16)
+    model = Recurrent(config, tokenizer.vocabulary_size, PAD_ID)
+    with pytest.raises(Exception, match="precision: int8: expected fp32"):
+        export_model(model, tokenizer, tmp_path / "recurrent", options=BundleOptions("random", precision="int8"))
