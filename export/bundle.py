@@ -18,6 +18,7 @@ from export.manifest import BundleDirection, GoldenSentence, Manifest
 MANIFEST_FILE = "manifest.json"
 ENCODER_FILE = "encoder.onnx"
 DECODER_FILE = "decoder.onnx"
+ALIGNED_DECODER_FILE = "aligned_decoder.onnx"
 WEIGHTS_FILE = "weights.bin"
 TOKENIZER_FILE = "tokenizer.model"
 GOLDEN_FILE = "golden.json"
@@ -50,7 +51,10 @@ class Bundle:
         manifest = _read_manifest(folder / MANIFEST_FILE)
         for name, expected in manifest.files.items():
             _check_file(folder / name, expected)
-        for name in (ENCODER_FILE, DECODER_FILE, WEIGHTS_FILE, TOKENIZER_FILE, GOLDEN_FILE):
+        expected_files = [ENCODER_FILE, DECODER_FILE, WEIGHTS_FILE, TOKENIZER_FILE, GOLDEN_FILE]
+        if manifest.alignment_heads:
+            expected_files.append(ALIGNED_DECODER_FILE)
+        for name in expected_files:
             if name not in manifest.files:
                 raise BundleError(f"{folder / MANIFEST_FILE}: files: {name} is not listed, expected its sha256")
         return cls(folder, manifest, _read_golden(folder / GOLDEN_FILE, manifest.directions))
@@ -64,6 +68,11 @@ class Bundle:
     def decoder_path(self) -> Path:
         """The graph that runs once per target token."""
         return self.folder / DECODER_FILE
+
+    @property
+    def aligned_decoder_path(self) -> Path:
+        """The decoder that also tells where its alignment heads look; only if the manifest lists any."""
+        return self.folder / ALIGNED_DECODER_FILE
 
     @property
     def tokenizer_path(self) -> Path:

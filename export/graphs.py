@@ -4,12 +4,13 @@
 PyTorch modules; this one chooses.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import nn
 
 from export.contrib_attention import ContribAttention
-from export.manifest import GraphVariant, Precision, StateSpec
+from export.manifest import AttentionHead, GraphVariant, Precision, StateSpec
 from export.quantisation import quantised
 from export.recurrent_graphs import RecurrentDecoderGraph, RecurrentEncoderGraph, recurrent_states
 from export.standard_attention import StandardAttention
@@ -31,41 +32,65 @@ class Graphs:
             of every state, [R, *shape], to a list: logits, float [R, V], then the next value of every state of target
             and recurrent kind, in the order of `states`.
         states: what the decoder remembers.
+        aligned_decoder: the same as `decoder`, with one more output: how much each of the chosen heads of
+            cross-attention looked at each source position, float [R, A, C] with the capacity C of the source states.
     """
 
     encoder: nn.Module
     decoder: nn.Module
     states: tuple[StateSpec, ...]
+    aligned_decoder: nn.Module | None = None
 
 
-class PrecisionError(Exception):
-    """An architecture cannot be exported in this precision; the message says which one can."""
+class UnsupportedGraphError(Exception):
+    """An architecture has no such graphs; the message names the option and what was expected."""
 
 
-def graphs_of(model: TranslationModel, variant: GraphVariant = "cpu", precision: Precision = "fp32") -> Graphs:
+def graphs_of(
+    model: TranslationModel,
+    variant: GraphVariant = "cpu",
+    precision: Precision = "fp32",
+    alignment_heads: Sequence[AttentionHead] = (),
+) -> Graphs:
     """Returns the graphs of a trained model, which hold its parameters.
 
     Args:
         model: the model. Those of recurrent ones are made of standard operators in every variant.
         variant: what the graphs are made of.
         precision: what they compute in.
+        alignment_heads: whose weights an aligned decoder is to give; none: there is no such decoder.
 
     Raises:
-        PrecisionError: if the architecture has no such graphs.
+        UnsupportedGraphError: if the architecture has no such graphs, or not these heads.
     """
     if isinstance(model, Transformer):
-        attention = (StandardAttention if variant == "portable" else ContribAttention)(model.config.heads)
-        encoder: nn.Module = EncoderGraph(model, attention)
-        decoder: nn.Module = DecoderGraph(model, attention)
-        if precision == "int8":
-            encoder, decoder = quantised(encoder, variant), quantised(decoder, variant)
-        return Graphs(encoder, decoder, _transformer_states(model.config))
+        return _transformer_graphs(model, variant, precision, alignment_heads)
     if precision != "fp32":
-        raise PrecisionError(f"precision: {precision}: expected fp32, as this is no Transformer")
+        raise UnsupportedGraphError(f"precision: {precision}: expected fp32, as this is no Transformer")
+    if alignment_heads:
+        raise UnsupportedGraphError("align: expected none, as this is no Transformer")
     if isinstance(model, Recurrent):
         states = tuple(StateSpec(name=name, shape=shape) for name, shape in recurrent_states(model.config))
         return Graphs(RecurrentEncoderGraph(model), RecurrentDecoderGraph(model), states)
     raise TypeError(f"{type(model).__name__}: no graphs are known for this architecture")
+
+
+def _transformer_graphs(
+    model: Transformer, variant: GraphVariant, precision: Precision, alignment_heads: Sequence[AttentionHead]
+) -> Graphs:
+    layers, heads = model.config.decoder_layers, model.config.heads
+    for chosen in alignment_heads:
+        if chosen.layer >= layers or chosen.head >= heads:
+            expected = f"a layer below {layers} and a head below {heads}, LAYER:HEAD"
+            raise UnsupportedGraphError(f"align: {chosen}: expected {expected}")
+    attention = (StandardAttention if variant == "portable" else ContribAttention)(heads)
+    modules: list[nn.Module] = [EncoderGraph(model, attention), DecoderGraph(model, attention)]
+    if alignment_heads:
+        modules.append(DecoderGraph(model, attention, alignment_heads))
+    if precision == "int8":
+        modules = [quantised(module, variant) for module in modules]
+    encoder, decoder, *aligned = modules
+    return Graphs(encoder, decoder, _transformer_states(model.config), aligned[0] if aligned else None)
 
 
 def _transformer_states(config: TransformerConfig) -> tuple[StateSpec, ...]:

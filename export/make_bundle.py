@@ -6,14 +6,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
 from export.bundle import TOKENIZER_FILE, Bundle, file_hashes, write_golden, write_manifest
 from export.evaluate import EvaluateCommand
-from export.graphs import PrecisionError, graphs_of
-from export.manifest import BundleDirection, GoldenSentence, GraphVariant, Manifest, Precision, Provenance
+from export.graphs import UnsupportedGraphError, graphs_of
+from export.manifest import (
+    AttentionHead,
+    BundleDirection,
+    GoldenSentence,
+    GraphVariant,
+    Manifest,
+    Precision,
+    Provenance,
+)
 from export.to_onnx import OPSET, ExportedGraphs, export_graphs
 from export.verify import translate
 from model.config import Direction
@@ -47,6 +56,10 @@ class ExportCommand(BaseSettings):
         description="cpu: the operators that ONNX Runtime computes fastest; portable: those of the standard alone",
     )
     precision: Precision = Field("fp32", description="numbers to compute with; int8 is faster, smaller and less exact")
+    align: tuple[Annotated[str, StringConstraints(pattern=r"^\d+:\d+$")], ...] = Field(
+        (),
+        description="heads of cross-attention, LAYER:HEAD from 0 on, whose weights a second decoder also gives",
+    )
     quality: Specifications = Field(
         (),
         description="test data, as `dragoman evaluate` takes them: measures the bundle beside the run it is made from",
@@ -60,9 +73,12 @@ class ExportCommand(BaseSettings):
         try:
             trained = run.load()
             samples = read_samples(run.samples, trained.config.directions)
-            options = BundleOptions(self.name or self.out.resolve().name, self.variant, self.precision)
+            name = self.name or self.out.resolve().name
+            options = BundleOptions(name, self.variant, self.precision, tuple(map(_read_head, self.align)))
             bundle = make_bundle(trained, samples, self.out, options)
-        except (CorpusError, PrecisionError, RunError, TokenizerError) as error:
+        except UnsupportedGraphError as error:
+            raise SystemExit(f"dragoman export: {error}") from error
+        except (CorpusError, RunError, TokenizerError) as error:
             raise SystemExit(f"dragoman export: run: {error}") from error
         size_bytes = sum(path.stat().st_size for path in self.out.iterdir())
         print(f"{self.out}: {size_bytes / 1e6:.1f} MB, {len(bundle.golden)} golden sentences")
@@ -78,11 +94,13 @@ class BundleOptions:
         name: of the model, in metrics and answers.
         variant: what the graphs are made of.
         precision: what they compute in.
+        alignment_heads: whose weights an aligned decoder gives; none: there is no such decoder.
     """
 
     name: str
     variant: GraphVariant = "cpu"
     precision: Precision = "fp32"
+    alignment_heads: tuple[AttentionHead, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +145,8 @@ def make_bundle(trained: TrainedModel, samples: Sequence[Sample], out: Path, opt
     out.parent.mkdir(parents=True, exist_ok=True)
     workshop = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}-"))
     try:
-        graphs = export_graphs(graphs_of(trained.model, options.variant, options.precision), workshop)
+        heads = options.alignment_heads
+        graphs = export_graphs(graphs_of(trained.model, options.variant, options.precision, heads), workshop)
         (workshop / TOKENIZER_FILE).write_bytes(trained.tokenizer.model)
         golden = [
             sentence
@@ -215,6 +234,11 @@ def golden_sentences(trained: TrainedModel, direction: BundleDirection, texts: S
     return golden
 
 
+def _read_head(text: str) -> AttentionHead:
+    layer, _, head = text.partition(":")
+    return AttentionHead(layer=int(layer), head=int(head))
+
+
 def _texts_of(direction: BundleDirection, samples: Sequence[Sample]) -> list[str]:
     languages = direction.source, direction.target
     return [sample.text for sample in samples if (sample.direction.source, sample.direction.target) == languages]
@@ -229,6 +253,7 @@ def _manifest(
         vocabulary_size=trained.tokenizer.vocabulary_size,
         directions=bundle_directions(trained),
         states=graphs.states,
+        alignment_heads=options.alignment_heads,
         pad_id=PAD_ID,
         unk_id=UNK_ID,
         bos_id=BOS_ID,

@@ -21,6 +21,7 @@ Dimension = Annotated[int, Field(gt=0)] | Literal["source", "target"]
 ENCODER_INPUTS = ("source_ids", "source_lengths")
 DECODER_INPUTS = ("token_ids", "positions", "source_lengths")
 LOGITS = "logits"
+ALIGNMENTS = "alignments"
 
 
 class _Record(BaseModel):
@@ -82,6 +83,16 @@ class StateSpec(_Record):
         return None if self.kind == "source" else f"present_{self.name}"
 
 
+class AttentionHead(_Record):
+    """A head of cross-attention in the decoder, both numbers counted from 0."""
+
+    layer: int = Field(ge=0)
+    head: int = Field(ge=0)
+
+    def __str__(self) -> str:
+        return f"{self.layer}:{self.head}"
+
+
 class GoldenSentence(_Record):
     """A sentence and the exact answer of the trained model, computed by PyTorch at export time.
 
@@ -133,6 +144,7 @@ class Manifest(_Record):
     Attributes:
         directions: what the model translates.
         states: what the decoder remembers, in the order of the graphs' inputs and outputs.
+        alignment_heads: whose weights the aligned decoder gives, in this order; none if there is no such decoder.
         variant: which operators the graphs are made of.
         opset: version of the ONNX standard that the graphs follow.
     """
@@ -142,6 +154,7 @@ class Manifest(_Record):
     vocabulary_size: int = Field(gt=0)
     directions: tuple[BundleDirection, ...] = Field(min_length=1)
     states: tuple[StateSpec, ...]
+    alignment_heads: tuple[AttentionHead, ...] = ()
     pad_id: int
     unk_id: int
     bos_id: int

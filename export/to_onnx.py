@@ -6,7 +6,7 @@ Knows a model as `export.graphs` shows it, as modules with a state, and no archi
 import hashlib
 import logging
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,9 +16,9 @@ from onnx.external_data_helper import set_external_data
 from torch import Tensor, nn
 from torch.export import Dim
 
-from export.bundle import DECODER_FILE, ENCODER_FILE, WEIGHTS_FILE
+from export.bundle import ALIGNED_DECODER_FILE, DECODER_FILE, ENCODER_FILE, WEIGHTS_FILE
 from export.graphs import Graphs
-from export.manifest import DECODER_INPUTS, ENCODER_INPUTS, LOGITS, GraphSignature, StateSpec
+from export.manifest import ALIGNMENTS, DECODER_INPUTS, ENCODER_INPUTS, LOGITS, GraphSignature, StateSpec
 
 OPSET = 24
 # Weights below this stay in the graph, where ONNX Runtime's optimiser can fold them.
@@ -39,20 +39,35 @@ class ExportedGraphs:
 
 
 def export_graphs(graphs: Graphs, folder: Path) -> ExportedGraphs:
-    """Writes `encoder.onnx`, `decoder.onnx` and `weights.bin` into a folder."""
-    states = graphs.states
-    encoder = _to_onnx(
+    """Writes the graphs and `weights.bin` into a folder; the aligned decoder only if there is one."""
+    encoder = _export_encoder(graphs)
+    stepped = (state.decoder_output for state in graphs.states)
+    outputs = (LOGITS, *(name for name in stepped if name is not None))
+    decoder = _export_decoder(graphs.decoder, graphs.states, outputs)
+    files = {ENCODER_FILE: encoder, DECODER_FILE: decoder}
+    if graphs.aligned_decoder is not None:
+        files[ALIGNED_DECODER_FILE] = _export_decoder(graphs.aligned_decoder, graphs.states, (*outputs, ALIGNMENTS))
+    _share_weights(files, folder)
+    return ExportedGraphs(_signature(encoder), _signature(decoder), graphs.states)
+
+
+def _export_encoder(graphs: Graphs) -> onnx.ModelProto:
+    return _to_onnx(
         graphs.encoder,
         (
             torch.ones(EXAMPLE_ROWS, EXAMPLE_PREFILL_LENGTH, dtype=torch.int64),
             torch.full((EXAMPLE_ROWS,), EXAMPLE_PREFILL_LENGTH, dtype=torch.int32),
         ),
         ({0: Dim.DYNAMIC, 1: Dim.DYNAMIC}, {0: Dim.DYNAMIC}),
-        GraphSignature(inputs=ENCODER_INPUTS, outputs=tuple(state.name for state in states if state.kind != "target")),
+        GraphSignature(
+            inputs=ENCODER_INPUTS, outputs=tuple(state.name for state in graphs.states if state.kind != "target")
+        ),
     )
-    stepped = (state.decoder_output for state in states)
-    decoder = _to_onnx(
-        graphs.decoder,
+
+
+def _export_decoder(module: nn.Module, states: Sequence[StateSpec], outputs: tuple[str, ...]) -> onnx.ModelProto:
+    return _to_onnx(
+        module,
         (
             torch.ones(EXAMPLE_ROWS, dtype=torch.int64),
             torch.zeros(EXAMPLE_ROWS, dtype=torch.int32),
@@ -61,13 +76,8 @@ def export_graphs(graphs: Graphs, folder: Path) -> ExportedGraphs:
             [_example(state) for state in states],
         ),
         ({0: Dim.DYNAMIC}, {0: Dim.DYNAMIC}, {0: Dim.DYNAMIC}, [_dynamic_dimensions(state) for state in states]),
-        GraphSignature(
-            inputs=(*DECODER_INPUTS, *(state.decoder_input for state in states)),
-            outputs=(LOGITS, *(name for name in stepped if name is not None)),
-        ),
+        GraphSignature(inputs=(*DECODER_INPUTS, *(state.decoder_input for state in states)), outputs=outputs),
     )
-    _share_weights({ENCODER_FILE: encoder, DECODER_FILE: decoder}, folder)
-    return ExportedGraphs(_signature(encoder), _signature(decoder), states)
 
 
 def _example(state: StateSpec) -> Tensor:

@@ -8,6 +8,7 @@ Shapes: B rows of a prefill, S source length, R rows of a step, H heads, D head 
 of the caches: `self` in target tokens, `cross` in source tokens.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import cast
 
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from export.attention_operators import AttentionOperators
+from export.manifest import AttentionHead
 from export.vocabulary_graphs import Embedding, Projection, frozen
 from model.attention import MultiHeadAttention
 from model.layers import DecoderLayer, EncoderLayer
@@ -75,8 +77,11 @@ class EncoderLayerGraph(nn.Module):
 class DecoderGraph(nn.Module):
     """One decoder step for R rows, each at a position of its own, with the caches written in place."""
 
-    def __init__(self, transformer: Transformer, attention: AttentionOperators) -> None:
+    def __init__(
+        self, transformer: Transformer, attention: AttentionOperators, alignment_heads: Sequence[AttentionHead] = ()
+    ) -> None:
         super().__init__()
+        self.alignment_heads = alignment_heads
         weight = frozen(transformer.target_weight)
         self.embedding = Embedding(weight)
         self.positions = frozen(transformer.target_positions.table)
@@ -99,16 +104,37 @@ class DecoderGraph(nn.Module):
 
         Returns:
             logits, float [R, V], then for each layer present_self_key and present_self_value: the past ones with this
-            step's position written, to be bound to the same memory.
+            step's position written, to be bound to the same memory; then, if there are A alignment heads, how much each
+            of them looked at each source position, float [R, A, C_cross].
         """
         embedded = self.embedding(token_ids) + functional.embedding(positions, self.positions)
         hidden = embedded[:, None]  # [R, 1, d_model]
-        presents = []
+        presents, queries = [], []
         for number, layer in enumerate(self.layers):
             caches = states[4 * number : 4 * number + 4]
-            hidden, present_key, present_value = layer(hidden, positions, source_lengths, caches)
+            hidden, query, present_key, present_value = layer(hidden, positions, source_lengths, caches)
             presents += [present_key, present_value]
-        return [self.projection(self.norm(hidden[:, 0])), *presents]
+            queries.append(query)
+        outputs = [self.projection(self.norm(hidden[:, 0])), *presents]
+        if self.alignment_heads:
+            outputs.append(self._align(queries, states[2::4], source_lengths))
+        return outputs
+
+    def _align(self, queries: Sequence[Tensor], keys: Sequence[Tensor], source_lengths: Tensor) -> Tensor:
+        """Returns what attention keeps to itself: the weights of some heads (Vaswani et al. 2017, equation 1).
+
+        Args:
+            queries: of cross-attention in each layer, [R, 1, d_model].
+            keys: the sources in each layer, [R, H, C, D].
+            source_lengths: int32 [R].
+        """
+        chosen = [keys[place.layer][:, place.head] for place in self.alignment_heads]  # [R, C, D] each
+        size = chosen[0].shape[2]
+        parts = [queries[place.layer][:, 0, place.head * size :][:, :size] for place in self.alignment_heads]
+        key, query = torch.stack(chosen, dim=1), torch.stack(parts, dim=1)  # [R, A, C, D], [R, A, D]
+        scores = (key @ query[..., None])[..., 0] / math.sqrt(size)  # [R, A, C]
+        valid = torch.arange(key.shape[2], dtype=torch.int32) < source_lengths[:, None, None]
+        return scores.masked_fill(~valid, -math.inf).softmax(dim=-1)
 
 
 class DecoderLayerGraph(nn.Module):
@@ -122,8 +148,12 @@ class DecoderLayerGraph(nn.Module):
 
     def forward(
         self, states: Tensor, positions: Tensor, source_lengths: Tensor, caches: Sequence[Tensor]
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Maps states [R, 1, d_model] to the next ones and the self-attention caches with this position written."""
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Maps states [R, 1, d_model] to the next ones.
+
+        Returns:
+            The states, the queries of cross-attention, and the self-attention caches with this position written.
+        """
         past_key, past_value, cross_key, cross_value = caches
         layer = self.layer
         residual = layer.self_attention_residual
@@ -134,7 +164,7 @@ class DecoderLayerGraph(nn.Module):
         query = layer.cross_attention.query(residual.before(states))
         attended = self.attention.attend_to_source(query, cross_key, cross_value, source_lengths)
         states = residual.after(states, layer.cross_attention.output(attended))
-        return layer.feed_forward_residual(states, layer.feed_forward), present_key, present_value
+        return layer.feed_forward_residual(states, layer.feed_forward), query, present_key, present_value
 
 
 def packed_projection(attention: MultiHeadAttention) -> nn.Linear:

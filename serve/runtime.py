@@ -13,7 +13,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from export.bundle import Bundle, BundleError
-from export.manifest import DECODER_INPUTS, ENCODER_INPUTS, LOGITS, Manifest
+from export.manifest import ALIGNMENTS, DECODER_INPUTS, ENCODER_INPUTS, LOGITS, Manifest
 from serve.decoder_state import DecoderState
 
 # ONNX Runtime fuses Add + LayerNormalization into an operator that is ten times slower on the CPU (1.31, measured).
@@ -22,19 +22,25 @@ SLOW_FUSIONS = ["SkipLayerNormFusion"]
 
 @dataclass(frozen=True, slots=True)
 class Sessions:
-    """The sessions of a bundle; running them is thread-safe."""
+    """The sessions of a bundle; running them is thread-safe.
+
+    Attributes:
+        decoder: of the plain decoder, or of the one that also gives alignments.
+    """
 
     manifest: Manifest
     encoder: Any
     decoder: Any
+    aligned: bool
 
     @classmethod
-    def load(cls, bundle: Bundle, threads: int) -> Self:
+    def load(cls, bundle: Bundle, threads: int, *, aligned: bool = False) -> Self:
         """Opens the graphs of a bundle on the CPU.
 
         Args:
             bundle: a checked bundle.
             threads: threads that one operator may use; 1 is best when several engines share the CPUs.
+            aligned: whether steps are to give alignments, which the bundle must have been exported for.
 
         Raises:
             BundleError: if ONNX Runtime refuses a graph.
@@ -45,7 +51,8 @@ class Sessions:
         options.log_severity_level = 3
         # A spinning thread would take the CPU away from the other engines and from the event loop.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        return cls(bundle.manifest, _open(bundle.encoder_path, options), _open(bundle.decoder_path, options))
+        decoder_path = bundle.aligned_decoder_path if aligned else bundle.decoder_path
+        return cls(bundle.manifest, _open(bundle.encoder_path, options), _open(decoder_path, options), aligned)
 
 
 class Runtime:
@@ -65,6 +72,8 @@ class Runtime:
         self._positions = np.zeros(slots, np.int32)
         self._source_lengths = np.zeros(slots, np.int32)
         self._logits = np.zeros((slots, manifest.vocabulary_size), np.float32)
+        heads = len(manifest.alignment_heads) if sessions.aligned else 0
+        self._alignments = np.zeros((slots, heads, manifest.max_source_tokens), np.float32)
         self._bindings: dict[int, Any] = {}
 
     @property
@@ -109,6 +118,15 @@ class Runtime:
         self._state.advance(rows)
         return self._logits[:rows]
 
+    @property
+    def alignments(self) -> NDArray[np.float32]:
+        """How much each of A alignment heads looked at each source position in the last step.
+
+        float32 [slots, A, capacity in source tokens], valid for the rows of that step. A is 0 if the sessions are not
+        aligned.
+        """
+        return self._alignments
+
     def move_row(self, source: int, target: int, positions: int, source_length: int) -> None:
         """Copies a row's state over that of another row, `positions` and `source_length` tokens of it."""
         self._state.move(source, target, source_length=source_length, target_length=positions)
@@ -118,10 +136,11 @@ class Runtime:
         binding = self._sessions.decoder.io_binding()
         given: list[NDArray[Any]] = [self._token_ids, self._positions, self._source_lengths]
         inputs = {**dict(zip(DECODER_INPUTS, given, strict=True)), **self._state.inputs}
-        outputs = {LOGITS: self._logits, **self._state.outputs}
+        outputs = {LOGITS: self._logits, ALIGNMENTS: self._alignments, **self._state.outputs}
         for name in self._manifest.decoder.inputs:
             _bind_view(binding.bind_input, name, inputs[name][:rows])
-        for name in self._manifest.decoder.outputs:
+        names = self._manifest.decoder.outputs
+        for name in (*names, ALIGNMENTS) if self._sessions.aligned else names:
             _bind_view(binding.bind_output, name, outputs[name][:rows])
         return binding
 

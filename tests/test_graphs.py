@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from export.bundle import DECODER_FILE, ENCODER_FILE, WEIGHTS_FILE, Bundle
+from export.graphs import UnsupportedGraphError, graphs_of
 from export.make_bundle import BundleOptions
-from export.manifest import GraphVariant
+from export.manifest import AttentionHead, GraphVariant
 from export.to_onnx import OPSET, SMALLEST_EXTERNAL_BYTES
 from export.verify import compare
 from model.batches import pad
@@ -130,6 +131,64 @@ def test_a_row_in_8_bits_is_bitwise_the_same_alone_and_in_company(
     bundle = export_model(model, tokenizer, tmp_path / "random", options=BundleOptions("random", variant, "int8"))
     for alone, together in decode_alone_and_together(model, bundle):
         assert alone == together
+
+
+HEADS = (AttentionHead(layer=1, head=1), AttentionHead(layer=0, head=0), AttentionHead(layer=1, head=0))
+
+
+@pytest.fixture(scope="module", params=get_args(GraphVariant))
+def aligned(request: pytest.FixtureRequest, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    """A random model and a bundle that tells where three of its heads look."""
+    model = random_model(9, tokenizer.vocabulary_size, d_model=48, heads=2, decoder_layers=2)
+    out = tmp_path_factory.mktemp("bundle") / "aligned"
+    return model, export_model(model, tokenizer, out, options=BundleOptions("a", request.param, alignment_heads=HEADS))
+
+
+@torch.inference_mode()
+def test_alignments_are_the_attention_maps_of_pytorch(aligned: Exported) -> None:
+    model, bundle = aligned
+    sources = random_sources(model, 5, ROWS)
+    lengths = np.array([len(source) for source in sources], np.int32)
+    targets = np.random.default_rng(6).integers(4, model.vocabulary_size, size=(ROWS, 9))
+    maps = model.attention_maps(pad(sources), torch.tensor(targets)).numpy()  # [B, L * H, T, S]
+    expected = maps[:, [place.layer * model.config.heads + place.head for place in HEADS]]
+    longest = expected.shape[3]
+    runtime = Runtime(Sessions.load(bundle, threads=1, aligned=True), slots=ROWS)
+    runtime.encode(pad(sources).numpy(), lengths, 0)
+    for position, column in enumerate(targets.T):
+        runtime.decode_step(column, np.full(ROWS, position, np.int32), lengths)
+        assert runtime.alignments[:, :, :longest] == pytest.approx(expected[:, :, position], abs=1e-5)
+        assert not runtime.alignments[:, :, longest:].any()
+
+
+def test_alignments_change_no_bit_of_the_logits(aligned: Exported) -> None:
+    """Who does not ask for them pays nothing: the plain decoder does not hold them."""
+    model, bundle = aligned
+    sources = random_sources(model, 7, ROWS)
+    lengths = np.array([len(source) for source in sources], np.int32)
+    plain, told = (Runtime(Sessions.load(bundle, threads=1, aligned=each), slots=ROWS) for each in (False, True))
+    for runtime in (plain, told):
+        runtime.encode(pad(sources).numpy(), lengths, 0)
+    for position in range(9):
+        column = np.random.default_rng(position).integers(4, model.vocabulary_size, size=ROWS)
+        steps = [each.decode_step(column, np.full(ROWS, position, np.int32), lengths) for each in (plain, told)]
+        assert steps[0].tobytes() == steps[1].tobytes()
+    assert plain.alignments.size == 0
+
+
+def test_the_decoders_share_their_weights(aligned: Exported, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    model, bundle = aligned
+    options = BundleOptions("plain", bundle.manifest.variant)
+    plain = export_model(model, tokenizer, tmp_path / "plain", options=options)
+    sizes = [(each.folder / WEIGHTS_FILE).stat().st_size for each in (bundle, plain)]
+    assert sizes[0] == sizes[1]
+
+
+@pytest.mark.parametrize("head", [AttentionHead(layer=2, head=0), AttentionHead(layer=0, head=2)])
+def test_a_head_that_there_is_not_is_refused(head: AttentionHead, tokenizer: Tokenizer) -> None:
+    model = random_model(9, tokenizer.vocabulary_size, d_model=48, heads=2, decoder_layers=2)
+    with pytest.raises(UnsupportedGraphError, match=rf"^align: {head}: expected a layer below 2 and a head below 2"):
+        graphs_of(model, alignment_heads=(head,))
 
 
 def test_the_toy_model_translates_token_by_token_like_pytorch(toy_run: RunFolder, toy_bundle: Path) -> None:

@@ -10,7 +10,16 @@ import pytest
 
 import dragoman
 from export import make_bundle as module
-from export.bundle import DECODER_FILE, ENCODER_FILE, TOKENIZER_FILE, WEIGHTS_FILE, Bundle
+from export.bundle import (
+    ALIGNED_DECODER_FILE,
+    DECODER_FILE,
+    ENCODER_FILE,
+    TOKENIZER_FILE,
+    WEIGHTS_FILE,
+    Bundle,
+    BundleError,
+    write_manifest,
+)
 from export.make_bundle import BundleOptions, Sample, golden_sentences, make_bundle, read_samples
 from export.manifest import BundleDirection
 from model.config import Direction
@@ -231,3 +240,32 @@ def test_the_quality_of_8_bits_is_printed_beside_that_of_the_run(
     assert systems == [("system", "40"), ("baseline", "40")]
     manifest = Bundle.open(tmp_path / "int8").manifest
     assert (manifest.variant, manifest.precision) == ("portable", "int8")
+
+
+def test_a_head_that_the_model_lacks_is_refused(toy_run: RunFolder, tmp_path: Path) -> None:
+    message = refusal(str(toy_run.path), "--out", str(tmp_path / "toy"), "--align", "9:0")
+    assert message.startswith("dragoman export: align: 9:0: expected a layer below")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("head", ["0", "0:x", "-1:0", ""])
+def test_what_is_no_head_is_refused(
+    toy_run: RunFolder, tmp_path: Path, head: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        dragoman.run("export", [str(toy_run.path), "--out", str(tmp_path / "toy"), f"--align={head}"])
+    assert ended.value.code == 2
+    assert "dragoman export: --align" in capsys.readouterr().err
+
+
+def test_a_bundle_with_alignment_heads_needs_the_decoder_for_them(toy_run: RunFolder, tmp_path: Path) -> None:
+    dragoman.run("export", [str(toy_run.path), "--out", str(tmp_path / "toy"), "--align", "0:1"])
+    bundle = Bundle.open(tmp_path / "toy")
+    assert [str(head) for head in bundle.manifest.alignment_heads] == ["0:1"]
+    bundle.aligned_decoder_path.unlink()
+    with pytest.raises(BundleError, match=r"aligned_decoder\.onnx: no such file"):
+        Bundle.open(tmp_path / "toy")
+    files = {name: value for name, value in bundle.manifest.files.items() if name != ALIGNED_DECODER_FILE}
+    write_manifest(tmp_path / "toy", bundle.manifest.model_copy(update={"files": files}))
+    with pytest.raises(BundleError, match=r"files: aligned_decoder\.onnx is not listed"):
+        Bundle.open(tmp_path / "toy")

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from export.bundle import WEIGHTS_FILE, Bundle
+from export.graphs import UnsupportedGraphError
 from export.make_bundle import BundleOptions, make_bundle, reproduced
 from export.manifest import GraphVariant, Precision
 from export.quantisation import QuantisedEmbedding, QuantisedLinear, QuantisedMatrix
@@ -158,5 +159,5 @@ def test_an_8_bit_bundle_is_about_a_quarter_as_large(tokenizer: Tokenizer, tmp_p
 def test_recurrent_models_have_no_8_bit_graphs(tokenizer: Tokenizer, tmp_path: Path) -> None:
     config = RecurrentConfig(architecture="recurrent", d_model=16)
     model = Recurrent(config, tokenizer.vocabulary_size, PAD_ID)
-    with pytest.raises(Exception, match="precision: int8: expected fp32"):
+    with pytest.raises(UnsupportedGraphError, match="precision: int8: expected fp32"):
         export_model(model, tokenizer, tmp_path / "recurrent", options=BundleOptions("random", precision="int8"))
