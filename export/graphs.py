@@ -5,11 +5,15 @@ PyTorch modules; this one chooses.
 """
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 
+import torch
 from torch import nn
 
+from export.attention_operators import AttentionOperators
 from export.contrib_attention import ContribAttention
+from export.cuda_attention import CudaAttention
 from export.manifest import AttentionHead, GraphVariant, Precision, StateSpec
 from export.quantisation import quantised
 from export.recurrent_graphs import RecurrentDecoderGraph, RecurrentEncoderGraph, recurrent_states
@@ -32,6 +36,7 @@ class Graphs:
             of every state, [R, *shape], to a list: logits, float [R, V], then the next value of every state of target
             and recurrent kind, in the order of `states`.
         states: what the decoder remembers.
+        dtype: of the states.
         aligned_decoder: the same as `decoder`, with one more output: how much each of the chosen heads of
             cross-attention looked at each source position, float [R, A, C] with the capacity C of the source states.
     """
@@ -39,7 +44,15 @@ class Graphs:
     encoder: nn.Module
     decoder: nn.Module
     states: tuple[StateSpec, ...]
+    dtype: torch.dtype = torch.float32
     aligned_decoder: nn.Module | None = None
+
+
+ATTENTION: dict[GraphVariant, type[AttentionOperators]] = {
+    "cpu": ContribAttention,
+    "cuda": CudaAttention,
+    "portable": StandardAttention,
+}
 
 
 class UnsupportedGraphError(Exception):
@@ -65,6 +78,8 @@ def graphs_of(
     """
     if isinstance(model, Transformer):
         return _transformer_graphs(model, variant, precision, alignment_heads)
+    if variant == "cuda":
+        raise UnsupportedGraphError("variant: cuda: expected cpu, as this is no Transformer")
     if precision != "fp32":
         raise UnsupportedGraphError(f"precision: {precision}: expected fp32, as this is no Transformer")
     if alignment_heads:
@@ -83,14 +98,20 @@ def _transformer_graphs(
         if chosen.layer >= layers or chosen.head >= heads:
             expected = f"a layer below {layers} and a head below {heads}, LAYER:HEAD"
             raise UnsupportedGraphError(f"align: {chosen}: expected {expected}")
-    attention = (StandardAttention if variant == "portable" else ContribAttention)(heads)
+    if (variant == "cuda") != (precision == "fp16"):
+        expected = "fp16 with the variant cuda, and only with it"
+        raise UnsupportedGraphError(f"precision: {precision} with the variant {variant}: expected {expected}")
+    attention = ATTENTION[variant](heads)
     modules: list[nn.Module] = [EncoderGraph(model, attention), DecoderGraph(model, attention)]
     if alignment_heads:
         modules.append(DecoderGraph(model, attention, alignment_heads))
     if precision == "int8":
         modules = [quantised(module, variant) for module in modules]
+    elif precision == "fp16":
+        modules = [deepcopy(module).half() for module in modules]
     encoder, decoder, *aligned = modules
-    return Graphs(encoder, decoder, _transformer_states(model.config), aligned[0] if aligned else None)
+    dtype = torch.float16 if precision == "fp16" else torch.float32
+    return Graphs(encoder, decoder, _transformer_states(model.config), dtype, aligned[0] if aligned else None)
 
 
 def _transformer_states(config: TransformerConfig) -> tuple[StateSpec, ...]:

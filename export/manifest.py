@@ -11,10 +11,10 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_vali
 # A name without a folder: a manifest must not lead out of its bundle.
 FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
 Language = Annotated[str, StringConstraints(pattern=r"^[a-z]{2,3}$")]
-# What graphs are made of: ONNX Runtime's fastest operators for a CPU, or those of the ONNX standard alone.
-GraphVariant = Literal["cpu", "portable"]
-# What products are computed in: 32-bit floats, or 8-bit integers with a scale for each row and column.
-Precision = Literal["fp32", "int8"]
+# What graphs are made of: ONNX Runtime's fastest operators for a CPU or an NVIDIA GPU, or those of the ONNX standard.
+GraphVariant = Literal["cpu", "cuda", "portable"]
+# What graphs compute in: 32-bit or 16-bit floats, or products of 8-bit integers with a scale for each row and column.
+Precision = Literal["fp32", "fp16", "int8"]
 Dimension = Annotated[int, Field(gt=0)] | Literal["source", "target"]
 
 # What the graphs take beside the state, in this order; a graph that has no use for one of them may lack it.

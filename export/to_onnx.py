@@ -6,7 +6,7 @@ Knows a model as `export.graphs` shows it, as modules with a state, and no archi
 import hashlib
 import logging
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,10 +43,10 @@ def export_graphs(graphs: Graphs, folder: Path) -> ExportedGraphs:
     encoder = _export_encoder(graphs)
     stepped = (state.decoder_output for state in graphs.states)
     outputs = (LOGITS, *(name for name in stepped if name is not None))
-    decoder = _export_decoder(graphs.decoder, graphs.states, outputs)
+    decoder = _export_decoder(graphs.decoder, graphs, outputs)
     files = {ENCODER_FILE: encoder, DECODER_FILE: decoder}
     if graphs.aligned_decoder is not None:
-        files[ALIGNED_DECODER_FILE] = _export_decoder(graphs.aligned_decoder, graphs.states, (*outputs, ALIGNMENTS))
+        files[ALIGNED_DECODER_FILE] = _export_decoder(graphs.aligned_decoder, graphs, (*outputs, ALIGNMENTS))
     _share_weights(files, folder)
     return ExportedGraphs(_signature(encoder), _signature(decoder), graphs.states)
 
@@ -65,7 +65,7 @@ def _export_encoder(graphs: Graphs) -> onnx.ModelProto:
     )
 
 
-def _export_decoder(module: nn.Module, states: Sequence[StateSpec], outputs: tuple[str, ...]) -> onnx.ModelProto:
+def _export_decoder(module: nn.Module, graphs: Graphs, outputs: tuple[str, ...]) -> onnx.ModelProto:
     return _to_onnx(
         module,
         (
@@ -73,16 +73,16 @@ def _export_decoder(module: nn.Module, states: Sequence[StateSpec], outputs: tup
             torch.zeros(EXAMPLE_ROWS, dtype=torch.int32),
             torch.full((EXAMPLE_ROWS,), EXAMPLE_PREFILL_LENGTH, dtype=torch.int32),
             # A tensor of its own for each state: the exporter takes the same tensor for the same input.
-            [_example(state) for state in states],
+            [_example(state, graphs.dtype) for state in graphs.states],
         ),
-        ({0: Dim.DYNAMIC}, {0: Dim.DYNAMIC}, {0: Dim.DYNAMIC}, [_dynamic_dimensions(state) for state in states]),
-        GraphSignature(inputs=(*DECODER_INPUTS, *(state.decoder_input for state in states)), outputs=outputs),
+        ({0: Dim.DYNAMIC}, {0: Dim.DYNAMIC}, {0: Dim.DYNAMIC}, [_dynamic_dimensions(state) for state in graphs.states]),
+        GraphSignature(inputs=(*DECODER_INPUTS, *(state.decoder_input for state in graphs.states)), outputs=outputs),
     )
 
 
-def _example(state: StateSpec) -> Tensor:
+def _example(state: StateSpec, dtype: torch.dtype) -> Tensor:
     lengths = (EXAMPLE_LENGTHS[size] if isinstance(size, str) else size for size in state.shape)
-    return torch.zeros(EXAMPLE_ROWS, *lengths)
+    return torch.zeros(EXAMPLE_ROWS, *lengths, dtype=dtype)
 
 
 def _dynamic_dimensions(state: StateSpec) -> dict[int, object]:

@@ -115,7 +115,8 @@ class DecoderGraph(nn.Module):
             hidden, query, present_key, present_value = layer(hidden, positions, source_lengths, caches)
             presents += [present_key, present_value]
             queries.append(query)
-        outputs = [self.projection(self.norm(hidden[:, 0])), *presents]
+        # Search is in 32 bits, whatever the graph computes in.
+        outputs = [self.projection(self.norm(hidden[:, 0])).float(), *presents]
         if self.alignment_heads:
             outputs.append(self._align(queries, states[2::4], source_lengths))
         return outputs
@@ -132,7 +133,7 @@ class DecoderGraph(nn.Module):
         size = chosen[0].shape[2]
         parts = [queries[place.layer][:, 0, place.head * size :][:, :size] for place in self.alignment_heads]
         key, query = torch.stack(chosen, dim=1), torch.stack(parts, dim=1)  # [R, A, C, D], [R, A, D]
-        scores = (key @ query[..., None])[..., 0] / math.sqrt(size)  # [R, A, C]
+        scores = (key @ query[..., None])[..., 0].float() / math.sqrt(size)  # [R, A, C]
         valid = torch.arange(key.shape[2], dtype=torch.int32) < source_lengths[:, None, None]
         return scores.masked_fill(~valid, -math.inf).softmax(dim=-1)
 

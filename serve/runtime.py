@@ -43,8 +43,10 @@ class Sessions:
             aligned: whether steps are to give alignments, which the bundle must have been exported for.
 
         Raises:
-            BundleError: if ONNX Runtime refuses a graph.
+            BundleError: if the graphs are not for a CPU, or ONNX Runtime refuses one.
         """
+        if bundle.manifest.variant == "cuda":
+            raise BundleError(f"{bundle.folder}: variant: cuda: expected cpu or portable: there is only the CPU yet")
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1

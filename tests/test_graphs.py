@@ -4,17 +4,18 @@ import getpass
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 import torch
 
-from export.bundle import DECODER_FILE, ENCODER_FILE, WEIGHTS_FILE, Bundle
-from export.graphs import UnsupportedGraphError, graphs_of
+from export.bundle import DECODER_FILE, ENCODER_FILE, WEIGHTS_FILE, Bundle, BundleError
+from export.cuda_attention import CudaAttention
+from export.graphs import ATTENTION, UnsupportedGraphError, graphs_of
 from export.make_bundle import BundleOptions
-from export.manifest import AttentionHead, GraphVariant
+from export.manifest import AttentionHead, GraphVariant, Precision
 from export.to_onnx import OPSET, SMALLEST_EXTERNAL_BYTES
 from export.verify import compare
 from model.batches import pad
@@ -25,6 +26,8 @@ from serve.runtime import Runtime, Sessions
 from tests.toy import OPTIONS, WIDE, export_model, random_model, random_sources, toy_test_sentences
 
 ROWS = 6
+HEADS = (AttentionHead(layer=1, head=1), AttentionHead(layer=0, head=0), AttentionHead(layer=1, head=0))
+CPU_VARIANTS: tuple[GraphVariant, ...] = ("cpu", "portable")
 # Head sizes of 8, 16, 24 and 32, every kind of depth, every option. Inner widths that fill no vector registers.
 MODELS: dict[str, dict[str, Any]] = {
     "the paper's": {"d_model": 16, "d_ff": 47},
@@ -50,7 +53,7 @@ MODELS: dict[str, dict[str, Any]] = {
 Exported = tuple[Transformer, Bundle]
 
 
-@pytest.fixture(scope="module", params=[*product(MODELS, get_args(GraphVariant))], ids="-".join)
+@pytest.fixture(scope="module", params=[*product(MODELS, CPU_VARIANTS)], ids="-".join)
 def exported(
     request: pytest.FixtureRequest, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory
 ) -> Exported:
@@ -122,7 +125,7 @@ def test_a_row_is_bitwise_the_same_alone_and_in_company(exported: Exported) -> N
         assert alone == together
 
 
-@pytest.mark.parametrize("variant", get_args(GraphVariant))
+@pytest.mark.parametrize("variant", CPU_VARIANTS)
 @pytest.mark.parametrize("options", MODELS)
 def test_a_row_in_8_bits_is_bitwise_the_same_alone_and_in_company(
     options: str, variant: GraphVariant, tokenizer: Tokenizer, tmp_path: Path
@@ -133,10 +136,7 @@ def test_a_row_in_8_bits_is_bitwise_the_same_alone_and_in_company(
         assert alone == together
 
 
-HEADS = (AttentionHead(layer=1, head=1), AttentionHead(layer=0, head=0), AttentionHead(layer=1, head=0))
-
-
-@pytest.fixture(scope="module", params=get_args(GraphVariant))
+@pytest.fixture(scope="module", params=CPU_VARIANTS)
 def aligned(request: pytest.FixtureRequest, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Exported:
     """A random model and a bundle that tells where three of its heads look."""
     model = random_model(9, tokenizer.vocabulary_size, d_model=48, heads=2, decoder_layers=2)
@@ -247,6 +247,41 @@ def test_the_graphs_have_the_names_of_the_manifest(exported: Exported) -> None:
     for graph, signature in zip(onnx_graphs(bundle), signatures, strict=True):
         assert tuple(value.name for value in graph.graph.input) == signature.inputs
         assert tuple(value.name for value in graph.graph.output) == signature.outputs
+
+
+@pytest.mark.parametrize("options", MODELS)
+def test_the_attention_of_the_cuda_graphs_is_that_of_pytorch(
+    options: str, tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In 32 bits, in which the CPU has the same operators."""
+    monkeypatch.setitem(ATTENTION, "cpu", CudaAttention)
+    model = random_model(7, tokenizer.vocabulary_size, **MODELS[options])
+    assert largest_difference(model, export_model(model, tokenizer, tmp_path / "random")) < 1e-4
+
+
+def test_cuda_graphs_are_in_16_bits_but_for_the_logits(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    model = random_model(8, tokenizer.vocabulary_size, d_model=48, heads=2)
+    options = BundleOptions("random", "cuda", "fp16", HEADS[1:2])
+    bundle = export_model(model, tokenizer, tmp_path / "cuda", options=options)
+    for graph in onnx_graphs(bundle):
+        kinds = {value.name: value.type.tensor_type.elem_type for value in (*graph.graph.input, *graph.graph.output)}
+        states = {name for name in kinds if "key" in name or "value" in name}
+        assert {kinds[name] for name in states} == {onnx.TensorProto.FLOAT16}
+        assert kinds.get("logits", onnx.TensorProto.FLOAT) == onnx.TensorProto.FLOAT
+        assert not {node.op_type for node in graph.graph.node} & {"If", "Loop", "Scan"}
+        stored = {tensor.data_type for tensor in graph.graph.initializer if tensor.external_data}
+        assert stored == {onnx.TensorProto.FLOAT16}
+    with pytest.raises(BundleError, match="variant: cuda: expected cpu or portable"):
+        Sessions.load(bundle, threads=1)
+
+
+@pytest.mark.parametrize(("variant", "precision"), [("cuda", "fp32"), ("cuda", "int8"), ("cpu", "fp16")])
+def test_16_bits_are_for_cuda_and_cuda_for_16_bits(
+    variant: GraphVariant, precision: Precision, tokenizer: Tokenizer
+) -> None:
+    model = random_model(8, tokenizer.vocabulary_size)
+    with pytest.raises(UnsupportedGraphError, match=f"^precision: {precision} with the variant {variant}: expected"):
+        graphs_of(model, variant, precision)
 
 
 def test_a_portable_bundle_uses_standard_operators_alone(exported: Exported) -> None:

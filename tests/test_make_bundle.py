@@ -80,14 +80,13 @@ def test_the_manifest_says_where_the_model_comes_from(toy_run: RunFolder, toy_bu
     assert manifest.provenance.versions["torch"] == importlib.metadata.version("torch")
 
 
-def test_a_sentence_that_hangs_by_a_hair_is_not_golden(toy_run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sentence_that_hangs_by_a_hair_is_not_golden(toy_run: RunFolder) -> None:
     trained = toy_run.load()
     sources = list(toy_test_sentences()[:50])
-    assert len(golden_sentences(trained, EN_DE, sources)) > 0
+    assert len(golden_sentences(trained, EN_DE, sources, 0.0)) == 50
     answers = generate_greedy(trained.model, [[*trained.tokenizer.encode(source), EOS_ID] for source in sources])
     smallest = sorted(min(answer.gaps) for answer in answers)
-    monkeypatch.setattr(module, "SMALLEST_GOLDEN_GAP", smallest[20])
-    golden = golden_sentences(trained, EN_DE, sources)
+    golden = golden_sentences(trained, EN_DE, sources, smallest[20])
     assert {sentence.target_ids for sentence in golden} == {
         answer.target_ids for answer in answers if min(answer.gaps) >= smallest[20]
     }
@@ -95,20 +94,19 @@ def test_a_sentence_that_hangs_by_a_hair_is_not_golden(toy_run: RunFolder, monke
 
 
 def test_a_source_that_is_too_long_is_not_golden(toy_run: RunFolder) -> None:
-    golden = golden_sentences(toy_run.load(), EN_DE, ["bird", "bird " * 31, "bird " * 32])
+    golden = golden_sentences(toy_run.load(), EN_DE, ["bird", "bird " * 31, "bird " * 32], 0.0)
     assert [len(sentence.source_ids) for sentence in golden] == [2, 32]
 
 
 @pytest.mark.parametrize("sources", [[], ["bird " * 40]])
 def test_a_bundle_without_golden_sentences_is_not_made(toy_run: RunFolder, sources: list[str]) -> None:
     with pytest.raises(RunError, match="golden sentence"):
-        golden_sentences(toy_run.load(), EN_DE, sources)
+        golden_sentences(toy_run.load(), EN_DE, sources, 0.0)
 
 
-def test_a_model_that_is_never_sure_makes_no_bundle(toy_run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SMALLEST_GOLDEN_GAP", 1e9)
+def test_a_model_that_is_never_sure_makes_no_bundle(toy_run: RunFolder) -> None:
     with pytest.raises(RunError, match="not sure of any of 2 en-de sentences"):
-        golden_sentences(toy_run.load(), EN_DE, ["bird", "moon"])
+        golden_sentences(toy_run.load(), EN_DE, ["bird", "moon"], 1e9)
 
 
 @pytest.mark.parametrize("failing", ["export_graphs", "golden_sentences", "write_manifest"])

@@ -3,7 +3,7 @@
 import warnings
 from itertools import product
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -25,7 +25,7 @@ from model.run import RunError, RunFolder
 from model.tokenizer import PAD_ID, Tokenizer
 from tests.toy import export_model, random_model, samples_of, toy_test_sentences
 
-VARIANTS = get_args(GraphVariant)
+VARIANTS: tuple[GraphVariant, ...] = ("cpu", "portable")
 Array = NDArray[np.float32]
 
 
