@@ -47,7 +47,7 @@ class ContribAttention(AttentionOperators):
 
     def attend_to_source(self, query: Tensor, key: Tensor, value: Tensor, lengths: Tensor) -> Tensor:
         """Borrows the operator made for self-attention: the source is the past, and nothing new is appended."""
-        nothing = query[:, :0]  # [R, 0, W]
+        nothing = query.new_zeros(query.shape[0], 0, query.shape[2])  # the same in all layers: computed once
         output: Tensor = symbolic(
             OPERATOR,
             [query, nothing, nothing, key, value, lengths - 1, int32_scalar(key.shape[2])],

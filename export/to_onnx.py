@@ -10,8 +10,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import onnx
 import torch
+from onnx import numpy_helper
 from onnx.external_data_helper import set_external_data
 from torch import Tensor, nn
 from torch.export import Dim
@@ -27,6 +29,11 @@ SMALLEST_EXTERNAL_BYTES = 1024
 EXAMPLE_ROWS = 2
 EXAMPLE_PREFILL_LENGTH = 3
 EXAMPLE_LENGTHS = {"source": 7, "target": 5}
+TRANSPOSITION = (1, 0)
+# One name for what is always equal: its size is then read once in a graph, not once for each state.
+ROWS = Dim("rows")
+PREFILL_LENGTH = Dim("source_length")
+CAPACITIES = {"source": Dim("source_capacity"), "target": Dim("target_capacity")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +65,7 @@ def _export_encoder(graphs: Graphs) -> onnx.ModelProto:
             torch.ones(EXAMPLE_ROWS, EXAMPLE_PREFILL_LENGTH, dtype=torch.int64),
             torch.full((EXAMPLE_ROWS,), EXAMPLE_PREFILL_LENGTH, dtype=torch.int32),
         ),
-        ({0: Dim.DYNAMIC, 1: Dim.DYNAMIC}, {0: Dim.DYNAMIC}),
+        ({0: ROWS, 1: PREFILL_LENGTH}, {0: ROWS}),
         GraphSignature(
             inputs=ENCODER_INPUTS, outputs=tuple(state.name for state in graphs.states if state.kind != "target")
         ),
@@ -75,7 +82,7 @@ def _export_decoder(module: nn.Module, graphs: Graphs, outputs: tuple[str, ...])
             # A tensor of its own for each state: the exporter takes the same tensor for the same input.
             [_example(state, graphs.dtype) for state in graphs.states],
         ),
-        ({0: Dim.DYNAMIC}, {0: Dim.DYNAMIC}, {0: Dim.DYNAMIC}, [_dynamic_dimensions(state) for state in graphs.states]),
+        ({0: ROWS}, {0: ROWS}, {0: ROWS}, [_dynamic_dimensions(state) for state in graphs.states]),
         GraphSignature(inputs=(*DECODER_INPUTS, *(state.decoder_input for state in graphs.states)), outputs=outputs),
     )
 
@@ -86,8 +93,8 @@ def _example(state: StateSpec, dtype: torch.dtype) -> Tensor:
 
 
 def _dynamic_dimensions(state: StateSpec) -> dict[int, object]:
-    named = (axis for axis, size in enumerate(state.shape, start=1) if isinstance(size, str))
-    return dict.fromkeys((0, *named), Dim.DYNAMIC)
+    named = {axis: CAPACITIES[size] for axis, size in enumerate(state.shape, start=1) if isinstance(size, str)}
+    return {0: ROWS, **named}
 
 
 def _signature(graph: onnx.ModelProto) -> GraphSignature:
@@ -104,6 +111,7 @@ def _to_onnx(
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
+        warnings.filterwarnings("ignore", "# The axis name")
         program = torch.onnx.export(
             module.eval(),
             inputs,
@@ -121,7 +129,26 @@ def _to_onnx(
     del model.metadata_props[:], model.graph.metadata_props[:]
     for node in model.graph.node:
         del node.metadata_props[:]
+    _transpose_embeddings(model.graph)
     return model
+
+
+def _transpose_embeddings(graph: onnx.GraphProto) -> None:
+    """Has the projection of tied embeddings read their transpose, which the exporter computed and would store as well.
+
+    The runtime computes it when it loads the graph.
+    """
+    initializers = {tensor.name: tensor for tensor in graph.initializer}
+    gathered = {node.input[0] for node in graph.node if node.op_type == "Gather"} & initializers.keys()
+    for name in gathered:
+        embeddings = numpy_helper.to_array(initializers[name])
+        for tensor in initializers.values():
+            shape = tuple(tensor.dims)
+            if len(shape) != len(TRANSPOSITION) or shape != embeddings.shape[::-1]:
+                continue
+            if np.array_equal(numpy_helper.to_array(tensor), embeddings.T):
+                graph.initializer.remove(tensor)
+                graph.node.insert(0, onnx.helper.make_node("Transpose", [name], [tensor.name], perm=TRANSPOSITION))
 
 
 def _share_weights(graphs: dict[str, onnx.ModelProto], folder: Path) -> None:

@@ -147,13 +147,13 @@ def test_a_model_that_8_bits_change_everywhere_makes_no_bundle(
 
 def test_an_8_bit_bundle_is_about_a_quarter_as_large(tokenizer: Tokenizer, tmp_path: Path) -> None:
     """Tied embeddings, as rows and as columns, are stored once."""
-    model = random_model(1, tokenizer.vocabulary_size, d_model=64, d_ff=256, heads=4)
+    model = random_model(1, tokenizer.vocabulary_size, d_model=128, d_ff=128, heads=4)
     precisions: tuple[Precision, ...] = ("fp32", "int8")
     for precision in precisions:
         export_model(model, tokenizer, tmp_path / precision, options=BundleOptions("random", precision=precision))
     sizes = [(tmp_path / precision / WEIGHTS_FILE).stat().st_size for precision in precisions]
     positions_bytes = model.source_positions.table.numel() * 4
-    assert sizes[1] - positions_bytes < 0.3 * (sizes[0] - positions_bytes)
+    assert sizes[1] - positions_bytes < 0.26 * (sizes[0] - positions_bytes)
 
 
 def test_recurrent_models_have_no_8_bit_graphs(tokenizer: Tokenizer, tmp_path: Path) -> None:
