@@ -127,7 +127,7 @@ def save_optimised(graph: Path, out: Path) -> None:
 
     Args:
         graph: an ONNX graph.
-        out: the file to write; its weights are inside.
+        out: the file to write; large weights stay where they are.
 
     Raises:
         BundleError: if ONNX Runtime refuses the graph.

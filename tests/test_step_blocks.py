@@ -1,106 +1,125 @@
 """The blocks of a step are those of the architecture, whatever the operators: nothing in the code knows them."""
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from export.bundle import DECODER_FILE
-from export.graphs import graphs_of
-from export.manifest import GraphVariant, Precision, StateSpec
+from export.bundle import DECODER_FILE, Bundle
+from export.graphs import Graphs, graphs_of
+from export.manifest import StateSpec
 from export.step_blocks import Block, find_blocks, fold_blocks
 from export.stored_graph import Node, StoredGraph, TensorType, read_graph
 from export.to_onnx import export_graphs
-from model.translation_model import TranslationModel
-from tests.recurrent_models import Kind, random_recurrent
+from tests.recurrent_models import random_recurrent
 from tests.toy import OPTIONS, random_model
 
 LAYER = ["self-attention", "cross-attention", "feed-forward"]
-LUONG: Kind = {"attention": "general", "decoder_layers": 3}
-BAHDANAU: Kind = {"attention": "additive", "decoder_layers": 2}
+DECODERS = ("wide", "int8", "modern", "luong", "bahdanau")
 
 
-def graph_of(
-    model: TranslationModel, folder: Path, variant: GraphVariant = "cpu", precision: Precision = "fp32"
-) -> tuple[StoredGraph, tuple[StateSpec, ...]]:
-    exported = export_graphs(graphs_of(model, variant, precision), folder)
-    return read_graph(folder / DECODER_FILE), exported.states
+@dataclass(frozen=True, slots=True)
+class Decoder:
+    """A decoder graph and its states."""
+
+    graph: StoredGraph
+    states: tuple[StateSpec, ...]
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        return find_blocks(self.graph, self.states)
+
+    @property
+    def titles(self) -> list[str]:
+        return [block.title for block in self.blocks]
 
 
-def blocks_of(model: TranslationModel, folder: Path, *options: Any) -> tuple[Block, ...]:
-    return find_blocks(*graph_of(model, folder, *options))
+def decoder_of(bundle: Bundle) -> Decoder:
+    return Decoder(read_graph(bundle.decoder_path), bundle.manifest.states)
 
 
-@pytest.mark.parametrize("name", ["default", "pre-norm", "swiglu", "untied", "deep decoder"])
-def test_a_transformer_is_embedding_layers_and_projection(name: str, tmp_path: Path) -> None:
-    model = random_model(1, **OPTIONS[name])
-    titles = [block.title for block in blocks_of(model, tmp_path)]
-    assert titles == ["embedding", *LAYER * model.config.decoder_layers, "projection"]
+def export(graphs: Graphs, folder: Path) -> Decoder:
+    states = export_graphs(graphs, folder).states
+    return Decoder(read_graph(folder / DECODER_FILE), states)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "int8"])
-@pytest.mark.parametrize("variant", ["cpu", "portable"])
-def test_the_operators_make_no_difference(variant: GraphVariant, precision: Precision, tmp_path: Path) -> None:
-    model = random_model(1, **OPTIONS["modern"])
-    titles = [block.title for block in blocks_of(model, tmp_path, variant, precision)]
-    assert titles == ["embedding", *LAYER * 2, "projection"]
+@pytest.fixture(scope="module")
+def decoders(
+    wide_bundle: Bundle, int8_bundle: Bundle, recurrent_bundle: Bundle, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Decoder]:
+    """Transformers with post-norm and pre-norm, fast and portable, in floats and integers, and recurrent ones."""
+    modern = graphs_of(random_model(1, **OPTIONS["modern"]), "portable", "int8")
+    bahdanau = graphs_of(random_recurrent(attention="additive", decoder_layers=2))
+    return {
+        "wide": decoder_of(wide_bundle),
+        "int8": decoder_of(int8_bundle),
+        "modern": export(modern, tmp_path_factory.mktemp("modern")),
+        "luong": decoder_of(recurrent_bundle),
+        "bahdanau": export(bahdanau, tmp_path_factory.mktemp("bahdanau")),
+    }
 
 
-def test_every_layer_of_a_transformer_takes_its_own_caches(tmp_path: Path) -> None:
-    blocks = blocks_of(random_model(1, decoder_layers=2), tmp_path)
-    attentions = [block for block in blocks if "attention" in block.title]
-    reads = [[state.name for state in block.reads] for block in attentions]
-    assert reads == [
+@pytest.mark.parametrize(("name", "layers"), [("wide", 2), ("int8", 3), ("modern", 2)])
+def test_a_transformer_is_embedding_layers_and_projection(name: str, layers: int, decoders: dict[str, Decoder]) -> None:
+    assert decoders[name].titles == ["embedding", *LAYER * layers, "projection"]
+
+
+@pytest.mark.parametrize(("name", "layers"), [("wide", 2), ("int8", 3), ("modern", 2)])
+def test_the_layers_of_a_transformer_are_folded(name: str, layers: int, decoders: dict[str, Decoder]) -> None:
+    """The final normalisation of a pre-norm decoder makes no difference."""
+    folded = fold_blocks(decoders[name].blocks)
+    titles = [(len(one.rounds), [block.title for block in one.rounds[0]]) for one in folded]
+    assert titles == [(1, ["embedding"]), (layers, LAYER), (1, ["projection"])]
+
+
+def test_every_layer_of_a_transformer_takes_its_own_caches(decoders: dict[str, Decoder]) -> None:
+    attentions = [block for block in decoders["wide"].blocks if "attention" in block.title]
+    assert [[state.name for state in block.reads] for block in attentions] == [
         [f"{kind}_{part}_{layer}" for part in ("key", "value")] for layer in (0, 1) for kind in ("self", "cross")
     ]
     assert [block.writes == block.reads for block in attentions] == [True, False, True, False]
 
 
-def test_the_matrices_of_a_block_are_those_of_the_layer(tmp_path: Path) -> None:
-    blocks = blocks_of(random_model(1), tmp_path)
-    feed_forward = next(block for block in blocks if block.title == "feed-forward")
-    assert [matrix.shape for matrix in feed_forward.matrices] == [(32, 64), (64, 32)]
+def test_the_matrices_of_a_block_are_those_of_the_layer(decoders: dict[str, Decoder]) -> None:
+    feed_forward = next(block for block in decoders["wide"].blocks if block.title == "feed-forward")
+    assert [matrix.shape for matrix in feed_forward.matrices] == [(256, 1024), (1024, 256)]
 
 
-def test_the_decoder_of_luong_looks_at_the_source_after_its_updates(tmp_path: Path) -> None:
-    blocks = blocks_of(random_recurrent(**LUONG), tmp_path)
-    updates = ["recurrent update"] * 3
-    expected = ["embedding", *updates, "cross-attention", "recurrent update", "projection"]
-    assert [block.title for block in blocks] == expected
-    assert [[state.name for state in block.writes] for block in blocks[1:4]] == [
-        ["hidden_0"],
-        ["hidden_1"],
-        ["hidden_2"],
+def test_the_decoder_of_luong_looks_at_the_source_after_its_updates(decoders: dict[str, Decoder]) -> None:
+    assert decoders["luong"].titles == [
+        "embedding",
+        *["recurrent update"] * 3,
+        "cross-attention",
+        "recurrent update",
+        "projection",
     ]
-    assert "attentional" in [state.name for state in blocks[1].reads]
+    blocks = decoders["luong"].blocks
+    written = [[state.name for state in block.writes] for block in blocks]
+    assert written == [[], ["hidden_0"], ["hidden_1"], ["hidden_2"], [], ["attentional"], []]
+    assert {state.name for state in blocks[1].reads} == {"hidden_0", "attentional"}
 
 
-def test_the_decoder_of_bahdanau_looks_at_the_source_before_its_updates(tmp_path: Path) -> None:
-    blocks = blocks_of(random_recurrent(**BAHDANAU), tmp_path)
-    assert blocks[1].title == "cross-attention, recurrent update"
-    assert {"annotations", "keys"} <= {state.name for state in blocks[1].reads}
-    assert blocks[2].title == "recurrent update"
+def test_the_decoder_of_bahdanau_looks_at_the_source_before_its_updates(decoders: dict[str, Decoder]) -> None:
+    assert decoders["bahdanau"].titles[1:3] == ["cross-attention, recurrent update", "recurrent update"]
+    assert {"annotations", "keys"} <= {state.name for state in decoders["bahdanau"].blocks[1].reads}
 
 
-@pytest.mark.parametrize("kind", [LUONG, BAHDANAU, None], ids=["luong", "bahdanau", "transformer"])
-def test_every_operator_is_in_one_block_and_every_state_is_used(kind: Kind | None, tmp_path: Path) -> None:
-    model = random_model(1, decoder_layers=2) if kind is None else random_recurrent(**kind)
-    graph, states = graph_of(model, tmp_path)
-    blocks = find_blocks(graph, states)
-    assert sum(block.nodes for block in blocks) == len(graph.nodes)
-    assert {state for block in blocks for state in block.reads} == set(states)
-    assert {state for block in blocks for state in block.writes} == {s for s in states if s.decoder_output is not None}
+@pytest.mark.parametrize("name", DECODERS)
+def test_every_operator_is_in_one_block_and_every_state_is_used(name: str, decoders: dict[str, Decoder]) -> None:
+    decoder = decoders[name]
+    assert sum(block.nodes for block in decoder.blocks) == len(decoder.graph.nodes)
+    assert {state for block in decoder.blocks for state in block.reads} == set(decoder.states)
+    updated = {state for state in decoder.states if state.decoder_output is not None}
+    assert {state for block in decoder.blocks for state in block.writes} == updated
 
 
-def test_the_layers_of_a_transformer_are_folded(tmp_path: Path) -> None:
-    folded = fold_blocks(blocks_of(random_model(1, norm_position="pre", decoder_layers=3), tmp_path))
-    assert [(len(one.rounds), [block.title for block in one.rounds[0]]) for one in folded] == [
-        (1, ["embedding"]),
-        (3, LAYER),
-        (1, ["projection"]),
-    ]
+@pytest.mark.parametrize("name", DECODERS)
+def test_only_the_logits_leave_the_last_block(name: str, decoders: dict[str, Decoder]) -> None:
+    *others, last = decoders[name].blocks
+    assert [tensor.name for tensor in last.carries] == ["logits"]
+    assert all(block.carries for block in others)
 
 
 def test_a_state_that_no_token_reaches_is_written_by_the_last_block() -> None:
