@@ -46,10 +46,13 @@ class InspectCommand(BaseSettings):
         except (BundleError, OSError) as error:
             raise SystemExit(f"dragoman inspect: bundle: {error}") from error
         print(format_inspection(inspection))
-        if self.json_file is not None:
-            self.json_file.write_bytes(TypeAdapter(Inspection).dump_json(inspection, indent=1) + b"\n")
-        if self.picture is not None:
-            draw_step(inspection, self.picture)
+        try:
+            if self.json_file is not None:
+                self.json_file.write_bytes(TypeAdapter(Inspection).dump_json(inspection, indent=1) + b"\n")
+            if self.picture is not None:
+                draw_step(inspection, self.picture)
+        except OSError as error:
+            raise SystemExit(f"dragoman inspect: {error}") from error
 
     def _check_output_folders(self) -> None:
         for option, path in (("picture", self.picture), ("json", self.json_file)):

@@ -103,7 +103,12 @@ def _format_architecture(model: object) -> str:
 
 def _format_graph(graph: GraphFigures) -> str:
     rows = [*_tensor_rows("input", graph.inputs), *_tensor_rows("output", graph.outputs)]
-    running = "ONNX Runtime is not installed" if graph.running is None else _format_operators(graph.running)
+    if graph.running is None:
+        running = "ONNX Runtime is not installed"
+    elif graph.running == graph.operators:
+        running = "the same operators"
+    else:
+        running = _format_operators(graph.running)
     lines = [
         format_table(rows, 4),
         _wrap(f"stored: {_format_operators(graph.operators)}"),

@@ -98,6 +98,17 @@ def test_an_output_without_a_folder_is_refused_before_anything_is_read(option: s
         dragoman.run("inspect", ["no bundle", option, str(tmp_path / "none" / "file")])
 
 
+def test_an_output_that_cannot_be_written_is_told(
+    recurrent_bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, _: bytes) -> int:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "write_bytes", refuse)
+    with pytest.raises(SystemExit, match=r"^dragoman inspect: .*Permission denied: .*figures\.json"):
+        dragoman.run("inspect", [str(recurrent_bundle.folder), "--json", str(tmp_path / "figures.json")])
+
+
 def test_it_needs_no_torch(recurrent_bundle: Bundle, tmp_path: Path) -> None:
     result = call_without("torch", str(recurrent_bundle.folder), "--picture", str(tmp_path / "step.svg"))
     assert (result.returncode, result.stderr) == (0, "")

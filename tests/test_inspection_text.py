@@ -77,3 +77,11 @@ def test_the_memory_of_layers_is_added_up(inspection: Inspection) -> None:
 def test_without_onnx_runtime_the_text_says_so(inspection: Inspection) -> None:
     graphs = tuple(replace(graph, running=None) for graph in inspection.graphs)
     assert format_inspection(replace(inspection, graphs=graphs)).count("running: ONNX Runtime is not installed") == 2
+
+
+def test_what_runs_is_told_where_it_is_not_what_is_stored(inspection: Inspection) -> None:
+    encoder, decoder = inspection.graphs
+    graphs = (replace(encoder, running=encoder.operators), replace(decoder, running={"Fused": 2, "Add": 1}))
+    lines = [line.strip() for line in format_inspection(replace(inspection, graphs=graphs)).splitlines()]
+    running = [line for line in lines if line.startswith("running: ")]
+    assert running == ["running: the same operators", "running: 3 nodes: Fused 2, Add 1"]
