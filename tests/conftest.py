@@ -124,3 +124,25 @@ def wide_bundle(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) 
     limits = {"max_source_tokens": 40, "max_target_tokens": 24}
     model = random_model(1, tokenizer.vocabulary_size, **WIDE, **limits)
     return export_model(model, tokenizer, tmp_path_factory.mktemp("bundles") / "wide")
+
+
+@pytest.fixture(scope="session")
+def int8_bundle(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """An untrained model that computes in 8-bit integers."""
+    from export.make_bundle import BundleOptions  # noqa: PLC0415 - see above
+    from tests.toy import export_model, random_model  # noqa: PLC0415 - see above
+
+    model, out = random_model(1, tokenizer.vocabulary_size, decoder_layers=3), tmp_path_factory.mktemp("bundles")
+    return export_model(model, tokenizer, out / "int8", options=BundleOptions("int8", precision="int8"))
+
+
+@pytest.fixture(scope="session")
+def recurrent_bundle(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """An untrained recurrent model with three decoder layers and the attention of Luong."""
+    from tests.recurrent_models import random_recurrent  # noqa: PLC0415 - see above
+    from tests.toy import export_model  # noqa: PLC0415 - see above
+
+    model = random_recurrent(
+        tokenizer.vocabulary_size, attention="general", decoder_layers=3, max_source_tokens=20, max_target_tokens=9
+    )
+    return export_model(model, tokenizer, tmp_path_factory.mktemp("bundles") / "recurrent")

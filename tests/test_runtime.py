@@ -11,6 +11,7 @@ from pathlib import Path
 from shutil import copytree
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from export.bundle import DECODER_FILE, ENCODER_FILE, Bundle, BundleError
 from model.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
-from serve.runtime import Runtime, Sessions
+from serve.runtime import Runtime, Sessions, save_optimised
 from tests.recurrent_models import ATTENTIONS, random_recurrent
 from tests.toy import export_model
 
@@ -282,3 +283,18 @@ def test_a_graph_that_onnx_runtime_refuses_is_named(wide_bundle: Bundle, tmp_pat
     (folder / file).write_bytes(b"no graph")
     with pytest.raises(BundleError, match=rf"{file}: ONNX Runtime .* refuses it"):
         Sessions.load(Bundle(folder, wide_bundle.manifest, ()), threads=1)
+
+
+def test_the_optimised_graph_is_the_one_that_a_server_runs(wide_bundle: Bundle, tmp_path: Path) -> None:
+    """Left to itself, ONNX Runtime would fuse residual connections with normalisations, and be slower for it."""
+    save_optimised(wide_bundle.decoder_path, tmp_path / "optimised.onnx")
+    optimised = onnx.load(tmp_path / "optimised.onnx", load_external_data=False)
+    operators = {node.op_type for node in optimised.graph.node}
+    assert "LayerNormalization" in operators
+    assert "SkipLayerNormalization" not in operators
+
+
+def test_a_graph_that_cannot_be_optimised_is_named(tmp_path: Path) -> None:
+    (tmp_path / "decoder.onnx").write_bytes(b"no graph")
+    with pytest.raises(BundleError, match=r"decoder\.onnx: ONNX Runtime .* refuses it"):
+        save_optimised(tmp_path / "decoder.onnx", tmp_path / "optimised.onnx")
