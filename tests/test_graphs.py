@@ -48,6 +48,14 @@ MODELS: dict[str, dict[str, Any]] = {
         "positions": "learned",
     },
     "modern": {**OPTIONS["modern"], "d_ff": 83},
+    "silu, unscaled, with a bias": {
+        "d_model": 64,
+        "d_ff": 96,
+        "activation": "silu",
+        "positions": "learned",
+        "scale_embeddings": False,
+        "output_bias": True,
+    },
 }
 
 Exported = tuple[Transformer, Bundle]
