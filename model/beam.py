@@ -139,9 +139,7 @@ def expand(beams: Beams, logits: Tensor) -> Candidates:
     return Candidates(best.values, best.indices // vocabulary_size, best.indices % vocabulary_size)
 
 
-def ended(
-    beams: Beams, candidates: Candidates, length_penalty: float, eos_id: int
-) -> Iterator[tuple[int, Hypothesis]]:
+def ended(beams: Beams, candidates: Candidates, length_penalty: float, eos_id: int) -> Iterator[tuple[int, Hypothesis]]:
     """Yields the hypotheses that a step finished, each with the place of its sentence among the B."""
     beam_size, length = beams.target_ids.shape[1:]
     finishing = (candidates.token_ids == eos_id) & (candidates.scores != -math.inf)

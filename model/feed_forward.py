@@ -7,7 +7,11 @@ from torch.nn import functional
 
 from model.config import TransformerConfig
 
-ACTIVATIONS = {"relu": functional.relu, "gelu": functional.gelu, "silu": functional.silu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": functional.relu,
+    "gelu": functional.gelu,
+    "silu": functional.silu,
+}
 
 
 def build_feed_forward(config: TransformerConfig) -> "FeedForward | GatedFeedForward":

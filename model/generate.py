@@ -33,7 +33,8 @@ class Generated:
 def generate_greedy(model: TranslationModel, sources: Sequence[Sequence[int]]) -> list[Generated]:
     """Translates one batch of complete sources, taking the most probable token at every step.
 
-    A translation ends with the end token, or when it holds `max_target_tokens` tokens. The model is to be in evaluation mode.
+    A translation ends with the end token, or when it holds `max_target_tokens` tokens. The model is to be in evaluation
+    mode.
     """
     drafts = [_Draft(model.eos_id) for _ in sources]
     running = drafts  # the draft that each row of the state writes

@@ -315,13 +315,6 @@ def test_a_finished_run_says_so_and_stays_as_it_is(
 
 
 @pytest.mark.parametrize("finished", [True, False])
-def test_a_model_with_an_output_bias_is_not_trained(arguments: list[str], tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    with pytest.raises(SystemExit, match=r"^dragoman train: model\.output-bias: True: training has no such bias"):
-        dragoman.run("train", [*arguments, "--out", str(out), "--model.output-bias"])
-    assert not out.exists()
-
-
 def test_a_run_with_another_configuration_is_refused(
     arguments: list[str], tmp_path: Path, unbroken: RunFolder, finished: bool
 ) -> None:
@@ -461,3 +454,10 @@ def test_every_run_ends_with_a_validation(arguments: list[str], tmp_path: Path) 
     run = start(arguments, tmp_path / "run", "--training.max-steps", "3")
     assert torch.load(run.last_checkpoint, weights_only=True)["global_step"] == 3
     assert run.load().steps == 3
+
+
+def test_a_model_with_an_output_bias_is_not_trained(arguments: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    with pytest.raises(SystemExit, match=r"^dragoman train: model\.output-bias: True: training has no such bias"):
+        dragoman.run("train", [*arguments, "--out", str(out), "--model.output-bias"])
+    assert not out.exists()
