@@ -1,4 +1,4 @@
-"""`dragoman export`: a training run in, a bundle out."""
+"""Makes a bundle of a model: graphs, tokenizer, golden sentences, manifest. Called by `export.command`."""
 
 import shutil
 import tempfile
@@ -6,16 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
-
-from pydantic import Field, StringConstraints
-from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
 from export.bundle import Bundle, file_hashes, write_golden, write_manifest
 from export.bundle_tokenizer import write_tokenizer
-from export.evaluate import EvaluateCommand
 from export.exportable import Exportable
-from export.graphs import UnsupportedGraphError, graphs_of
+from export.graphs import graphs_of
 from export.manifest import (
     AttentionHead,
     BundleDirection,
@@ -28,10 +23,9 @@ from export.manifest import (
 )
 from export.to_onnx import OPSET, ExportedGraphs, export_graphs
 from model.config import Direction
-from model.corpus import CorpusError, Specifications, read_lines
+from model.corpus import CorpusError, read_lines
 from model.generate import generate_greedy
-from model.run import RunError, RunFolder, TrainedModel
-from model.tokenizer import TokenizerError
+from model.run import RunError, TrainedModel
 from model.versions import installed_versions
 
 # A sentence at which two tokens are nearly as probable says nothing about a graph: another CPU may round the other way,
@@ -39,55 +33,6 @@ from model.versions import installed_versions
 SMALLEST_GOLDEN_GAP: dict[Precision, float] = {"fp32": 1e-3, "int8": 1e-3, "fp16": 0.1}
 # Either of the two ONNX Runtimes, or none: an export in floats needs no runtime.
 LIBRARIES = ("dragoman", "onnx", "onnxruntime", "onnxruntime-gpu", "sentencepiece", "torch")
-
-
-class ExportCommand(BaseSettings):
-    """Turns a trained model into a bundle that `dragoman serve` can serve.
-
-    The bundle is a folder with the ONNX graphs of encoder and decoder step, their weights, the tokenizer, golden
-    sentences that a server checks before it becomes ready, and a manifest with checksums and provenance.
-    """
-
-    model_config = SettingsConfigDict(env_prefix="DRAGOMAN_EXPORT_", frozen=True, extra="forbid")
-
-    run: CliPositionalArg[Path] = Field(description="folder of a training run; its best checkpoint is exported")
-    out: Path = Field(description="folder of the new bundle; must not exist")
-    name: str | None = Field(None, description="name of the model in metrics and answers; default: the folder's name")
-    variant: GraphVariant = Field(
-        "cpu",
-        description="cpu, cuda: the fastest operators of ONNX Runtime there; portable: those of the standard alone",
-    )
-    precision: Precision = Field(
-        "fp32", description="numbers to compute with; int8: faster, smaller, less exact; fp16: for cuda"
-    )
-    align: tuple[Annotated[str, StringConstraints(pattern=r"^\d+:\d+$")], ...] = Field(
-        (),
-        description="heads of cross-attention, LAYER:HEAD from 0 on, whose weights a second decoder also gives",
-    )
-    quality: Specifications = Field(
-        (),
-        description="test data, as `dragoman evaluate` takes them: measures the bundle beside the run it is made from",
-    )
-
-    def cli_cmd(self) -> None:
-        """Exports; prints what was written."""
-        if self.out.exists():
-            raise SystemExit(f"dragoman export: out: {self.out}: exists, expected the name of a new folder")
-        run = RunFolder(self.run)
-        try:
-            trained = run.load()
-            samples = read_samples(run.samples, trained.config.directions)
-            name = self.name or self.out.resolve().name
-            options = BundleOptions(name, self.variant, self.precision, tuple(map(_read_head, self.align)))
-            bundle = make_bundle(trained, samples, self.out, options)
-        except UnsupportedGraphError as error:
-            raise SystemExit(f"dragoman export: {error}") from error
-        except (CorpusError, RunError, TokenizerError) as error:
-            raise SystemExit(f"dragoman export: run: {error}") from error
-        size_bytes = sum(path.stat().st_size for path in self.out.iterdir())
-        print(f"{self.out}: {size_bytes / 1e6:.1f} MB, {len(bundle.golden)} golden sentences")
-        if self.quality:
-            EvaluateCommand(system=str(self.out), baseline=str(self.run), data=self.quality).cli_cmd()
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,11 +187,6 @@ def golden_sentences(
             f"the model is not sure of any of {len(fitting)} {direction} sentences, expected one for a golden sentence"
         )
     return golden
-
-
-def _read_head(text: str) -> AttentionHead:
-    layer, _, head = text.partition(":")
-    return AttentionHead(layer=int(layer), head=int(head))
 
 
 def _texts_of(direction: BundleDirection, samples: Sequence[Sample]) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import sentencepiece
 
-from model.tokenizer import TokenizerError
+from model.tokenizer import WORD_START, TokenizerError
 
 
 class PieceTokenizer:
@@ -60,11 +60,9 @@ class PieceTokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Returns the text of the ids of a translation; special pieces vanish, the unknown one stays visible."""
-        return str(self._target.decode_pieces([self.target_pieces[i] for i in ids if i not in self._vanishing]))
-
-    def spell(self, pieces: Sequence[str]) -> str:
-        """Returns the source text that pieces of sources make."""
-        return str(self._source.decode_pieces(list(pieces)))
+        pieces = [self.target_pieces[number] for number in ids if number not in self._vanishing]
+        # A piece that the vocabulary has and the SentencePiece model lacks comes back as it is written.
+        return str(self._target.decode_pieces(pieces)).replace(WORD_START, " ").strip()
 
 
 def _processor(side: str, model: bytes) -> sentencepiece.SentencePieceProcessor:
