@@ -89,6 +89,8 @@ def _multiplied_out(path: Path, name: str, value: Variable, scale: Variable | No
         raise ImportedModelError(f"{path}: {name}_scale: is missing, expected the scale of {value.dtype} values")
     if scale.size not in (1, len(value)) or value.ndim != 2:  # noqa: PLR2004  a matrix
         raise ImportedModelError(f"{path}: {name}_scale: shape is {scale.shape}, expected 1 or {len(value)} of them")
+    if not (np.isfinite(scale) & (scale > 0)).all():
+        raise ImportedModelError(f"{path}: {name}_scale: expected numbers above 0")
     return np.asarray(value.astype(np.float32) / scale.astype(np.float32).reshape(-1, 1), np.float32)
 
 

@@ -229,8 +229,8 @@ class _Reader:
         """Yields the projections that are packed into one, each with a bias."""
         names = parts.split()
         packed = dict(self._linear("packed", theirs))
-        if len(packed["packed.weight"]) % len(names):
-            shape = tuple(packed["packed.weight"].shape)
+        shape = tuple(packed["packed.weight"].shape)
+        if shape[0] % len(names) or not shape[0]:
             raise self._refusal(f"{theirs}/weight", shape, f"a multiple of {len(names)} rows")
         for kind in ("weight", "bias"):
             for name, part in zip(names, packed[f"packed.{kind}"].chunk(len(names)), strict=True):
@@ -240,8 +240,9 @@ class _Reader:
         weight = self._weights.take_matrix(f"{theirs}/weight")
         yield f"{ours}.weight", weight
         if biased:
-            bias = self._weights.take_optional(f"{theirs}/bias")
-            yield f"{ours}.bias", torch.zeros(len(weight)) if bias is None else bias
+            name = f"{theirs}/bias"
+            has_bias = self._weights.has(name)
+            yield f"{ours}.bias", self._weights.take(name, (len(weight),)) if has_bias else torch.zeros(len(weight))
 
     def _norm(self, ours: str, theirs: str, fields: dict[str, object]) -> Iterator[tuple[str, Tensor]]:
         yield f"{ours}.weight", self._weights.take(f"{theirs}/gamma")

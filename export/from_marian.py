@@ -100,7 +100,8 @@ def _model(folder: Path, config: MarianConfig, options: ImportOptions) -> Transf
         parameters |= _embeddings(tensors, config)
         for side, name in (("source", "encoder"), ("target", "decoder")):
             table = tensors.take_optional(f"model.{name}.embed_positions.weight")
-            table = marian_positions(limits.positions, config.d_model) if table is None else table
+            if table is None:
+                table = marian_positions(limits.positions, parameters["embedding.weight"].shape[-1])
             parameters[f"{side}_positions.table"] = table[: limits.positions].clone()
     size = max(config.vocab_size, config.target_size)
     fields = {

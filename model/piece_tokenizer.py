@@ -45,6 +45,8 @@ class PieceTokenizer:
         if unknown_piece not in self.source_pieces:
             raise TokenizerError(f"the source vocabulary has no piece {unknown_piece}, expected one for unknown pieces")
         special = frozenset(special_pieces)
+        if unknown_piece in special:
+            raise TokenizerError(f"{unknown_piece} is a special piece, expected another one for unknown pieces")
         self._ids = {piece: number for number, piece in enumerate(self.source_pieces) if piece not in special}
         self._unk_id = self._ids[unknown_piece]
         self._vanishing = frozenset(number for number, piece in enumerate(self.target_pieces) if piece in special)

@@ -78,7 +78,7 @@ def test_quantised_values_are_divided_by_their_scale(tmp_path: Path, dtype: type
     assert plain["a/weight"].dtype == np.float32
 
 
-@pytest.mark.parametrize("scale", [None, np.ones(3, np.float32)])
+@pytest.mark.parametrize("scale", [None, np.ones(3, np.float32), np.array([1, 0]), np.array([1, np.nan])])
 def test_a_scale_that_does_not_fit_is_named(tmp_path: Path, scale: NDArray[np.float32] | None) -> None:
     variables: dict[str, Variable] = {"a/weight": MATRIX.astype(np.int8)}
     if scale is not None:

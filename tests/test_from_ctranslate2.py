@@ -15,7 +15,7 @@ from ctranslate2.specs import TransformerDecoderModelSpec, TransformerSpec
 
 import dragoman
 from export.bundle import Bundle
-from export.ctranslate2_file import read_model_file
+from export.ctranslate2_file import Variable, read_model_file
 from export.exportable import Exportable
 from export.from_ctranslate2 import import_ctranslate2
 from export.imported_model import ImportedModelError, ImportOptions
@@ -430,3 +430,30 @@ def test_a_model_of_an_earlier_version_says_the_same_by_variables(
 def test_another_revision_is_refused(folder: Path, revision: int) -> None:
     (folder / "model.bin").write_bytes(model_file({}, revision=revision))
     assert refusal(folder).startswith(f"model.bin: revision of TransformerSpec is {revision}, expected 3 to 7")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("encoder/layer_0/self_attention/linear_0/weight", np.zeros((5, 64)), "a multiple of 3 rows"),
+        ("encoder/layer_0/self_attention/linear_0/weight", np.zeros((0, 64)), "a multiple of 3 rows"),
+        ("encoder/layer_0/self_attention/linear_0/bias", np.zeros(2), "linear_0/bias: shape is (2,), expected (192,)"),
+        ("decoder/layer_1/ffn/linear_1/weight", np.zeros(64), "linear_1/weight: shape is (64,), expected a matrix"),
+        ("decoder/layer_1/ffn/linear_1/weight", np.zeros((64, 5)), "feed_forward.outer.weight: shape is (64, 5)"),
+        ("decoder/layer_1/ffn/layer_norm/gamma", None, "decoder/layer_1/ffn/layer_norm/gamma: is missing"),
+        ("encoder/layer_0/self_attention/linear_0/weight", None, "no layers: expected at least one each"),
+        ("encoder/num_heads", None, "encoder/num_heads: is missing"),
+        ("decoder/projection/bias", np.zeros(5), "output_bias: shape is (5,), expected "),
+        ("encoder/position_encodings/encodings", np.zeros((80, 5)), "source_positions.table: shape is (70, 5)"),
+        ("decoder/position_encodings/encodings", np.zeros((40, 64)), "the model has 40 positions, expected 40"),
+    ],
+)
+def test_variables_that_do_not_fit_are_named(folder: Path, name: str, value: Variable | None, expected: str) -> None:
+    path = folder / "model.bin"
+    variables = {**read_model_file(path).variables, name: np.asarray(value, np.float32)}
+    if value is None:
+        del variables[name]
+    if name.endswith("/weight"):
+        variables.pop(name.replace("/weight", "/bias"), None)
+    path.write_bytes(model_file(variables))
+    assert expected in refusal(folder)

@@ -63,6 +63,11 @@ def test_a_vocabulary_without_the_unknown_piece_is_refused(trained: Tokenizer, p
         make(trained, pieces, "<unknown>")
 
 
+def test_an_unknown_piece_that_is_special_is_refused(trained: Tokenizer, pieces: list[str]) -> None:
+    with pytest.raises(TokenizerError, match="</s> is a special piece, expected another one for unknown pieces"):
+        make(trained, pieces, "</s>")
+
+
 def test_what_is_no_sentencepiece_model_is_refused(trained: Tokenizer, pieces: list[str]) -> None:
     with pytest.raises(TokenizerError, match="target: not a SentencePiece model"):
         PieceTokenizer(trained.model, b"none", pieces, pieces, unknown_piece="<unk>", special_pieces=())
