@@ -11,7 +11,7 @@ COMMANDS = {
     "corpus": ("model.demo.corpus:CorpusCommand", "write the demo corpus: English-German sentence pairs"),
     "data": ("model.corpus_report:DataCommand", "tell what is in parallel text, and what cleaning leaves out"),
     "train": ("model.train:TrainCommand", "train a Transformer on parallel text"),
-    "export": ("export.make_bundle:ExportCommand", "turn a trained model into a bundle that can be served"),
+    "export": ("export.command:ExportCommand", "turn a trained model into a bundle that can be served"),
     "inspect": ("export.inspect_bundle:InspectCommand", "tell what is in a bundle: graphs, decoder step, memory"),
     "verify": ("export.verify:VerifyCommand", "compare a bundle with its PyTorch model, token by token"),
     "evaluate": ("export.evaluate:EvaluateCommand", "measure how well a system translates: BLEU, chrF, significance"),

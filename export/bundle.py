@@ -20,8 +20,8 @@ ENCODER_FILE = "encoder.onnx"
 DECODER_FILE = "decoder.onnx"
 ALIGNED_DECODER_FILE = "aligned_decoder.onnx"
 WEIGHTS_FILE = "weights.bin"
-TOKENIZER_FILE = "tokenizer.model"
 GOLDEN_FILE = "golden.json"
+EARLIER_VERSIONS = (1, 2)
 
 
 class BundleError(Exception):
@@ -51,7 +51,7 @@ class Bundle:
         manifest = _read_manifest(folder / MANIFEST_FILE)
         for name, expected in manifest.files.items():
             _check_file(folder / name, expected)
-        expected_files = [ENCODER_FILE, DECODER_FILE, WEIGHTS_FILE, TOKENIZER_FILE, GOLDEN_FILE]
+        expected_files = [ENCODER_FILE, DECODER_FILE, WEIGHTS_FILE, *manifest.tokenizer.files, GOLDEN_FILE]
         if manifest.alignment_heads:
             expected_files.append(ALIGNED_DECODER_FILE)
         for name in expected_files:
@@ -73,11 +73,6 @@ class Bundle:
     def aligned_decoder_path(self) -> Path:
         """The decoder that also tells where its alignment heads look; only if the manifest lists any."""
         return self.folder / ALIGNED_DECODER_FILE
-
-    @property
-    def tokenizer_path(self) -> Path:
-        """The SentencePiece model."""
-        return self.folder / TOKENIZER_FILE
 
 
 def write_golden(folder: Path, golden: tuple[GoldenSentence, ...]) -> None:
@@ -102,8 +97,12 @@ def _read_manifest(path: Path) -> Manifest:
         raise BundleError(f"{path}: {error.strerror}, expected a bundle made by `dragoman export`") from error
     except ValueError as error:
         raise BundleError(f"{path}: not JSON: {error}") from error
-    if isinstance(content, dict) and content.get("format_version") == 1:
-        raise BundleError(f"{path}: format_version: 1: made by an earlier Dragoman: export the run again")
+    version = content.get("format_version") if isinstance(content, dict) else None
+    if version in EARLIER_VERSIONS:
+        raise BundleError(
+            f"{path}: format_version: {version}: made by an earlier Dragoman: export the run again with"
+            " `dragoman export RUN --out BUNDLE`"
+        )
     try:
         return Manifest.model_validate(content)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""`dragoman export`: a training run in, a bundle out."""
+"""Makes a bundle of a model: graphs, tokenizer, golden sentences, manifest. Called by `export.command`."""
 
 import shutil
 import tempfile
@@ -6,14 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
 
-from pydantic import Field, StringConstraints
-from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
-
-from export.bundle import TOKENIZER_FILE, Bundle, file_hashes, write_golden, write_manifest
-from export.evaluate import EvaluateCommand
-from export.graphs import UnsupportedGraphError, graphs_of
+from export.bundle import Bundle, file_hashes, write_golden, write_manifest
+from export.bundle_tokenizer import write_tokenizer
+from export.exportable import Exportable
+from export.graphs import graphs_of
 from export.manifest import (
     AttentionHead,
     BundleDirection,
@@ -22,14 +19,13 @@ from export.manifest import (
     Manifest,
     Precision,
     Provenance,
+    TokenizerSpec,
 )
 from export.to_onnx import OPSET, ExportedGraphs, export_graphs
 from model.config import Direction
-from model.corpus import CorpusError, Specifications, read_lines
-from model.directions import source_prefix
+from model.corpus import CorpusError, read_lines
 from model.generate import generate_greedy
-from model.run import RunError, RunFolder, TrainedModel
-from model.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, TokenizerError
+from model.run import RunError, TrainedModel
 from model.versions import installed_versions
 
 # A sentence at which two tokens are nearly as probable says nothing about a graph: another CPU may round the other way,
@@ -37,55 +33,6 @@ from model.versions import installed_versions
 SMALLEST_GOLDEN_GAP: dict[Precision, float] = {"fp32": 1e-3, "int8": 1e-3, "fp16": 0.1}
 # Either of the two ONNX Runtimes, or none: an export in floats needs no runtime.
 LIBRARIES = ("dragoman", "onnx", "onnxruntime", "onnxruntime-gpu", "sentencepiece", "torch")
-
-
-class ExportCommand(BaseSettings):
-    """Turns a trained model into a bundle that `dragoman serve` can serve.
-
-    The bundle is a folder with the ONNX graphs of encoder and decoder step, their weights, the tokenizer, golden
-    sentences that a server checks before it becomes ready, and a manifest with checksums and provenance.
-    """
-
-    model_config = SettingsConfigDict(env_prefix="DRAGOMAN_EXPORT_", frozen=True, extra="forbid")
-
-    run: CliPositionalArg[Path] = Field(description="folder of a training run; its best checkpoint is exported")
-    out: Path = Field(description="folder of the new bundle; must not exist")
-    name: str | None = Field(None, description="name of the model in metrics and answers; default: the folder's name")
-    variant: GraphVariant = Field(
-        "cpu",
-        description="cpu, cuda: the fastest operators of ONNX Runtime there; portable: those of the standard alone",
-    )
-    precision: Precision = Field(
-        "fp32", description="numbers to compute with; int8: faster, smaller, less exact; fp16: for cuda"
-    )
-    align: tuple[Annotated[str, StringConstraints(pattern=r"^\d+:\d+$")], ...] = Field(
-        (),
-        description="heads of cross-attention, LAYER:HEAD from 0 on, whose weights a second decoder also gives",
-    )
-    quality: Specifications = Field(
-        (),
-        description="test data, as `dragoman evaluate` takes them: measures the bundle beside the run it is made from",
-    )
-
-    def cli_cmd(self) -> None:
-        """Exports; prints what was written."""
-        if self.out.exists():
-            raise SystemExit(f"dragoman export: out: {self.out}: exists, expected the name of a new folder")
-        run = RunFolder(self.run)
-        try:
-            trained = run.load()
-            samples = read_samples(run.samples, trained.config.directions)
-            name = self.name or self.out.resolve().name
-            options = BundleOptions(name, self.variant, self.precision, tuple(map(_read_head, self.align)))
-            bundle = make_bundle(trained, samples, self.out, options)
-        except UnsupportedGraphError as error:
-            raise SystemExit(f"dragoman export: {error}") from error
-        except (CorpusError, RunError, TokenizerError) as error:
-            raise SystemExit(f"dragoman export: run: {error}") from error
-        size_bytes = sum(path.stat().st_size for path in self.out.iterdir())
-        print(f"{self.out}: {size_bytes / 1e6:.1f} MB, {len(bundle.golden)} golden sentences")
-        if self.quality:
-            EvaluateCommand(system=str(self.out), baseline=str(self.run), data=self.quality).cli_cmd()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,34 +79,39 @@ def read_samples(path: Path, directions: Sequence[Direction]) -> list[Sample]:
 
 
 def make_bundle(trained: TrainedModel, samples: Sequence[Sample], out: Path, options: BundleOptions) -> Bundle:
+    """Writes the bundle of a run; see `write_bundle`."""
+    return write_bundle(Exportable.of_run(trained), samples, out, options)
+
+
+def write_bundle(exportable: Exportable, samples: Sequence[Sample], out: Path, options: BundleOptions) -> Bundle:
     """Writes a bundle; the folder appears complete or not at all.
 
     Args:
-        trained: the model and its tokenizer.
+        exportable: the model and its tokenizer.
         samples: texts whose translations become golden sentences.
         out: the folder to make.
         options: how.
 
     Raises:
         RunError: if a direction is left without a golden sentence, for no server could check it.
-        TokenizerError: if the model has several target languages and the tokenizer lacks a token for one.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     workshop = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}-"))
     try:
         heads = options.alignment_heads
-        graphs = export_graphs(graphs_of(trained.model, options.variant, options.precision, heads), workshop)
-        (workshop / TOKENIZER_FILE).write_bytes(trained.tokenizer.model)
+        graphs = export_graphs(graphs_of(exportable.model, options.variant, options.precision, heads), workshop)
+        tokenizer = write_tokenizer(exportable.tokenizer, workshop)
         golden = [
             sentence
-            for direction in bundle_directions(trained)
+            for direction in exportable.directions
             for sentence in golden_sentences(
-                trained, direction, _texts_of(direction, samples), SMALLEST_GOLDEN_GAP[options.precision]
+                exportable, direction, _texts_of(direction, samples), SMALLEST_GOLDEN_GAP[options.precision]
             )
         ]
-        _seal(workshop, trained, graphs, options, golden)
+        contents = _Contents(exportable, graphs, tokenizer)
+        _seal(workshop, contents, options, golden)
         if options.precision == "int8":
-            _seal(workshop, trained, graphs, options, reproduced(Bundle.open(workshop)))
+            _seal(workshop, contents, options, reproduced(Bundle.open(workshop)))
         workshop.chmod(0o755)
         workshop.rename(out)
     finally:
@@ -184,37 +136,27 @@ def reproduced(bundle: Bundle) -> list[GoldenSentence]:
     return kept
 
 
-def _seal(
-    folder: Path,
-    trained: TrainedModel,
-    graphs: ExportedGraphs,
-    options: BundleOptions,
-    golden: Sequence[GoldenSentence],
-) -> None:
+@dataclass(frozen=True, slots=True)
+class _Contents:
+    """What a bundle holds beside golden sentences, and what was written of it."""
+
+    exportable: Exportable
+    graphs: ExportedGraphs
+    tokenizer: TokenizerSpec
+
+
+def _seal(folder: Path, contents: _Contents, options: BundleOptions, golden: Sequence[GoldenSentence]) -> None:
     write_golden(folder, tuple(golden))
-    write_manifest(folder, _manifest(trained, graphs, folder, options, len(golden)))
-
-
-def bundle_directions(trained: TrainedModel) -> tuple[BundleDirection, ...]:
-    """Returns what a model translates, with the tokens that it was trained to find before its sources."""
-    directions = trained.config.directions
-    return tuple(
-        BundleDirection(
-            source=direction.source,
-            target=direction.target,
-            source_prefix=source_prefix(trained.tokenizer, directions, direction),
-        )
-        for direction in directions
-    )
+    write_manifest(folder, _manifest(folder, contents, options, len(golden)))
 
 
 def golden_sentences(
-    trained: TrainedModel, direction: BundleDirection, texts: Sequence[str], smallest_gap: float
+    exportable: Exportable, direction: BundleDirection, texts: Sequence[str], smallest_gap: float
 ) -> list[GoldenSentence]:
     """Translates texts with PyTorch; leaves out those that are too long or whose translation hangs by a hair.
 
     Args:
-        trained: the model.
+        exportable: the model.
         direction: of the texts.
         texts: to translate.
         smallest_gap: how far the best logit has to be above the second best at every step.
@@ -222,13 +164,12 @@ def golden_sentences(
     Raises:
         RunError: if none is left.
     """
-    tokenizer, longest = trained.tokenizer, trained.config.model.max_source_tokens
-    read = Direction(source=direction.source, target=direction.target)
-    sources = zip(texts, map(tuple, trained.source_ids(read, texts)), strict=True)
+    longest = exportable.model.limits.max_source_tokens
+    sources = ((text, exportable.source_ids(direction.source_prefix, text)) for text in texts)
     fitting = [(text, source_ids) for text, source_ids in sources if len(source_ids) <= longest]
     if not fitting:
         raise RunError(f"none of {len(texts)} {direction} sentences is short enough for a golden sentence")
-    generated = generate_greedy(trained.model, [source_ids for _, source_ids in fitting])
+    generated = generate_greedy(exportable.model, [source_ids for _, source_ids in fitting])
     golden = [
         GoldenSentence(
             source_language=direction.source,
@@ -236,7 +177,7 @@ def golden_sentences(
             source=text,
             source_ids=source_ids,
             target_ids=answer.target_ids,
-            target=tokenizer.decode(answer.target_ids),
+            target=exportable.tokenizer.decode(answer.target_ids),
         )
         for (text, source_ids), answer in zip(fitting, generated, strict=True)
         if min(answer.gaps) >= smallest_gap
@@ -248,32 +189,28 @@ def golden_sentences(
     return golden
 
 
-def _read_head(text: str) -> AttentionHead:
-    layer, _, head = text.partition(":")
-    return AttentionHead(layer=int(layer), head=int(head))
-
-
 def _texts_of(direction: BundleDirection, samples: Sequence[Sample]) -> list[str]:
     languages = direction.source, direction.target
     return [sample.text for sample in samples if (sample.direction.source, sample.direction.target) == languages]
 
 
-def _manifest(
-    trained: TrainedModel, graphs: ExportedGraphs, folder: Path, options: BundleOptions, golden: int
-) -> Manifest:
-    config = trained.config
+def _manifest(folder: Path, contents: _Contents, options: BundleOptions, golden: int) -> Manifest:
+    exportable, graphs = contents.exportable, contents.graphs
+    model = exportable.model
     return Manifest(
         name=options.name,
-        vocabulary_size=trained.tokenizer.vocabulary_size,
-        directions=bundle_directions(trained),
+        vocabulary_size=model.vocabulary_size,
+        directions=exportable.directions,
+        source_suffix=exportable.source_suffix,
+        tokenizer=contents.tokenizer,
         states=graphs.states,
         alignment_heads=options.alignment_heads,
-        pad_id=PAD_ID,
-        unk_id=UNK_ID,
-        bos_id=BOS_ID,
-        eos_id=EOS_ID,
-        max_source_tokens=config.model.max_source_tokens,
-        max_target_tokens=config.model.max_target_tokens,
+        pad_id=model.pad_id,
+        unk_id=exportable.unk_id,
+        bos_id=model.bos_id,
+        eos_id=model.eos_id,
+        max_source_tokens=model.limits.max_source_tokens,
+        max_target_tokens=model.limits.max_target_tokens,
         variant=options.variant,
         precision=options.precision,
         opset=OPSET,
@@ -283,8 +220,8 @@ def _manifest(
         provenance=Provenance(
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             versions=installed_versions(LIBRARIES),
-            training=config.model_dump(mode="json"),
-            steps=trained.steps,
+            training=exportable.training,
+            steps=exportable.steps,
             scores={"golden_sentences": golden},
         ),
     )

@@ -6,7 +6,7 @@
 from collections.abc import Iterable
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, field_validator, model_validator
 
 # A name without a folder: a manifest must not lead out of its bundle.
 FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
@@ -43,6 +43,51 @@ class BundleDirection(_Record):
 
     def __str__(self) -> str:
         return f"{self.source}-{self.target}"
+
+
+class SentencePieceSpec(_Record):
+    """A tokenizer whose ids are those of a SentencePiece model.
+
+    Attributes:
+        model: the file of the SentencePiece model.
+    """
+
+    kind: Literal["sentencepiece"] = "sentencepiece"
+    model: FileName
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files that make it."""
+        return (self.model,)
+
+
+class PieceSpec(_Record):
+    """A tokenizer that cuts text into pieces with SentencePiece models and numbers the pieces by a vocabulary.
+
+    Attributes:
+        source_model: the file of the SentencePiece model of sources.
+        target_model: that of translations; it may be the same one.
+        source_vocabulary: a JSON list of the pieces of sources, in the order of their ids.
+        target_vocabulary: the same for translations; it may be the same one.
+        unknown_piece: stands for pieces that the source vocabulary lacks.
+        special_pieces: those that no text contains, and that vanish from a translation.
+    """
+
+    kind: Literal["pieces"] = "pieces"
+    source_model: FileName
+    target_model: FileName
+    source_vocabulary: FileName
+    target_vocabulary: FileName
+    unknown_piece: str
+    special_pieces: tuple[str, ...]
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files that make it."""
+        return (self.source_model, self.target_model, self.source_vocabulary, self.target_vocabulary)
+
+
+TokenizerSpec = Annotated[SentencePieceSpec | PieceSpec, Discriminator("kind")]
 
 
 class StateSpec(_Record):
@@ -143,16 +188,21 @@ class Manifest(_Record):
 
     Attributes:
         directions: what the model translates.
+        source_suffix: tokens after every source, most often the end token.
+        tokenizer: how text becomes tokens, and tokens become text.
+        bos_id: the token that every translation starts from.
         states: what the decoder remembers, in the order of the graphs' inputs and outputs.
         alignment_heads: whose weights the aligned decoder gives, in this order; none if there is no such decoder.
         variant: which operators the graphs are made of.
         opset: version of the ONNX standard that the graphs follow.
     """
 
-    format_version: Literal[2] = 2
+    format_version: Literal[3] = 3
     name: str
     vocabulary_size: int = Field(gt=0)
     directions: tuple[BundleDirection, ...] = Field(min_length=1)
+    source_suffix: tuple[int, ...]
+    tokenizer: TokenizerSpec
     states: tuple[StateSpec, ...]
     alignment_heads: tuple[AttentionHead, ...] = ()
     pad_id: int
@@ -182,14 +232,15 @@ class Manifest(_Record):
         return states
 
     @model_validator(mode="after")
-    def _check_prefixes(self) -> Self:
+    def _check_ids(self) -> Self:
         for direction in self.directions:
-            if not all(0 <= token_id < self.vocabulary_size for token_id in direction.source_prefix):
-                raise ValueError(
-                    f"directions: {direction}: source_prefix is {direction.source_prefix}, "
-                    f"expected ids below {self.vocabulary_size}"
-                )
+            self._check_in_vocabulary(f"directions: {direction}: source_prefix", direction.source_prefix)
+        self._check_in_vocabulary("source_suffix", self.source_suffix)
         return self
+
+    def _check_in_vocabulary(self, field: str, ids: tuple[int, ...]) -> None:
+        if not all(0 <= token_id < self.vocabulary_size for token_id in ids):
+            raise ValueError(f"{field} is {ids}, expected ids below {self.vocabulary_size}")
 
     @model_validator(mode="after")
     def _check_signatures(self) -> Self:

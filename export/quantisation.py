@@ -103,10 +103,12 @@ class QuantisedProjection(nn.Module):
     def __init__(self, projection: Projection, variant: GraphVariant) -> None:
         super().__init__()
         self.matrix = QuantisedMatrix(projection.weight, variant)
+        self.bias = projection.bias
 
     def forward(self, states: Tensor) -> Tensor:
         """Maps states [..., d_model] to logits [..., V]."""
-        return self.matrix.multiply(states)
+        product = self.matrix.multiply(states)
+        return product if self.bias is None else product + self.bias
 
 
 def quantised(graph: nn.Module, variant: GraphVariant) -> nn.Module:

@@ -29,7 +29,7 @@ class EncoderGraph(nn.Module):
 
     def __init__(self, transformer: Transformer, attention: AttentionOperators) -> None:
         super().__init__()
-        self.embedding = Embedding(frozen(transformer.source_weight))
+        self.embedding = Embedding(frozen(transformer.source_weight), transformer.embedding_scale)
         self.positions = frozen(transformer.source_positions.table)
         self.layers = nn.ModuleList(EncoderLayerGraph(layer, attention) for layer in transformer.encoder_layers)
         self.norm = transformer.encoder_norm
@@ -83,12 +83,14 @@ class DecoderGraph(nn.Module):
         super().__init__()
         self.alignment_heads = alignment_heads
         weight = frozen(transformer.target_weight)
-        self.embedding = Embedding(weight)
+        self.embedding = Embedding(weight, transformer.embedding_scale)
         self.positions = frozen(transformer.target_positions.table)
         self.layers = nn.ModuleList(DecoderLayerGraph(layer, attention) for layer in transformer.decoder_layers)
         self.norm = transformer.decoder_norm
         # Tied embeddings are one parameter: two would be stored twice.
-        self.projection = Projection(weight if transformer.output is None else frozen(transformer.output_weight))
+        output_weight = weight if transformer.output is None else frozen(transformer.output_weight)
+        bias = None if transformer.output_bias is None else frozen(transformer.output_bias)
+        self.projection = Projection(output_weight, bias)
 
     def forward(
         self, token_ids: Tensor, positions: Tensor, source_lengths: Tensor, states: Sequence[Tensor]

@@ -15,11 +15,13 @@ from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 from tqdm import tqdm
 
 from export.bundle import Bundle, BundleError
+from export.exportable import Exportable
 from export.manifest import BundleDirection
 from model.batches import pad
 from model.corpus import Corpus, CorpusError, read_corpus
 from model.generate import Generated, generate_greedy
-from model.run import RunError, RunFolder, TrainedModel
+from model.run import RunError, RunFolder
+from model.tokenizer import TokenizerError
 from serve.runtime import Runtime, Sessions
 from serve.search import greedy
 
@@ -47,11 +49,11 @@ class VerifyCommand(BaseSettings):
         """Compares; prints every difference and the share of identical translations."""
         try:
             bundle = Bundle.open(self.bundle)
-            trained = RunFolder(self.run).load()
+            exportable = Exportable.of_run(RunFolder(self.run).load())
             corpus = read_corpus(self.data, self.split, self.multi30k_folder)
             texts = corpus.sources[: self.sentences]
-            comparisons = compare(bundle, trained, texts, self._direction(bundle, corpus).source_prefix)
-        except (BundleError, RunError, CorpusError) as error:
+            comparisons = compare(bundle, exportable, texts, self._direction(bundle, corpus).source_prefix)
+        except (BundleError, RunError, CorpusError, TokenizerError) as error:
             raise SystemExit(f"dragoman verify: {error}") from error
         if not comparisons:
             raise SystemExit(f"dragoman verify: data: none of {len(texts)} sentences is short enough for the model")
@@ -112,11 +114,11 @@ class Comparison:
 
 
 def compare(
-    bundle: Bundle, trained: TrainedModel, texts: Sequence[str], source_prefix: tuple[int, ...] = ()
+    bundle: Bundle, exportable: Exportable, texts: Sequence[str], source_prefix: tuple[int, ...] = ()
 ) -> list[Comparison]:
     """Translates texts of one direction with both, in batches of like length; leaves out those that are too long."""
-    eos_id, longest = bundle.manifest.eos_id, bundle.manifest.max_source_tokens
-    sources = [((*source_prefix, *trained.tokenizer.encode(text), eos_id), text) for text in texts]
+    suffix, longest = bundle.manifest.source_suffix, bundle.manifest.max_source_tokens
+    sources = [((*source_prefix, *exportable.tokenizer.encode(text), *suffix), text) for text in texts]
     sources = sorted((pair for pair in sources if len(pair[0]) <= longest), key=lambda pair: len(pair[0]))
     runtime = Runtime(Sessions.load(bundle, threads=1), slots=BATCH_ROWS)
     comparisons = []
@@ -124,7 +126,7 @@ def compare(
         for start in range(0, len(sources), BATCH_ROWS):
             batch = sources[start : start + BATCH_ROWS]
             ids = [source_ids for source_ids, _ in batch]
-            answers = zip(batch, generate_greedy(trained.model, ids), _translate(runtime, bundle, ids), strict=True)
+            answers = zip(batch, generate_greedy(exportable.model, ids), _translate(runtime, bundle, ids), strict=True)
             comparisons += [Comparison(text, expected, actual) for (_, text), expected, actual in answers]
             progress.update(len(batch))
     return comparisons
@@ -141,7 +143,7 @@ def _translate(runtime: Runtime, bundle: Bundle, sources: Sequence[tuple[int, ..
     manifest = bundle.manifest
     rows = len(sources)
     lengths = np.array([len(source) for source in sources], np.int32)
-    runtime.encode(pad(sources).numpy(), lengths, 0)
+    runtime.encode(pad(sources, manifest.pad_id).numpy(), lengths, 0)
     token_ids = np.full(rows, manifest.bos_id)
     targets: list[list[int]] = [[] for _ in sources]
     scores = np.zeros(rows)

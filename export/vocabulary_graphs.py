@@ -1,18 +1,16 @@
 """Where a graph meets the vocabulary: ids become embeddings, states become logits."""
 
-import math
-
 from torch import Tensor, nn
 from torch.nn import functional
 
 
 class Embedding(nn.Module):
-    """Embeddings scaled by sqrt(d_model) (Vaswani et al. 2017, section 3.4)."""
+    """Embeddings times a factor, most often sqrt(d_model) (Vaswani et al. 2017, section 3.4)."""
 
-    def __init__(self, weight: nn.Parameter) -> None:
+    def __init__(self, weight: nn.Parameter, scale: float) -> None:
         super().__init__()
         self.weight = weight
-        self.scale = math.sqrt(weight.shape[1])
+        self.scale = scale
 
     def forward(self, ids: Tensor) -> Tensor:
         """Maps ids [...] to embeddings [..., d_model]."""
@@ -20,15 +18,16 @@ class Embedding(nn.Module):
 
 
 class Projection(nn.Module):
-    """The product that gives a logit for every token of the vocabulary."""
+    """The product that gives a logit for every token of the vocabulary, with a bias or without."""
 
-    def __init__(self, weight: nn.Parameter) -> None:
+    def __init__(self, weight: nn.Parameter, bias: nn.Parameter | None) -> None:
         super().__init__()
         self.weight = weight
+        self.bias = bias
 
     def forward(self, states: Tensor) -> Tensor:
         """Maps states [..., d_model] to logits [..., V]."""
-        return functional.linear(states, self.weight)
+        return functional.linear(states, self.weight, self.bias)
 
 
 def frozen(weight: Tensor) -> nn.Parameter:

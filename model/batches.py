@@ -125,9 +125,9 @@ def sorted_batches(pairs: TokenizedPairs, batch_tokens: int) -> list[Batch]:
     return [pairs.batch(plan) for plan in plan_batches(order, lengths, batch_tokens)]
 
 
-def pad(rows: Sequence[Sequence[int]]) -> Tensor:
-    """Returns rows of ids as one tensor, int64 [B, longest], right-padded with PAD_ID."""
-    return pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=PAD_ID)
+def pad(rows: Sequence[Sequence[int]], pad_id: int = PAD_ID) -> Tensor:
+    """Returns rows of ids as one tensor, int64 [B, longest], right-padded."""
+    return pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=pad_id)
 
 
 def _rank_and_processes() -> tuple[int, int]:

@@ -39,7 +39,7 @@ class Beams:
     """The live hypotheses of every sentence.
 
     Attributes:
-        target_ids: int64 [B, K, T], BOS first.
+        target_ids: int64 [B, K, T], the begin token first.
         scores: float [B, K]; -inf where a sentence has less than K of them.
     """
 
@@ -47,11 +47,11 @@ class Beams:
     scores: Tensor
 
     @classmethod
-    def first(cls, sentences: int, beam_size: int, device: torch.device) -> "Beams":
+    def first(cls, sentences: int, beam_size: int, bos_id: int, device: torch.device) -> "Beams":
         """Returns the beams before the first step: one hypothesis for each sentence, which is empty."""
         scores = torch.full((sentences, beam_size), -math.inf, device=device)
         scores[:, 0] = 0.0
-        return cls(torch.full((sentences, beam_size, 1), BOS_ID, device=device), scores)
+        return cls(torch.full((sentences, beam_size, 1), bos_id, device=device), scores)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,9 @@ def beam_search(
     beam_size: int,
     length_penalty: float,
     max_target_tokens: int,
+    *,
+    bos_id: int = BOS_ID,
+    eos_id: int = EOS_ID,
 ) -> list[list[Hypothesis]]:
     """Returns for each sentence its K best finished hypotheses, best first.
 
@@ -90,22 +93,24 @@ def beam_search(
         beam_size: K.
         length_penalty: alpha of `normalise`.
         max_target_tokens: longest translation, the end token excluded.
+        bos_id: the token that every translation starts from.
+        eos_id: the token that ends a translation.
     """
     any_tensor = next(iter(state.values()))
     sentences, device = len(any_tensor), any_tensor.device
     finished: list[list[Hypothesis]] = [[] for _ in range(sentences)]
     searched = list(range(sentences))  # the sentence that each of the B stands for
-    beams = Beams.first(sentences, beam_size, device)
+    beams = Beams.first(sentences, beam_size, bos_id, device)
     state = select_rows(state, torch.arange(sentences, device=device).repeat_interleave(beam_size))
     for _ in range(max_target_tokens):
         logits, following = decode_step(beams.target_ids[:, :, -1].flatten(), state)
         candidates = expand(beams, logits)
-        for place, hypothesis in ended(beams, candidates, length_penalty):
+        for place, hypothesis in ended(beams, candidates, length_penalty, eos_id):
             finished[searched[place]].append(hypothesis)
         places = [place for place, sentence in enumerate(searched) if len(finished[sentence]) < beam_size]
         if not places:
             break
-        beams, rows = survivors(beams, candidates, torch.tensor(places, device=device))
+        beams, rows = survivors(beams, candidates, torch.tensor(places, device=device), eos_id)
         state = reorder(state, following, rows, all_stay=len(places) == len(searched))
         searched = [searched[place] for place in places]
     else:
@@ -134,10 +139,10 @@ def expand(beams: Beams, logits: Tensor) -> Candidates:
     return Candidates(best.values, best.indices // vocabulary_size, best.indices % vocabulary_size)
 
 
-def ended(beams: Beams, candidates: Candidates, length_penalty: float) -> Iterator[tuple[int, Hypothesis]]:
+def ended(beams: Beams, candidates: Candidates, length_penalty: float, eos_id: int) -> Iterator[tuple[int, Hypothesis]]:
     """Yields the hypotheses that a step finished, each with the place of its sentence among the B."""
     beam_size, length = beams.target_ids.shape[1:]
-    finishing = (candidates.token_ids == EOS_ID) & (candidates.scores != -math.inf)
+    finishing = (candidates.token_ids == eos_id) & (candidates.scores != -math.inf)
     finishing[:, beam_size:] = False
     places = finishing.nonzero()[:, 0]
     target_ids = beams.target_ids[places, candidates.origins[finishing], 1:]
@@ -156,19 +161,20 @@ def cut(beams: Beams, length_penalty: float) -> Iterator[tuple[int, Hypothesis]]
         yield place, Hypothesis(tuple(ids[1:]), score, normalise(score, length, length_penalty))
 
 
-def survivors(beams: Beams, candidates: Candidates, places: Tensor) -> tuple[Beams, Tensor]:
+def survivors(beams: Beams, candidates: Candidates, places: Tensor, eos_id: int) -> tuple[Beams, Tensor]:
     """Returns the beams of some sentences after a step, and the row that each of their hypotheses comes from.
 
     Args:
         beams: those before the step.
         candidates: what the step gave.
         places: the sentences among the B that are searched on, int64 [B'].
+        eos_id: the token that ends a translation.
 
     Returns:
         The best K candidates that do not end, and rows before the step, int64 [B' * K].
     """
     beam_size = beams.scores.shape[1]
-    scores = candidates.scores.masked_fill(candidates.token_ids == EOS_ID, -math.inf)
+    scores = candidates.scores.masked_fill(candidates.token_ids == eos_id, -math.inf)
     best = scores[places].topk(beam_size)
     origins = candidates.origins[places].gather(1, best.indices)
     token_ids = candidates.token_ids[places].gather(1, best.indices)

@@ -40,9 +40,13 @@ class TransformerConfig(SequenceLimits):
     decoder_layers: int = Field(6, gt=0, description="layers of the decoder")
     norm_position: Literal["post", "pre"] = Field("post", description="normalise after a sub-layer or before it")
     norm: Literal["layer", "rms"] = Field("layer", description="layer normalisation or root-mean-square normalisation")
-    activation: Literal["relu", "gelu", "swiglu"] = Field("relu", description="activation of the feed-forward network")
+    activation: Literal["relu", "gelu", "silu", "swiglu"] = Field(
+        "relu", description="activation of the feed-forward network"
+    )
     positions: Literal["sinusoidal", "learned"] = Field("sinusoidal", description="how positions are encoded")
     tie_embeddings: bool = Field(True, description="one matrix for source, target and output; else one for each")
+    scale_embeddings: bool = Field(True, description="multiply embeddings by sqrt(d_model)")
+    output_bias: bool = Field(False, description="add a bias to the logits; imported models have one, training has not")
 
     @model_validator(mode="after")
     def _check_head_size(self) -> "TransformerConfig":

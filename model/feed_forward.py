@@ -7,20 +7,25 @@ from torch.nn import functional
 
 from model.config import TransformerConfig
 
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": functional.relu,
+    "gelu": functional.gelu,
+    "silu": functional.silu,
+}
+
 
 def build_feed_forward(config: TransformerConfig) -> "FeedForward | GatedFeedForward":
     """Returns the network of the configured activation."""
     if config.activation == "swiglu":
         return GatedFeedForward(config.d_model, config.d_ff)
-    activation = functional.gelu if config.activation == "gelu" else functional.relu
-    return FeedForward(config.d_model, config.d_ff, activation)
+    return FeedForward(config.d_model, config.d_ff, ACTIVATIONS[config.activation])
 
 
 class FeedForward(nn.Module):
     """FFN(x) = f(x W1 + b1) W2 + b2 (Vaswani et al. 2017, equation 2, where f is ReLU).
 
     ReLU(x) = max(0, x); GELU(x) = x * Phi(x) with the distribution function Phi of the standard normal distribution
-    (Hendrycks and Gimpel 2016, arXiv:1606.08415, section 2).
+    (Hendrycks and Gimpel 2016, arXiv:1606.08415, section 2); SiLU(x) = x * sigmoid(x) (the same paper, section 4).
     """
 
     def __init__(self, d_model: int, d_ff: int, activation: Callable[[Tensor], Tensor]) -> None:

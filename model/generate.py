@@ -11,7 +11,6 @@ import torch
 
 from model.batches import pad
 from model.beam import beam_search, select_rows
-from model.tokenizer import BOS_ID, EOS_ID
 from model.translation_model import DecoderState, TranslationModel
 
 
@@ -32,14 +31,15 @@ class Generated:
 
 @torch.inference_mode()
 def generate_greedy(model: TranslationModel, sources: Sequence[Sequence[int]]) -> list[Generated]:
-    """Translates one batch of sources, each ending in EOS, taking the most probable token at every step.
+    """Translates one batch of complete sources, taking the most probable token at every step.
 
-    A translation ends with EOS, or when it holds `max_target_tokens` tokens. The model is to be in evaluation mode.
+    A translation ends with the end token, or when it holds `max_target_tokens` tokens. The model is to be in evaluation
+    mode.
     """
-    drafts = [_Draft() for _ in sources]
+    drafts = [_Draft(model.eos_id) for _ in sources]
     running = drafts  # the draft that each row of the state writes
     state = _start(model, sources)
-    token_ids = torch.full((len(sources),), BOS_ID, device=model.output_weight.device)
+    token_ids = torch.full((len(sources),), model.bos_id, device=model.output_weight.device)
     for _ in range(model.limits.max_target_tokens):
         logits, state = model.decode_step(token_ids, state)
         best = logits.topk(2)
@@ -62,28 +62,37 @@ def generate_greedy(model: TranslationModel, sources: Sequence[Sequence[int]]) -
 def generate_beam(
     model: TranslationModel, sources: Sequence[Sequence[int]], beam_size: int, length_penalty: float
 ) -> list[Generated]:
-    """Translates one batch of sources, each ending in EOS, and returns the best hypothesis of a beam for each.
+    """Translates one batch of complete sources and returns the best hypothesis of a beam for each.
 
     Args:
         model: in evaluation mode.
-        sources: each ending in EOS.
+        sources: each as the model was trained to read it, most often with an end token.
         beam_size: hypotheses kept for each source; 1 is greedy search.
         length_penalty: alpha of score / length^alpha, by which finished hypotheses are compared; the length counts
             generated tokens, the end token included.
     """
     state = _start(model, sources)
-    found = beam_search(model.decode_step, state, beam_size, length_penalty, model.limits.max_target_tokens)
+    found = beam_search(
+        model.decode_step,
+        state,
+        beam_size,
+        length_penalty,
+        model.limits.max_target_tokens,
+        bos_id=model.bos_id,
+        eos_id=model.eos_id,
+    )
     return [Generated(hypotheses[0].target_ids, hypotheses[0].score) for hypotheses in found]
 
 
 def _start(model: TranslationModel, sources: Sequence[Sequence[int]]) -> DecoderState:
-    return model.start(model.encode(pad(sources).to(model.output_weight.device)))
+    return model.start(model.encode(pad(sources, model.pad_id).to(model.output_weight.device)))
 
 
 @dataclass(slots=True)
 class _Draft:
     """A translation while it is written."""
 
+    eos_id: int
     target_ids: list[int] = field(default_factory=list)
     score: float = 0.0
     gaps: list[float] = field(default_factory=list)
@@ -93,7 +102,7 @@ class _Draft:
         """Takes the token of one step."""
         self.score += log_probability
         self.gaps.append(gap)
-        self.finished = token_id == EOS_ID
+        self.finished = token_id == self.eos_id
         if not self.finished:
             self.target_ids.append(token_id)
 

@@ -63,6 +63,11 @@ class Tokenizer:
         """The number of tokens, special ones included."""
         return int(self._processor.vocab_size())
 
+    @property
+    def source_pieces(self) -> tuple[str, ...]:
+        """How the tokens of sources are written, in the order of their ids."""
+        return tuple(self.pieces(range(self.vocabulary_size)))
+
     def encode(self, text: str) -> list[int]:
         """Returns the ids of one text, without special tokens; unknown characters become UNK_ID."""
         return list(self._processor.encode(text))

@@ -117,6 +117,8 @@ def train(folder: RunFolder, config: RunConfig, data: TrainingData, hardware: Ha
     Raises:
         SystemExit: telling what stopped it, if it did not get to the end.
     """
+    if isinstance(config.model, TransformerConfig) and config.model.output_bias:
+        raise SystemExit("dragoman train: model.output-bias: True: training has no such bias, expected False")
     folder.path.mkdir(parents=True, exist_ok=True)
     _keep_config(folder, config)
     if folder.done.exists():

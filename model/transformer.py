@@ -20,6 +20,7 @@ from model.dropout import Dropout
 from model.layers import DecoderLayer, EncoderLayer
 from model.norms import build_norm
 from model.positions import Positions
+from model.tokenizer import BOS_ID, EOS_ID
 from model.translation_model import DecoderState, Memory, TranslationModel
 
 
@@ -31,13 +32,23 @@ class Transformer(TranslationModel):
     the sum of its residual connections (Xiong et al. 2020, arXiv:2002.04745, table 1).
     """
 
-    def __init__(self, config: TransformerConfig, vocabulary_size: int, pad_id: int) -> None:
-        super().__init__(config, vocabulary_size, pad_id)
+    def __init__(
+        self,
+        config: TransformerConfig,
+        vocabulary_size: int,
+        pad_id: int,
+        *,
+        bos_id: int = BOS_ID,
+        eos_id: int = EOS_ID,
+    ) -> None:
+        super().__init__(config, vocabulary_size, pad_id, bos_id=bos_id, eos_id=eos_id)
         self.config = config
         tied, width = config.tie_embeddings, config.d_model
         self.embedding = nn.Embedding(vocabulary_size, width)
         self.target_embedding = None if tied else nn.Embedding(vocabulary_size, width)
         self.output = None if tied else nn.Linear(width, vocabulary_size, bias=False)
+        self.output_bias = nn.Parameter(torch.zeros(vocabulary_size)) if config.output_bias else None
+        self.embedding_scale = math.sqrt(width) if config.scale_embeddings else 1.0
         self.embedding_dropout = Dropout(config.dropout)
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
@@ -98,7 +109,7 @@ class Transformer(TranslationModel):
 
     def project(self, states: Tensor) -> Tensor:
         """Maps states [..., d_model] to logits [..., V]."""
-        return functional.linear(states, self.output_weight)
+        return functional.linear(states, self.output_weight, self.output_bias)
 
     def start(self, memory: Memory) -> DecoderState:
         """Returns the caches before the first step.
@@ -146,8 +157,8 @@ class Transformer(TranslationModel):
         return self._embed(ids, self.target_weight, self.target_positions(ids.shape[1], first))
 
     def _embed(self, ids: Tensor, weight: Tensor, positions: Tensor) -> Tensor:
-        """Adds positions to embeddings scaled by sqrt(d_model) (section 3.4); dropout as in section 5.4."""
-        scaled = functional.embedding(ids, weight) * math.sqrt(self.config.d_model)
+        """Adds positions to embeddings, usually scaled by sqrt(d_model) (section 3.4); dropout as in section 5.4."""
+        scaled = functional.embedding(ids, weight) * self.embedding_scale
         embedded: Tensor = self.embedding_dropout(scaled + positions)
         return embedded
 

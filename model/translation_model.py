@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from model.config import ModelConfig
+from model.tokenizer import BOS_ID, EOS_ID
 
 # What a decoder remembers between steps, by name; every tensor has the rows first.
 DecoderState = dict[str, Tensor]
@@ -30,13 +31,29 @@ class Memory:
 
 
 class TranslationModel(nn.Module, ABC):
-    """An encoder-decoder with attention."""
+    """An encoder-decoder with attention.
 
-    def __init__(self, config: ModelConfig, vocabulary_size: int, pad_id: int) -> None:
+    Attributes:
+        pad_id: fills up the shorter sources of a batch.
+        bos_id: the token that every translation starts from.
+        eos_id: the token that ends a translation.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        vocabulary_size: int,
+        pad_id: int,
+        *,
+        bos_id: int = BOS_ID,
+        eos_id: int = EOS_ID,
+    ) -> None:
         super().__init__()
         self.limits = config
         self.vocabulary_size = vocabulary_size
         self.pad_id = pad_id
+        self.bos_id = bos_id
+        self.eos_id = eos_id
 
     def forward(self, source_ids: Tensor, target_ids: Tensor) -> Tensor:
         """Predicts each next target token from the ones before it (teacher forcing).

@@ -8,7 +8,7 @@ real requests through tokenizer, scheduler and engine, and run together, so that
 from collections.abc import Sequence as Sequences
 
 from export.manifest import BundleDirection, GoldenSentence
-from model.tokenizer import Tokenizer
+from model.text_tokenizer import TextTokenizer
 from serve.scheduler import Scheduler
 from serve.translator import run_sequences
 
@@ -20,10 +20,10 @@ class GoldenMismatchError(Exception):
 async def check_golden(
     golden: Sequences[GoldenSentence],
     directions: Sequences[BundleDirection],
-    tokenizer: Tokenizer,
+    tokenizer: TextTokenizer,
     scheduler: Scheduler,
     *,
-    eos_id: int,
+    source_suffix: tuple[int, ...],
     max_target_tokens: int,
     together: int,
 ) -> None:
@@ -34,7 +34,7 @@ async def check_golden(
         directions: what the model translates.
         tokenizer: the served model's.
         scheduler: takes the sentences.
-        eos_id: ends every source.
+        source_suffix: tokens after every source.
         max_target_tokens: the limit that the expected tokens were made with.
         together: how many sentences are submitted at once.
 
@@ -47,7 +47,8 @@ async def check_golden(
     prefixes = {(direction.source, direction.target): direction.source_prefix for direction in directions}
     for number, sentence in enumerate(golden):
         prefix = prefixes[sentence.source_language, sentence.target_language]
-        _compare(number, "source", sentence.source_ids, (*prefix, *tokenizer.encode(sentence.source), eos_id))
+        source_ids = (*prefix, *tokenizer.encode(sentence.source), *source_suffix)
+        _compare(number, "source", sentence.source_ids, source_ids)
     for start in range(0, len(golden), together):
         group = golden[start : start + together]
         sequences = await run_sequences(

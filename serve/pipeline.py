@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from prometheus_client import CollectorRegistry
 
 from export.bundle import Bundle
-from model.tokenizer import Tokenizer
+from export.bundle_tokenizer import load_tokenizer
 from serve.engine import Engine, Model
 from serve.golden import check_golden
 from serve.lifecycle import Lifecycle, Stage
@@ -31,7 +31,7 @@ class Pipeline:
         manifest = bundle.manifest
         self._manifest = manifest
         self._golden = bundle.golden
-        self._tokenizer = Tokenizer.load(bundle.tokenizer_path)
+        self._tokenizer = load_tokenizer(bundle)
         self._engines: list[Engine] = []
         self._capacity = settings.total_slots + settings.max_waiting
         self.metrics = Metrics(registry, manifest.name)
@@ -51,7 +51,7 @@ class Pipeline:
             scheduler=self.scheduler,
             lifecycle=self.lifecycle,
             metrics=self.metrics,
-            eos_id=manifest.eos_id,
+            source_suffix=manifest.source_suffix,
             max_source_tokens=manifest.max_source_tokens,
             default_timeout_seconds=settings.request_timeout_seconds,
         )
@@ -83,7 +83,7 @@ class Pipeline:
             self._manifest.directions,
             self._tokenizer,
             self.scheduler,
-            eos_id=self._manifest.eos_id,
+            source_suffix=self._manifest.source_suffix,
             max_target_tokens=self._manifest.max_target_tokens,
             together=self._capacity,
         )

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 
-from model.tokenizer import Tokenizer
+from model.text_tokenizer import TextTokenizer
 from serve.errors import DeadlineExceededError, InternalError, InvalidRequestError
 from serve.lifecycle import Lifecycle
 from serve.metrics import Metrics
@@ -28,11 +28,11 @@ class Translator:
     def __init__(
         self,
         *,
-        tokenizer: Tokenizer,
+        tokenizer: TextTokenizer,
         scheduler: Scheduler,
         lifecycle: Lifecycle,
         metrics: Metrics,
-        eos_id: int,
+        source_suffix: tuple[int, ...],
         max_source_tokens: int,
         default_timeout_seconds: float,
     ) -> None:
@@ -43,15 +43,15 @@ class Translator:
             scheduler: takes the sequences.
             lifecycle: decides whether requests are let in.
             metrics: gets counts and timings of each translated request.
-            eos_id: ends every source.
-            max_source_tokens: the longest source that the model reads, prefix and end token included.
+            source_suffix: tokens after every source.
+            max_source_tokens: the longest source that the model reads, prefix and suffix included.
             default_timeout_seconds: how long a request may take whose client sets no deadline.
         """
         self._tokenizer = tokenizer
         self._scheduler = scheduler
         self._lifecycle = lifecycle
         self._metrics = metrics
-        self._eos_id = eos_id
+        self._source_suffix = source_suffix
         self._max_source_tokens = max_source_tokens
         self._default_timeout_seconds = default_timeout_seconds
 
@@ -86,7 +86,7 @@ class Translator:
         sources: list[tuple[int, ...]] = []
         characters = 0
         for index, text in enumerate(request.texts):
-            source = (*request.source_prefix, *self._tokenizer.encode(text), self._eos_id)
+            source = (*request.source_prefix, *self._tokenizer.encode(text), *self._source_suffix)
             if len(source) > self._max_source_tokens:
                 problem = f"{len(source)} tokens, expected at most {self._max_source_tokens}"
                 raise InvalidRequestError(f"text[{index}]", problem)
@@ -120,7 +120,7 @@ async def run_sequences(
 
     Args:
         scheduler: takes the sequences.
-        sources: source tokens, prefix and end token included.
+        sources: source tokens, prefix and suffix included.
         max_target_tokens: the longest translation, the end token excluded.
         deadline_seconds: when the client stops waiting (monotonic clock); None: never.
 

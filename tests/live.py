@@ -26,6 +26,7 @@ from export.manifest import (
     GraphSignature,
     Manifest,
     Provenance,
+    SentencePieceSpec,
     StateSpec,
 )
 from model.tokenizer import Tokenizer
@@ -80,6 +81,8 @@ def write_bundle(
         name="fake",
         vocabulary_size=tokenizer.vocabulary_size,
         directions=directions,
+        source_suffix=(EOS_ID,),
+        tokenizer=SentencePieceSpec(model="tokenizer.model"),
         states=(StateSpec(name="annotations", shape=("source", 8)), StateSpec(name="hidden", shape=(8,))),
         pad_id=PAD_ID,
         unk_id=3,

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from export.bundle import Bundle
 from export.graphs import Graphs
-from export.manifest import BundleDirection, Manifest, Provenance, StateSpec
+from export.manifest import BundleDirection, Manifest, Provenance, SentencePieceSpec, StateSpec
 from export.to_onnx import OPSET, export_graphs
 from model.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
@@ -90,6 +90,8 @@ def recall_bundle(graphs: Graphs, folder: Path) -> Bundle:
         name="recall",
         vocabulary_size=VOCABULARY,
         directions=(BundleDirection(source="en", target="de"),),
+        source_suffix=(EOS_ID,),
+        tokenizer=SentencePieceSpec(model="tokenizer.model"),
         states=exported.states,
         pad_id=PAD_ID,
         unk_id=UNK_ID,

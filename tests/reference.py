@@ -58,6 +58,14 @@ def swish(states: Array) -> Array:
     return np.asarray(states / (1 + np.exp(-states)))
 
 
+def relu(states: Array) -> Array:
+    """Returns max(0, x)."""
+    return np.maximum(states, 0)
+
+
+ACTIVATIONS = {"relu": relu, "gelu": gelu, "silu": swish}
+
+
 def sinusoidal_positions(length: int, d_model: int) -> Array:
     """Returns the position encodings, [length, d_model] (Vaswani et al. 2017, section 3.5)."""
     encodings = np.zeros((length, d_model))
@@ -91,7 +99,8 @@ class Transformer:
             )
             states = self.residual(f"{name}.feed_forward", states, self.feed_forward)
         output = "embedding.weight" if self.config.tie_embeddings else "output.weight"
-        return np.asarray(self.stack_end("decoder_norm", states) @ self.parameters[output].T)
+        logits = self.stack_end("decoder_norm", states) @ self.parameters[output].T
+        return np.asarray(logits + self.parameters.get("output_bias", 0.0))
 
     def encode(self, source_ids: list[int]) -> Array:
         """Returns the memory [S, d_model]."""
@@ -113,7 +122,8 @@ class Transformer:
             positions = self.parameters[f"{side}_positions.table"][: len(ids)]
         else:
             positions = sinusoidal_positions(len(ids), self.config.d_model)
-        return np.asarray(weight[ids] * math.sqrt(self.config.d_model) + positions)
+        scale = math.sqrt(self.config.d_model) if self.config.scale_embeddings else 1.0
+        return np.asarray(weight[ids] * scale + positions)
 
     def residual(self, name: str, states: Array, sublayer: Callable[[Array, str], Array]) -> Array:
         """Runs a sub-layer within its connection."""
@@ -150,7 +160,7 @@ class Transformer:
         if self.config.activation == "swiglu":
             activated = swish(self.linear(f"{name}.gate", states)) * inner
         else:
-            activated = gelu(inner) if self.config.activation == "gelu" else np.maximum(inner, 0)
+            activated = ACTIVATIONS[self.config.activation](inner)
         return self.linear(f"{name}.outer", activated)
 
 

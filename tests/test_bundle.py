@@ -13,13 +13,13 @@ from export.bundle import (
     ENCODER_FILE,
     GOLDEN_FILE,
     MANIFEST_FILE,
-    TOKENIZER_FILE,
     WEIGHTS_FILE,
     Bundle,
     BundleError,
     file_hashes,
     write_golden,
 )
+from export.bundle_tokenizer import TOKENIZER_FILE
 from export.manifest import StateSpec
 
 FILES = (ENCODER_FILE, DECODER_FILE, WEIGHTS_FILE, TOKENIZER_FILE, GOLDEN_FILE)
@@ -62,10 +62,10 @@ def refusal(folder: Path, file: str = MANIFEST_FILE) -> str:
 def test_a_bundle_opens(folder: Path) -> None:
     bundle = Bundle.open(folder)
     assert bundle.folder == folder
-    assert bundle.manifest.format_version == 2
+    assert bundle.manifest.format_version == 3
     assert set(bundle.manifest.files) == set(FILES)
     assert (bundle.encoder_path, bundle.decoder_path) == (folder / "encoder.onnx", folder / "decoder.onnx")
-    assert bundle.tokenizer_path == folder / "tokenizer.model"
+    assert bundle.manifest.tokenizer.files == (TOKENIZER_FILE,)
 
 
 def test_golden_sentences_come_back_as_they_were(folder: Path) -> None:
@@ -130,7 +130,7 @@ def test_a_manifest_that_is_none_is_refused(folder: Path, content: bytes) -> Non
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("format_version", 3),
+        ("format_version", 4),
         ("format_version", 0),
         ("colour", "green"),
         ("name", None),
@@ -138,6 +138,11 @@ def test_a_manifest_that_is_none_is_refused(folder: Path, content: bytes) -> Non
         ("vocabulary_size", "many"),
         ("directions", []),
         ("directions", [{"source": "English", "target": "de"}]),
+        ("source_suffix", [2, -1]),
+        ("source_suffix", None),
+        ("tokenizer", {"kind": "words"}),
+        ("tokenizer", {"kind": "sentencepiece", "model": "../tokenizer.model"}),
+        ("tokenizer", {"kind": "pieces", "source_model": "tokenizer.model"}),
         ("states", [{"name": "Hidden state", "shape": [8]}]),
         ("states", [{"name": "hidden", "shape": [0]}]),
         ("states", [{"name": "hidden", "shape": ["length"]}]),
@@ -159,10 +164,12 @@ def test_a_value_that_the_manifest_lacks_is_named(folder: Path, key: str) -> Non
     assert f"{key}: Field required" in refusal(folder)
 
 
-def test_a_bundle_of_an_earlier_version_says_what_to_do(folder: Path) -> None:
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_bundle_of_an_earlier_version_says_what_to_do(folder: Path, version: int) -> None:
     """Whatever else is different in it."""
-    (folder / MANIFEST_FILE).write_text('{"format_version": 1, "heads": 8}', encoding="utf-8")
-    assert refusal(folder).endswith(": format_version: 1: made by an earlier Dragoman: export the run again")
+    (folder / MANIFEST_FILE).write_text(json.dumps({"format_version": version, "heads": 8}), encoding="utf-8")
+    advice = "export the run again with `dragoman export RUN --out BUNDLE`"
+    assert refusal(folder).endswith(f": format_version: {version}: made by an earlier Dragoman: {advice}")
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import torch
 
 from export.bundle import DECODER_FILE, ENCODER_FILE, WEIGHTS_FILE, Bundle, BundleError
 from export.cuda_attention import CudaAttention
+from export.exportable import Exportable
 from export.graphs import ATTENTION, UnsupportedGraphError, graphs_of
 from export.make_bundle import BundleOptions
 from export.manifest import AttentionHead, GraphVariant, Precision
@@ -48,6 +49,14 @@ MODELS: dict[str, dict[str, Any]] = {
         "positions": "learned",
     },
     "modern": {**OPTIONS["modern"], "d_ff": 83},
+    "silu, unscaled, with a bias": {
+        "d_model": 64,
+        "d_ff": 96,
+        "activation": "silu",
+        "positions": "learned",
+        "scale_embeddings": False,
+        "output_bias": True,
+    },
 }
 
 Exported = tuple[Transformer, Bundle]
@@ -192,7 +201,8 @@ def test_a_head_that_there_is_not_is_refused(head: AttentionHead, tokenizer: Tok
 
 
 def test_the_toy_model_translates_token_by_token_like_pytorch(toy_run: RunFolder, toy_bundle: Path) -> None:
-    comparisons = compare(Bundle.open(toy_bundle), toy_run.load(), toy_test_sentences()[:200])
+    exportable = Exportable.of_run(toy_run.load())
+    comparisons = compare(Bundle.open(toy_bundle), exportable, toy_test_sentences()[:200])
     assert [comparison.describe() for comparison in comparisons if not comparison.identical] == []
     assert max(comparison.score_error for comparison in comparisons) < 1e-4
 

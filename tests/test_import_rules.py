@@ -19,7 +19,14 @@ TRAINING_LIBRARIES = ("torch", "lightning", "onnx", "onnxscript")
 PACKAGE_RULES = {
     "model": set[str](),
     "export": {"model"},
-    "serve": {"export.bundle", "export.manifest", "model.tokenizer", "protos"},
+    "serve": {
+        "export.bundle",
+        "export.bundle_tokenizer",
+        "export.manifest",
+        "model.text_tokenizer",
+        "model.tokenizer",
+        "protos",
+    },
     "protos": set[str](),
     "loadtest": {"protos"},
 }
@@ -58,7 +65,15 @@ FORBIDDEN = {
 # Only these build services.
 COMPOSERS = {"dragoman", "serve.settings", "serve.translate"}
 
-TORCH_FREE = ("export.bundle", "export.manifest", "model.tokenizer", "model.config")
+TORCH_FREE = (
+    "export.bundle",
+    "export.bundle_tokenizer",
+    "export.manifest",
+    "model.config",
+    "model.piece_tokenizer",
+    "model.text_tokenizer",
+    "model.tokenizer",
+)
 
 
 def module_path(module: str) -> Path:

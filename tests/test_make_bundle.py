@@ -14,12 +14,13 @@ from export.bundle import (
     ALIGNED_DECODER_FILE,
     DECODER_FILE,
     ENCODER_FILE,
-    TOKENIZER_FILE,
     WEIGHTS_FILE,
     Bundle,
     BundleError,
     write_manifest,
 )
+from export.bundle_tokenizer import TOKENIZER_FILE
+from export.exportable import Exportable
 from export.make_bundle import BundleOptions, Sample, golden_sentences, make_bundle, read_samples
 from export.manifest import BundleDirection
 from model.config import Direction
@@ -81,7 +82,7 @@ def test_the_manifest_says_where_the_model_comes_from(toy_run: RunFolder, toy_bu
 
 
 def test_a_sentence_that_hangs_by_a_hair_is_not_golden(toy_run: RunFolder) -> None:
-    trained = toy_run.load()
+    trained = Exportable.of_run(toy_run.load())
     sources = list(toy_test_sentences()[:50])
     assert len(golden_sentences(trained, EN_DE, sources, 0.0)) == 50
     answers = generate_greedy(trained.model, [[*trained.tokenizer.encode(source), EOS_ID] for source in sources])
@@ -94,19 +95,19 @@ def test_a_sentence_that_hangs_by_a_hair_is_not_golden(toy_run: RunFolder) -> No
 
 
 def test_a_source_that_is_too_long_is_not_golden(toy_run: RunFolder) -> None:
-    golden = golden_sentences(toy_run.load(), EN_DE, ["bird", "bird " * 31, "bird " * 32], 0.0)
+    golden = golden_sentences(Exportable.of_run(toy_run.load()), EN_DE, ["bird", "bird " * 31, "bird " * 32], 0.0)
     assert [len(sentence.source_ids) for sentence in golden] == [2, 32]
 
 
 @pytest.mark.parametrize("sources", [[], ["bird " * 40]])
 def test_a_bundle_without_golden_sentences_is_not_made(toy_run: RunFolder, sources: list[str]) -> None:
     with pytest.raises(RunError, match="golden sentence"):
-        golden_sentences(toy_run.load(), EN_DE, sources, 0.0)
+        golden_sentences(Exportable.of_run(toy_run.load()), EN_DE, sources, 0.0)
 
 
 def test_a_model_that_is_never_sure_makes_no_bundle(toy_run: RunFolder) -> None:
     with pytest.raises(RunError, match="not sure of any of 2 en-de sentences"):
-        golden_sentences(toy_run.load(), EN_DE, ["bird", "moon"], 1e9)
+        golden_sentences(Exportable.of_run(toy_run.load()), EN_DE, ["bird", "moon"], 1e9)
 
 
 @pytest.mark.parametrize("failing", ["export_graphs", "golden_sentences", "write_manifest"])

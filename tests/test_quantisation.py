@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from export.bundle import WEIGHTS_FILE, Bundle
+from export.exportable import Exportable
 from export.graphs import UnsupportedGraphError
 from export.make_bundle import BundleOptions, make_bundle, reproduced
 from export.manifest import GraphVariant, Precision
@@ -108,7 +109,7 @@ def test_a_weight_is_at_most_half_a_step_from_its_rounded_value() -> None:
 def test_an_embedding_is_the_rounded_row() -> None:
     torch.manual_seed(6)
     weight = torch.randn(11, 16)
-    session = session_of(QuantisedEmbedding(Embedding(frozen(weight)), "cpu"), torch.tensor([1, 2, 3]))
+    session = session_of(QuantisedEmbedding(Embedding(frozen(weight), 4.0), "cpu"), torch.tensor([1, 2, 3]))
     rounded, scales = quantise_reference(weight.numpy())
     ids = np.array([10, 0, 4, 4])
     assert run(session, ids) == pytest.approx((rounded * scales * 4.0)[ids], rel=1e-6)
@@ -124,7 +125,7 @@ def toy_int8_bundle(
 
 
 def test_a_trained_model_says_nearly_always_the_same_in_8_bits(toy_run: RunFolder, toy_int8_bundle: Bundle) -> None:
-    comparisons = compare(toy_int8_bundle, toy_run.load(), toy_test_sentences()[:200])
+    comparisons = compare(toy_int8_bundle, Exportable.of_run(toy_run.load()), toy_test_sentences()[:200])
     assert sum(comparison.identical for comparison in comparisons) >= 190
     assert any(comparison.score_error > 1e-5 for comparison in comparisons)
 

@@ -6,6 +6,7 @@ import pytest
 
 import dragoman
 from export.bundle import Bundle
+from export.exportable import Exportable
 from export.verify import compare
 from model.config import RunConfig
 from model.run import TrainedModel
@@ -42,7 +43,7 @@ def test_a_bundle_says_token_by_token_what_pytorch_says(kind: Kind, tokenizer: T
     bundle = export_model(model, tokenizer, tmp_path / "bundle")
     config = RunConfig(directions=TOY_CONFIG.directions, model=model.config)
     texts = [" ".join(RANDOM_TEXTS[first:last]) for first in range(6) for last in range(first + 1, 7)]
-    comparisons = compare(bundle, TrainedModel(config, tokenizer, model, steps=0), texts)
+    comparisons = compare(bundle, Exportable.of_run(TrainedModel(config, tokenizer, model, steps=0)), texts)
     assert len(comparisons) > 10
     assert [comparison.describe() for comparison in comparisons if not comparison.identical] == []
 

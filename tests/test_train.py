@@ -454,3 +454,10 @@ def test_every_run_ends_with_a_validation(arguments: list[str], tmp_path: Path) 
     run = start(arguments, tmp_path / "run", "--training.max-steps", "3")
     assert torch.load(run.last_checkpoint, weights_only=True)["global_step"] == 3
     assert run.load().steps == 3
+
+
+def test_a_model_with_an_output_bias_is_not_trained(arguments: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    with pytest.raises(SystemExit, match=r"^dragoman train: model\.output-bias: True: training has no such bias"):
+        dragoman.run("train", [*arguments, "--out", str(out), "--model.output-bias"])
+    assert not out.exists()

@@ -96,9 +96,10 @@ def test_swiglu_has_three_matrices_and_no_bias() -> None:
 
 def test_embeddings_are_scaled_and_get_positions(model: Transformer) -> None:
     ids = random_ids(2, 5)
-    scaled = model.source_weight[ids] * 32**0.5 + model.source_positions.table[:5]
+    scale = 32**0.5 if model.config.scale_embeddings else 1.0
+    scaled = model.source_weight[ids] * scale + model.source_positions.table[:5]
     torch.testing.assert_close(model.embed_source(ids), scaled)
-    scaled = model.target_weight[ids] * 32**0.5 + model.target_positions.table[3:8]
+    scaled = model.target_weight[ids] * scale + model.target_positions.table[3:8]
     torch.testing.assert_close(model.embed_target(ids, first=3), scaled)
 
 
@@ -222,6 +223,7 @@ def test_every_option_has_parameters_of_its_own() -> None:
     }
     assert added["learned"] == {"source_positions.table", "target_positions.table"}
     assert added["untied"] == {"target_embedding.weight", "output.weight"}
+    assert added["output bias"] == {"output_bias"}
 
 
 def test_no_buffer_is_kept_in_a_checkpoint(model: Transformer) -> None:

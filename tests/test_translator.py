@@ -4,12 +4,11 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine
 from collections.abc import Sequence as Sequences
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 
-from model.tokenizer import Tokenizer
 from serve.engine import Engine
 from serve.errors import (
     CancelledError,
@@ -66,11 +65,11 @@ class Bench:
         self.lifecycle = Lifecycle(metrics, lambda: self.engine.healthy)
         self.lifecycle.enter(Stage.READY)
         self.translator = Translator(
-            tokenizer=cast("Tokenizer", NumberTokenizer()),
+            tokenizer=NumberTokenizer(),
             scheduler=self.scheduler,
             lifecycle=self.lifecycle,
             metrics=metrics,
-            eos_id=EOS_ID,
+            source_suffix=(EOS_ID,),
             max_source_tokens=MAX_SOURCE_TOKENS,
             default_timeout_seconds=20.0,
         )
@@ -346,7 +345,7 @@ def test_a_long_request_does_not_hold_up_the_event_loop() -> None:
             tokenized.append(text)
             return encode(self, text)
 
-    bench.translator._tokenizer = cast("Tokenizer", SlowTokenizer())
+    bench.translator._tokenizer = SlowTokenizer()
 
     async def other() -> None:
         while len(tokenized) < 5:

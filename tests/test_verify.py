@@ -7,6 +7,7 @@ import pytest
 
 import dragoman
 from export.bundle import Bundle
+from export.exportable import Exportable
 from export.verify import Answer, Comparison, compare
 from model.generate import Generated
 from model.run import RunFolder
@@ -108,9 +109,9 @@ def test_data_of_another_direction_are_refused(two_way_run: RunFolder, two_way_b
 
 def test_another_prefix_gives_another_translation(two_way_run: RunFolder, two_way_bundle: Path) -> None:
     """Otherwise the tests above show nothing."""
-    bundle, trained = Bundle.open(two_way_bundle), two_way_run.load()
+    bundle, exportable = Bundle.open(two_way_bundle), Exportable.of_run(two_way_run.load())
     there, back = (
-        [each.actual.target_ids for each in compare(bundle, trained, RANDOM_TEXTS, direction.source_prefix)]
+        [each.actual.target_ids for each in compare(bundle, exportable, RANDOM_TEXTS, direction.source_prefix)]
         for direction in bundle.manifest.directions
     )
     assert there != back

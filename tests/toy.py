@@ -49,9 +49,12 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "pre-norm": {"norm_position": "pre"},
     "rms": {"norm": "rms"},
     "gelu": {"activation": "gelu"},
+    "silu": {"activation": "silu"},
     "swiglu": {"activation": "swiglu"},
     "learned": {"positions": "learned"},
     "untied": {"tie_embeddings": False},
+    "unscaled": {"scale_embeddings": False},
+    "output bias": {"output_bias": True},
     "deep encoder": {"encoder_layers": 3, "decoder_layers": 1},
     "deep decoder": {"encoder_layers": 1, "decoder_layers": 3},
     "modern": {

@@ -1,0 +1,107 @@
+"""`dragoman export`: a model in, a bundle out. The model is a training run, or one that others trained."""
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, StringConstraints
+from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
+
+from export.evaluate import EvaluateCommand
+from export.exportable import Exportable
+from export.from_ctranslate2 import import_ctranslate2
+from export.from_marian import import_marian
+from export.golden_texts import golden_texts
+from export.graphs import UnsupportedGraphError
+from export.imported_model import ImportedModelError, ImportOptions
+from export.make_bundle import BundleOptions, Sample, read_samples, write_bundle
+from export.manifest import AttentionHead, GraphVariant, Precision
+from model.config import Direction
+from model.corpus import CorpusError, Specifications, read_lines
+from model.run import RunError, RunFolder
+from model.tokenizer import TokenizerError
+
+ORIGINS = ("run", "from_marian", "from_ctranslate2")
+
+
+class ExportCommand(BaseSettings):
+    """Turns a trained model into a bundle that `dragoman serve` can serve.
+
+    The model is a training run, or with --from-marian or --from-ctranslate2 one that others trained. The bundle is a
+    folder with the ONNX graphs of encoder and decoder step, their weights, the tokenizer, golden sentences that a
+    server checks before it becomes ready, and a manifest with checksums and provenance.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="DRAGOMAN_EXPORT_", frozen=True, extra="forbid")
+
+    run: CliPositionalArg[Path | None] = Field(
+        None, description="folder of a training run; its best checkpoint is exported"
+    )
+    from_marian: Path | None = Field(None, description="folder of a Hugging Face Marian checkpoint, as of OPUS-MT")
+    from_ctranslate2: Path | None = Field(None, description="folder of a CTranslate2 model, or an Argos package")
+    out: Path = Field(description="folder of the new bundle; must not exist")
+    name: str | None = Field(None, description="name of the model in metrics and answers; default: the folder's name")
+    variant: GraphVariant = Field(
+        "cpu",
+        description="cpu, cuda: the fastest operators of ONNX Runtime there; portable: those of the standard alone",
+    )
+    precision: Precision = Field(
+        "fp32", description="numbers to compute with; int8: faster, smaller, less exact; fp16: for cuda"
+    )
+    align: tuple[Annotated[str, StringConstraints(pattern=r"^\d+:\d+$")], ...] = Field(
+        (),
+        description="heads of cross-attention, LAYER:HEAD from 0 on, whose weights a second decoder also gives",
+    )
+    quality: Specifications = Field(
+        (),
+        description="test data, as `dragoman evaluate` takes them: measures the bundle beside the run it is made from",
+    )
+    source_language: str | None = Field(None, description="imports: what the model reads, where its files do not tell")
+    target_language: str | None = Field(None, description="imports: what it writes; of several, the only one to offer")
+    sentences: Path | None = Field(
+        None, description="imports: texts for golden sentences, one a line; default: made of the model's vocabulary"
+    )
+    max_source_tokens: int | None = Field(
+        None, gt=1, description="imports: longest source; default: 256, or what the model has positions for"
+    )
+    max_target_tokens: int | None = Field(None, gt=1, description="imports: longest translation; default: the same")
+
+    def cli_cmd(self) -> None:
+        """Exports; prints what was written."""
+        if self.out.exists():
+            raise SystemExit(f"dragoman export: out: {self.out}: exists, expected the name of a new folder")
+        given = {origin: getattr(self, origin) for origin in ORIGINS if getattr(self, origin) is not None}
+        if len(given) != 1:
+            raise SystemExit("dragoman export: expected either a run, or --from-marian, or --from-ctranslate2")
+        ((origin, path),) = given.items()
+        try:
+            exportable, samples = self._read(origin, path)
+            name = self.name or self.out.resolve().name
+            options = BundleOptions(name, self.variant, self.precision, tuple(map(_read_head, self.align)))
+            bundle = write_bundle(exportable, samples, self.out, options)
+        except UnsupportedGraphError as error:
+            raise SystemExit(f"dragoman export: {error}") from error
+        except (CorpusError, ImportedModelError, RunError, TokenizerError) as error:
+            raise SystemExit(f"dragoman export: {origin.replace('_', '-')}: {error}") from error
+        size_bytes = sum(path.stat().st_size for path in self.out.iterdir())
+        print(f"{self.out}: {size_bytes / 1e6:.1f} MB, {len(bundle.golden)} golden sentences")
+        if self.quality:
+            baseline = None if self.run is None else str(self.run)
+            EvaluateCommand(system=str(self.out), baseline=baseline, data=self.quality).cli_cmd()
+
+    def _read(self, origin: str, path: Path) -> tuple[Exportable, list[Sample]]:
+        """Returns a model and texts for its golden sentences."""
+        if origin == "run":
+            trained = RunFolder(path).load()
+            return Exportable.of_run(trained), read_samples(RunFolder(path).samples, trained.config.directions)
+        options = ImportOptions(
+            self.source_language, self.target_language, self.max_source_tokens, self.max_target_tokens
+        )
+        exportable = (import_marian if origin == "from_marian" else import_ctranslate2)(path, options)
+        texts = read_lines(self.sentences) if self.sentences else golden_texts(exportable.tokenizer.source_pieces)
+        directions = [Direction(source=each.source, target=each.target) for each in exportable.directions]
+        return exportable, [Sample(direction, text) for direction in directions for text in texts if text.strip()]
+
+
+def _read_head(text: str) -> AttentionHead:
+    layer, _, head = text.partition(":")
+    return AttentionHead(layer=int(layer), head=int(head))

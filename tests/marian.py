@@ -1,0 +1,199 @@
+"""Marian checkpoints in the form of Hugging Face, made by its own library: random ones, and a small trained one.
+
+Random models try what trained ones rarely do: they end at once, late or never.
+"""
+
+import io
+import json
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sentencepiece
+import torch
+from torch import Tensor, nn
+from transformers import GenerationConfig, MarianConfig, MarianMTModel
+
+EOS_PIECE, UNK_PIECE, PAD_PIECE = "</s>", "<unk>", "<pad>"
+EOS_ID = 0
+SMALL: dict[str, Any] = {
+    "d_model": 64,
+    "encoder_ffn_dim": 96,
+    "decoder_ffn_dim": 96,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "max_position_embeddings": 64,
+    "activation_function": "swish",
+    "scale_embedding": True,
+    "dropout": 0.0,
+}
+# What a word of the source becomes; the order stays.
+WORDS = {
+    "bakoli": "zebra",
+    "muneba": "straße",
+    "rasoti": "été",
+    "vuzeko": "日本",
+    "lineso": "tivu",
+    "kobara": "nemu",
+    "tizemu": "soli",
+    "nevuli": "bazo",
+    "soraba": "кот",
+    "zemuti": "дом",
+}
+
+
+@cache
+def make_texts(seed: int, count: int) -> tuple[str, ...]:
+    """Returns different texts of 1 to 8 words."""
+    random = np.random.default_rng(seed)
+    texts: dict[str, None] = {}
+    while len(texts) < count:
+        texts[" ".join(random.choice(list(WORDS), random.integers(1, 9)))] = None
+    return tuple(texts)
+
+
+def translate_words(text: str) -> str:
+    """Returns the one right translation of a text."""
+    return " ".join(WORDS[word] for word in text.split())
+
+
+@cache
+def train_pieces(side: str) -> bytes:
+    """Returns a SentencePiece model of one side, with the special tokens that those of OPUS-MT have."""
+    texts = make_texts(1, 200)
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(texts if side == "source" else map(translate_words, texts)),
+        model_writer=model,
+        vocab_size=60,
+        hard_vocab_limit=False,
+        eos_id=EOS_ID,
+        unk_id=1,
+        bos_id=-1,
+        pad_id=-1,
+        minloglevel=2,
+    )
+    return model.getvalue()
+
+
+def pieces_of(model: bytes) -> list[str]:
+    """Returns the pieces of a SentencePiece model."""
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    return [str(processor.id_to_piece(number)) for number in range(processor.vocab_size())]
+
+
+def marian_vocabulary(*more: str) -> dict[str, int]:
+    """Returns a vocabulary of both sides, in an order of its own, with the padding last as OPUS-MT has it."""
+    both = {*pieces_of(train_pieces("source"))[2:], *pieces_of(train_pieces("target"))[2:]}
+    pieces = (EOS_PIECE, UNK_PIECE, *more, *sorted(both), PAD_PIECE)
+    return {piece: number for number, piece in enumerate(pieces)}
+
+
+def encode(model: bytes, vocabulary: dict[str, int], text: str) -> list[int]:
+    """Returns the ids of a text and the end token."""
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    pieces = processor.encode(text, out_type=str)
+    return [*(vocabulary.get(piece, vocabulary[UNK_PIECE]) for piece in pieces), EOS_ID]
+
+
+def random_marian(vocabulary_size: int, *, seed: int = 3, **options: Any) -> MarianMTModel:
+    """Returns a model whose translations differ from source to source, as `transformers` builds it."""
+    pad = vocabulary_size - 1
+    special = {"pad_token_id": pad, "decoder_start_token_id": pad, "eos_token_id": EOS_ID}
+    torch.manual_seed(seed)
+    model = MarianMTModel(MarianConfig(vocab_size=vocabulary_size, **{**SMALL, **special, **options}))
+    for name, parameter in model.named_parameters():
+        if "embed_positions" in name:
+            continue
+        if parameter.dim() > 1:
+            # Twice the usual size: otherwise the last target token decides everything, and sources nothing.
+            nn.init.xavier_normal_(parameter, gain=2.0)
+        else:
+            nn.init.normal_(parameter, std=1.0 if name.endswith("norm.weight") else 0.1)
+    with torch.no_grad():
+        for embedding in {model.get_input_embeddings(), model.get_output_embeddings()}:
+            nn.init.normal_(embedding.weight, std=0.2 if model.config.scale_embedding else 1.0)
+            embedding.weight[pad] = 0.0
+        model.final_logits_bias.normal_(std=0.3)
+    # As in the checkpoints of OPUS-MT.
+    search = {"bad_words_ids": [[pad]], "renormalize_logits": True, "forced_eos_token_id": EOS_ID, "num_beams": 4}
+    model.generation_config = GenerationConfig(max_length=64, **special, **search)
+    return model.eval()
+
+
+def trained_marian(vocabulary: dict[str, int], steps: int = 300) -> MarianMTModel:
+    """Returns a model that has learned to translate `WORDS`, in a few seconds."""
+    model = random_marian(len(vocabulary))
+    pad = vocabulary[PAD_PIECE]
+    texts = make_texts(1, 200) + make_texts(2, 1800)
+    sources = [encode(train_pieces("source"), vocabulary, text) for text in texts]
+    targets = [encode(train_pieces("target"), vocabulary, translate_words(text)) for text in texts]
+    model.train()
+    nn.init.normal_(model.model.shared.weight, std=SMALL["d_model"] ** -0.5)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
+    random = np.random.default_rng(4)
+    for _ in range(steps):
+        chosen = random.choice(len(texts), 32, replace=False)
+        source = fill([sources[index] for index in chosen], pad)
+        labels = fill([targets[index] for index in chosen], -100)
+        loss = model(input_ids=source, attention_mask=source != pad, labels=labels).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        with torch.no_grad():
+            model.model.shared.weight[pad] = 0.0
+    return model.eval()
+
+
+def fill(rows: Sequence[Sequence[int]], filling: int) -> Tensor:
+    """Returns rows as one tensor, right-padded."""
+    return nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=filling)
+
+
+@torch.inference_mode()
+def generate(
+    model: MarianMTModel, sources: Sequence[Sequence[int]], beam_size: int, limit: int
+) -> list[tuple[int, ...]]:
+    """Returns the translations that `transformers` finds, without special tokens.
+
+    With these settings its search is ours: hypotheses finish first come, first served, and are compared by the mean
+    log-probability of their tokens; what the forbidden tokens leave is a distribution again; and nothing forces an end.
+    """
+    pad = model.config.pad_token_id
+    source = fill(sources, pad)
+    options: dict[str, Any] = {"early_stopping": True, "length_penalty": 1.0} if beam_size > 1 else {}
+    found = model.generate(
+        input_ids=source,
+        attention_mask=source != pad,
+        num_beams=beam_size,
+        max_length=limit + 1,
+        renormalize_logits=True,
+        forced_eos_token_id=None,
+        do_sample=False,
+        **options,
+    )
+    translations = []
+    for row in found[:, 1:].tolist():
+        ends = [number for number, token_id in enumerate(row) if token_id in (EOS_ID, pad)]
+        translations.append(tuple(row[: ends[0]] if ends else row))
+    return translations
+
+
+def write_marian(
+    folder: Path, model: MarianMTModel, vocabulary: dict[str, int], *, safe: bool = True, **tokenizer: Any
+) -> Path:
+    """Writes a checkpoint as its library does, with a tokenizer beside it."""
+    model.save_pretrained(folder)
+    if not safe:
+        torch.save(model.state_dict(), folder / "pytorch_model.bin")
+        (folder / "model.safetensors").unlink()
+    for side in ("source", "target"):
+        (folder / f"{side}.spm").write_bytes(train_pieces(side))
+    (folder / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
+    told = {"source_lang": "en", "target_lang": "de", **tokenizer}
+    (folder / "tokenizer_config.json").write_text(json.dumps(told), encoding="utf-8")
+    return folder
