@@ -35,8 +35,9 @@ $(DEMO)/verified: | $(DEMO)/bundle/manifest.json
 quality: $(DEMO)/verified
 	$(BIN)/dragoman evaluate $(DEMO)/bundle --data files:$(DEMO)/corpus/test.en,$(DEMO)/corpus/test.de --minimum-exact 0.97
 
+# A process for each CPU; a file's tests stay together, because they share what is slow to make.
 test: setup
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses auto --dist loadfile
 
 check: setup
 	$(BIN)/ruff check
