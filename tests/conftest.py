@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 # For tiny models a second thread is only something to wait for, and on busy CPUs to wait long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# What a shell starts in the background ignores Ctrl-C, and so do its children; the ones of tests must not.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # No test fails because the machine is busy.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
