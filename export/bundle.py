@@ -13,7 +13,7 @@ from typing import Self
 
 from pydantic import TypeAdapter, ValidationError
 
-from export.manifest import BundleDirection, GoldenSentence, Manifest
+from export.manifest import BundleDirection, GoldenSentence, Manifest, first_problem
 
 MANIFEST_FILE = "manifest.json"
 ENCODER_FILE = "encoder.onnx"
@@ -123,10 +123,7 @@ def _read_golden(path: Path, directions: tuple[BundleDirection, ...]) -> tuple[G
 
 
 def _explain(path: Path, error: ValidationError) -> BundleError:
-    first = error.errors()[0]
-    field = ".".join(str(part) for part in first["loc"])
-    problem = first["msg"].removeprefix("Value error, ")
-    return BundleError(": ".join(part for part in (str(path), field, problem) if part))
+    return BundleError(f"{path}: {first_problem(error)}")
 
 
 def _check_file(path: Path, expected: str) -> None:

@@ -13,7 +13,7 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from export.manifest import BundleDirection
+from export.manifest import BundleDirection, first_problem
 from model.config import TransformerConfig
 from model.tokenizer import TokenizerError
 from model.transformer import Transformer
@@ -82,9 +82,7 @@ def read_json(path: Path) -> object:
         ImportedModelError: if it is missing or not JSON.
     """
     try:
-        return json.loads(path.read_bytes())
-    except OSError as error:
-        raise ImportedModelError(f"{path}: {error.strerror}") from error
+        return json.loads(read_bytes(path))
     except ValueError as error:
         raise ImportedModelError(f"{path}: not JSON: {error}") from error
 
@@ -194,10 +192,7 @@ def build_transformer(
     try:
         config = TransformerConfig.model_validate({"dropout": 0.0, **fields})
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, first["loc"]))
-        problem = first["msg"].removeprefix("Value error, ")
-        raise ImportedModelError(": ".join(part for part in (field, problem) if part)) from error
+        raise ImportedModelError(first_problem(error)) from error
     with torch.device("meta"):
         model = Transformer(config, vocabulary_size, special.pad, bos_id=special.bos, eos_id=special.eos)
     expected = {name: tuple(value.shape) for name, value in model.state_dict().items()}

@@ -6,7 +6,16 @@
 from collections.abc import Iterable
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 # A name without a folder: a manifest must not lead out of its bundle.
 FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
@@ -257,6 +266,14 @@ class Manifest(_Record):
             if actual != expected:
                 raise ValueError(f"{field}: {', '.join(actual)}: expected {', '.join(expected)} as the states are")
         return self
+
+
+def first_problem(error: ValidationError) -> str:
+    """Returns the first thing that is wrong with a record: the field, if it is one field's fault, and the problem."""
+    first = error.errors()[0]
+    field = ".".join(map(str, first["loc"]))
+    problem = first["msg"].removeprefix("Value error, ")
+    return ": ".join(part for part in (field, problem) if part)
 
 
 def _check_unique(names: Iterable[str]) -> None:

@@ -25,10 +25,10 @@ class ValidationTranslation(Callback):
         self._sources: list[list[int]] = []
         self._references: list[str] = []
         stride = max(1, sum(map(len, segmentation.corpora)) // MAX_SENTENCES)
-        for corpus in segmentation.corpora:
+        for corpus, encoded in zip(segmentation.corpora, segmentation.encoded, strict=True):
             prefix = segmentation.prefix(corpus)
-            for text, reference in zip(corpus.sources[::stride], corpus.targets[::stride], strict=True):
-                source = [*prefix, *self._tokenizer.encode(text), EOS_ID]
+            for ids, reference in zip(encoded.sources[::stride], corpus.targets[::stride], strict=True):
+                source = [*prefix, *ids, EOS_ID]
                 if len(source) <= segmentation.config.model.max_source_tokens:
                     self._sources.append(source)
                     self._references.append(reference)
