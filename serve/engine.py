@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from serve.errors import DrainingError, InternalError, ServiceError
 from serve.metrics import Metrics
-from serve.request import FinishReason
 from serve.rows import Rows
 from serve.scheduler import Scheduler
 from serve.search import GreedyStep, greedy
@@ -183,12 +182,9 @@ class Engine:
 
     def _finish(self, sequence: Sequence, now_seconds: float) -> None:
         error: ServiceError | None = sequence.abandonment(now_seconds)
-        if error is None and np.isnan(sequence.score):
-            log.error("the model gave no probabilities", target_tokens=len(sequence.target_ids))
+        if error is None and np.isnan(sequence.best.score):
+            log.error("the model gave no probabilities", target_tokens=sequence.decoded_tokens)
             error = InternalError(FAILURE_MESSAGE)
-        if error is None:
-            complete = len(sequence.target_ids) == sequence.max_target_tokens
-            sequence.finish_reason = FinishReason.LENGTH if complete else FinishReason.EOS
         self._scheduler.finish(sequence, error)
 
     def _fail_rows(self, error: ServiceError) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence as Sequences
 
 from export.manifest import BundleDirection, GoldenSentence
 from model.text_tokenizer import TextTokenizer
+from serve.options import SearchOptions
 from serve.scheduler import Scheduler
 from serve.translator import run_sequences
 
@@ -54,11 +55,11 @@ async def check_golden(
         sequences = await run_sequences(
             scheduler,
             [sentence.source_ids for sentence in group],
-            max_target_tokens=max_target_tokens,
+            SearchOptions(max_target_tokens=max_target_tokens),
             deadline_seconds=None,
         )
         for number, (sentence, sequence) in enumerate(zip(group, sequences, strict=True), start):
-            _compare(number, "target", sentence.target_ids, sequence.target_ids)
+            _compare(number, "target", sentence.target_ids, sequence.best.target_ids)
 
 
 def _compare(number: int, side: str, expected: tuple[int, ...], actual: tuple[int, ...]) -> None:

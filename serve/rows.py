@@ -9,6 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from serve.hypothesis import Hypothesis
+from serve.request import FinishReason
 from serve.search import GreedyStep
 from serve.sequence import Sequence
 
@@ -70,7 +72,7 @@ class Rows:
         self._positions[new] = 0
         self._source_lengths[new] = [len(sequence.source_ids) for sequence in sequences]
         self._scores[new] = 0.0
-        self._limits[new] = [sequence.max_target_tokens for sequence in sequences]
+        self._limits[new] = [sequence.options.max_target_tokens for sequence in sequences]
         deadlines_seconds = (sequence.deadline_seconds for sequence in sequences)
         self._deadlines_seconds[new] = [np.inf if seconds is None else seconds for seconds in deadlines_seconds]
         self._sequences.extend(sequences)
@@ -115,7 +117,7 @@ class Rows:
             leaving: bool [R].
 
         Returns:
-            the sequences that left, with their `target_ids` and `score`.
+            the sequences that left, with their hypotheses.
         """
         left = [self._take(row) for row in np.flatnonzero(leaving).tolist()]
         sources, targets = _gaps(leaving)
@@ -136,8 +138,12 @@ class Rows:
 
     def _take(self, row: int) -> Sequence:
         sequence = self._sequences[row]
-        sequence.target_ids = tuple(self._target_ids[row, : self._positions[row]].tolist())
-        sequence.score = float(self._scores[row])
+        length, score = int(self._positions[row]), float(self._scores[row])
+        complete = length == sequence.options.max_target_tokens
+        reason = FinishReason.LENGTH if complete else FinishReason.EOS
+        target_ids = tuple(self._target_ids[row, :length].tolist())
+        sequence.hypotheses = (Hypothesis(target_ids, score, score, reason, ()),)
+        sequence.decoded_tokens = length
         return sequence
 
 

@@ -168,7 +168,7 @@ class Scheduler:
 
     def _end(self, sequence: Sequence, error: ServiceError | None) -> None:
         if error is not None:
-            self._metrics.observe_finish(error.reason, wasted_tokens=len(sequence.target_ids))
-        elif sequence.finish_reason is not None:
-            self._metrics.observe_finish(sequence.finish_reason, wasted_tokens=0)
+            self._metrics.observe_finish(error.reason, wasted_tokens=sequence.decoded_tokens)
+        elif sequence.hypotheses:
+            self._metrics.observe_finish(sequence.best.finish_reason, wasted_tokens=0)
         sequence.finish(self._clock(), error)

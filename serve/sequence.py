@@ -4,12 +4,13 @@ Only the scheduler moves a sequence from one state to the next; the engine write
 knows neither its row nor its request.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from enum import Enum, auto
 
 from serve.errors import CancelledError, DeadlineExceededError, ServiceError
-from serve.request import FinishReason
+from serve.hypothesis import Hypothesis
+from serve.options import SearchOptions
 
 
 class SequenceState(Enum):
@@ -26,30 +27,41 @@ class Sequence:
 
     Attributes:
         source_ids: source tokens, the end token included.
-        max_target_tokens: the longest translation, the end token excluded.
+        options: how it is searched for.
         deadline_seconds: when the client stops waiting (monotonic clock); None: never.
         on_finish: called once, from the engine's thread or the scheduler's caller; must not block or raise.
-        target_ids: the translation, the end token excluded; what there is of it if the sequence ended in an error.
-        score: sum of the natural log-probabilities of the target tokens, the end token included.
-        finish_reason: why the translation ended; None if there is an error instead.
+        priority: a higher one starts first.
+        flow: what shares the service fairly with others, most often a request; None shares with all other None.
+        hypotheses: the translations, best first; none if there is an error instead.
+        decoded_tokens: target tokens that were computed for it, in all of its rows.
         error: why there is no translation.
         cancelled: the client went away; set by any thread, honoured within one step.
         submitted_seconds, started_seconds, finished_seconds: admission, start of the encoder and end (monotonic clock).
     """
 
     source_ids: tuple[int, ...]
-    max_target_tokens: int
+    options: SearchOptions
     deadline_seconds: float | None
     on_finish: Callable[["Sequence"], None]
     state: SequenceState = SequenceState.WAITING
-    target_ids: tuple[int, ...] = ()
-    score: float = 0.0
-    finish_reason: FinishReason | None = None
+    priority: int = 0
+    flow: Hashable = None
+    hypotheses: tuple[Hypothesis, ...] = ()
+    decoded_tokens: int = 0
     error: ServiceError | None = None
     cancelled: bool = False
     submitted_seconds: float = 0.0
     started_seconds: float = 0.0
     finished_seconds: float = 0.0
+
+    @property
+    def best(self) -> Hypothesis:
+        """The best translation of a finished sequence.
+
+        Raises:
+            IndexError: if it has none.
+        """
+        return self.hypotheses[0]
 
     def abandonment(self, now_seconds: float) -> CancelledError | DeadlineExceededError | None:
         """Returns why nobody waits for this translation any more, or None if somebody does."""

@@ -10,9 +10,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from model.text_tokenizer import TextTokenizer
-from serve.errors import DeadlineExceededError, InternalError, InvalidRequestError
+from serve.errors import DeadlineExceededError, InvalidRequestError
 from serve.lifecycle import Lifecycle
 from serve.metrics import Metrics
+from serve.options import SearchOptions
 from serve.request import Timings, Translation, TranslationRequest, TranslationResponse
 from serve.scheduler import Scheduler
 from serve.sequence import Sequence
@@ -69,7 +70,10 @@ class Translator:
         sources = await self._tokenize(request)
         tokenize_seconds = time.monotonic() - started_seconds
         sequences = await run_sequences(
-            self._scheduler, sources, max_target_tokens=request.max_target_tokens, deadline_seconds=deadline_seconds
+            self._scheduler,
+            sources,
+            SearchOptions(max_target_tokens=request.max_target_tokens),
+            deadline_seconds=deadline_seconds,
         )
         translations = tuple(self._detokenize(sequence) for sequence in sequences)
         timings = Timings(
@@ -98,22 +102,21 @@ class Translator:
         return sources
 
     def _detokenize(self, sequence: Sequence) -> Translation:
-        if sequence.finish_reason is None:
-            raise InternalError("a sequence finished with neither a translation nor an error")
+        best = sequence.best
         return Translation(
-            text=self._tokenizer.decode(sequence.target_ids),
-            score=sequence.score,
-            finish_reason=sequence.finish_reason,
+            text=self._tokenizer.decode(best.target_ids),
+            score=best.score,
+            finish_reason=best.finish_reason,
             source_tokens=len(sequence.source_ids),
-            target_tokens=len(sequence.target_ids),
+            target_tokens=len(best.target_ids),
         )
 
 
 async def run_sequences(
     scheduler: Scheduler,
     sources: Iterable[tuple[int, ...]],
+    options: SearchOptions,
     *,
-    max_target_tokens: int,
     deadline_seconds: float | None,
 ) -> tuple[Sequence, ...]:
     """Runs one sequence for each source, all or none, and returns them finished.
@@ -121,7 +124,7 @@ async def run_sequences(
     Args:
         scheduler: takes the sequences.
         sources: source tokens, prefix and suffix included.
-        max_target_tokens: the longest translation, the end token excluded.
+        options: how each of them is searched for.
         deadline_seconds: when the client stops waiting (monotonic clock); None: never.
 
     Raises:
@@ -146,7 +149,7 @@ async def run_sequences(
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(count, sequence)
 
-    sequences = tuple(Sequence(source, max_target_tokens, deadline_seconds, on_finish) for source in sources)
+    sequences = tuple(Sequence(source, options, deadline_seconds, on_finish) for source in sources)
     unfinished = len(sequences)
     scheduler.submit(sequences)
     try:

@@ -17,6 +17,7 @@ from structlog.testing import capture_logs
 from serve.engine import UNHEALTHY_FAILURES, Engine
 from serve.errors import CancelledError, DeadlineExceededError, DrainingError, InternalError
 from serve.metrics import Metrics
+from serve.options import SearchOptions
 from serve.request import FinishReason
 from serve.scheduler import Scheduler
 from serve.sequence import Sequence, SequenceState
@@ -61,7 +62,7 @@ class Bench:
         self, *source_ids: int, limit: int = MAX_TARGET_TOKENS, deadline_seconds: float | None = None
     ) -> Sequence:
         """Submits one sequence."""
-        sequence = Sequence(source_ids, limit, deadline_seconds, self.finished.append)
+        sequence = Sequence(source_ids, SearchOptions(max_target_tokens=limit), deadline_seconds, self.finished.append)
         self.scheduler.submit([sequence])
         return sequence
 
@@ -86,7 +87,8 @@ class Bench:
 def answer(sequence: Sequence) -> Answer:
     assert sequence.state is SequenceState.FINISHED
     assert sequence.error is None
-    return sequence.target_ids, sequence.score, sequence.finish_reason
+    best = sequence.best
+    return best.target_ids, best.score, best.finish_reason
 
 
 @cache
@@ -128,7 +130,7 @@ def test_every_answer_is_bitwise_that_of_the_sequence_alone(
         sequences.append(bench.submit(*source_ids, limit=limit))
     bench.run()
     for sequence in sequences:
-        assert answer(sequence) == alone(sequence.source_ids, sequence.max_target_tokens)
+        assert answer(sequence) == alone(sequence.source_ids, sequence.options.max_target_tokens)
     assert len(bench.finished) == len(sequences)
     assert all(rows == 1 or tokens <= prefill_token_budget for rows, tokens in bench.model.prefills)
 
@@ -142,7 +144,7 @@ def test_sequences_join_and_leave_at_any_step(offset: int) -> None:
     third = bench.submit(9, 9, ENDLESS_ID, limit=7)
     bench.run()
     for sequence in (first, second, third):
-        assert answer(sequence) == alone(sequence.source_ids, sequence.max_target_tokens)
+        assert answer(sequence) == alone(sequence.source_ids, sequence.options.max_target_tokens)
 
 
 @settings(max_examples=50, deadline=None)
@@ -338,7 +340,7 @@ def test_engines_that_share_a_scheduler_answer_callers_from_many_threads() -> No
     generator = np.random.default_rng(1)
     wishes = [tuple(generator.integers(FIRST_ID, 50, size=generator.integers(1, 6)).tolist()) for _ in range(120)]
     done = threading.Semaphore(0)
-    sequences = [Sequence(ids, 20, None, lambda _: done.release()) for ids in wishes]
+    sequences = [Sequence(ids, SearchOptions(max_target_tokens=20), None, lambda _: done.release()) for ids in wishes]
 
     def call(first: int) -> None:
         for sequence in sequences[first::4]:
@@ -379,8 +381,9 @@ def test_stopping_ends_the_thread_of_an_idle_engine() -> None:
 def test_stopping_a_busy_engine_tells_every_sequence() -> None:
     bench = Bench(slots=2)
     started = threading.Event()
-    first = Sequence((3,), 1, None, lambda _: started.set())
-    rest = [Sequence((7, ENDLESS_ID), MAX_TARGET_TOKENS, None, bench.finished.append) for _ in range(500)]
+    first = Sequence((3,), SearchOptions(max_target_tokens=1), None, lambda _: started.set())
+    endless = SearchOptions(max_target_tokens=MAX_TARGET_TOKENS)
+    rest = [Sequence((7, ENDLESS_ID), endless, None, bench.finished.append) for _ in range(500)]
     bench.scheduler.submit([first, *rest])
     bench.engine.start()
     assert started.wait(30)

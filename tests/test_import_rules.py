@@ -43,7 +43,9 @@ EXCEPTIONS = {
 STRICT_MODULES = {
     "serve.errors": set[str](),
     "serve.request": {"serve.errors", "export.manifest"},
-    "serve.sequence": {"serve.errors", "serve.request"},
+    "serve.options": set[str](),
+    "serve.hypothesis": {"serve.request"},
+    "serve.sequence": {"serve.errors", "serve.hypothesis", "serve.options"},
     "serve.search": {"serve.request"},
     "serve.decoder_state": {"export.manifest"},
     "serve.runtime": {"serve.decoder_state", "export.bundle", "export.manifest"},

@@ -10,7 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from prometheus_client import CollectorRegistry
 
 from serve.errors import CancelledError, DeadlineExceededError, DrainingError, InternalError, QueueFullError
+from serve.hypothesis import Hypothesis
 from serve.metrics import Metrics
+from serve.options import SearchOptions
 from serve.request import FinishReason
 from serve.scheduler import Scheduler
 from serve.sequence import Sequence, SequenceState
@@ -26,7 +28,7 @@ def make_sequence(
     deadline_seconds: float | None = None,
     on_finish: Callable[[Sequence], None] = ignore,
 ) -> Sequence:
-    return Sequence(tuple(range(source_tokens)), 8, deadline_seconds, on_finish)
+    return Sequence(tuple(range(source_tokens)), SearchOptions(max_target_tokens=8), deadline_seconds, on_finish)
 
 
 def make_scheduler(
@@ -115,7 +117,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         """Any running sequence may end next, well or badly; its owner is told at once."""
         sequence = self.running.pop(data.draw(st.integers(0, len(self.running) - 1)))
         error = InternalError("broken") if fails else None
-        sequence.finish_reason = None if fails else FinishReason.EOS
+        sequence.hypotheses = () if fails else (Hypothesis((), 0.0, 0.0, FinishReason.EOS, ()),)
         self.scheduler.finish(sequence, error)
         assert self.told[-1] is sequence
         assert sequence.error is error
