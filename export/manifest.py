@@ -31,6 +31,9 @@ ENCODER_INPUTS = ("source_ids", "source_lengths")
 DECODER_INPUTS = ("token_ids", "positions", "source_lengths")
 LOGITS = "logits"
 ALIGNMENTS = "alignments"
+# The graph that gives the best tokens of each row.
+TOPK_INPUTS = (LOGITS, "count")
+TOPK_OUTPUTS = ("log_probabilities", "token_ids")
 
 
 class _Record(BaseModel):
@@ -206,7 +209,7 @@ class Manifest(_Record):
         opset: version of the ONNX standard that the graphs follow.
     """
 
-    format_version: Literal[3] = 3
+    format_version: Literal[4] = 4
     name: str
     vocabulary_size: int = Field(gt=0)
     directions: tuple[BundleDirection, ...] = Field(min_length=1)

@@ -1,4 +1,4 @@
-"""Writes a trained model as two ONNX graphs that share one file of weights.
+"""Writes a trained model as ONNX graphs that share one file of weights.
 
 Knows a model as `export.graphs` shows it, as modules with a state, and no architecture.
 """
@@ -18,9 +18,10 @@ from onnx.external_data_helper import set_external_data
 from torch import Tensor, nn
 from torch.export import Dim
 
-from export.bundle import ALIGNED_DECODER_FILE, DECODER_FILE, ENCODER_FILE, WEIGHTS_FILE
+from export.bundle import ALIGNED_DECODER_FILE, DECODER_FILE, ENCODER_FILE, TOPK_FILE, WEIGHTS_FILE
 from export.graphs import Graphs
 from export.manifest import ALIGNMENTS, DECODER_INPUTS, ENCODER_INPUTS, LOGITS, GraphSignature, StateSpec
+from export.topk_graph import topk_graph
 
 OPSET = 24
 # Weights below this stay in the graph, where ONNX Runtime's optimiser can fold them.
@@ -51,7 +52,7 @@ def export_graphs(graphs: Graphs, folder: Path) -> ExportedGraphs:
     stepped = (state.decoder_output for state in graphs.states)
     outputs = (LOGITS, *(name for name in stepped if name is not None))
     decoder = _export_decoder(graphs.decoder, graphs, outputs)
-    files = {ENCODER_FILE: encoder, DECODER_FILE: decoder}
+    files = {ENCODER_FILE: encoder, DECODER_FILE: decoder, TOPK_FILE: topk_graph(OPSET)}
     if graphs.aligned_decoder is not None:
         files[ALIGNED_DECODER_FILE] = _export_decoder(graphs.aligned_decoder, graphs, (*outputs, ALIGNMENTS))
     _share_weights(files, folder)

@@ -143,7 +143,7 @@ def _translate(runtime: Runtime, bundle: Bundle, sources: Sequence[tuple[int, ..
     manifest = bundle.manifest
     rows = len(sources)
     lengths = np.array([len(source) for source in sources], np.int32)
-    runtime.encode(pad(sources, manifest.pad_id).numpy(), lengths, 0)
+    runtime.encode(pad(sources, manifest.pad_id).numpy(), lengths, np.arange(rows))
     token_ids = np.full(rows, manifest.bos_id)
     targets: list[list[int]] = [[] for _ in sources]
     scores = np.zeros(rows)

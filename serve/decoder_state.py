@@ -32,7 +32,7 @@ class _Tensor:
     value: Array
     replacement: Array | None
 
-    def place(self, slots: int | slice, length: int) -> tuple[int | slice, ...]:
+    def place(self, slots: int | NDArray[np.int64], length: int) -> tuple[int | slice | NDArray[np.int64], ...]:
         """Returns the index of some slots up to a length, which a recurrent state has not."""
         return (slots, *(slice(length) if isinstance(size, str) else slice(None) for size in self.spec.shape))
 
@@ -53,6 +53,7 @@ class DecoderState:
         lengths = {"source": max_source_tokens, "target": max_target_tokens}
         self._tensors = [_allocate(spec, slots, lengths) for spec in specs]
         self._encoded = [tensor for tensor in self._tensors if tensor.spec.kind != "target"]
+        self._decoded = [tensor for tensor in self._tensors if tensor.spec.kind != "source"]
         self._replaced = [
             (tensor.value, tensor.replacement) for tensor in self._tensors if tensor.replacement is not None
         ]
@@ -63,24 +64,24 @@ class DecoderState:
             if tensor.spec.decoder_output is not None
         }
 
-    def write(self, first_slot: int, encoded: Sequence[Array]) -> None:
-        """Keeps what the encoder computed for B sequences in slots `first_slot` to `first_slot + B - 1`.
+    def write(self, slots: NDArray[np.int64], encoded: Sequence[Array]) -> None:
+        """Keeps what the encoder computed for B sequences.
 
         Args:
-            first_slot: the slot of the first sequence.
+            slots: the slot of each sequence, int64 [B].
             encoded: the source and recurrent states in the bundle's order, each [B, *shape]; the source length is at
                 most the limit.
         """
         for tensor, new in zip(self._encoded, encoded, strict=True):
             length = new.shape[1 + tensor.spec.shape.index("source")] if tensor.spec.kind == "source" else 0
-            tensor.value[tensor.place(slice(first_slot, first_slot + len(new)), length)] = new
+            tensor.value[tensor.place(slots, length)] = new
 
     def advance(self, rows: int) -> None:
         """Makes what a step of the first `rows` slots wrote the state that the next step reads."""
         for value, replacement in self._replaced:
             value[:rows] = replacement[:rows]
 
-    def move(self, source: int, target: int, *, source_length: int, target_length: int) -> None:
+    def copy(self, source: int, target: int, *, source_length: int, target_length: int) -> None:
         """Copies the valid part of one slot over that of another.
 
         Args:
@@ -92,6 +93,18 @@ class DecoderState:
         for tensor in self._tensors:
             length = source_length if tensor.spec.kind == "source" else target_length
             tensor.value[tensor.place(target, length)] = tensor.value[tensor.place(source, length)]
+
+    def branch(self, sources: Sequence[int], targets: Sequence[int], target_lengths: Sequence[int]) -> None:
+        """Copies what the decoder has written itself: slot by slot of the same sources, none of them a target too.
+
+        Args:
+            sources: the slots to copy.
+            targets: the slots to overwrite.
+            target_lengths: valid positions of target states in each.
+        """
+        for tensor in self._decoded:
+            for source, target, length in zip(sources, targets, target_lengths, strict=True):
+                tensor.value[tensor.place(target, length)] = tensor.value[tensor.place(source, length)]
 
 
 def _allocate(spec: StateSpec, slots: int, lengths: Mapping[str, int]) -> _Tensor:

@@ -1,12 +1,13 @@
 """Continuous batching: one thread that moves every running sequence on by one token at each step.
 
-Sequences join and leave between steps. The scheduler decides who joins, the model computes, `search` chooses tokens,
-`rows` remembers. Knows neither texts nor requests; built by `app`.
+Sequences join and leave between steps. The scheduler decides who joins, the model computes, `selection` chooses
+tokens, `rows` remembers. Knows neither texts nor requests; built by `app`.
 """
 
 import threading
 import time
 from collections.abc import Callable
+from collections.abc import Sequence as Sequences
 from typing import Protocol
 
 import numpy as np
@@ -17,7 +18,7 @@ from serve.errors import DrainingError, InternalError, ServiceError
 from serve.metrics import Metrics
 from serve.rows import Rows
 from serve.scheduler import Scheduler
-from serve.search import GreedyStep, greedy
+from serve.selection import Selection, Step
 from serve.sequence import Sequence
 
 # One failure may be the fault of one input; several in a row are the fault of the model or the device.
@@ -29,22 +30,27 @@ log = structlog.get_logger(__name__)
 
 
 class Model(Protocol):
-    """What the engine needs of a model: two computations, and rows that can be moved. B rows, R running, V vocabulary.
+    """What the engine needs of a model: a few computations, and rows that can be copied.
 
-    A row is a place in the model's state; the running rows are always 0 to R - 1.
+    A row is a place in the model's state; the running rows are always 0 to R - 1. B sources, M some rows, V vocabulary,
+    A alignment heads, S most source tokens.
     """
 
     @property
     def slots(self) -> int:
         """The most rows."""
 
-    def encode(self, source_ids: NDArray[np.int64], source_lengths: NDArray[np.int32], first_row: int) -> None:
-        """Encodes and keeps what the decoder needs in rows `first_row` to `first_row + B - 1`.
+    @property
+    def alignments(self) -> NDArray[np.float32]:
+        """Where each row looked in the last step, float32 [slots, A, S]; A is 0 if the model does not tell."""
+
+    def encode(self, source_ids: NDArray[np.int64], source_lengths: NDArray[np.int32], rows: NDArray[np.int64]) -> None:
+        """Encodes sources and keeps what the decoder needs of each in its row.
 
         Args:
             source_ids: int64 [B, S], padded on the right.
             source_lengths: int32 [B], source tokens without padding.
-            first_row: the row of the first source.
+            rows: int64 [B].
         """
 
     def decode_step(
@@ -58,10 +64,21 @@ class Model(Protocol):
             source_lengths: int32 [R].
 
         Returns:
-            logits, float32 [R, V], valid until the next call.
+            logits, float32 [R, V], valid until the next call; the caller may change them.
         """
 
-    def move_row(self, source: int, target: int, positions: int, source_length: int) -> None:
+    def best(self, logits: NDArray[np.float32], count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Finds the `count` most probable tokens of M rows of logits, float32 [M, V].
+
+        Returns:
+            natural log-probabilities, float32 [M, count], best first, and token ids, int64 [M, count]; the lower id
+            comes first in a tie.
+        """
+
+    def branch_rows(self, sources: Sequences[int], targets: Sequences[int], positions: Sequences[int]) -> None:
+        """Copies rows over others of the same source, `positions` tokens of each; no row is a source and a target."""
+
+    def copy_row(self, source: int, target: int, positions: int, source_length: int) -> None:
         """Copies a row's state over that of another row.
 
         Args:
@@ -104,7 +121,16 @@ class Engine:
         self._metrics = metrics
         self._pad_id = pad_id
         self._clock = clock
-        self._rows = Rows(model.slots, max_target_tokens, bos_id, eos_id)
+        aligned = model.alignments.shape[1] > 0
+        self._rows = Rows(
+            model.slots,
+            max_source_tokens=model.alignments.shape[2],
+            max_target_tokens=max_target_tokens,
+            bos_id=bos_id,
+            eos_id=eos_id,
+            aligned=aligned,
+        )
+        self._selection = Selection(model.best, eos_id)
         self._failures = 0
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -134,9 +160,7 @@ class Engine:
         if not self._rows:
             return
         try:
-            logits = self._decode()
-            selected = greedy(logits)
-            self._retire(selected)
+            self._retire(self._select(self._decode()))
         except Exception:
             log.exception("decode failed", rows=len(self._rows))
             self._failures += 1
@@ -150,11 +174,16 @@ class Engine:
         if not sequences:
             return
         source_ids, source_lengths = pad(sequences, self._pad_id)  # [B, S], [B]
+        widths = np.array([sequence.options.rows for sequence in sequences])
+        rows = len(self._rows) + np.cumsum(widths) - widths  # [B]: those of a sequence lie side by side
         started_seconds = self._clock()
         try:
-            self._model.encode(source_ids, source_lengths, len(self._rows))
+            self._model.encode(source_ids, source_lengths, rows)
+            for row, width, source_length in zip(rows.tolist(), widths.tolist(), source_lengths.tolist(), strict=True):
+                for further in range(row + 1, row + width):
+                    self._model.copy_row(row, further, 0, source_length)
         except Exception:
-            log.exception("encode failed", rows=len(sequences))
+            log.exception("encode failed", sequences=len(sequences))
             self._failures += 1
             for sequence in sequences:
                 self._scheduler.finish(sequence, InternalError(FAILURE_MESSAGE))
@@ -165,26 +194,39 @@ class Engine:
 
     def _decode(self) -> NDArray[np.float32]:
         started_seconds = self._clock()
-        logits = self._model.decode_step(self._rows.token_ids, self._rows.positions, self._rows.source_lengths)
+        columns = self._rows.columns
+        logits = self._model.decode_step(columns.token_ids, columns.positions, columns.source_lengths)
         self._metrics.observe_step("decode", len(self._rows), self._clock() - started_seconds)
         return logits
 
-    def _retire(self, selected: GreedyStep) -> None:
-        over = self._rows.record(selected)
+    def _select(self, logits: NDArray[np.float32]) -> NDArray[np.bool_]:
+        """Chooses the next token of every row; returns the rows that are over, bool [R]."""
+        attended = self._rows.columns.attended.any()
+        attention = self._model.alignments[: len(self._rows)].mean(axis=1) if attended else None  # [R, S]
+        over, sources, targets = self._selection.advance(self._rows, Step(logits, attention))
+        if len(sources):
+            positions = self._rows.columns.positions[targets]
+            self._model.branch_rows(sources.tolist(), targets.tolist(), positions.tolist())
+        return over
+
+    def _retire(self, over: NDArray[np.bool_]) -> None:
         now_seconds = self._clock()
         leaving = over | self._rows.abandoned(now_seconds)  # [R]
         if leaving.any():
             for move in self._rows.moves(leaving):
-                self._model.move_row(*move)
+                self._model.copy_row(*move)
             for sequence in self._rows.remove(leaving):
                 self._finish(sequence, now_seconds)
         self._failures = 0
 
     def _finish(self, sequence: Sequence, now_seconds: float) -> None:
         error: ServiceError | None = sequence.abandonment(now_seconds)
-        if error is None and np.isnan(sequence.best.score):
+        if error is None and any(np.isnan(hypothesis.score) for hypothesis in sequence.hypotheses):
             log.error("the model gave no probabilities", target_tokens=sequence.decoded_tokens)
             error = InternalError(FAILURE_MESSAGE)
+        # A stable sort: of equals the one that was finished first.
+        sequence.hypotheses.sort(key=lambda hypothesis: -hypothesis.normalised_score)
+        del sequence.hypotheses[sequence.options.hypotheses :]
         self._scheduler.finish(sequence, error)
 
     def _fail_rows(self, error: ServiceError) -> None:

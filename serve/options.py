@@ -5,6 +5,8 @@ Known to both interfaces, which make them, and to search, which obeys them. Know
 
 from dataclasses import dataclass
 
+MAX_SUPPRESSED_IDS = 64
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchOptions:
@@ -28,7 +30,7 @@ class SearchOptions:
         repetition_penalty: logits of tokens that the hypothesis has already are divided by it where positive,
             multiplied where negative (Keskar et al. 2019, arXiv:1909.05858, section 4.1); 1: no change.
         no_repeat_ngram_tokens: no sequence of this many tokens occurs twice; 0: no such rule.
-        suppressed_ids: tokens that are never chosen.
+        suppressed_ids: tokens that are never chosen, at most `MAX_SUPPRESSED_IDS`.
         target_prefix: tokens that the translation starts with, chosen whatever their probability is.
         forced_end: the end token is forced behind the prefix: the translation is given, only its scores are asked for.
         alignments: whether to keep how much each target token looked at each source token.

@@ -1,7 +1,7 @@
-"""The running rows of one engine: who they belong to and how far they are, as a dense prefix of preallocated arrays.
+"""The running rows of one engine: whose they are and how far they are, as a dense prefix of preallocated columns.
 
-Row r is the r-th running sequence and lives in slot r of the model's state. Only rows that come or go are handled one
-by one. Knows neither the model nor the scheduler; called by the engine.
+Row r lives in slot r of the model's state. Only rows that come or go are handled one by one. Knows neither the model
+nor the scheduler, nor how tokens are chosen; called by the engine and by selection.
 """
 
 from typing import NamedTuple
@@ -9,9 +9,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from serve.columns import NO_TOKEN, Columns
 from serve.hypothesis import Hypothesis
+from serve.options import MAX_SUPPRESSED_IDS
+from serve.ranking import coverage, normalised_scores
 from serve.request import FinishReason
-from serve.search import GreedyStep
+from serve.sampling import uniforms
 from serve.sequence import Sequence
 
 
@@ -24,79 +27,143 @@ class Move(NamedTuple):
     source_length: int
 
 
-class Rows:
-    """The state of greedy search for R running rows, 0 <= R <= slots."""
+class End(NamedTuple):
+    """The end token of a hypothesis.
 
-    def __init__(self, slots: int, max_target_tokens: int, bos_id: int, eos_id: int) -> None:
+    Attributes:
+        score: its natural log-probability.
+        attention: where the step that chose it looked, float32 [S]; None if nobody asked.
+    """
+
+    score: float
+    attention: NDArray[np.float32] | None
+
+
+class Rows:
+    """R running rows, 0 <= R <= slots, of fewer sequences."""
+
+    def __init__(
+        self, slots: int, *, max_source_tokens: int, max_target_tokens: int, bos_id: int, eos_id: int, aligned: bool
+    ) -> None:
         """Starts with no row.
 
         Args:
             slots: the most rows.
+            max_source_tokens: the longest source of any row.
             max_target_tokens: the longest translation of any row, the end token excluded.
             bos_id: the token that every translation starts from.
             eos_id: the token that ends a translation and is no part of it.
+            aligned: whether the model tells where each step looks.
         """
         self._bos_id = bos_id
         self._eos_id = eos_id
-        self._sequences: list[Sequence] = []
-        self._token_ids = np.zeros(slots, np.int64)
-        self._positions = np.zeros(slots, np.int32)
-        self._source_lengths = np.zeros(slots, np.int32)
-        self._scores = np.zeros(slots, np.float64)
-        self._limits = np.zeros(slots, np.int32)
-        self._deadlines_seconds = np.zeros(slots, np.float64)
-        self._target_ids = np.zeros((slots, max_target_tokens), np.int64)
+        self._storage = Columns.allocate(
+            slots,
+            target_tokens=max_target_tokens,
+            source_tokens=max_source_tokens if aligned else 0,
+            suppressed=MAX_SUPPRESSED_IDS,
+        )
+        self._sequences: dict[int, Sequence] = {}
+        self._next_number = 0
+        self.columns = self._storage.first(0)
 
     def __len__(self) -> int:
-        return len(self._sequences)
+        return len(self.columns.numbers)
 
-    @property
-    def token_ids(self) -> NDArray[np.int64]:
-        """int64 [R]: the last token of each row, the input of the next step."""
-        return self._token_ids[: len(self)]
+    def sequence(self, row: int) -> Sequence:
+        """Returns whose row it is."""
+        return self._sequences[int(self.columns.numbers[row])]
 
-    @property
-    def positions(self) -> NDArray[np.int32]:
-        """int32 [R]: the position of that token, which is also the number of target tokens so far."""
-        return self._positions[: len(self)]
+    def beams(self, beam_size: int) -> NDArray[np.int64]:
+        """Returns the rows of every sequence with this beam size, by rank, int64 [B, K]."""
+        rows = np.flatnonzero(self.columns.beam_sizes == beam_size)
+        order = np.lexsort((self.columns.ranks[rows], self.columns.numbers[rows]))
+        return rows[order].reshape(-1, beam_size)
 
-    @property
-    def source_lengths(self) -> NDArray[np.int32]:
-        """int32 [R]: the number of source tokens."""
-        return self._source_lengths[: len(self)]
-
-    def append(self, sequences: list[Sequence]) -> None:
-        """Adds a row for each sequence behind the running ones."""
-        new = slice(len(self), len(self) + len(sequences))
-        self._token_ids[new] = self._bos_id
-        self._positions[new] = 0
-        self._source_lengths[new] = [len(sequence.source_ids) for sequence in sequences]
-        self._scores[new] = 0.0
-        self._limits[new] = [sequence.options.max_target_tokens for sequence in sequences]
-        deadlines_seconds = (sequence.deadline_seconds for sequence in sequences)
-        self._deadlines_seconds[new] = [np.inf if seconds is None else seconds for seconds in deadlines_seconds]
-        self._sequences.extend(sequences)
-
-    def record(self, step: GreedyStep) -> NDArray[np.bool_]:
-        """Writes down the chosen token of each row.
+    def append(self, sequences: list[Sequence]) -> NDArray[np.int64]:
+        """Adds the rows of B sequences behind the running ones, those of a sequence side by side.
 
         Returns:
-            bool [R]: True for the rows whose translation is over: the end token was chosen, the limit is reached (with
-            `max_target_tokens` tokens there is no further step to see whether the end token would follow), or the
-            score is NaN.
+            the first row of each sequence, int64 [B].
         """
-        ended = step.token_ids == self._eos_id
-        self._target_ids[np.arange(len(self)), self.positions] = step.token_ids
-        self._token_ids[: len(self)] = step.token_ids
-        self._positions[: len(self)] += ~ended
-        self._scores[: len(self)] += step.scores
-        over: NDArray[np.bool_] = ended | (self.positions == self._limits[: len(self)])
-        return over | np.isnan(self._scores[: len(self)])
+        firsts = []
+        for sequence in sequences:
+            first, count = len(self), sequence.options.rows
+            self.columns = self._storage.first(first + count)
+            self._fill(slice(first, first + count), sequence)
+            firsts.append(first)
+        return np.array(firsts, np.int64)
+
+    def record(
+        self,
+        rows: NDArray[np.int64],
+        token_ids: NDArray[np.int64],
+        token_scores: NDArray[np.float32],
+        attention: NDArray[np.float32] | None,
+    ) -> None:
+        """Writes down the next token of N rows.
+
+        Args:
+            rows: int64 [N].
+            token_ids: int64 [N].
+            token_scores: their natural log-probabilities, float32 [N].
+            attention: where the step looked that chose them, float32 [N, S]; None if no row keeps it.
+        """
+        columns, positions = self.columns, self.columns.positions[rows]
+        columns.target_ids[rows, positions] = token_ids
+        columns.token_scores[rows, positions] = token_scores
+        if attention is not None:
+            columns.attention[rows, positions] = attention
+        columns.token_ids[rows] = token_ids
+        columns.scores[rows] += token_scores
+        columns.positions[rows] += 1
+
+    def hypothesis(self, row: int, end: End | None) -> Hypothesis:
+        """Returns what a row has found.
+
+        Args:
+            row: the row.
+            end: the end token, if it was chosen; else the hypothesis is cut at its limit.
+        """
+        columns, options = self.columns, self.sequence(row).options
+        length = int(columns.positions[row])
+        score, token_scores = float(columns.scores[row]), columns.token_scores[row, :length].tolist()
+        if end is not None:
+            score += end.score
+            token_scores.append(end.score)
+        covered = self._coverage(row, end) if options.coverage_penalty > 0 else np.zeros(1)
+        normalised = normalised_scores(
+            np.array([score]),
+            np.array([len(token_scores)]),
+            covered,
+            length_penalty=options.length_penalty,
+            coverage_penalty=options.coverage_penalty,
+        )
+        alignments = columns.attention[row, :length, : columns.source_lengths[row]].copy()
+        return Hypothesis(
+            target_ids=tuple(columns.target_ids[row, :length].tolist()),
+            score=score,
+            normalised_score=float(normalised[0]),
+            finish_reason=FinishReason.LENGTH if end is None else FinishReason.EOS,
+            token_scores=tuple(token_scores),
+            alignments=alignments if options.alignments else None,
+        )
+
+    def _coverage(self, row: int, end: End | None) -> NDArray[np.float64]:
+        """Returns the coverage of one row by all steps that chose a token of its hypothesis, float64 [1]."""
+        columns = self.columns
+        source = slice(columns.source_lengths[row])
+        sums = columns.attention[row, : columns.positions[row], source].sum(axis=0)
+        if end is not None and end.attention is not None:
+            sums = sums + end.attention[source]
+        return coverage(sums[np.newaxis])
 
     def abandoned(self, now_seconds: float) -> NDArray[np.bool_]:
         """Returns bool [R]: True for the rows that nobody waits for any more (as `Sequence.abandonment` tells why)."""
-        cancelled = np.fromiter((sequence.cancelled for sequence in self._sequences), np.bool_, len(self))
-        return cancelled | (self._deadlines_seconds[: len(self)] <= now_seconds)
+        leaving: NDArray[np.bool_] = self.columns.deadlines_seconds <= now_seconds
+        # A flag may be raised at any moment: it is read once for all rows of a sequence.
+        cancelled = [number for number, sequence in self._sequences.items() if sequence.cancelled]
+        return leaving | np.isin(self.columns.numbers, cancelled) if cancelled else leaving
 
     def moves(self, leaving: NDArray[np.bool_]) -> list[Move]:
         """Returns the fewest moves that keep the rows dense: the last that stay take the places of those that leave.
@@ -106,7 +173,7 @@ class Rows:
         """
         sources, targets = _gaps(leaving)
         return [
-            Move(source, target, int(self._positions[source]), int(self._source_lengths[source]))
+            Move(source, target, int(self.columns.positions[source]), int(self.columns.source_lengths[source]))
             for source, target in zip(sources.tolist(), targets.tolist(), strict=True)
         ]
 
@@ -117,34 +184,50 @@ class Rows:
             leaving: bool [R].
 
         Returns:
-            the sequences that left, with their hypotheses.
+            the sequences that have no row left.
         """
-        left = [self._take(row) for row in np.flatnonzero(leaving).tolist()]
-        sources, targets = _gaps(leaving)
-        for column in (
-            self._token_ids,
-            self._positions,
-            self._source_lengths,
-            self._scores,
-            self._limits,
-            self._deadlines_seconds,
-            self._target_ids,
-        ):
-            column[targets] = column[sources]
-        for source, target in zip(sources.tolist(), targets.tolist(), strict=True):
-            self._sequences[target] = self._sequences[source]
-        del self._sequences[len(self) - len(left) :]
-        return left
+        left = self.columns.numbers[leaving]
+        for number, positions in zip(left.tolist(), self.columns.positions[leaving].tolist(), strict=True):
+            self._sequences[number].decoded_tokens += positions
+        gone = np.setdiff1d(left, self.columns.numbers[~leaving]).tolist()
+        self._storage.copy(*_gaps(leaving))
+        self.columns = self._storage.first(len(self) - len(left))
+        return [self._sequences.pop(number) for number in gone]
 
-    def _take(self, row: int) -> Sequence:
-        sequence = self._sequences[row]
-        length, score = int(self._positions[row]), float(self._scores[row])
-        complete = length == sequence.options.max_target_tokens
-        reason = FinishReason.LENGTH if complete else FinishReason.EOS
-        target_ids = tuple(self._target_ids[row, :length].tolist())
-        sequence.hypotheses = (Hypothesis(target_ids, score, score, reason, ()),)
-        sequence.decoded_tokens = length
-        return sequence
+    def _fill(self, new: slice, sequence: Sequence) -> None:
+        columns, options = self.columns, sequence.options
+        columns.numbers[new] = self._next_number
+        self._sequences[self._next_number] = sequence
+        self._next_number += 1
+        columns.ranks[new] = np.arange(options.rows)
+        columns.beam_sizes[new] = 1 if options.sampled else options.beam_size
+        columns.token_ids[new] = self._bos_id
+        columns.positions[new] = 0
+        columns.source_lengths[new] = len(sequence.source_ids)
+        columns.scores[new] = 0.0
+        if not options.sampled:
+            columns.scores[new][1:] = -np.inf  # there is one hypothesis yet, which is empty
+        deadline_seconds = sequence.deadline_seconds
+        columns.deadlines_seconds[new] = np.inf if deadline_seconds is None else deadline_seconds
+        columns.limits[new] = options.max_target_tokens
+        columns.minimums[new] = options.min_target_tokens
+        columns.repetition_penalties[new] = options.repetition_penalty
+        columns.ngram_sizes[new] = options.no_repeat_ngram_tokens
+        columns.attended[new] = options.alignments or options.coverage_penalty > 0
+        _fill_ids(columns.suppressed_ids[new], options.suppressed_ids)
+        end = (self._eos_id,) if options.forced_end else ()
+        _fill_ids(columns.forced_ids[new], (*options.target_prefix, *end))
+        columns.temperatures[new] = options.temperature
+        if options.sampled:
+            columns.top_ks[new] = options.top_k
+            columns.top_ps[new] = options.top_p
+            for hypothesis, numbers in enumerate(columns.uniforms[new]):
+                numbers[:] = uniforms(options.seed, hypothesis, len(numbers))
+
+
+def _fill_ids(rows: NDArray[np.int64], ids: tuple[int, ...]) -> None:
+    rows[:] = NO_TOKEN
+    rows[:, : len(ids)] = ids
 
 
 def _gaps(leaving: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

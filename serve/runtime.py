@@ -5,6 +5,7 @@ copies nothing; the bindings are made once for each R. Knows neither search nor 
 the names of inputs and outputs.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -14,11 +15,13 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from export.bundle import Bundle, BundleError
-from export.manifest import ALIGNMENTS, DECODER_INPUTS, ENCODER_INPUTS, LOGITS, Manifest
+from export.manifest import ALIGNMENTS, DECODER_INPUTS, ENCODER_INPUTS, LOGITS, TOPK_INPUTS, TOPK_OUTPUTS, Manifest
 from serve.decoder_state import DecoderState
 
 # ONNX Runtime fuses Add + LayerNormalization into an operator that is ten times slower on the CPU (1.31, measured).
 SLOW_FUSIONS = ["SkipLayerNormFusion"]
+# The log-probabilities of more rows than this leave the caches of a CPU.
+TOPK_ROWS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +30,13 @@ class Sessions:
 
     Attributes:
         decoder: of the plain decoder, or of the one that also gives alignments.
+        topk: of the graph that finds the best tokens of each row.
     """
 
     manifest: Manifest
     encoder: Any
     decoder: Any
+    topk: Any
     aligned: bool
 
     @classmethod
@@ -50,7 +55,9 @@ class Sessions:
             raise BundleError(f"{bundle.folder}: variant: cuda: expected cpu or portable: there is only the CPU yet")
         options = _session_options(threads)
         decoder_path = bundle.aligned_decoder_path if aligned else bundle.decoder_path
-        return cls(bundle.manifest, _open(bundle.encoder_path, options), _open(decoder_path, options), aligned)
+        paths = (bundle.encoder_path, decoder_path, bundle.topk_path)
+        encoder, decoder, topk = (_open(path, options) for path in paths)
+        return cls(bundle.manifest, encoder, decoder, topk, aligned)
 
 
 class Runtime:
@@ -79,18 +86,18 @@ class Runtime:
         """The most rows of a step."""
         return self._state.slots
 
-    def encode(self, source_ids: NDArray[np.int64], source_lengths: NDArray[np.int32], first_row: int) -> None:
-        """Encodes B sources and keeps what the decoder needs of them in the rows from `first_row` on.
+    def encode(self, source_ids: NDArray[np.int64], source_lengths: NDArray[np.int32], rows: NDArray[np.int64]) -> None:
+        """Encodes B sources and keeps what the decoder needs of each in its row.
 
         Args:
             source_ids: int64 [B, S], right-padded.
             source_lengths: int32 [B].
-            first_row: the row of the first source.
+            rows: int64 [B].
         """
         feeds = dict(zip(ENCODER_INPUTS, (source_ids, source_lengths), strict=True))
         signature = self._manifest.encoder
         wanted = {name: feeds[name] for name in signature.inputs}
-        self._state.write(first_row, self._sessions.encoder.run(signature.outputs, wanted))
+        self._state.write(rows, self._sessions.encoder.run(signature.outputs, wanted))
 
     def decode_step(
         self, token_ids: NDArray[np.int64], positions: NDArray[np.int32], source_lengths: NDArray[np.int32]
@@ -125,9 +132,34 @@ class Runtime:
         """
         return self._alignments
 
-    def move_row(self, source: int, target: int, positions: int, source_length: int) -> None:
+    def best(self, logits: NDArray[np.float32], count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Finds the most probable tokens of M rows.
+
+        Args:
+            logits: float32 [M, V].
+            count: how many of each row; at most V.
+
+        Returns:
+            natural log-probabilities, float32 [M, count], best first, and token ids, int64 [M, count]; the lower id
+            comes first in a tie.
+        """
+        parts = [
+            self._sessions.topk.run(
+                TOPK_OUTPUTS,
+                dict(zip(TOPK_INPUTS, (logits[first : first + TOPK_ROWS], np.array([count])), strict=True)),
+            )
+            for first in range(0, len(logits), TOPK_ROWS)
+        ]
+        log_probabilities, token_ids = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return log_probabilities, token_ids
+
+    def copy_row(self, source: int, target: int, positions: int, source_length: int) -> None:
         """Copies a row's state over that of another row, `positions` and `source_length` tokens of it."""
-        self._state.move(source, target, source_length=source_length, target_length=positions)
+        self._state.copy(source, target, source_length=source_length, target_length=positions)
+
+    def branch_rows(self, sources: Sequence[int], targets: Sequence[int], positions: Sequence[int]) -> None:
+        """Copies rows of the same source over others, `positions` tokens of each; no row is a source and a target."""
+        self._state.branch(sources, targets, positions)
 
     def _bind(self, rows: int) -> Any:
         """Returns the binding of a step of R rows: the same memory for past and present makes it in place."""

@@ -26,16 +26,31 @@ class GreedyStep:
 def greedy(logits: NDArray[np.float32]) -> GreedyStep:
     """Chooses the most probable token of each row; the smallest id wins a tie.
 
-    The score is the log-softmax of the chosen token, `max(l) - logsumexp(l)`. Both terms hold the maximum, which
-    cancels (the usual shift against overflow, as in Blanchard, Higham and Higham, 2021, "Accurately computing the
-    log-sum-exp and softmax functions") and leaves `-log(sum(exp(l - max(l))))`.
-
     Args:
         logits: float32 [R, V], each row contiguous. A row with NaN, with +inf or with nothing but -inf gets score NaN.
     """
     token_ids = logits.argmax(axis=1)  # [R]; the position of the first NaN if there is one
-    highest = np.take_along_axis(logits, token_ids[:, np.newaxis], axis=1)  # [R, 1]
+    return GreedyStep(token_ids, token_scores(logits, token_ids, token_ids))
+
+
+def token_scores(
+    logits: NDArray[np.float32], token_ids: NDArray[np.int64], best_ids: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    """Returns the natural log-probability of one token of each row, float32 [R]; NaN if there are no probabilities.
+
+    The log-softmax `l - logsumexp(l)`, both terms shifted by the maximum against overflow (Blanchard, Higham and
+    Higham, 2021, "Accurately computing the log-sum-exp and softmax functions").
+
+    Args:
+        logits: float32 [R, V], each row contiguous.
+        token_ids: int64 [R].
+        best_ids: a token with the highest logit of each row, or one whose logit is no number; int64 [R].
+    """
+    rows = np.arange(len(logits))
+    highest = logits[rows, best_ids][:, np.newaxis]  # [R, 1]
     with np.errstate(invalid="ignore"):  # inf - inf is the NaN that reports a broken row
         shifted = logits - highest  # [R, V]
-    totals = np.exp(shifted, out=shifted).sum(axis=1)  # [R], at least 1
-    return GreedyStep(token_ids, -np.log(totals))
+        chosen = shifted[rows, token_ids]
+        totals = np.exp(shifted, out=shifted).sum(axis=1)  # [R], at least 1
+    scores: NDArray[np.float32] = chosen - np.log(totals)
+    return scores

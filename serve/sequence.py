@@ -5,7 +5,7 @@ knows neither its row nor its request.
 """
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from serve.errors import CancelledError, DeadlineExceededError, ServiceError
@@ -32,7 +32,7 @@ class Sequence:
         on_finish: called once, from the engine's thread or the scheduler's caller; must not block or raise.
         priority: a higher one starts first.
         flow: what shares the service fairly with others, most often a request; None shares with all other None.
-        hypotheses: the translations, best first; none if there is an error instead.
+        hypotheses: the translations that are finished; in the end the best ones, best first.
         decoded_tokens: target tokens that were computed for it, in all of its rows.
         error: why there is no translation.
         cancelled: the client went away; set by any thread, honoured within one step.
@@ -46,7 +46,7 @@ class Sequence:
     state: SequenceState = SequenceState.WAITING
     priority: int = 0
     flow: Hashable = None
-    hypotheses: tuple[Hypothesis, ...] = ()
+    hypotheses: list[Hypothesis] = field(default_factory=list)
     decoded_tokens: int = 0
     error: ServiceError | None = None
     cancelled: bool = False
@@ -80,5 +80,7 @@ class Sequence:
         """
         self.state = SequenceState.FINISHED
         self.error = error
+        if error is not None:
+            self.hypotheses.clear()
         self.finished_seconds = now_seconds
         self.on_finish(self)

@@ -57,16 +57,22 @@ class FakeModel:
         self._sources = np.full((self.slots, self.capacity), STALE, np.int64)
         self._targets = np.full((self.slots, self.capacity), STALE, np.int64)
         self._logits = np.zeros((self.slots, VOCABULARY), np.float32)
+        self._alignments = np.zeros((self.slots, 1, self.capacity), np.float32)
 
-    def encode(self, source_ids: NDArray[np.int64], source_lengths: NDArray[np.int32], first_row: int) -> None:
+    @property
+    def alignments(self) -> NDArray[np.float32]:
+        """One head, which looks where the last token says."""
+        return self._alignments
+
+    def encode(self, source_ids: NDArray[np.int64], source_lengths: NDArray[np.int32], rows: NDArray[np.int64]) -> None:
         """Keeps the sources; what the rows held before is lost."""
         assert source_ids.dtype == np.int64
         assert source_lengths.dtype == np.int32
-        assert first_row + len(source_ids) <= self.slots
         self.prefills.append((len(source_ids), source_ids.size))
         if self.encode_error is not None:
             raise self.encode_error
-        for row, (ids, length) in enumerate(zip(source_ids, source_lengths, strict=True), start=first_row):
+        for row, ids, length in zip(rows.tolist(), source_ids, source_lengths, strict=True):
+            assert row < self.slots
             assert (ids[length:] == PAD_ID).all()
             self._forget(row)
             self._sources[row, :length] = ids[:length]
@@ -83,15 +89,31 @@ class FakeModel:
         for row, (token, position, length) in enumerate(zip(token_ids, positions, source_lengths, strict=True)):
             self._targets[row, position] = token
             self._logits[row] = next_logits(self._sources[row, :length], self._targets[row, : position + 1])
+            self._alignments[row] = np.nan
+            self._alignments[row, 0, :length] = next_attention(length, self._targets[row, : position + 1])
         return self._logits[: len(token_ids)]
 
-    def move_row(self, source: int, target: int, positions: int, source_length: int) -> None:
-        """Moves what a row keeps; the rest of both rows is lost."""
+    def best(self, logits: NDArray[np.float32], count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Sorts the tokens of each row."""
+        shifted = logits - logits.max(axis=1, keepdims=True)
+        log_probabilities = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+        token_ids = np.argsort(-log_probabilities, axis=1, kind="stable")[:, :count]
+        return np.take_along_axis(log_probabilities, token_ids, axis=1), token_ids
+
+    def branch_rows(self, sources: Sequence[int], targets: Sequence[int], positions: Sequence[int]) -> None:
+        """Copies the targets of rows over those of others that have the same source."""
+        assert not set(sources) & set(targets)
+        for source, target, count in zip(sources, targets, positions, strict=True):
+            assert (self._sources[source] == self._sources[target]).all()
+            self._targets[target] = STALE
+            self._targets[target, :count] = self._targets[source, :count]
+
+    def copy_row(self, source: int, target: int, positions: int, source_length: int) -> None:
+        """Copies what a row keeps; the rest of the other row is lost."""
         assert source != target
         self._forget(target)
         self._sources[target, :source_length] = self._sources[source, :source_length]
         self._targets[target, :positions] = self._targets[source, :positions]
-        self._forget(source)
 
     def _forget(self, row: int) -> None:
         self._sources[row] = STALE
@@ -108,6 +130,12 @@ def next_logits(source_ids: NDArray[np.int64], target_ids: NDArray[np.int64]) ->
     if ENDLESS_ID in source_ids:
         logits[EOS_ID] = -np.inf
     return logits
+
+
+def next_attention(source_length: int, target_ids: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Returns where a step looks, float32 [S], drawn from a generator that is seeded by the tokens so far."""
+    weights = np.random.default_rng(zlib.crc32(target_ids.tobytes())).random(source_length)
+    return np.asarray(weights / weights.sum(), np.float32)
 
 
 def translate(source_ids: Sequence[int], max_target_tokens: int) -> tuple[tuple[int, ...], float, FinishReason]:

@@ -74,7 +74,7 @@ def write_bundle(
 ) -> Path:
     """Writes a bundle for the fake model into an empty folder and returns the folder."""
     (folder / "tokenizer.model").write_bytes(tokenizer.model)
-    for name in ("encoder.onnx", "decoder.onnx", "weights.bin"):
+    for name in ("encoder.onnx", "decoder.onnx", "topk.onnx", "weights.bin"):
         (folder / name).write_bytes(b"never opened")
     write_golden(folder, make_golden(tokenizer, directions) if golden is None else golden)
     manifest = Manifest(

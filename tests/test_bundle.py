@@ -13,6 +13,7 @@ from export.bundle import (
     ENCODER_FILE,
     GOLDEN_FILE,
     MANIFEST_FILE,
+    TOPK_FILE,
     WEIGHTS_FILE,
     Bundle,
     BundleError,
@@ -22,7 +23,7 @@ from export.bundle import (
 from export.bundle_tokenizer import TOKENIZER_FILE
 from export.manifest import StateSpec
 
-FILES = (ENCODER_FILE, DECODER_FILE, WEIGHTS_FILE, TOKENIZER_FILE, GOLDEN_FILE)
+FILES = (ENCODER_FILE, DECODER_FILE, TOPK_FILE, WEIGHTS_FILE, TOKENIZER_FILE, GOLDEN_FILE)
 
 
 @pytest.fixture
@@ -62,7 +63,7 @@ def refusal(folder: Path, file: str = MANIFEST_FILE) -> str:
 def test_a_bundle_opens(folder: Path) -> None:
     bundle = Bundle.open(folder)
     assert bundle.folder == folder
-    assert bundle.manifest.format_version == 3
+    assert bundle.manifest.format_version == 4
     assert set(bundle.manifest.files) == set(FILES)
     assert (bundle.encoder_path, bundle.decoder_path) == (folder / "encoder.onnx", folder / "decoder.onnx")
     assert bundle.manifest.tokenizer.files == (TOKENIZER_FILE,)
@@ -130,7 +131,7 @@ def test_a_manifest_that_is_none_is_refused(folder: Path, content: bytes) -> Non
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("format_version", 4),
+        ("format_version", 5),
         ("format_version", 0),
         ("colour", "green"),
         ("name", None),
@@ -164,7 +165,7 @@ def test_a_value_that_the_manifest_lacks_is_named(folder: Path, key: str) -> Non
     assert f"{key}: Field required" in refusal(folder)
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_a_bundle_of_an_earlier_version_says_what_to_do(folder: Path, version: int) -> None:
     """Whatever else is different in it."""
     (folder / MANIFEST_FILE).write_text(json.dumps({"format_version": version, "heads": 8}), encoding="utf-8")

@@ -57,6 +57,21 @@ def encoded(rows: int, length: int) -> list[NDArray[np.float32]]:
     return [np.full(shape, -1 - number, np.float32) for number, shape in enumerate(shapes)]
 
 
+@pytest.mark.parametrize("target", [0, 2, 4])
+def test_a_branch_copies_what_the_decoder_wrote_and_not_the_source(state: DecoderState, target: int) -> None:
+    before, after = changed(state, lambda: state.branch([3, 1], [target, target], [3, 2]))
+    for name in ("annotations", "cross"):
+        assert (after[name] == before[name]).all()
+    for name in ("past_cell", "past_hidden"):
+        assert (after[name][target] == before[name][1]).all()
+    keys = after["past_keys"][target]
+    assert (keys[:, :2] == before["past_keys"][1, :, :2]).all()
+    assert (keys[:, 2] == before["past_keys"][3, :, 2]).all()
+    assert (keys[:, 3:] == before["past_keys"][target, :, 3:]).all()
+    others = [slot for slot in range(SLOTS) if slot != target]
+    assert all((after[name][others] == before[name][others]).all() for name in after)
+
+
 def test_every_state_has_zeros_for_all_slots() -> None:
     state = make_state()
     assert state.slots == SLOTS
@@ -95,7 +110,7 @@ def test_the_first_slots_are_a_view_of_neighbouring_memory(state: DecoderState) 
 
 @pytest.mark.parametrize(("first", "rows", "length"), [(0, 1, 1), (0, SLOTS, SOURCE), (2, 3, 4), (4, 1, SOURCE)])
 def test_what_was_encoded_is_kept_in_its_slots_alone(state: DecoderState, first: int, rows: int, length: int) -> None:
-    before, after = changed(state, lambda: state.write(first, encoded(rows, length)))
+    before, after = changed(state, lambda: state.write(first + np.arange(rows), encoded(rows, length)))
     slots = slice(first, first + rows)
     places = {
         "past_cell": (slots,),
@@ -113,7 +128,7 @@ def test_what_was_encoded_is_kept_in_its_slots_alone(state: DecoderState, first:
 @pytest.mark.parametrize("wrong", [len(ENCODED) - 1, len(ENCODED) + 1])
 def test_another_number_of_states_is_an_error(state: DecoderState, wrong: int) -> None:
     with pytest.raises(ValueError, match="zip"):
-        state.write(0, (encoded(1, 1) * 2)[:wrong])
+        state.write(np.array([0]), (encoded(1, 1) * 2)[:wrong])
 
 
 @pytest.mark.parametrize("rows", [1, 3, SLOTS])
@@ -128,7 +143,7 @@ def test_after_a_step_the_running_rows_have_the_new_recurrent_state(state: Decod
 
 @pytest.mark.parametrize(("source", "target"), [(4, 0), (0, 4), (3, 2)])
 def test_a_move_copies_the_valid_part_of_one_slot(state: DecoderState, source: int, target: int) -> None:
-    before, after = changed(state, lambda: state.move(source, target, source_length=4, target_length=3))
+    before, after = changed(state, lambda: state.copy(source, target, source_length=4, target_length=3))
     for name, valid in VALID.items():
         from_place: tuple[int | slice, ...] = (source, *valid)
         to_place: tuple[int | slice, ...] = (target, *valid)
@@ -139,7 +154,7 @@ def test_a_move_copies_the_valid_part_of_one_slot(state: DecoderState, source: i
 
 @pytest.mark.parametrize(("source_length", "target_length"), [(1, 0), (SOURCE, TARGET)])
 def test_a_move_at_the_ends_of_the_lengths(state: DecoderState, source_length: int, target_length: int) -> None:
-    before, after = changed(state, lambda: state.move(3, 1, source_length=source_length, target_length=target_length))
+    before, after = changed(state, lambda: state.copy(3, 1, source_length=source_length, target_length=target_length))
     assert (after["annotations"][1, :source_length] == before["annotations"][3, :source_length]).all()
     assert (after["annotations"][1, source_length:] == before["annotations"][1, source_length:]).all()
     assert (after["past_keys"][1, :, :target_length] == before["past_keys"][3, :, :target_length]).all()

@@ -4,84 +4,23 @@ Most tests call `step` themselves; those with threads wait for events, never for
 """
 
 import threading
-from dataclasses import dataclass, field
 from functools import cache
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from serve.engine import UNHEALTHY_FAILURES, Engine
+from serve.engine import UNHEALTHY_FAILURES
 from serve.errors import CancelledError, DeadlineExceededError, DrainingError, InternalError
-from serve.metrics import Metrics
 from serve.options import SearchOptions
 from serve.request import FinishReason
-from serve.scheduler import Scheduler
 from serve.sequence import Sequence, SequenceState
-from tests.fakes import BOS_ID, ENDLESS_ID, EOS_ID, FIRST_ID, PAD_ID, POISON_ID, FakeClock, FakeModel, translate
-
-MAX_TARGET_TOKENS = 30
+from tests.engines import MAX_TARGET_TOKENS, Bench
+from tests.fakes import ENDLESS_ID, FIRST_ID, POISON_ID, FakeModel, translate
 
 Answer = tuple[tuple[int, ...], float, FinishReason | None]
-
-
-@dataclass
-class Bench:
-    """An engine that a test steps by hand, and what it is made of."""
-
-    slots: int = 4
-    queue_limit: int = 1000
-    prefill_token_budget: int = 1000
-    clock: FakeClock = field(default_factory=FakeClock)
-
-    def __post_init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self.metrics = Metrics(self.registry, model="tiny")
-        self.scheduler = Scheduler(self.slots, self.queue_limit, self.prefill_token_budget, self.metrics, self.clock)
-        self.model = FakeModel(self.slots)
-        self.engine = self.make_engine(self.model)
-        self.finished: list[Sequence] = []
-
-    def make_engine(self, model: FakeModel) -> Engine:
-        """Returns an engine on this bench's scheduler."""
-        return Engine(
-            model,
-            self.scheduler,
-            self.metrics,
-            bos_id=BOS_ID,
-            eos_id=EOS_ID,
-            pad_id=PAD_ID,
-            max_target_tokens=MAX_TARGET_TOKENS,
-            clock=self.clock,
-        )
-
-    def submit(
-        self, *source_ids: int, limit: int = MAX_TARGET_TOKENS, deadline_seconds: float | None = None
-    ) -> Sequence:
-        """Submits one sequence."""
-        sequence = Sequence(source_ids, SearchOptions(max_target_tokens=limit), deadline_seconds, self.finished.append)
-        self.scheduler.submit([sequence])
-        return sequence
-
-    def step(self, count: int = 1) -> None:
-        """Makes so many steps."""
-        for _ in range(count):
-            self.engine.step()
-
-    def run(self) -> None:
-        """Makes steps until nothing is left to do, which takes no test this many."""
-        for _ in range(2000):
-            if self.scheduler.idle:
-                return
-            self.engine.step()
-        raise AssertionError("some sequence never ends")
-
-    def sample(self, name: str, **labels: str) -> float | None:
-        """Returns the value of a metric."""
-        return self.registry.get_sample_value(f"dragoman_{name}", {"model": "tiny", **labels})
 
 
 def answer(sequence: Sequence) -> Answer:

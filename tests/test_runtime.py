@@ -66,7 +66,7 @@ def assert_alone(runtime: Runtime, sequences: Sequence[Forced], first: int = 0) 
 
 
 def encode_all(runtime: Runtime, sequences: Sequence[Forced], length: int = 0) -> None:
-    runtime.encode(*pad([sequence.source_ids for sequence in sequences], length), 0)
+    runtime.encode(*pad([sequence.source_ids for sequence in sequences], length), np.arange(len(sequences)))
 
 
 def source_states(runtime: Runtime) -> list[tuple[int, NDArray[np.float32]]]:
@@ -149,14 +149,15 @@ def test_what_stands_in_padding_changes_nothing(sessions: Sessions, forced: list
     for row, length in zip(ids, lengths, strict=True):
         row[length:] = 5
     runtime = Runtime(sessions, slots=COUNT)
-    runtime.encode(ids, lengths, 0)
+    runtime.encode(ids, lengths, np.arange(len(ids)))
     assert_alone(runtime, forced)
 
 
 def test_encoding_in_groups_changes_nothing(sessions: Sessions, forced: list[Forced]) -> None:
     runtime = Runtime(sessions, slots=COUNT)
     for first in range(0, COUNT, 5):
-        runtime.encode(*pad([sequence.source_ids for sequence in forced[first : first + 5]]), first)
+        rows = np.arange(first, min(first + 5, COUNT))
+        runtime.encode(*pad([sequence.source_ids for sequence in forced[first : first + 5]]), rows)
     assert_alone(runtime, forced)
 
 
@@ -197,7 +198,7 @@ def test_a_row_that_moved_goes_on_as_before(
     for position, _ in steps(runtime, forced):
         if position == moment - 1:
             break
-    runtime.move_row(source, target, moment, len(forced[source].source_ids))
+    runtime.copy_row(source, target, moment, len(forced[source].source_ids))
     rows = list(forced[:source])
     rows[target] = forced[source]
     lengths = np.array([len(sequence.source_ids) for sequence in rows], np.int32)
@@ -221,7 +222,7 @@ def test_strangers_that_join_and_leave_change_nothing(
     for joining, leaving in plan:
         new = [forced[number] for number in random.integers(COUNT, size=min(joining, 8 - len(rows)))]
         if new:
-            runtime.encode(*pad([sequence.source_ids for sequence in new]), len(rows))
+            runtime.encode(*pad([sequence.source_ids for sequence in new]), len(rows) + np.arange(len(new)))
             rows += new
             positions += [0] * len(new)
         if not rows:
@@ -237,7 +238,7 @@ def test_strangers_that_join_and_leave_change_nothing(
         for row in sorted(over, reverse=True):
             last = len(rows) - 1
             if row != last:
-                runtime.move_row(last, row, positions[last], len(rows[last].source_ids))
+                runtime.copy_row(last, row, positions[last], len(rows[last].source_ids))
             rows[row], positions[row] = rows[last], positions[last]
             rows.pop(), positions.pop()
 

@@ -117,7 +117,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         """Any running sequence may end next, well or badly; its owner is told at once."""
         sequence = self.running.pop(data.draw(st.integers(0, len(self.running) - 1)))
         error = InternalError("broken") if fails else None
-        sequence.hypotheses = () if fails else (Hypothesis((), 0.0, 0.0, FinishReason.EOS, ()),)
+        sequence.hypotheses = [] if fails else [Hypothesis((), 0.0, 0.0, FinishReason.EOS, ())]
         self.scheduler.finish(sequence, error)
         assert self.told[-1] is sequence
         assert sequence.error is error

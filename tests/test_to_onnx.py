@@ -70,7 +70,7 @@ def encode(runtime: Runtime, sequences: list[Forced], first_row: int) -> None:
     for row, sequence in zip(ids, sequences, strict=True):
         row[: len(sequence.source_ids)] = sequence.source_ids
         sequence.done = 0
-    runtime.encode(ids, lengths, first_row)
+    runtime.encode(ids, lengths, first_row + np.arange(len(ids)))
 
 
 def assert_step(runtime: Runtime, rows: list[Forced]) -> None:
@@ -128,7 +128,7 @@ def test_sequences_may_join_move_and_leave_at_any_step(
         for row in sorted(over, reverse=True):
             last = rows.pop()
             if row < len(rows):
-                runtime.move_row(len(rows), row, last.done, len(last.source_ids))
+                runtime.copy_row(len(rows), row, last.done, len(last.source_ids))
                 rows[row] = last
 
 

@@ -1,0 +1,38 @@
+"""Columns hold one value for each row, and rows move as a whole."""
+
+from dataclasses import fields
+
+import numpy as np
+
+from serve.columns import Columns
+
+ROWS = 6
+
+
+def make_columns() -> Columns:
+    """Returns columns in which every number tells its row."""
+    columns = Columns.allocate(ROWS, target_tokens=5, source_tokens=4, suppressed=3)
+    for field in fields(columns):
+        column = getattr(columns, field.name)
+        column[...] = (np.arange(ROWS) % 2 if column.dtype == np.bool_ else np.arange(ROWS)).reshape(
+            -1, *[1] * (column.ndim - 1)
+        )
+    return columns
+
+
+def test_a_view_of_the_first_rows_copies_nothing() -> None:
+    columns = make_columns()
+    view = columns.first(4)
+    view.token_ids[3] = 77
+    view.target_ids[2, 1] = 78
+    assert (len(view.numbers), columns.token_ids[3], columns.target_ids[2, 1]) == (4, 77, 78)
+
+
+def test_a_copied_row_has_all_that_its_source_has() -> None:
+    columns = make_columns()
+    columns.copy(np.array([4, 4, 5]), np.array([0, 2, 1]))
+    for field in fields(columns):
+        column = getattr(columns, field.name)
+        expected = np.array([4, 5, 4, 3, 4, 5])
+        expected = expected % 2 if column.dtype == np.bool_ else expected
+        assert (column.reshape(ROWS, -1) == expected[:, np.newaxis]).all(), field.name
