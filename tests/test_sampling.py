@@ -203,6 +203,16 @@ def test_a_row_is_bitwise_the_same_alone_and_among_others(vocabulary: int) -> No
         assert scores.tobytes() == b"".join(score.tobytes() for _, score in alone[:rows])
 
 
+def test_a_wider_neighbour_changes_nothing_where_sums_round() -> None:
+    """A threshold so near 1 that the probable tokens of the first row miss it by rounding alone."""
+    half = 2048
+    improbable, probable = np.full(half, -36.0), np.random.default_rng(2).normal(size=half)
+    logits = np.stack([np.concatenate([improbable, probable]), np.zeros(2 * half)]).astype(np.float32)
+    alone, _ = draw_rows(logits[:1], np.zeros(1), top_p=1 - 1e-15)
+    among, _ = draw_rows(logits, np.zeros(2), top_p=1 - 1e-15)
+    assert alone[0] == among[0] == half
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("whole_row", [True, False])
 @pytest.mark.parametrize(("top_k", "top_p"), [(0, 1.0), (5, 1.0), (0, 0.9), (5, 0.9)])

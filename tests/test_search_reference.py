@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from functools import partial
+from itertools import product
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from model.translation_model import DecoderState
 from serve.options import SearchOptions
 from serve.ranking import LEAST_COVERAGE
 from serve.request import FinishReason
+from serve.sampling import uniforms
 from tests import search_reference
 from tests.random_logits import VOCABULARY, random_logits
 from tests.search_reference import BrokenSearchError, Found, Tokens
@@ -241,6 +243,12 @@ def test_samples_come_best_first_and_each_from_its_own_numbers() -> None:
     assert search_randomly(3, SAMPLED)[0] in several
     assert search_randomly(3, replace(SAMPLED, hypotheses=6)) == several
     assert search_randomly(3, replace(SAMPLED, hypotheses=6, seed=1)) != several
+
+
+def test_the_number_of_its_place_decides_each_token() -> None:
+    table: Table = {tokens: {A: 0.5, B: 0.5} for length in range(5) for tokens in product([A, B], repeat=length)}
+    (found,) = search(table, replace(SAMPLED, seed=8))
+    assert found.target_ids == tuple(A if number < 0.5 else B for number in uniforms(8, 0, 5))
 
 
 def test_a_sample_goes_on_as_before_behind_its_own_beginning() -> None:

@@ -87,6 +87,14 @@ def test_survivors_keep_all_that_candidates_tell() -> None:
     assert [column.tolist() for column in following] == [[[-1.0, -3.0]], [[1, 0]], [[5, 6]], [[-0.5, -0.125]]]
 
 
+def test_a_wide_beam_stays_in_order() -> None:
+    """Sorting algorithms that are not stable keep the order of few elements only."""
+    beam_size = 50
+    token_ids = [EOS_ID if place % 3 == 0 else 10 + place for place in range(2 * beam_size)]
+    following = survivors(candidates_of([-1.0] * 2 * beam_size, token_ids), EOS_ID)
+    assert following.token_ids[0].tolist() == [token_id for token_id in token_ids if token_id != EOS_ID][:beam_size]
+
+
 @pytest.mark.parametrize(
     ("scores", "token_ids", "expected"),
     [
@@ -168,11 +176,11 @@ def test_a_hypothesis_without_probabilities_breaks_its_sequence_alone() -> None:
 
 
 def test_a_hypothesis_that_does_not_exist_breaks_nothing() -> None:
-    log_probabilities = np.array([[[-1.0, -2.0, -3.0, -4.0], [np.nan] * 4]], np.float32)
+    log_probabilities = np.array([[[-1.0, -2.0, -3.0], [np.nan] * 3]], np.float32)
     scores = np.array([[-1.0, -INF]])
     assert broken(scores, log_probabilities).tolist() == [False]
-    candidates = expand(scores, log_probabilities, np.zeros((1, 2, 4), np.int64))
-    assert candidates.scores.tolist() == [[-2.0, -3.0, -4.0, -5.0]]
+    candidates = expand(scores, log_probabilities, np.zeros((1, 2, 3), np.int64))
+    assert candidates.scores.tolist() == [[-2.0, -3.0, -4.0, -INF]]
 
 
 @pytest.mark.parametrize("beam_size", [1, 2, 5])
