@@ -111,12 +111,13 @@ def _kept(
     # The tokens below the floor have less than 1 - p of the probability even if all are: top-p leaves none of them,
     # and they need not be sorted.
     floors = (1 - top_ps) * totals / vocabulary_size
-    probable = np.maximum((weights >= floors[:, np.newaxis]).sum(axis=1), 1)
+    probable = (weights >= floors[:, np.newaxis]).sum(axis=1)  # at least 1 unless the row is broken
     most = np.where(top_ks > 0, np.minimum(top_ks, vocabulary_size), probable)  # [M]
     width = int(most.max(initial=1))
     best = np.sort(np.partition(logits, vocabulary_size - width, axis=1)[:, -width:], axis=1)[:, ::-1]  # [M, width]
     sums = _weights(best, best[:, :1], temperatures).cumsum(axis=1)  # [M, width]
     left = np.where(top_ks > 0, np.take_along_axis(sums, most[:, np.newaxis] - 1, axis=1)[:, 0], totals)
+    # A neighbour may need a greater width: no more than the row's own tokens count, however the sums are rounded.
     counts = np.minimum(1 + (sums < (top_ps * left)[:, np.newaxis]).sum(axis=1), most)
     lowest = np.take_along_axis(best, counts[:, np.newaxis] - 1, axis=1)  # [M, 1], the least probable that is left
     kept: NDArray[np.bool_] = logits >= lowest

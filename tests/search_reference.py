@@ -49,7 +49,7 @@ def search(
       which is that of the unconstrained logits. They count for scores and lengths and, the end token excepted, for both
       limits, the repetition penalty and the n-gram rule. Until they are used up, only one hypothesis lives.
     - **Constraints** change the logits of tokens that are chosen: repetition penalty first, then what is forbidden gets
-      no probability, and the others have all of it. The end token is exempt from the n-gram rule.
+      no probability, and the others have all of it. The n-gram rule never forbids the end token, which occurs once.
     - **The end.** A hypothesis ends with the end token, or is cut when it has `max_target_tokens` tokens, without
       asking whether the end token would follow; but a forced end is still scored there, and ends it.
     - **Scores** sum the natural log-probabilities under the constrained logits; temperature, top-k and top-p leave
@@ -116,7 +116,7 @@ class Sentence:
         size = self.options.no_repeat_ngram_tokens
         longer = (*tokens, token_id)
         ngrams = [longer[start : start + size] for start in range(len(longer) - size + 1)]
-        repeats = size > 0 and token_id != self.eos_id and len(longer) >= size and ngrams.count(longer[-size:]) > 1
+        repeats = size > 0 and len(longer) >= size and ngrams.count(longer[-size:]) > 1
         early = token_id == self.eos_id and len(tokens) < self.options.min_target_tokens
         return repeats or early or token_id in self.options.suppressed_ids
 

@@ -1,0 +1,154 @@
+"""What constraints forbid and change, against versions for one row in plain Python."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from serve.constraints import forbid_repeated_ngrams, penalise_repetition, suppress
+from serve.search import greedy
+
+EOS_ID = 2
+VOCABULARY = 6
+
+
+@dataclass(frozen=True)
+class Rows:
+    """M rows with targets of several lengths, what lies behind them filled with tokens that must not be read."""
+
+    logits: NDArray[np.float32]
+    target_ids: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+
+    def alone(self, row: int) -> "Rows":
+        """Returns one row as if there were no other, without room to spare."""
+        length = self.lengths[row]
+        return Rows(self.logits[[row]], self.target_ids[[row], :length], self.lengths[[row]])
+
+    def targets(self) -> list[list[int]]:
+        return [ids[:length].tolist() for ids, length in zip(self.target_ids, self.lengths, strict=True)]
+
+
+@st.composite
+def rows_of_targets(draw: st.DrawFn) -> Rows:
+    """Draws rows with few different tokens, so that n-grams repeat."""
+    count, longest = draw(st.integers(1, 5)), draw(st.integers(0, 12))
+    generator = np.random.default_rng(draw(st.integers(0, 10_000)))
+    return Rows(
+        generator.normal(scale=3.0, size=(count, VOCABULARY)).astype(np.float32),
+        generator.integers(0, VOCABULARY, (count, longest)),
+        generator.integers(0, longest, count, endpoint=True),
+    )
+
+
+def repeats(target: list[int], token_id: int, size: int) -> bool:
+    """Returns whether a token would end an n-gram that is there already."""
+    longer = [*target, token_id]
+    ngrams = [longer[start : start + size] for start in range(len(longer) - size + 1)]
+    return 0 < size <= len(longer) and ngrams.count(longer[-size:]) > 1
+
+
+@given(rows=rows_of_targets(), data=st.data())
+def test_tokens_that_a_row_has_are_penalised_once_and_no_others(rows: Rows, data: st.DataObject) -> None:
+    count = len(rows.logits)
+    penalties = np.array(
+        data.draw(st.lists(st.sampled_from([0.5, 1.0, 1.3]), min_size=count, max_size=count)), np.float32
+    )
+    expected = [
+        [
+            logit if token_id not in target else logit / penalty if logit > 0 else logit * penalty
+            for token_id, logit in enumerate(logits)
+        ]
+        for logits, target, penalty in zip(rows.logits, rows.targets(), penalties, strict=True)
+    ]
+    penalise_repetition(rows.logits, rows.target_ids, rows.lengths, penalties)
+    assert rows.logits.tolist() == np.array(expected).tolist()
+
+
+def test_a_penalty_makes_positive_and_negative_logits_smaller() -> None:
+    logits = np.array([[3.0, -3.0, 0.0, 1.0]], np.float32)
+    penalise_repetition(logits, np.array([[0, 1, 2]]), np.array([3]), np.array([2.0], np.float32))
+    assert logits.tolist() == [[1.5, -6.0, 0.0, 1.0]]
+
+
+def test_a_penalty_of_one_changes_nothing() -> None:
+    logits = np.random.default_rng(0).normal(size=(2, 9)).astype(np.float32)
+    before = logits.tobytes()
+    penalise_repetition(logits, np.tile(np.arange(9), (2, 1)), np.array([9, 4]), np.ones(2, np.float32))
+    assert logits.tobytes() == before
+
+
+@pytest.mark.parametrize("logit", [-np.inf, np.finfo(np.float32).min])
+def test_what_is_impossible_is_so_with_a_penalty(logit: float) -> None:
+    logits = np.array([[logit, 0.0]], np.float32)
+    penalise_repetition(logits, np.array([[0]]), np.array([1]), np.array([2.0], np.float32))
+    assert logits.tolist() == [[-np.inf, 0.0]]
+
+
+@given(rows=rows_of_targets(), data=st.data())
+def test_a_token_is_forbidden_if_it_would_repeat_an_ngram_and_only_then(rows: Rows, data: st.DataObject) -> None:
+    count = len(rows.logits)
+    sizes = np.array(data.draw(st.lists(st.integers(0, 4), min_size=count, max_size=count)))
+    expected = [
+        [
+            -np.inf if token_id != EOS_ID and repeats(target, token_id, size) else logit
+            for token_id, logit in enumerate(logits)
+        ]
+        for logits, target, size in zip(rows.logits, rows.targets(), sizes.tolist(), strict=True)
+    ]
+    forbid_repeated_ngrams(rows.logits, rows.target_ids, rows.lengths, sizes, eos_id=EOS_ID)
+    assert rows.logits.tolist() == np.array(expected, np.float32).tolist()
+
+
+@pytest.mark.parametrize(
+    ("size", "forbidden"), [(0, []), (1, [3, 4, 5]), (2, [3, 4, 5]), (3, [5]), (4, [5]), (5, [5]), (6, []), (10, [])]
+)
+def test_the_size_decides_which_tokens_repeat(size: int, forbidden: list[int]) -> None:
+    logits = np.zeros((1, VOCABULARY), np.float32)
+    target_ids = np.array([[3, 4, 3, 3, 5, 3, 4, 3, 3]])
+    forbid_repeated_ngrams(logits, target_ids, np.array([9]), np.array([size]), eos_id=EOS_ID)
+    assert np.flatnonzero(logits[0] == -np.inf).tolist() == forbidden
+
+
+def test_no_ngram_rule_forbids_the_end_token() -> None:
+    logits = np.zeros((2, VOCABULARY), np.float32)
+    target_ids = np.array([[EOS_ID, 3, 4], [3, EOS_ID, 3]])
+    forbid_repeated_ngrams(logits, target_ids, np.array([3, 3]), np.array([1, 2]), eos_id=EOS_ID)
+    assert logits[:, EOS_ID].tolist() == [0.0, 0.0]
+
+
+def test_pairs_are_suppressed_and_nothing_else() -> None:
+    logits = np.zeros((3, 3), np.float32)
+    suppress(logits, np.array([0, 2, 2, 0]), np.array([1, 0, 2, 1]))
+    assert logits.tolist() == [[0.0, -np.inf, 0.0], [0.0, 0.0, 0.0], [-np.inf, 0.0, -np.inf]]
+
+
+def test_a_row_with_no_token_left_is_reported_as_nan() -> None:
+    logits = np.zeros((2, 2), np.float32)
+    suppress(logits, np.array([0, 0]), np.array([0, 1]))
+    assert (logits[0] == -np.inf).all()
+    assert np.isnan(greedy(logits).scores).tolist() == [True, False]
+
+
+@pytest.mark.parametrize("logit", [np.nan, np.inf])
+def test_suppressing_a_logit_that_is_no_number_does_not_hide_it(logit: float) -> None:
+    logits = np.array([[logit, 0.0]], np.float32)
+    suppress(logits, np.array([0]), np.array([0]))
+    assert np.isnan(greedy(logits).scores).all()
+
+
+@given(rows=rows_of_targets(), data=st.data())
+def test_a_row_is_bitwise_the_same_alone_and_among_others(rows: Rows, data: st.DataObject) -> None:
+    count = len(rows.logits)
+    sizes = np.array(data.draw(st.lists(st.integers(0, 4), min_size=count, max_size=count)))
+    penalties = np.array(data.draw(st.lists(st.sampled_from([0.7, 1.1]), min_size=count, max_size=count)), np.float32)
+    lonely = [rows.alone(row) for row in range(count)]
+    for row, one in enumerate(lonely):
+        penalise_repetition(one.logits, one.target_ids, one.lengths, penalties[[row]])
+        forbid_repeated_ngrams(one.logits, one.target_ids, one.lengths, sizes[[row]], eos_id=EOS_ID)
+    penalise_repetition(rows.logits, rows.target_ids, rows.lengths, penalties)
+    forbid_repeated_ngrams(rows.logits, rows.target_ids, rows.lengths, sizes, eos_id=EOS_ID)
+    assert rows.logits.tobytes() == b"".join(one.logits.tobytes() for one in lonely)
