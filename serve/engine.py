@@ -221,7 +221,7 @@ class Engine:
 
     def _finish(self, sequence: Sequence, now_seconds: float) -> None:
         error: ServiceError | None = sequence.abandonment(now_seconds)
-        if error is None and any(np.isnan(hypothesis.score) for hypothesis in sequence.hypotheses):
+        if error is None and not all(np.isfinite(each.score) for each in sequence.hypotheses):
             log.error("the model gave no probabilities", target_tokens=sequence.decoded_tokens)
             error = InternalError(FAILURE_MESSAGE)
         # A stable sort: of equals the one that was finished first.

@@ -35,7 +35,7 @@ def draw(
     top_ks: NDArray[np.integer],
     top_ps: NDArray[np.float64],
     uniforms: NDArray[np.float64],
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+) -> NDArray[np.int64]:
     """Draws a token of each row by inverse transform sampling.
 
     The probabilities are softmax(logits / temperature) over the tokens that top-k and then top-p leave, see `_kept`.
@@ -49,9 +49,7 @@ def draw(
         uniforms: float64 [M], in [0, 1).
 
     Returns:
-        the tokens, int64 [M], and their scores as of `token_scores`, float32 [M]: temperature, top-k and top-p do not
-        show in them, so that they compare with those of other kinds of search. A row with NaN, with +inf or with
-        nothing but -inf gets score NaN.
+        the tokens, int64 [M]; any token for a row with NaN, with +inf or with nothing but -inf.
     """
     weights = _weights(logits, logits.max(axis=1, keepdims=True), temperatures)  # [M, V]
     limited = np.flatnonzero((top_ks > 0) | (top_ps < 1))
@@ -60,25 +58,7 @@ def draw(
     )
     ends = weights.cumsum(axis=1)  # [M, V], sequential: a row's width does not matter
     # Below the last end, as a number is below 1; a token of weight 0 has no interval and is never drawn.
-    token_ids = (ends > (uniforms * ends[:, -1])[:, np.newaxis]).argmax(axis=1)  # [M]
-    return token_ids, token_scores(logits, token_ids)
-
-
-def token_scores(logits: NDArray[np.float32], token_ids: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Returns the natural log-probability of one token of each row, float32 [M], by the formula of `search.greedy`.
-
-    That is `(l - max(l)) - log(sum(exp(l - max(l))))`; NaN for a row whose logits define no probability.
-
-    Args:
-        logits: float32 [M, V], each row contiguous.
-        token_ids: int64 [M]; drawn ones, or tokens that are forced whatever their probability is.
-    """
-    with np.errstate(invalid="ignore", over="ignore"):  # inf - inf is the NaN that reports a broken row
-        shifted = logits - logits.max(axis=1, keepdims=True)  # [M, V]
-    chosen = shifted[np.arange(len(logits)), token_ids]
-    totals = np.exp(shifted, out=shifted).sum(axis=1)  # [M], at least 1
-    scores: NDArray[np.float32] = chosen - np.log(totals)
-    return scores
+    return np.asarray((ends > (uniforms * ends[:, -1])[:, np.newaxis]).argmax(axis=1))
 
 
 def _weights(

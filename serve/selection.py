@@ -124,7 +124,7 @@ class Selection:
             return best_ids
         drawing = chosen[places]
         token_ids = best_ids.copy()
-        token_ids[places], _ = draw(
+        token_ids[places] = draw(
             logits[places],
             columns.temperatures[drawing],
             columns.top_ks[drawing],

@@ -85,7 +85,7 @@ def largest_difference(model: Transformer, bundle: Bundle) -> float:
     expected = model(pad(sources), torch.tensor(targets)).numpy()  # [B, T, V]
     runtime = Runtime(Sessions.load(bundle, threads=1), slots=ROWS)
     lengths = np.array([len(source) for source in sources], np.int32)
-    runtime.encode(pad(sources).numpy(), lengths, 0)
+    runtime.encode(pad(sources).numpy(), lengths, np.arange(len(sources)))
     differences = []
     for position in range(length):
         logits = runtime.decode_step(targets[:, position], np.full(ROWS, position, np.int32), lengths)
@@ -100,7 +100,7 @@ def decode_alone_and_together(model: Transformer, bundle: Bundle) -> Iterator[tu
     lengths = np.array([len(source) for source in sources], np.int32)
     sessions = Sessions.load(bundle, threads=1)
     together = Runtime(sessions, slots=ROWS)
-    together.encode(pad(sources).numpy(), lengths, 0)
+    together.encode(pad(sources).numpy(), lengths, np.arange(len(sources)))
     batched = [
         together.decode_step(column, np.full(ROWS, position, np.int32), lengths).copy()
         for position, column in enumerate(targets.T)
@@ -108,7 +108,7 @@ def decode_alone_and_together(model: Transformer, bundle: Bundle) -> Iterator[tu
     for row, source in enumerate(sources):
         alone = Runtime(sessions, slots=1)
         own = slice(row, row + 1)
-        alone.encode(pad([source]).numpy(), lengths[own], 0)
+        alone.encode(pad([source]).numpy(), lengths[own], np.zeros(1, np.int64))
         for position, column in enumerate(targets.T):
             logits = alone.decode_step(column[own], np.full(1, position, np.int32), lengths[own])
             yield logits[0].tobytes(), batched[position][row].tobytes()
@@ -163,7 +163,7 @@ def test_alignments_are_the_attention_maps_of_pytorch(aligned: Exported) -> None
     expected = maps[:, [place.layer * model.config.heads + place.head for place in HEADS]]
     longest = expected.shape[3]
     runtime = Runtime(Sessions.load(bundle, threads=1, aligned=True), slots=ROWS)
-    runtime.encode(pad(sources).numpy(), lengths, 0)
+    runtime.encode(pad(sources).numpy(), lengths, np.arange(len(sources)))
     for position, column in enumerate(targets.T):
         runtime.decode_step(column, np.full(ROWS, position, np.int32), lengths)
         assert runtime.alignments[:, :, :longest] == pytest.approx(expected[:, :, position], abs=1e-5)
@@ -177,7 +177,7 @@ def test_alignments_change_no_bit_of_the_logits(aligned: Exported) -> None:
     lengths = np.array([len(source) for source in sources], np.int32)
     plain, told = (Runtime(Sessions.load(bundle, threads=1, aligned=each), slots=ROWS) for each in (False, True))
     for runtime in (plain, told):
-        runtime.encode(pad(sources).numpy(), lengths, 0)
+        runtime.encode(pad(sources).numpy(), lengths, np.arange(len(sources)))
     for position in range(9):
         column = np.random.default_rng(position).integers(4, model.vocabulary_size, size=ROWS)
         steps = [each.decode_step(column, np.full(ROWS, position, np.int32), lengths) for each in (plain, told)]

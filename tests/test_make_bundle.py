@@ -49,7 +49,7 @@ def test_the_runtime_gives_the_golden_sentences(toy_bundle: Path) -> None:
     runtime = Runtime(Sessions.load(bundle, threads=1), slots=1)
     for sentence in bundle.golden:
         length = np.array([len(sentence.source_ids)], np.int32)
-        runtime.encode(np.array([sentence.source_ids]), length, 0)
+        runtime.encode(np.array([sentence.source_ids]), length, np.zeros(1, np.int64))
         target_ids = [BOS_ID]
         while len(target_ids) <= bundle.manifest.max_target_tokens:
             position = np.array([len(target_ids) - 1], np.int32)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from serve.search import greedy
+from serve.search import greedy, token_scores
 
 
 def random_logits(rows: int, vocabulary: int, scale: float = 3.0) -> NDArray[np.float32]:
@@ -88,3 +88,9 @@ def test_the_logits_are_left_as_they_were() -> None:
     before = logits.copy()
     greedy(logits)
     assert (logits == before).all()
+
+
+def test_any_token_can_be_scored() -> None:
+    logits = np.log(np.array([[0.2, 0.5, 0.3], [0.25, 0.25, 0.5]], np.float32))
+    scores = token_scores(logits, np.array([2, 0]), np.array([1, 2]))
+    assert np.exp(scores).tolist() == pytest.approx([0.3, 0.25])
