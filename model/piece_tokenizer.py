@@ -4,7 +4,7 @@ Marian, OpenNMT and fairseq models keep the two apart, and often have a Sentence
 torch. Importers make it, bundles hold it, serving uses it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import sentencepiece
 
@@ -19,7 +19,7 @@ class PieceTokenizer:
         target_model: that of translations; it may be the same one.
         source_pieces: the pieces of sources, in the order of their ids.
         target_pieces: those of translations.
-        unknown_piece: stands for pieces that `source_pieces` lacks.
+        unknown_piece: stands for pieces that a vocabulary lacks.
         special_pieces: no text contains them, so that nobody can end a sentence or switch the language by typing; they
             vanish from translations.
     """
@@ -42,29 +42,43 @@ class PieceTokenizer:
         self.special_pieces = tuple(special_pieces)
         self._source = _processor("source", source_model)
         self._target = _processor("target", target_model)
-        if unknown_piece not in self.source_pieces:
-            raise TokenizerError(f"the source vocabulary has no piece {unknown_piece}, expected one for unknown pieces")
         special = frozenset(special_pieces)
         if unknown_piece in special:
             raise TokenizerError(f"{unknown_piece} is a special piece, expected another one for unknown pieces")
-        self._ids = {piece: number for number, piece in enumerate(self.source_pieces) if piece not in special}
-        self._unk_id = self._ids[unknown_piece]
+        self._ids = _text_ids("source", self.source_pieces, special, unknown_piece)
+        self._target_ids = _text_ids("target", self.target_pieces, special, unknown_piece)
         self._vanishing = frozenset(number for number, piece in enumerate(self.target_pieces) if piece in special)
 
     @property
     def unk_id(self) -> int:
         """The id of pieces that the source vocabulary lacks."""
-        return self._unk_id
+        return self._ids[self.unknown_piece]
+
+    @property
+    def target_unk_id(self) -> int:
+        """The id of pieces that the target vocabulary lacks."""
+        return self._target_ids[self.unknown_piece]
 
     def encode(self, text: str) -> list[int]:
         """Returns the ids of one source text, without special tokens; unknown pieces become `unk_id`."""
-        return [self._ids.get(piece, self._unk_id) for piece in self._source.encode(text, out_type=str)]
+        return [self._ids.get(piece, self.unk_id) for piece in self._source.encode(text, out_type=str)]
+
+    def encode_target(self, text: str) -> list[int]:
+        """Returns the ids of one translation, without special tokens; unknown pieces become `target_unk_id`."""
+        return [self._target_ids.get(piece, self.target_unk_id) for piece in self._target.encode(text, out_type=str)]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Returns the text of the ids of a translation; special pieces vanish, the unknown one stays visible."""
         pieces = [self.target_pieces[number] for number in ids if number not in self._vanishing]
         # A piece that the vocabulary has and the SentencePiece model lacks comes back as it is written.
         return str(self._target.decode_pieces(pieces)).replace(WORD_START, " ").strip()
+
+
+def _text_ids(side: str, pieces: Sequence[str], special: Collection[str], unknown_piece: str) -> dict[str, int]:
+    """Returns the ids of the pieces that text may have, the unknown one among them."""
+    if unknown_piece not in pieces:
+        raise TokenizerError(f"the {side} vocabulary has no piece {unknown_piece}, expected one for unknown pieces")
+    return {piece: number for number, piece in enumerate(pieces) if piece not in special}
 
 
 def _processor(side: str, model: bytes) -> sentencepiece.SentencePieceProcessor:

@@ -68,9 +68,23 @@ class Tokenizer:
         """How the tokens of sources are written, in the order of their ids."""
         return tuple(self.pieces(range(self.vocabulary_size)))
 
+    @property
+    def target_pieces(self) -> tuple[str, ...]:
+        """How the tokens of translations are written: both sides share one vocabulary."""
+        return self.source_pieces
+
+    @property
+    def target_unk_id(self) -> int:
+        """The id of unknown characters."""
+        return UNK_ID
+
     def encode(self, text: str) -> list[int]:
         """Returns the ids of one text, without special tokens; unknown characters become UNK_ID."""
         return list(self._processor.encode(text))
+
+    def encode_target(self, text: str) -> list[int]:
+        """Returns the ids of one translation, which are those that the same source would have."""
+        return self.encode(text)
 
     def encode_lines(self, lines: Sequence[str]) -> list[list[int]]:
         """Returns the ids of many texts, computed by all CPUs."""

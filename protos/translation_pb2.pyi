@@ -30,7 +30,7 @@ class _FinishReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FinishRe
     FINISH_REASON_EOS: _FinishReason.ValueType  # 1
     """The model produced its end token."""
     FINISH_REASON_LENGTH: _FinishReason.ValueType  # 2
-    """The translation reached max_target_tokens or the model's limit."""
+    """The translation reached its longest length: max_target_tokens, max_target_ratio or the model's limit."""
 
 class FinishReason(_FinishReason, metaclass=_FinishReasonEnumTypeWrapper):
     """Why a translation ended."""
@@ -40,7 +40,7 @@ FINISH_REASON_UNSPECIFIED: FinishReason.ValueType  # 0
 FINISH_REASON_EOS: FinishReason.ValueType  # 1
 """The model produced its end token."""
 FINISH_REASON_LENGTH: FinishReason.ValueType  # 2
-"""The translation reached max_target_tokens or the model's limit."""
+"""The translation reached its longest length: max_target_tokens, max_target_ratio or the model's limit."""
 Global___FinishReason: _TypeAlias = FinishReason  # noqa: Y015
 
 @_typing.final
@@ -50,18 +50,27 @@ class TranslateRequest(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     SOURCE_LANGUAGE_FIELD_NUMBER: _builtins.int
     TARGET_LANGUAGE_FIELD_NUMBER: _builtins.int
-    MAX_TARGET_TOKENS_FIELD_NUMBER: _builtins.int
+    OPTIONS_FIELD_NUMBER: _builtins.int
+    TARGET_PREFIX_FIELD_NUMBER: _builtins.int
     source_language: _builtins.str
     """ISO 639-1 code of the texts' language, for example "en". May be empty if the model translates only one language
     into the wanted one.
     """
     target_language: _builtins.str
     """ISO 639-1 code of the wanted language, for example "de". May be empty if the model has a single direction."""
-    max_target_tokens: _builtins.int
-    """The longest translation of each text, in target tokens without the end token. Absent: the model's limit."""
     @_builtins.property
     def text(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The texts to translate, one sentence each. At least one; none may be blank or hold U+0000."""
+
+    @_builtins.property
+    def options(self) -> Global___SearchOptions:
+        """How translations are searched for. Absent: greedily."""
+
+    @_builtins.property
+    def target_prefix(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What each translation has to start with: none, or one for each text, in its order; an empty one asks for nothing.
+        Each has at most as many tokens as its translation may have, and none may hold U+0000.
+        """
 
     def __init__(
         self,
@@ -69,17 +78,210 @@ class TranslateRequest(_message.Message):
         text: _abc.Iterable[_builtins.str] | None = ...,
         source_language: _builtins.str = ...,
         target_language: _builtins.str = ...,
-        max_target_tokens: _builtins.int | None = ...,
+        options: Global___SearchOptions | None = ...,
+        target_prefix: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_target_tokens", b"_max_target_tokens", "max_target_tokens", b"max_target_tokens"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_target_tokens", b"_max_target_tokens", "max_target_tokens", b"max_target_tokens", "source_language", b"source_language", "target_language", b"target_language", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["options", b"options", "source_language", b"source_language", "target_language", b"target_language", "target_prefix", b"target_prefix", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__max_target_tokens: _TypeAlias = _typing.Literal["max_target_tokens"]  # noqa: Y015
-    _WhichOneofArgType__max_target_tokens: _TypeAlias = _typing.Literal["_max_target_tokens", b"_max_target_tokens"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_target_tokens) -> _WhichOneofReturnType__max_target_tokens | None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TranslateRequest: _TypeAlias = TranslateRequest  # noqa: Y015
+
+@_typing.final
+class SearchOptions(_message.Message):
+    """How the translation of one text is searched for. Every field may be absent: the default is the one that is named.
+    Lengths count target tokens without the end token. A combination that makes no sense is refused by the name of a
+    field.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BEAM_SIZE_FIELD_NUMBER: _builtins.int
+    PATIENCE_FIELD_NUMBER: _builtins.int
+    HYPOTHESES_FIELD_NUMBER: _builtins.int
+    LENGTH_PENALTY_FIELD_NUMBER: _builtins.int
+    COVERAGE_PENALTY_FIELD_NUMBER: _builtins.int
+    TEMPERATURE_FIELD_NUMBER: _builtins.int
+    TOP_K_FIELD_NUMBER: _builtins.int
+    TOP_P_FIELD_NUMBER: _builtins.int
+    SEED_FIELD_NUMBER: _builtins.int
+    MIN_TARGET_TOKENS_FIELD_NUMBER: _builtins.int
+    MAX_TARGET_TOKENS_FIELD_NUMBER: _builtins.int
+    MIN_TARGET_RATIO_FIELD_NUMBER: _builtins.int
+    MAX_TARGET_RATIO_FIELD_NUMBER: _builtins.int
+    REPETITION_PENALTY_FIELD_NUMBER: _builtins.int
+    NO_REPEAT_NGRAM_TOKENS_FIELD_NUMBER: _builtins.int
+    SUPPRESSED_TOKENS_FIELD_NUMBER: _builtins.int
+    SUPPRESS_UNKNOWN_FIELD_NUMBER: _builtins.int
+    TOKEN_SCORES_FIELD_NUMBER: _builtins.int
+    ALIGNMENTS_FIELD_NUMBER: _builtins.int
+    beam_size: _builtins.int
+    """Hypotheses that beam search follows, K: 1 to 1000, and at most the slots of one engine. Default 1: greedy search,
+    which takes the most probable token at each step.
+    """
+    patience: _builtins.float
+    """Beam search ends when round(patience * K) hypotheses are finished, but at least one: above 0, at most 10. Needs a
+    beam. Default 1.
+    """
+    hypotheses: _builtins.int
+    """Translations to give for each text, best first: 1 to 1000. At most K and round(patience * K), unless they are
+    sampled; then each takes a slot of one engine. Default 1.
+    """
+    length_penalty: _builtins.float
+    """alpha: hypotheses are compared by score / length^alpha, the length with the end token: 0 to 10. 0 compares sums of
+    log-probabilities, which favours short translations, 1 their mean. Default 1.
+    """
+    coverage_penalty: _builtins.float
+    """beta: adds beta * sum_i log(min(sum_j a_ij, 1)) to what hypotheses are compared by, over source tokens i and target
+    tokens j, with attention weights a: 0 to 10. Above 0, the server must run with alignments. Default 0.
+    """
+    temperature: _builtins.float
+    """What logits are divided by before a token is drawn: 0 to 100. Not with a beam. Default 0: nothing is drawn."""
+    top_k: _builtins.int
+    """Draw from this many most probable tokens: 0 to 1000000. Needs a temperature. Default 0: from all."""
+    top_p: _builtins.float
+    """Draw from the fewest tokens that together have this probability: above 0, at most 1. Needs a temperature. Default
+    1: from all.
+    """
+    seed: _builtins.int
+    """The same seed, text and options draw the same tokens in any company. Needs a temperature. Absent: the server
+    draws one, which the answer tells.
+    """
+    min_target_tokens: _builtins.int
+    """The shortest translation, in tokens: 0 to max_target_tokens. Default 0."""
+    max_target_tokens: _builtins.int
+    """The longest translation, in tokens: 1 to the model's limit, which is the default."""
+    min_target_ratio: _builtins.float
+    """The shortest translation, times source_tokens of the answer and rounded up: 0 to 100. The longer of both minimums
+    counts, but never more than the longest translation. Default 0.
+    """
+    max_target_ratio: _builtins.float
+    """The longest translation, times source_tokens of the answer and rounded down, but at least one token: above 0, at
+    most 100. The shorter of both maximums counts. Absent: only the other one.
+    """
+    repetition_penalty: _builtins.float
+    """Logits of tokens that a hypothesis has already are divided by this where positive and multiplied by it where
+    negative: 0.1 to 10. Default 1: no change.
+    """
+    no_repeat_ngram_tokens: _builtins.int
+    """No sequence of this many tokens occurs twice in a translation: 0 to 1000. Default 0: no such rule."""
+    suppress_unknown: _builtins.bool
+    """Whether the token that stands for unknown pieces is never chosen. Default false."""
+    token_scores: _builtins.bool
+    """Whether to give the log-probability of every token. Default false."""
+    alignments: _builtins.bool
+    """Whether to give how much each target token looked at each source token; the server must run with alignments.
+    Default false.
+    """
+    @_builtins.property
+    def suppressed_tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Pieces of the target vocabulary that are never chosen, as TokenScore spells them: at most 64. The end token may not
+        be among them.
+        """
+
+    def __init__(
+        self,
+        *,
+        beam_size: _builtins.int | None = ...,
+        patience: _builtins.float | None = ...,
+        hypotheses: _builtins.int | None = ...,
+        length_penalty: _builtins.float | None = ...,
+        coverage_penalty: _builtins.float | None = ...,
+        temperature: _builtins.float | None = ...,
+        top_k: _builtins.int | None = ...,
+        top_p: _builtins.float | None = ...,
+        seed: _builtins.int | None = ...,
+        min_target_tokens: _builtins.int | None = ...,
+        max_target_tokens: _builtins.int | None = ...,
+        min_target_ratio: _builtins.float | None = ...,
+        max_target_ratio: _builtins.float | None = ...,
+        repetition_penalty: _builtins.float | None = ...,
+        no_repeat_ngram_tokens: _builtins.int | None = ...,
+        suppressed_tokens: _abc.Iterable[_builtins.str] | None = ...,
+        suppress_unknown: _builtins.bool | None = ...,
+        token_scores: _builtins.bool | None = ...,
+        alignments: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_alignments", b"_alignments", "_beam_size", b"_beam_size", "_coverage_penalty", b"_coverage_penalty", "_hypotheses", b"_hypotheses", "_length_penalty", b"_length_penalty", "_max_target_ratio", b"_max_target_ratio", "_max_target_tokens", b"_max_target_tokens", "_min_target_ratio", b"_min_target_ratio", "_min_target_tokens", b"_min_target_tokens", "_no_repeat_ngram_tokens", b"_no_repeat_ngram_tokens", "_patience", b"_patience", "_repetition_penalty", b"_repetition_penalty", "_seed", b"_seed", "_suppress_unknown", b"_suppress_unknown", "_temperature", b"_temperature", "_token_scores", b"_token_scores", "_top_k", b"_top_k", "_top_p", b"_top_p", "alignments", b"alignments", "beam_size", b"beam_size", "coverage_penalty", b"coverage_penalty", "hypotheses", b"hypotheses", "length_penalty", b"length_penalty", "max_target_ratio", b"max_target_ratio", "max_target_tokens", b"max_target_tokens", "min_target_ratio", b"min_target_ratio", "min_target_tokens", b"min_target_tokens", "no_repeat_ngram_tokens", b"no_repeat_ngram_tokens", "patience", b"patience", "repetition_penalty", b"repetition_penalty", "seed", b"seed", "suppress_unknown", b"suppress_unknown", "temperature", b"temperature", "token_scores", b"token_scores", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_alignments", b"_alignments", "_beam_size", b"_beam_size", "_coverage_penalty", b"_coverage_penalty", "_hypotheses", b"_hypotheses", "_length_penalty", b"_length_penalty", "_max_target_ratio", b"_max_target_ratio", "_max_target_tokens", b"_max_target_tokens", "_min_target_ratio", b"_min_target_ratio", "_min_target_tokens", b"_min_target_tokens", "_no_repeat_ngram_tokens", b"_no_repeat_ngram_tokens", "_patience", b"_patience", "_repetition_penalty", b"_repetition_penalty", "_seed", b"_seed", "_suppress_unknown", b"_suppress_unknown", "_temperature", b"_temperature", "_token_scores", b"_token_scores", "_top_k", b"_top_k", "_top_p", b"_top_p", "alignments", b"alignments", "beam_size", b"beam_size", "coverage_penalty", b"coverage_penalty", "hypotheses", b"hypotheses", "length_penalty", b"length_penalty", "max_target_ratio", b"max_target_ratio", "max_target_tokens", b"max_target_tokens", "min_target_ratio", b"min_target_ratio", "min_target_tokens", b"min_target_tokens", "no_repeat_ngram_tokens", b"no_repeat_ngram_tokens", "patience", b"patience", "repetition_penalty", b"repetition_penalty", "seed", b"seed", "suppress_unknown", b"suppress_unknown", "suppressed_tokens", b"suppressed_tokens", "temperature", b"temperature", "token_scores", b"token_scores", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__alignments: _TypeAlias = _typing.Literal["alignments"]  # noqa: Y015
+    _WhichOneofArgType__alignments: _TypeAlias = _typing.Literal["_alignments", b"_alignments"]  # noqa: Y015
+    _WhichOneofReturnType__beam_size: _TypeAlias = _typing.Literal["beam_size"]  # noqa: Y015
+    _WhichOneofArgType__beam_size: _TypeAlias = _typing.Literal["_beam_size", b"_beam_size"]  # noqa: Y015
+    _WhichOneofReturnType__coverage_penalty: _TypeAlias = _typing.Literal["coverage_penalty"]  # noqa: Y015
+    _WhichOneofArgType__coverage_penalty: _TypeAlias = _typing.Literal["_coverage_penalty", b"_coverage_penalty"]  # noqa: Y015
+    _WhichOneofReturnType__hypotheses: _TypeAlias = _typing.Literal["hypotheses"]  # noqa: Y015
+    _WhichOneofArgType__hypotheses: _TypeAlias = _typing.Literal["_hypotheses", b"_hypotheses"]  # noqa: Y015
+    _WhichOneofReturnType__length_penalty: _TypeAlias = _typing.Literal["length_penalty"]  # noqa: Y015
+    _WhichOneofArgType__length_penalty: _TypeAlias = _typing.Literal["_length_penalty", b"_length_penalty"]  # noqa: Y015
+    _WhichOneofReturnType__max_target_ratio: _TypeAlias = _typing.Literal["max_target_ratio"]  # noqa: Y015
+    _WhichOneofArgType__max_target_ratio: _TypeAlias = _typing.Literal["_max_target_ratio", b"_max_target_ratio"]  # noqa: Y015
+    _WhichOneofReturnType__max_target_tokens: _TypeAlias = _typing.Literal["max_target_tokens"]  # noqa: Y015
+    _WhichOneofArgType__max_target_tokens: _TypeAlias = _typing.Literal["_max_target_tokens", b"_max_target_tokens"]  # noqa: Y015
+    _WhichOneofReturnType__min_target_ratio: _TypeAlias = _typing.Literal["min_target_ratio"]  # noqa: Y015
+    _WhichOneofArgType__min_target_ratio: _TypeAlias = _typing.Literal["_min_target_ratio", b"_min_target_ratio"]  # noqa: Y015
+    _WhichOneofReturnType__min_target_tokens: _TypeAlias = _typing.Literal["min_target_tokens"]  # noqa: Y015
+    _WhichOneofArgType__min_target_tokens: _TypeAlias = _typing.Literal["_min_target_tokens", b"_min_target_tokens"]  # noqa: Y015
+    _WhichOneofReturnType__no_repeat_ngram_tokens: _TypeAlias = _typing.Literal["no_repeat_ngram_tokens"]  # noqa: Y015
+    _WhichOneofArgType__no_repeat_ngram_tokens: _TypeAlias = _typing.Literal["_no_repeat_ngram_tokens", b"_no_repeat_ngram_tokens"]  # noqa: Y015
+    _WhichOneofReturnType__patience: _TypeAlias = _typing.Literal["patience"]  # noqa: Y015
+    _WhichOneofArgType__patience: _TypeAlias = _typing.Literal["_patience", b"_patience"]  # noqa: Y015
+    _WhichOneofReturnType__repetition_penalty: _TypeAlias = _typing.Literal["repetition_penalty"]  # noqa: Y015
+    _WhichOneofArgType__repetition_penalty: _TypeAlias = _typing.Literal["_repetition_penalty", b"_repetition_penalty"]  # noqa: Y015
+    _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
+    _WhichOneofArgType__seed: _TypeAlias = _typing.Literal["_seed", b"_seed"]  # noqa: Y015
+    _WhichOneofReturnType__suppress_unknown: _TypeAlias = _typing.Literal["suppress_unknown"]  # noqa: Y015
+    _WhichOneofArgType__suppress_unknown: _TypeAlias = _typing.Literal["_suppress_unknown", b"_suppress_unknown"]  # noqa: Y015
+    _WhichOneofReturnType__temperature: _TypeAlias = _typing.Literal["temperature"]  # noqa: Y015
+    _WhichOneofArgType__temperature: _TypeAlias = _typing.Literal["_temperature", b"_temperature"]  # noqa: Y015
+    _WhichOneofReturnType__token_scores: _TypeAlias = _typing.Literal["token_scores"]  # noqa: Y015
+    _WhichOneofArgType__token_scores: _TypeAlias = _typing.Literal["_token_scores", b"_token_scores"]  # noqa: Y015
+    _WhichOneofReturnType__top_k: _TypeAlias = _typing.Literal["top_k"]  # noqa: Y015
+    _WhichOneofArgType__top_k: _TypeAlias = _typing.Literal["_top_k", b"_top_k"]  # noqa: Y015
+    _WhichOneofReturnType__top_p: _TypeAlias = _typing.Literal["top_p"]  # noqa: Y015
+    _WhichOneofArgType__top_p: _TypeAlias = _typing.Literal["_top_p", b"_top_p"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__alignments) -> _WhichOneofReturnType__alignments | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__beam_size) -> _WhichOneofReturnType__beam_size | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__coverage_penalty) -> _WhichOneofReturnType__coverage_penalty | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__hypotheses) -> _WhichOneofReturnType__hypotheses | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__length_penalty) -> _WhichOneofReturnType__length_penalty | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_target_ratio) -> _WhichOneofReturnType__max_target_ratio | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_target_tokens) -> _WhichOneofReturnType__max_target_tokens | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__min_target_ratio) -> _WhichOneofReturnType__min_target_ratio | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__min_target_tokens) -> _WhichOneofReturnType__min_target_tokens | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__no_repeat_ngram_tokens) -> _WhichOneofReturnType__no_repeat_ngram_tokens | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__patience) -> _WhichOneofReturnType__patience | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__repetition_penalty) -> _WhichOneofReturnType__repetition_penalty | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__seed) -> _WhichOneofReturnType__seed | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__suppress_unknown) -> _WhichOneofReturnType__suppress_unknown | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__temperature) -> _WhichOneofReturnType__temperature | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__token_scores) -> _WhichOneofReturnType__token_scores | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__top_k) -> _WhichOneofReturnType__top_k | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__top_p) -> _WhichOneofReturnType__top_p | None: ...
+
+Global___SearchOptions: _TypeAlias = SearchOptions  # noqa: Y015
 
 @_typing.final
 class TranslateResponse(_message.Message):
@@ -118,6 +320,11 @@ class Translation(_message.Message):
     FINISH_REASON_FIELD_NUMBER: _builtins.int
     SOURCE_TOKENS_FIELD_NUMBER: _builtins.int
     TARGET_TOKENS_FIELD_NUMBER: _builtins.int
+    NORMALISED_SCORE_FIELD_NUMBER: _builtins.int
+    ALTERNATIVES_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    ALIGNMENTS_FIELD_NUMBER: _builtins.int
+    SEED_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """The translated text."""
     score: _builtins.float
@@ -130,6 +337,22 @@ class Translation(_message.Message):
     """
     target_tokens: _builtins.int
     """Length of the translation in tokens, the end token excluded."""
+    normalised_score: _builtins.float
+    """What translations were compared by: score / length^alpha, and the coverage penalty if one was asked for; at most 0."""
+    seed: _builtins.int
+    """What tokens were drawn with, to draw the same ones again; only if they were drawn."""
+    @_builtins.property
+    def alternatives(self) -> _containers.RepeatedCompositeFieldContainer[Global___Alternative]:
+        """The other translations that were asked for by options.hypotheses, best first; fewer if search found fewer."""
+
+    @_builtins.property
+    def tokens(self) -> _containers.RepeatedCompositeFieldContainer[Global___TokenScore]:
+        """Every token with its log-probability, the end token last if it was reached; only if options.token_scores."""
+
+    @_builtins.property
+    def alignments(self) -> _containers.RepeatedCompositeFieldContainer[Global___AlignmentRow]:
+        """A row for each target token, the end token excluded; only if options.alignments."""
+
     def __init__(
         self,
         *,
@@ -138,14 +361,243 @@ class Translation(_message.Message):
         finish_reason: Global___FinishReason.ValueType = ...,
         source_tokens: _builtins.int = ...,
         target_tokens: _builtins.int = ...,
+        normalised_score: _builtins.float = ...,
+        alternatives: _abc.Iterable[Global___Alternative] | None = ...,
+        tokens: _abc.Iterable[Global___TokenScore] | None = ...,
+        alignments: _abc.Iterable[Global___AlignmentRow] | None = ...,
+        seed: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "seed", b"seed"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "alignments", b"alignments", "alternatives", b"alternatives", "finish_reason", b"finish_reason", "normalised_score", b"normalised_score", "score", b"score", "seed", b"seed", "source_tokens", b"source_tokens", "target_tokens", b"target_tokens", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
+    _WhichOneofArgType__seed: _TypeAlias = _typing.Literal["_seed", b"_seed"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__seed) -> _WhichOneofReturnType__seed | None: ...
+
+Global___Translation: _TypeAlias = Translation  # noqa: Y015
+
+@_typing.final
+class Alternative(_message.Message):
+    """Another translation of the same text. Its fields are those of Translation."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    SCORE_FIELD_NUMBER: _builtins.int
+    NORMALISED_SCORE_FIELD_NUMBER: _builtins.int
+    FINISH_REASON_FIELD_NUMBER: _builtins.int
+    TARGET_TOKENS_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    ALIGNMENTS_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """The translated text."""
+    score: _builtins.float
+    """Sum of the natural log-probabilities of the target tokens, the end token included; at most 0."""
+    normalised_score: _builtins.float
+    """What translations were compared by; at most 0."""
+    finish_reason: Global___FinishReason.ValueType
+    """Why the translation ended."""
+    target_tokens: _builtins.int
+    """Length of the translation in tokens, the end token excluded."""
+    @_builtins.property
+    def tokens(self) -> _containers.RepeatedCompositeFieldContainer[Global___TokenScore]:
+        """Every token with its log-probability; only if options.token_scores."""
+
+    @_builtins.property
+    def alignments(self) -> _containers.RepeatedCompositeFieldContainer[Global___AlignmentRow]:
+        """A row for each target token; only if options.alignments."""
+
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+        score: _builtins.float = ...,
+        normalised_score: _builtins.float = ...,
+        finish_reason: Global___FinishReason.ValueType = ...,
+        target_tokens: _builtins.int = ...,
+        tokens: _abc.Iterable[Global___TokenScore] | None = ...,
+        alignments: _abc.Iterable[Global___AlignmentRow] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["finish_reason", b"finish_reason", "score", b"score", "source_tokens", b"source_tokens", "target_tokens", b"target_tokens", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignments", b"alignments", "finish_reason", b"finish_reason", "normalised_score", b"normalised_score", "score", b"score", "target_tokens", b"target_tokens", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Translation: _TypeAlias = Translation  # noqa: Y015
+Global___Alternative: _TypeAlias = Alternative  # noqa: Y015
+
+@_typing.final
+class TokenScore(_message.Message):
+    """A target token and how probable it was."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIECE_FIELD_NUMBER: _builtins.int
+    LOG_PROBABILITY_FIELD_NUMBER: _builtins.int
+    piece: _builtins.str
+    """How the token is written in the target vocabulary; a word begins with U+2581."""
+    log_probability: _builtins.float
+    """Its natural log-probability given the source and the tokens before it; at most 0."""
+    def __init__(
+        self,
+        *,
+        piece: _builtins.str = ...,
+        log_probability: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["log_probability", b"log_probability", "piece", b"piece"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TokenScore: _TypeAlias = TokenScore  # noqa: Y015
+
+@_typing.final
+class AlignmentRow(_message.Message):
+    """Where the model looked when it chose one target token."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WEIGHTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def weights(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """How much it looked at each source token, source_tokens of them: the mean over the model's alignment heads, each of
+        which sums to 1.
+        """
+
+    def __init__(
+        self,
+        *,
+        weights: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["weights", b"weights"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AlignmentRow: _TypeAlias = AlignmentRow  # noqa: Y015
+
+@_typing.final
+class ScoreRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAIRS_FIELD_NUMBER: _builtins.int
+    SOURCE_LANGUAGE_FIELD_NUMBER: _builtins.int
+    TARGET_LANGUAGE_FIELD_NUMBER: _builtins.int
+    source_language: _builtins.str
+    """ISO 639-1 code of the texts' language; see TranslateRequest."""
+    target_language: _builtins.str
+    """ISO 639-1 code of the translations' language; see TranslateRequest."""
+    @_builtins.property
+    def pairs(self) -> _containers.RepeatedCompositeFieldContainer[Global___TextPair]:
+        """The texts and their translations, at least one pair."""
+
+    def __init__(
+        self,
+        *,
+        pairs: _abc.Iterable[Global___TextPair] | None = ...,
+        source_language: _builtins.str = ...,
+        target_language: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pairs", b"pairs", "source_language", b"source_language", "target_language", b"target_language"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScoreRequest: _TypeAlias = ScoreRequest  # noqa: Y015
+
+@_typing.final
+class TextPair(_message.Message):
+    """A text and a translation of it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    TRANSLATION_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """The text, one sentence; neither blank nor with U+0000."""
+    translation: _builtins.str
+    """The translation, without U+0000; at most one token shorter than the model's longest one. It may be empty."""
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+        translation: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["text", b"text", "translation", b"translation"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TextPair: _TypeAlias = TextPair  # noqa: Y015
+
+@_typing.final
+class ScoreResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCORES_FIELD_NUMBER: _builtins.int
+    TIMINGS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def scores(self) -> _containers.RepeatedCompositeFieldContainer[Global___TranslationScore]:
+        """One score for each pair, in the order of the request."""
+
+    @_builtins.property
+    def timings(self) -> Global___Timings:
+        """Where the time of this request went."""
+
+    def __init__(
+        self,
+        *,
+        scores: _abc.Iterable[Global___TranslationScore] | None = ...,
+        timings: Global___Timings | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["timings", b"timings"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["scores", b"scores", "timings", b"timings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScoreResponse: _TypeAlias = ScoreResponse  # noqa: Y015
+
+@_typing.final
+class TranslationScore(_message.Message):
+    """How probable a given translation is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCORE_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    SOURCE_TOKENS_FIELD_NUMBER: _builtins.int
+    TARGET_TOKENS_FIELD_NUMBER: _builtins.int
+    score: _builtins.float
+    """Sum of the natural log-probabilities of the target tokens, the end token included; at most 0."""
+    source_tokens: _builtins.int
+    """Length of the source in tokens; see Translation."""
+    target_tokens: _builtins.int
+    """Length of the translation in tokens, the end token excluded."""
+    @_builtins.property
+    def tokens(self) -> _containers.RepeatedCompositeFieldContainer[Global___TokenScore]:
+        """Every token with its log-probability, the end token last."""
+
+    def __init__(
+        self,
+        *,
+        score: _builtins.float = ...,
+        tokens: _abc.Iterable[Global___TokenScore] | None = ...,
+        source_tokens: _builtins.int = ...,
+        target_tokens: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["score", b"score", "source_tokens", b"source_tokens", "target_tokens", b"target_tokens", "tokens", b"tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TranslationScore: _TypeAlias = TranslationScore  # noqa: Y015
 
 @_typing.final
 class Timings(_message.Message):

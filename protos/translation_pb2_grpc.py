@@ -40,6 +40,11 @@ class TranslationServiceStub:
                 request_serializer=protos_dot_translation__pb2.TranslateRequest.SerializeToString,
                 response_deserializer=protos_dot_translation__pb2.TranslateResponse.FromString,
                 _registered_method=True)
+        self.Score = channel.unary_unary(
+                '/dragoman.v1.TranslationService/Score',
+                request_serializer=protos_dot_translation__pb2.ScoreRequest.SerializeToString,
+                response_deserializer=protos_dot_translation__pb2.ScoreResponse.FromString,
+                _registered_method=True)
 
 
 class TranslationServiceServicer:
@@ -56,6 +61,16 @@ class TranslationServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Score(self, request, context):
+        """Tells how probable given translations are. Each is scored as if the model had chosen its tokens itself: a
+        translation of this service has the score that it came with, unless its options changed the probabilities of tokens.
+
+        Fails as Translate does.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TranslationServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -63,6 +78,11 @@ def add_TranslationServiceServicer_to_server(servicer, server):
                     servicer.Translate,
                     request_deserializer=protos_dot_translation__pb2.TranslateRequest.FromString,
                     response_serializer=protos_dot_translation__pb2.TranslateResponse.SerializeToString,
+            ),
+            'Score': grpc.unary_unary_rpc_method_handler(
+                    servicer.Score,
+                    request_deserializer=protos_dot_translation__pb2.ScoreRequest.FromString,
+                    response_serializer=protos_dot_translation__pb2.ScoreResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -93,6 +113,33 @@ class TranslationService:
             '/dragoman.v1.TranslationService/Translate',
             protos_dot_translation__pb2.TranslateRequest.SerializeToString,
             protos_dot_translation__pb2.TranslateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Score(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dragoman.v1.TranslationService/Score',
+            protos_dot_translation__pb2.ScoreRequest.SerializeToString,
+            protos_dot_translation__pb2.ScoreResponse.FromString,
             options,
             channel_credentials,
             insecure,

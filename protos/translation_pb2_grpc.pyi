@@ -39,6 +39,12 @@ class TranslationServiceStub:
     Fails with INVALID_ARGUMENT (the message names the field), RESOURCE_EXHAUSTED (the queue is full),
     DEADLINE_EXCEEDED, UNAVAILABLE (not ready, or draining) or INTERNAL.
     """
+    Score: _grpc.UnaryUnaryMultiCallable[_translation_pb2.ScoreRequest, _translation_pb2.ScoreResponse]
+    """Tells how probable given translations are. Each is scored as if the model had chosen its tokens itself: a
+    translation of this service has the score that it came with, unless its options changed the probabilities of tokens.
+
+    Fails as Translate does.
+    """
 
 @_typing.type_check_only
 class TranslationServiceAsyncStub(TranslationServiceStub):
@@ -50,6 +56,12 @@ class TranslationServiceAsyncStub(TranslationServiceStub):
 
     Fails with INVALID_ARGUMENT (the message names the field), RESOURCE_EXHAUSTED (the queue is full),
     DEADLINE_EXCEEDED, UNAVAILABLE (not ready, or draining) or INTERNAL.
+    """
+    Score: _aio.UnaryUnaryMultiCallable[_translation_pb2.ScoreRequest, _translation_pb2.ScoreResponse]  # type: ignore[assignment]
+    """Tells how probable given translations are. Each is scored as if the model had chosen its tokens itself: a
+    translation of this service has the score that it came with, unless its options changed the probabilities of tokens.
+
+    Fails as Translate does.
     """
 
 class TranslationServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -65,6 +77,18 @@ class TranslationServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Fails with INVALID_ARGUMENT (the message names the field), RESOURCE_EXHAUSTED (the queue is full),
         DEADLINE_EXCEEDED, UNAVAILABLE (not ready, or draining) or INTERNAL.
+        """
+
+    @_abc_1.abstractmethod
+    def Score(
+        self,
+        request: _translation_pb2.ScoreRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_translation_pb2.ScoreResponse, _abc.Awaitable[_translation_pb2.ScoreResponse]]:
+        """Tells how probable given translations are. Each is scored as if the model had chosen its tokens itself: a
+        translation of this service has the score that it came with, unless its options changed the probabilities of tokens.
+
+        Fails as Translate does.
         """
 
 def add_TranslationServiceServicer_to_server(servicer: TranslationServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
