@@ -199,7 +199,7 @@ async def open_pipeline(settings: ServeCommand) -> AsyncIterator[Pipeline]:
     """Yields a pipeline that is ready, for use in this process; no port is opened.
 
     Raises:
-        BundleError: if the folder is not a bundle that can be served.
+        BundleError: if the folder is not a bundle that can be served with these settings.
         GoldenMismatchError: if the model does not translate as it should.
         TokenizerError: if the bundle's tokenizer is not one.
     """
@@ -237,5 +237,5 @@ def stop_on_signals(stop: asyncio.Event) -> None:
 
 
 def _load_models(settings: ServeCommand, bundle: Bundle) -> list[Model]:
-    sessions = Sessions.load(bundle, settings.threads_per_engine)
+    sessions = Sessions.load(bundle, settings.threads_per_engine, aligned=settings.alignments)
     return [Runtime(sessions, settings.slots) for _ in range(settings.engine_count)]

@@ -12,8 +12,9 @@ from typing import Self
 
 import grpc.aio
 
-from protos.translation_pb2 import TranslateRequest
+from protos.translation_pb2 import SearchOptions, TranslateRequest
 from protos.translation_pb2_grpc import TranslationServiceStub
+from serve.search_fields import SearchFields
 
 # gRPC's own retries: waits of 0.1, 0.3, 0.9 and 2 seconds at most, or what the server's pushback says.
 _SERVICE_CONFIG = {
@@ -30,6 +31,10 @@ _SERVICE_CONFIG = {
         }
     ]
 }
+
+
+# Greedy search.
+DEFAULT_OPTIONS = SearchFields()
 
 
 class NotTranslatedError(Exception):
@@ -59,13 +64,25 @@ class GrpcClient:
         async with grpc.aio.insecure_channel(target, options=options) as channel:
             yield cls(channel, timeout_seconds)
 
-    async def translate(self, text: str, *, source_language: str = "", target_language: str = "") -> TranslatedText:
-        """Returns the translation of one text; an empty language means the model's.
+    async def translate(
+        self,
+        text: str,
+        *,
+        source_language: str = "",
+        target_language: str = "",
+        options: SearchFields = DEFAULT_OPTIONS,
+    ) -> TranslatedText:
+        """Returns the best translation of one text; an empty language means the model's.
 
         Raises:
             NotTranslatedError: if the server refused, failed or could not be reached.
         """
-        request = TranslateRequest(text=[text], source_language=source_language, target_language=target_language)
+        request = TranslateRequest(
+            text=[text],
+            source_language=source_language,
+            target_language=target_language,
+            options=SearchOptions(**options.model_dump(exclude_defaults=True)),
+        )
         try:
             response = await self._stub.Translate(request, timeout=self._timeout_seconds)
         except grpc.aio.AioRpcError as error:

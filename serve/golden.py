@@ -11,7 +11,7 @@ from export.manifest import BundleDirection, GoldenSentence
 from model.text_tokenizer import TextTokenizer
 from serve.options import SearchOptions
 from serve.scheduler import Scheduler
-from serve.translator import run_sequences
+from serve.translator import Wish, run_sequences
 
 
 class GoldenMismatchError(Exception):
@@ -50,14 +50,11 @@ async def check_golden(
         prefix = prefixes[sentence.source_language, sentence.target_language]
         source_ids = (*prefix, *tokenizer.encode(sentence.source), *source_suffix)
         _compare(number, "source", sentence.source_ids, source_ids)
+    options = SearchOptions(max_target_tokens=max_target_tokens)
     for start in range(0, len(golden), together):
         group = golden[start : start + together]
-        sequences = await run_sequences(
-            scheduler,
-            [sentence.source_ids for sentence in group],
-            SearchOptions(max_target_tokens=max_target_tokens),
-            deadline_seconds=None,
-        )
+        wishes = [Wish(sentence.source_ids, options) for sentence in group]
+        sequences = await run_sequences(scheduler, wishes, deadline_seconds=None)
         for number, (sentence, sequence) in enumerate(zip(group, sequences, strict=True), start):
             _compare(number, "target", sentence.target_ids, sequence.best.target_ids)
 

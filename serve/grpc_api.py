@@ -6,19 +6,24 @@ It decides nothing about translation: it hands valid requests to the translator 
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 import grpc.aio
+from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
 from grpc_health.v1.health import aio as health_aio
 from grpc_reflection.v1alpha import reflection
 
-from protos.translation_pb2 import DESCRIPTOR, TranslateRequest, TranslateResponse
+from protos.translation_pb2 import DESCRIPTOR, ScoreRequest, TranslateRequest
+from serve.answer import ScoreResponse, TranslationResponse
 from serve.errors import DeadlineExceededError, InvalidRequestError, ServiceError
-from serve.grpc_wire import parse_request, to_message
+from serve.grpc_messages import read_options, score_response, translate_response
+from serve.grpc_wire import RequestParser
 from serve.logs import RequestRecord, choose_request_id, record_request
-from serve.metrics import Metrics
-from serve.request import RequestLimits, TranslationRequest, TranslationResponse
+from serve.metrics import Method, Metrics
+from serve.request import RequestLimits
 from serve.translator import Translator
 
 SERVICE = DESCRIPTOR.services_by_name["TranslationService"].full_name
@@ -29,7 +34,9 @@ MAX_PENDING_CALLS = 1_000_000
 # Clients send their deadline rounded up by as much as this share, and hang up at the true one.
 DEADLINE_ROUNDING = 0.02
 
-Context = grpc.aio.ServicerContext[TranslateRequest, TranslateResponse]
+Context = grpc.aio.ServicerContext[Any, Any]
+AnyRequest = TypeVar("AnyRequest", bound=Message)
+AnyResponse = TypeVar("AnyResponse", TranslationResponse, ScoreResponse)
 
 
 class GrpcApi:
@@ -57,10 +64,11 @@ class GrpcApi:
             ("grpc.server.max_pending_requests_hard_limit", MAX_PENDING_CALLS),
         )
         self._server = grpc.aio.server(options=options)
-        handler = grpc.unary_unary_rpc_method_handler(
-            self._translate, request_deserializer=parse_request, response_serializer=TranslateResponse.SerializeToString
-        )
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"Translate": handler}),))
+        handlers = {
+            "Translate": self._handler("translate", TranslateRequest, self._translate, translate_response),
+            "Score": self._handler("score", ScoreRequest, self._score, score_response),
+        }
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection((SERVICE, HEALTH_SERVICE, reflection.SERVICE_NAME), self._server)
 
@@ -85,46 +93,82 @@ class GrpcApi:
         """Takes no new call, and cuts off those that are still open after `grace_seconds`."""
         await self._server.stop(grace_seconds)
 
-    async def _translate(self, message: TranslateRequest | InvalidRequestError, context: Context) -> TranslateResponse:
-        request_id = choose_request_id(_given_request_id(context))
-        trailers = [(REQUEST_ID_KEY, request_id)]
-        try:
-            with record_request(self._metrics, "grpc", "translate", request_id) as record:
-                record.response = response = await self._answer(message, context, record)
-                answer = to_message(response)
-        except ServiceError as error:
-            if error.retry_after_seconds is not None:
-                trailers.append((RETRY_AFTER_KEY, str(error.retry_after_seconds * 1000)))
-            await context.abort(error.grpc_status, str(error), tuple(trailers))
-        context.set_trailing_metadata(tuple(trailers))
-        return answer
+    def _handler(
+        self,
+        method: Method,
+        kind: type[AnyRequest],
+        serve: Callable[[AnyRequest, float | None], Awaitable[AnyResponse]],
+        write: Callable[[AnyResponse], Message],
+    ) -> Any:
+        """Returns what gRPC calls for one method.
 
-    async def _answer(
-        self, message: TranslateRequest | InvalidRequestError, context: Context, record: RequestRecord
-    ) -> TranslationResponse:
-        timeout_seconds = _time_remaining(context)
-        try:
-            return await self._translator.translate(self._admit(message, timeout_seconds))
-        except asyncio.CancelledError:
-            # gRPC cancels the call both when the client hangs up and when its deadline passes.
-            remaining_seconds = _time_remaining(context)
-            if timeout_seconds is not None and remaining_seconds is not None:
-                passed = remaining_seconds <= DEADLINE_ROUNDING * timeout_seconds
-                record.outcome = DeadlineExceededError.reason if passed else record.outcome
-            raise
+        Args:
+            method: its name in the metrics.
+            kind: the class of its request.
+            serve: what it does, given the request and its deadline on the monotonic clock.
+            write: makes a message of the result.
+        """
 
-    def _admit(
-        self, message: TranslateRequest | InvalidRequestError, timeout_seconds: float | None
-    ) -> TranslationRequest:
-        if isinstance(message, InvalidRequestError):
-            raise message
-        return self._limits.admit(
+        async def handle(message: AnyRequest | InvalidRequestError, context: Context) -> Message:
+            request_id = choose_request_id(_given_request_id(context))
+            trailers = [(REQUEST_ID_KEY, request_id)]
+            try:
+                with record_request(self._metrics, "grpc", method, request_id) as record:
+                    response = await _answer(message, serve, context, record)
+                    record.response = response
+                    answer = write(response)
+            except ServiceError as error:
+                if error.retry_after_seconds is not None:
+                    trailers.append((RETRY_AFTER_KEY, str(error.retry_after_seconds * 1000)))
+                await context.abort(error.grpc_status, str(error), tuple(trailers))
+            context.set_trailing_metadata(tuple(trailers))
+            return answer
+
+        return grpc.unary_unary_rpc_method_handler(
+            handle,
+            request_deserializer=RequestParser(kind).parse,
+            response_serializer=lambda answer: answer.SerializeToString(),
+        )
+
+    async def _translate(self, message: TranslateRequest, deadline_seconds: float | None) -> TranslationResponse:
+        request = self._limits.admit(
             texts=message.text,
             source_language=message.source_language,
             target_language=message.target_language,
-            max_target_tokens=message.max_target_tokens if message.HasField("max_target_tokens") else None,
-            deadline_seconds=None if timeout_seconds is None else time.monotonic() + timeout_seconds,
+            options=read_options(message.options),
+            target_prefix=message.target_prefix,
+            deadline_seconds=deadline_seconds,
         )
+        return await self._translator.translate(request)
+
+    async def _score(self, message: ScoreRequest, deadline_seconds: float | None) -> ScoreResponse:
+        request = self._limits.admit_pairs(
+            pairs=[(pair.text, pair.translation) for pair in message.pairs],
+            source_language=message.source_language,
+            target_language=message.target_language,
+            deadline_seconds=deadline_seconds,
+        )
+        return await self._translator.score(request)
+
+
+async def _answer(
+    message: AnyRequest | InvalidRequestError,
+    serve: Callable[[AnyRequest, float | None], Awaitable[AnyResponse]],
+    context: Context,
+    record: RequestRecord,
+) -> AnyResponse:
+    if isinstance(message, InvalidRequestError):
+        raise message
+    timeout_seconds = _time_remaining(context)
+    try:
+        return await serve(message, None if timeout_seconds is None else time.monotonic() + timeout_seconds)
+    except asyncio.CancelledError:
+        # gRPC cancels the call both when the client hangs up and when its deadline passes.
+        remaining_seconds = _time_remaining(context)
+        if timeout_seconds is not None and remaining_seconds is not None:
+            passed = remaining_seconds <= DEADLINE_ROUNDING * timeout_seconds
+            record.outcome = DeadlineExceededError.reason if passed else record.outcome
+        raise
 
 
 def _time_remaining(context: Context) -> float | None:

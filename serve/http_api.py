@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from export.manifest import BundleDirection
+from serve.answer import ScoreResponse, TranslationResponse
 from serve.errors import (
     CancelledError,
     DeadlineExceededError,
@@ -26,23 +26,26 @@ from serve.errors import (
     RequestTooLargeError,
     ServiceError,
 )
-from serve.http_body import TranslateBody, parse_body
+from serve.http_body import Body, ScoreBody, TranslateBody, parse_body
+from serve.http_documentation import MAX_TIMEOUT_MS, TIMEOUT_HEADER, score_documentation, translate_documentation
 from serve.http_problem import http_problem, problem_documentation, service_problem
 from serve.lifecycle import Lifecycle
 from serve.logs import RequestRecord, choose_request_id, record_request
 from serve.metrics import Method, Metrics
-from serve.request import RequestLimits, TranslationRequest, TranslationResponse
+from serve.request import RequestLimits
 from serve.translator import Translator
 
 TRANSLATE_PATH = "/v1/translate"
+SCORE_PATH = "/v1/score"
+METHODS: dict[str, Method] = {TRANSLATE_PATH: "translate", SCORE_PATH: "score"}
 PROBE_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
 REQUEST_ID_HEADER = "x-request-id"
-TIMEOUT_HEADER = "x-request-timeout-ms"
-MAX_TIMEOUT_MS = 3_600_000
 
 T = TypeVar("T")
+AnyResponse = TypeVar("AnyResponse", TranslationResponse, ScoreResponse)
 
-_RESPONSE = TypeAdapter(TranslationResponse)
+_TRANSLATIONS = TypeAdapter(TranslationResponse)
+_SCORES = TypeAdapter(ScoreResponse)
 
 
 class HttpApi:
@@ -90,8 +93,15 @@ class HttpApi:
             summary="Translates every text of the request",
             response_model=TranslationResponse,
             responses=problem_documentation(),
-            openapi_extra=_request_documentation(self._limits.directions[0]),
+            openapi_extra=translate_documentation(self._limits.directions[0]),
         )(self.translate)
+        app.post(
+            SCORE_PATH,
+            summary="Tells how probable given translations are",
+            response_model=ScoreResponse,
+            responses=problem_documentation(),
+            openapi_extra=score_documentation(self._limits.directions[0]),
+        )(self.score)
         app.get("/healthz", summary="Liveness: the process answers")(self.healthz)
         app.get("/readyz", summary="Readiness: a request would be translated now")(self.readyz)
         app.get("/metrics", summary="Metrics in Prometheus' text format", response_class=PlainTextResponse)(
@@ -101,18 +111,27 @@ class HttpApi:
 
     async def translate(self, request: Request) -> Response:
         """Texts are independent: each is answered as if it were alone."""
-        deadline_seconds = time.monotonic() + self._timeout_seconds(request)
-        _check_content_type(request)
-        try:
-            async with asyncio.timeout_at(deadline_seconds):
-                body = parse_body(await self._read_body(request))
-        except TimeoutError:
-            raise DeadlineExceededError("the deadline passed before the request was complete") from None
-        admitted = self._admit(body, deadline_seconds)
-        response = await _unless_disconnected(request, self._translator.translate(admitted))
-        record: RequestRecord = request.state.record
-        record.response = response
-        return Response(_RESPONSE.dump_json(response), media_type="application/json")
+        body, deadline_seconds = await self._receive(request, TranslateBody)
+        admitted = self._limits.admit(
+            texts=body.text,
+            source_language=body.source_language,
+            target_language=body.target_language,
+            options=body.options,
+            target_prefix=body.target_prefix,
+            deadline_seconds=deadline_seconds,
+        )
+        return await _answer(request, self._translator.translate(admitted), _TRANSLATIONS)
+
+    async def score(self, request: Request) -> Response:
+        """Each translation is scored as if the model had chosen its tokens itself."""
+        body, deadline_seconds = await self._receive(request, ScoreBody)
+        admitted = self._limits.admit_pairs(
+            pairs=[(pair.text, pair.translation) for pair in body.pairs],
+            source_language=body.source_language,
+            target_language=body.target_language,
+            deadline_seconds=deadline_seconds,
+        )
+        return await _answer(request, self._translator.score(admitted), _SCORES)
 
     async def healthz(self) -> Response:
         """Answers as long as the event loop turns, also while warming up and shutting down."""
@@ -129,6 +148,16 @@ class HttpApi:
         """Holds every instrument of `serve.metrics` and those of the process."""
         self._lifecycle.refresh()
         return Response(generate_latest(self._metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+    async def _receive(self, request: Request, kind: type[Body]) -> tuple[Body, float]:
+        """Returns the body of a request and its deadline."""
+        deadline_seconds = time.monotonic() + self._timeout_seconds(request)
+        _check_content_type(request)
+        try:
+            async with asyncio.timeout_at(deadline_seconds):
+                return parse_body(await self._read_body(request), kind), deadline_seconds
+        except TimeoutError:
+            raise DeadlineExceededError("the deadline passed before the request was complete") from None
 
     async def _read_body(self, request: Request) -> bytes:
         too_large = RequestTooLargeError(f"body: expected at most {self._max_body_bytes} bytes")
@@ -155,15 +184,6 @@ class HttpApi:
             raise InvalidRequestError(TIMEOUT_HEADER, f"{int(value)}, expected 1 to {MAX_TIMEOUT_MS}")
         return int(value) / 1000
 
-    def _admit(self, body: TranslateBody, deadline_seconds: float) -> TranslationRequest:
-        return self._limits.admit(
-            texts=body.text,
-            source_language=body.source_language,
-            target_language=body.target_language,
-            max_target_tokens=body.max_target_tokens,
-            deadline_seconds=deadline_seconds,
-        )
-
 
 class RequestRecorder:
     """ASGI middleware: records every request that is not a probe, and answers errors with problem documents."""
@@ -189,8 +209,7 @@ class RequestRecorder:
             await send(message)
 
         try:
-            method: Method = "translate" if scope["path"] == TRANSLATE_PATH else "other"
-            with record_request(self._metrics, "rest", method, request_id) as record:
+            with record_request(self._metrics, "rest", METHODS.get(scope["path"], "other"), request_id) as record:
                 scope.setdefault("state", {})["record"] = record
                 await self._app(scope, receive, send_with_headers)
         except ServiceError as error:
@@ -207,6 +226,14 @@ def _check_content_type(request: Request) -> None:
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != "application/json":
         raise HTTPException(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "content-type: expected application/json")
+
+
+async def _answer(
+    request: Request, work: Coroutine[Any, Any, AnyResponse], adapter: TypeAdapter[AnyResponse]
+) -> Response:
+    record: RequestRecord = request.state.record
+    record.response = response = await _unless_disconnected(request, work)
+    return Response(adapter.dump_json(response, exclude_none=True), media_type="application/json")
 
 
 async def _unless_disconnected(request: Request, work: Coroutine[Any, Any, T]) -> T:
@@ -230,19 +257,3 @@ async def _unless_disconnected(request: Request, work: Coroutine[Any, Any, T]) -
 async def _disconnect(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-def _request_documentation(direction: BundleDirection) -> dict[str, Any]:
-    timeout_header = {
-        "name": TIMEOUT_HEADER,
-        "in": "header",
-        "description": "Milliseconds after which the client stops waiting, and so does the server.",
-        "schema": {"type": "integer", "minimum": 1, "maximum": MAX_TIMEOUT_MS},
-    }
-    example = {
-        "text": ["Good morning.", "How are you?"],
-        "source_language": direction.source,
-        "target_language": direction.target,
-    }
-    body = {"schema": TranslateBody.model_json_schema(), "example": example}
-    return {"requestBody": {"required": True, "content": {"application/json": body}}, "parameters": [timeout_header]}

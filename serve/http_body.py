@@ -1,18 +1,20 @@
-"""The body of a REST request: bytes to a `TranslateBody`, or an error that names the field.
+"""The body of a REST request: bytes to a `TranslateBody` or `ScoreBody`, or an error that names the field.
 
 The body is parsed here and not by the web framework, because every fault has to become one well-formed error: bytes
 that are not UTF-8, JSON nested too deep, a string where a number belongs. Called by `serve.http_api` only.
 """
 
 import json
-from typing import Annotated
+from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, ValidationError, WithJsonSchema
+from pydantic import BeforeValidator, FailFast, Field, ValidationError, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from serve.errors import InvalidRequestError
+from serve.fields import Fields, refusal
+from serve.search_fields import SearchFields
 
-MAX_FIELD_CHARACTERS = 64
+Body = TypeVar("Body", bound=Fields)
 
 
 def _as_list(value: object) -> object:
@@ -23,32 +25,57 @@ def _as_list(value: object) -> object:
     return value
 
 
-_TEXT_SCHEMA = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}], "title": "Text"}
+# Without failing fast, a body full of wrong elements would cost a second of errors that nobody reads.
+Texts = Annotated[
+    list[str],
+    FailFast(),
+    BeforeValidator(_as_list),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+]
+SourceLanguage = Annotated[
+    str,
+    Field(
+        description="ISO 639-1 code of the texts' language; may be empty if the model translates only one language "
+        "into the wanted one."
+    ),
+]
+TargetLanguage = Annotated[
+    str,
+    Field(description="ISO 639-1 code of the wanted language; may be empty if the model has a single direction."),
+]
 
 
-class TranslateBody(BaseModel):
+class TranslateBody(Fields):
     """The body of `POST /v1/translate`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-    # Without failing fast, a body full of wrong elements would cost a second of errors that nobody reads.
-    text: Annotated[list[str], FailFast(), BeforeValidator(_as_list), WithJsonSchema(_TEXT_SCHEMA)] = Field(
-        description="One text or a list of texts, one sentence each."
+    text: Texts = Field(description="One text or a list of texts, one sentence each.")
+    source_language: SourceLanguage = ""
+    target_language: TargetLanguage = ""
+    target_prefix: Texts = Field(
+        [],
+        description="What each translation has to start with: none, or one for each text; an empty one asks nothing.",
     )
-    source_language: str = Field(
-        "",
-        description="ISO 639-1 code of the texts' language; may be empty if the model translates only one language "
-        "into the wanted one.",
-    )
-    target_language: str = Field(
-        "", description="ISO 639-1 code of the wanted language; may be empty if the model has a single direction."
-    )
-    max_target_tokens: int | None = Field(
-        None, ge=0, lt=1 << 32, description="The longest translation of each text, in tokens; null: the model's limit."
-    )
+    options: SearchFields = Field(SearchFields(), description="How translations are searched for; default: greedily.")
 
 
-def parse_body(data: bytes) -> TranslateBody:
+class TextPair(Fields):
+    """A text and a translation of it."""
+
+    text: str = Field(description="One sentence.")
+    translation: str = Field(
+        description="At most one token shorter than the model's longest translation; may be empty."
+    )
+
+
+class ScoreBody(Fields):
+    """The body of `POST /v1/score`."""
+
+    pairs: Annotated[list[TextPair], FailFast()] = Field(description="The texts and their translations.")
+    source_language: SourceLanguage = ""
+    target_language: TargetLanguage = ""
+
+
+def parse_body(data: bytes, kind: type[Body]) -> Body:
     """Returns the valid body.
 
     Raises:
@@ -65,23 +92,9 @@ def parse_body(data: bytes) -> TranslateBody:
         raise InvalidRequestError("body", "not JSON that can be read: a number has too many digits") from error
     except RecursionError as error:
         raise InvalidRequestError("body", "not JSON that can be read: nested too deep") from error
-    return _validate(content)
-
-
-def _validate(content: object) -> TranslateBody:
     if not isinstance(content, dict):
         raise InvalidRequestError("body", "not a JSON object")
-    unknown = next((name for name in content if name not in TranslateBody.model_fields), None)
-    if unknown is not None:
-        raise InvalidRequestError(_printable(unknown), "unknown field")
     try:
-        return TranslateBody.model_validate(content)
+        return kind.model_validate(content)
     except ValidationError as error:
-        details = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        field = "".join(f"[{part}]" if isinstance(part, int) else part for part in details["loc"])
-        raise InvalidRequestError(field, details["msg"]) from error
-
-
-def _printable(name: str) -> str:
-    """Returns a name that a client made up, fit for a message: ASCII and not too long."""
-    return name[:MAX_FIELD_CHARACTERS].encode("unicode_escape").decode()
+        raise refusal(error) from error

@@ -18,7 +18,8 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, Field, ValidationError
 
-from serve.client import NotTranslatedError, TranslatedText
+from serve.client import DEFAULT_OPTIONS, NotTranslatedError, TranslatedText
+from serve.search_fields import SearchFields
 
 TRANSLATE_PATH = "/v1/translate"
 TIMEOUT_HEADER = "x-request-timeout-ms"
@@ -66,13 +67,25 @@ class HttpClient:
         with ThreadPoolExecutor(in_flight, thread_name_prefix="http-client") as threads:
             yield cls(host, port, timeout_seconds, threads)
 
-    async def translate(self, text: str, *, source_language: str = "", target_language: str = "") -> TranslatedText:
-        """Returns the translation of one text; an empty language means the model's.
+    async def translate(
+        self,
+        text: str,
+        *,
+        source_language: str = "",
+        target_language: str = "",
+        options: SearchFields = DEFAULT_OPTIONS,
+    ) -> TranslatedText:
+        """Returns the best translation of one text; an empty language means the model's.
 
         Raises:
             NotTranslatedError: if the server refused, failed or could not be reached.
         """
-        fields = {"text": text, "source_language": source_language, "target_language": target_language}
+        fields = {
+            "text": text,
+            "source_language": source_language,
+            "target_language": target_language,
+            "options": options.model_dump(exclude_defaults=True),
+        }
         body = json.dumps(fields).encode()
         deadline_seconds = time.monotonic() + self._timeout_seconds
         loop = asyncio.get_running_loop()

@@ -17,9 +17,9 @@ from typing import Any, Literal
 
 import structlog
 
+from serve.answer import Response
 from serve.errors import CancelledError, InternalError, ServiceError
 from serve.metrics import OK, Method, Metrics, Protocol
-from serve.request import TranslationResponse
 
 LogFormat = Literal["json", "console"]
 
@@ -39,7 +39,7 @@ class RequestRecord:
 
     request_id: str
     outcome: str = OK
-    response: TranslationResponse | None = None
+    response: Response | None = None
 
 
 def configure_logs(log_format: LogFormat) -> None:
@@ -101,9 +101,9 @@ def record_request(metrics: Metrics, protocol: Protocol, method: Method, request
 def _facts(record: RequestRecord) -> dict[str, object]:
     facts: dict[str, object] = {"request_id": record.request_id, "outcome": record.outcome}
     if record.response is not None:
-        translations = record.response.translations
-        facts["texts"] = len(translations)
-        facts["source_tokens"] = sum(translation.source_tokens for translation in translations)
-        facts["target_tokens"] = sum(translation.target_tokens for translation in translations)
+        results = record.response.results
+        facts["texts"] = len(results)
+        facts["source_tokens"] = sum(result.source_tokens for result in results)
+        facts["target_tokens"] = sum(result.target_tokens for result in results)
         facts |= {name: round(seconds, 6) for name, seconds in asdict(record.response.timings).items()}
     return facts

@@ -9,12 +9,21 @@ from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 
+from serve.answer import Response
 from serve.errors import ERRORS, CancelledError, DeadlineExceededError, DrainingError, InternalError
-from serve.request import FinishReason, TranslationResponse
+from serve.request import FinishReason
 
 Protocol = Literal["grpc", "rest"]
-Method = Literal["translate", "other"]
+Method = Literal["translate", "score", "other"]
 Phase = Literal["encode", "decode"]
+
+METHODS: tuple[tuple[Protocol, Method], ...] = (
+    ("grpc", "translate"),
+    ("grpc", "score"),
+    ("rest", "translate"),
+    ("rest", "score"),
+    ("rest", "other"),
+)
 
 OK = "ok"
 OUTCOMES = (OK, *(error.reason for error in ERRORS))
@@ -56,27 +65,28 @@ class Metrics:
             "protocol",
             "outcome",
         )
-        for protocol, method in (("grpc", "translate"), ("rest", "translate"), ("rest", "other")):
+        for protocol, method in METHODS:
             for outcome in OUTCOMES:
                 self._requests.labels(self._model, protocol, method, outcome)
             for outcome in (OK, "error"):
                 self._durations.labels(self._model, protocol, outcome)
         self._tokenize = self._histogram(
-            "request_tokenize_seconds", "Text to tokens, for each translated request.", LATENCY_BUCKETS
+            "request_tokenize_seconds", "Text to tokens, for each answered request.", LATENCY_BUCKETS
         ).labels(self._model)
         self._inference = self._histogram(
             "request_inference_seconds",
-            "From the encoder to the last token, the slowest text of each translated request.",
+            "From the encoder to the last token, the slowest text of each answered request.",
             LATENCY_BUCKETS,
         ).labels(self._model)
-        self._texts = self._histogram("request_texts", "Texts in each translated request.", TEXT_BUCKETS).labels(
+        self._texts = self._histogram("request_texts", "Texts in each answered request.", TEXT_BUCKETS).labels(
             self._model
         )
         self._source_tokens = self._counter(
-            "source_tokens", "Source tokens of translated requests, end tokens included."
+            "source_tokens", "Source tokens of answered requests, end tokens included."
         ).labels(self._model)
         self._target_tokens = self._counter(
-            "target_tokens", "Target tokens of translated requests, end tokens excluded."
+            "target_tokens",
+            "Target tokens of answered requests, end tokens excluded; of several translations, those of the best.",
         ).labels(self._model)
 
     def _register_sequences(self) -> None:
@@ -178,11 +188,11 @@ class Metrics:
         self._requests.labels(self._model, protocol, method, outcome).inc()
         self._durations.labels(self._model, protocol, OK if outcome == OK else "error").observe(seconds)
 
-    def observe_response(self, response: TranslationResponse) -> None:
-        """Counts what one translated request held and where its time went."""
-        self._texts.observe(len(response.translations))
-        self._source_tokens.inc(sum(translation.source_tokens for translation in response.translations))
-        self._target_tokens.inc(sum(translation.target_tokens for translation in response.translations))
+    def observe_response(self, response: Response) -> None:
+        """Counts what one answered request held and where its time went."""
+        self._texts.observe(len(response.results))
+        self._source_tokens.inc(sum(result.source_tokens for result in response.results))
+        self._target_tokens.inc(sum(result.target_tokens for result in response.results))
         self._tokenize.observe(response.timings.tokenize_seconds)
         self._inference.observe(response.timings.inference_seconds)
 

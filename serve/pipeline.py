@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry
 
-from export.bundle import Bundle
+from export.bundle import Bundle, BundleError
 from export.bundle_tokenizer import load_tokenizer
 from serve.engine import Engine, Model
 from serve.golden import check_golden
@@ -15,7 +15,9 @@ from serve.lifecycle import Lifecycle, Stage
 from serve.metrics import Metrics
 from serve.request import RequestLimits
 from serve.scheduler import Scheduler
+from serve.search_limits import SearchLimits
 from serve.settings import ServeCommand
+from serve.target_vocabulary import TargetVocabulary
 from serve.translator import Translator
 
 
@@ -26,12 +28,21 @@ class Pipeline:
         """Builds what needs no model yet.
 
         Raises:
-            TokenizerError: if the bundle's tokenizer is not one.
+            BundleError: if alignments are asked for that the bundle cannot give.
+            TokenizerError: if its tokenizer is not one.
         """
         manifest = bundle.manifest
+        if settings.alignments and not manifest.alignment_heads:
+            raise BundleError(
+                f"{bundle.folder}: alignments: the bundle has no alignment heads: export it with --align LAYER:HEAD, "
+                "or serve it without --alignments"
+            )
         self._manifest = manifest
         self._golden = bundle.golden
-        self._tokenizer = load_tokenizer(bundle)
+        self._tokenizer = tokenizer = load_tokenizer(bundle)
+        vocabulary = TargetVocabulary.of(
+            tokenizer.target_pieces, unk_id=tokenizer.target_unk_id, eos_id=manifest.eos_id
+        )
         self._engines: list[Engine] = []
         self._capacity = settings.total_slots + settings.max_waiting
         self.metrics = Metrics(registry, manifest.name)
@@ -44,10 +55,17 @@ class Pipeline:
             directions=manifest.directions,
             max_texts=min(settings.max_texts, self._capacity),
             max_text_characters=settings.max_text_characters,
-            max_target_tokens=manifest.max_target_tokens,
+            max_rows=self._capacity,
+            search=SearchLimits(
+                max_target_tokens=manifest.max_target_tokens,
+                max_rows=settings.slots,
+                aligned=settings.alignments,
+                vocabulary=vocabulary,
+            ),
         )
         self.translator = Translator(
-            tokenizer=self._tokenizer,
+            tokenizer=tokenizer,
+            vocabulary=vocabulary,
             scheduler=self.scheduler,
             lifecycle=self.lifecycle,
             metrics=self.metrics,

@@ -1,7 +1,8 @@
-"""What a client asks for and what it gets: plain, frozen values, valid from here on.
+"""What a client asks for: plain, frozen values, valid from here on.
 
-`RequestLimits.admit` is the one place where a request is validated. Both interfaces call it, and nothing behind it
-checks again. This module knows neither protocol.
+`RequestLimits` is the one place where a request is validated, given fields that were read by `serve.fields`. Both
+interfaces call it, and nothing behind it checks again but what is known only when texts are tokens. This module knows
+neither protocol.
 """
 
 from collections.abc import Sequence
@@ -10,6 +11,8 @@ from enum import StrEnum
 
 from export.manifest import BundleDirection
 from serve.errors import InvalidRequestError
+from serve.search_fields import SearchFields
+from serve.search_limits import SearchLimits, SearchPlan
 
 
 class FinishReason(StrEnum):
@@ -20,55 +23,36 @@ class FinishReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class TextRequest:
+    """What is asked of one text.
+
+    Attributes:
+        text: what to translate, one sentence.
+        target_prefix: what its translation starts with, most often nothing; if it is to be scored, all of it.
+        text_field, prefix_field: what the client calls them.
+    """
+
+    text: str
+    target_prefix: str
+    text_field: str
+    prefix_field: str
+
+
+@dataclass(frozen=True, slots=True)
 class TranslationRequest:
     """A valid request.
 
     Attributes:
-        texts: the texts to translate, one sentence each.
+        texts: what is asked of each text; at least one.
         source_prefix: tokens before the source of each text, which tell the model what to translate into.
-        max_target_tokens: the longest translation of each text, without the end token.
+        plan: how translations are searched for.
         deadline_seconds: when the client stops waiting, on the clock of `time.monotonic`; None: it did not say.
     """
 
-    texts: tuple[str, ...]
+    texts: tuple[TextRequest, ...]
     source_prefix: tuple[int, ...]
-    max_target_tokens: int
+    plan: SearchPlan
     deadline_seconds: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Translation:
-    """The translation of one text.
-
-    Attributes:
-        score: sum of the natural log-probabilities of the target tokens, the end token included.
-        source_tokens: length of the source, the end token and those that tell the direction included.
-        target_tokens: length of the translation, the end token excluded.
-    """
-
-    text: str
-    score: float
-    finish_reason: FinishReason
-    source_tokens: int
-    target_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class Timings:
-    """Where the time of one request went; `queue` and `inference` are the longest of its texts."""
-
-    tokenize_seconds: float
-    queue_seconds: float
-    inference_seconds: float
-    total_seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class TranslationResponse:
-    """One translation for each text of the request, in its order."""
-
-    translations: tuple[Translation, ...]
-    timings: Timings
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +63,15 @@ class RequestLimits:
         directions: what the model translates; at least one.
         max_texts: texts in one request.
         max_text_characters: length of one text, in Unicode code points.
-        max_target_tokens: length of one translation, without the end token.
+        max_rows: slots of all engines and places in the queue together.
+        search: what search allows.
     """
 
     directions: tuple[BundleDirection, ...]
     max_texts: int
     max_text_characters: int
-    max_target_tokens: int
+    max_rows: int
+    search: SearchLimits
 
     def admit(
         self,
@@ -93,10 +79,11 @@ class RequestLimits:
         texts: Sequence[str],
         source_language: str,
         target_language: str,
-        max_target_tokens: int | None,
+        options: SearchFields,
+        target_prefix: Sequence[str],
         deadline_seconds: float | None,
     ) -> TranslationRequest:
-        """Returns the request if every field is valid.
+        """Returns the request for translations if every field is valid.
 
         An empty language is the model's if it has one direction only; if it has several, the source language may be
         empty where one direction alone has the target language.
@@ -104,15 +91,57 @@ class RequestLimits:
         Raises:
             InvalidRequestError: naming the first field that is not.
         """
-        if not 1 <= len(texts) <= self.max_texts:
-            raise InvalidRequestError("text", f"{len(texts)} texts, expected 1 to {self.max_texts}")
-        for index, text in enumerate(texts):
-            self._check_text(f"text[{index}]", text)
+        self._check_count("text", len(texts))
+        if len(target_prefix) not in (0, len(texts)):
+            problem = f"{len(target_prefix)} prefixes, expected none or one for each of {len(texts)} texts"
+            raise InvalidRequestError("target_prefix", problem)
+        requests = tuple(
+            TextRequest(text, prefix, f"text[{index}]", f"target_prefix[{index}]")
+            for index, (text, prefix) in enumerate(zip(texts, target_prefix or [""] * len(texts), strict=True))
+        )
+        self._check_texts(requests)
         direction = self._choose_direction(source_language, target_language)
-        limit = self.max_target_tokens if max_target_tokens is None else max_target_tokens
-        if not 1 <= limit <= self.max_target_tokens:
-            raise InvalidRequestError("max_target_tokens", f"{limit}, expected 1 to {self.max_target_tokens}")
-        return TranslationRequest(tuple(texts), direction.source_prefix, limit, deadline_seconds)
+        plan = self.search.plan(options)
+        rows = plan.options.rows
+        if rows * len(texts) > self.max_rows:
+            problem = (
+                f"{len(texts)} texts of {rows} hypotheses each, expected at most {self.max_rows} hypotheses together"
+            )
+            raise InvalidRequestError("text", problem)
+        return TranslationRequest(requests, direction.source_prefix, plan, deadline_seconds)
+
+    def admit_pairs(
+        self,
+        *,
+        pairs: Sequence[tuple[str, str]],
+        source_language: str,
+        target_language: str,
+        deadline_seconds: float | None,
+    ) -> TranslationRequest:
+        """Returns the request for the scores of pairs of text and translation if every field is valid.
+
+        Raises:
+            InvalidRequestError: naming the first field that is not.
+        """
+        self._check_count("pairs", len(pairs))
+        requests = tuple(
+            TextRequest(text, translation, f"pairs[{index}].text", f"pairs[{index}].translation")
+            for index, (text, translation) in enumerate(pairs)
+        )
+        self._check_texts(requests)
+        direction = self._choose_direction(source_language, target_language)
+        return TranslationRequest(requests, direction.source_prefix, self.search.scoring_plan(), deadline_seconds)
+
+    def _check_count(self, field: str, count: int) -> None:
+        if not 1 <= count <= self.max_texts:
+            raise InvalidRequestError(field, f"{count} {field.removesuffix('s')}s, expected 1 to {self.max_texts}")
+
+    def _check_texts(self, requests: Sequence[TextRequest]) -> None:
+        for request in requests:
+            self._check_text(request.text_field, request.text)
+            if not request.text.strip():
+                raise InvalidRequestError(request.text_field, "blank, expected a sentence")
+            self._check_text(request.prefix_field, request.target_prefix)
 
     def _choose_direction(self, source: str, target: str) -> BundleDirection:
         into = [direction for direction in self.directions if target in ("", direction.target)]
@@ -127,8 +156,6 @@ class RequestLimits:
         if len(text) > self.max_text_characters:
             problem = f"{len(text)} characters, expected at most {self.max_text_characters}"
             raise InvalidRequestError(field, problem)
-        if not text.strip():
-            raise InvalidRequestError(field, "blank, expected a sentence")
         if "\0" in text:
             raise InvalidRequestError(field, f"U+0000 at character {text.index(chr(0))}, expected text without it")
         try:

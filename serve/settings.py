@@ -62,6 +62,11 @@ class ServeCommand(BaseSettings):
         description="Source tokens, padding included, that join between two steps. More start sooner when many wait, "
         "but running sequences stand still meanwhile.",
     )
+    alignments: bool = Field(
+        False,
+        description="Compute where the alignment heads of the bundle look, at every step of every request: needed for "
+        "the search options alignments and coverage_penalty. The bundle must be exported with --align.",
+    )
     max_texts: int = Field(64, ge=1, description="Texts in one request; never more than slots and queue hold together.")
     max_text_characters: int = Field(10_000, ge=1, description="Unicode characters of one text.")
     max_body_bytes: int = Field(2 << 20, ge=1, description="Largest request body or message that is read.")

@@ -13,18 +13,19 @@ from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanage
 from pathlib import Path
 from typing import Protocol, Self
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from tqdm import tqdm
 
 from export.bundle import BundleError
 from model.tokenizer import TokenizerError
-from serve.client import GrpcClient, NotTranslatedError, TranslatedText
+from serve.client import DEFAULT_OPTIONS, GrpcClient, NotTranslatedError, TranslatedText
 from serve.errors import ServiceError
 from serve.golden import GoldenMismatchError
 from serve.lines import Line, LineError, map_in_order, read_lines
 from serve.logs import configure_logs
 from serve.pipeline import Pipeline
+from serve.search_fields import SearchFields
 from serve.settings import ServeCommand
 
 STANDARD_INPUT = 0
@@ -36,8 +37,25 @@ PIPELINE_ERRORS = (BundleError, GoldenMismatchError, OSError, ServiceError, Toke
 class TextTranslator(Protocol):
     """Translates one text; several calls may be under way at once."""
 
-    async def translate(self, text: str, *, source_language: str = "", target_language: str = "") -> TranslatedText:
-        """Returns the translation, or raises NotTranslatedError; an empty language means the model's."""
+    async def translate(
+        self,
+        text: str,
+        *,
+        source_language: str = "",
+        target_language: str = "",
+        options: SearchFields = DEFAULT_OPTIONS,
+    ) -> TranslatedText:
+        """Returns the best translation, or raises NotTranslatedError; an empty language means the model's."""
+
+
+class SearchFlags(SearchFields):
+    """The search options as flags, which are text."""
+
+    model_config = ConfigDict(strict=False)
+
+
+# So that they need no "options." before them.
+FLAGS = {f"options.{name}": name for name in (each.replace("_", "-") for each in SearchFlags.model_fields)}
 
 
 class TranslateCommand(BaseSettings):
@@ -47,12 +65,19 @@ class TranslateCommand(BaseSettings):
     that cannot be translated, naming it, with exit status 1.
     """
 
-    model_config = SettingsConfigDict(env_prefix="DRAGOMAN_TRANSLATE_", frozen=True, extra="forbid")
+    model_config = SettingsConfigDict(
+        env_prefix="DRAGOMAN_TRANSLATE_",
+        env_nested_delimiter="__",
+        frozen=True,
+        extra="forbid",
+        cli_shortcuts=FLAGS,
+    )
 
     server: str | None = Field(None, description="Host and port of a running server's gRPC interface.")
     bundle: Path | None = Field(None, description="Folder of a bundle, to translate without a server.")
     source_language: str = Field("", description="ISO 639-1 code of the lines' language, if the model reads several.")
     target_language: str = Field("", description="ISO 639-1 code of the wanted language, if the model writes several.")
+    options: SearchFlags = Field(SearchFlags(), description="How translations are searched for.")
     scores: bool = Field(False, description="Write each line's score and a tab before its translation.")
     in_flight: int = Field(64, ge=1, description="Lines under way at once.")
     timeout_seconds: float = Field(60.0, gt=0, description="How long one line may take.")
@@ -79,17 +104,28 @@ class TranslateCommand(BaseSettings):
             lines = read_lines(STANDARD_INPUT)
             # On a terminal the translations themselves show the progress.
             with tqdm(unit=" lines", disable=True if sys.stdout.isatty() else None) as bar:
-                languages = {"source_language": self.source_language, "target_language": self.target_language}
-                async with aclosing(translate_lines(translator, lines, self.in_flight, **languages)) as translations:
+                async with aclosing(self._translate_lines(translator, lines)) as translations:
                     async for translation in translations:
                         _write(self._format(translation))
                         bar.update()
+
+    def _translate_lines(
+        self, translator: TextTranslator, lines: AsyncIterator[Line]
+    ) -> AsyncGenerator[TranslatedText | None]:
+        return translate_lines(
+            translator,
+            lines,
+            self.in_flight,
+            source_language=self.source_language,
+            target_language=self.target_language,
+            options=self.options,
+        )
 
     def _open_translator(self) -> AbstractAsyncContextManager[TextTranslator]:
         if self.server is not None:
             return GrpcClient.open(self.server, self.timeout_seconds)
         if self.bundle is not None:
-            return open_bundle(self.bundle, self.in_flight, self.timeout_seconds)
+            return open_bundle(self.bundle, self.in_flight, self.timeout_seconds, self.options)
         raise AssertionError("neither a server nor a bundle")
 
     def _format(self, translation: TranslatedText | None) -> str:
@@ -118,8 +154,15 @@ class PipelineTranslator:
         async with open_pipeline(settings) as pipeline:
             yield cls(pipeline, timeout_seconds)
 
-    async def translate(self, text: str, *, source_language: str = "", target_language: str = "") -> TranslatedText:
-        """Returns the translation of one text; an empty language means the model's.
+    async def translate(
+        self,
+        text: str,
+        *,
+        source_language: str = "",
+        target_language: str = "",
+        options: SearchFields = DEFAULT_OPTIONS,
+    ) -> TranslatedText:
+        """Returns the best translation of one text; an empty language means the model's.
 
         Raises:
             NotTranslatedError: if the request is not valid or the model fails.
@@ -129,7 +172,8 @@ class PipelineTranslator:
                 texts=(text,),
                 source_language=source_language,
                 target_language=target_language,
-                max_target_tokens=None,
+                options=options,
+                target_prefix=(),
                 deadline_seconds=time.monotonic() + self._timeout_seconds,
             )
             response = await self._pipeline.translator.translate(request)
@@ -140,15 +184,21 @@ class PipelineTranslator:
 
 
 def open_bundle(
-    bundle: Path, in_flight: int, timeout_seconds: float
+    bundle: Path, in_flight: int, timeout_seconds: float, options: SearchFields = DEFAULT_OPTIONS
 ) -> AbstractAsyncContextManager[PipelineTranslator]:
     """Returns a translator in this process that never refuses for want of room, up to `in_flight` texts at once.
+
+    Args:
+        bundle: its folder.
+        in_flight: texts under way at once.
+        timeout_seconds: how long one may take.
+        options: what texts are going to be searched with.
 
     Raises:
         PIPELINE_ERRORS: on entering, if the bundle cannot be served.
     """
     configure_logs("console")
-    settings = ServeCommand(bundle=bundle, queue_limit=in_flight)
+    settings = ServeCommand(bundle=bundle, queue_limit=in_flight * options.rows, alignments=options.attended)
     return PipelineTranslator.open(settings, timeout_seconds)
 
 
@@ -159,6 +209,7 @@ def translate_lines(
     *,
     source_language: str = "",
     target_language: str = "",
+    options: SearchFields = DEFAULT_OPTIONS,
 ) -> AsyncGenerator[TranslatedText | None]:
     """Yields the translation of each line, in order; None for a blank one, which is not sent.
 
@@ -175,7 +226,9 @@ def translate_lines(
         if not text.strip():
             return None
         try:
-            return await translator.translate(text, source_language=source_language, target_language=target_language)
+            return await translator.translate(
+                text, source_language=source_language, target_language=target_language, options=options
+            )
         except NotTranslatedError as error:
             raise LineError(line.number, str(error)) from error
 

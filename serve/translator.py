@@ -1,4 +1,4 @@
-"""The one use case behind every interface: tokenize, submit, await, detokenize and time a valid request.
+"""The one use case behind every interface: tokenize, submit, await, answer and time a valid request.
 
 It lives in the event loop; the engines live in threads of their own. `run_sequences` is the bridge between the two,
 used by the translator and by the warm-up. Nothing here knows a protocol or ONNX Runtime.
@@ -8,19 +8,40 @@ import asyncio
 import time
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import NamedTuple, TypeVar
 
 from model.text_tokenizer import TextTokenizer
+from serve.answer import ScoreResponse, Timings, TranslationResponse
+from serve.answer_writer import AnswerWriter
 from serve.errors import DeadlineExceededError, InvalidRequestError
 from serve.lifecycle import Lifecycle
 from serve.metrics import Metrics
 from serve.options import SearchOptions
-from serve.request import Timings, Translation, TranslationRequest, TranslationResponse
+from serve.request import TextRequest, TranslationRequest
 from serve.scheduler import Scheduler
 from serve.sequence import Sequence
+from serve.target_vocabulary import TargetVocabulary
 
 # A text of this length takes well under a millisecond: the event loop looks at other requests about that often, and a
 # hop to another thread, which costs more than a usual sentence, is never needed.
 CHARACTERS_PER_TURN = 10_000
+
+AnyResponse = TypeVar("AnyResponse", TranslationResponse, ScoreResponse)
+
+
+class Wish(NamedTuple):
+    """What one sequence is made of: source tokens, prefix and suffix included, and how it is searched for."""
+
+    source_ids: tuple[int, ...]
+    options: SearchOptions
+
+
+class Searched(NamedTuple):
+    """A request whose sequences are finished, one for each text; times are of the monotonic clock."""
+
+    sequences: tuple[Sequence, ...]
+    started_seconds: float
+    tokenized_seconds: float
 
 
 class Translator:
@@ -30,6 +51,7 @@ class Translator:
         self,
         *,
         tokenizer: TextTokenizer,
+        vocabulary: TargetVocabulary,
         scheduler: Scheduler,
         lifecycle: Lifecycle,
         metrics: Metrics,
@@ -41,14 +63,16 @@ class Translator:
 
         Args:
             tokenizer: the served model's.
+            vocabulary: its tokens of translations.
             scheduler: takes the sequences.
             lifecycle: decides whether requests are let in.
-            metrics: gets counts and timings of each translated request.
+            metrics: gets counts and timings of each answered request.
             source_suffix: tokens after every source.
             max_source_tokens: the longest source that the model reads, prefix and suffix included.
             default_timeout_seconds: how long a request may take whose client sets no deadline.
         """
         self._tokenizer = tokenizer
+        self._writer = AnswerWriter(tokenizer, vocabulary)
         self._scheduler = scheduler
         self._lifecycle = lifecycle
         self._metrics = metrics
@@ -62,69 +86,77 @@ class Translator:
         Raises:
             ServiceError: why there is no translation.
         """
+        searched = await self._search(request)
+        token_scores = request.plan.token_scores
+        translations = [self._writer.translation(each, token_scores=token_scores) for each in searched.sequences]
+        return self._observed(TranslationResponse(tuple(translations), _timings(searched)))
+
+    async def score(self, request: TranslationRequest) -> ScoreResponse:
+        """Scores the translation of every text of the request, all of which is forced, or none; as `translate`.
+
+        Raises:
+            ServiceError: why there is no score.
+        """
+        searched = await self._search(request)
+        scores = tuple(map(self._writer.score, searched.sequences))
+        return self._observed(ScoreResponse(scores, _timings(searched)))
+
+    async def _search(self, request: TranslationRequest) -> Searched:
         self._lifecycle.check_admission()
         started_seconds = time.monotonic()
         deadline_seconds = request.deadline_seconds
         if deadline_seconds is None:
             deadline_seconds = started_seconds + self._default_timeout_seconds
-        sources = await self._tokenize(request)
-        tokenize_seconds = time.monotonic() - started_seconds
-        sequences = await run_sequences(
-            self._scheduler,
-            sources,
-            SearchOptions(max_target_tokens=request.max_target_tokens),
-            deadline_seconds=deadline_seconds,
-        )
-        translations = tuple(self._detokenize(sequence) for sequence in sequences)
-        timings = Timings(
-            tokenize_seconds=tokenize_seconds,
-            queue_seconds=max(sequence.started_seconds - sequence.submitted_seconds for sequence in sequences),
-            inference_seconds=max(sequence.finished_seconds - sequence.started_seconds for sequence in sequences),
-            total_seconds=time.monotonic() - started_seconds,
-        )
-        response = TranslationResponse(translations, timings)
-        self._metrics.observe_response(response)
-        return response
+        wishes = await self._tokenize(request)
+        tokenized_seconds = time.monotonic()
+        sequences = await run_sequences(self._scheduler, wishes, deadline_seconds=deadline_seconds)
+        return Searched(sequences, started_seconds, tokenized_seconds)
 
-    async def _tokenize(self, request: TranslationRequest) -> list[tuple[int, ...]]:
-        sources: list[tuple[int, ...]] = []
+    async def _tokenize(self, request: TranslationRequest) -> list[Wish]:
+        wishes: list[Wish] = []
         characters = 0
-        for index, text in enumerate(request.texts):
-            source = (*request.source_prefix, *self._tokenizer.encode(text), *self._source_suffix)
-            if len(source) > self._max_source_tokens:
-                problem = f"{len(source)} tokens, expected at most {self._max_source_tokens}"
-                raise InvalidRequestError(f"text[{index}]", problem)
-            sources.append(source)
-            characters += len(text)
+        for text in request.texts:
+            wishes.append(self._wish(request, text))
+            characters += len(text.text) + len(text.target_prefix)
             if characters >= CHARACTERS_PER_TURN:
                 characters = 0
                 await asyncio.sleep(0)
-        return sources
+        return wishes
 
-    def _detokenize(self, sequence: Sequence) -> Translation:
-        best = sequence.best
-        return Translation(
-            text=self._tokenizer.decode(best.target_ids),
-            score=best.score,
-            finish_reason=best.finish_reason,
-            source_tokens=len(sequence.source_ids),
-            target_tokens=len(best.target_ids),
-        )
+    def _wish(self, request: TranslationRequest, text: TextRequest) -> Wish:
+        source = (*request.source_prefix, *self._tokenizer.encode(text.text), *self._source_suffix)
+        if len(source) > self._max_source_tokens:
+            problem = f"{len(source)} tokens, expected at most {self._max_source_tokens}"
+            raise InvalidRequestError(text.text_field, problem)
+        prefix = tuple(self._tokenizer.encode_target(text.target_prefix)) if text.target_prefix else ()
+        return Wish(source, request.plan.options_for(len(source), prefix, text.prefix_field))
+
+    def _observed(self, response: AnyResponse) -> AnyResponse:
+        self._metrics.observe_response(response)
+        return response
+
+
+def _timings(searched: Searched) -> Timings:
+    sequences = searched.sequences
+    return Timings(
+        tokenize_seconds=searched.tokenized_seconds - searched.started_seconds,
+        queue_seconds=max(sequence.started_seconds - sequence.submitted_seconds for sequence in sequences),
+        inference_seconds=max(sequence.finished_seconds - sequence.started_seconds for sequence in sequences),
+        total_seconds=time.monotonic() - searched.started_seconds,
+    )
 
 
 async def run_sequences(
     scheduler: Scheduler,
-    sources: Iterable[tuple[int, ...]],
-    options: SearchOptions,
+    wishes: Iterable[Wish],
     *,
     deadline_seconds: float | None,
 ) -> tuple[Sequence, ...]:
-    """Runs one sequence for each source, all or none, and returns them finished.
+    """Runs one sequence for each wish, all or none, and returns them finished.
 
     Args:
         scheduler: takes the sequences.
-        sources: source tokens, prefix and suffix included.
-        options: how each of them is searched for.
+        wishes: what they are made of.
         deadline_seconds: when the client stops waiting (monotonic clock); None: never.
 
     Raises:
@@ -149,7 +181,7 @@ async def run_sequences(
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(count, sequence)
 
-    sequences = tuple(Sequence(source, options, deadline_seconds, on_finish) for source in sources)
+    sequences = tuple(Sequence(*wish, deadline_seconds, on_finish) for wish in wishes)
     unfinished = len(sequences)
     scheduler.submit(sequences)
     try:

@@ -1,0 +1,109 @@
+"""What a client gets: plain, frozen values that both interfaces write in their own form.
+
+A value that was not asked for is None, and neither interface writes it. Made by `serve.answer_writer` and
+`serve.translator`; this module knows neither protocol.
+"""
+
+from dataclasses import dataclass
+
+from serve.request import FinishReason
+
+
+@dataclass(frozen=True, slots=True)
+class TokenScore:
+    """A target token, as the vocabulary writes it, and its natural log-probability given all before it."""
+
+    piece: str
+    log_probability: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """One of the translations that were found.
+
+    Attributes:
+        score: sum of the natural log-probabilities of the target tokens, the end token included.
+        normalised_score: what translations are compared by, with length and coverage penalty.
+        target_tokens: length of the translation, the end token excluded.
+        tokens: the score of every token, that of the end token last if it was reached.
+        alignments: for each target token, the end token excluded, how much it looked at each source token.
+    """
+
+    text: str
+    score: float
+    normalised_score: float
+    finish_reason: FinishReason
+    target_tokens: int
+    tokens: tuple[TokenScore, ...] | None = None
+    alignments: tuple[tuple[float, ...], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Translation(Alternative):
+    """The best translation of one text, and the others that were asked for.
+
+    Attributes:
+        source_tokens: length of the source, the end token and those that tell the direction included.
+        alternatives: the others, best first.
+        seed: what tokens were drawn with.
+    """
+
+    source_tokens: int
+    alternatives: tuple[Alternative, ...] = ()
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TranslationScore:
+    """How probable a given translation is.
+
+    Attributes:
+        score: sum of the natural log-probabilities of the target tokens, the end token included.
+        tokens: the score of every token, the end token last.
+        source_tokens: as of a translation.
+        target_tokens: length of the translation, the end token excluded.
+    """
+
+    score: float
+    tokens: tuple[TokenScore, ...]
+    source_tokens: int
+    target_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Where the time of one request went; `queue` and `inference` are the longest of its texts."""
+
+    tokenize_seconds: float
+    queue_seconds: float
+    inference_seconds: float
+    total_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class TranslationResponse:
+    """One translation for each text of the request, in its order."""
+
+    translations: tuple[Translation, ...]
+    timings: Timings
+
+    @property
+    def results(self) -> tuple[Translation, ...]:
+        """What there is one of for each text."""
+        return self.translations
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreResponse:
+    """One score for each pair of the request, in its order."""
+
+    scores: tuple[TranslationScore, ...]
+    timings: Timings
+
+    @property
+    def results(self) -> tuple[TranslationScore, ...]:
+        """What there is one of for each text."""
+        return self.scores
+
+
+Response = TranslationResponse | ScoreResponse

@@ -1,0 +1,83 @@
+"""Turns what search found into what clients get: ids to text and pieces, hypotheses to translations and scores.
+
+Called by `serve.translator` for each finished sequence. Knows neither the scheduler nor any protocol.
+"""
+
+from typing import TypedDict
+
+from model.text_tokenizer import TextTokenizer
+from serve.answer import Alternative, TokenScore, Translation, TranslationScore
+from serve.hypothesis import Hypothesis
+from serve.request import FinishReason
+from serve.sequence import Sequence
+from serve.target_vocabulary import TargetVocabulary
+
+
+class _Found(TypedDict):
+    """The fields of an `Alternative`."""
+
+    text: str
+    score: float
+    normalised_score: float
+    finish_reason: FinishReason
+    target_tokens: int
+    tokens: tuple[TokenScore, ...] | None
+    alignments: tuple[tuple[float, ...], ...] | None
+
+
+class AnswerWriter:
+    """Writes the answers of one served model."""
+
+    def __init__(self, tokenizer: TextTokenizer, vocabulary: TargetVocabulary) -> None:
+        """Keeps what it needs.
+
+        Args:
+            tokenizer: turns ids into text.
+            vocabulary: turns ids into pieces.
+        """
+        self._tokenizer = tokenizer
+        self._vocabulary = vocabulary
+
+    def translation(self, sequence: Sequence, *, token_scores: bool) -> Translation:
+        """Returns the answer to one text.
+
+        Args:
+            sequence: finished, with at least one hypothesis.
+            token_scores: whether the client wants the score of every token.
+        """
+        best, *others = (self._found(hypothesis, token_scores=token_scores) for hypothesis in sequence.hypotheses)
+        return Translation(
+            **best,
+            source_tokens=len(sequence.source_ids),
+            alternatives=tuple(Alternative(**other) for other in others),
+            seed=sequence.options.seed if sequence.options.sampled else None,
+        )
+
+    def score(self, sequence: Sequence) -> TranslationScore:
+        """Returns the answer to one pair, whose translation was forced."""
+        best = sequence.best
+        return TranslationScore(
+            score=best.score,
+            tokens=self._tokens(best),
+            source_tokens=len(sequence.source_ids),
+            target_tokens=len(best.target_ids),
+        )
+
+    def _found(self, hypothesis: Hypothesis, *, token_scores: bool) -> _Found:
+        alignments = hypothesis.alignments
+        return {
+            "text": self._tokenizer.decode(hypothesis.target_ids),
+            "score": hypothesis.score,
+            "normalised_score": hypothesis.normalised_score,
+            "finish_reason": hypothesis.finish_reason,
+            "target_tokens": len(hypothesis.target_ids),
+            "tokens": self._tokens(hypothesis) if token_scores else None,
+            "alignments": None if alignments is None else tuple(map(tuple, alignments.tolist())),
+        }
+
+    def _tokens(self, hypothesis: Hypothesis) -> tuple[TokenScore, ...]:
+        end = (self._vocabulary.eos_id,) if hypothesis.finish_reason is FinishReason.EOS else ()
+        return tuple(
+            TokenScore(self._vocabulary.pieces[token_id], score)
+            for token_id, score in zip((*hypothesis.target_ids, *end), hypothesis.token_scores, strict=True)
+        )

@@ -1,0 +1,90 @@
+"""gRPC messages to values and back: the search options of a request, and the answers of a response.
+
+Called by `serve.grpc_api` only. Decides nothing.
+"""
+
+from collections.abc import Iterable
+
+from protos import translation_pb2
+from serve.answer import Alternative, ScoreResponse, Timings, TokenScore, Translation, TranslationResponse
+from serve.request import FinishReason
+from serve.search_fields import SearchFields
+
+_FINISH_REASONS = {
+    FinishReason.EOS: translation_pb2.FINISH_REASON_EOS,
+    FinishReason.LENGTH: translation_pb2.FINISH_REASON_LENGTH,
+}
+
+
+def read_options(message: translation_pb2.SearchOptions) -> SearchFields:
+    """Returns the options that a message sets; the two have the same names.
+
+    Raises:
+        InvalidRequestError: naming the first that is not valid.
+    """
+    set_fields = message.ListFields()
+    return SearchFields.parse({field.name: list(value) if field.is_repeated else value for field, value in set_fields})
+
+
+def translate_response(response: TranslationResponse) -> translation_pb2.TranslateResponse:
+    """Returns the message of a response."""
+    translations = map(_translation, response.translations)
+    return translation_pb2.TranslateResponse(translations=translations, timings=_timings(response.timings))
+
+
+def score_response(response: ScoreResponse) -> translation_pb2.ScoreResponse:
+    """Returns the message of a response."""
+    scores = [
+        translation_pb2.TranslationScore(
+            score=each.score,
+            tokens=_tokens(each.tokens),
+            source_tokens=each.source_tokens,
+            target_tokens=each.target_tokens,
+        )
+        for each in response.scores
+    ]
+    return translation_pb2.ScoreResponse(scores=scores, timings=_timings(response.timings))
+
+
+def _translation(translation: Translation) -> translation_pb2.Translation:
+    return translation_pb2.Translation(
+        text=translation.text,
+        score=translation.score,
+        finish_reason=_FINISH_REASONS[translation.finish_reason],
+        source_tokens=translation.source_tokens,
+        target_tokens=translation.target_tokens,
+        normalised_score=translation.normalised_score,
+        alternatives=map(_alternative, translation.alternatives),
+        tokens=_tokens(translation.tokens or ()),
+        alignments=_alignments(translation),
+        seed=translation.seed,
+    )
+
+
+def _alternative(alternative: Alternative) -> translation_pb2.Alternative:
+    return translation_pb2.Alternative(
+        text=alternative.text,
+        score=alternative.score,
+        normalised_score=alternative.normalised_score,
+        finish_reason=_FINISH_REASONS[alternative.finish_reason],
+        target_tokens=alternative.target_tokens,
+        tokens=_tokens(alternative.tokens or ()),
+        alignments=_alignments(alternative),
+    )
+
+
+def _tokens(tokens: Iterable[TokenScore]) -> list[translation_pb2.TokenScore]:
+    return [translation_pb2.TokenScore(piece=token.piece, log_probability=token.log_probability) for token in tokens]
+
+
+def _alignments(found: Alternative) -> list[translation_pb2.AlignmentRow]:
+    return [translation_pb2.AlignmentRow(weights=weights) for weights in found.alignments or ()]
+
+
+def _timings(timings: Timings) -> translation_pb2.Timings:
+    return translation_pb2.Timings(
+        tokenize_seconds=timings.tokenize_seconds,
+        queue_seconds=timings.queue_seconds,
+        inference_seconds=timings.inference_seconds,
+        total_seconds=timings.total_seconds,
+    )

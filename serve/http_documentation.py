@@ -1,0 +1,66 @@
+"""What OpenAPI says of requests, beyond what the web framework can see: bodies with examples, and the timeout header.
+
+Bodies are parsed by `serve.http_body`, not by the framework, which therefore cannot describe them. Called by
+`serve.http_api` only.
+"""
+
+from typing import Any
+
+from export.manifest import BundleDirection
+from serve.fields import Fields
+from serve.http_body import ScoreBody, TranslateBody
+
+TIMEOUT_HEADER = "x-request-timeout-ms"
+MAX_TIMEOUT_MS = 3_600_000
+
+
+def translate_documentation(direction: BundleDirection) -> dict[str, Any]:
+    """Returns what `POST /v1/translate` takes, with an example for each kind of search."""
+    languages = {"source_language": direction.source, "target_language": direction.target}
+    text = {"text": ["Good morning.", "How are you?"], **languages}
+    examples = {
+        "greedy": {"summary": "The most probable token at each step", "value": text},
+        "beam": {
+            "summary": "Beam search, with its two best translations and every token's score",
+            "value": {**text, "options": {"beam_size": 4, "hypotheses": 2, "token_scores": True}},
+        },
+        "samples": {
+            "summary": "Two translations at random, the same ones each time",
+            "value": {**text, "options": {"temperature": 0.8, "top_p": 0.9, "hypotheses": 2, "seed": 7}},
+        },
+        "prefix": {
+            "summary": "Translations that start as the client says, the second one as it likes",
+            "value": {**text, "target_prefix": ["A", ""], "options": {"max_target_ratio": 3.0}},
+        },
+    }
+    return _documentation(TranslateBody, examples)
+
+
+def score_documentation(direction: BundleDirection) -> dict[str, Any]:
+    """Returns what `POST /v1/score` takes."""
+    pair = {"text": "Good morning.", "translation": "Good morning."}
+    value = {"pairs": [pair], "source_language": direction.source, "target_language": direction.target}
+    return _documentation(ScoreBody, {"pair": {"summary": "One pair", "value": value}})
+
+
+def _documentation(body: type[Fields], examples: dict[str, Any]) -> dict[str, Any]:
+    timeout_header = {
+        "name": TIMEOUT_HEADER,
+        "in": "header",
+        "description": "Milliseconds after which the client stops waiting, and so does the server.",
+        "schema": {"type": "integer", "minimum": 1, "maximum": MAX_TIMEOUT_MS},
+    }
+    schema = body.model_json_schema()
+    content = {"schema": _inlined(schema, schema.pop("$defs", {})), "examples": examples}
+    return {"requestBody": {"required": True, "content": {"application/json": content}}, "parameters": [timeout_header]}
+
+
+def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:
+    """Returns a schema with definitions in the place of references, which would lead nowhere inside of OpenAPI's."""
+    if isinstance(schema, list):
+        return [_inlined(each, definitions) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    referred = definitions[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else {}
+    own = {name: value for name, value in schema.items() if name != "$ref"}
+    return {name: _inlined(value, definitions) for name, value in {**referred, **own}.items()}
