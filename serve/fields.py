@@ -28,7 +28,8 @@ class Fields(BaseModel):
         # Pydantic would collect an error for each unknown name, which for a large body takes a second.
         for name in content if isinstance(content, dict) else ():
             if name not in cls.model_fields:
-                raise PydanticCustomError(_UNKNOWN, "unknown field", {"name": name})
+                printable = name[:MAX_SHOWN_CHARACTERS].encode("unicode_escape").decode()
+                raise PydanticCustomError(_UNKNOWN, "unknown field", {"name": printable})
         return content
 
 
@@ -55,8 +56,7 @@ def shown(value: object) -> str:
 def _path(first: ErrorDetails, parents: tuple[str, ...]) -> str:
     parts: list[str | int] = [*parents, *first["loc"]]
     if first["type"] == _UNKNOWN:
-        name = first["ctx"]["name"]
-        parts.append(name[:MAX_SHOWN_CHARACTERS].encode("unicode_escape").decode())
+        parts.append(first["ctx"]["name"])
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
     return path.removeprefix(".")
 
@@ -67,7 +67,7 @@ def _problem(first: ErrorDetails) -> str:
         return message
     if kind == "missing":
         return "missing, expected a value"
-    expected = message.removeprefix("Value error, ").removeprefix("Input should be ")
+    expected = message.removeprefix("Value error, expected ").removeprefix("Input should be ")
     if kind == "model_type":
         expected = "an object"
     if kind in ("greater_than", "greater_than_equal", "less_than", "less_than_equal"):

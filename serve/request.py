@@ -105,7 +105,7 @@ class RequestLimits:
         rows = plan.options.rows
         if rows * len(texts) > self.max_rows:
             problem = (
-                f"{len(texts)} texts of {rows} hypotheses each, expected at most {self.max_rows} hypotheses together"
+                f"{len(texts)} texts of {rows} hypotheses each, expected at most {self.max_rows} hypotheses in all"
             )
             raise InvalidRequestError("text", problem)
         return TranslationRequest(requests, direction.source_prefix, plan, deadline_seconds)

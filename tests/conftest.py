@@ -12,8 +12,9 @@ import structlog
 from hypothesis import settings
 
 from export.bundle import Bundle
+from export.manifest import AttentionHead
 from model.tokenizer import Tokenizer, train_tokenizer
-from tests.fakes import EOS_ID, translate
+from tests.fakes import EOS_ID, VOCABULARY, FakeModel, translate
 from tests.live import LONG_TEXT, MAX_TARGET_TOKENS, LiveService, run_service, write_bundle
 
 if TYPE_CHECKING:
@@ -51,6 +52,24 @@ def two_way_tokenizer() -> Tokenizer:
 def bundle_path(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bundle whose golden sentences are what the fake model answers; its graphs are never opened."""
     return write_bundle(tmp_path_factory.mktemp("bundle"), tokenizer)
+
+
+@pytest.fixture(scope="session")
+def letters() -> Tokenizer:
+    """A tokenizer for two letters, with as many tokens as the fake model: text in them can be forced and scored."""
+    tokenizer = train_tokenizer(["ab ba", "abba a", "b aab", "ba bab"] * 9, vocabulary_size=VOCABULARY)
+    assert tokenizer.vocabulary_size == VOCABULARY
+    return tokenizer
+
+
+@pytest.fixture(scope="module")
+def letters_live(letters: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
+    """A service that tells where its fake model looks; one request of the widest search fills all of its slots."""
+    folder = write_bundle(
+        tmp_path_factory.mktemp("letters"), letters, alignment_heads=(AttentionHead(layer=0, head=0),)
+    )
+    with run_service(folder, [FakeModel(8)], alignments=True, queue_limit=8) as service:
+        yield service
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 import httpx
 import numpy as np
+from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from numpy.typing import NDArray
 
@@ -21,6 +22,7 @@ from export.manifest import (
     DECODER_INPUTS,
     ENCODER_INPUTS,
     LOGITS,
+    AttentionHead,
     BundleDirection,
     GoldenSentence,
     GraphSignature,
@@ -30,7 +32,7 @@ from export.manifest import (
     StateSpec,
 )
 from model.tokenizer import Tokenizer
-from protos.translation_pb2 import TranslateRequest, TranslateResponse
+from protos.translation_pb2 import ScoreRequest, ScoreResponse, TranslateRequest, TranslateResponse
 from serve.app import Service
 from serve.engine import Engine, Model
 from serve.settings import ServeCommand
@@ -43,6 +45,7 @@ LONG_TEXT = "gamma beta."
 ONE_DIRECTION = (BundleDirection(source="en", target="de"),)
 GOLDEN = ("alpha beta gamma.", LONG_TEXT, "house garden river.")
 TRANSLATE_METHOD = "/dragoman.v1.TranslationService/Translate"
+SCORE_METHOD = "/dragoman.v1.TranslationService/Score"
 WAIT_SECONDS = 20.0
 
 
@@ -71,10 +74,11 @@ def write_bundle(
     tokenizer: Tokenizer,
     golden: tuple[GoldenSentence, ...] | None = None,
     directions: tuple[BundleDirection, ...] = ONE_DIRECTION,
+    alignment_heads: tuple[AttentionHead, ...] = (),
 ) -> Path:
     """Writes a bundle for the fake model into an empty folder and returns the folder."""
     (folder / "tokenizer.model").write_bytes(tokenizer.model)
-    for name in ("encoder.onnx", "decoder.onnx", "topk.onnx", "weights.bin"):
+    for name in ("encoder.onnx", "decoder.onnx", "aligned_decoder.onnx", "topk.onnx", "weights.bin"):
         (folder / name).write_bytes(b"never opened")
     write_golden(folder, make_golden(tokenizer, directions) if golden is None else golden)
     manifest = Manifest(
@@ -84,6 +88,7 @@ def write_bundle(
         source_suffix=(EOS_ID,),
         tokenizer=SentencePieceSpec(model="tokenizer.model"),
         states=(StateSpec(name="annotations", shape=("source", 8)), StateSpec(name="hidden", shape=(8,))),
+        alignment_heads=alignment_heads,
         pad_id=PAD_ID,
         unk_id=3,
         bos_id=BOS_ID,
@@ -168,10 +173,10 @@ class LiveService:
         """Returns a REST client with a connection of its own."""
         return httpx.Client(base_url=self.http_url, timeout=WAIT_SECONDS, trust_env=False)
 
-    def post(self, body: Any = None, **options: Any) -> httpx.Response:
+    def post(self, body: Any = None, *, path: str = "/v1/translate", **options: Any) -> httpx.Response:
         """Sends one REST request; `body` is sent as JSON unless `content` is given."""
         with self.http() as client:
-            return client.post("/v1/translate", **({"json": body} if body is not None else {}), **options)
+            return client.post(path, **({"json": body} if body is not None else {}), **options)
 
     def get(self, path: str) -> httpx.Response:
         """Sends one GET request."""
@@ -184,16 +189,29 @@ class LiveService:
 
     def call(self, message: TranslateRequest | bytes, timeout: float | None = WAIT_SECONDS) -> TranslateResponse:
         """Sends one gRPC request, or bytes in its place."""
+        response: TranslateResponse = self._call(TRANSLATE_METHOD, message, TranslateResponse, timeout)
+        return response
+
+    def call_score(self, message: ScoreRequest | bytes) -> ScoreResponse:
+        """Sends one gRPC request for scores, or bytes in its place."""
+        response: ScoreResponse = self._call(SCORE_METHOD, message, ScoreResponse, WAIT_SECONDS)
+        return response
+
+    def _call(self, name: str, message: Message | bytes, answer: type[Message], timeout: float | None) -> Any:
         data = message if isinstance(message, bytes) else message.SerializeToString()
         with self.grpc_channel() as channel:
-            method: Any = channel.unary_unary(TRANSLATE_METHOD, response_deserializer=TranslateResponse.FromString)
-            response: TranslateResponse = method(data, timeout=timeout)
-            return response
+            method: Any = channel.unary_unary(name, response_deserializer=answer.FromString)
+            return method(data, timeout=timeout)
 
-    def call_error(self, message: TranslateRequest | bytes, timeout: float | None = WAIT_SECONDS) -> grpc.RpcError:
-        """Sends one gRPC request that fails, and returns the error."""
+    def call_error(
+        self, message: TranslateRequest | ScoreRequest | bytes, timeout: float | None = WAIT_SECONDS
+    ) -> grpc.RpcError:
+        """Sends one gRPC request that fails, and returns the error; bytes are meant for a translation."""
         try:
-            self.call(message, timeout)
+            if isinstance(message, ScoreRequest):
+                self.call_score(message)
+            else:
+                self.call(message, timeout)
         except grpc.RpcError as error:
             return error
         raise AssertionError("the call did not fail")

@@ -73,9 +73,10 @@ BAD = [
     Bad("text with NUL", {"text": ["al\0pha"]}, "text[0]"),
     Bad("too many characters", {"text": ["a" * (MAX_TEXT_CHARACTERS + 1)]}, "text[0]"),
     Bad("too many tokens", {"text": ["alpha", "one " * MAX_SOURCE_TOKENS]}, "text[1]"),
-    Bad("zero target tokens", {**GOOD, "max_target_tokens": 0}, "max_target_tokens"),
-    Bad("too many target tokens", {**GOOD, "max_target_tokens": 21}, "max_target_tokens"),
-    Bad("huge number of target tokens", {**GOOD, "max_target_tokens": 2**32 - 1}, "max_target_tokens"),
+    Bad("fewer prefixes than texts", {"text": ["alpha", "beta"], "target_prefix": ["one"]}, "target_prefix"),
+    Bad("prefix with NUL", {**GOOD, "target_prefix": ["o\0ne"]}, "target_prefix[0]"),
+    Bad("too many characters of a prefix", {**GOOD, "target_prefix": ["a" * 501]}, "target_prefix[0]"),
+    Bad("too many tokens of a prefix", {**GOOD, "target_prefix": ["one " * 21]}, "target_prefix[0]"),
 ]
 
 
@@ -147,7 +148,8 @@ def test_a_request_that_is_too_large_is_refused(live: LiveService) -> None:
     [
         (b'{"text": 5}', "text"),
         (b'{"text": ["alpha", 5]}', "text[1]"),
-        (b'{"text": "alpha", "max_target_tokens": "5"}', "max_target_tokens"),
+        (b'{"text": "alpha", "target_prefix": 5}', "target_prefix"),
+        (b'{"text": "alpha", "max_target_tokens": 5}', "max_target_tokens"),
         (b'{"text": "alpha", "beam_size": 4}', "beam_size"),
         (b"[" * MAX_BODY_BYTES, "body"),
         (b"{", "body"),

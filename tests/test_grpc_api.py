@@ -14,7 +14,8 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 from structlog.testing import capture_logs
 
 from model.tokenizer import Tokenizer
-from protos.translation_pb2 import FINISH_REASON_EOS, FINISH_REASON_LENGTH, TranslateRequest
+from protos.translation_pb2 import FINISH_REASON_EOS, FINISH_REASON_LENGTH, SearchOptions, TranslateRequest
+from serve.grpc_api import _answer
 from serve.logs import record_request
 from serve.request import FinishReason
 from tests.fakes import EOS_ID, translate
@@ -70,7 +71,8 @@ def test_every_text_is_answered_in_order(live: LiveService, tokenizer: Tokenizer
 
 
 def test_a_limited_translation_says_so(live: LiveService) -> None:
-    (translation,) = live.call(TranslateRequest(text=[LONG_TEXT], max_target_tokens=2)).translations
+    options = SearchOptions(max_target_tokens=2)
+    (translation,) = live.call(TranslateRequest(text=[LONG_TEXT], options=options)).translations
     assert (translation.target_tokens, translation.finish_reason) == (2, FINISH_REASON_LENGTH)
 
 
@@ -128,12 +130,12 @@ def test_a_client_that_hangs_up_at_its_deadline_has_not_gone_away(
 ) -> None:
     """GRPC rounds the deadline that it sends up, so that the hang-up may come before the deadline passes here."""
     model.gate.clear()
-    api = gated.service._grpc
+    message = TranslateRequest(text=[LONG_TEXT])
 
     async def cancel() -> None:
         with record_request(gated.service.pipeline.metrics, "grpc", "translate", "id") as record:
             context: Any = FakeContext(remaining_seconds)
-            answering = asyncio.create_task(api._answer(TranslateRequest(text=[LONG_TEXT]), context, record))
+            answering = asyncio.create_task(_answer(message, gated.service._grpc._translate, context, record))
             await asyncio.to_thread(model.stepping.wait, WAIT_SECONDS)
             answering.cancel()
             await answering

@@ -4,14 +4,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protos.translation_pb2 import FINISH_REASON_EOS, FINISH_REASON_LENGTH, TranslateRequest
+from protos.translation_pb2 import ScoreRequest, SearchOptions, TranslateRequest
 from serve.errors import InvalidRequestError
-from serve.grpc_wire import parse_request, to_message
-from serve.request import FinishReason, Timings, Translation, TranslationResponse
+from serve.grpc_wire import RequestParser
 
 TEXT_TAG = b"\x0a"
 SOURCE_LANGUAGE_TAG = b"\x12"
-MAX_TARGET_TOKENS_TAG = b"\x20"
+OPTIONS_TAG = b"\x2a"
+TARGET_PREFIX_TAG = b"\x32"
+SUPPRESSED_TAG = b"\x82\x01"
+BEAM_SIZE_TAG = b"\x08"
+PAIRS_TAG = b"\x0a"
+TRANSLATION_TAG = b"\x12"
+
+parse_request = RequestParser(TranslateRequest).parse
 
 
 def field(tag: bytes, value: bytes) -> bytes:
@@ -26,7 +32,7 @@ def refusal(data: bytes) -> str:
 
 
 def test_a_valid_message_is_parsed() -> None:
-    message = TranslateRequest(text=["ä", "b"], source_language="en", max_target_tokens=7)
+    message = TranslateRequest(text=["ä", "b"], source_language="en", options=SearchOptions(beam_size=7))
     assert parse_request(message.SerializeToString()) == message
 
 
@@ -39,11 +45,28 @@ def test_a_language_that_is_not_utf_8_is_named() -> None:
     assert refusal(field(SOURCE_LANGUAGE_TAG, b"\xc3")) == "source_language: not valid UTF-8 at byte 0"
 
 
+def test_a_prefix_that_is_not_utf_8_is_named() -> None:
+    data = field(TEXT_TAG, b"a") + field(TARGET_PREFIX_TAG, b"ab\xff")
+    assert refusal(data) == "target_prefix[0]: not valid UTF-8 at byte 2"
+
+
+def test_a_piece_inside_of_the_options_that_is_not_utf_8_is_named() -> None:
+    options = field(SUPPRESSED_TAG, b"fine") + field(SUPPRESSED_TAG, b"\xff")
+    assert refusal(field(OPTIONS_TAG, options)) == "options.suppressed_tokens[1]: not valid UTF-8 at byte 0"
+
+
+def test_the_translation_of_a_pair_that_is_not_utf_8_is_named() -> None:
+    pairs = field(PAIRS_TAG, field(TEXT_TAG, b"a")) + field(PAIRS_TAG, field(TRANSLATION_TAG, b"b\xff"))
+    parsed = RequestParser(ScoreRequest).parse(pairs)
+    assert isinstance(parsed, InvalidRequestError)
+    assert str(parsed) == "pairs[1].translation: not valid UTF-8 at byte 1"
+
+
 def test_an_encoded_surrogate_is_not_utf_8() -> None:
     assert refusal(field(TEXT_TAG, b"\xed\xa0\xbd")) == "text[0]: not valid UTF-8 at byte 0"
 
 
-@pytest.mark.parametrize("data", [b"\xff\xff", TEXT_TAG, TEXT_TAG + b"\x05abc", MAX_TARGET_TOKENS_TAG])
+@pytest.mark.parametrize("data", [b"\xff\xff", TEXT_TAG, TEXT_TAG + b"\x05abc", field(OPTIONS_TAG, BEAM_SIZE_TAG)])
 def test_bytes_that_are_no_message_are_said_to_be_none(data: bytes) -> None:
     assert refusal(data) == "request: not a dragoman.v1.TranslateRequest message"
 
@@ -70,23 +93,3 @@ def test_the_named_text_is_the_first_that_is_not_utf_8(texts: list[bytes]) -> No
             text.decode()
         with pytest.raises(UnicodeDecodeError):
             texts[index].decode()
-
-
-def test_a_response_keeps_every_value() -> None:
-    response = TranslationResponse(
-        (
-            Translation("eins", -0.5, FinishReason.EOS, source_tokens=3, target_tokens=2),
-            Translation("zwei", -1.5, FinishReason.LENGTH, source_tokens=4, target_tokens=1),
-        ),
-        Timings(tokenize_seconds=0.1, queue_seconds=0.2, inference_seconds=0.3, total_seconds=0.7),
-    )
-    message = to_message(response)
-    assert [translation.text for translation in message.translations] == ["eins", "zwei"]
-    assert [translation.score for translation in message.translations] == [-0.5, -1.5]
-    assert [translation.source_tokens for translation in message.translations] == [3, 4]
-    assert [translation.target_tokens for translation in message.translations] == [2, 1]
-    reasons = [translation.finish_reason for translation in message.translations]
-    assert reasons == [FINISH_REASON_EOS, FINISH_REASON_LENGTH]
-    timings = message.timings
-    assert (timings.tokenize_seconds, timings.queue_seconds) == (0.1, 0.2)
-    assert (timings.inference_seconds, timings.total_seconds) == (0.3, 0.7)

@@ -11,6 +11,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from model.tokenizer import Tokenizer
+from serve.http_body import TranslateBody
+from serve.request import FinishReason
+from serve.search_fields import SearchFields
 from tests.fakes import EOS_ID, translate
 from tests.live import LONG_TEXT, MAX_TARGET_TOKENS, WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
 
@@ -55,6 +58,8 @@ def test_every_text_is_answered_in_order(live: LiveService, tokenizer: Tokenizer
             "finish_reason": reason,
             "source_tokens": len(source_ids),
             "target_tokens": len(target_ids),
+            "normalised_score": pytest.approx(score / (len(target_ids) + (reason is FinishReason.EOS))),
+            "alternatives": [],
         }
     assert set(document["timings"]) == {"tokenize_seconds", "queue_seconds", "inference_seconds", "total_seconds"}
 
@@ -64,7 +69,7 @@ def test_one_text_needs_no_list(live: LiveService) -> None:
 
 
 def test_a_limited_translation_says_so(live: LiveService) -> None:
-    (translation,) = live.post({"text": LONG_TEXT, "max_target_tokens": 2}).json()["translations"]
+    (translation,) = live.post({"text": LONG_TEXT, "options": {"max_target_tokens": 2}}).json()["translations"]
     assert (translation["target_tokens"], translation["finish_reason"]) == (2, "length")
 
 
@@ -233,8 +238,8 @@ def test_the_metrics_hold_every_part_of_the_service(live: LiveService) -> None:
 def test_the_documentation_describes_the_request(live: LiveService) -> None:
     operation = live.get("/openapi.json").json()["paths"]["/v1/translate"]["post"]
     body = operation["requestBody"]["content"]["application/json"]
-    assert live.post(body["example"]).status_code == 200
-    assert (body["example"]["source_language"], body["example"]["target_language"]) == ("en", "de")
-    assert set(body["schema"]["properties"]) == {"text", "source_language", "target_language", "max_target_tokens"}
+    assert set(body["schema"]["properties"]) == set(TranslateBody.model_fields)
+    assert set(body["schema"]["properties"]["options"]["properties"]) == set(SearchFields.model_fields)
+    assert "$ref" not in json.dumps(body["schema"])
     assert {"200", "400", "413", "429", "500", "503", "504"} <= set(operation["responses"])
     assert live.get("/docs").status_code == 200

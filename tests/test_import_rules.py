@@ -42,7 +42,18 @@ EXCEPTIONS = {
 # Modules of `serve` that must stay ignorant of most others.
 STRICT_MODULES = {
     "serve.errors": set[str](),
-    "serve.request": {"serve.errors", "export.manifest"},
+    "serve.fields": {"serve.errors"},
+    "serve.search_fields": {"serve.fields", "serve.options"},
+    "serve.search_limits": {
+        "serve.errors",
+        "serve.fields",
+        "serve.options",
+        "serve.search_fields",
+        "serve.target_vocabulary",
+    },
+    "serve.target_vocabulary": set[str](),
+    "serve.request": {"serve.errors", "serve.search_fields", "serve.search_limits", "export.manifest"},
+    "serve.answer": {"serve.request"},
     "serve.options": set[str](),
     "serve.hypothesis": {"serve.request"},
     "serve.sequence": {"serve.errors", "serve.hypothesis", "serve.options"},
@@ -55,8 +66,8 @@ STRICT_MODULES = {
     "serve.runtime": {"serve.decoder_state", "export.bundle", "export.manifest"},
     "serve.scheduler": {"serve.sequence", "serve.errors", "serve.metrics"},
     "serve.lines": set[str](),
-    "serve.client": {"protos"},
-    "serve.http_client": {"serve.client"},
+    "serve.client": {"protos", "serve.search_fields"},
+    "serve.http_client": {"serve.client", "serve.search_fields"},
 }
 
 # What others must not know, whatever else they import.
@@ -64,6 +75,8 @@ FORBIDDEN = {
     "serve.scheduler": ("asyncio", "numpy"),
     "serve.engine": ("asyncio", "protos", "serve.runtime", "serve.translator"),
     "serve.translator": ("fastapi", "grpc", "protos", "serve.runtime"),
+    "serve.answer_writer": ("fastapi", "grpc", "protos", "serve.runtime", "serve.scheduler"),
+    "serve.search_fields": ("fastapi", "grpc", "protos"),
     "serve.grpc_api": ("fastapi", "serve.engine", "serve.runtime", "serve.scheduler"),
     "serve.http_api": ("grpc", "protos", "serve.engine", "serve.runtime", "serve.scheduler"),
 }

@@ -11,14 +11,24 @@ import pytest
 import structlog
 from prometheus_client import CollectorRegistry
 
+from serve.answer import Timings, Translation, TranslationResponse
 from serve.errors import InternalError, QueueFullError
 from serve.logs import choose_request_id, configure_logs, record_request
 from serve.metrics import Metrics
-from serve.request import FinishReason, Timings, Translation, TranslationResponse
+from serve.request import FinishReason
 
 CLIENT_TEXT = "the text of a client"
 RESPONSE = TranslationResponse(
-    (Translation(CLIENT_TEXT, -0.5, FinishReason.EOS, source_tokens=3, target_tokens=2),),
+    (
+        Translation(
+            text=CLIENT_TEXT,
+            score=-0.5,
+            normalised_score=-0.5,
+            finish_reason=FinishReason.EOS,
+            source_tokens=3,
+            target_tokens=2,
+        ),
+    ),
     Timings(tokenize_seconds=0.1, queue_seconds=0.2, inference_seconds=0.3, total_seconds=0.7),
 )
 

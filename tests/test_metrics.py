@@ -3,21 +3,28 @@
 import asyncio
 import re
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from structlog.testing import capture_logs
 
+from serve.answer import Timings, Translation, TranslationResponse
 from serve.errors import ERRORS, InvalidRequestError, QueueFullError
 from serve.logs import record_request
 from serve.metrics import Metrics
-from serve.request import FinishReason, Timings, Translation, TranslationResponse
+from serve.request import FinishReason
 
+TRANSLATION = Translation(
+    text="eins",
+    score=-0.5,
+    normalised_score=-0.5,
+    finish_reason=FinishReason.EOS,
+    source_tokens=3,
+    target_tokens=2,
+)
 RESPONSE = TranslationResponse(
-    (
-        Translation("eins", -0.5, FinishReason.EOS, source_tokens=3, target_tokens=2),
-        Translation("zwei", -1.5, FinishReason.LENGTH, source_tokens=4, target_tokens=5),
-    ),
+    (TRANSLATION, replace(TRANSLATION, source_tokens=4, target_tokens=5)),
     Timings(tokenize_seconds=0.1, queue_seconds=0.2, inference_seconds=0.3, total_seconds=0.7),
 )
 

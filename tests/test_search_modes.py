@@ -2,41 +2,22 @@
 
 from collections.abc import Sequence as Sequences
 from dataclasses import astuple
-from functools import cache
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from serve.hypothesis import Hypothesis
 from serve.options import SearchOptions
 from serve.sequence import Sequence, SequenceState
 from tests.engines import Bench
-from tests.fakes import BOS_ID, ENDLESS_ID, EOS_ID, FIRST_ID, POISON_ID, VOCABULARY, next_attention, next_logits
-from tests.search_reference import Found, search
+from tests.fake_reference import reference
+from tests.fakes import BOS_ID, ENDLESS_ID, FIRST_ID, POISON_ID, VOCABULARY, next_attention
 
 SLOTS = 8
 LIMIT = 9
 SOURCES = [(3,), (4, 5), (9, 9, 9), (5, 8, 11, 2), (ENDLESS_ID,)]
-
-
-def reference(source_ids: tuple[int, ...], options: SearchOptions) -> list[Found]:
-    """Returns what the slow search finds with the fake model."""
-
-    def history(target_ids: tuple[int, ...]) -> NDArray[np.int64]:
-        return np.array((BOS_ID, *target_ids))
-
-    @cache
-    def logits(target_ids: tuple[int, ...]) -> NDArray[np.float64]:
-        return next_logits(np.array(source_ids), history(target_ids)).astype(np.float64)
-
-    @cache
-    def attention(target_ids: tuple[int, ...]) -> NDArray[np.float64]:
-        return next_attention(len(source_ids), history(target_ids)).astype(np.float64)
-
-    return search(logits, options, eos_id=EOS_ID, attention=attention)
 
 
 def run(wishes: Sequences[tuple[tuple[int, ...], SearchOptions]], gaps: Sequences[int] = ()) -> list[Sequence]:
@@ -122,6 +103,9 @@ def any_options(draw: st.DrawFn) -> SearchOptions:
     sampled = draw(st.booleans())
     beam_size = 1 if sampled else draw(st.integers(1, 4))
     prefix = tuple(draw(st.lists(tokens, max_size=min(3, limit))))
+    ngram_tokens = draw(st.integers(0, 3))
+    # Where no token may occur twice, there must be enough for the longest translation.
+    most_suppressed = VOCABULARY - FIRST_ID - LIMIT if ngram_tokens == 1 else 3
     return SearchOptions(
         max_target_tokens=limit,
         min_target_tokens=draw(st.integers(0, limit)),
@@ -135,8 +119,8 @@ def any_options(draw: st.DrawFn) -> SearchOptions:
         top_p=draw(st.sampled_from([1.0, 0.9, 0.4])),
         seed=draw(st.integers(0, 2**64 - 1)),
         repetition_penalty=draw(st.sampled_from([1.0, 1.0, 1.5])),
-        no_repeat_ngram_tokens=draw(st.integers(0, 3)),
-        suppressed_ids=tuple(draw(st.lists(tokens, max_size=3, unique=True))),
+        no_repeat_ngram_tokens=ngram_tokens,
+        suppressed_ids=tuple(draw(st.lists(tokens, max_size=most_suppressed, unique=True))),
         target_prefix=prefix,
         forced_end=beam_size == 1 and len(prefix) < limit and draw(st.booleans()),
         alignments=draw(st.booleans()),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from serve.answer import TranslationResponse
 from serve.engine import Engine
 from serve.errors import (
     CancelledError,
@@ -22,15 +23,19 @@ from serve.errors import (
 )
 from serve.lifecycle import Lifecycle, Stage
 from serve.metrics import Metrics
-from serve.request import FinishReason, TranslationRequest, TranslationResponse
+from serve.options import SearchOptions
+from serve.request import FinishReason, TextRequest, TranslationRequest
 from serve.scheduler import Scheduler
+from serve.search_limits import SearchPlan
 from serve.sequence import Sequence
+from serve.target_vocabulary import TargetVocabulary
 from serve.translator import Translator
-from tests.fakes import BOS_ID, ENDLESS_ID, EOS_ID, PAD_ID, POISON_ID, translate
+from tests.fakes import BOS_ID, ENDLESS_ID, EOS_ID, PAD_ID, POISON_ID, VOCABULARY, translate
 from tests.live import GatedModel
 
 MAX_TARGET_TOKENS = 20
 MAX_SOURCE_TOKENS = 6
+GREEDY = SearchPlan(SearchOptions(max_target_tokens=MAX_TARGET_TOKENS))
 
 
 class NumberTokenizer:
@@ -39,6 +44,20 @@ class NumberTokenizer:
     def encode(self, text: str) -> list[int]:
         """Returns the ids of "5 6 7"."""
         return [int(part) for part in text.split()]
+
+    @property
+    def target_pieces(self) -> tuple[str, ...]:
+        """The numbers themselves."""
+        return tuple(map(str, range(VOCABULARY)))
+
+    @property
+    def target_unk_id(self) -> int:
+        """Any number."""
+        return 3
+
+    def encode_target(self, text: str) -> list[int]:
+        """Returns the ids of "5 6 7"."""
+        return self.encode(text)
 
     def decode(self, ids: Sequences[int]) -> str:
         """Returns "5 6 7"."""
@@ -66,6 +85,7 @@ class Bench:
         self.lifecycle.enter(Stage.READY)
         self.translator = Translator(
             tokenizer=NumberTokenizer(),
+            vocabulary=TargetVocabulary.of(NumberTokenizer().target_pieces, unk_id=3, eos_id=EOS_ID),
             scheduler=self.scheduler,
             lifecycle=self.lifecycle,
             metrics=metrics,
@@ -87,11 +107,12 @@ class Bench:
         self,
         *texts: str,
         source_prefix: tuple[int, ...] = (),
-        limit: int = MAX_TARGET_TOKENS,
+        plan: SearchPlan = GREEDY,
         deadline_seconds: float | None = None,
     ) -> asyncio.Task[TranslationResponse]:
         """Starts a translation."""
-        request = TranslationRequest(texts, source_prefix, limit, deadline_seconds)
+        requests = tuple(TextRequest(text, "", f"text[{index}]", "none") for index, text in enumerate(texts))
+        request = TranslationRequest(requests, source_prefix, plan, deadline_seconds)
         return asyncio.create_task(self.translator.translate(request))
 
     async def stepping(self) -> None:
@@ -157,7 +178,8 @@ def test_a_limited_translation_says_so() -> None:
     bench = Bench()
 
     async def test() -> None:
-        (translation,) = (await bench.translate(LONG, limit=3)).translations
+        plan = SearchPlan(SearchOptions(max_target_tokens=3))
+        (translation,) = (await bench.translate(LONG, plan=plan)).translations
         assert (translation.target_tokens, translation.finish_reason) == (3, FinishReason.LENGTH)
 
     bench.run(test)
