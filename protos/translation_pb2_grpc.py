@@ -63,7 +63,8 @@ class TranslationServiceServicer:
 
     def Score(self, request, context):
         """Tells how probable given translations are. Each is scored as if the model had chosen its tokens itself: a
-        translation of this service has the score that it came with, unless its options changed the probabilities of tokens.
+        translation of this service has the score that it came with, unless its options changed the
+        probabilities of tokens: bit for bit if its tokens were taken or drawn one by one, else up to rounding.
 
         Fails as Translate does.
         """

@@ -41,7 +41,8 @@ class TranslationServiceStub:
     """
     Score: _grpc.UnaryUnaryMultiCallable[_translation_pb2.ScoreRequest, _translation_pb2.ScoreResponse]
     """Tells how probable given translations are. Each is scored as if the model had chosen its tokens itself: a
-    translation of this service has the score that it came with, unless its options changed the probabilities of tokens.
+    translation of this service has the score that it came with, unless its options changed the
+    probabilities of tokens: bit for bit if its tokens were taken or drawn one by one, else up to rounding.
 
     Fails as Translate does.
     """
@@ -59,7 +60,8 @@ class TranslationServiceAsyncStub(TranslationServiceStub):
     """
     Score: _aio.UnaryUnaryMultiCallable[_translation_pb2.ScoreRequest, _translation_pb2.ScoreResponse]  # type: ignore[assignment]
     """Tells how probable given translations are. Each is scored as if the model had chosen its tokens itself: a
-    translation of this service has the score that it came with, unless its options changed the probabilities of tokens.
+    translation of this service has the score that it came with, unless its options changed the
+    probabilities of tokens: bit for bit if its tokens were taken or drawn one by one, else up to rounding.
 
     Fails as Translate does.
     """
@@ -86,7 +88,8 @@ class TranslationServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_translation_pb2.ScoreResponse, _abc.Awaitable[_translation_pb2.ScoreResponse]]:
         """Tells how probable given translations are. Each is scored as if the model had chosen its tokens itself: a
-        translation of this service has the score that it came with, unless its options changed the probabilities of tokens.
+        translation of this service has the score that it came with, unless its options changed the
+        probabilities of tokens: bit for bit if its tokens were taken or drawn one by one, else up to rounding.
 
         Fails as Translate does.
         """

@@ -93,9 +93,7 @@ class SearchLimits:
             raise _refused("min_target_tokens", fields.min_target_tokens, f"at most {longest}: the model's limit")
         if fields.rows > self.max_rows:
             name = "hypotheses" if fields.sampled else "beam_size"
-            raise _refused(
-                name, fields.rows, f"at most {self.max_rows}: a text must fit into the slots of one engine"
-            )
+            raise _refused(name, fields.rows, f"at most {self.max_rows}: a text must fit into the slots of one engine")
         self._check_attention(fields)
         seed = secrets.randbits(SEED_BITS) if fields.seed is None and fields.sampled else fields.seed
         options = SearchOptions(

@@ -12,6 +12,7 @@ import pytest
 
 from serve.client import NotTranslatedError, TranslatedText
 from serve.http_client import TIMEOUT_HEADER, HttpClient
+from serve.search_fields import SearchFields
 from tests.live import LiveService
 
 TIMEOUT_SECONDS = 20.0
@@ -47,10 +48,10 @@ def answer_with(answer: Answer) -> Iterator[tuple[int, list[dict[str, str]]]]:
         thread.join()
 
 
-def ask(port: int, text: str = "one", timeout_seconds: float = TIMEOUT_SECONDS, **languages: str) -> TranslatedText:
+def ask(port: int, text: str = "one", timeout_seconds: float = TIMEOUT_SECONDS, **options: Any) -> TranslatedText:
     async def translate() -> TranslatedText:
         async with HttpClient.open("127.0.0.1", port, timeout_seconds, in_flight=2) as client:
-            return await client.translate(text, **languages)
+            return await client.translate(text, **options)
 
     return asyncio.run(translate())
 
@@ -78,6 +79,12 @@ def test_the_service_answers_as_over_grpc(live: LiveService) -> None:
 
 def test_the_service_is_told_languages(live: LiveService) -> None:
     assert refusal(live.service.http_port, source_language="fr").startswith("invalid: source_language: 'fr'")
+
+
+def test_the_service_is_told_how_to_search(live: LiveService) -> None:
+    options = SearchFields(max_target_tokens=1, suppressed_tokens=("no piece",))
+    message = 'invalid: options.suppressed_tokens[0]: "no piece", expected a piece of the target vocabulary'
+    assert refusal(live.service.http_port, options=options) == message
 
 
 def test_the_service_is_told_how_long_the_client_waits() -> None:

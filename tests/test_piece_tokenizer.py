@@ -31,6 +31,18 @@ def test_ids_are_those_of_the_vocabulary(trained: Tokenizer, pieces: list[str], 
     assert [pieces[number] for number in ids] == trained.pieces(trained.encode(text))
 
 
+@pytest.mark.parametrize("text", ["alpha", "two  three alpha.", " gardens", ""])
+def test_ids_of_translations_are_those_of_the_target_vocabulary(
+    trained: Tokenizer, pieces: list[str], text: str
+) -> None:
+    source, target = list(trained.source_pieces), pieces
+    models = (trained.model, trained.model)
+    tokenizer = PieceTokenizer(*models, source, target, unknown_piece="<unk>", special_pieces=("</s>", "<s>"))
+    expected = trained.pieces(trained.encode(text))
+    assert [tokenizer.target_pieces[number] for number in tokenizer.encode_target(text)] == expected
+    assert tokenizer.target_unk_id == pieces.index("<unk>") != tokenizer.unk_id
+
+
 @pytest.mark.parametrize("text", LINES)
 def test_text_comes_back(trained: Tokenizer, pieces: list[str], text: str) -> None:
     tokenizer = make(trained, pieces)
@@ -56,11 +68,18 @@ def test_special_pieces_vanish_and_are_never_found_in_text(trained: Tokenizer, p
     ids = tokenizer.encode("alpha")
     assert tokenizer.decode([special[2], *ids, *special]) == "alpha"
     assert set(special).isdisjoint(tokenizer.encode("<s> alpha </s> <pad>"))
+    assert set(special).isdisjoint(tokenizer.encode_target("<s> alpha </s> <pad>"))
 
 
 def test_a_vocabulary_without_the_unknown_piece_is_refused(trained: Tokenizer, pieces: list[str]) -> None:
     with pytest.raises(TokenizerError, match="has no piece <unknown>, expected one for unknown pieces"):
         make(trained, pieces, "<unknown>")
+
+
+def test_a_target_vocabulary_without_the_unknown_piece_is_refused(trained: Tokenizer, pieces: list[str]) -> None:
+    known = [piece for piece in pieces if piece != "<unk>"]
+    with pytest.raises(TokenizerError, match="the target vocabulary has no piece <unk>"):
+        PieceTokenizer(trained.model, trained.model, pieces, known, unknown_piece="<unk>", special_pieces=())
 
 
 def test_an_unknown_piece_that_is_special_is_refused(trained: Tokenizer, pieces: list[str]) -> None:

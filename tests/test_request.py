@@ -65,8 +65,14 @@ def texts_of(request: TranslationRequest) -> list[str]:
 
 def test_a_valid_request_is_kept_as_it_came() -> None:
     options = SearchFields(max_target_tokens=5, token_scores=True)
-    languages = {"source_language": "en", "target_language": "de"}
-    request = admit(["a", "b"], **languages, options=options, target_prefix=["", "c"], deadline_seconds=7.0)
+    request = admit(
+        ["a", "b"],
+        source_language="en",
+        target_language="de",
+        options=options,
+        target_prefix=["", "c"],
+        deadline_seconds=7.0,
+    )
     assert request == TranslationRequest(
         (
             TextRequest("a", "", "text[0]", "target_prefix[0]"),

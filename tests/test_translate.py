@@ -18,15 +18,23 @@ import grpc
 import pytest
 
 from model.tokenizer import Tokenizer
-from protos.translation_pb2 import TranslateRequest, TranslateResponse, Translation
+from protos.translation_pb2 import (
+    ScoreRequest,
+    ScoreResponse,
+    SearchOptions,
+    TranslateRequest,
+    TranslateResponse,
+    Translation,
+)
 from protos.translation_pb2_grpc import TranslationServiceServicer, add_TranslationServiceServicer_to_server
-from serve.client import TranslatedText
+from serve.client import DEFAULT_OPTIONS, TranslatedText
 from serve.lines import Line, LineError
+from serve.search_fields import SearchFields
 from serve.settings import ServeCommand
 from serve.translate import PipelineTranslator, translate_lines
 from tests.fakes import EOS_ID, FakeModel
 from tests.fakes import translate as translate_alone
-from tests.live import MAX_TARGET_TOKENS
+from tests.live import LONG_TEXT, MAX_TARGET_TOKENS
 
 TIMEOUT_SECONDS = 60
 
@@ -39,6 +47,7 @@ class CapitalsServicer(TranslationServiceServicer):
     def __init__(self) -> None:
         self.texts: list[str] = []
         self.languages: set[tuple[str, str]] = set()
+        self.options: list[SearchOptions] = []
         self.refusals_left = 1
         self.later_answered = threading.Event()
 
@@ -47,6 +56,7 @@ class CapitalsServicer(TranslationServiceServicer):
         (text,) = request.text
         self.texts.append(text)
         self.languages.add((request.source_language, request.target_language))
+        self.options.append(request.options)
         if text == "invalid":
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "text[0]: not this one")
         if text == "busy" and self.refusals_left:
@@ -57,6 +67,10 @@ class CapitalsServicer(TranslationServiceServicer):
         if text == "later":
             self.later_answered.set()
         return TranslateResponse(translations=[Translation(text=text.upper(), score=-len(text))])
+
+    def Score(self, request: ScoreRequest, context: grpc.ServicerContext) -> ScoreResponse:  # noqa: N802
+        """Is not asked by the command."""
+        raise NotImplementedError
 
 
 @pytest.fixture(name="servicer")
@@ -107,6 +121,19 @@ def test_the_languages_go_with_every_line(server: str, servicer: CapitalsService
 def test_languages_that_are_not_given_are_left_to_the_server(server: str, servicer: CapitalsServicer) -> None:
     assert translate(b"one\n", "--server", server)[0] == 0
     assert servicer.languages == {("", "")}
+
+
+def test_search_options_are_flags(server: str, servicer: CapitalsServicer) -> None:
+    flags = ("--beam-size", "5", "--length-penalty", "0.6", "--suppressed-tokens", "▁a", "--suppress-unknown")
+    assert translate(b"one\n", "--server", server, *flags) == (0, b"ONE\n", "")
+    expected = SearchOptions(beam_size=5, length_penalty=0.6, suppressed_tokens=["▁a"], suppress_unknown=True)
+    assert servicer.options == [expected]
+
+
+def test_a_search_option_that_is_not_valid_is_named(server: str) -> None:
+    status, output, errors = translate(b"one\n", "--server", server, "--hypotheses", "3")
+    assert (status, output) == (2, b"")
+    assert errors.startswith("dragoman translate: --options.hypotheses: Value error, expected at most beam_size, 1")
 
 
 def test_blank_lines_stay_blank_and_are_not_sent(server: str, servicer: CapitalsServicer) -> None:
@@ -205,7 +232,9 @@ def fake_models(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def translate_in_process(bundle_path: Path, texts: Sequence[str]) -> list[TranslatedText | None]:
+def translate_in_process(
+    bundle_path: Path, texts: Sequence[str], options: SearchFields = DEFAULT_OPTIONS
+) -> list[TranslatedText | None]:
     async def lines() -> AsyncIterator[Line]:
         for number, text in enumerate(texts, start=1):
             yield Line(number, text.encode())
@@ -213,7 +242,8 @@ def translate_in_process(bundle_path: Path, texts: Sequence[str]) -> list[Transl
     async def collect() -> list[TranslatedText | None]:
         command = ServeCommand(bundle=bundle_path, slots=2, engines=1, queue_limit=8)
         async with PipelineTranslator.open(command, TIMEOUT_SECONDS) as translator:
-            return [translation async for translation in translate_lines(translator, lines(), in_flight=8)]
+            translations = translate_lines(translator, lines(), in_flight=8, options=options)
+            return [translation async for translation in translations]
 
     return asyncio.run(collect())
 
@@ -230,6 +260,23 @@ def test_a_bundle_translates_without_a_server(
         assert translation is not None
         assert translation.text == tokenizer.decode(target_ids)
         assert translation.score == pytest.approx(score, rel=1e-5)
+
+
+def test_a_bundle_searches_as_the_options_say(bundle_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with fake_models(monkeypatch):
+        (free,), (limited,) = (
+            translate_in_process(bundle_path, [LONG_TEXT], options)
+            for options in (SearchFields(), SearchFields(max_target_tokens=1))
+        )
+    assert free is not None
+    assert limited is not None
+    assert len(limited.text) < len(free.text)
+
+
+def test_an_option_that_the_model_cannot_serve_is_named(bundle_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = "line 1: invalid: options.beam_size: 3, expected at most 2"
+    with fake_models(monkeypatch), pytest.raises(LineError, match=expected):
+        translate_in_process(bundle_path, ["one"], SearchFields(beam_size=3))
 
 
 def test_a_text_that_the_model_cannot_take_is_named_by_its_line(
