@@ -9,11 +9,15 @@ from model.report.provenance import Provenance, command_line
 
 
 class Shape(BaseModel):
+    """A section."""
+
     width: int = 1
     depth: int = 2
 
 
 class Command(BaseModel):
+    """Options of every kind."""
+
     runs: list[Path] = []
     out: Path
     sentence: tuple[int, ...] = (7,)
