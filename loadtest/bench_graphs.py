@@ -36,8 +36,8 @@ class BenchGraphsCommand(BaseSettings):
     rounds; behind it stands how many times the speed of CTranslate2 in the same precision that is: the median of the
     rounds' ratios, the smallest and the largest.
 
-    Writes graphs.md and graphs.json into a folder. Run it on a quiet machine with as many CPUs as threads: the defaults
-    take a quarter of an hour.
+    Writes graphs.md and graphs.json into a folder. Run it on a quiet machine with as many CPUs as threads; it takes
+    many minutes.
     """
 
     model_config = SettingsConfigDict(

@@ -18,7 +18,7 @@ from model.corpus import Corpus
 
 def steps_of_model(systems: int, workload: Workload, *, quality: bool) -> int:
     """Returns how many steps `compare_systems` tells a progress bar."""
-    return systems * (2 if quality else 1) + steps_of(systems, len(workload.rows), workload.rounds)
+    return systems * (2 if quality else 1) + steps_of(systems, len(workload.tasks()), workload.rounds)
 
 
 def compare_systems(

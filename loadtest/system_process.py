@@ -96,6 +96,7 @@ class SystemProcess:
         return answer
 
     def _last_line(self) -> str:
+        self._process.kill()  # it has ended, or it does not speak our language and would wait for ever
         self._process.wait()
         self._errors.seek(0)
         lines = [line.strip() for line in self._errors if line.strip()]

@@ -10,6 +10,7 @@ import torch
 
 import dragoman
 from loadtest.graph_systems import SYSTEMS
+from loadtest.report_files import ReportFiles
 from model.config import RunConfig
 from model.run import RunFolder
 from model.tokenizer import Tokenizer
@@ -20,6 +21,7 @@ SHAPE = ["--random.d-model=64", "--random.d-ff=64", "--random.heads=4", "--vocab
 SHAPE += ["--random.encoder-layers=1", "--random.decoder-layers=1"]
 QUICK = ["--rows=1,2", "--rounds=2", "--turn-seconds=0", "--source-tokens=8", "--target-tokens=6"]
 SENTENCES = 40
+ROOT = Path(__file__).parent.parent
 
 
 @pytest.fixture(scope="module", name="report")
@@ -78,6 +80,10 @@ def test_the_document_gets_the_tables_and_their_provenance(report: Path, figures
     assert (report / "graphs.md").read_text(encoding="utf-8").strip() in text
     assert [value for value in figures["provenance"].values() if value not in text] == []
     assert text.count("| cpu-fp32 |") == 2
+
+
+def test_the_documentation_has_a_place_for_the_tables(tmp_path: Path) -> None:
+    ReportFiles("graphs", tmp_path, ROOT / "docs" / "export.md").prepare()
 
 
 def test_without_the_peer_its_library_is_not_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

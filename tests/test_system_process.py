@@ -30,3 +30,11 @@ def test_the_process_ends_with_the_block(tmp_path: Path) -> None:
     with SystemProcess.run(Launch("ours", "tests.turn_taker", {"name": "a", "log": str(tmp_path / "log")})) as system:
         assert system._process.poll() is None
     assert system._process.poll() is not None
+
+
+def test_a_program_that_does_not_speak_our_language_is_told() -> None:
+    with (
+        pytest.raises(SystemFailedError, match=r"^ours: ended with status -?[0-9]+ and wrote nothing"),
+        SystemProcess.run(Launch("ours", "this", {})),
+    ):
+        pass
