@@ -8,7 +8,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from tempfile import TemporaryFile
 from typing import IO, Any, Self
@@ -78,6 +78,9 @@ class SystemProcess:
                 yield system
             finally:
                 process.kill()
+                # What a process that has died never read; the message is about its death, not about that.
+                with suppress(BrokenPipeError):
+                    system._requests.close()
 
     def take_turn(self, assignment: Assignment) -> Turn:
         """Gives the system a turn and waits for its end.

@@ -20,8 +20,11 @@ from tests.toy import TOY_CONFIG, toy_test_sentences, write_pairs
 SHAPE = ["--random.d-model=64", "--random.d-ff=64", "--random.heads=4", "--vocabulary-size=100"]
 SHAPE += ["--random.encoder-layers=1", "--random.decoder-layers=1"]
 QUICK = ["--rows=1,2", "--rounds=2", "--turn-seconds=0", "--source-tokens=8", "--target-tokens=6"]
-SENTENCES = 40
+SENTENCES = 10
 ROOT = Path(__file__).parent.parent
+
+# Eight exports and two dozen processes: minutes on a busy machine.
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module", name="report")

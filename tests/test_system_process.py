@@ -38,3 +38,17 @@ def test_a_program_that_does_not_speak_our_language_is_told() -> None:
         SystemProcess.run(Launch("ours", "this", {})),
     ):
         pass
+
+
+def take_turn_after_death(launch: Launch) -> None:
+    with SystemProcess.run(launch) as system:
+        system._process.kill()
+        system._process.wait()
+        system.take_turn(Assignment({"tokens": 1}, 0))
+
+
+def test_a_system_that_was_killed_between_its_turns_is_told(tmp_path: Path) -> None:
+    """As one that needs more memory than there is."""
+    launch = Launch("ours", "tests.turn_taker", {"name": "a", "log": str(tmp_path / "log")})
+    with pytest.raises(SystemFailedError, match=r"^ours: ended with status -9"):
+        take_turn_after_death(launch)
