@@ -37,6 +37,25 @@ EXCEPTIONS = {
     "export.inspect_bundle": {"serve.settings"},
     "export.inspection": {"serve.runtime"},
     "export.service_systems": {"serve.client", "serve.http_client", "serve.lines", "serve.translate"},
+    "loadtest.bench_graphs": {"model.config"},
+    "loadtest.graph_benchmark": {"model.corpus", "model.report.provenance", "model.run", "model.tokenizer"},
+    "loadtest.graph_comparison": {"model.bootstrap", "model.corpus"},
+    "loadtest.graph_models": {
+        "export.exportable",
+        "export.make_bundle",
+        "export.manifest",
+        "model.config",
+        "model.run",
+        "model.tokenizer",
+        "model.transformer",
+    },
+    "loadtest.graph_quality": {"export.bundle", "export.verify", "model.bootstrap", "model.corpus"},
+    "loadtest.graph_results": {"model.bootstrap"},
+    "loadtest.graph_systems": {"export.manifest"},
+    "loadtest.made_up_tokenizer": {"model.tokenizer"},
+    "loadtest.onnx_decoder": {"export.bundle", "serve.runtime", "serve.search"},
+    "loadtest.peers.ctranslate2_model": {"model.attention", "model.transformer"},
+    "loadtest.report_files": {"model.report.marked_text", "model.report.provenance"},
 }
 
 # Modules of `serve` that must stay ignorant of most others.
