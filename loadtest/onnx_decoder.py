@@ -61,7 +61,7 @@ class OnnxDecoder:
     def _decode_part(self, runtime: Runtime, sources: NDArray[np.int64], target_tokens: int) -> NDArray[np.int64]:
         rows, length = sources.shape
         lengths = np.full(rows, length, np.int32)
-        runtime.encode(sources, lengths, 0)
+        runtime.encode(sources, lengths, np.arange(len(sources)))
         token_ids = np.full(rows, self._manifest.bos_id)
         decoded = np.empty((target_tokens, rows), np.int64)
         for position in range(target_tokens):
