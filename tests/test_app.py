@@ -193,7 +193,8 @@ class Model(GatedModel):
         return super().decode_step(*arguments)
 
 serve.app._load_models = lambda settings, bundle: [Model(4)]
-dragoman.run("serve", [sys.argv[1], *"--host 127.0.0.1 --http-port 0 --grpc-port 0 --lame-duck-seconds 0".split()])
+options = "--host 127.0.0.1 --http-port 0 --grpc-port 0 --lame-duck-seconds 0 --engines 1 --slots 4"
+dragoman.run("serve", [sys.argv[1], *options.split()])
 """
 
 
