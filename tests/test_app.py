@@ -184,11 +184,11 @@ import sys
 import threading
 import dragoman
 import serve.app
-from tests.live import GatedModel
+from tests.live import GOLDEN, GatedModel
 
 class Model(GatedModel):
     def decode_step(self, *arguments):
-        if sys.argv[2] == "shut" and len(self.prefills) > 1:
+        if sys.argv[2] == "shut" and sum(rows for rows, _ in self.prefills) > len(GOLDEN):
             self.gate.clear()
         return super().decode_step(*arguments)
 
