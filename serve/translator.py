@@ -119,7 +119,7 @@ async def run_sequences(
     *,
     deadline_seconds: float | None,
 ) -> tuple[Sequence, ...]:
-    """Runs one sequence for each source, all or none, and returns them finished.
+    """Runs one sequence for each source, all or none, and returns them finished. The call is one flow.
 
     Args:
         scheduler: takes the sequences.
@@ -149,7 +149,8 @@ async def run_sequences(
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(count, sequence)
 
-    sequences = tuple(Sequence(source, options, deadline_seconds, on_finish) for source in sources)
+    flow = object()
+    sequences = tuple(Sequence(source, options, deadline_seconds, on_finish, flow=flow) for source in sources)
     unfinished = len(sequences)
     scheduler.submit(sequences)
     try:

@@ -72,7 +72,11 @@ STRICT_MODULES = {
     "serve.sampling": set[str](),
     "serve.decoder_state": {"export.manifest"},
     "serve.runtime": {"serve.decoder_state", "export.bundle", "export.manifest"},
-    "serve.scheduler": {"serve.sequence", "serve.errors", "serve.metrics"},
+    "serve.flows": set[str](),
+    "serve.waiting": {"serve.errors", "serve.flows", "serve.sequence"},
+    "serve.running": {"serve.sequence"},
+    "serve.scheduler": {"serve.sequence", "serve.errors", "serve.metrics", "serve.running", "serve.waiting"},
+    "serve.prefill": {"serve.sequence"},
     "serve.lines": set[str](),
     "serve.client": {"protos"},
     "serve.http_client": {"serve.client"},
@@ -80,6 +84,9 @@ STRICT_MODULES = {
 
 # What others must not know, whatever else they import.
 FORBIDDEN = {
+    "serve.flows": ("asyncio", "numpy"),
+    "serve.waiting": ("asyncio", "numpy"),
+    "serve.running": ("asyncio", "numpy"),
     "serve.scheduler": ("asyncio", "numpy"),
     "serve.engine": ("asyncio", "protos", "serve.runtime", "serve.translator"),
     "serve.translator": ("fastapi", "grpc", "protos", "serve.runtime"),
