@@ -19,6 +19,10 @@ COMMANDS = {
     "translate": ("serve.translate:TranslateCommand", "translate standard input line by line"),
     "attention": ("model.report.command:AttentionCommand", "compare kinds of attention: maps, costs, quality, speed"),
     "throughput": ("model.throughput:ThroughputCommand", "measure training beside torch.nn.Transformer"),
+    "bench graphs": (
+        "loadtest.bench_graphs:BenchGraphsCommand",
+        "measure exported graphs beside CTranslate2 with the same weights",
+    ),
     "load": ("loadtest.load:LoadCommand", "send open-loop load to a server and report latencies"),
     "demo": ("serve.demo:DemoCommand", "serve a bundle, translate a few sentences, keep serving"),
 }
@@ -34,16 +38,19 @@ def main() -> None:
     if not arguments or arguments[0] in ("-h", "--help"):
         print(usage())
         raise SystemExit(0 if arguments else 2)
-    name = arguments[0]
-    if name not in COMMANDS:
-        print(f"{usage()}\n\ndragoman: {name!r} is not a command", file=sys.stderr)
-        raise SystemExit(2)
-    run(name, arguments[1:])
+    # The name of a command has one word or two.
+    for words in (2, 1):
+        name = " ".join(arguments[:words])
+        if name in COMMANDS:
+            run(name, arguments[words:])
+            return
+    print(f"{usage()}\n\ndragoman: {arguments[0]!r} is not a command", file=sys.stderr)
+    raise SystemExit(2)
 
 
 def usage() -> str:
     """Returns the list of subcommands."""
-    rows = "\n".join(f"  {name:10} {summary}" for name, (_, summary) in COMMANDS.items())
+    rows = "\n".join(f"  {name:12} {summary}" for name, (_, summary) in COMMANDS.items())
     return (
         f"usage: dragoman COMMAND [OPTION ...]\n\n{rows}\n\n`dragoman COMMAND --help` tells the options of a command."
     )

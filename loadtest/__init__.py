@@ -1,1 +1,1 @@
-"""Measurements: the open-loop load generator and its report."""
+"""Measurements: open-loop load on a server, and exported graphs beside systems that others made."""

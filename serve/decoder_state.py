@@ -1,12 +1,14 @@
 """What the decoder remembers of every slot, in slot-major arrays that ONNX Runtime reads and writes.
 
-A bundle lists its state tensors (`export.bundle.StateSpec`): keys and values of attention, or the state of a recurrent
-network. Each is one array [slots, *shape], with the model's limit in place of a named length. A step binds the first R
-slots: because slots are the outermost axis, that is a view and copies nothing. This module knows neither sequences nor
-ONNX Runtime.
+A bundle lists its state tensors (`export.manifest.StateSpec`): keys and values of attention, or the state of a
+recurrent network. Each is one array [slots, *shape], with the model's limit in place of a named length. A step binds
+the first R slots: because slots are the outermost axis, that is a view and copies nothing. Tensors of one shape, such
+as the keys and values of all layers, lie behind each other, so that a slot is copied in all of them at once. This
+module knows neither sequences nor ONNX Runtime.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,23 +20,40 @@ Array = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
-class _Tensor:
-    """One state tensor of all slots, float32 [slots, *shape].
+class _Block:
+    """State tensors of one shape, for all slots.
 
     Attributes:
-        spec: its name, shape and kind.
-        value: what the decoder reads; of a target state also what it writes, in place.
-        replacement: of a recurrent state what the decoder writes, for a graph may read the old value after it has
+        specs: the N tensors.
+        values: what the decoder reads, float32 [N, slots, *shape]; of a target state also what it writes, in place.
+        replacements: of recurrent states what the decoder writes, for a graph may read the old value after it has
             written the new one.
     """
 
-    spec: StateSpec
-    value: Array
-    replacement: Array | None
+    specs: tuple[StateSpec, ...]
+    values: Array
+    replacements: Array | None
 
-    def place(self, slots: int | NDArray[np.int64], length: int) -> tuple[int | slice | NDArray[np.int64], ...]:
-        """Returns the index of some slots up to a length, which a recurrent state has not."""
-        return (slots, *(slice(length) if isinstance(size, str) else slice(None) for size in self.spec.shape))
+    @property
+    def kind(self) -> str:
+        """Who writes the states, and when."""
+        return self.specs[0].kind
+
+    @property
+    def outputs(self) -> Array:
+        """What the decoder writes, float32 [N, slots, *shape]."""
+        return self.values if self.replacements is None else self.replacements
+
+    def valid(self, length: int) -> Array:
+        """Returns the part of all slots up to a length, which recurrent states have not."""
+        shape = self.specs[0].shape
+        places = [slice(length) if isinstance(size, str) else slice(None) for size in shape]
+        return self.values[:, :, *places]
+
+    def copy(self, source: int, target: int, length: int) -> None:
+        """Copies the valid part of one slot over that of another."""
+        valid = self.valid(length)
+        valid[:, target] = valid[:, source]
 
 
 class DecoderState:
@@ -50,18 +69,23 @@ class DecoderState:
         self, specs: Iterable[StateSpec], *, slots: int, max_source_tokens: int, max_target_tokens: int
     ) -> None:
         self.slots = slots
+        specs = tuple(specs)
         lengths = {"source": max_source_tokens, "target": max_target_tokens}
-        self._tensors = [_allocate(spec, slots, lengths) for spec in specs]
-        self._encoded = [tensor for tensor in self._tensors if tensor.spec.kind != "target"]
-        self._decoded = [tensor for tensor in self._tensors if tensor.spec.kind != "source"]
-        self._replaced = [
-            (tensor.value, tensor.replacement) for tensor in self._tensors if tensor.replacement is not None
+        alike = defaultdict[tuple[int | str, ...], list[StateSpec]](list)
+        for spec in specs:
+            alike[spec.shape].append(spec)
+        self._blocks = [
+            _allocate(tuple(members), (slots, *(lengths[size] if isinstance(size, str) else size for size in shape)))
+            for shape, members in alike.items()
         ]
-        self.inputs = {tensor.spec.decoder_input: tensor.value for tensor in self._tensors}
+        self._decoded = [block for block in self._blocks if block.kind != "source"]
+        places = {spec: (block, index) for block in self._blocks for index, spec in enumerate(block.specs)}
+        self._encoded = [places[spec] for spec in specs if spec.kind != "target"]
+        self.inputs = {spec.decoder_input: places[spec][0].values[places[spec][1]] for spec in specs}
         self.outputs = {
-            tensor.spec.decoder_output: tensor.value if tensor.replacement is None else tensor.replacement
-            for tensor in self._tensors
-            if tensor.spec.decoder_output is not None
+            spec.decoder_output: places[spec][0].outputs[places[spec][1]]
+            for spec in specs
+            if spec.decoder_output is not None
         }
 
     def write(self, slots: NDArray[np.int64], encoded: Sequence[Array]) -> None:
@@ -72,14 +96,15 @@ class DecoderState:
             encoded: the source and recurrent states in the bundle's order, each [B, *shape]; the source length is at
                 most the limit.
         """
-        for tensor, new in zip(self._encoded, encoded, strict=True):
-            length = new.shape[1 + tensor.spec.shape.index("source")] if tensor.spec.kind == "source" else 0
-            tensor.value[tensor.place(slots, length)] = new
+        for (block, index), new in zip(self._encoded, encoded, strict=True):
+            length = new.shape[1 + block.specs[0].shape.index("source")] if block.kind == "source" else 0
+            block.valid(length)[index, slots] = new
 
     def advance(self, rows: int) -> None:
         """Makes what a step of the first `rows` slots wrote the state that the next step reads."""
-        for value, replacement in self._replaced:
-            value[:rows] = replacement[:rows]
+        for block in self._blocks:
+            if block.replacements is not None:
+                block.values[:, :rows] = block.replacements[:, :rows]
 
     def copy(self, source: int, target: int, *, source_length: int, target_length: int) -> None:
         """Copies the valid part of one slot over that of another.
@@ -90,25 +115,23 @@ class DecoderState:
             source_length: valid positions of source states.
             target_length: valid positions of target states.
         """
-        for tensor in self._tensors:
-            length = source_length if tensor.spec.kind == "source" else target_length
-            tensor.value[tensor.place(target, length)] = tensor.value[tensor.place(source, length)]
+        for block in self._blocks:
+            block.copy(source, target, source_length if block.kind == "source" else target_length)
 
     def branch(self, sources: Sequence[int], targets: Sequence[int], target_lengths: Sequence[int]) -> None:
-        """Copies what the decoder has written itself: slot by slot of the same sources, none of them a target too.
+        """Copies what the decoder has written itself between slots of the same source.
 
         Args:
             sources: the slots to copy.
-            targets: the slots to overwrite.
+            targets: the slots to overwrite; none of them is a source.
             target_lengths: valid positions of target states in each.
         """
-        for tensor in self._decoded:
+        for block in self._decoded:
             for source, target, length in zip(sources, targets, target_lengths, strict=True):
-                tensor.value[tensor.place(target, length)] = tensor.value[tensor.place(source, length)]
+                block.copy(source, target, length)
 
 
-def _allocate(spec: StateSpec, slots: int, lengths: Mapping[str, int]) -> _Tensor:
-    shape = (slots, *(lengths[size] if isinstance(size, str) else size for size in spec.shape))
+def _allocate(specs: tuple[StateSpec, ...], shape: tuple[int, ...]) -> _Block:
     # Zeros, not garbage: a NaN behind the valid length could leak through a product with zero.
-    value = np.zeros(shape, np.float32)
-    return _Tensor(spec, value, np.zeros(shape, np.float32) if spec.kind == "recurrent" else None)
+    values = np.zeros((len(specs), *shape), np.float32)
+    return _Block(specs, values, np.zeros_like(values) if specs[0].kind == "recurrent" else None)

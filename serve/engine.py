@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from serve.errors import DrainingError, InternalError, ServiceError
 from serve.metrics import Metrics
+from serve.prefill import batches, pad
 from serve.rows import Rows
 from serve.scheduler import Scheduler
 from serve.selection import Selection, Step
@@ -156,7 +157,8 @@ class Engine:
 
     def step(self) -> None:
         """Moves every sequence on by one token; a failing model ends sequences, never the engine."""
-        self._prefill(self._scheduler.admit(self._model.slots - len(self._rows)))
+        for batch in batches(self._scheduler.admit(self._model.slots - len(self._rows), len(self._rows))):
+            self._prefill(batch)
         if not self._rows:
             return
         try:
@@ -171,8 +173,6 @@ class Engine:
             self.step()
 
     def _prefill(self, sequences: list[Sequence]) -> None:
-        if not sequences:
-            return
         source_ids, source_lengths = pad(sequences, self._pad_id)  # [B, S], [B]
         widths = np.array([sequence.options.rows for sequence in sequences])
         rows = len(self._rows) + np.cumsum(widths) - widths  # [B]: those of a sequence lie side by side
@@ -232,16 +232,3 @@ class Engine:
     def _fail_rows(self, error: ServiceError) -> None:
         for sequence in self._rows.remove(np.ones(len(self._rows), np.bool_)):
             self._scheduler.finish(sequence, error)
-
-
-def pad(sequences: list[Sequence], pad_id: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Lays the sources of B sequences side by side, filled up on the right to the longest, S.
-
-    Returns:
-        source ids, int64 [B, S], and source lengths, int32 [B].
-    """
-    source_lengths = np.array([len(sequence.source_ids) for sequence in sequences], np.int32)
-    source_ids = np.full((len(sequences), int(source_lengths.max())), pad_id, np.int64)
-    for row, sequence in enumerate(sequences):
-        source_ids[row, : len(sequence.source_ids)] = sequence.source_ids
-    return source_ids, source_lengths

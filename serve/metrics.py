@@ -102,12 +102,13 @@ class Metrics:
         for cause in FAILURES:
             self._wasted.labels(self._model, cause)
         self._waiting = self._gauge("sequences_waiting", "Sequences in the queue.").labels(self._model)
-        self._running = self._gauge("sequences_running", "Sequences in a slot.").labels(self._model)
+        self._running = self._gauge("sequences_running", "Sequences in slots.").labels(self._model)
+        self._running_rows = self._gauge("rows_running", "Slots that sequences take.").labels(self._model)
         self._running_peak = self._gauge(
             "sequences_running_peak", "The most sequences that held a slot at once since the start."
         ).labels(self._model)
         self._slots = self._gauge("slots", "Slots of all engines together.").labels(self._model)
-        self._queue_limit = self._gauge("queue_limit", "The most sequences that may wait.").labels(self._model)
+        self._queue_limit = self._gauge("queue_limit", "The most rows that may wait.").labels(self._model)
 
     def _register_engine(self) -> None:
         steps = self._counter("engine_steps", "Runs of the model, by phase.", "phase")
@@ -136,7 +137,7 @@ class Metrics:
         self._model_info.info({"model": self._model, **model})
 
     def set_limits(self, slots: int, queue_limit: int) -> None:
-        """States the slots of all engines together and the longest queue, in sequences."""
+        """States the slots of all engines together and the longest queue, in rows."""
         self._slots.set(slots)
         self._queue_limit.set(queue_limit)
 
@@ -145,10 +146,14 @@ class Metrics:
         self._ready.set(ready)
         self._draining.set(draining)
 
-    def set_load(self, waiting: int, running: int) -> None:
-        """States how many sequences wait and run now; called under the scheduler's lock, which orders the calls."""
+    def set_load(self, waiting: int, running: int, running_rows: int) -> None:
+        """States how many sequences wait and run now, the latter in so many rows.
+
+        Called under the scheduler's lock, which orders the calls.
+        """
         self._waiting.set(waiting)
         self._running.set(running)
+        self._running_rows.set(running_rows)
         if running > self._peak:
             self._peak = running
             self._running_peak.set(running)

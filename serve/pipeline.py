@@ -48,7 +48,12 @@ class Pipeline:
         self.metrics = Metrics(registry, manifest.name)
         self.metrics.set_limits(settings.total_slots, settings.max_waiting)
         self.scheduler = Scheduler(
-            settings.total_slots, settings.max_waiting, settings.prefill_token_budget, self.metrics
+            settings.total_slots,
+            settings.max_waiting,
+            settings.prefill_token_budget,
+            self.metrics,
+            engines=settings.engine_count,
+            running_token_budget=settings.running_token_budget,
         )
         self.lifecycle = Lifecycle(self.metrics, lambda: all(engine.healthy for engine in self._engines))
         self.limits = RequestLimits(

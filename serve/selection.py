@@ -183,9 +183,10 @@ class Selection:
         self, grid: NDArray[np.int64], logits: NDArray[np.float32], forced_ids: NDArray[np.int64]
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Returns the best tokens of beams: log-probabilities, float32 [B, K, C], and ids, int64 [B, K, C]."""
-        rows = grid.ravel()
         count = min(2 * grid.shape[1], logits.shape[1])
-        own = logits if np.array_equal(rows, np.arange(len(logits))) else logits[rows]
+        everything = grid.size == len(logits)  # as in memory, whatever the ranks are: logits are not copied
+        rows = np.arange(len(logits)) if everything else grid.ravel()
+        own = logits if everything else logits[rows]
         log_probabilities, token_ids = self._best_tokens(own, count)
         forced = np.flatnonzero(forced_ids[rows] != NO_TOKEN)
         if len(forced):
@@ -194,7 +195,8 @@ class Selection:
             logits_of_forced = own[forced]
             scores = token_scores(logits_of_forced, token_ids[forced, 0], logits_of_forced.argmax(axis=1))
             log_probabilities[forced, 0] = scores
-        return log_probabilities.reshape(*grid.shape, count), token_ids.reshape(*grid.shape, count)
+        places = grid if everything else np.arange(grid.size).reshape(grid.shape)
+        return log_probabilities[places], token_ids[places]
 
 
 def constrain(rows: Rows, logits: NDArray[np.float32], free: NDArray[np.bool_], eos_id: int) -> None:

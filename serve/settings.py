@@ -13,7 +13,7 @@ from pydantic_settings import BaseSettings, CliPositionalArg, PydanticBaseSettin
 
 from serve.cpus import available_cpus
 
-# Waiting sequences for each slot: a few times the work in progress, so that bursts pass and overload is refused early.
+# Waiting rows for each slot: a few times the work in progress, so that bursts pass and overload is refused early.
 QUEUE_PER_SLOT = 4
 
 
@@ -38,8 +38,9 @@ class ServeCommand(BaseSettings):
     slots: int = Field(
         32,
         ge=1,
-        description="Sequences that one engine computes together. More slots raise throughput, each step's time and "
-        "memory: every slot holds keys and values for the longest source and target.",
+        description="Rows that one engine computes together; a sequence takes one for each hypothesis that is searched "
+        "at once. More slots raise throughput, each step's time and memory: every slot holds keys and values for the "
+        "longest source and target.",
     )
     engines: int | None = Field(
         None,
@@ -53,14 +54,20 @@ class ServeCommand(BaseSettings):
     queue_limit: int | None = Field(
         None,
         ge=0,
-        description="Sequences that may wait while every slot is taken; beyond that, requests are refused at once. "
+        description="Rows that may wait while every slot is taken; beyond that, requests are refused at once. "
         f"Default: {QUEUE_PER_SLOT} for each slot.",
     )
     prefill_token_budget: int = Field(
         512,
         ge=1,
-        description="Source tokens, padding included, that join between two steps. More start sooner when many wait, "
-        "but running sequences stand still meanwhile.",
+        description="Source tokens that join one engine between two steps. More start sooner when many wait, but "
+        "running sequences stand still meanwhile.",
+    )
+    running_token_budget: int | None = Field(
+        None,
+        ge=1,
+        description="Tokens that run together in all engines, counted as rows times source and longest target, which "
+        "bounds a step's time when texts are long. Default: no bound but the slots.",
     )
     alignments: bool = Field(
         False,
@@ -101,7 +108,7 @@ class ServeCommand(BaseSettings):
 
     @property
     def max_waiting(self) -> int:
-        """Sequences that may wait."""
+        """Rows that may wait."""
         return QUEUE_PER_SLOT * self.total_slots if self.queue_limit is None else self.queue_limit
 
     def cli_cmd(self) -> None:

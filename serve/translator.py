@@ -152,7 +152,7 @@ async def run_sequences(
     *,
     deadline_seconds: float | None,
 ) -> tuple[Sequence, ...]:
-    """Runs one sequence for each wish, all or none, and returns them finished.
+    """Runs one sequence for each wish, all or none, and returns them finished. The call is one flow.
 
     Args:
         scheduler: takes the sequences.
@@ -181,7 +181,8 @@ async def run_sequences(
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(count, sequence)
 
-    sequences = tuple(Sequence(*wish, deadline_seconds, on_finish) for wish in wishes)
+    flow = object()
+    sequences = tuple(Sequence(*wish, deadline_seconds, on_finish, flow=flow) for wish in wishes)
     unfinished = len(sequences)
     scheduler.submit(sequences)
     try:

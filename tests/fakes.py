@@ -95,7 +95,8 @@ class FakeModel:
 
     def best(self, logits: NDArray[np.float32], count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Sorts the tokens of each row."""
-        shifted = logits - logits.max(axis=1, keepdims=True)
+        with np.errstate(invalid="ignore"):  # a row without a token has no probabilities
+            shifted = logits - logits.max(axis=1, keepdims=True)
         log_probabilities = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
         token_ids = np.argsort(-log_probabilities, axis=1, kind="stable")[:, :count]
         return np.take_along_axis(log_probabilities, token_ids, axis=1), token_ids

@@ -50,7 +50,7 @@ def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
 def test_help_tells_every_option(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert call(monkeypatch, name, "--help") == 0
+    assert call(monkeypatch, *name.split(), "--help") == 0
     text = capsys.readouterr().out
     assert text.startswith(f"usage: dragoman {name} ")
     for option in option_names(dragoman.load_command(name)):
@@ -73,6 +73,14 @@ def test_the_front_door_lists_the_commands(
     for name, (_, summary) in dragoman.COMMANDS.items():
         assert f"  {name} " in text
         assert summary in text
+
+
+@pytest.mark.parametrize("arguments", [["bench"], ["bench", "--help"], ["bench", "grahps"], ["graphs"]])
+def test_half_a_name_is_wrong_usage(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, *arguments) == 2
+    assert capsys.readouterr().err.endswith(f"dragoman: {arguments[0]!r} is not a command\n")
 
 
 def test_no_command_is_wrong_usage(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,7 +139,7 @@ def test_an_unknown_option_is_wrong_usage(
     assert option in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [[], ["serve", "--help"], ["translate", "--help"]])
+@pytest.mark.parametrize("arguments", [[], ["serve", "--help"], ["translate", "--help"], ["bench", "graphs", "--help"]])
 def test_what_is_not_run_is_not_imported(arguments: list[str]) -> None:
     """Neither by the front door nor by a command that only explains itself."""
     program = f"""

@@ -21,6 +21,7 @@ from export.from_ctranslate2 import import_ctranslate2
 from export.imported_model import ImportedModelError, ImportOptions
 from export.make_bundle import BundleOptions, Sample, write_bundle
 from export.verify import compare
+from loadtest.peers.ctranslate2_model import spec_of
 from model.config import Direction
 from model.generate import generate_beam, generate_greedy
 from model.piece_tokenizer import PieceTokenizer
@@ -30,7 +31,7 @@ from model.transformer import Transformer
 from protos.translation_pb2 import TranslateRequest
 from serve.runtime import Runtime, Sessions
 from tests.conftest import WORDS
-from tests.ctranslate2_models import fill_with_zeros, model_file, spec_of, translate, write_model, write_package
+from tests.ctranslate2_models import fill_with_zeros, model_file, translate, write_model, write_package
 from tests.live import run_service
 from tests.marian import make_texts, marian_vocabulary, trained_marian, write_marian
 from tests.toy import OPTIONS, random_model, toy_test_sentences

@@ -37,6 +37,25 @@ EXCEPTIONS = {
     "export.inspect_bundle": {"serve.settings"},
     "export.inspection": {"serve.runtime"},
     "export.service_systems": {"serve.client", "serve.http_client", "serve.lines", "serve.translate"},
+    "loadtest.bench_graphs": {"model.config"},
+    "loadtest.graph_benchmark": {"model.corpus", "model.report.provenance", "model.run", "model.tokenizer"},
+    "loadtest.graph_comparison": {"model.bootstrap", "model.corpus"},
+    "loadtest.graph_models": {
+        "export.exportable",
+        "export.make_bundle",
+        "export.manifest",
+        "model.config",
+        "model.run",
+        "model.tokenizer",
+        "model.transformer",
+    },
+    "loadtest.graph_quality": {"export.bundle", "export.verify", "model.bootstrap", "model.corpus"},
+    "loadtest.graph_results": {"model.bootstrap"},
+    "loadtest.graph_systems": {"export.manifest"},
+    "loadtest.made_up_tokenizer": {"model.tokenizer"},
+    "loadtest.onnx_decoder": {"export.bundle", "serve.runtime", "serve.search"},
+    "loadtest.peers.ctranslate2_model": {"model.attention", "model.transformer"},
+    "loadtest.report_files": {"model.report.marked_text", "model.report.provenance"},
 }
 
 # Modules of `serve` that must stay ignorant of most others.
@@ -64,7 +83,11 @@ STRICT_MODULES = {
     "serve.sampling": set[str](),
     "serve.decoder_state": {"export.manifest"},
     "serve.runtime": {"serve.decoder_state", "export.bundle", "export.manifest"},
-    "serve.scheduler": {"serve.sequence", "serve.errors", "serve.metrics"},
+    "serve.flows": set[str](),
+    "serve.waiting": {"serve.errors", "serve.flows", "serve.sequence"},
+    "serve.running": {"serve.sequence"},
+    "serve.scheduler": {"serve.sequence", "serve.errors", "serve.metrics", "serve.running", "serve.waiting"},
+    "serve.prefill": {"serve.sequence"},
     "serve.lines": set[str](),
     "serve.client": {"protos", "serve.search_fields"},
     "serve.http_client": {"serve.client", "serve.search_fields"},
@@ -72,6 +95,9 @@ STRICT_MODULES = {
 
 # What others must not know, whatever else they import.
 FORBIDDEN = {
+    "serve.flows": ("asyncio", "numpy"),
+    "serve.waiting": ("asyncio", "numpy"),
+    "serve.running": ("asyncio", "numpy"),
     "serve.scheduler": ("asyncio", "numpy"),
     "serve.engine": ("asyncio", "protos", "serve.runtime", "serve.translator"),
     "serve.translator": ("fastapi", "grpc", "protos", "serve.runtime"),

@@ -104,8 +104,8 @@ def test_a_response_is_counted_in_texts_tokens_and_seconds(bench: Bench) -> None
 
 def test_the_peak_is_the_most_that_ran_at_once(bench: Bench) -> None:
     for running in (2, 5, 1):
-        bench.metrics.set_load(waiting=0, running=running)
-    assert bench.value("sequences_running") == 1
+        bench.metrics.set_load(waiting=0, running=running, running_rows=2 * running)
+    assert (bench.value("sequences_running"), bench.value("rows_running")) == (1, 2)
     assert bench.value("sequences_running_peak") == 5
 
 

@@ -59,16 +59,18 @@ def assert_found(actual: dict[str, Any], expected: Found, letters: Tokenizer) ->
 def test_both_interfaces_give_what_the_slow_search_finds(
     letters_live: LiveService, letters: Tokenizer, options: dict[str, Any]
 ) -> None:
+    texts = [TEXT, "b ab", "abba a bab"]
     chosen = {**options, "max_target_tokens": LIMIT}
-    (translation,) = translate_over_both(letters_live, {"text": [TEXT], "options": {**chosen, "token_scores": True}})
-    source_ids = source_of(letters, TEXT)
-    expected = reference(source_ids, SearchOptions(**chosen))
-    found = [translation, *translation["alternatives"]]
-    assert len(found) == len(expected)
-    for actual, hypothesis in zip(found, expected, strict=True):
-        assert_found(actual, hypothesis, letters)
-    assert translation["source_tokens"] == len(source_ids)
-    assert translation.get("seed") == options.get("seed")
+    request = {"text": texts, "options": {**chosen, "token_scores": True}}
+    for text, translation in zip(texts, translate_over_both(letters_live, request), strict=True):
+        source_ids = source_of(letters, text)
+        expected = reference(source_ids, SearchOptions(**chosen))
+        found = [translation, *translation["alternatives"]]
+        assert len(found) == len(expected)
+        for actual, hypothesis in zip(found, expected, strict=True):
+            assert_found(actual, hypothesis, letters)
+        assert translation["source_tokens"] == len(source_ids)
+        assert translation.get("seed") == options.get("seed")
 
 
 def test_suppressed_tokens_are_never_chosen(letters_live: LiveService, letters: Tokenizer) -> None:

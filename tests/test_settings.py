@@ -92,6 +92,7 @@ def test_a_missing_file_is_refused_by_path(tmp_path: Path) -> None:
         {"request_timeout_seconds": float("inf")},
         {"lame_duck_seconds": -1},
         {"queue_limit": -1},
+        {"running_token_budget": 0},
         {"log_format": "xml"},
     ],
 )

@@ -4,13 +4,13 @@ All tables and pictures of `docs/attention.md` are made here, by one call.
 """
 
 import json
-import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from os.path import relpath
 from pathlib import Path
 from typing import Literal
 
+import torch
 from pydantic import Field
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
@@ -18,7 +18,7 @@ from model.config import Direction
 from model.corpus import Corpus, CorpusError, read_corpus
 from model.report.attention_maps import SentenceTooLongError, force_maps
 from model.report.marked_text import MarkError, fill
-from model.report.provenance import Provenance
+from model.report.provenance import Provenance, command_line
 from model.report.report_sections import (
     LAYERS,
     MAPS,
@@ -34,6 +34,7 @@ from model.report.run_scores import Scores, ScoresError, read_scores
 from model.run import RunError, RunFolder, write_whole
 
 SHORTEST = 8
+LIBRARIES = ("torch", "matplotlib")
 # Pairs of Multi30k whose German words stand in another order: a verb's particle at the end, a clause with its verb at
 # the end, and two objects changed round.
 SENTENCES = [7, 158, 501]
@@ -80,7 +81,8 @@ class AttentionCommand(BaseSettings):
         runs = self._load_runs(corpus) if corpus else []
         pairs = self._force_maps(runs, corpus) if corpus else []
         self.out.mkdir(parents=True, exist_ok=True)
-        provenance = Provenance.now(self._command())
+        command = command_line("attention", self, positional="runs")
+        provenance = Provenance.now(command, LIBRARIES, f"PyTorch threads: {torch.get_num_threads()}")
         print("measuring layers", flush=True)
         sections = [measure_layer_section(self._lengths(), self.width, self.out)]
         if corpus:
@@ -152,12 +154,3 @@ class AttentionCommand(BaseSettings):
         except (OSError, MarkError) as error:
             raise SystemExit(f"dragoman attention: document: {self.document}: {error}") from error
         return text
-
-    def _command(self) -> str:
-        """Returns the command line that leads here."""
-        words = ["dragoman", "attention", *map(str, self.runs)]
-        for name, value in self:
-            if name in self.model_fields_set - {"runs"}:
-                values = value if isinstance(value, list) else [value]
-                words += [word for given in values for word in (f"--{name.replace('_', '-')}", str(given))]
-        return shlex.join(words)

@@ -1,16 +1,20 @@
-"""Under which conditions figures were obtained: command, machine, versions and date."""
+"""Under which conditions figures were obtained: command, machine, versions and date.
+
+Called by the commands that fill in documents, which know what computed.
+"""
 
 import os
 import platform
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Self
 
-import torch
+from pydantic import BaseModel
 
-LIBRARIES = ("torch", "matplotlib")
+from model.versions import installed_versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +23,7 @@ class Provenance:
 
     Attributes:
         command: what was called.
-        machine: its processor, and how many CPUs and threads computed.
+        machine: its processor, how many CPUs it has, and how many threads computed.
         versions: of Python and of the libraries that matter.
         date: when, in UTC, as in 2026-11-21.
     """
@@ -30,18 +34,52 @@ class Provenance:
     date: str
 
     @classmethod
-    def now(cls, command: str) -> Self:
-        """Returns the conditions of this process."""
-        libraries = ", ".join(f"{library} {version(library)}" for library in LIBRARIES)
+    def now(cls, command: str, libraries: Iterable[str], threads: str) -> Self:
+        """Returns the conditions of this process.
+
+        Args:
+            command: what was called.
+            libraries: those that matter; one that is not installed is left out.
+            threads: which threads compute, and how many, as in `PyTorch threads: 2`.
+        """
+        versions = {"Python": platform.python_version(), **installed_versions(libraries)}
         return cls(
             command,
-            f"{_processor()}, CPUs: {os.cpu_count()}, PyTorch threads: {torch.get_num_threads()}",
-            f"Python {platform.python_version()}, {libraries}",
+            f"{_processor()}, CPUs: {os.cpu_count()}, {threads}",
+            ", ".join(f"{name} {version}" for name, version in versions.items()),
             datetime.now(UTC).date().isoformat(),
         )
 
     def __str__(self) -> str:
         return f"Measured by `{self.command}` ({self.machine}; {self.versions}; {self.date})."
+
+
+def command_line(name: str, command: BaseModel, positional: str | None = None) -> str:
+    """Returns what calls a command with the same options again; those at their defaults are left out.
+
+    Args:
+        name: of the command.
+        command: with the options that were given.
+        positional: the field that has no name on the command line.
+    """
+    return shlex.join(["dragoman", *name.split(), *_words(command, _defaults(command), "", positional)])
+
+
+def _words(section: BaseModel, usual: Mapping[str, object], prefix: str, positional: str | None) -> Iterator[str]:
+    for field, value in section:
+        name = f"{prefix}{field.replace('_', '-')}"
+        if isinstance(value, BaseModel):
+            default = usual[field]
+            usual_section = dict(default) if isinstance(default, BaseModel) else _defaults(value)
+            yield from _words(value, usual_section, f"{name}.", None)
+        elif value != usual[field]:
+            for given in value if isinstance(value, list | tuple) else [value]:
+                yield from () if field == positional else (f"--{name}",)
+                yield str(given)
+
+
+def _defaults(section: BaseModel) -> dict[str, object]:
+    return {name: info.default for name, info in type(section).model_fields.items()}
 
 
 def _processor() -> str:

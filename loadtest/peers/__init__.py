@@ -1,0 +1,1 @@
+"""Systems that others made, run with the same weights as ours."""

@@ -1,0 +1,42 @@
+"""What figures were obtained with: the command can be called again, and versions are those that are installed."""
+
+import importlib.metadata
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from model.report.provenance import Provenance, command_line
+
+
+class Shape(BaseModel):
+    """A section."""
+
+    width: int = 1
+    depth: int = 2
+
+
+class Command(BaseModel):
+    """Options of every kind."""
+
+    runs: list[Path] = []
+    out: Path
+    sentence: tuple[int, ...] = (7,)
+    shape: Shape = Shape(width=5)
+
+
+def test_options_come_back_as_they_are_typed() -> None:
+    command = Command(runs=[Path("a b"), Path("c")], out=Path("o"), sentence=(1, 2))
+    line = "dragoman bench all 'a b' c --out o --sentence 1 --sentence 2"
+    assert command_line("bench all", command, positional="runs") == line
+
+
+def test_an_option_of_a_section_has_the_name_of_the_section() -> None:
+    assert (
+        command_line("x", Command(out=Path("o"), shape=Shape(width=5, depth=3))) == "dragoman x --out o --shape.depth 3"
+    )
+
+
+def test_versions_of_what_is_not_installed_are_left_out() -> None:
+    provenance = Provenance.now("dragoman x", ("numpy", "no-such-library"), "threads: 1")
+    assert provenance.versions.endswith(f", numpy {importlib.metadata.version('numpy')}")
+    assert provenance.machine.endswith(", threads: 1")
