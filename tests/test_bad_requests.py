@@ -128,6 +128,29 @@ def test_malformed_utf_8_is_refused_by_name(live: LiveService) -> None:
     assert error.details() == "text[1]: not valid UTF-8 at byte 0"
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("target_prefix", ["one", "x\ud83d"]), ("options", {"suppressed_tokens": ["a", "x\ud83d"]})],
+    ids=["prefix", "piece"],
+)
+def test_a_lone_surrogate_in_any_string_is_refused_by_name(live: LiveService, name: str, value: object) -> None:
+    field = "options.suppressed_tokens[1]" if name == "options" else "target_prefix[1]"
+    content = json.dumps({"text": ["alpha", "beta"], name: value}).encode()
+    problem = live.post(content=content, headers=JSON).json()
+    assert (problem["status"], problem["field"]) == (400, field)
+
+
+@pytest.mark.parametrize(
+    ("content", "field"),
+    [(b"\x32\x01\xff", "target_prefix[0]"), (b"\x2a\x04\x82\x01\x01\xff", "options.suppressed_tokens[0]")],
+    ids=["prefix", "piece"],
+)
+def test_malformed_utf_8_in_any_string_is_refused_by_name(live: LiveService, content: bytes, field: str) -> None:
+    error = live.call_error(b"\x0a\x05alpha" + content)
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert error.details() == f"{field}: not valid UTF-8 at byte 0"
+
+
 def test_what_is_no_request_at_all_is_refused(live: LiveService) -> None:
     problem = live.post(content=b"\x00\x01", headers=JSON).json()
     assert (problem["status"], problem["field"]) == (400, "body")
