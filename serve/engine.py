@@ -4,6 +4,7 @@ Sequences join and leave between steps. The scheduler decides who joins, the mod
 tokens, `rows` remembers. Knows neither texts nor requests; built by `app`.
 """
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -103,6 +104,7 @@ class Engine:
         eos_id: int,
         pad_id: int,
         max_target_tokens: int,
+        step_timeout_seconds: float = math.inf,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Starts with no row and no thread.
@@ -115,6 +117,7 @@ class Engine:
             eos_id: the token that ends a translation.
             pad_id: fills up the shorter sources of a prefill.
             max_target_tokens: the longest translation that any sequence may ask for, the end token excluded.
+            step_timeout_seconds: a step that takes longer hangs.
             clock: the time in seconds, on the clock of the sequences' deadlines.
         """
         self._model = model
@@ -132,14 +135,22 @@ class Engine:
             aligned=aligned,
         )
         self._selection = Selection(model.best, eos_id)
+        self._step_timeout_seconds = step_timeout_seconds
+        self._step_started_seconds: float | None = None
         self._failures = 0
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     @property
     def healthy(self) -> bool:
-        """False after several failures of the model in a row, until a step succeeds."""
-        return self._failures < UNHEALTHY_FAILURES
+        """False after several failures of the model in a row and while a step hangs, until one succeeds."""
+        return self._failures < UNHEALTHY_FAILURES and not self.hanging
+
+    @property
+    def hanging(self) -> bool:
+        """True while a step takes longer than any should. Asked from other threads: this one cannot help itself."""
+        started_seconds = self._step_started_seconds
+        return started_seconds is not None and self._clock() - started_seconds > self._step_timeout_seconds
 
     def start(self) -> None:
         """Starts the thread."""
@@ -157,6 +168,11 @@ class Engine:
 
     def step(self) -> None:
         """Moves every sequence on by one token; a failing model ends sequences, never the engine."""
+        self._step_started_seconds = self._clock()
+        self._step()
+        self._step_started_seconds = None
+
+    def _step(self) -> None:
         for batch in batches(self._scheduler.admit(self._model.slots - len(self._rows), len(self._rows))):
             self._prefill(batch)
         if not self._rows:

@@ -134,8 +134,10 @@ class HttpApi:
         return await _answer(request, self._translator.score(admitted), _SCORES)
 
     async def healthz(self) -> Response:
-        """Answers as long as the event loop turns, also while warming up and shutting down."""
-        return JSONResponse({"status": "live"})
+        """Answers as long as the event loop turns, also while warming up and shutting down; 503 if a model hangs."""
+        if self._lifecycle.live:
+            return JSONResponse({"status": "live"})
+        return JSONResponse({"status": "hanging"}, HTTPStatus.SERVICE_UNAVAILABLE)
 
     async def readyz(self, request: Request) -> Response:
         """Answers 503 while warming up, after a failure of the model and from the signal to stop on."""

@@ -23,16 +23,25 @@ class Stage(Enum):
 class Lifecycle:
     """The stage, and what follows from it. Belongs to the event loop's thread."""
 
-    def __init__(self, metrics: Metrics, engines_healthy: Callable[[], bool]) -> None:
+    def __init__(
+        self, metrics: Metrics, engines_healthy: Callable[[], bool], engines_hanging: Callable[[], bool]
+    ) -> None:
         """Starts in `Stage.STARTING`.
 
         Args:
             metrics: gets the gauges `ready` and `draining`.
             engines_healthy: False once a model failed in a way that it does not recover from.
+            engines_hanging: True while a model gives no answer at all.
         """
         self._metrics = metrics
         self._engines_healthy = engines_healthy
+        self._engines_hanging = engines_hanging
         self.enter(Stage.STARTING)
+
+    @property
+    def live(self) -> bool:
+        """False while a model hangs, which only another process may get over."""
+        return not self._engines_hanging()
 
     @property
     def stage(self) -> Stage:

@@ -44,6 +44,7 @@ class Pipeline:
             tokenizer.target_pieces, unk_id=tokenizer.target_unk_id, eos_id=manifest.eos_id
         )
         self._engines: list[Engine] = []
+        self._step_timeout_seconds = settings.step_timeout_seconds
         self._capacity = settings.total_slots + settings.max_waiting
         self.metrics = Metrics(registry, manifest.name)
         self.metrics.set_limits(settings.total_slots, settings.max_waiting)
@@ -55,7 +56,11 @@ class Pipeline:
             engines=settings.engine_count,
             running_token_budget=settings.running_token_budget,
         )
-        self.lifecycle = Lifecycle(self.metrics, lambda: all(engine.healthy for engine in self._engines))
+        self.lifecycle = Lifecycle(
+            self.metrics,
+            lambda: all(engine.healthy for engine in self._engines),
+            lambda: any(engine.hanging for engine in self._engines),
+        )
         self.limits = RequestLimits(
             directions=manifest.directions,
             max_texts=min(settings.max_texts, self._capacity),
@@ -90,6 +95,7 @@ class Pipeline:
                 eos_id=self._manifest.eos_id,
                 pad_id=self._manifest.pad_id,
                 max_target_tokens=self._manifest.max_target_tokens,
+                step_timeout_seconds=self._step_timeout_seconds,
             )
             engine.start()
             self._engines.append(engine)

@@ -80,6 +80,13 @@ class ServeCommand(BaseSettings):
     request_timeout_seconds: float = Field(
         30.0, gt=0, allow_inf_nan=False, description="Deadline of a request whose client sets none."
     )
+    step_timeout_seconds: float = Field(
+        60.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="A step of an engine that takes longer hangs: the server is then neither ready nor live, so that "
+        "whoever watches over the process starts another.",
+    )
     lame_duck_seconds: float = Field(
         5.0,
         ge=0,

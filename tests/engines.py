@@ -12,6 +12,7 @@ from serve.sequence import Sequence
 from tests.fakes import BOS_ID, EOS_ID, PAD_ID, FakeClock, FakeModel
 
 MAX_TARGET_TOKENS = 30
+STEP_TIMEOUT_SECONDS = 100.0
 
 
 @dataclass
@@ -41,6 +42,7 @@ class Bench:
             eos_id=EOS_ID,
             pad_id=PAD_ID,
             max_target_tokens=MAX_TARGET_TOKENS,
+            step_timeout_seconds=STEP_TIMEOUT_SECONDS,
             clock=self.clock,
         )
 

@@ -6,7 +6,7 @@ must answer, computed for one sequence alone and in the most obvious way.
 """
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -42,6 +42,7 @@ class FakeModel:
         slots: the most rows.
         encode_error: raised by `encode` while it is set.
         decode_error: raised by `decode_step` while it is set.
+        on_step: called in the middle of every decode step.
         prefills: (sequences, padded source tokens) of each prefill.
         steps: rows of each decode step.
     """
@@ -50,6 +51,7 @@ class FakeModel:
     capacity: int = 80
     encode_error: Exception | None = None
     decode_error: Exception | None = None
+    on_step: Callable[[], None] = lambda: None
     prefills: list[tuple[int, int]] = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
 
@@ -84,6 +86,7 @@ class FakeModel:
         assert token_ids.dtype == np.int64
         assert positions.dtype == source_lengths.dtype == np.int32
         self.steps.append(len(token_ids))
+        self.on_step()
         if self.decode_error is not None:
             raise self.decode_error
         for row, (token, position, length) in enumerate(zip(token_ids, positions, source_lengths, strict=True)):

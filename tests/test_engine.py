@@ -4,7 +4,7 @@ Most tests call `step` themselves; those with threads wait for events, never for
 """
 
 import threading
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ from serve.options import SearchOptions
 from serve.prefill import BATCH_OVERHEAD_TOKENS
 from serve.request import FinishReason
 from serve.sequence import Sequence, SequenceState
-from tests.engines import MAX_TARGET_TOKENS, Bench
+from tests.engines import MAX_TARGET_TOKENS, STEP_TIMEOUT_SECONDS, Bench
 from tests.fakes import ENDLESS_ID, FIRST_ID, POISON_ID, FakeModel, translate
 
 Answer = tuple[tuple[int, ...], float, FinishReason | None]
@@ -189,6 +189,22 @@ def test_failures_in_a_row_make_the_engine_unhealthy_until_a_step_succeeds(broke
     bench.submit(7)
     bench.step()
     assert bench.engine.healthy
+
+
+def test_a_step_that_takes_too_long_hangs_until_it_ends() -> None:
+    bench = Bench()
+    seen = []
+
+    def look(duration_seconds: float) -> None:
+        bench.clock.seconds += duration_seconds
+        seen.append((bench.engine.hanging, bench.engine.healthy))
+
+    bench.submit(7, ENDLESS_ID)
+    for duration_seconds in (STEP_TIMEOUT_SECONDS, STEP_TIMEOUT_SECONDS + 1):
+        bench.model.on_step = partial(look, duration_seconds)
+        bench.step()
+    assert seen == [(False, True), (True, False)]
+    assert (bench.engine.hanging, bench.engine.healthy) == (False, True)
 
 
 def test_cancellation_frees_the_slot_within_one_step() -> None:

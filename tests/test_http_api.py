@@ -209,6 +209,20 @@ def test_probes_answer_and_are_neither_counted_nor_logged(live: LiveService) -> 
     assert live.metric("requests_total") == 0
 
 
+def test_a_server_whose_model_hangs_is_neither_ready_nor_live_until_it_answers(bundle_path: Path) -> None:
+    model = GatedModel(1)
+    with run_service(bundle_path, [model], step_timeout_seconds=0.2) as live, ThreadPoolExecutor() as pool:
+        model.gate.clear()
+        answer = pool.submit(live.post, {"text": LONG_TEXT})
+        eventually(lambda: live.get("/healthz").json() == {"status": "hanging"})
+        assert live.get("/healthz").status_code == 503
+        assert live.get("/readyz").status_code == 503
+        model.gate.set()
+        assert answer.result().status_code == 200
+        eventually(lambda: live.get("/healthz").status_code == 200)
+        eventually(lambda: live.get("/readyz").status_code == 200)
+
+
 def test_every_request_is_counted_and_logged_once(live: LiveService) -> None:
     with capture_logs() as logs:
         live.post(GOOD)

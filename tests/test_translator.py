@@ -81,7 +81,7 @@ class Bench:
             pad_id=PAD_ID,
             max_target_tokens=MAX_TARGET_TOKENS,
         )
-        self.lifecycle = Lifecycle(metrics, lambda: self.engine.healthy)
+        self.lifecycle = Lifecycle(metrics, lambda: self.engine.healthy, lambda: self.engine.hanging)
         self.lifecycle.enter(Stage.READY)
         self.translator = Translator(
             tokenizer=NumberTokenizer(),
