@@ -30,10 +30,14 @@ class Answer(NamedTuple):
     score: float
     token_scores: tuple[float, ...] = ()
 
-    @property
-    def score_bits(self) -> bytes:
-        """All scores, such that equal means bitwise equal, also if they are no numbers."""
-        return np.array([self.score, *self.token_scores]).tobytes()
+    def has_tokens_of(self, other: "Answer") -> bool:
+        """Tells whether both are the same translation."""
+        return self.target_ids == other.target_ids
+
+    def has_scores_of(self, other: "Answer") -> bool:
+        """Tells whether all scores are bitwise the same; where there is no translation, they are not."""
+        bits = [np.array([each.score, *each.token_scores]).tobytes() for each in (self, other)]
+        return bits[0] == bits[1] and not np.isnan(self.score)
 
 
 class Said(NamedTuple):
@@ -50,7 +54,7 @@ Gap = Callable[[tuple[int, ...], tuple[int, ...]], float]
 def parting(expected: Answer, actual: Answer) -> int:
     """Returns the first step at which tokens differ; if none does, the first at which scores do, or the last."""
     tokens = zip_longest(expected.target_ids, actual.target_ids)
-    if expected.target_ids == actual.target_ids:
+    if expected.has_tokens_of(actual):
         scores = zip(expected.token_scores, actual.token_scores, strict=False)
         return next((step for step, (a, b) in enumerate(scores) if a != b), len(expected.target_ids))
     return next(step for step, (a, b) in enumerate(tokens) if a != b)
@@ -62,7 +66,7 @@ def describe_difference(sentence: Sentence, expected: Said, actual: Said, gap: G
     lead = gap(sentence.source_ids, expected.answer.target_ids[:step])
     parts = []
     for who, answer in (expected, actual):
-        if expected.answer.target_ids == actual.answer.target_ids:
+        if expected.answer.has_tokens_of(actual.answer):
             score = answer.token_scores[step] if step < len(answer.token_scores) else answer.score
             parts.append(f"{who} says score {score!r}")
         else:

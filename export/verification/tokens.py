@@ -37,9 +37,9 @@ def check_against_pytorch(
 ) -> Outcome:
     """Compares the engine's translations with PyTorch's, by the same search."""
     pairs = list(zip(sentences, expected, actual, strict=True))
-    different = [pair for pair in pairs if pair[1].target_ids != pair[2].target_ids]
-    errors = [abs(theirs.score - ours.score) for _, theirs, ours in pairs if theirs.target_ids == ours.target_ids]
-    same = [pair for pair in pairs if pair[1].target_ids == pair[2].target_ids]
+    different = [pair for pair in pairs if not pair[1].has_tokens_of(pair[2])]
+    same = [pair for pair in pairs if pair[1].has_tokens_of(pair[2])]
+    errors = [abs(theirs.score - ours.score) for _, theirs, ours in same]
     # Written such that a score that is no number is too far away.
     apart = [pair for pair, error in zip(same, errors, strict=True) if not error <= demands.score_tolerance]
     few = len(same) < demands.minimum_identical * len(pairs)
@@ -47,7 +47,7 @@ def check_against_pytorch(
     limit = f" ({demands.score_tolerance:.1e} permitted)" if isfinite(demands.score_tolerance) else ""
     figure = (
         f"{len(same)} of {len(pairs)} translations have PyTorch's tokens{share}, "
-        f"the scores of these are within {np.max(errors, initial=0.0):.1e}{limit}"
+        f"their scores are within {np.max(errors, initial=0.0):.1e} of its{limit}"
     )
     first = (different if few else apart)[:1]
     return Outcome(
@@ -63,9 +63,7 @@ def check_against_by_hand(
 ) -> Outcome:
     """Compares the engine's greedy translations with those of the same graphs stepped by hand, bit by bit."""
     pairs = list(zip(sentences, expected, actual, strict=True))
-    different = [
-        pair for pair in pairs if pair[1].target_ids != pair[2].target_ids or pair[1].score_bits != pair[2].score_bits
-    ]
+    different = [pair for pair in pairs if not (pair[1].has_tokens_of(pair[2]) and pair[1].has_scores_of(pair[2]))]
     return Outcome(
         "engine, greedy",
         verdict_of(not different),
@@ -94,7 +92,7 @@ def check_golden(
         (Sentence(each.source, each.source_ids), answer._replace(target_ids=each.target_ids), answer)
         for each, answer in zip(golden, actual, strict=True)
     ]
-    wrong = [pair for pair in pairs if pair[1].target_ids != pair[2].target_ids]
+    wrong = [pair for pair in pairs if not pair[1].has_tokens_of(pair[2])]
     if misread:
         difference: str | None = f"the tokenizer reads other tokens than the trained model did: {misread[0].source}"
     else:
