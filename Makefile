@@ -28,7 +28,7 @@ $(DEMO)/bundle/manifest.json: | $(DEMO)/run/done
 
 $(DEMO)/verified: | $(DEMO)/bundle/manifest.json
 	$(BIN)/dragoman verify $(DEMO)/bundle --run $(DEMO)/run \
-	  --data files:$(DEMO)/corpus/test.en,$(DEMO)/corpus/test.de --sentences 500
+	  --data files:$(DEMO)/corpus/test.en,$(DEMO)/corpus/test.de --sentences 500 --invariance-sentences 50
 	touch $@
 
 # How many of the corpus's held-out test sentences the demo model translates exactly.

@@ -13,7 +13,7 @@ COMMANDS = {
     "train": ("model.train:TrainCommand", "train a Transformer on parallel text"),
     "export": ("export.command:ExportCommand", "turn a trained model into a bundle that can be served"),
     "inspect": ("export.inspect_bundle:InspectCommand", "tell what is in a bundle: graphs, decoder step, memory"),
-    "verify": ("export.verify:VerifyCommand", "compare a bundle with its PyTorch model, token by token"),
+    "verify": ("export.verify:VerifyCommand", "prove a bundle: its PyTorch model's answers, in any company"),
     "evaluate": ("export.evaluate:EvaluateCommand", "measure how well a system translates: BLEU, chrF, significance"),
     "serve": ("serve.settings:ServeCommand", "serve a bundle over gRPC and REST"),
     "translate": ("serve.translate:TranslateCommand", "translate standard input line by line"),

@@ -1,6 +1,6 @@
 """What a bundle is made of, whoever trained the model: a run of ours, or an import.
 
-`export.make_bundle` takes it, `export.verify` compares with it.
+`export.make_bundle` takes it, `export.verify` compares bundles with it.
 """
 
 from dataclasses import dataclass

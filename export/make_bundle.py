@@ -125,7 +125,7 @@ def reproduced(bundle: Bundle) -> list[GoldenSentence]:
     Raises:
         RunError: if a direction is left without one.
     """
-    from export.verify import translate  # noqa: PLC0415 - no other export needs ONNX Runtime
+    from export.verification.by_hand import translate  # noqa: PLC0415 - no other export needs ONNX Runtime
 
     answers = translate(bundle, [sentence.source_ids for sentence in bundle.golden])
     kept = [s for s, answer in zip(bundle.golden, answers, strict=True) if s.target_ids == answer.target_ids]

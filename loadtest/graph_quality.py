@@ -9,7 +9,7 @@ from pathlib import Path
 from sacrebleu.metrics.bleu import BLEU
 
 from export.bundle import Bundle
-from export.verify import translate
+from export.verification.by_hand import translate
 from loadtest.graph_models import ComparedModel
 from loadtest.graph_systems import GraphSystem, OnnxSystem
 from model.bootstrap import Measure, measure

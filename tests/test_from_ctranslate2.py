@@ -20,7 +20,6 @@ from export.exportable import Exportable
 from export.from_ctranslate2 import import_ctranslate2
 from export.imported_model import ImportedModelError, ImportOptions
 from export.make_bundle import BundleOptions, Sample, write_bundle
-from export.verify import compare
 from loadtest.peers.ctranslate2_model import spec_of
 from model.config import Direction
 from model.generate import generate_beam, generate_greedy
@@ -30,6 +29,7 @@ from model.tokenizer import Tokenizer
 from model.transformer import Transformer
 from protos.translation_pb2 import TranslateRequest
 from serve.runtime import Runtime, Sessions
+from tests.comparisons import compare
 from tests.conftest import WORDS
 from tests.ctranslate2_models import fill_with_zeros, model_file, translate, write_model, write_package
 from tests.live import run_service
@@ -220,7 +220,7 @@ def test_a_bundle_says_token_by_token_what_pytorch_says(
     bundle = write_bundle(exportable, samples, tmp_path / "bundle", BundleOptions("ctranslate2"))
     comparisons = compare(bundle, exportable, texts)
     assert len(comparisons) == SENTENCES
-    assert [comparison.describe() for comparison in comparisons if not comparison.identical] == []
+    assert [comparison.text for comparison in comparisons if not comparison.identical] == []
 
 
 @pytest.mark.parametrize("packed", [True, False])

@@ -17,11 +17,11 @@ from export.exportable import Exportable
 from export.from_marian import import_marian, marian_positions
 from export.imported_model import ImportedModelError, ImportOptions
 from export.make_bundle import BundleOptions, Sample, write_bundle
-from export.verify import compare
 from model.config import Direction
 from model.generate import generate_beam, generate_greedy
 from protos.translation_pb2 import TranslateRequest
 from serve.runtime import Runtime, Sessions
+from tests.comparisons import compare
 from tests.live import run_service
 from tests.marian import (
     PAD_PIECE,
@@ -130,7 +130,7 @@ def test_a_model_of_the_usual_size_translates_like_transformers_and_so_does_its_
     check_same_as_transformers(model, exportable, 20)
     bundle = write_bundle(exportable, samples(exportable, 4), tmp_path / "bundle", BundleOptions("big"))
     comparisons = compare(bundle, exportable, TEXTS[:20])
-    assert [comparison.describe() for comparison in comparisons if not comparison.identical] == []
+    assert [comparison.text for comparison in comparisons if not comparison.identical] == []
 
 
 def test_the_bundle_of_a_trained_model_says_what_pytorch_and_transformers_say(
@@ -140,7 +140,7 @@ def test_the_bundle_of_a_trained_model_says_what_pytorch_and_transformers_say(
     bundle = write_bundle(exportable, samples(exportable), tmp_path / "bundle", BundleOptions("toy"))
     comparisons = compare(bundle, exportable, TEXTS)
     assert len(comparisons) == SENTENCES
-    assert [comparison.describe() for comparison in comparisons if not comparison.identical] == []
+    assert [comparison.text for comparison in comparisons if not comparison.identical] == []
     expected = dict(zip(TEXTS, generate(trained, sources_of(exportable), 1, LIMIT), strict=True))
     assert {comparison.text: comparison.actual.target_ids for comparison in comparisons} == expected
 

@@ -18,12 +18,12 @@ from export.graphs import ATTENTION, UnsupportedGraphError, graphs_of
 from export.make_bundle import BundleOptions
 from export.manifest import AttentionHead, GraphVariant, Precision
 from export.to_onnx import OPSET, SMALLEST_EXTERNAL_BYTES
-from export.verify import compare
 from model.batches import pad
 from model.run import RunFolder
 from model.tokenizer import BOS_ID, Tokenizer
 from model.transformer import Transformer
 from serve.runtime import Runtime, Sessions
+from tests.comparisons import compare
 from tests.toy import OPTIONS, WIDE, export_model, random_model, random_sources, toy_test_sentences
 
 ROWS = 6
@@ -203,7 +203,7 @@ def test_a_head_that_there_is_not_is_refused(head: AttentionHead, tokenizer: Tok
 def test_the_toy_model_translates_token_by_token_like_pytorch(toy_run: RunFolder, toy_bundle: Path) -> None:
     exportable = Exportable.of_run(toy_run.load())
     comparisons = compare(Bundle.open(toy_bundle), exportable, toy_test_sentences()[:200])
-    assert [comparison.describe() for comparison in comparisons if not comparison.identical] == []
+    assert [comparison.text for comparison in comparisons if not comparison.identical] == []
     assert max(comparison.score_error for comparison in comparisons) < 1e-4
 
 

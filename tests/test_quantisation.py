@@ -18,12 +18,12 @@ from export.graphs import UnsupportedGraphError
 from export.make_bundle import BundleOptions, make_bundle, reproduced
 from export.manifest import GraphVariant, Precision
 from export.quantisation import QuantisedEmbedding, QuantisedLinear, QuantisedMatrix
-from export.verify import compare
 from export.vocabulary_graphs import Embedding, frozen
 from model.config import RecurrentConfig
 from model.recurrent import Recurrent
 from model.run import RunError, RunFolder
 from model.tokenizer import PAD_ID, Tokenizer
+from tests.comparisons import compare
 from tests.toy import export_model, random_model, samples_of, toy_test_sentences
 
 VARIANTS: tuple[GraphVariant, ...] = ("cpu", "portable")

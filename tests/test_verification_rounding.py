@@ -1,0 +1,43 @@
+"""The PyTorch model in 8 bits rounds what an 8-bit graph rounds, and nothing else."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from export.verification.rounding import rounded, rounded_rows
+from model.batches import pad
+from tests.recurrent_models import random_recurrent
+from tests.toy import random_model, random_sources
+
+
+def test_a_row_becomes_whole_multiples_of_a_127th_of_its_largest_magnitude() -> None:
+    values = torch.tensor([[0.5, -127.0, 3.6], [0.0, 0.0, 0.0], [1.27, 0.014, -0.016]])
+    expected = torch.tensor([[0.0, -127.0, 4.0], [0.0, 0.0, 0.0], [1.27, 0.01, -0.02]])
+    assert torch.allclose(rounded_rows(values), expected)
+
+
+@pytest.mark.parametrize("options", [{}, {"tie_embeddings": False}, {"norm_position": "pre", "activation": "swiglu"}])
+@torch.inference_mode()
+def test_rounding_moves_logits_and_leaves_the_model_alone(options: dict[str, Any]) -> None:
+    model = random_model(3, **options)
+    sources = pad(random_sources(model, 1, 5))
+    targets = torch.tensor([[1, 5, 6, 7]] * 5)
+    before = model(sources, targets)
+    difference = (rounded(model)(sources, targets) - before).abs().max()
+    assert 0 < difference < before.std()
+    assert torch.equal(model(sources, targets), before)
+
+
+def test_all_matrices_are_rounded_once() -> None:
+    copy = rounded(random_model(3, tie_embeddings=False))
+    for name, parameter in copy.named_parameters():
+        if parameter.dim() > 1:
+            largest = parameter.abs().amax(dim=1, keepdim=True)
+            levels = parameter / largest * 127
+            assert torch.allclose(levels, levels.round(), atol=1e-3), name
+
+
+def test_only_a_transformer_is_rounded() -> None:
+    with pytest.raises(TypeError, match="Recurrent: expected a Transformer"):
+        rounded(random_recurrent(12))
