@@ -91,7 +91,7 @@ def _notes(systems: Sequence[OfflineResult]) -> list[str]:
         for search, found in (system.differences or {}).items():
             if found:
                 told = ", ".join(f"{each.sentence} ({each.margin:.1e})" for each in found)
-                notes.append(f"- {system.maker}, {search}, sentences that differ from CTranslate2: {told}.")
+                notes.append(f"- {system.maker}, {search}, sentences that differ from ctranslate2: {told}.")
     return notes
 
 
