@@ -4,7 +4,6 @@ The tables of `docs/export.md` are made by one call of it. Knows the options alo
 the command runs, so that its lack can be explained.
 """
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +11,8 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from loadtest.graph_systems import SYSTEMS, CTranslate2System, SystemName
+from loadtest.libraries import missing_library
+from loadtest.random_shape import BASE, BASE_VOCABULARY_SIZE, MOST_TOKENS
 from model.config import TransformerConfig
 
 # What is imported when the command runs, and the extra of the project that brings it.
@@ -23,7 +24,6 @@ EXTRAS = {
     "sacrebleu": "train",
     "ctranslate2": "peers",
 }
-BASE = TransformerConfig(max_source_tokens=64, max_target_tokens=64)
 
 
 class BenchGraphsCommand(BaseSettings):
@@ -51,7 +51,7 @@ class BenchGraphsCommand(BaseSettings):
         None, description="test data, as `dragoman evaluate` takes them: measures BLEU of the trained model's systems"
     )
     random: TransformerConfig = Field(BASE, description="shape of the random model")
-    vocabulary_size: int = Field(32_000, gt=8, le=26**4, description="tokens of the random model")
+    vocabulary_size: int = Field(BASE_VOCABULARY_SIZE, gt=8, le=MOST_TOKENS, description="tokens of the random model")
     systems: tuple[SystemName, ...] = Field(tuple(SYSTEMS), min_length=1, description="which systems are measured")
     rows: tuple[Annotated[int, Field(gt=0)], ...] = Field(
         (1, 8, 32, 128), min_length=1, description="sources that each thread decodes at a time"
@@ -73,6 +73,6 @@ class BenchGraphsCommand(BaseSettings):
 
     def _check_libraries(self) -> None:
         peers = any(isinstance(SYSTEMS[name], CTranslate2System) for name in self.systems)
-        for library, extra in EXTRAS.items():
-            if find_spec(library) is None and (peers or extra != "peers"):
-                raise SystemExit(f"dragoman bench graphs: {library} is not installed: pip install '.[{extra}]'")
+        problem = missing_library({name: extra for name, extra in EXTRAS.items() if peers or extra != "peers"})
+        if problem is not None:
+            raise SystemExit(f"dragoman bench graphs: {problem}")

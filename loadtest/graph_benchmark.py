@@ -9,8 +9,8 @@ from dataclasses import asdict
 from tqdm import tqdm
 
 from loadtest.bench_graphs import BenchGraphsCommand
+from loadtest.compared_model import ComparedModel, random_model, trained_model
 from loadtest.graph_comparison import compare_systems, steps_of_model
-from loadtest.graph_models import ComparedModel, random_model, trained_model
 from loadtest.graph_results import ModelResult, Workload
 from loadtest.graph_systems import SYSTEMS
 from loadtest.graph_table import format_model

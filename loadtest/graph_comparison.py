@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from loadtest.graph_models import ComparedModel
+from loadtest.compared_model import ComparedModel
 from loadtest.graph_quality import measure_quality
 from loadtest.graph_results import ModelResult, SystemResult, Workload
 from loadtest.graph_systems import GraphSystem
-from loadtest.rounds import Progress, play, steps_of
+from loadtest.rounds import Player, Progress, play, steps_of
 from model.bootstrap import Measure
 from model.corpus import Corpus
 
@@ -42,15 +42,16 @@ def compare_systems(
         folders = {system.name: Path(workshop) / system.name for system in systems}
         bleu: dict[str, Measure] = {}
         for system in systems:
-            model.write(system, folders[system.name])
+            system.write(model, folders[system.name])
             progress.update()
             if corpus is not None:
                 bleu[system.name] = measure_quality(model, corpus, system, folders[system.name], workload.threads)
                 progress.update()
-        launches = [system.launch(folders[system.name], workload.threads, max(workload.rows)) for system in systems]
-        played = play(
-            launches, workload.tasks(), rounds=workload.rounds, seconds=workload.turn_seconds, progress=progress
-        )
+        players = [
+            Player(system.launch(folders[system.name], workload.threads, max(workload.rows)), workload.tasks())
+            for system in systems
+        ]
+        played = play(players, rounds=workload.rounds, seconds=workload.turn_seconds, progress=progress)
         return ModelResult(
             model.name,
             model.describe(),

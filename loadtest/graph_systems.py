@@ -1,6 +1,6 @@
 """The systems that `dragoman bench graphs` compares: our graphs by variant and precision, and CTranslate2.
 
-Knows what each is, how it is started and with which it is compared; not how its files are made. Knows no torch.
+Knows what each is, which files it needs, how it is started and with which it is compared. Knows no torch.
 """
 
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from export.manifest import GraphVariant, Precision
+from loadtest.model_files import ModelFiles
 from loadtest.system_process import Launch
 
 SystemName = Literal[
@@ -28,6 +29,10 @@ class OnnxSystem:
     precision: Precision
     peer: SystemName
 
+    def write(self, model: ModelFiles, folder: Path) -> None:
+        """Has a model write the bundle."""
+        model.write_bundle(folder, self.variant, self.precision)
+
     def launch(self, folder: Path, threads: int, slots: int) -> Launch:
         """Returns how it is started from its folder, for steps of at most `slots` rows on each thread."""
         options = {"folder": str(folder), "threads": threads, "slots": slots}
@@ -41,6 +46,10 @@ class CTranslate2System:
     name: SystemName
     compute_type: str
     peer: None = None
+
+    def write(self, model: ModelFiles, folder: Path) -> None:
+        """Has a model write itself in the form of CTranslate2."""
+        model.write_ctranslate2(folder, self.compute_type)
 
     def launch(self, folder: Path, threads: int, slots: int) -> Launch:  # noqa: ARG002 - it allocates what it needs
         """Returns how it is started from its folder."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from loadtest.system_process import Launch, SystemProcess
-from loadtest.worker import Assignment, Turn
+from loadtest.worker import Assignment, Loaded, Turn
 
 
 class Progress(Protocol):
@@ -21,6 +21,19 @@ class Progress(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Player:
+    """A system and what it is told to do.
+
+    Attributes:
+        launch: how it is started.
+        tasks: by name, the same names for all players; the last one should need the most memory.
+    """
+
+    launch: Launch
+    tasks: Mapping[str, dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
 class Round:
     """What one system did in one round.
 
@@ -28,11 +41,13 @@ class Round:
         load_seconds: from its options to its first turn.
         peak_bytes: the most memory that its process held.
         tokens_per_second: target tokens per second, by the name of the task.
+        seconds: how long each turn took.
     """
 
     load_seconds: float
     peak_bytes: int
     tokens_per_second: dict[str, float]
+    seconds: dict[str, float]
 
 
 def steps_of(systems: int, tasks: int, rounds: int) -> int:
@@ -41,15 +56,14 @@ def steps_of(systems: int, tasks: int, rounds: int) -> int:
 
 
 def play(
-    launches: Sequence[Launch], tasks: Mapping[str, dict[str, Any]], *, rounds: int, seconds: float, progress: Progress
+    players: Sequence[Player], *, rounds: int, seconds: float | None, progress: Progress
 ) -> dict[str, list[Round]]:
     """Measures systems.
 
     Args:
-        launches: one for each system.
-        tasks: by name; the last one should need the most memory.
+        players: all systems, and what each does.
         rounds: so many.
-        seconds: the least length of a turn, about.
+        seconds: the least length of a turn, about; None: every task is done once.
         progress: is told each start and each turn.
 
     Returns:
@@ -58,33 +72,36 @@ def play(
     Raises:
         SystemFailedError: if one fails.
     """
-    played: dict[str, list[Round]] = {launch.name: [] for launch in launches}
+    played: dict[str, list[Round]] = {player.launch.name: [] for player in players}
     for number in range(rounds):
-        first = number % len(launches)
-        order = [*launches[first:], *launches[:first]]
-        for name, result in _play_round(order, tasks, seconds, progress).items():
+        first = number % len(players)
+        order = [*players[first:], *players[:first]]
+        for name, result in _play_round(order, seconds, progress).items():
             played[name].append(result)
     return played
 
 
-def _play_round(
-    order: Sequence[Launch], tasks: Mapping[str, dict[str, Any]], seconds: float, progress: Progress
-) -> dict[str, Round]:
-    turns: dict[str, dict[str, Turn]] = {launch.name: {} for launch in order}
+def _play_round(order: Sequence[Player], seconds: float | None, progress: Progress) -> dict[str, Round]:
+    turns: dict[str, dict[str, Turn]] = {player.launch.name: {} for player in order}
     with ExitStack() as stack:
-        systems = {}
-        for launch in order:
-            systems[launch.name] = stack.enter_context(SystemProcess.run(launch))
+        systems = []
+        for player in order:
+            systems.append(stack.enter_context(SystemProcess.run(player.launch)))
             progress.update()
-        for task, arguments in tasks.items():
-            for name, system in systems.items():
-                turns[name][task] = system.take_turn(Assignment(arguments, seconds))
+        for task in order[0].tasks:
+            for player, system in zip(order, systems, strict=True):
+                turns[player.launch.name][task] = system.take_turn(Assignment(player.tasks[task], seconds))
                 progress.update()
     return {
-        name: Round(
-            system.loaded.seconds,
-            max(turn.peak_bytes for turn in turns[name].values()),
-            {task: turn.tokens_per_second for task, turn in turns[name].items()},
-        )
-        for name, system in systems.items()
+        player.launch.name: _round(system.loaded, turns[player.launch.name])
+        for player, system in zip(order, systems, strict=True)
     }
+
+
+def _round(loaded: Loaded, turns: Mapping[str, Turn]) -> Round:
+    return Round(
+        loaded.seconds,
+        max(turn.peak_bytes for turn in turns.values()),
+        {task: turn.tokens_per_second for task, turn in turns.items()},
+        {task: turn.seconds for task, turn in turns.items()},
+    )

@@ -38,11 +38,12 @@ class Assignment:
 
     Attributes:
         task: arguments of the system's `plan`.
-        seconds: the task is repeated until about so much time has passed; it is done once at least.
+        seconds: the task is warmed up, then repeated until about so much time has passed, once at least; None: it is
+            done once, and `plan` has warmed it up.
     """
 
     task: dict[str, Any]
-    seconds: float
+    seconds: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +81,18 @@ def work(load: Callable[..., System]) -> None:
         _answer(take_turn(system.plan(**assignment.task), assignment.seconds))
 
 
-def take_turn(task: Work, at_least_seconds: float, clock: Callable[[], float] = time.perf_counter) -> Turn:
-    """Does a task once to warm up, then as often as that suggests, timed."""
-    started = clock()
-    task(1)
-    times = max(1, math.ceil(at_least_seconds / (clock() - started)))
+def take_turn(task: Work, at_least_seconds: float | None, clock: Callable[[], float] = time.perf_counter) -> Turn:
+    """Does a task, timed: once, or so long; then it is done once before, to warm up and to see how often."""
+    times = 1 if at_least_seconds is None else _warm_up(task, at_least_seconds, clock)
     started = clock()
     tokens = task(times)
     return Turn(tokens, clock() - started, peak_bytes())
+
+
+def _warm_up(task: Work, at_least_seconds: float, clock: Callable[[], float]) -> int:
+    started = clock()
+    task(1)
+    return max(1, math.ceil(at_least_seconds / (clock() - started)))
 
 
 def peak_bytes() -> int:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from export.bundle import (
+    ALIGNED_DECODER_FILE,
     DECODER_FILE,
     ENCODER_FILE,
     GOLDEN_FILE,
@@ -64,7 +65,7 @@ def test_a_bundle_opens(folder: Path) -> None:
     bundle = Bundle.open(folder)
     assert bundle.folder == folder
     assert bundle.manifest.format_version == 4
-    assert set(bundle.manifest.files) == set(FILES)
+    assert set(bundle.manifest.files) == {*FILES, ALIGNED_DECODER_FILE}
     assert (bundle.encoder_path, bundle.decoder_path) == (folder / "encoder.onnx", folder / "decoder.onnx")
     assert bundle.manifest.tokenizer.files == (TOKENIZER_FILE,)
 

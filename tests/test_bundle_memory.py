@@ -21,7 +21,7 @@ def test_the_state_takes_what_its_arrays_take(fixture: str, request: pytest.Fixt
         max_source_tokens=manifest.max_source_tokens,
         max_target_tokens=manifest.max_target_tokens,
     )
-    arrays = {id(array): array for array in (*state.inputs.values(), *state.outputs.values())}
+    arrays = {array.ctypes.data: array for array in (*state.inputs.values(), *state.outputs.values())}
     engine = measure_engine(manifest, SLOTS)
     assert engine.state_bytes == sum(array.nbytes for array in arrays.values())
     assert engine.state_bytes == SLOTS * engine.slot_bytes

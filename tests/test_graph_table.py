@@ -8,10 +8,14 @@ from loadtest.rounds import Round
 from model.bootstrap import Estimate, Measure
 
 PEER = SystemResult(
-    "theirs", None, 2_500_000, [Round(0.2, 40_000_000, {"1": speed, "8": 1000.0}) for speed in (100.0, 50.0)], None
+    "theirs", None, 2_500_000, [Round(0.2, 40_000_000, {"1": speed, "8": 1000.0}, {}) for speed in (100.0, 50.0)], None
 )
 OURS = SystemResult(
-    "ours", "theirs", 1_000_000, [Round(0.1, 30_000_000, {"1": speed, "8": 1500.0}) for speed in (150.0, 100.0)], None
+    "ours",
+    "theirs",
+    1_000_000,
+    [Round(0.1, 30_000_000, {"1": speed, "8": 1500.0}, {}) for speed in (150.0, 100.0)],
+    None,
 )
 RESULT = ModelResult("m30k", "small", [OURS, PEER])
 

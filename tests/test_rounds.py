@@ -5,14 +5,15 @@ from pathlib import Path
 import pytest
 from tqdm import tqdm
 
-from loadtest.rounds import Round, play, steps_of
+from loadtest.rounds import Player, Round, play, steps_of
 from loadtest.system_process import Launch, SystemFailedError
 
 TASKS = {"few": {"tokens": 1}, "many": {"tokens": 9}}
 
 
-def make_launches(log: Path) -> list[Launch]:
-    return [Launch(name, "tests.turn_taker", {"name": name, "log": str(log)}) for name in ("a", "b")]
+def make_players(log: Path, tasks: dict[str, dict[str, int]]) -> list[Player]:
+    launches = [Launch(name, "tests.turn_taker", {"name": name, "log": str(log)}) for name in ("a", "b")]
+    return [Player(launch, tasks) for launch in launches]
 
 
 @pytest.fixture(scope="module", name="log")
@@ -23,7 +24,7 @@ def _log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module", name="played")
 def _played(log: Path) -> dict[str, list[Round]]:
     with tqdm(total=steps_of(2, len(TASKS), 2), disable=True) as progress:
-        return play(make_launches(log), TASKS, rounds=2, seconds=0, progress=progress)
+        return play(make_players(log, TASKS), rounds=2, seconds=0, progress=progress)
 
 
 @pytest.mark.usefixtures("played")
@@ -38,7 +39,10 @@ def test_every_system_has_a_figure_of_every_task_in_every_round(played: dict[str
         name: [["few", "many"]] * 2 for name in ("a", "b")
     }
     assert all(
-        each.load_seconds > 0 and each.peak_bytes > 0 and min(each.tokens_per_second.values()) > 0
+        each.load_seconds > 0
+        and each.peak_bytes > 0
+        and min(each.tokens_per_second.values()) > 0
+        and min(each.seconds.values()) > 0
         for rounds in played.values()
         for each in rounds
     )
@@ -56,10 +60,10 @@ class Counter:
 
 def test_the_progress_bar_ends_where_it_should(tmp_path: Path) -> None:
     counter = Counter()
-    play(make_launches(tmp_path / "log"), TASKS, rounds=1, seconds=0, progress=counter)
+    play(make_players(tmp_path / "log", TASKS), rounds=1, seconds=0, progress=counter)
     assert counter.steps == steps_of(2, len(TASKS), 1)
 
 
 def test_a_system_that_fails_in_its_turn_is_told_with_what_it_wrote_last(tmp_path: Path) -> None:
     with pytest.raises(SystemFailedError, match=r"^a: TypeError: .* unexpected keyword argument 'rows'"):
-        play(make_launches(tmp_path / "log"), {"x": {"rows": 1}}, rounds=1, seconds=0, progress=Counter())
+        play(make_players(tmp_path / "log", {"x": {"rows": 1}}), rounds=1, seconds=0, progress=Counter())

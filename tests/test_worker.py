@@ -26,5 +26,16 @@ def test_a_task_longer_than_a_turn_is_done_once() -> None:
     assert (turn.tokens, turn.seconds) == (4, 8.0)
 
 
+def test_a_task_that_has_been_warmed_up_is_done_once_and_no_more() -> None:
+    done: list[int] = []
+
+    def task(times: int) -> int:
+        done.append(times)
+        return 7
+
+    turn = take_turn(task, None)
+    assert (done, turn.tokens) == ([1], 7)
+
+
 def test_speed_is_tokens_over_seconds() -> None:
     assert Turn(30, 1.5, 0).tokens_per_second == 20

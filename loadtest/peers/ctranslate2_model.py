@@ -1,7 +1,7 @@
 """Our Transformers as CTranslate2 models, written by its own library: the same weights for both in a comparison.
 
 Needs torch and ctranslate2, of which the former holds the weights and the latter knows the file format. Called by
-`loadtest.graph_models`.
+`loadtest.compared_model`.
 """
 
 from collections.abc import Sequence

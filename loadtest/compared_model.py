@@ -1,6 +1,6 @@
-"""The models that `dragoman bench graphs` measures: a trained run, and a random model; as files of every system.
+"""The models that benchmarks measure: a trained run, and a random model; as files of every system.
 
-All systems of a model hold the same weights. Knows nothing of what is measured. Called by `loadtest.graph_comparison`.
+All systems of a model hold the same weights. Knows nothing of what is measured. Called by the benchmarks.
 """
 
 from dataclasses import dataclass
@@ -10,10 +10,11 @@ import torch
 
 from export.exportable import Exportable
 from export.make_bundle import BundleOptions, Sample, read_samples, write_bundle
-from export.manifest import BundleDirection
-from loadtest.graph_systems import GraphSystem, OnnxSystem
+from export.manifest import BundleDirection, GraphVariant, Precision
 from loadtest.made_up_tokenizer import made_up_tokenizer, made_up_word
+from loadtest.peers.checkpoint import write_checkpoint
 from model.config import Direction, TransformerConfig
+from model.corpus import Corpus, CorpusError
 from model.run import RunError, RunFolder
 from model.tokenizer import EOS_ID, PAD_ID, UNK_ID, Tokenizer
 from model.transformer import Transformer
@@ -51,19 +52,41 @@ class ComparedModel:
             f"{self.model.vocabulary_size:,} tokens"
         )
 
-    def write(self, system: GraphSystem, folder: Path) -> None:
-        """Writes the files of a system into a new folder.
+    def source_ids(self, corpus: Corpus) -> list[tuple[int, ...]]:
+        """Returns what the model reads of a test set.
 
         Raises:
-            RunError: if a bundle cannot be made.
+            CorpusError: if it does not translate in this direction, or a sentence is too long for it.
         """
-        if isinstance(system, OnnxSystem):
-            options = BundleOptions(self.name, system.variant, system.precision)
-            write_bundle(self.exportable, self.samples, folder, options)
-            return
+        directions = {(each.source, each.target): each for each in self.exportable.directions}
+        if corpus.languages not in directions:
+            known = ", ".join(map(str, self.exportable.directions))
+            raise CorpusError(f"{self.name} translates {known}, expected {corpus.direction} as in the data")
+        prefix = directions[corpus.languages].source_prefix
+        sources = [self.exportable.source_ids(prefix, text) for text in corpus.sources]
+        longest = self.model.config.max_source_tokens
+        for number, source in enumerate(sources, start=1):
+            if len(source) > longest:
+                raise CorpusError(f"sentence {number}: {len(source)} tokens, expected at most {longest}")
+        return sources
+
+    def write_bundle(self, folder: Path, variant: GraphVariant, precision: Precision) -> None:
+        """Writes a bundle into a new folder.
+
+        Raises:
+            RunError: if it cannot be made.
+        """
+        write_bundle(self.exportable, self.samples, folder, BundleOptions(self.name, variant, precision))
+
+    def write_ctranslate2(self, folder: Path, compute_type: str) -> None:
+        """Writes a model of CTranslate2 into a new folder."""
         from loadtest.peers.ctranslate2_model import spec_of, write_model  # noqa: PLC0415 - only with this peer
 
-        write_model(folder, spec_of(self.model, self.tokenizer.source_pieces), system.compute_type)
+        write_model(folder, spec_of(self.model, self.tokenizer.source_pieces), compute_type)
+
+    def write_checkpoint(self, folder: Path) -> None:
+        """Writes a checkpoint for the peers that compute with PyTorch into a new folder."""
+        write_checkpoint(folder, self.model)
 
 
 def trained_model(path: Path) -> ComparedModel:

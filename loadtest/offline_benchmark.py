@@ -1,0 +1,103 @@
+"""What `dragoman bench offline` does with its options: makes models and sentences, has them measured, writes tables.
+
+Needs torch, unlike the options themselves, in `loadtest.bench_offline`, which calls it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from tqdm import tqdm
+
+from loadtest.batching import Batching
+from loadtest.bench_offline import BenchOfflineCommand
+from loadtest.compared_model import ComparedModel, random_model, trained_model
+from loadtest.offline_comparison import compare_offline, steps_of_model
+from loadtest.offline_results import OfflineModelResult, OfflineWorkload
+from loadtest.offline_sentences import lengths_of, random_sentences, trained_sentences
+from loadtest.offline_systems import OfflineSystem, offline_systems
+from loadtest.offline_table import format_offline
+from loadtest.report_files import ReportFileError, ReportFiles
+from loadtest.source_sentence import SourceSentence
+from loadtest.system_process import SystemFailedError
+from model.corpus import CorpusError, read_corpus
+from model.report.provenance import Provenance, command_line
+from model.run import RunError
+from model.tokenizer import TokenizerError
+from serve.cpus import available_cpus
+
+LIBRARIES = ("onnxruntime", "ctranslate2", "torch", "transformers", "numpy")
+
+
+def benchmark(command: BenchOfflineCommand) -> None:
+    """Measures every model and leaves the findings.
+
+    Raises:
+        SystemExit: naming what was wrong and what was expected.
+    """
+    try:
+        files = ReportFiles("offline", command.out, command.document)
+        files.prepare()
+        engines = command.engines or available_cpus()
+        models = _models(command)
+        systems = offline_systems(command.peers, command.slots)
+        if any(system.maker == "transformers" for system in systems):
+            _check_transformers(models)
+        workloads = [_workload(command, engines, sentences) for sentences in _sentences(command, models)]
+        provenance = Provenance.now(
+            command_line("bench offline", command), LIBRARIES, f"threads of each system: {engines * command.threads}"
+        )
+        results = _compare(models, systems, workloads)
+        table = "\n\n".join(map(format_offline, results))
+        print(table)
+        figures = {"settings": command.model_dump(mode="json"), "models": [asdict(result) for result in results]}
+        files.write(table, figures, provenance)
+    except (CorpusError, ReportFileError, RunError, SystemFailedError, TokenizerError) as error:
+        raise SystemExit(f"dragoman bench offline: {error}") from error
+
+
+def _models(command: BenchOfflineCommand) -> list[ComparedModel]:
+    trained = [] if command.run is None else [trained_model(command.run)]
+    return [*trained, random_model(command.random, command.vocabulary_size)]
+
+
+def _check_transformers(models: Sequence[ComparedModel]) -> None:
+    from loadtest.peers.transformers_model import NoSuchModelError, check_known  # noqa: PLC0415 - only with this peer
+
+    for model in models:
+        try:
+            check_known(model.model.config)
+        except NoSuchModelError as error:
+            raise RunError(f"{model.name}: {error}; leave it out of --peers") from error
+
+
+def _sentences(command: BenchOfflineCommand, models: Sequence[ComparedModel]) -> list[list[SourceSentence]]:
+    """Returns the sentences of each model."""
+    corpus = read_corpus(command.data, "test")
+    corpus = corpus.select(range(min(len(corpus), command.sentences or len(corpus))))
+    trained = next((model for model in models if model.trained), None)
+    lengths = lengths_of(corpus, trained)
+    return [trained_sentences(model, corpus) if model.trained else random_sentences(model, lengths) for model in models]
+
+
+def _workload(command: BenchOfflineCommand, engines: int, sentences: list[SourceSentence]) -> OfflineWorkload:
+    return OfflineWorkload(
+        sentences,
+        command.alone,
+        command.rounds,
+        tuple(map(Batching.parse, dict.fromkeys(command.batches))),
+        engines,
+        command.threads,
+        tuple(dict.fromkeys(command.alone_threads)),
+    )
+
+
+def _compare(
+    models: Sequence[ComparedModel], systems: Sequence[OfflineSystem], workloads: Sequence[OfflineWorkload]
+) -> list[OfflineModelResult]:
+    results = []
+    steps = sum(steps_of_model(systems, workload) for workload in workloads)
+    with tqdm(total=steps, unit=" steps", disable=None) as progress:
+        for model, workload in zip(models, workloads, strict=True):
+            progress.set_description(model.name)
+            results.append(compare_offline(model, systems, workload, progress))
+    return results

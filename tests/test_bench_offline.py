@@ -1,0 +1,167 @@
+"""`dragoman bench offline` measures every system of a trained and of a random model, and says what is wrong before."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dragoman
+from loadtest.report_files import ReportFiles
+from model.run import RunFolder
+from tests.toy import toy_test_sentences, write_pairs
+
+SHAPE = ["--random.d-model=64", "--random.d-ff=64", "--random.heads=4", "--vocabulary-size=100"]
+SHAPE += ["--random.encoder-layers=1", "--random.decoder-layers=1"]
+QUICK = ["--rounds=1", "--alone=2", "--batches=2:examples,40:tokens", "--alone-threads=1", "--slots=8", "--engines=2"]
+SENTENCES = 6
+MAKERS = ["dragoman", "ctranslate2", "pytorch", "transformers", "dragoman", "ctranslate2"]
+ROOT = Path(__file__).parent.parent
+
+# Six exports and two dozen processes: minutes on a busy machine.
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.fixture(scope="module", name="data")
+def _data(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_pairs(tmp_path_factory.mktemp("data"), "few", toy_test_sentences()[:50])
+
+
+@pytest.fixture(scope="module", name="report")
+def _report(toy_run: RunFolder, data: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a report on the toy model and a random one; its document lies in it."""
+    out = tmp_path_factory.mktemp("report")
+    document = out / "document.md"
+    document.write_text("<!-- offline --><!-- /offline -->", encoding="utf-8")
+    options = ["--out", str(out), "--document", str(document), "--run", str(toy_run.path), "--data", data]
+    dragoman.run("bench offline", [*options, *SHAPE, *QUICK, f"--sentences={SENTENCES}"])
+    return out
+
+
+@pytest.fixture(name="models")
+def _models(report: Path) -> list[dict[str, Any]]:
+    figures = json.loads((report / "offline.json").read_text(encoding="utf-8"))
+    models: list[dict[str, Any]] = figures["models"]
+    return models
+
+
+def refusal(*arguments: str) -> str:
+    """Returns why a call is refused."""
+    with pytest.raises(SystemExit) as ended:
+        dragoman.run("bench offline", [*SHAPE, *QUICK, *arguments])
+    return str(ended.value.code)
+
+
+def test_every_system_of_both_models_does_every_task_in_every_round(models: list[dict[str, Any]]) -> None:
+    assert [(model["name"], model["sentences"], model["alone"]) for model in models] == [
+        ("run", SENTENCES, 2),
+        ("random", SENTENCES, 2),
+    ]
+    for model in models:
+        assert [system["maker"] for system in model["systems"]] == MAKERS
+        for system in model["systems"]:
+            rounds = [*system["together"], *system["alone"]["1"]]
+            assert [list(each["seconds"]) for each in rounds] == [["greedy", "beam 4"]] * 2
+
+
+def test_a_random_model_writes_exactly_the_tokens_of_the_references(models: list[dict[str, Any]]) -> None:
+    """In all systems: all do the same work."""
+    made = {
+        round(each["tokens_per_second"][search] * each["seconds"][search])
+        for system in models[1]["systems"]
+        for each in system["together"]
+        for search in ("greedy", "beam 4")
+    }
+    assert len(made) == 1
+    assert made.pop() > 3 * SENTENCES
+
+
+def test_systems_in_floats_translate_like_ctranslate2(models: list[dict[str, Any]]) -> None:
+    trained, random = ([system["differences"] for system in model["systems"]] for model in models)
+    nowhere: dict[str, list[object]] = {"greedy": [], "beam 4": []}
+    assert trained == [nowhere, None, nowhere, nowhere, None, None]
+    assert random == [None] * len(MAKERS)
+
+
+def test_every_batch_is_tried_by_those_who_take_batches(models: list[dict[str, Any]]) -> None:
+    tried = {search: {"2:examples", "40:tokens"} for search in ("greedy", "beam 4")}
+    for model in models:
+        for system in model["systems"]:
+            found = {search: set(trials) for search, trials in system["trials"].items()}
+            assert found == ({} if system["maker"] == "dragoman" else tried)
+
+
+def test_the_engines_hold_no_torch(models: list[dict[str, Any]]) -> None:
+    """Which alone would make their processes twice as large."""
+    peaks = {system["maker"]: system["together"][0]["peak_bytes"] for system in models[0]["systems"]}
+    assert peaks["dragoman"] < 0.6 * peaks["pytorch"]
+
+
+def test_the_document_gets_the_tables_and_their_provenance(report: Path) -> None:
+    text = (report / "document.md").read_text(encoding="utf-8")
+    assert text.startswith("<!-- offline -->\n\n**run**: ")
+    assert (report / "offline.md").read_text(encoding="utf-8").strip() in text
+    assert text.count("| fp32 | dragoman | ctranslate2 | pytorch | transformers |") == 2
+    assert text.count("| int8 | dragoman | ctranslate2 |") == 2
+    assert text.count("| greedy, same as ctranslate2 | 100.00% |") == 1
+
+
+def test_the_documentation_has_a_place_for_the_tables(tmp_path: Path) -> None:
+    ReportFiles("offline", tmp_path, ROOT / "docs" / "benchmarks.md").prepare()
+
+
+def test_without_peers_their_libraries_are_not_needed(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for library in ("ctranslate2", "transformers"):
+        monkeypatch.setitem(sys.modules, library, None)
+    options = ["--peers=pytorch", "--data", data, "--sentences=2", "--out", str(tmp_path)]
+    dragoman.run("bench offline", [*SHAPE, *QUICK, *options])
+    assert "| fp32 | dragoman | pytorch |" in (tmp_path / "offline.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("library", ["ctranslate2", "transformers"])
+def test_a_missing_library_is_told_with_the_extra_that_brings_it(
+    library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    problem = f"dragoman bench offline: {library} is not installed: pip install '.[peers]'"
+    assert refusal("--out", str(tmp_path)) == problem
+
+
+def test_an_unknown_peer_is_told_with_those_there_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert refusal("--out", str(tmp_path), "--peers", "marian") == "2"
+    error = capsys.readouterr().err
+    assert "--peers.0: Input should be 'ctranslate2', " in error
+    assert "(given: 'marian')" in error
+
+
+def test_optimum_is_refused_with_the_reason(tmp_path: Path) -> None:
+    problem = refusal("--out", str(tmp_path), "--peers", "ctranslate2,pytorch,optimum")
+    assert problem.startswith("dragoman bench offline: peers: optimum: cannot be installed beside the others: ")
+
+
+def test_a_model_that_transformers_does_not_have_is_told(data: str, tmp_path: Path) -> None:
+    problem = refusal("--out", str(tmp_path), "--data", data, "--random.norm=rms")
+    expected = "norm: rms: expected layer, as the models of transformers have it; leave it out of --peers"
+    assert problem == f"dragoman bench offline: random: {expected}"
+
+
+@pytest.mark.parametrize("batch", ["64:", "0:examples", "64:rows", "x64:tokens"])
+def test_a_wrong_batch_is_told(batch: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert refusal("--out", str(tmp_path), "--batches", batch) == "2"
+    assert "--batches.2: String should match pattern" in capsys.readouterr().err
+
+
+def test_a_sentence_that_is_too_long_for_the_random_model_is_told(data: str, tmp_path: Path) -> None:
+    problem = refusal("--out", str(tmp_path), "--data", data, "--random.max-target-tokens=3")
+    assert problem.startswith("dragoman bench offline: sentence ")
+    assert problem.endswith(" target tokens, expected at most 3: see --random.max-target-tokens")
+
+
+def test_test_data_of_another_direction_are_told(toy_run: RunFolder, tmp_path: Path) -> None:
+    (tmp_path / "pairs.de-en.tsv").write_text("wort\tword\n", encoding="utf-8")
+    data = f"tsv:{tmp_path / 'pairs.de-en.tsv'}"
+    problem = refusal("--out", str(tmp_path), "--run", str(toy_run.path), "--data", data)
+    assert problem == "dragoman bench offline: run translates en-de, expected de-en as in the data"
