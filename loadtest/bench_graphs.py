@@ -4,16 +4,9 @@ The tables of `docs/export.md` are made by one call of it. Knows the options alo
 the command runs, so that its lack can be explained.
 """
 
-from pathlib import Path
-from typing import Annotated
-
-from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
-
-from loadtest.graph_systems import SYSTEMS, CTranslate2System, SystemName
+from loadtest.graph_options import GraphOptions
+from loadtest.graph_systems import SYSTEMS, CTranslate2System
 from loadtest.libraries import missing_library
-from loadtest.random_shape import BASE, BASE_VOCABULARY_SIZE, MOST_TOKENS
-from model.config import TransformerConfig
 
 # What is imported when the command runs, and the extra of the project that brings it.
 EXTRAS = {
@@ -26,7 +19,7 @@ EXTRAS = {
 }
 
 
-class BenchGraphsCommand(BaseSettings):
+class BenchGraphsCommand(GraphOptions):
     """Measures exported graphs beside CTranslate2 with the same weights: size, load time, memory, speed, BLEU.
 
     A random model of a shape is measured, by default the base model of Vaswani et al. 2017, and with --run a trained
@@ -39,28 +32,6 @@ class BenchGraphsCommand(BaseSettings):
     Writes graphs.md and graphs.json into a folder. Run it on a quiet machine with as many CPUs as threads; it takes
     many minutes.
     """
-
-    model_config = SettingsConfigDict(
-        env_prefix="DRAGOMAN_BENCH_GRAPHS_", frozen=True, extra="forbid", nested_model_default_partial_update=True
-    )
-
-    out: Path = Field(description="folder that gets graphs.md and graphs.json")
-    document: Path | None = Field(None, description="Markdown file whose place <!-- graphs --> gets the table")
-    run: Path | None = Field(None, description="folder of a training run, which is measured besides the random model")
-    quality: str | None = Field(
-        None, description="test data, as `dragoman evaluate` takes them: measures BLEU of the trained model's systems"
-    )
-    random: TransformerConfig = Field(BASE, description="shape of the random model")
-    vocabulary_size: int = Field(BASE_VOCABULARY_SIZE, gt=8, le=MOST_TOKENS, description="tokens of the random model")
-    systems: tuple[SystemName, ...] = Field(tuple(SYSTEMS), min_length=1, description="which systems are measured")
-    rows: tuple[Annotated[int, Field(gt=0)], ...] = Field(
-        (1, 8, 32, 128), min_length=1, description="sources that each thread decodes at a time"
-    )
-    threads: int = Field(2, gt=0, description="threads of each system, each with batches of its own")
-    source_tokens: int = Field(20, gt=1, description="length of each source, end token included")
-    target_tokens: int = Field(32, gt=0, description="length of each target")
-    rounds: int = Field(5, gt=0, description="turns of each system at each number of rows")
-    turn_seconds: float = Field(1.0, ge=0, description="a turn repeats its batches for about so long")
 
     def cli_cmd(self) -> None:
         """Measures; prints and writes the tables."""

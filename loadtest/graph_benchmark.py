@@ -1,6 +1,6 @@
 """What `dragoman bench graphs` does with its options: makes models, has them measured, writes the tables.
 
-Needs torch, unlike the options themselves, in `loadtest.bench_graphs`, which calls it.
+Needs torch, unlike the options themselves; called by `loadtest.bench_graphs`.
 """
 
 from collections.abc import Sequence
@@ -8,9 +8,9 @@ from dataclasses import asdict
 
 from tqdm import tqdm
 
-from loadtest.bench_graphs import BenchGraphsCommand
 from loadtest.compared_model import ComparedModel, random_model, trained_model
 from loadtest.graph_comparison import compare_systems, steps_of_model
+from loadtest.graph_options import GraphOptions
 from loadtest.graph_results import ModelResult, Workload
 from loadtest.graph_systems import SYSTEMS
 from loadtest.graph_table import format_model
@@ -24,52 +24,52 @@ from model.tokenizer import TokenizerError
 LIBRARIES = ("onnxruntime", "ctranslate2", "torch", "numpy")
 
 
-def benchmark(command: BenchGraphsCommand) -> None:
+def benchmark(options: GraphOptions) -> None:
     """Measures every model and leaves the findings.
 
     Raises:
         SystemExit: naming what was wrong and what was expected.
     """
     try:
-        files = ReportFiles("graphs", command.out, command.document)
+        files = ReportFiles("graphs", options.out, options.document)
         files.prepare()
-        corpus = None if command.quality is None else read_corpus(command.quality, "test")
-        models = _models(command)
+        corpus = None if options.quality is None else read_corpus(options.quality, "test")
+        models = _models(options)
         provenance = Provenance.now(
-            command_line("bench graphs", command), LIBRARIES, f"threads of each system: {command.threads}"
+            command_line("bench graphs", options), LIBRARIES, f"threads of each system: {options.threads}"
         )
-        results = _compare(command, models, corpus)
+        results = _compare(options, models, corpus)
         table = "\n\n".join(map(format_model, results))
         print(table)
-        figures = {"settings": command.model_dump(mode="json"), "models": [asdict(result) for result in results]}
+        figures = {"settings": options.model_dump(mode="json"), "models": [asdict(result) for result in results]}
         files.write(table, figures, provenance)
     except (CorpusError, ReportFileError, RunError, SystemFailedError, TokenizerError) as error:
         raise SystemExit(f"dragoman bench graphs: {error}") from error
 
 
-def _models(command: BenchGraphsCommand) -> list[ComparedModel]:
-    trained = [] if command.run is None else [trained_model(command.run)]
-    models = [*trained, random_model(command.random, command.vocabulary_size)]
+def _models(options: GraphOptions) -> list[ComparedModel]:
+    trained = [] if options.run is None else [trained_model(options.run)]
+    models = [*trained, random_model(options.random, options.vocabulary_size)]
     for model in models:
         limits = model.model.config
         for option, asked, most in (
-            ("source-tokens", command.source_tokens, limits.max_source_tokens),
-            ("target-tokens", command.target_tokens, limits.max_target_tokens),
+            ("source-tokens", options.source_tokens, limits.max_source_tokens),
+            ("target-tokens", options.target_tokens, limits.max_target_tokens),
         ):
             if asked > most:
                 raise RunError(f"{option}: {asked}: expected at most {most}, as the model {model.name} takes")
     return models
 
 
-def _compare(command: BenchGraphsCommand, models: Sequence[ComparedModel], corpus: Corpus | None) -> list[ModelResult]:
-    systems = [SYSTEMS[name] for name in dict.fromkeys(command.systems)]
+def _compare(options: GraphOptions, models: Sequence[ComparedModel], corpus: Corpus | None) -> list[ModelResult]:
+    systems = [SYSTEMS[name] for name in dict.fromkeys(options.systems)]
     workload = Workload(
-        command.rows,
-        command.threads,
-        command.source_tokens,
-        command.target_tokens,
-        command.rounds,
-        command.turn_seconds,
+        options.rows,
+        options.threads,
+        options.source_tokens,
+        options.target_tokens,
+        options.rounds,
+        options.turn_seconds,
     )
     corpora = [corpus if model.trained else None for model in models]
     steps = sum(steps_of_model(len(systems), workload, quality=each is not None) for each in corpora)

@@ -1,6 +1,6 @@
 """What `dragoman bench offline` does with its options: makes models and sentences, has them measured, writes tables.
 
-Needs torch, unlike the options themselves, in `loadtest.bench_offline`, which calls it.
+Needs torch, unlike the options themselves; called by `loadtest.bench_offline`.
 """
 
 from collections.abc import Sequence
@@ -9,9 +9,9 @@ from dataclasses import asdict
 from tqdm import tqdm
 
 from loadtest.batching import Batching
-from loadtest.bench_offline import BenchOfflineCommand
 from loadtest.compared_model import ComparedModel, random_model, trained_model
 from loadtest.offline_comparison import compare_offline, steps_of_model
+from loadtest.offline_options import OfflineOptions
 from loadtest.offline_results import OfflineModelResult, OfflineWorkload
 from loadtest.offline_sentences import lengths_of, random_sentences, trained_sentences
 from loadtest.offline_systems import OfflineSystem, offline_systems
@@ -28,36 +28,36 @@ from serve.cpus import available_cpus
 LIBRARIES = ("onnxruntime", "ctranslate2", "torch", "transformers", "numpy")
 
 
-def benchmark(command: BenchOfflineCommand) -> None:
+def benchmark(options: OfflineOptions) -> None:
     """Measures every model and leaves the findings.
 
     Raises:
         SystemExit: naming what was wrong and what was expected.
     """
     try:
-        files = ReportFiles("offline", command.out, command.document)
+        files = ReportFiles("offline", options.out, options.document)
         files.prepare()
-        engines = command.engines or available_cpus()
-        models = _models(command)
-        systems = offline_systems(command.peers, command.slots)
+        engines = options.engines or available_cpus()
+        models = _models(options)
+        systems = offline_systems(options.peers, options.slots)
         if any(system.maker == "transformers" for system in systems):
             _check_transformers(models)
-        workloads = [_workload(command, engines, sentences) for sentences in _sentences(command, models)]
+        workloads = [_workload(options, engines, sentences) for sentences in _sentences(options, models)]
         provenance = Provenance.now(
-            command_line("bench offline", command), LIBRARIES, f"threads of each system: {engines * command.threads}"
+            command_line("bench offline", options), LIBRARIES, f"threads of each system: {engines * options.threads}"
         )
         results = _compare(models, systems, workloads)
         table = "\n\n".join(map(format_offline, results))
         print(table)
-        figures = {"settings": command.model_dump(mode="json"), "models": [asdict(result) for result in results]}
+        figures = {"settings": options.model_dump(mode="json"), "models": [asdict(result) for result in results]}
         files.write(table, figures, provenance)
     except (CorpusError, ReportFileError, RunError, SystemFailedError, TokenizerError) as error:
         raise SystemExit(f"dragoman bench offline: {error}") from error
 
 
-def _models(command: BenchOfflineCommand) -> list[ComparedModel]:
-    trained = [] if command.run is None else [trained_model(command.run)]
-    return [*trained, random_model(command.random, command.vocabulary_size)]
+def _models(options: OfflineOptions) -> list[ComparedModel]:
+    trained = [] if options.run is None else [trained_model(options.run)]
+    return [*trained, random_model(options.random, options.vocabulary_size)]
 
 
 def _check_transformers(models: Sequence[ComparedModel]) -> None:
@@ -70,24 +70,24 @@ def _check_transformers(models: Sequence[ComparedModel]) -> None:
             raise RunError(f"{model.name}: {error}; leave it out of --peers") from error
 
 
-def _sentences(command: BenchOfflineCommand, models: Sequence[ComparedModel]) -> list[list[SourceSentence]]:
+def _sentences(options: OfflineOptions, models: Sequence[ComparedModel]) -> list[list[SourceSentence]]:
     """Returns the sentences of each model."""
-    corpus = read_corpus(command.data, "test")
-    corpus = corpus.select(range(min(len(corpus), command.sentences or len(corpus))))
+    corpus = read_corpus(options.data, "test")
+    corpus = corpus.select(range(min(len(corpus), options.sentences or len(corpus))))
     trained = next((model for model in models if model.trained), None)
     lengths = lengths_of(corpus, trained)
     return [trained_sentences(model, corpus) if model.trained else random_sentences(model, lengths) for model in models]
 
 
-def _workload(command: BenchOfflineCommand, engines: int, sentences: list[SourceSentence]) -> OfflineWorkload:
+def _workload(options: OfflineOptions, engines: int, sentences: list[SourceSentence]) -> OfflineWorkload:
     return OfflineWorkload(
         sentences,
-        command.alone,
-        command.rounds,
-        tuple(map(Batching.parse, dict.fromkeys(command.batches))),
+        options.alone,
+        options.rounds,
+        tuple(map(Batching.parse, dict.fromkeys(options.batches))),
         engines,
-        command.threads,
-        tuple(dict.fromkeys(command.alone_threads)),
+        options.threads,
+        tuple(dict.fromkeys(options.alone_threads)),
     )
 
 

@@ -47,8 +47,8 @@ EXCEPTIONS = {
     "export.inspect_bundle": {"serve.settings"},
     "export.inspection": {"serve.runtime"},
     "export.service_systems": {"serve.client", "serve.http_client", "serve.lines", "serve.translate"},
-    "loadtest.bench_graphs": {"model.config"},
-    "loadtest.bench_offline": {"model.config"},
+    "loadtest.graph_options": {"model.config"},
+    "loadtest.offline_options": {"model.config"},
     "loadtest.compared_model": {
         "export.exportable",
         "export.make_bundle",
