@@ -190,14 +190,13 @@ class Engine:
 
     def _prefill(self, sequences: list[Sequence]) -> None:
         source_ids, source_lengths = pad(sequences, self._pad_id)  # [B, S], [B]
-        widths = np.array([sequence.options.rows for sequence in sequences])
-        rows = len(self._rows) + np.cumsum(widths) - widths  # [B]: those of a sequence lie side by side
+        places = self._rows.places(sequences)
         started_seconds = self._clock()
         try:
-            self._model.encode(source_ids, source_lengths, rows)
-            for row, width, source_length in zip(rows.tolist(), widths.tolist(), source_lengths.tolist(), strict=True):
-                for further in range(row + 1, row + width):
-                    self._model.copy_row(row, further, 0, source_length)
+            self._model.encode(source_ids, source_lengths, np.array([place.start for place in places]))
+            for place, source_length in zip(places, source_lengths.tolist(), strict=True):
+                for further in place[1:]:
+                    self._model.copy_row(place.start, further, 0, source_length)
         except Exception:
             log.exception("encode failed", sequences=len(sequences))
             self._failures += 1

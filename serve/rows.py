@@ -4,6 +4,7 @@ Row r lives in slot r of the model's state. Only rows that come or go are handle
 nor the scheduler, nor how tokens are chosen; called by the engine and by selection.
 """
 
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -80,19 +81,17 @@ class Rows:
         order = np.lexsort((self.columns.ranks[rows], self.columns.numbers[rows]))
         return rows[order].reshape(-1, beam_size)
 
-    def append(self, sequences: list[Sequence]) -> NDArray[np.int64]:
-        """Adds the rows of B sequences behind the running ones, those of a sequence side by side.
+    def places(self, sequences: list[Sequence]) -> list[range]:
+        """Returns the rows that `append` would give to each sequence: behind the running ones, side by side."""
+        ends = list(accumulate((sequence.options.rows for sequence in sequences), initial=len(self)))
+        return [range(first, end) for first, end in pairwise(ends)]
 
-        Returns:
-            the first row of each sequence, int64 [B].
-        """
-        firsts = []
-        for sequence in sequences:
-            first, count = len(self), sequence.options.rows
-            self.columns = self._storage.first(first + count)
-            self._fill(slice(first, first + count), sequence)
-            firsts.append(first)
-        return np.array(firsts, np.int64)
+    def append(self, sequences: list[Sequence]) -> None:
+        """Adds the rows of some sequences, at least one, in the places that `places` tells."""
+        places = self.places(sequences)
+        self.columns = self._storage.first(places[-1].stop)
+        for place, sequence in zip(places, sequences, strict=True):
+            self._fill(slice(place.start, place.stop), sequence)
 
     def record(
         self,
