@@ -45,7 +45,7 @@ class EvaluateCommand(BaseSettings):
     split: Literal["train", "validation", "test"] = Field("test", description="part of a data set that has parts")
     multi30k_folder: Path | None = Field(None, description="where Multi30k is; default: $DRAGOMAN_MULTI30K")
     baseline: str | None = Field(None, description="a second system, to compare the first one with")
-    beam_size: int = Field(1, ge=1, description="hypotheses that a run's search keeps; 1: greedy search")
+    beam_size: int = Field(1, ge=1, description="hypotheses that the search keeps; 1: greedy search")
     length_penalty: float = Field(1.0, ge=0, description="beam search compares score / length^this; 0: score")
     literature: bool = Field(False, description="also BLEU of lowercased text in Moses' tokens, as papers report it")
     output: Path | None = Field(None, description="file that gets the system's translations, one a line")
@@ -84,11 +84,10 @@ class EvaluateCommand(BaseSettings):
         search = Search(self.beam_size, self.length_penalty)
         names = [self.system] if self.baseline is None else [self.system, self.baseline]
         systems = [open_system(name, search) for name in names]
-        kinds = {system.kind for system in systems}
-        if self.beam_size > 1 and (not kinds <= {"run", "file"} or "run" not in kinds):
-            given = " and ".join(f"{name} is a {system.kind}" for name, system in zip(names, systems, strict=True))
+        if self.beam_size > 1 and all(system.kind == "file" for system in systems):
+            given = " and ".join(names)
             raise SystemUnusableError(
-                f"beam-size: {self.beam_size}: {given}, expected a run: bundles and servers search greedily"
+                f"beam-size: {self.beam_size}: {given}: finished translations, expected a system that searches"
             )
         return systems
 
@@ -111,7 +110,7 @@ class EvaluateCommand(BaseSettings):
 
     def _kind(self, system: System) -> str:
         search = Search(self.beam_size, self.length_penalty)
-        return f"{system.kind}, {search}" if system.kind == "run" else system.kind
+        return system.kind if system.kind == "file" else f"{system.kind}, {search}"
 
     def _document(self, systems: Sequence[System], evaluations: Sequence[Evaluation]) -> str:
         document = {

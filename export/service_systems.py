@@ -10,14 +10,16 @@ from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass
 from pathlib import Path
 
-from export.system import Progress, SystemUnusableError
+from export.system import Progress, Search, SystemUnusableError
 from model.corpus import Corpus
 from serve.client import GrpcClient, NotTranslatedError
 from serve.http_client import HttpClient
 from serve.lines import map_in_order
+from serve.search_fields import SearchFields
 from serve.translate import PIPELINE_ERRORS, TextTranslator, open_bundle
 
-IN_FLIGHT = 64
+# Rows; few enough for a server of one engine to take them all, running or waiting.
+IN_FLIGHT_ROWS = 64
 TIMEOUT_SECONDS = 120.0
 
 
@@ -27,6 +29,7 @@ class ServiceSystem:
 
     kind: str
     name: str
+    search: SearchFields
     open_translator: Callable[[], AbstractAsyncContextManager[TextTranslator]]
 
     def translate(self, corpora: Sequence[Corpus], progress: Progress) -> list[list[str]]:
@@ -47,14 +50,16 @@ class ServiceSystem:
                 corpus, index = sentence
                 text, (source, target) = corpus.sources[index], corpus.languages
                 try:
-                    translated = await translator.translate(text, source_language=source, target_language=target)
+                    translated = await translator.translate(
+                        text, source_language=source, target_language=target, options=self.search
+                    )
                 except NotTranslatedError as error:
                     message = f"{self.name}: {source}-{target}, sentence {index + 1}: {error}"
                     raise SystemUnusableError(message) from error
                 progress.update()
                 return translated.text
 
-            async with aclosing(map_in_order(translate, _sentences(corpora), IN_FLIGHT)) as translations:
+            async with aclosing(map_in_order(translate, _sentences(corpora), _in_flight(self.search))) as translations:
                 return [[await anext(translations) for _ in range(len(corpus))] for corpus in corpora]
 
 
@@ -64,17 +69,33 @@ async def _sentences(corpora: Sequence[Corpus]) -> AsyncIterator[tuple[Corpus, i
             yield corpus, index
 
 
-def open_bundle_system(folder: Path) -> ServiceSystem:
+def open_bundle_system(folder: Path, search: Search) -> ServiceSystem:
     """Returns a bundle that translates in this process."""
-    return ServiceSystem("bundle", str(folder), lambda: open_bundle(folder, IN_FLIGHT, TIMEOUT_SECONDS))
+    fields = _fields(search)
+    return ServiceSystem(
+        "bundle", str(folder), fields, lambda: open_bundle(folder, _in_flight(fields), TIMEOUT_SECONDS, fields)
+    )
 
 
-def open_grpc_system(target: str) -> ServiceSystem:
+def open_grpc_system(target: str, search: Search) -> ServiceSystem:
     """Returns a server that is asked over gRPC, at `host:port`."""
-    return ServiceSystem("server", f"grpc://{target}", lambda: GrpcClient.open(target, TIMEOUT_SECONDS))
+    return ServiceSystem(
+        "server", f"grpc://{target}", _fields(search), lambda: GrpcClient.open(target, TIMEOUT_SECONDS)
+    )
 
 
-def open_http_system(host: str, port: int) -> ServiceSystem:
+def open_http_system(host: str, port: int, search: Search) -> ServiceSystem:
     """Returns a server that is asked over REST."""
-    name = f"http://{host}:{port}"
-    return ServiceSystem("server", name, lambda: HttpClient.open(host, port, TIMEOUT_SECONDS, IN_FLIGHT))
+    name, fields = f"http://{host}:{port}", _fields(search)
+    return ServiceSystem(
+        "server", name, fields, lambda: HttpClient.open(host, port, TIMEOUT_SECONDS, _in_flight(fields))
+    )
+
+
+def _fields(search: Search) -> SearchFields:
+    return SearchFields(beam_size=search.beam_size, length_penalty=search.length_penalty)
+
+
+def _in_flight(search: SearchFields) -> int:
+    """Returns how many texts are under way at once."""
+    return max(1, IN_FLIGHT_ROWS // search.rows)

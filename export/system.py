@@ -20,7 +20,7 @@ class SystemUnusableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """How a run looks for translations; a beam of one hypothesis is greedy search."""
+    """How translations are searched for; a beam of one hypothesis is greedy search."""
 
     beam_size: int
     length_penalty: float

@@ -52,12 +52,12 @@ def open_system(name: str, search: Search) -> System:
         SystemUnusableError: if it is none.
     """
     if "://" in name:
-        return _open_server(name)
+        return _open_server(name, search)
     path = Path(name)
     if (path / MANIFEST_FILE).is_file():
         from export.service_systems import open_bundle_system  # noqa: PLC0415 - see above
 
-        return open_bundle_system(path)
+        return open_bundle_system(path, search)
     if (path / CONFIG_FILE).is_file():
         from export.run_system import RunSystem  # noqa: PLC0415 - see above
 
@@ -71,7 +71,7 @@ def open_system(name: str, search: Search) -> System:
     raise SystemUnusableError(f"{name}: no such folder or file, expected {EXPECTED}")
 
 
-def _open_server(url: str) -> System:
+def _open_server(url: str, search: Search) -> System:
     problem = f"{url}: not the address of a server, expected grpc://HOST:PORT or http://HOST:PORT"
     try:
         parts = urlsplit(url)
@@ -83,4 +83,6 @@ def _open_server(url: str) -> System:
         raise SystemUnusableError(problem)
     from export.service_systems import open_grpc_system, open_http_system  # noqa: PLC0415 - see above
 
-    return open_grpc_system(parts.netloc) if parts.scheme == "grpc" else open_http_system(host, port)
+    if parts.scheme == "grpc":
+        return open_grpc_system(parts.netloc, search)
+    return open_http_system(host, port, search)

@@ -74,9 +74,9 @@ def test_run_bundle_and_server_have_the_same_figures(
     assert len(set(translations)) == 1
     assert translations[0].count("\n") == SENTENCES
     assert len({figures for _, figures in reports}) == 1
-    kinds = ["run, greedy", "bundle", "server", "server"]
+    kinds = ["run", "bundle", "server", "server"]
     assert [head for head, _ in reports] == [
-        f"system    {name} ({kind})\ndata      {data}, test" for name, kind in zip(names, kinds, strict=True)
+        f"system    {name} ({kind}, greedy)\ndata      {data}, test" for name, kind in zip(names, kinds, strict=True)
     ]
 
 
@@ -104,7 +104,7 @@ def test_a_system_is_compared_with_a_baseline(
     ours, theirs = output.read_text().splitlines(), poor.read_text().splitlines()
     expected = format_evaluations([evaluate(read_corpus(data), ours, theirs, literature=False)])
     head, figures = capsys.readouterr().out.split("\n\n", 1)
-    assert head == f"system    {toy_bundle} (bundle)\nbaseline  {poor} (file)\ndata      {data}, test"
+    assert head == f"system    {toy_bundle} (bundle, greedy)\nbaseline  {poor} (file)\ndata      {data}, test"
     assert figures == f"{expected}\n"
 
 
@@ -173,15 +173,9 @@ def test_figures_are_printed_before_they_fail(poor: Path, data: str, capsys: pyt
     assert capsys.readouterr().out.startswith(f"system    {poor}")
 
 
-def test_only_a_run_is_searched_by_a_beam(
-    toy_run: RunFolder, toy_bundle: Path, toy_server: LiveService, poor: Path, data: str
-) -> None:
-    rest = ["--data", data, "--beam-size", "5"]
-    expected = "expected a run: bundles and servers search greedily"
-    for name, kind in ((toy_bundle, "bundle"), (toy_server.http_url, "server"), (poor, "file")):
-        assert refusal(str(name), *rest) == f"dragoman evaluate: beam-size: 5: {name} is a {kind}, {expected}"
-    assert refusal(str(toy_run.path), "--baseline", str(toy_bundle), *rest) == (
-        f"dragoman evaluate: beam-size: 5: {toy_run.path} is a run and {toy_bundle} is a bundle, {expected}"
+def test_finished_translations_are_not_searched(poor: Path, perfect: Path, data: str) -> None:
+    assert refusal(str(poor), "--baseline", str(perfect), "--data", data, "--beam-size", "5") == (
+        f"dragoman evaluate: beam-size: 5: {poor} and {perfect}: finished translations, expected a system that searches"
     )
 
 

@@ -1,18 +1,14 @@
 """Systems: each kind is known by what it is, all of them translate alike, and what is none is told."""
 
 import gzip
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-import model.generate
 from export.system import Search, SystemUnusableError
 from export.systems import open_system
 from model.corpus import Corpus, CorpusError, read_corpus
-from model.generate import Generated, generate_greedy
 from model.run import RunFolder
-from model.transformer import Transformer
 from tests.live import LiveService
 from tests.toy import toy_test_sentences, translate_toy, write_pairs
 
@@ -184,16 +180,11 @@ def test_a_sentence_that_is_too_long_is_told(
         assert message.endswith("tokens, expected at most 32")
 
 
-def test_a_run_is_searched_as_asked(toy_run: RunFolder, corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[int, float]] = []
-
-    def search(
-        model: Transformer, sources: Sequence[Sequence[int]], beam_size: int, length_penalty: float
-    ) -> list[Generated]:
-        asked.append((beam_size, length_penalty))
-        return generate_greedy(model, sources)
-
-    monkeypatch.setattr(model.generate, "generate_beam", search, raising=False)
-    by_beam = translate(toy_run.path, corpus, search=Search(beam_size=4, length_penalty=0.6))
-    assert by_beam == translate(toy_run.path, corpus)
-    assert set(asked) == {(4, 0.6)}
+def test_every_kind_is_searched_as_asked(
+    toy_run: RunFolder, toy_bundle: Path, toy_server: LiveService, corpus: Corpus
+) -> None:
+    """A length penalty that large makes longer translations win, which greedy search does not find."""
+    names: list[str | Path] = [toy_run.path, toy_bundle, f"grpc://{toy_server.grpc_target}", toy_server.http_url]
+    run, *others = (translate(name, corpus, search=Search(beam_size=8, length_penalty=10)) for name in names)
+    assert others == [run] * 3
+    assert run != translate(toy_run.path, corpus)
