@@ -3,7 +3,7 @@
 Called by `serve.translator` for each finished sequence. Knows neither the scheduler nor any protocol.
 """
 
-from typing import TypedDict
+from dataclasses import fields
 
 from model.text_tokenizer import TextTokenizer
 from serve.answer import Alternative, TokenScore, Translation, TranslationScore
@@ -11,18 +11,6 @@ from serve.hypothesis import Hypothesis
 from serve.request import FinishReason
 from serve.sequence import Sequence
 from serve.target_vocabulary import TargetVocabulary
-
-
-class _Found(TypedDict):
-    """The fields of an `Alternative`."""
-
-    text: str
-    score: float
-    normalised_score: float
-    finish_reason: FinishReason
-    target_tokens: int
-    tokens: tuple[TokenScore, ...] | None
-    alignments: tuple[tuple[float, ...], ...] | None
 
 
 class AnswerWriter:
@@ -45,11 +33,11 @@ class AnswerWriter:
             sequence: finished, with at least one hypothesis.
             token_scores: whether the client wants the score of every token.
         """
-        best, *others = (self._found(hypothesis, token_scores=token_scores) for hypothesis in sequence.hypotheses)
+        best, *others = (self._alternative(hypothesis, token_scores=token_scores) for hypothesis in sequence.hypotheses)
         return Translation(
-            **best,
+            **{field.name: getattr(best, field.name) for field in fields(best)},
             source_tokens=len(sequence.source_ids),
-            alternatives=tuple(Alternative(**other) for other in others),
+            alternatives=tuple(others),
             seed=sequence.options.seed if sequence.options.sampled else None,
         )
 
@@ -63,17 +51,17 @@ class AnswerWriter:
             target_tokens=len(best.target_ids),
         )
 
-    def _found(self, hypothesis: Hypothesis, *, token_scores: bool) -> _Found:
+    def _alternative(self, hypothesis: Hypothesis, *, token_scores: bool) -> Alternative:
         alignments = hypothesis.alignments
-        return {
-            "text": self._tokenizer.decode(hypothesis.target_ids),
-            "score": hypothesis.score,
-            "normalised_score": hypothesis.normalised_score,
-            "finish_reason": hypothesis.finish_reason,
-            "target_tokens": len(hypothesis.target_ids),
-            "tokens": self._tokens(hypothesis) if token_scores else None,
-            "alignments": None if alignments is None else tuple(map(tuple, alignments.tolist())),
-        }
+        return Alternative(
+            text=self._tokenizer.decode(hypothesis.target_ids),
+            score=hypothesis.score,
+            normalised_score=hypothesis.normalised_score,
+            finish_reason=hypothesis.finish_reason,
+            target_tokens=len(hypothesis.target_ids),
+            tokens=self._tokens(hypothesis) if token_scores else None,
+            alignments=None if alignments is None else tuple(map(tuple, alignments.tolist())),
+        )
 
     def _tokens(self, hypothesis: Hypothesis) -> tuple[TokenScore, ...]:
         end = (self._vocabulary.eos_id,) if hypothesis.finish_reason is FinishReason.EOS else ()

@@ -7,6 +7,7 @@ knows neither its row nor its request.
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import NamedTuple
 
 from serve.errors import CancelledError, DeadlineExceededError, ServiceError
 from serve.hypothesis import Hypothesis
@@ -19,6 +20,13 @@ class SequenceState(Enum):
     WAITING = auto()
     RUNNING = auto()
     FINISHED = auto()
+
+
+class Wish(NamedTuple):
+    """What a sequence is made of: source tokens, prefix and suffix included, and how it is searched for."""
+
+    source_ids: tuple[int, ...]
+    options: SearchOptions
 
 
 @dataclass(slots=True, eq=False)

@@ -16,10 +16,9 @@ from serve.answer_writer import AnswerWriter
 from serve.errors import DeadlineExceededError, InvalidRequestError
 from serve.lifecycle import Lifecycle
 from serve.metrics import Metrics
-from serve.options import SearchOptions
 from serve.request import TextRequest, TranslationRequest
 from serve.scheduler import Scheduler
-from serve.sequence import Sequence
+from serve.sequence import Sequence, Wish
 from serve.target_vocabulary import TargetVocabulary
 
 # A text of this length takes well under a millisecond: the event loop looks at other requests about that often, and a
@@ -27,13 +26,6 @@ from serve.target_vocabulary import TargetVocabulary
 CHARACTERS_PER_TURN = 10_000
 
 AnyResponse = TypeVar("AnyResponse", TranslationResponse, ScoreResponse)
-
-
-class Wish(NamedTuple):
-    """What one sequence is made of: source tokens, prefix and suffix included, and how it is searched for."""
-
-    source_ids: tuple[int, ...]
-    options: SearchOptions
 
 
 class Searched(NamedTuple):
