@@ -34,6 +34,8 @@ LATENCY_BUCKETS = (
     *(0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.06, 0.08, 0.1),
     *(0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0, 30.0),
 )
+# A step takes a few milliseconds.
+PACE_BUCKETS = (0.0005, 0.001, 0.002, 0.003, 0.004, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1, 0.25)
 SEQUENCE_BUCKETS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
 TEXT_BUCKETS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 
@@ -92,6 +94,16 @@ class Metrics:
     def _register_sequences(self) -> None:
         self._queue = self._histogram(
             "request_queue_seconds", "From admission to the encoder, for each started sequence.", LATENCY_BUCKETS
+        ).labels(self._model)
+        self._first_token = self._histogram(
+            "time_to_first_token_seconds",
+            "From admission to the first target token, for each translated sequence.",
+            LATENCY_BUCKETS,
+        ).labels(self._model)
+        self._further_token = self._histogram(
+            "time_per_output_token_seconds",
+            "Mean time of the tokens after the first, the end token included, for each translated sequence.",
+            PACE_BUCKETS,
         ).labels(self._model)
         self._finished = self._counter("sequences_finished", "Admitted sequences that ended, by reason.", "reason")
         self._wasted = self._counter(
@@ -161,6 +173,18 @@ class Metrics:
     def observe_queue(self, seconds: float) -> None:
         """Counts a sequence that leaves the queue for the encoder after `seconds`."""
         self._queue.observe(seconds)
+
+    def observe_pace(self, *, first_token_seconds: float, further_tokens: int, further_seconds: float) -> None:
+        """Counts how fast a translated sequence came.
+
+        Args:
+            first_token_seconds: from admission to its first token.
+            further_tokens: how many came after that, the end token included.
+            further_seconds: how long they took together.
+        """
+        self._first_token.observe(first_token_seconds)
+        if further_tokens:
+            self._further_token.observe(further_seconds / further_tokens)
 
     def observe_step(self, phase: Phase, rows: int, seconds: float) -> None:
         """Counts one run of the model over `rows` sequences."""
