@@ -15,7 +15,8 @@ from model.corpus import Corpus
 from serve.client import GrpcClient, NotTranslatedError
 from serve.http_client import HttpClient
 from serve.lines import map_in_order
-from serve.translate import PIPELINE_ERRORS, TextTranslator, open_bundle
+from serve.pipeline_translator import PIPELINE_ERRORS, open_bundle
+from serve.translate import TextTranslator
 
 IN_FLIGHT = 64
 TIMEOUT_SECONDS = 120.0

@@ -26,7 +26,7 @@ class _FinishReason:
 class _FinishReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FinishReason.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     FINISH_REASON_UNSPECIFIED: _FinishReason.ValueType  # 0
-    """Never sent."""
+    """The translation goes on; only in a TranslationDelta."""
     FINISH_REASON_EOS: _FinishReason.ValueType  # 1
     """The model produced its end token."""
     FINISH_REASON_LENGTH: _FinishReason.ValueType  # 2
@@ -36,7 +36,7 @@ class FinishReason(_FinishReason, metaclass=_FinishReasonEnumTypeWrapper):
     """Why a translation ended."""
 
 FINISH_REASON_UNSPECIFIED: FinishReason.ValueType  # 0
-"""Never sent."""
+"""The translation goes on; only in a TranslationDelta."""
 FINISH_REASON_EOS: FinishReason.ValueType  # 1
 """The model produced its end token."""
 FINISH_REASON_LENGTH: FinishReason.ValueType  # 2
@@ -310,6 +310,77 @@ class TranslateResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TranslateResponse: _TypeAlias = TranslateResponse  # noqa: Y015
+
+@_typing.final
+class TranslateStreamResponse(_message.Message):
+    """One event of a stream."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DELTA_FIELD_NUMBER: _builtins.int
+    RESULT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def delta(self) -> Global___TranslationDelta:
+        """What one translation grew by."""
+
+    @_builtins.property
+    def result(self) -> Global___TranslateResponse:
+        """Every translation, whole; the last message of the stream."""
+
+    def __init__(
+        self,
+        *,
+        delta: Global___TranslationDelta | None = ...,
+        result: Global___TranslateResponse | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["delta", b"delta", "event", b"event", "result", b"result"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delta", b"delta", "event", b"event", "result", b"result"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["delta", "result"]  # noqa: Y015
+    _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
+
+Global___TranslateStreamResponse: _TypeAlias = TranslateStreamResponse  # noqa: Y015
+
+@_typing.final
+class TranslationDelta(_message.Message):
+    """What the translation of one text grew by. All deltas of a text make up its translation, in the order in which they
+    come; those of several texts come in any order. A translation that several hypotheses compete for, by beam_size or
+    hypotheses, comes in one delta when it is found.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_INDEX_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    TARGET_TOKENS_FIELD_NUMBER: _builtins.int
+    FINISH_REASON_FIELD_NUMBER: _builtins.int
+    text_index: _builtins.int
+    """Which text of the request, counted from 0."""
+    text: _builtins.str
+    """What is new. Never part of a character; empty only in the last delta of a text."""
+    target_tokens: _builtins.int
+    """Length of the translation so far, in tokens, the end token excluded. The text of the last of them may come with the
+    next delta.
+    """
+    finish_reason: Global___FinishReason.ValueType
+    """Why the translation ended; set in the last delta of each text only."""
+    def __init__(
+        self,
+        *,
+        text_index: _builtins.int = ...,
+        text: _builtins.str = ...,
+        target_tokens: _builtins.int = ...,
+        finish_reason: Global___FinishReason.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["finish_reason", b"finish_reason", "target_tokens", b"target_tokens", "text", b"text", "text_index", b"text_index"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TranslationDelta: _TypeAlias = TranslationDelta  # noqa: Y015
 
 @_typing.final
 class Translation(_message.Message):

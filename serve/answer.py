@@ -106,4 +106,21 @@ class ScoreResponse:
         return self.scores
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TranslationDelta:
+    """What one translation of a stream grew by. All deltas of a text in their order make up the text.
+
+    Attributes:
+        text_index: of the text in the request.
+        text: what is new; empty only in the last delta of a text.
+        target_tokens: length of the translation so far; the text of its last tokens may come with the next delta.
+        finish_reason: why the translation ended; None: it goes on.
+    """
+
+    text_index: int
+    text: str
+    target_tokens: int
+    finish_reason: FinishReason | None = None
+
+
 Response = TranslationResponse | ScoreResponse

@@ -12,7 +12,7 @@ from model.text_tokenizer import TextTokenizer
 from serve.options import SearchOptions
 from serve.scheduler import Scheduler
 from serve.sequence import Wish
-from serve.translator import run_sequences
+from serve.submission import run_sequences
 
 
 class GoldenMismatchError(Exception):

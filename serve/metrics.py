@@ -14,13 +14,15 @@ from serve.errors import ERRORS, CancelledError, DeadlineExceededError, Draining
 from serve.request import FinishReason
 
 Protocol = Literal["grpc", "rest"]
-Method = Literal["translate", "score", "other"]
+Method = Literal["translate", "translate_stream", "score", "other"]
 Phase = Literal["encode", "decode"]
 
 METHODS: tuple[tuple[Protocol, Method], ...] = (
     ("grpc", "translate"),
+    ("grpc", "translate_stream"),
     ("grpc", "score"),
     ("rest", "translate"),
+    ("rest", "translate_stream"),
     ("rest", "score"),
     ("rest", "other"),
 )

@@ -19,8 +19,7 @@ class TextStream:
         """Starts with no text.
 
         Args:
-            tokenizer: turns ids into text from left to right: the text of some tokens, but for its end, begins the text of
-                these and further ones.
+            tokenizer: turns ids into text from left to right: further tokens change no more than the end of it.
         """
         self._tokenizer = tokenizer
         self._sent_characters = 0

@@ -1,25 +1,27 @@
 """The one use case behind every interface: tokenize, submit, await, answer and time a valid request.
 
-It lives in the event loop; the engines live in threads of their own. `run_sequences` is the bridge between the two,
-used by the translator and by the warm-up. Nothing here knows a protocol or ONNX Runtime.
+It lives in the event loop; `serve.submission` leads from there to the engines, which live in threads of their own.
+Nothing here knows a protocol or ONNX Runtime.
 """
 
 import asyncio
 import time
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import AsyncGenerator
 from typing import NamedTuple, TypeVar
 
 from model.text_tokenizer import TextTokenizer
-from serve.answer import ScoreResponse, Timings, TranslationResponse
+from serve.answer import ScoreResponse, Timings, TranslationDelta, TranslationResponse
 from serve.answer_writer import AnswerWriter
-from serve.errors import DeadlineExceededError, InvalidRequestError
+from serve.errors import InvalidRequestError
+from serve.hypothesis import Hypothesis
 from serve.lifecycle import Lifecycle
 from serve.metrics import Metrics
 from serve.request import TextRequest, TranslationRequest
 from serve.scheduler import Scheduler
 from serve.sequence import Sequence, Wish
+from serve.submission import Submission
 from serve.target_vocabulary import TargetVocabulary
+from serve.text_stream import TextStream
 
 # A text of this length takes well under a millisecond: the event loop looks at other requests about that often, and a
 # hop to another thread, which costs more than a usual sentence, is never needed.
@@ -28,10 +30,11 @@ CHARACTERS_PER_TURN = 10_000
 AnyResponse = TypeVar("AnyResponse", TranslationResponse, ScoreResponse)
 
 
-class Searched(NamedTuple):
-    """A request whose sequences are finished, one for each text; times are of the monotonic clock."""
+class Tokenized(NamedTuple):
+    """A request that was let in, with a wish for each text; times are of the monotonic clock."""
 
-    sequences: tuple[Sequence, ...]
+    wishes: list[Wish]
+    deadline_seconds: float
     started_seconds: float
     tokenized_seconds: float
 
@@ -78,10 +81,8 @@ class Translator:
         Raises:
             ServiceError: why there is no translation.
         """
-        searched = await self._search(request)
-        token_scores = request.plan.token_scores
-        translations = [self._writer.translation(each, token_scores=token_scores) for each in searched.sequences]
-        return self._observed(TranslationResponse(tuple(translations), _timings(searched)))
+        tokenized = await self._admit(request)
+        return self._translated(request, tokenized, await self._search(tokenized))
 
     async def score(self, request: TranslationRequest) -> ScoreResponse:
         """Scores the translation of every text of the request, all of which is forced, or none; as `translate`.
@@ -89,20 +90,68 @@ class Translator:
         Raises:
             ServiceError: why there is no score.
         """
-        searched = await self._search(request)
-        scores = tuple(map(self._writer.score, searched.sequences))
-        return self._observed(ScoreResponse(scores, _timings(searched)))
+        tokenized = await self._admit(request)
+        sequences = await self._search(tokenized)
+        scores = tuple(map(self._writer.score, sequences))
+        return self._observed(ScoreResponse(scores, _timings(tokenized, sequences)))
 
-    async def _search(self, request: TranslationRequest) -> Searched:
+    async def stream(self, request: TranslationRequest) -> AsyncGenerator[TranslationDelta | TranslationResponse]:
+        """Yields what translations grow by, as it comes, and at last what `translate` returns.
+
+        What grows while nobody takes it comes in one piece. A translation that is searched for with several hypotheses
+        comes in one piece, too, since nobody knows before its end which of them it is going to be. Closing the
+        generator frees the slots within one step (`contextlib.aclosing`).
+
+        Raises:
+            ServiceError: why there is no translation, at any moment.
+        """
+        tokenized = await self._admit(request)
+        with self._submission(tokenized, streamed=True) as submission:
+            texts = [TextStream(self._tokenizer) for _ in submission.sequences]
+            while not submission.done:
+                await submission.change()
+                for place, ended in submission.news():
+                    if ended:
+                        yield self._last_delta(place, texts[place], submission.sequences[place].best)
+                    else:
+                        target_ids = submission.tokens[place].copy()  # the engine goes on writing
+                        if text := texts[place].grow(target_ids):
+                            yield TranslationDelta(text_index=place, text=text, target_tokens=len(target_ids))
+        yield self._translated(request, tokenized, submission.sequences)
+
+    async def _admit(self, request: TranslationRequest) -> Tokenized:
         self._lifecycle.check_admission()
         started_seconds = time.monotonic()
         deadline_seconds = request.deadline_seconds
         if deadline_seconds is None:
             deadline_seconds = started_seconds + self._default_timeout_seconds
         wishes = await self._tokenize(request)
-        tokenized_seconds = time.monotonic()
-        sequences = await run_sequences(self._scheduler, wishes, deadline_seconds=deadline_seconds)
-        return Searched(sequences, started_seconds, tokenized_seconds)
+        return Tokenized(wishes, deadline_seconds, started_seconds, time.monotonic())
+
+    def _submission(self, tokenized: Tokenized, *, streamed: bool = False) -> Submission:
+        return Submission(
+            self._scheduler, tokenized.wishes, deadline_seconds=tokenized.deadline_seconds, streamed=streamed
+        )
+
+    async def _search(self, tokenized: Tokenized) -> tuple[Sequence, ...]:
+        with self._submission(tokenized) as submission:
+            await submission.finish()
+        return submission.sequences
+
+    def _translated(
+        self, request: TranslationRequest, tokenized: Tokenized, sequences: tuple[Sequence, ...]
+    ) -> TranslationResponse:
+        token_scores = request.plan.token_scores
+        translations = tuple(self._writer.translation(each, token_scores=token_scores) for each in sequences)
+        return self._observed(TranslationResponse(translations, _timings(tokenized, sequences)))
+
+    def _last_delta(self, text_index: int, stream: TextStream, best: Hypothesis) -> TranslationDelta:
+        return TranslationDelta(
+            text_index=text_index,
+            text=stream.end(self._tokenizer.decode(best.target_ids)),
+            target_tokens=len(best.target_ids),
+            finish_reason=best.finish_reason,
+        )
 
     async def _tokenize(self, request: TranslationRequest) -> list[Wish]:
         wishes: list[Wish] = []
@@ -128,63 +177,10 @@ class Translator:
         return response
 
 
-def _timings(searched: Searched) -> Timings:
-    sequences = searched.sequences
+def _timings(tokenized: Tokenized, sequences: tuple[Sequence, ...]) -> Timings:
     return Timings(
-        tokenize_seconds=searched.tokenized_seconds - searched.started_seconds,
+        tokenize_seconds=tokenized.tokenized_seconds - tokenized.started_seconds,
         queue_seconds=max(sequence.started_seconds - sequence.submitted_seconds for sequence in sequences),
         inference_seconds=max(sequence.finished_seconds - sequence.started_seconds for sequence in sequences),
-        total_seconds=time.monotonic() - searched.started_seconds,
+        total_seconds=time.monotonic() - tokenized.started_seconds,
     )
-
-
-async def run_sequences(
-    scheduler: Scheduler,
-    wishes: Iterable[Wish],
-    *,
-    deadline_seconds: float | None,
-) -> tuple[Sequence, ...]:
-    """Runs one sequence for each wish, all or none, and returns them finished. The call is one flow.
-
-    Args:
-        scheduler: takes the sequences.
-        wishes: what they are made of.
-        deadline_seconds: when the client stops waiting (monotonic clock); None: never.
-
-    Raises:
-        ServiceError: the first one that any of the sequences ended with; the others are cancelled.
-    """
-    loop = asyncio.get_running_loop()
-    all_finished: asyncio.Future[None] = loop.create_future()
-    unfinished = 0
-
-    def count(sequence: Sequence) -> None:
-        nonlocal unfinished
-        unfinished -= 1
-        if all_finished.done():
-            return
-        if sequence.error is not None:
-            all_finished.set_exception(sequence.error)
-        elif unfinished == 0:
-            all_finished.set_result(None)
-
-    def on_finish(sequence: Sequence) -> None:
-        # Called by an engine, which must not fail because the loop of a cancelled request has ended meanwhile.
-        with suppress(RuntimeError):
-            loop.call_soon_threadsafe(count, sequence)
-
-    flow = object()
-    sequences = tuple(Sequence(*wish, deadline_seconds, on_finish, flow=flow) for wish in wishes)
-    unfinished = len(sequences)
-    scheduler.submit(sequences)
-    try:
-        # The engine keeps the deadline too, but an engine that hangs must not make the client wait longer.
-        async with asyncio.timeout_at(deadline_seconds):
-            await all_finished
-    except TimeoutError:
-        raise DeadlineExceededError("the deadline passed before the translation was complete") from None
-    except BaseException:
-        for sequence in sequences:
-            sequence.cancelled = True
-        raise
-    return sequences

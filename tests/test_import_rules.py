@@ -45,7 +45,13 @@ EXCEPTIONS = {
     },
     "export.inspect_bundle": {"serve.settings"},
     "export.inspection": {"serve.runtime"},
-    "export.service_systems": {"serve.client", "serve.http_client", "serve.lines", "serve.translate"},
+    "export.service_systems": {
+        "serve.client",
+        "serve.http_client",
+        "serve.lines",
+        "serve.pipeline_translator",
+        "serve.translate",
+    },
     "loadtest.graph_options": {"model.config"},
     "loadtest.offline_options": {"model.config"},
     "loadtest.compared_model": {
@@ -126,6 +132,8 @@ STRICT_MODULES = {
     "serve.running": {"serve.sequence"},
     "serve.scheduler": {"serve.sequence", "serve.errors", "serve.metrics", "serve.running", "serve.waiting"},
     "serve.prefill": {"serve.sequence"},
+    "serve.submission": {"serve.errors", "serve.scheduler", "serve.sequence"},
+    "serve.text_stream": {"model.text_tokenizer"},
     "serve.lines": set[str](),
     "serve.client": {"protos", "serve.search_fields"},
     "serve.http_client": {"serve.client", "serve.search_fields"},
@@ -146,7 +154,7 @@ FORBIDDEN = {
 }
 
 # Only these build services.
-COMPOSERS = {"dragoman", "serve.settings", "serve.translate"}
+COMPOSERS = {"dragoman", "serve.pipeline_translator", "serve.settings"}
 
 TORCH_FREE = (
     "export.bundle",
