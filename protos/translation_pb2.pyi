@@ -396,6 +396,7 @@ class Translation(_message.Message):
     TOKENS_FIELD_NUMBER: _builtins.int
     ALIGNMENTS_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
+    CACHED_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """The translated text."""
     score: _builtins.float
@@ -412,6 +413,8 @@ class Translation(_message.Message):
     """What translations were compared by: score / length^alpha, and the coverage penalty if one was asked for; at most 0."""
     seed: _builtins.int
     """What tokens were drawn with, to draw the same ones again; only if they were drawn."""
+    cached: _builtins.bool
+    """Whether this is what an earlier request was answered, bit for bit; only if the server keeps answers."""
     @_builtins.property
     def alternatives(self) -> _containers.RepeatedCompositeFieldContainer[Global___Alternative]:
         """The other translations that were asked for by options.hypotheses, best first; fewer if search found fewer."""
@@ -437,13 +440,19 @@ class Translation(_message.Message):
         tokens: _abc.Iterable[Global___TokenScore] | None = ...,
         alignments: _abc.Iterable[Global___AlignmentRow] | None = ...,
         seed: _builtins.int | None = ...,
+        cached: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "seed", b"seed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cached", b"_cached", "_seed", b"_seed", "cached", b"cached", "seed", b"seed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "alignments", b"alignments", "alternatives", b"alternatives", "finish_reason", b"finish_reason", "normalised_score", b"normalised_score", "score", b"score", "seed", b"seed", "source_tokens", b"source_tokens", "target_tokens", b"target_tokens", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cached", b"_cached", "_seed", b"_seed", "alignments", b"alignments", "alternatives", b"alternatives", "cached", b"cached", "finish_reason", b"finish_reason", "normalised_score", b"normalised_score", "score", b"score", "seed", b"seed", "source_tokens", b"source_tokens", "target_tokens", b"target_tokens", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__cached: _TypeAlias = _typing.Literal["cached"]  # noqa: Y015
+    _WhichOneofArgType__cached: _TypeAlias = _typing.Literal["_cached", b"_cached"]  # noqa: Y015
     _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
     _WhichOneofArgType__seed: _TypeAlias = _typing.Literal["_seed", b"_seed"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cached) -> _WhichOneofReturnType__cached | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__seed) -> _WhichOneofReturnType__seed | None: ...
 
 Global___Translation: _TypeAlias = Translation  # noqa: Y015
@@ -644,12 +653,15 @@ class TranslationScore(_message.Message):
     TOKENS_FIELD_NUMBER: _builtins.int
     SOURCE_TOKENS_FIELD_NUMBER: _builtins.int
     TARGET_TOKENS_FIELD_NUMBER: _builtins.int
+    CACHED_FIELD_NUMBER: _builtins.int
     score: _builtins.float
     """Sum of the natural log-probabilities of the target tokens, the end token included; at most 0."""
     source_tokens: _builtins.int
     """Length of the source in tokens; see Translation."""
     target_tokens: _builtins.int
     """Length of the translation in tokens, the end token excluded."""
+    cached: _builtins.bool
+    """As of a Translation."""
     @_builtins.property
     def tokens(self) -> _containers.RepeatedCompositeFieldContainer[Global___TokenScore]:
         """Every token with its log-probability, the end token last."""
@@ -661,12 +673,15 @@ class TranslationScore(_message.Message):
         tokens: _abc.Iterable[Global___TokenScore] | None = ...,
         source_tokens: _builtins.int = ...,
         target_tokens: _builtins.int = ...,
+        cached: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cached", b"_cached", "cached", b"cached"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["score", b"score", "source_tokens", b"source_tokens", "target_tokens", b"target_tokens", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cached", b"_cached", "cached", b"cached", "score", b"score", "source_tokens", b"source_tokens", "target_tokens", b"target_tokens", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__cached: _TypeAlias = _typing.Literal["cached"]  # noqa: Y015
+    _WhichOneofArgType__cached: _TypeAlias = _typing.Literal["_cached", b"_cached"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cached) -> _WhichOneofReturnType__cached | None: ...
 
 Global___TranslationScore: _TypeAlias = TranslationScore  # noqa: Y015
 

@@ -62,6 +62,7 @@ def score_response(response: ScoreResponse) -> translation_pb2.ScoreResponse:
             tokens=_tokens(each.tokens),
             source_tokens=each.source_tokens,
             target_tokens=each.target_tokens,
+            cached=each.cached,
         )
         for each in response.scores
     ]
@@ -80,6 +81,7 @@ def _translation(translation: Translation) -> translation_pb2.Translation:
         tokens=_tokens(translation.tokens or ()),
         alignments=_alignments(translation),
         seed=translation.seed,
+        cached=translation.cached,
     )
 
 

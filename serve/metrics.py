@@ -57,6 +57,7 @@ class Metrics:
         self._register_requests()
         self._register_sequences()
         self._register_engine()
+        self._register_cache()
         self._register_service()
         self._peak = 0
 
@@ -138,6 +139,16 @@ class Metrics:
             "padding_tokens", "Filler tokens that were computed because sequences differ in length.", "side"
         ).labels(self._model, "source")
 
+    def _register_cache(self) -> None:
+        lookups = self._counter("result_cache_lookups", "Texts that were looked up in the result cache.", "result")
+        self._cache_lookups = {hit: lookups.labels(self._model, "hit" if hit else "miss") for hit in (False, True)}
+        self._cache_evictions = self._counter(
+            "result_cache_evictions", "Answers that made room for others in the result cache."
+        ).labels(self._model)
+        self._cache_bytes = self._gauge(
+            "result_cache_bytes", "Memory of the answers in the result cache, estimated from above."
+        ).labels(self._model)
+
     def _register_service(self) -> None:
         self._ready = Gauge("dragoman_ready", "1 if a request would be translated now.", registry=self.registry)
         self._draining = Gauge("dragoman_draining", "1 from the signal to stop to the exit.", registry=self.registry)
@@ -208,6 +219,15 @@ class Metrics:
         self._finished.labels(self._model, reason).inc()
         if wasted_tokens:
             self._wasted.labels(self._model, reason).inc(wasted_tokens)
+
+    def observe_cache(self, *, hit: bool) -> None:
+        """Counts a text that was looked up in the result cache."""
+        self._cache_lookups[hit].inc()
+
+    def set_cache(self, *, bytes_used: int, evicted: int) -> None:
+        """States how large the result cache is after an answer came in, which so many others made room for."""
+        self._cache_bytes.set(bytes_used)
+        self._cache_evictions.inc(evicted)
 
     def start_request(self) -> None:
         """Counts a request in; `finish_request` counts it out."""

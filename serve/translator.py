@@ -7,16 +7,18 @@ Nothing here knows a protocol or ONNX Runtime.
 import asyncio
 import time
 from collections.abc import AsyncGenerator
-from typing import NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import TypeVar
 
 from model.text_tokenizer import TextTokenizer
 from serve.answer import ScoreResponse, Timings, TranslationDelta, TranslationResponse
-from serve.answer_writer import AnswerWriter
+from serve.answer_writer import AnswerWriter, Found
 from serve.errors import InvalidRequestError
 from serve.hypothesis import Hypothesis
 from serve.lifecycle import Lifecycle
 from serve.metrics import Metrics
 from serve.request import TextRequest, TranslationRequest
+from serve.result_cache import Hypotheses, ResultCache
 from serve.scheduler import Scheduler
 from serve.sequence import Sequence, Wish
 from serve.submission import Submission
@@ -30,13 +32,28 @@ CHARACTERS_PER_TURN = 10_000
 AnyResponse = TypeVar("AnyResponse", TranslationResponse, ScoreResponse)
 
 
-class Tokenized(NamedTuple):
-    """A request that was let in, with a wish for each text; times are of the monotonic clock."""
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A request that was let in.
+
+    Attributes:
+        wishes: one for each text.
+        kept: what the result cache has for the text of some indices.
+        repeatable: whether the cache may keep what is found.
+        deadline_seconds, started_seconds, tokenized_seconds: times of the monotonic clock.
+    """
 
     wishes: list[Wish]
+    kept: dict[int, Hypotheses]
+    repeatable: bool
     deadline_seconds: float
     started_seconds: float
     tokenized_seconds: float
+
+    @property
+    def searched(self) -> list[int]:
+        """The indices of the texts that have to be searched for."""
+        return [index for index in range(len(self.wishes)) if index not in self.kept]
 
 
 class Translator:
@@ -53,6 +70,7 @@ class Translator:
         source_suffix: tuple[int, ...],
         max_source_tokens: int,
         default_timeout_seconds: float,
+        cache: ResultCache | None = None,
     ) -> None:
         """Keeps what it needs.
 
@@ -65,6 +83,7 @@ class Translator:
             source_suffix: tokens after every source.
             max_source_tokens: the longest source that the model reads, prefix and suffix included.
             default_timeout_seconds: how long a request may take whose client sets no deadline.
+            cache: keeps answers; None: nobody does.
         """
         self._tokenizer = tokenizer
         self._writer = AnswerWriter(tokenizer, vocabulary)
@@ -74,6 +93,7 @@ class Translator:
         self._source_suffix = source_suffix
         self._max_source_tokens = max_source_tokens
         self._default_timeout_seconds = default_timeout_seconds
+        self._cache = cache
 
     async def translate(self, request: TranslationRequest) -> TranslationResponse:
         """Translates every text of the request, or none. Cancelling the call frees its slots within one step.
@@ -81,8 +101,8 @@ class Translator:
         Raises:
             ServiceError: why there is no translation.
         """
-        tokenized = await self._admit(request)
-        return self._translated(request, tokenized, await self._search(tokenized))
+        admitted = await self._admit(request)
+        return self._translated(request, admitted, await self._search(admitted))
 
     async def score(self, request: TranslationRequest) -> ScoreResponse:
         """Scores the translation of every text of the request, all of which is forced, or none; as `translate`.
@@ -90,10 +110,10 @@ class Translator:
         Raises:
             ServiceError: why there is no score.
         """
-        tokenized = await self._admit(request)
-        sequences = await self._search(tokenized)
-        scores = tuple(map(self._writer.score, sequences))
-        return self._observed(ScoreResponse(scores, _timings(tokenized, sequences)))
+        admitted = await self._admit(request)
+        sequences = await self._search(admitted)
+        scores = tuple(map(self._writer.score, self._found(admitted, sequences)))
+        return self._observed(ScoreResponse(scores, _timings(admitted, sequences)))
 
     async def stream(self, request: TranslationRequest) -> AsyncGenerator[TranslationDelta | TranslationResponse]:
         """Yields what translations grow by, as it comes, and at last what `translate` returns.
@@ -105,45 +125,75 @@ class Translator:
         Raises:
             ServiceError: why there is no translation, at any moment.
         """
-        tokenized = await self._admit(request)
-        with self._submission(tokenized, streamed=True) as submission:
-            texts = [TextStream(self._tokenizer) for _ in submission.sequences]
+        admitted = await self._admit(request)
+        with self._submission(admitted, streamed=True) as submission:
+            for index, hypotheses in admitted.kept.items():
+                yield self._last_delta(index, self._text_stream(), hypotheses[0])
+            texts = [(index, self._text_stream()) for index in admitted.searched]
             while not submission.done:
                 await submission.change()
                 for place, ended in submission.news():
+                    index, text_stream = texts[place]
                     if ended:
-                        yield self._last_delta(place, texts[place], submission.sequences[place].best)
+                        yield self._last_delta(index, text_stream, submission.sequences[place].best)
                     else:
                         target_ids = submission.tokens[place].copy()  # the engine goes on writing
-                        if text := texts[place].grow(target_ids):
-                            yield TranslationDelta(text_index=place, text=text, target_tokens=len(target_ids))
-        yield self._translated(request, tokenized, submission.sequences)
+                        if text := text_stream.grow(target_ids):
+                            yield TranslationDelta(text_index=index, text=text, target_tokens=len(target_ids))
+        yield self._translated(request, admitted, submission.sequences)
 
-    async def _admit(self, request: TranslationRequest) -> Tokenized:
+    async def _admit(self, request: TranslationRequest) -> Admitted:
         self._lifecycle.check_admission()
         started_seconds = time.monotonic()
         deadline_seconds = request.deadline_seconds
         if deadline_seconds is None:
             deadline_seconds = started_seconds + self._default_timeout_seconds
         wishes = await self._tokenize(request)
-        return Tokenized(wishes, deadline_seconds, started_seconds, time.monotonic())
+        repeatable = request.plan.repeatable
+        kept = self._kept(wishes) if repeatable else {}
+        return Admitted(wishes, kept, repeatable, deadline_seconds, started_seconds, time.monotonic())
 
-    def _submission(self, tokenized: Tokenized, *, streamed: bool = False) -> Submission:
+    def _kept(self, wishes: list[Wish]) -> dict[int, Hypotheses]:
+        if self._cache is None:
+            return {}
+        answers = enumerate(map(self._cache.get, wishes))
+        return {index: hypotheses for index, hypotheses in answers if hypotheses is not None}
+
+    def _submission(self, admitted: Admitted, *, streamed: bool = False) -> Submission:
         return Submission(
-            self._scheduler, tokenized.wishes, deadline_seconds=tokenized.deadline_seconds, streamed=streamed
+            self._scheduler,
+            [admitted.wishes[index] for index in admitted.searched],
+            deadline_seconds=admitted.deadline_seconds,
+            streamed=streamed,
         )
 
-    async def _search(self, tokenized: Tokenized) -> tuple[Sequence, ...]:
-        with self._submission(tokenized) as submission:
+    async def _search(self, admitted: Admitted) -> tuple[Sequence, ...]:
+        with self._submission(admitted) as submission:
             await submission.finish()
         return submission.sequences
 
+    def _found(self, admitted: Admitted, sequences: tuple[Sequence, ...]) -> list[Found]:
+        """Returns what was found for each text; what is new goes to the cache."""
+        found = dict(admitted.kept)
+        for index, sequence in zip(admitted.searched, sequences, strict=True):
+            found[index] = tuple(sequence.hypotheses)
+            if self._cache is not None and admitted.repeatable:
+                self._cache.put(admitted.wishes[index], found[index])
+        return [
+            Found(wish, found[index], None if self._cache is None else index in admitted.kept)
+            for index, wish in enumerate(admitted.wishes)
+        ]
+
     def _translated(
-        self, request: TranslationRequest, tokenized: Tokenized, sequences: tuple[Sequence, ...]
+        self, request: TranslationRequest, admitted: Admitted, sequences: tuple[Sequence, ...]
     ) -> TranslationResponse:
         token_scores = request.plan.token_scores
-        translations = tuple(self._writer.translation(each, token_scores=token_scores) for each in sequences)
-        return self._observed(TranslationResponse(translations, _timings(tokenized, sequences)))
+        found = self._found(admitted, sequences)
+        translations = tuple(self._writer.translation(each, token_scores=token_scores) for each in found)
+        return self._observed(TranslationResponse(translations, _timings(admitted, sequences)))
+
+    def _text_stream(self) -> TextStream:
+        return TextStream(self._tokenizer)
 
     def _last_delta(self, text_index: int, stream: TextStream, best: Hypothesis) -> TranslationDelta:
         return TranslationDelta(
@@ -177,10 +227,10 @@ class Translator:
         return response
 
 
-def _timings(tokenized: Tokenized, sequences: tuple[Sequence, ...]) -> Timings:
+def _timings(admitted: Admitted, sequences: tuple[Sequence, ...]) -> Timings:
     return Timings(
-        tokenize_seconds=tokenized.tokenized_seconds - tokenized.started_seconds,
-        queue_seconds=max(sequence.started_seconds - sequence.submitted_seconds for sequence in sequences),
-        inference_seconds=max(sequence.finished_seconds - sequence.started_seconds for sequence in sequences),
-        total_seconds=time.monotonic() - tokenized.started_seconds,
+        tokenize_seconds=admitted.tokenized_seconds - admitted.started_seconds,
+        queue_seconds=max((each.started_seconds - each.submitted_seconds for each in sequences), default=0.0),
+        inference_seconds=max((each.finished_seconds - each.started_seconds for each in sequences), default=0.0),
+        total_seconds=time.monotonic() - admitted.started_seconds,
     )

@@ -5,9 +5,12 @@ import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from collections.abc import Sequence as Sequences
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any, TypeGuard
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from serve.answer import TranslationDelta, TranslationResponse
@@ -26,6 +29,7 @@ from serve.lifecycle import Lifecycle, Stage
 from serve.metrics import Metrics
 from serve.options import SearchOptions
 from serve.request import FinishReason, TextRequest, TranslationRequest
+from serve.result_cache import ResultCache
 from serve.scheduler import Scheduler
 from serve.search_limits import SearchPlan
 from serve.sequence import Sequence
@@ -69,7 +73,7 @@ class NumberTokenizer:
 class Bench:
     """A translator in front of one engine with a gated model."""
 
-    def __init__(self, slots: int = 4, queue_limit: int = 4) -> None:
+    def __init__(self, slots: int = 4, queue_limit: int = 4, cache_bytes: int | None = None) -> None:
         self.registry = CollectorRegistry()
         metrics = Metrics(self.registry, "tiny")
         self.model = GatedModel(slots)
@@ -94,6 +98,7 @@ class Bench:
             source_suffix=(EOS_ID,),
             max_source_tokens=MAX_SOURCE_TOKENS,
             default_timeout_seconds=20.0,
+            cache=None if cache_bytes is None else ResultCache(cache_bytes, metrics),
         )
 
     def run(self, test: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -134,6 +139,11 @@ class Bench:
         self.model.on_step = lambda: None
         self.model.gate.set()
         return event
+
+    def cached(self, result: str) -> float | None:
+        """Returns how many texts were looked up in the cache with this result: hit or miss."""
+        labels = {"model": "tiny", "result": result}
+        return self.registry.get_sample_value("dragoman_result_cache_lookups_total", labels)
 
     def finished(self, reason: str) -> float | None:
         """Returns how many sequences ended so."""
@@ -616,3 +626,137 @@ def test_a_stream_is_let_in_as_any_request_is() -> None:
             await anext(bench.stream("3"))
 
     bench.run(test)
+
+
+def test_an_answer_that_is_kept_costs_no_step_and_says_so() -> None:
+    bench = Bench(cache_bytes=1 << 20)
+
+    async def test() -> None:
+        first = (await bench.translate("7 8", LONG)).translations
+        steps = len(bench.model.steps)
+        second = (await bench.translate(LONG, "7 8")).translations
+        assert len(bench.model.steps) == steps
+        assert [each.cached for each in (*first, *second)] == [False, False, True, True]
+        assert [replace(each, cached=False) for each in second[::-1]] == list(first)
+
+    bench.run(test)
+    assert (bench.cached("hit"), bench.cached("miss")) == (2, 2)
+
+
+def test_only_the_texts_that_are_not_kept_are_computed() -> None:
+    bench = Bench(cache_bytes=1 << 20)
+
+    async def test() -> None:
+        await bench.translate("5")
+        translations = (await bench.translate("7 8", "5", LONG)).translations
+        assert [each.cached for each in translations] == [False, True, False]
+        expected = [translate((*ids, EOS_ID), MAX_TARGET_TOKENS)[0] for ids in ((7, 8), (5,), long_source())]
+        assert [each.text for each in translations] == [" ".join(map(str, ids)) for ids in expected]
+
+    bench.run(test)
+
+
+def test_without_a_cache_answers_do_not_speak_of_one() -> None:
+    bench = Bench()
+
+    async def test() -> None:
+        for _ in range(2):
+            (translation,) = (await bench.translate("3")).translations
+            assert translation.cached is None
+
+    bench.run(test)
+
+
+@pytest.mark.parametrize(("repeatable", "hits"), [(True, 1), (False, 0)])
+def test_what_is_drawn_with_a_seed_of_the_server_is_neither_kept_nor_looked_up(
+    repeatable: bool,
+    hits: int,
+) -> None:
+    bench = Bench(cache_bytes=1 << 20)
+    options = SearchOptions(max_target_tokens=MAX_TARGET_TOKENS, temperature=1.0, seed=5)
+
+    async def test() -> None:
+        for _ in range(2):
+            await bench.translate("3", plan=SearchPlan(options, repeatable=repeatable))
+
+    bench.run(test)
+    assert (bench.cached("hit"), bench.cached("miss")) == (hits, hits)
+
+
+def test_what_fails_is_not_kept_nor_what_was_asked_for_with_it() -> None:
+    bench = Bench(cache_bytes=1 << 20)
+
+    async def test() -> None:
+        for _ in range(2):
+            with pytest.raises(InternalError):
+                await bench.translate("3", f"{POISON_ID} {ENDLESS_ID}")
+        with pytest.raises(DeadlineExceededError):
+            await bench.translate("3", deadline_seconds=time.monotonic() - 1)
+
+    bench.run(test)
+    assert bench.cached("hit") == 0
+
+
+def test_a_stream_takes_from_the_cache_and_gives_to_it() -> None:
+    bench = Bench(cache_bytes=1 << 20)
+
+    async def test() -> None:
+        *deltas, first = await collect(bench.stream(LONG))
+        assert len(deltas) > 1
+        delta, second = await collect(bench.stream(LONG))
+        assert isinstance(first, TranslationResponse)
+        assert isinstance(second, TranslationResponse)
+        assert second.translations == (replace(first.translations[0], cached=True),)
+        assert is_delta(delta)
+        assert (delta.text, delta.finish_reason) == (text_of(deltas), first.translations[0].finish_reason)
+        *_, third = await collect(bench.stream("7 8", LONG, "5"))
+        assert isinstance(third, TranslationResponse)
+        assert [each.cached for each in third.translations] == [False, True, False]
+
+    bench.run(test)
+
+
+def test_what_is_kept_is_not_given_to_those_who_are_not_let_in() -> None:
+    bench = Bench(cache_bytes=1 << 20)
+
+    async def test() -> None:
+        await bench.translate("3")
+        bench.lifecycle.enter(Stage.DRAINING)
+        with pytest.raises(DrainingError):
+            await bench.translate("3")
+
+    bench.run(test)
+
+
+plans = st.builds(
+    SearchPlan,
+    st.sampled_from(
+        [
+            SearchOptions(max_target_tokens=MAX_TARGET_TOKENS),
+            SearchOptions(max_target_tokens=3),
+            SearchOptions(max_target_tokens=MAX_TARGET_TOKENS, beam_size=3, hypotheses=2),
+            SearchOptions(max_target_tokens=MAX_TARGET_TOKENS, temperature=1.0, seed=1),
+            SearchOptions(max_target_tokens=MAX_TARGET_TOKENS, temperature=1.0, seed=2, hypotheses=2),
+        ]
+    ),
+    token_scores=st.booleans(),
+)
+asked_texts = st.lists(st.sampled_from(["3", "4 5", LONG, "6 7 8"]), min_size=1, max_size=4)
+
+
+@given(requests=st.lists(st.tuples(asked_texts, plans), max_size=12), cache_bytes=st.sampled_from([1, 5000, 1 << 20]))
+@settings(max_examples=30, deadline=None)
+def test_answers_are_the_same_with_and_without_a_cache(
+    requests: list[tuple[list[str], SearchPlan]], cache_bytes: int
+) -> None:
+    """Whatever was asked for before, and however little the cache holds; to the last bit."""
+    answers = []
+    for bench in (Bench(queue_limit=100), Bench(queue_limit=100, cache_bytes=cache_bytes)):
+
+        async def test(bench: Bench = bench) -> None:
+            responses = [await bench.translate(*texts, plan=plan) for texts, plan in requests]
+            translations = [each for response in responses for each in response.translations]
+            answers.append([replace(each, cached=None) for each in translations])
+
+        bench.run(test)
+    assert answers[0] == answers[1]
