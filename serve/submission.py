@@ -15,6 +15,31 @@ from serve.scheduler import Scheduler
 from serve.sequence import Sequence, Wish
 
 
+class Alarm:
+    """Wakes the event loop once for the tokens of a whole step, however many streams they belong to.
+
+    Waking takes a system call, in which the engine may lose the interpreter to the very loop that it wakes: once for
+    each row would make rows wait that nobody listens to.
+    """
+
+    def __init__(self) -> None:
+        self._due: set[asyncio.Event] = set()
+        self._ringing = False
+
+    def ring(self, loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
+        """Sets an event of the loop soon; may be called from any thread."""
+        self._due.add(event)
+        if not self._ringing:
+            self._ringing = True
+            call_soon(loop, self._wake)
+
+    def _wake(self) -> None:
+        # Before the events are taken: whoever brings one after this rings again.
+        self._ringing = False
+        while self._due:
+            self._due.pop().set()
+
+
 class Submission:
     """One sequence for each wish, all or none; a context manager, which submits them and cancels what is unfinished.
 
@@ -29,7 +54,7 @@ class Submission:
         wishes: Iterable[Wish],
         *,
         deadline_seconds: float | None,
-        streamed: bool = False,
+        alarm: Alarm | None = None,
     ) -> None:
         """Makes the sequences. Must be called inside the event loop.
 
@@ -37,14 +62,14 @@ class Submission:
             scheduler: takes them; all are one flow.
             wishes: what they are made of.
             deadline_seconds: when the client stops waiting (monotonic clock); None: never.
-            streamed: whether to tell of every token of sequences that have a single row, and of the end of each one.
+            alarm: rings for every token of sequences that have a single row; what ends is news, too. None: all that
+                counts is when all have ended.
         """
         self._scheduler = scheduler
         self._deadline_seconds = deadline_seconds
-        self._streamed = streamed
+        self._alarm = alarm
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
-        self._woken = False
         self._news: set[int] = set()
         self._ended: set[int] = set()
         self._error: ServiceError | None = None
@@ -56,7 +81,7 @@ class Submission:
                 *wish,
                 deadline_seconds,
                 self._end_listener(place),
-                self._token_listener(place) if streamed and wish.options.rows == 1 else None,
+                None if alarm is None or wish.options.rows > 1 else self._token_listener(place, alarm),
                 flow=flow,
             )
             for place, wish in enumerate(wishes)
@@ -109,8 +134,6 @@ class Submission:
         except TimeoutError:
             raise DeadlineExceededError("the deadline passed before the translation was complete") from None
         self._changed.clear()
-        # Before the news are read: whoever brings some after this wakes the loop again.
-        self._woken = False
         if self._error is not None:
             raise self._error
 
@@ -120,25 +143,18 @@ class Submission:
             place = self._news.pop()
             yield place, place in self._ended
 
-    def _token_listener(self, place: int) -> Callable[[int], None]:
+    def _token_listener(self, place: int, alarm: Alarm) -> Callable[[int], None]:
         tokens, news = self.tokens[place], self._news
 
         def on_token(token_id: int) -> None:
             tokens.append(token_id)
             news.add(place)
-            if not self._woken:
-                self._woken = True
-                self._call_soon(self._changed.set)
+            alarm.ring(self._loop, self._changed)
 
         return on_token
 
     def _end_listener(self, place: int) -> Callable[[Sequence], None]:
-        return lambda sequence: self._call_soon(self._end, place, sequence)
-
-    def _call_soon(self, function: Callable[..., object], *arguments: object) -> None:
-        # Called by an engine, which must not fail because the loop of a cancelled request has ended meanwhile.
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(function, *arguments)
+        return lambda sequence: call_soon(self._loop, self._end, place, sequence)
 
     def _end(self, place: int, sequence: Sequence) -> None:
         if sequence.error is None:
@@ -146,8 +162,14 @@ class Submission:
             self._news.add(place)
         else:
             self._error = self._error or sequence.error
-        if self._streamed or self.done or self._error is not None:
+        if self._alarm is not None or self.done or self._error is not None:
             self._changed.set()
+
+
+def call_soon(loop: asyncio.AbstractEventLoop, function: Callable[..., object], *arguments: object) -> None:
+    """Calls a function in the event loop, from an engine: it must not fail because the loop has ended meanwhile."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(function, *arguments)
 
 
 async def run_sequences(

@@ -21,7 +21,7 @@ from serve.request import TextRequest, TranslationRequest
 from serve.result_cache import Hypotheses, ResultCache
 from serve.scheduler import Scheduler
 from serve.sequence import Sequence, Wish
-from serve.submission import Submission
+from serve.submission import Alarm, Submission
 from serve.target_vocabulary import TargetVocabulary
 from serve.text_stream import TextStream
 
@@ -94,6 +94,7 @@ class Translator:
         self._max_source_tokens = max_source_tokens
         self._default_timeout_seconds = default_timeout_seconds
         self._cache = cache
+        self._alarm = Alarm()
 
     async def translate(self, request: TranslationRequest) -> TranslationResponse:
         """Translates every text of the request, or none. Cancelling the call frees its slots within one step.
@@ -126,7 +127,7 @@ class Translator:
             ServiceError: why there is no translation, at any moment.
         """
         admitted = await self._admit(request)
-        with self._submission(admitted, streamed=True) as submission:
+        with self._submission(admitted, self._alarm) as submission:
             for index, hypotheses in admitted.kept.items():
                 yield self._last_delta(index, self._text_stream(), hypotheses[0])
             texts = [(index, self._text_stream()) for index in admitted.searched]
@@ -159,12 +160,12 @@ class Translator:
         answers = enumerate(map(self._cache.get, wishes))
         return {index: hypotheses for index, hypotheses in answers if hypotheses is not None}
 
-    def _submission(self, admitted: Admitted, *, streamed: bool = False) -> Submission:
+    def _submission(self, admitted: Admitted, alarm: Alarm | None = None) -> Submission:
         return Submission(
             self._scheduler,
             [admitted.wishes[index] for index in admitted.searched],
             deadline_seconds=admitted.deadline_seconds,
-            streamed=streamed,
+            alarm=alarm,
         )
 
     async def _search(self, admitted: Admitted) -> tuple[Sequence, ...]:

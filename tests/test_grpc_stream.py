@@ -27,6 +27,7 @@ def gated(bundle_path: Path, model: GatedModel) -> Iterator[LiveService]:
         model.steps.clear()
         model.on_step = model.gate.clear
         yield service
+        model.on_step = lambda: None
 
 
 def refusal(live: LiveService, message: TranslateRequest | bytes) -> Any:

@@ -557,7 +557,6 @@ def test_a_stream_of_samples_has_the_very_tokens_of_a_single_answer() -> None:
         (expected,) = (await bench.translate(LONG, plan=plan)).translations
         events = await collect(bench.stream(LONG, plan=plan))
         assert text_of(events) == expected.text
-        assert len(events) > 2
 
     bench.run(test)
 
@@ -702,7 +701,6 @@ def test_a_stream_takes_from_the_cache_and_gives_to_it() -> None:
 
     async def test() -> None:
         *deltas, first = await collect(bench.stream(LONG))
-        assert len(deltas) > 1
         delta, second = await collect(bench.stream(LONG))
         assert isinstance(first, TranslationResponse)
         assert isinstance(second, TranslationResponse)
