@@ -5,6 +5,7 @@ woken once for all of it. Used by the translator and by the warm-up. Knows neith
 """
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from types import TracebackType
@@ -14,30 +15,38 @@ from serve.errors import DeadlineExceededError, ServiceError
 from serve.scheduler import Scheduler
 from serve.sequence import Sequence, Wish
 
+# Nobody reads a hundred words in a second.
+PACE_SECONDS = 0.01
+
 
 class Alarm:
-    """Wakes the event loop once for the tokens of a whole step, however many streams they belong to.
+    """Wakes the event loop for new tokens: once for those of a whole step, and then not again for a moment.
 
-    Waking takes a system call, in which the engine may lose the interpreter to the very loop that it wakes: once for
-    each row would make rows wait that nobody listens to.
+    Waking takes a system call, and what it leads to keeps the interpreter busy; a small model, whose steps are shorter
+    than that moment, would get slower for rows that nobody listens to.
     """
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._due: set[asyncio.Event] = set()
         self._ringing = False
 
     def ring(self, loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
         """Sets an event of the loop soon; may be called from any thread."""
-        self._due.add(event)
-        if not self._ringing:
-            self._ringing = True
-            call_soon(loop, self._wake)
+        with self._lock:
+            self._due.add(event)
+            silent, self._ringing = not self._ringing, True
+        if silent:
+            call_soon(loop, self._wake, loop)
 
-    def _wake(self) -> None:
-        # Before the events are taken: whoever brings one after this rings again.
-        self._ringing = False
-        while self._due:
-            self._due.pop().set()
+    def _wake(self, loop: asyncio.AbstractEventLoop) -> None:
+        with self._lock:
+            due, self._due = self._due, set()
+            self._ringing = bool(due)
+        for event in due:
+            event.set()
+        if due:
+            loop.call_later(PACE_SECONDS, self._wake, loop)
 
 
 class Submission:
@@ -149,7 +158,11 @@ class Submission:
         def on_token(token_id: int) -> None:
             tokens.append(token_id)
             news.add(place)
-            alarm.ring(self._loop, self._changed)
+            if len(tokens) == 1:
+                # The one that somebody waits for.
+                call_soon(self._loop, self._changed.set)
+            else:
+                alarm.ring(self._loop, self._changed)
 
         return on_token
 
