@@ -15,8 +15,9 @@ from model.corpus import Corpus
 from serve.client import GrpcClient, NotTranslatedError
 from serve.http_client import HttpClient
 from serve.lines import map_in_order
+from serve.pipeline_translator import PIPELINE_ERRORS, open_bundle
 from serve.search_fields import SearchFields
-from serve.translate import PIPELINE_ERRORS, TextTranslator, open_bundle
+from serve.translate import TextTranslator
 
 # Rows; few enough for a server of one engine to take them all, running or waiting.
 IN_FLIGHT_ROWS = 64

@@ -6,7 +6,8 @@ It decides nothing about translation: it hands valid requests to the translator 
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
 from typing import Any, TypeVar
 
 import grpc.aio
@@ -19,11 +20,11 @@ from grpc_reflection.v1alpha import reflection
 from protos.translation_pb2 import DESCRIPTOR, ScoreRequest, TranslateRequest
 from serve.answer import ScoreResponse, TranslationResponse
 from serve.errors import DeadlineExceededError, InvalidRequestError, ServiceError
-from serve.grpc_messages import read_options, score_response, translate_response
+from serve.grpc_messages import read_options, score_response, stream_response, translate_response
 from serve.grpc_wire import RequestParser
 from serve.logs import RequestRecord, choose_request_id, record_request
 from serve.metrics import Method, Metrics
-from serve.request import RequestLimits
+from serve.request import RequestLimits, TranslationRequest
 from serve.translator import Translator
 
 SERVICE = DESCRIPTOR.services_by_name["TranslationService"].full_name
@@ -66,6 +67,7 @@ class GrpcApi:
         self._server = grpc.aio.server(options=options)
         handlers = {
             "Translate": self._handler("translate", TranslateRequest, self._translate, translate_response),
+            "TranslateStream": self._stream_handler(),
             "Score": self._handler("score", ScoreRequest, self._score, score_response),
         }
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
@@ -110,28 +112,52 @@ class GrpcApi:
         """
 
         async def handle(message: AnyRequest | InvalidRequestError, context: Context) -> Message:
-            request_id = choose_request_id(_given_request_id(context))
-            trailers = [(REQUEST_ID_KEY, request_id)]
-            try:
-                with record_request(self._metrics, "grpc", method, request_id) as record:
-                    response = await _answer(message, serve, context, record)
-                    record.response = response
-                    answer = write(response)
-            except ServiceError as error:
-                if error.retry_after_seconds is not None:
-                    trailers.append((RETRY_AFTER_KEY, str(error.retry_after_seconds * 1000)))
-                await context.abort(error.grpc_status, str(error), tuple(trailers))
-            context.set_trailing_metadata(tuple(trailers))
-            return answer
+            async with self._recorded(method, context) as record:
+                record.response = response = await _answer(message, serve, context, record)
+                return write(response)
 
         return grpc.unary_unary_rpc_method_handler(
-            handle,
-            request_deserializer=RequestParser(kind).parse,
-            response_serializer=lambda answer: answer.SerializeToString(),
+            handle, request_deserializer=RequestParser(kind).parse, response_serializer=_serialize
         )
 
+    def _stream_handler(self) -> Any:
+        """Returns what gRPC calls for streams of translations."""
+
+        async def handle(message: TranslateRequest | InvalidRequestError, context: Context) -> None:
+            async def serve(valid: TranslateRequest, deadline_seconds: float | None) -> TranslationResponse:
+                async with aclosing(self._translator.stream(self._admit(valid, deadline_seconds))) as events:
+                    async for event in events:
+                        await context.write(stream_response(event))
+                        if isinstance(event, TranslationResponse):
+                            return event
+                raise AssertionError("the last event of a stream is the response")
+
+            async with self._recorded("translate_stream", context) as record:
+                record.response = await _answer(message, serve, context, record)
+
+        return grpc.unary_stream_rpc_method_handler(
+            handle, request_deserializer=RequestParser(TranslateRequest).parse, response_serializer=_serialize
+        )
+
+    @asynccontextmanager
+    async def _recorded(self, method: Method, context: Context) -> AsyncIterator[RequestRecord]:
+        """Records what happens inside, and ends the call with the status of an error."""
+        request_id = choose_request_id(_given_request_id(context))
+        trailers = [(REQUEST_ID_KEY, request_id)]
+        try:
+            with record_request(self._metrics, "grpc", method, request_id) as record:
+                yield record
+        except ServiceError as error:
+            if error.retry_after_seconds is not None:
+                trailers.append((RETRY_AFTER_KEY, str(error.retry_after_seconds * 1000)))
+            await context.abort(error.grpc_status, str(error), tuple(trailers))
+        context.set_trailing_metadata(tuple(trailers))
+
     async def _translate(self, message: TranslateRequest, deadline_seconds: float | None) -> TranslationResponse:
-        request = self._limits.admit(
+        return await self._translator.translate(self._admit(message, deadline_seconds))
+
+    def _admit(self, message: TranslateRequest, deadline_seconds: float | None) -> TranslationRequest:
+        return self._limits.admit(
             texts=message.text,
             source_language=message.source_language,
             target_language=message.target_language,
@@ -139,7 +165,6 @@ class GrpcApi:
             target_prefix=message.target_prefix,
             deadline_seconds=deadline_seconds,
         )
-        return await self._translator.translate(request)
 
     async def _score(self, message: ScoreRequest, deadline_seconds: float | None) -> ScoreResponse:
         request = self._limits.admit_pairs(
@@ -149,6 +174,10 @@ class GrpcApi:
             deadline_seconds=deadline_seconds,
         )
         return await self._translator.score(request)
+
+
+def _serialize(message: Message) -> bytes:
+    return message.SerializeToString()
 
 
 async def _answer(

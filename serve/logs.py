@@ -80,7 +80,8 @@ def record_request(metrics: Metrics, protocol: Protocol, method: Method, request
     started_seconds = time.monotonic()
     metrics.start_request()
     try:
-        yield record
+        with hide_unexpected(request_id):
+            yield record
     except ServiceError as error:
         record.outcome = error.reason
         raise
@@ -88,14 +89,22 @@ def record_request(metrics: Metrics, protocol: Protocol, method: Method, request
         if record.outcome == OK:
             record.outcome = CancelledError.reason
         raise
-    except Exception as error:
-        record.outcome = InternalError.reason
-        _log.exception("unexpected error", request_id=request_id)
-        raise InternalError(f"internal error, logged with request id {request_id}") from error
     finally:
         seconds = time.monotonic() - started_seconds
         metrics.finish_request(protocol, method, record.outcome, seconds)
         _log.info("request", protocol=protocol, method=method, duration_seconds=round(seconds, 6), **_facts(record))
+
+
+@contextmanager
+def hide_unexpected(request_id: str) -> Iterator[None]:
+    """Logs what no client should see, and raises an `InternalError` in its place."""
+    try:
+        yield
+    except ServiceError:
+        raise
+    except Exception as error:
+        _log.exception("unexpected error", request_id=request_id)
+        raise InternalError(f"internal error, logged with request id {request_id}") from error
 
 
 def _facts(record: RequestRecord) -> dict[str, object]:

@@ -19,7 +19,14 @@ from loadtest.clients import (
 )
 from loadtest.generator import OK, run_open_loop
 from loadtest.report import Distribution
-from protos.translation_pb2 import ScoreRequest, ScoreResponse, TranslateRequest, TranslateResponse, Translation
+from protos.translation_pb2 import (
+    ScoreRequest,
+    ScoreResponse,
+    TranslateRequest,
+    TranslateResponse,
+    TranslateStreamResponse,
+    Translation,
+)
 from protos.translation_pb2_grpc import TranslationServiceServicer, add_TranslationServiceServicer_to_server
 
 GrpcHandler = Callable[
@@ -44,6 +51,12 @@ class Servicer(TranslationServiceServicer):
         """Serves one request."""
         count = await self._handler(request, context)
         return TranslateResponse(translations=[Translation(text="Ein Satz.")] * count)
+
+    def TranslateStream(  # noqa: N802 - the name is the contract's
+        self, request: TranslateRequest, context: grpc.aio.ServicerContext[TranslateRequest, TranslateStreamResponse]
+    ) -> AsyncIterator[TranslateStreamResponse]:
+        """Is not asked by the load generator."""
+        raise NotImplementedError
 
     async def Score(  # noqa: N802 - the name is the contract's
         self, request: ScoreRequest, context: grpc.aio.ServicerContext[ScoreRequest, ScoreResponse]
