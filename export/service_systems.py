@@ -15,7 +15,8 @@ from model.corpus import Corpus
 from serve.client import GrpcClient, NotTranslatedError
 from serve.http_client import HttpClient
 from serve.lines import map_in_order
-from serve.translate import PIPELINE_ERRORS, TextTranslator, open_bundle
+from serve.model_loader import LOAD_ERRORS
+from serve.translate import TextTranslator, open_bundle
 
 IN_FLIGHT = 64
 TIMEOUT_SECONDS = 120.0
@@ -37,7 +38,7 @@ class ServiceSystem:
         """
         try:
             return asyncio.run(self._translate(corpora, progress))
-        except PIPELINE_ERRORS as error:
+        except LOAD_ERRORS as error:
             raise SystemUnusableError(str(error)) from error
 
     async def _translate(self, corpora: Sequence[Corpus], progress: Progress) -> list[list[str]]:

@@ -15,6 +15,7 @@ from loadtest.source_sentence import SourceSentence
 from loadtest.translating import LENGTH_PENALTY, take_turns
 from serve.errors import ServiceError
 from serve.logs import configure_logs
+from serve.metrics import Metrics
 from serve.options import SearchOptions
 from serve.pipeline import Pipeline
 from serve.runtime import Runtime, Sessions
@@ -41,7 +42,7 @@ class EngineTranslator:
             bundle=Path(folder), engines=copies, threads_per_engine=threads, slots=slots, queue_limit=MOST_WAITING_ROWS
         )
         bundle = Bundle.open(settings.bundle)
-        self._pipeline = Pipeline(settings, bundle, CollectorRegistry())
+        self._pipeline = Pipeline(settings, bundle, Metrics(CollectorRegistry(), bundle.manifest.name))
         sessions = Sessions.load(bundle, threads)
         self._pipeline.start([Runtime(sessions, slots) for _ in range(copies)])
 

@@ -71,8 +71,10 @@ class GrpcClient:
         source_language: str = "",
         target_language: str = "",
         options: SearchFields = DEFAULT_OPTIONS,
+        model: str = "",
+        allow_pivot: bool = False,
     ) -> TranslatedText:
-        """Returns the best translation of one text; an empty language means the model's.
+        """Returns the best translation of one text; an empty language or model is the server's choice.
 
         Raises:
             NotTranslatedError: if the server refused, failed or could not be reached.
@@ -82,6 +84,8 @@ class GrpcClient:
             source_language=source_language,
             target_language=target_language,
             options=SearchOptions(**options.model_dump(exclude_defaults=True)),
+            model=model,
+            allow_pivot=allow_pivot,
         )
         try:
             response = await self._stub.Translate(request, timeout=self._timeout_seconds)

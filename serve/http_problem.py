@@ -10,7 +10,14 @@ from typing import Any
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from serve.errors import CLIENT_CLOSED_REQUEST, ERRORS, InvalidRequestError, ServiceError
+from serve.errors import (
+    CLIENT_CLOSED_REQUEST,
+    ERRORS,
+    InvalidRequestError,
+    ModelNotFoundError,
+    ServiceError,
+    UnauthorisedError,
+)
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -20,8 +27,12 @@ def service_problem(error: ServiceError, request_id: str) -> JSONResponse:
     members: dict[str, object] = {"reason": error.reason}
     if isinstance(error, InvalidRequestError):
         members["field"] = error.field
+    if isinstance(error, ModelNotFoundError):
+        members["field"] = "model"
     retry_after = error.retry_after_seconds
     headers = {} if retry_after is None else {"retry-after": str(retry_after)}
+    if isinstance(error, UnauthorisedError):
+        headers["www-authenticate"] = "Bearer"
     return _problem(error.http_status, str(error), request_id, members, headers)
 
 

@@ -19,7 +19,8 @@ import structlog
 
 from serve.answer import Response
 from serve.errors import CancelledError, InternalError, ServiceError
-from serve.metrics import OK, Method, Metrics, Protocol
+from serve.metrics import OK, Method, Protocol
+from serve.service_metrics import NO_MODEL, ServiceMetrics
 
 LogFormat = Literal["json", "console"]
 
@@ -34,11 +35,13 @@ class RequestRecord:
     Attributes:
         request_id: the client's id, or one made here.
         outcome: `ok`, or the `reason` of the error that it was answered with.
+        model: the one that answers it; empty: it came to none.
         response: the answer, if there is one.
     """
 
     request_id: str
     outcome: str = OK
+    model: str = NO_MODEL
     response: Response | None = None
 
 
@@ -70,7 +73,9 @@ def choose_request_id(given: str | None) -> str:
 
 
 @contextmanager
-def record_request(metrics: Metrics, protocol: Protocol, method: Method, request_id: str) -> Iterator[RequestRecord]:
+def record_request(
+    metrics: ServiceMetrics, protocol: Protocol, method: Method, request_id: str
+) -> Iterator[RequestRecord]:
     """Counts, times and logs one request, however it ends.
 
     Raises:
@@ -94,12 +99,14 @@ def record_request(metrics: Metrics, protocol: Protocol, method: Method, request
         raise InternalError(f"internal error, logged with request id {request_id}") from error
     finally:
         seconds = time.monotonic() - started_seconds
-        metrics.finish_request(protocol, method, record.outcome, seconds)
+        metrics.finish_request(record.model, protocol, method, record.outcome, seconds)
         _log.info("request", protocol=protocol, method=method, duration_seconds=round(seconds, 6), **_facts(record))
 
 
 def _facts(record: RequestRecord) -> dict[str, object]:
     facts: dict[str, object] = {"request_id": record.request_id, "outcome": record.outcome}
+    if record.model != NO_MODEL:
+        facts["model"] = record.model
     if record.response is not None:
         results = record.response.results
         facts["texts"] = len(results)

@@ -1,4 +1,4 @@
-"""`dragoman translate`: standard input to standard output, line by line, by a server or by a bundle in this process.
+"""`dragoman translate`: standard input to standard output, line by line, by a server or by bundles in this process.
 
 Lines keep their order and their number, so that output can be compared with a reference line by line. Several are under
 way at once; however long the input, no more than that are held.
@@ -17,21 +17,18 @@ from pydantic import ConfigDict, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from tqdm import tqdm
 
-from export.bundle import BundleError
-from model.tokenizer import TokenizerError
+from serve.asked import AskedDirection, AskedTranslation
 from serve.client import DEFAULT_OPTIONS, GrpcClient, NotTranslatedError, TranslatedText
+from serve.dispatcher import Dispatcher
 from serve.errors import ServiceError
-from serve.golden import GoldenMismatchError
 from serve.lines import Line, LineError, map_in_order, read_lines
-from serve.logs import configure_logs
-from serve.pipeline import Pipeline
+from serve.logs import RequestRecord, configure_logs
+from serve.model_loader import LOAD_ERRORS
 from serve.search_fields import SearchFields
 from serve.settings import ServeCommand
 
 STANDARD_INPUT = 0
 INTERRUPTED = 130
-# What keeps a bundle from being served in this process.
-PIPELINE_ERRORS = (BundleError, GoldenMismatchError, OSError, ServiceError, TokenizerError)
 
 
 class TextTranslator(Protocol):
@@ -44,6 +41,8 @@ class TextTranslator(Protocol):
         source_language: str = "",
         target_language: str = "",
         options: SearchFields = DEFAULT_OPTIONS,
+        model: str = "",
+        allow_pivot: bool = False,
     ) -> TranslatedText:
         """Returns the best translation, or raises NotTranslatedError; an empty language means the model's."""
 
@@ -74,9 +73,13 @@ class TranslateCommand(BaseSettings):
     )
 
     server: str | None = Field(None, description="Host and port of a running server's gRPC interface.")
-    bundle: Path | None = Field(None, description="Folder of a bundle, to translate without a server.")
-    source_language: str = Field("", description="ISO 639-1 code of the lines' language, if the model reads several.")
-    target_language: str = Field("", description="ISO 639-1 code of the wanted language, if the model writes several.")
+    bundle: Path | None = Field(None, description="Folder of a bundle or of several, to translate without a server.")
+    model: str = Field("", description="Name of the model, if there are several; default: the first that fits.")
+    source_language: str = Field("", description="ISO 639-1 code of the lines' language, if there are several.")
+    target_language: str = Field("", description="ISO 639-1 code of the wanted language, if there are several.")
+    allow_pivot: bool = Field(
+        False, description="Translate by way of a third language where no model translates from one into the other."
+    )
     options: SearchFlags = Field(SearchFlags(), description="How translations are searched for.")
     scores: bool = Field(False, description="Write each line's score and a tab before its translation.")
     in_flight: int = Field(64, ge=1, description="Lines under way at once.")
@@ -96,7 +99,7 @@ class TranslateCommand(BaseSettings):
         except KeyboardInterrupt:
             _abandon_output()
             raise SystemExit(INTERRUPTED) from None
-        except PIPELINE_ERRORS as error:
+        except LOAD_ERRORS as error:
             raise SystemExit(f"dragoman translate: {error}") from error
 
     async def _translate(self) -> None:
@@ -119,6 +122,8 @@ class TranslateCommand(BaseSettings):
             source_language=self.source_language,
             target_language=self.target_language,
             options=self.options,
+            model=self.model,
+            allow_pivot=self.allow_pivot,
         )
 
     def _open_translator(self) -> AbstractAsyncContextManager[TextTranslator]:
@@ -134,11 +139,11 @@ class TranslateCommand(BaseSettings):
         return f"{translation.score:.4f}\t{translation.text}" if self.scores else translation.text
 
 
-class PipelineTranslator:
-    """Translates in this process, with the engines of the service and without its interfaces."""
+class LocalTranslator:
+    """Translates in this process, with the models of the service and without its interfaces."""
 
-    def __init__(self, pipeline: Pipeline, timeout_seconds: float) -> None:
-        self._pipeline = pipeline
+    def __init__(self, dispatcher: Dispatcher, timeout_seconds: float) -> None:
+        self._dispatcher = dispatcher
         self._timeout_seconds = timeout_seconds
 
     @classmethod
@@ -149,10 +154,10 @@ class PipelineTranslator:
         Raises:
             BundleError, GoldenMismatchError, TokenizerError: if the bundle cannot be served.
         """
-        from serve.app import open_pipeline  # noqa: PLC0415 - a client of a server needs no ONNX Runtime
+        from serve.app import open_dispatcher  # noqa: PLC0415 - a client of a server needs no ONNX Runtime
 
-        async with open_pipeline(settings) as pipeline:
-            yield cls(pipeline, timeout_seconds)
+        async with open_dispatcher(settings) as dispatcher:
+            yield cls(dispatcher, timeout_seconds)
 
     async def translate(
         self,
@@ -161,22 +166,24 @@ class PipelineTranslator:
         source_language: str = "",
         target_language: str = "",
         options: SearchFields = DEFAULT_OPTIONS,
+        model: str = "",
+        allow_pivot: bool = False,
     ) -> TranslatedText:
         """Returns the best translation of one text; an empty language means the model's.
 
         Raises:
             NotTranslatedError: if the request is not valid or the model fails.
         """
+        asked = AskedTranslation(
+            texts=(text,),
+            direction=AskedDirection(
+                model=model, source_language=source_language, target_language=target_language, allow_pivot=allow_pivot
+            ),
+            options=options,
+            deadline_seconds=time.monotonic() + self._timeout_seconds,
+        )
         try:
-            request = self._pipeline.limits.admit(
-                texts=(text,),
-                source_language=source_language,
-                target_language=target_language,
-                options=options,
-                target_prefix=(),
-                deadline_seconds=time.monotonic() + self._timeout_seconds,
-            )
-            response = await self._pipeline.translator.translate(request)
+            response = await self._dispatcher.translate(asked, RequestRecord("local"))
         except ServiceError as error:
             raise NotTranslatedError(f"{error.reason}: {error}") from error
         (translation,) = response.translations
@@ -185,7 +192,7 @@ class PipelineTranslator:
 
 def open_bundle(
     bundle: Path, in_flight: int, timeout_seconds: float, options: SearchFields = DEFAULT_OPTIONS
-) -> AbstractAsyncContextManager[PipelineTranslator]:
+) -> AbstractAsyncContextManager[LocalTranslator]:
     """Returns a translator in this process that never refuses for want of room, up to `in_flight` texts at once.
 
     Args:
@@ -195,11 +202,11 @@ def open_bundle(
         options: what texts are going to be searched with.
 
     Raises:
-        PIPELINE_ERRORS: on entering, if the bundle cannot be served.
+        LOAD_ERRORS: on entering, if the bundle cannot be served.
     """
     configure_logs("console")
     settings = ServeCommand(bundle=bundle, queue_limit=in_flight * options.rows, alignments=options.attended)
-    return PipelineTranslator.open(settings, timeout_seconds)
+    return LocalTranslator.open(settings, timeout_seconds)
 
 
 def translate_lines(
@@ -210,6 +217,8 @@ def translate_lines(
     source_language: str = "",
     target_language: str = "",
     options: SearchFields = DEFAULT_OPTIONS,
+    model: str = "",
+    allow_pivot: bool = False,
 ) -> AsyncGenerator[TranslatedText | None]:
     """Yields the translation of each line, in order; None for a blank one, which is not sent.
 
@@ -227,7 +236,12 @@ def translate_lines(
             return None
         try:
             return await translator.translate(
-                text, source_language=source_language, target_language=target_language, options=options
+                text,
+                source_language=source_language,
+                target_language=target_language,
+                options=options,
+                model=model,
+                allow_pivot=allow_pivot,
             )
         except NotTranslatedError as error:
             raise LineError(line.number, str(error)) from error

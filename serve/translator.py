@@ -14,9 +14,9 @@ from model.text_tokenizer import TextTokenizer
 from serve.answer import ScoreResponse, Timings, TranslationResponse
 from serve.answer_writer import AnswerWriter
 from serve.errors import DeadlineExceededError, InvalidRequestError
-from serve.lifecycle import Lifecycle
 from serve.metrics import Metrics
 from serve.options import SearchOptions
+from serve.readiness import Readiness
 from serve.request import TextRequest, TranslationRequest
 from serve.scheduler import Scheduler
 from serve.sequence import Sequence
@@ -53,7 +53,7 @@ class Translator:
         tokenizer: TextTokenizer,
         vocabulary: TargetVocabulary,
         scheduler: Scheduler,
-        lifecycle: Lifecycle,
+        readiness: Readiness,
         metrics: Metrics,
         source_suffix: tuple[int, ...],
         max_source_tokens: int,
@@ -65,7 +65,7 @@ class Translator:
             tokenizer: the served model's.
             vocabulary: its tokens of translations.
             scheduler: takes the sequences.
-            lifecycle: decides whether requests are let in.
+            readiness: decides whether requests are let in.
             metrics: gets counts and timings of each answered request.
             source_suffix: tokens after every source.
             max_source_tokens: the longest source that the model reads, prefix and suffix included.
@@ -74,7 +74,7 @@ class Translator:
         self._tokenizer = tokenizer
         self._writer = AnswerWriter(tokenizer, vocabulary)
         self._scheduler = scheduler
-        self._lifecycle = lifecycle
+        self._readiness = readiness
         self._metrics = metrics
         self._source_suffix = source_suffix
         self._max_source_tokens = max_source_tokens
@@ -102,7 +102,7 @@ class Translator:
         return self._observed(ScoreResponse(scores, _timings(searched)))
 
     async def _search(self, request: TranslationRequest) -> Searched:
-        self._lifecycle.check_admission()
+        self._readiness.check()
         started_seconds = time.monotonic()
         deadline_seconds = request.deadline_seconds
         if deadline_seconds is None:

@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from numpy.typing import NDArray
 
-from export.bundle import Bundle, file_hashes, write_golden, write_manifest
+from export.bundle import file_hashes, write_golden, write_manifest
 from export.manifest import (
     DECODER_INPUTS,
     ENCODER_INPUTS,
@@ -35,6 +35,10 @@ from model.tokenizer import Tokenizer
 from protos.translation_pb2 import ScoreRequest, ScoreResponse, TranslateRequest, TranslateResponse
 from serve.app import Service
 from serve.engine import Engine, Model
+from serve.model_loader import LoadModels, ModelLoader
+from serve.models import Models
+from serve.pipeline import Pipeline
+from serve.service_metrics import ServiceMetrics
 from serve.settings import ServeCommand
 from tests.fakes import BOS_ID, EOS_ID, PAD_ID, FakeModel, translate
 
@@ -142,7 +146,12 @@ class LiveService:
     @property
     def engines(self) -> list[Engine]:
         """The engines, for tests that have to know what one is doing."""
-        return self.service.pipeline._engines
+        return self.pipeline._engines
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The first model's, most often the only one."""
+        return next(iter(self.service.models)).pipeline
 
     @property
     def grpc_target(self) -> str:
@@ -225,7 +234,7 @@ class LiveService:
 
     def metric(self, name: str, **labels: str) -> float:
         """Returns the sum of the series of a name whose labels are at least these."""
-        families = self.service.pipeline.metrics.registry.collect()
+        families = self.service.metrics.registry.collect()
         samples = [sample for family in families for sample in family.samples if sample.name == f"dragoman_{name}"]
         assert samples, f"no series dragoman_{name}"
         return sum(sample.value for sample in samples if labels.items() <= sample.labels.items())
@@ -245,13 +254,19 @@ def eventually(condition: Callable[[], bool]) -> None:
 
 @contextmanager
 def run_service(
-    bundle_path: Path, models: Sequence[Model] | None = None, *, wait_ready: bool = True, **settings: Any
+    bundle_path: Path,
+    models: Sequence[Model] | None = None,
+    *,
+    wait_ready: bool = True,
+    load: LoadModels | None = None,
+    **settings: Any,
 ) -> Iterator[LiveService]:
     """Runs a service until the block ends.
 
     Args:
         bundle_path: see `write_bundle`.
         models: one for each engine; two fake ones of 4 slots if None.
+        load: loads the models of each bundle; if None, there is one bundle, of those models.
         wait_ready: whether the block begins when the service is ready, or as soon as its ports are open.
         settings: of `ServeCommand`, over defaults that suit a test.
     """
@@ -265,7 +280,9 @@ def run_service(
 
     async def main() -> None:
         stop = asyncio.Event()
-        service = Service(command, Bundle.open(bundle_path), lambda: models)
+        metrics = ServiceMetrics()
+        loader = ModelLoader(command, metrics, load or (lambda _settings, _bundle: models))
+        service = Service(command, Models(loader.open_all()), loader, metrics)
         await service.listen()
         running = asyncio.create_task(service.run(stop))
         loop = asyncio.get_running_loop()

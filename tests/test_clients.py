@@ -19,7 +19,17 @@ from loadtest.clients import (
 )
 from loadtest.generator import OK, run_open_loop
 from loadtest.report import Distribution
-from protos.translation_pb2 import ScoreRequest, ScoreResponse, TranslateRequest, TranslateResponse, Translation
+from protos.translation_pb2 import (
+    GetModelRequest,
+    ListModelsRequest,
+    ListModelsResponse,
+    Model,
+    ScoreRequest,
+    ScoreResponse,
+    TranslateRequest,
+    TranslateResponse,
+    Translation,
+)
 from protos.translation_pb2_grpc import TranslationServiceServicer, add_TranslationServiceServicer_to_server
 
 GrpcHandler = Callable[
@@ -48,6 +58,18 @@ class Servicer(TranslationServiceServicer):
     async def Score(  # noqa: N802 - the name is the contract's
         self, request: ScoreRequest, context: grpc.aio.ServicerContext[ScoreRequest, ScoreResponse]
     ) -> ScoreResponse:
+        """Is not asked by the load generator."""
+        raise NotImplementedError
+
+    async def ListModels(  # noqa: N802 - the name is the contract's
+        self, request: ListModelsRequest, context: grpc.aio.ServicerContext[ListModelsRequest, ListModelsResponse]
+    ) -> ListModelsResponse:
+        """Is not asked by the load generator."""
+        raise NotImplementedError
+
+    async def GetModel(  # noqa: N802 - the name is the contract's
+        self, request: GetModelRequest, context: grpc.aio.ServicerContext[GetModelRequest, Model]
+    ) -> Model:
         """Is not asked by the load generator."""
         raise NotImplementedError
 

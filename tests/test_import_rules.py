@@ -46,7 +46,13 @@ EXCEPTIONS = {
     },
     "export.inspect_bundle": {"serve.settings"},
     "export.inspection": {"serve.runtime"},
-    "export.service_systems": {"serve.client", "serve.http_client", "serve.lines", "serve.translate"},
+    "export.service_systems": {
+        "serve.client",
+        "serve.http_client",
+        "serve.lines",
+        "serve.model_loader",
+        "serve.translate",
+    },
     "loadtest.graph_options": {"model.config"},
     "loadtest.offline_options": {"model.config"},
     "loadtest.compared_model": {
@@ -63,6 +69,7 @@ EXCEPTIONS = {
         "export.bundle",
         "serve.errors",
         "serve.logs",
+        "serve.metrics",
         "serve.options",
         "serve.pipeline",
         "serve.runtime",

@@ -19,6 +19,10 @@ import pytest
 
 from model.tokenizer import Tokenizer
 from protos.translation_pb2 import (
+    GetModelRequest,
+    ListModelsRequest,
+    ListModelsResponse,
+    Model,
     ScoreRequest,
     ScoreResponse,
     SearchOptions,
@@ -31,7 +35,7 @@ from serve.client import DEFAULT_OPTIONS, TranslatedText
 from serve.lines import Line, LineError
 from serve.search_fields import SearchFields
 from serve.settings import ServeCommand
-from serve.translate import PipelineTranslator, translate_lines
+from serve.translate import LocalTranslator, translate_lines
 from tests.fakes import EOS_ID, FakeModel
 from tests.fakes import translate as translate_alone
 from tests.live import LONG_TEXT, MAX_TARGET_TOKENS
@@ -69,6 +73,16 @@ class CapitalsServicer(TranslationServiceServicer):
         return TranslateResponse(translations=[Translation(text=text.upper(), score=-len(text))])
 
     def Score(self, request: ScoreRequest, context: grpc.ServicerContext) -> ScoreResponse:  # noqa: N802
+        """Is not asked by the command."""
+        raise NotImplementedError
+
+    def ListModels(  # noqa: N802
+        self, request: ListModelsRequest, context: grpc.ServicerContext
+    ) -> ListModelsResponse:
+        """Is not asked by the command."""
+        raise NotImplementedError
+
+    def GetModel(self, request: GetModelRequest, context: grpc.ServicerContext) -> Model:  # noqa: N802
         """Is not asked by the command."""
         raise NotImplementedError
 
@@ -241,7 +255,7 @@ def translate_in_process(
 
     async def collect() -> list[TranslatedText | None]:
         command = ServeCommand(bundle=bundle_path, slots=2, engines=1, queue_limit=8)
-        async with PipelineTranslator.open(command, TIMEOUT_SECONDS) as translator:
+        async with LocalTranslator.open(command, TIMEOUT_SECONDS) as translator:
             translations = translate_lines(translator, lines(), in_flight=8, options=options)
             return [translation async for translation in translations]
 

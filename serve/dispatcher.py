@@ -1,0 +1,151 @@
+"""The one use case that interfaces and commands call: choose who translates a request, and have it translated.
+
+A request goes to one model, or by way of a third language to one after the other. The models that it needs are kept
+until it is answered, whatever is loaded or removed meanwhile. Knows no protocol; built by `serve.app`.
+"""
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+
+from serve import pivot
+from serve.answer import Pivot, ScoreResponse, TranslationResponse
+from serve.asked import AskedDirection, AskedScore, AskedTranslation
+from serve.errors import InvalidRequestError
+from serve.lifecycle import Lifecycle
+from serve.logs import RequestRecord
+from serve.models import Models
+from serve.request import TranslationRequest
+from serve.route import Leg, find_route
+from serve.served_model import ServedModel
+from serve.translator import Translator
+
+
+@dataclass(frozen=True, slots=True)
+class LastTranslation:
+    """What is left to do for a request: one translation by one model, whose answer is then completed.
+
+    Attributes:
+        model: its name.
+        translator: that of the model.
+        request: valid for the model.
+        before: the translation into the pivot's language and the pivot, if there is one.
+    """
+
+    model: str
+    translator: Translator
+    request: TranslationRequest
+    before: tuple[TranslationResponse, Pivot] | None = None
+
+    def complete(self, response: TranslationResponse) -> TranslationResponse:
+        """Returns the answer to the client, given that of the translator."""
+        named = replace(response, model=self.model)
+        return named if self.before is None else pivot.join(self.before[0], named, self.before[1])
+
+
+class Dispatcher:
+    """Translates and scores with the models that are served."""
+
+    def __init__(self, models: Models, lifecycle: Lifecycle, default_timeout_seconds: float) -> None:
+        """Keeps what it needs.
+
+        Args:
+            models: what there is to choose from.
+            lifecycle: decides whether requests are let in.
+            default_timeout_seconds: how long a request may take whose client sets no deadline.
+        """
+        self._models = models
+        self._lifecycle = lifecycle
+        self._default_timeout_seconds = default_timeout_seconds
+
+    async def translate(self, asked: AskedTranslation, record: RequestRecord) -> TranslationResponse:
+        """Translates every text of the request, or none.
+
+        Args:
+            asked: what the client wants.
+            record: gets the model and the answer.
+
+        Raises:
+            ServiceError: why there is no translation.
+        """
+        async with self.prepare(asked, record) as last:
+            record.response = response = last.complete(await last.translator.translate(last.request))
+        return response
+
+    async def score(self, asked: AskedScore, record: RequestRecord) -> ScoreResponse:
+        """Scores the translation of every text of the request, or none; as `translate`.
+
+        Raises:
+            ServiceError: why there is no score.
+        """
+        self._lifecycle.check_admission()
+        with ExitStack() as uses:
+            ((leg, served),) = self._choose(replace(asked.direction, allow_pivot=False), record, uses)
+            request = served.pipeline.limits.admit_pairs(
+                pairs=asked.pairs,
+                source_language=leg.source,
+                target_language=leg.target,
+                deadline_seconds=asked.deadline_seconds,
+            )
+            response = await served.pipeline.translator.score(request)
+        record.response = named = replace(response, model=served.name)
+        return named
+
+    @asynccontextmanager
+    async def prepare(self, asked: AskedTranslation, record: RequestRecord) -> AsyncIterator[LastTranslation]:
+        """Does all but the last translation of a request, and keeps its models while the block runs.
+
+        Raises:
+            ServiceError: why there will be no translation.
+        """
+        self._lifecycle.check_admission()
+        with ExitStack() as uses:
+            legs = self._choose(asked.direction, record, uses)
+            if len(legs) == 1:
+                ((leg, served),) = legs
+                yield LastTranslation(served.name, served.pipeline.translator, _admit(asked, leg, served))
+            else:
+                first, last = legs
+                yield await self._go_by_way(asked, first, last)
+
+    def _choose(self, asked: AskedDirection, record: RequestRecord, uses: ExitStack) -> list[tuple[Leg, ServedModel]]:
+        """Returns the legs and their models, which are kept until `uses` ends."""
+        legs = [(leg, self._models.get(leg.model)) for leg in find_route(asked, self._models.offers)]
+        for _, served in legs:
+            uses.enter_context(served.use())
+        # The model that answers is the one that counts the request.
+        record.model = legs[-1][1].name
+        return legs
+
+    async def _go_by_way(
+        self, asked: AskedTranslation, first: tuple[Leg, ServedModel], last: tuple[Leg, ServedModel]
+    ) -> LastTranslation:
+        """Translates into the pivot's language and prepares the translation from it; both share the deadline."""
+        first_options, last_options = pivot.split_options(asked.options)
+        deadline_seconds = asked.deadline_seconds
+        if deadline_seconds is None:
+            deadline_seconds = time.monotonic() + self._default_timeout_seconds
+        asked_last = replace(asked, options=last_options, deadline_seconds=deadline_seconds)
+        asked_first = replace(asked_last, options=first_options, target_prefix=())
+        # What the second model would refuse anyway must not cost a translation.
+        _admit(asked_last, *last)
+        response = await first[1].pipeline.translator.translate(_admit(asked_first, *first))
+        between = Pivot(first[0].target, first[1].name)
+        try:
+            request = _admit(replace(asked_last, texts=pivot.texts_of(response)), *last)
+        except InvalidRequestError as error:
+            raise pivot.explain(error, between.language) from error
+        return LastTranslation(last[1].name, last[1].pipeline.translator, request, (response, between))
+
+
+def _admit(asked: AskedTranslation, leg: Leg, served: ServedModel) -> TranslationRequest:
+    """Returns the request to one model if every field is valid for it."""
+    return served.pipeline.limits.admit(
+        texts=asked.texts,
+        source_language=leg.source,
+        target_language=leg.target,
+        options=asked.options,
+        target_prefix=asked.target_prefix,
+        deadline_seconds=asked.deadline_seconds,
+    )
