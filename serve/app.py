@@ -64,7 +64,7 @@ class Service:
         metrics.registry.register(PLATFORM_COLLECTOR)
         metrics.set_build({"version": version("dragoman"), "python": platform.python_version()})
         self.lifecycle = Lifecycle(metrics, models)
-        self.reloader = Reloader(models, loader, metrics)
+        self.reloader = Reloader(models, loader, self.lifecycle, metrics)
         dispatcher = Dispatcher(models, self.lifecycle, settings.request_timeout_seconds)
         self._grpc = GrpcApi(dispatcher, models, metrics, max_body_bytes=settings.max_body_bytes)
         http_api = HttpApi(
@@ -79,7 +79,6 @@ class Service:
         )
         self._http = HttpServer(http_api.build())
         self._started_seconds = time.monotonic()
-        self._reloads: set[asyncio.Task[object]] = set()
         self.http_port = 0
         self.grpc_port = 0
         self.ready = asyncio.Event()
@@ -118,27 +117,19 @@ class Service:
             stopping.cancel()
             await self._close()
 
-    def start_reload(self) -> None:
-        """Reads the folder again, in a task of its own; before the service is ready, there is nothing to reload."""
-        if self.lifecycle.stage is not Stage.READY:
-            log.warning("not reloaded", problem="the service is starting or leaving")
-            return
-        reload: asyncio.Task[object] = asyncio.create_task(self.reloader.reload())
-        self._reloads.add(reload)
-        reload.add_done_callback(self._reloads.discard)
-
     async def _become_ready(self) -> None:
         for model in self.models:
             await self._loader.start(model)
         self.lifecycle.enter(Stage.READY)
         await self._publish_health()
+        directions = [str(direction) for each in self.models for direction in each.pipeline.manifest.directions]
         log.info(
             "ready",
             http_port=self.http_port,
             grpc_port=self.grpc_port,
             bundle=str(self._settings.bundle),
             models=self.models.names,
-            directions=[str(direction) for each in self.models for direction in each.pipeline.manifest.directions],
+            directions=list(dict.fromkeys(directions)),
             engines=self._settings.engine_count,
             slots=self._settings.slots,
             seconds=round(time.monotonic() - self._started_seconds, 3),
@@ -178,9 +169,7 @@ class Service:
 
     async def _close(self) -> None:
         self.lifecycle.enter(Stage.DRAINING)
-        for reload in self._reloads:
-            reload.cancel()
-        await asyncio.gather(*self._reloads, return_exceptions=True)
+        await self.reloader.stop()
         await self.models.stop()
         self._http.should_exit = True
         await asyncio.gather(self._grpc.stop(GRPC_GRACE_SECONDS), self._http_task)
@@ -229,7 +218,7 @@ async def _serve(settings: ServeCommand) -> None:
     loader = ModelLoader(settings, metrics, _load_models)
     models = Models(await asyncio.to_thread(loader.open_all))
     service = Service(settings, models, loader, metrics)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, service.start_reload)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, service.reloader.start)
     await service.listen()
     await service.run(stop)
 

@@ -5,19 +5,19 @@ until it is answered, whatever is loaded or removed meanwhile. Knows no protocol
 """
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 
 from serve import pivot
 from serve.answer import Pivot, ScoreResponse, TranslationResponse
-from serve.asked import AskedDirection, AskedScore, AskedTranslation
+from serve.asked import AskedScore, AskedTranslation
 from serve.errors import InvalidRequestError
 from serve.lifecycle import Lifecycle
 from serve.logs import RequestRecord
 from serve.models import Models
 from serve.request import TranslationRequest
-from serve.route import Leg, find_route
+from serve.route import Leg, find_leg, find_route
 from serve.served_model import ServedModel
 from serve.translator import Translator
 
@@ -81,7 +81,7 @@ class Dispatcher:
         """
         self._lifecycle.check_admission()
         with ExitStack() as uses:
-            ((leg, served),) = self._choose(replace(asked.direction, allow_pivot=False), record, uses)
+            ((leg, served),) = self._keep([find_leg(asked.direction, self._models.offers)], record, uses)
             request = served.pipeline.limits.admit_pairs(
                 pairs=asked.pairs,
                 source_language=leg.source,
@@ -101,7 +101,7 @@ class Dispatcher:
         """
         self._lifecycle.check_admission()
         with ExitStack() as uses:
-            legs = self._choose(asked.direction, record, uses)
+            legs = self._keep(find_route(asked.direction, self._models.offers), record, uses)
             if len(legs) == 1:
                 ((leg, served),) = legs
                 yield LastTranslation(served.name, served.pipeline.translator, _admit(asked, leg, served))
@@ -109,14 +109,13 @@ class Dispatcher:
                 first, last = legs
                 yield await self._go_by_way(asked, first, last)
 
-    def _choose(self, asked: AskedDirection, record: RequestRecord, uses: ExitStack) -> list[tuple[Leg, ServedModel]]:
-        """Returns the legs and their models, which are kept until `uses` ends."""
-        legs = [(leg, self._models.get(leg.model)) for leg in find_route(asked, self._models.offers)]
-        for _, served in legs:
+    def _keep(self, legs: Iterable[Leg], record: RequestRecord, uses: ExitStack) -> list[tuple[Leg, ServedModel]]:
+        """Returns the legs with their models, which are kept until `uses` ends; the last one counts the request."""
+        kept = [(leg, self._models.get(leg.model)) for leg in legs]
+        for _, served in kept:
             uses.enter_context(served.use())
-        # The model that answers is the one that counts the request.
-        record.model = legs[-1][1].name
-        return legs
+        record.model = kept[-1][1].name
+        return kept
 
     async def _go_by_way(
         self, asked: AskedTranslation, first: tuple[Leg, ServedModel], last: tuple[Leg, ServedModel]

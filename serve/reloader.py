@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 import structlog
 
 from export.bundle import BundleError
+from serve.errors import DrainingError
+from serve.lifecycle import Lifecycle, Stage
 from serve.model_folder import FoundBundle
 from serve.model_loader import LOAD_ERRORS, ModelLoader
 from serve.models import Models
@@ -47,31 +49,67 @@ class ReloadReport:
 class Reloader:
     """Brings the served models in line with the folder. Belongs to the event loop's thread."""
 
-    def __init__(self, models: Models, loader: ModelLoader, metrics: ServiceMetrics) -> None:
+    def __init__(self, models: Models, loader: ModelLoader, lifecycle: Lifecycle, metrics: ServiceMetrics) -> None:
         """Keeps what it needs.
 
         Args:
             models: what is served.
             loader: makes models.
+            lifecycle: only a service in the middle of its life reloads.
             metrics: counts reloads, and forgets models that are gone.
         """
         self._models = models
         self._loader = loader
+        self._lifecycle = lifecycle
         self._metrics = metrics
         self._turn = asyncio.Lock()
+        self._tasks: set[asyncio.Task[ReloadReport]] = set()
+
+    def start(self) -> asyncio.Task[ReloadReport]:
+        """Starts a reload, which waits for those before it, and tells in the end what it did."""
+        task = asyncio.create_task(self._reload())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     async def reload(self) -> ReloadReport:
-        """Does it, one call after the other, and tells what was done."""
+        """Reloads and tells what was done; it is finished even if the caller does not wait.
+
+        Raises:
+            DrainingError: if the service was stopped meanwhile.
+        """
+        task = self.start()
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():
+                raise DrainingError("shutting down") from None
+            raise
+
+    async def stop(self) -> None:
+        """Gives up what is under way; what was replaced already stays replaced."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _reload(self) -> ReloadReport:
         async with self._turn:
-            try:
-                found = await asyncio.to_thread(self._loader.find)
-            except (BundleError, OSError) as error:
-                report = ReloadReport(problem=str(error))
-            else:
-                report = await self._follow(found)
+            report = await self._follow_folder()
             self._metrics.observe_reload(report.failures)
-            (log.error if report.failures else log.info)("reloaded", **_facts(report))
+            if report.failures:
+                log.error("reload failed", **_facts(report))
+            else:
+                log.info("reloaded", **_facts(report))
             return report
+
+    async def _follow_folder(self) -> ReloadReport:
+        if self._lifecycle.stage is not Stage.READY:
+            return ReloadReport(problem="the service is starting or leaving, expected one that is ready")
+        try:
+            found = await asyncio.to_thread(self._loader.find)
+        except (BundleError, OSError) as error:
+            return ReloadReport(problem=str(error))
+        return await self._follow(found)
 
     async def _follow(self, found: tuple[FoundBundle, ...]) -> ReloadReport:
         report = ReloadReport()

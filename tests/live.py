@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import grpc
@@ -17,7 +18,7 @@ from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from numpy.typing import NDArray
 
-from export.bundle import file_hashes, write_golden, write_manifest
+from export.bundle import Bundle, file_hashes, write_golden, write_manifest
 from export.manifest import (
     DECODER_INPUTS,
     ENCODER_INPUTS,
@@ -112,6 +113,37 @@ def write_bundle(
     return folder
 
 
+def direction(text: str, *source_prefix: int) -> BundleDirection:
+    """Returns a direction as in "en-de"; the fake model answers differently to each prefix."""
+    source, _, target = text.partition("-")
+    return BundleDirection(source=source, target=target, source_prefix=source_prefix)
+
+
+def put_bundle(folder: Path, tokenizer: Tokenizer, *directions: BundleDirection, wrong: bool = False) -> Path:
+    """Puts a bundle at a place, over the one that may be there already, as a careful operator does.
+
+    Args:
+        folder: its last part is the name of the model.
+        tokenizer: of the model.
+        directions: what it translates.
+        wrong: whether a golden sentence is not what the fake model says.
+    """
+    new = folder.with_name(f".{folder.name}.new")
+    new.mkdir(parents=True)
+    golden = make_golden(tokenizer, directions)
+    if wrong:
+        golden = (golden[0].model_copy(update={"target_ids": (5,)}), *golden[1:])
+    write_bundle(new, tokenizer, golden, directions)
+    if folder.exists():
+        rmtree(folder)
+    return new.rename(folder)
+
+
+def load_fakes(settings: ServeCommand, _: Bundle) -> list[FakeModel]:
+    """Returns fake models as the settings of a model say."""
+    return [FakeModel(settings.slots) for _ in range(settings.engine_count)]
+
+
 def make_golden(
     tokenizer: Tokenizer, directions: tuple[BundleDirection, ...] = ONE_DIRECTION
 ) -> tuple[GoldenSentence, ...]:
@@ -196,6 +228,10 @@ class LiveService:
         """Returns a gRPC channel with a connection of its own."""
         return grpc.insecure_channel(self.grpc_target)
 
+    def stub(self, name: str, request: Message, answer: type[Message]) -> Any:
+        """Calls a method of the service by name."""
+        return self._call(f"/dragoman.v1.TranslationService/{name}", request, answer, WAIT_SECONDS)
+
     def call(self, message: TranslateRequest | bytes, timeout: float | None = WAIT_SECONDS) -> TranslateResponse:
         """Sends one gRPC request, or bytes in its place."""
         response: TranslateResponse = self._call(TRANSLATE_METHOD, message, TranslateResponse, timeout)
@@ -259,6 +295,7 @@ def run_service(
     *,
     wait_ready: bool = True,
     load: LoadModels | None = None,
+    own_settings: dict[str, dict[str, Any]] | None = None,
     **settings: Any,
 ) -> Iterator[LiveService]:
     """Runs a service until the block ends.
@@ -267,12 +304,13 @@ def run_service(
         bundle_path: see `write_bundle`.
         models: one for each engine; two fake ones of 4 slots if None.
         load: loads the models of each bundle; if None, there is one bundle, of those models.
+        own_settings: what models have of their own, by name.
         wait_ready: whether the block begins when the service is ready, or as soon as its ports are open.
         settings: of `ServeCommand`, over defaults that suit a test.
     """
     models = [FakeModel(4), FakeModel(4)] if models is None else models
     defaults = {"host": "127.0.0.1", "http_port": 0, "grpc_port": 0, "lame_duck_seconds": 0, "drain_seconds": 10}
-    values = {**defaults, "slots": models[0].slots, "engines": len(models), **settings}
+    values = {**defaults, "slots": models[0].slots, "engines": len(models), "models": own_settings or {}, **settings}
     command = ServeCommand(bundle=bundle_path, **values)
     live: list[LiveService] = []
     begun = threading.Event()
