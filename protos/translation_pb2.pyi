@@ -402,9 +402,11 @@ class Translation(_message.Message):
     text: _builtins.str
     """The translated text."""
     score: _builtins.float
-    """Sum of the log-probabilities (natural logarithm) of the target tokens, the end token included; at most 0."""
+    """Sum of the log-probabilities (natural logarithm) of the target tokens, the end token included; at most 0. With a
+    pivot, that of the last translation.
+    """
     finish_reason: Global___FinishReason.ValueType
-    """Why the translation ended."""
+    """Why the translation ended; with a pivot, LENGTH also if the text in its language was cut off."""
     source_tokens: _builtins.int
     """Length of the source in tokens, the end token included, and a token for the wanted language if the model writes
     several.
@@ -683,7 +685,7 @@ Global___TranslationScore: _TypeAlias = TranslationScore  # noqa: Y015
 
 @_typing.final
 class Timings(_message.Message):
-    """Durations of the phases of one request, in seconds."""
+    """Durations of the phases of one request, in seconds; with a pivot, those of both translations together."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

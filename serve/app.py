@@ -214,6 +214,8 @@ async def open_dispatcher(settings: ServeCommand) -> AsyncIterator[Dispatcher]:
 async def _serve(settings: ServeCommand) -> None:
     stop = asyncio.Event()
     stop_on_signals(stop)
+    # Until there is something to reload; its default would end the process.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     metrics = ServiceMetrics()
     loader = ModelLoader(settings, metrics, _load_models)
     models = Models(await asyncio.to_thread(loader.open_all))

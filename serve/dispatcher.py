@@ -19,6 +19,7 @@ from serve.models import Models
 from serve.request import TranslationRequest
 from serve.route import Leg, find_leg, find_route
 from serve.served_model import ServedModel
+from serve.service_metrics import NO_MODEL
 from serve.translator import Translator
 
 
@@ -107,14 +108,20 @@ class Dispatcher:
                 yield LastTranslation(served.name, served.pipeline.translator, _admit(asked, leg, served))
             else:
                 first, last = legs
-                yield await self._go_by_way(asked, first, last)
+                prepared = await self._go_by_way(asked, first, last)
+                try:
+                    yield prepared
+                except InvalidRequestError as error:
+                    raise pivot.explain(error, first[0].target) from error
 
     def _keep(self, legs: Iterable[Leg], record: RequestRecord, uses: ExitStack) -> list[tuple[Leg, ServedModel]]:
         """Returns the legs with their models, which are kept until `uses` ends; the last one counts the request."""
         kept = [(leg, self._models.get(leg.model)) for leg in legs]
         for _, served in kept:
             uses.enter_context(served.use())
-        record.model = kept[-1][1].name
+        *before, last = kept
+        record.model = last[1].name
+        record.pivot_model = before[0][1].name if before else NO_MODEL
         return kept
 
     async def _go_by_way(

@@ -9,7 +9,7 @@ from http import HTTPStatus
 from fastapi import APIRouter, Request, Response
 from pydantic import TypeAdapter
 
-from serve.errors import UnauthorisedError
+from serve.errors import ModelNotFoundError, UnauthorisedError
 from serve.http_problem import problem_documentation
 from serve.model_description import ModelDescription
 from serve.models import Models
@@ -40,25 +40,29 @@ class HttpModels:
 
     def build(self) -> APIRouter:
         """Returns the routes; that of the administration is among them only if there is a key."""
-        router = APIRouter(responses=problem_documentation())
+        router = APIRouter()
         router.get(
             MODELS_PATH,
             summary="Lists the models, in the order in which a request that names none chooses",
             response_model=dict[str, tuple[ModelDescription, ...]],
         )(self.list_models)
-        router.get(f"{MODELS_PATH}/{{name:path}}", summary="Tells about one model", response_model=ModelDescription)(
-            self.get_model
-        )
+        router.get(
+            f"{MODELS_PATH}/{{name:path}}",
+            summary="Tells about one model",
+            response_model=ModelDescription,
+            responses=problem_documentation(ModelNotFoundError),
+        )(self.get_model)
         if self._admin_key is not None:
             router.post(
                 RELOAD_PATH,
                 summary="Reads the folder of the models again, with the header `Authorization: Bearer KEY`",
                 response_model=ReloadReport,
+                responses=problem_documentation(UnauthorisedError),
             )(self.reload)
         return router
 
     async def list_models(self) -> Response:
-        """A model that is loaded for the first time is listed once it is ready."""
+        """Those of the start are listed while they are loaded, later ones once they are ready."""
         return Response(_MODELS.dump_json({"models": self._models.describe()}), media_type="application/json")
 
     async def get_model(self, name: str) -> Response:

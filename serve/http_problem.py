@@ -19,6 +19,7 @@ from serve.errors import (
     UnauthorisedError,
 )
 
+TRANSLATION_ERRORS = tuple(error for error in ERRORS if error is not UnauthorisedError)
 MEDIA_TYPE = "application/problem+json"
 
 
@@ -42,10 +43,14 @@ def http_problem(error: HTTPException, request_id: str) -> JSONResponse:
     return _problem(error.status_code, error.detail, request_id, members, dict(error.headers or {}))
 
 
-def problem_documentation() -> dict[int | str, dict[str, Any]]:
-    """Returns OpenAPI's description of every status that a failed translation may have."""
+def problem_documentation(*errors: type[ServiceError]) -> dict[int | str, dict[str, Any]]:
+    """Returns OpenAPI's description of every status that a failed request may have.
+
+    Args:
+        errors: what it may fail with; if none are given, those of a translation.
+    """
     documentation: dict[int | str, dict[str, Any]] = {}
-    for error in ERRORS:
+    for error in errors or TRANSLATION_ERRORS:
         if error.http_status != CLIENT_CLOSED_REQUEST:
             example = {
                 "type": "about:blank",

@@ -36,12 +36,14 @@ class RequestRecord:
         request_id: the client's id, or one made here.
         outcome: `ok`, or the `reason` of the error that it was answered with.
         model: the one that answers it; empty: it came to none.
+        pivot_model: the one that comes before it, if there is a pivot.
         response: the answer, if there is one.
     """
 
     request_id: str
     outcome: str = OK
     model: str = NO_MODEL
+    pivot_model: str = NO_MODEL
     response: Response | None = None
 
 
@@ -107,6 +109,8 @@ def _facts(record: RequestRecord) -> dict[str, object]:
     facts: dict[str, object] = {"request_id": record.request_id, "outcome": record.outcome}
     if record.model != NO_MODEL:
         facts["model"] = record.model
+    if record.pivot_model != NO_MODEL:
+        facts["pivot_model"] = record.pivot_model
     if record.response is not None:
         results = record.response.results
         facts["texts"] = len(results)

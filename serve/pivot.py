@@ -43,7 +43,9 @@ def split_options(options: SearchFields) -> tuple[SearchFields, SearchFields]:
 
 
 def explain(error: InvalidRequestError, language: str) -> InvalidRequestError:
-    """Returns the error for a client whose text became one that the second model does not take."""
+    """Returns the error for a client if a text of its became one that the second model does not take."""
+    if not error.field.startswith("text["):
+        return error
     return InvalidRequestError(error.field, f"its translation into {language}, the pivot: {error.problem}")
 
 

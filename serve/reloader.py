@@ -145,6 +145,7 @@ class Reloader:
                 self._metrics.forget(found.name)
             raise
         replaced = self._models.find(found.name)
+        self._metrics.keep(found.name, model.pipeline.metrics)
         self._models.put(model)
         if replaced is not None:
             self._models.retire(replaced)

@@ -48,6 +48,10 @@ class ServiceMetrics:
         self._models[name] = metrics = Metrics(CollectorRegistry(), name)
         return metrics
 
+    def keep(self, name: str, metrics: Metrics) -> None:
+        """Shows the metrics of a model, even if an earlier version of it was forgotten since they were made."""
+        self._models[name] = metrics
+
     def forget(self, name: str) -> None:
         """Drops every series of a model."""
         self._models.pop(name, None)

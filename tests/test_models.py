@@ -180,6 +180,22 @@ def test_what_the_second_model_would_refuse_costs_no_translation(many: LiveServi
     assert many.metric("engine_steps_total", model="fr-en") == before
 
 
+def test_a_text_that_is_too_long_for_the_second_model_is_told_from_one_that_is_for_the_first(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    """The first model writes more characters than the second one reads."""
+    put_bundle(tmp_path / "fr-en", tokenizer, direction("fr-en", *PREFIXES["fr-en"]))
+    put_bundle(tmp_path / "en-de", tokenizer, direction("en-de", *PREFIXES["en-de"]))
+    between = expected(tokenizer, LONG_TEXT, "fr-en")
+    own = {"en-de": {"max_text_characters": len(LONG_TEXT)}}
+    assert len(between) > len(LONG_TEXT)
+    with run_service(tmp_path, load=load_fakes, own_settings=own) as live:
+        status, _, field, detail = refuse(live, text=LONG_TEXT, allow_pivot=True, **FR_DE)
+    assert (status, field) == (400, "text[0]")
+    problem = f"{len(between)} characters, expected at most {len(LONG_TEXT)}"
+    assert detail == f"text[0]: its translation into en, the pivot: {problem}"
+
+
 def test_scores_come_from_the_model_that_is_chosen(letters: Tokenizer, tmp_path: Path) -> None:
     put_bundle(tmp_path / "a", letters, direction("en-de", 7))
     put_bundle(tmp_path / "b", letters, direction("de-en", 8))

@@ -112,3 +112,8 @@ def test_a_text_that_the_second_model_does_not_take_is_named_as_the_clients() ->
         "text[2]",
         "text[2]: its translation into en, the pivot: 300 tokens, expected at most 256",
     )
+
+
+def test_another_fault_is_told_as_it_is() -> None:
+    error = InvalidRequestError("target_prefix[0]", "30 tokens, expected at most 20")
+    assert explain(error, "en") is error

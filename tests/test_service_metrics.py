@@ -41,6 +41,16 @@ def test_the_next_version_of_a_model_goes_on_counting() -> None:
     assert series(metrics, "a")["padding_tokens_total"] == 5
 
 
+def test_a_model_that_comes_back_while_it_is_forgotten_is_seen() -> None:
+    metrics = ServiceMetrics()
+    metrics.of_model("a")
+    back = metrics.of_model("a")
+    metrics.forget("a")
+    metrics.keep("a", back)
+    back.observe_padding(3)
+    assert series(metrics, "a")["padding_tokens_total"] == 3
+
+
 def test_while_two_versions_run_their_load_adds_up() -> None:
     metrics = ServiceMetrics()
     old = metrics.of_model("a")
