@@ -138,3 +138,5 @@ class Pipeline:
         """Stops the engines after their current step; whatever is not finished by then ends with DrainingError."""
         for engine in self._engines:
             engine.stop()
+        # Weights and caches go now, not when the garbage collector comes round to us.
+        self._engines.clear()

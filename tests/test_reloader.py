@@ -1,5 +1,7 @@
 """Reading the folder again while serving: what comes, changes and goes, what fails, and who may ask for it."""
 
+import gc
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -176,6 +178,26 @@ def test_requests_of_the_old_version_are_answered_by_it_and_later_ones_by_the_ne
         assert held.result(WAIT_SECONDS) == expected(tokenizer, 7)
         eventually(lambda: not live.service.models._leaving)
         assert live.metric("sequences_running", model="a") == 0
+
+
+def test_a_model_that_was_replaced_gives_its_memory_back_at_once(folder: Path, tokenizer: Tokenizer) -> None:
+    """The garbage collector comes round seldom, and each version may hold hundreds of megabytes."""
+    loaded: list[weakref.ref[FakeModel]] = []
+
+    def load(settings: ServeCommand, _: Bundle) -> list[FakeModel]:
+        model = FakeModel(settings.slots)
+        loaded.append(weakref.ref(model))
+        return [model]
+
+    with run_service(folder, load=load, admin_key=KEY, engines=1, slots=2) as live:
+        assert text_of(live, "a")
+        put_bundle(folder / "a", tokenizer, direction("en-de", 9))
+        gc.disable()
+        try:
+            assert reload(live) == {"replaced": ["a"], "unchanged": ["b"]}
+            eventually(lambda: loaded[0]() is None)
+        finally:
+            gc.enable()
 
 
 def test_a_removed_model_answers_what_it_accepted(folder: Path, tokenizer: Tokenizer) -> None:
