@@ -15,7 +15,7 @@ COMMANDS = {
     "inspect": ("export.inspect_bundle:InspectCommand", "tell what is in a bundle: graphs, decoder step, memory"),
     "verify": ("export.verify:VerifyCommand", "prove a bundle: its PyTorch model's answers, in any company"),
     "evaluate": ("export.evaluate:EvaluateCommand", "measure how well a system translates: BLEU, chrF, significance"),
-    "serve": ("serve.settings:ServeCommand", "serve a bundle over gRPC and REST"),
+    "serve": ("serve.settings:ServeCommand", "serve one bundle, or a folder of them, over gRPC and REST"),
     "translate": ("serve.translate:TranslateCommand", "translate standard input line by line"),
     "attention": ("model.report.command:AttentionCommand", "compare kinds of attention: maps, costs, quality, speed"),
     "throughput": ("model.throughput:ThroughputCommand", "measure training beside torch.nn.Transformer"),
