@@ -12,7 +12,6 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from pydantic_settings import (
     BaseSettings,
     CliPositionalArg,
-    CliSuppress,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
 )
@@ -93,10 +92,10 @@ class ServeCommand(ModelSettings, BaseSettings):
     )
     http_port: int = Field(8000, ge=0, le=65535, description="Port for REST, probes and metrics; 0: any free one.")
     grpc_port: int = Field(8001, ge=0, le=65535, description="Port for gRPC; 0: any free one.")
-    models: CliSuppress[dict[str, ModelSettings]] = Field(
+    models: dict[str, ModelSettings] = Field(
         {},
-        description="What models have of their own, by name: slots, engines, threads_per_engine, queue_limit, budgets, "
-        "alignments, max_texts, max_text_characters.",
+        description="What models have of their own, by name, best in the file: any of the settings from slots to "
+        "max-text-characters.",
     )
     admin_key: SecretStr | None = Field(
         None,
