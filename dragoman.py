@@ -19,6 +19,7 @@ COMMANDS = {
     "translate": ("serve.translate:TranslateCommand", "translate standard input line by line"),
     "attention": ("model.report.command:AttentionCommand", "compare kinds of attention: maps, costs, quality, speed"),
     "throughput": ("model.throughput:ThroughputCommand", "measure training beside torch.nn.Transformer"),
+    "profile": ("loadtest.step_profile:ProfileCommand", "tell where the time of an engine's step goes"),
     "bench graphs": (
         "loadtest.bench_graphs:BenchGraphsCommand",
         "measure exported graphs beside CTranslate2 with the same weights",

@@ -95,6 +95,15 @@ EXCEPTIONS = {
     "loadtest.peers.transformers_translator": {"model.batches"},
     "loadtest.random_shape": {"model.config"},
     "loadtest.report_files": {"model.report.marked_text", "model.report.provenance"},
+    "loadtest.steady_engine": {"serve.metrics", "serve.options", "serve.runtime", "serve.sequence"},
+    "loadtest.step_profile": {
+        "export.bundle",
+        "export.manifest",
+        "model.report.provenance",
+        "serve.runtime",
+        "serve.settings",
+    },
+    "loadtest.watched_engine": {"serve.engine", "serve.metrics", "serve.runtime", "serve.scheduler", "serve.sequence"},
 }
 
 # Modules of `serve` that must stay ignorant of most others.
