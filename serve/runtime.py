@@ -40,9 +40,7 @@ class Sessions:
     aligned: bool
 
     @classmethod
-    def load(
-        cls, bundle: Bundle, threads: int, *, aligned: bool = False, profile_prefix: Path | None = None
-    ) -> Self:
+    def load(cls, bundle: Bundle, threads: int, *, aligned: bool = False, profile_prefix: Path | None = None) -> Self:
         """Opens the graphs of a bundle on the CPU.
 
         Args:
