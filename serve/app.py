@@ -240,5 +240,5 @@ def stop_on_signals(stop: asyncio.Event) -> None:
 
 
 def _load_models(settings: ServeCommand, bundle: Bundle) -> list[Model]:
-    sessions = Sessions.load(bundle, settings.threads_per_engine, aligned=settings.alignments)
+    sessions = Sessions.load(bundle, settings.engine_threads, aligned=settings.alignments)
     return [Runtime(sessions, settings.slots) for _ in range(settings.engine_count)]

@@ -40,13 +40,15 @@ class Sessions:
     aligned: bool
 
     @classmethod
-    def load(cls, bundle: Bundle, threads: int, *, aligned: bool = False) -> Self:
+    def load(cls, bundle: Bundle, threads: int, *, aligned: bool = False, profile_prefix: Path | None = None) -> Self:
         """Opens the graphs of a bundle on the CPU.
 
         Args:
             bundle: a checked bundle.
             threads: threads that one operator may use; 1 is best when several engines share the CPUs.
             aligned: whether steps are to give alignments, which the bundle must have been exported for.
+            profile_prefix: how the name of a file begins that ONNX Runtime writes the time of every node of the decoder
+                to, until `decoder.end_profiling()` returns its name; None: no file, and no time spent on it.
 
         Raises:
             BundleError: if the graphs are not for a CPU, or ONNX Runtime refuses one.
@@ -56,7 +58,12 @@ class Sessions:
         options = _session_options(threads)
         decoder_path = bundle.aligned_decoder_path if aligned else bundle.decoder_path
         paths = (bundle.encoder_path, decoder_path, bundle.topk_path)
-        encoder, decoder, topk = (_open(path, options) for path in paths)
+        decoder_options = _session_options(threads)
+        if profile_prefix is not None:
+            decoder_options.enable_profiling = True
+            decoder_options.profile_file_prefix = str(profile_prefix)
+        all_options = (options, decoder_options, options)
+        encoder, decoder, topk = (_open(path, options) for path, options in zip(paths, all_options, strict=True))
         return cls(bundle.manifest, encoder, decoder, topk, aligned)
 
 

@@ -34,14 +34,23 @@ class ModelSettings(BaseModel):
         "at once. More slots raise throughput, each step's time and memory: every slot holds keys and values for the "
         "longest source and target.",
     )
+    mode: Literal["throughput", "latency"] = Field(
+        "throughput",
+        description="What the CPUs that this process may use are for. throughput: an engine for each, with one thread. "
+        "latency: one engine, with a thread for each, so that a lone request is answered sooner. The answers are the "
+        "same. Sets the defaults of engines and threads-per-engine.",
+    )
     engines: int | None = Field(
         None,
         ge=1,
-        description="Engines, each with its own thread and slots, sharing the queue and the weights. Default: one for "
-        "each CPU that this process may use. One engine with several threads is better for a lone request.",
+        description="Engines, each with its own thread and slots, sharing the queue and the weights. "
+        "Default: as the mode says.",
     )
-    threads_per_engine: int = Field(
-        1, ge=1, description="ONNX Runtime threads of each engine; engines times threads should not exceed the CPUs."
+    threads_per_engine: int | None = Field(
+        None,
+        ge=1,
+        description="ONNX Runtime threads of each engine; engines times threads should not exceed the CPUs. "
+        "Default: as the mode says.",
     )
     queue_limit: int | None = Field(
         None,
@@ -134,7 +143,16 @@ class ServeCommand(ModelSettings, BaseSettings):
     @property
     def engine_count(self) -> int:
         """Engines that are started."""
-        return available_cpus() if self.engines is None else self.engines
+        if self.engines is not None:
+            return self.engines
+        return 1 if self.mode == "latency" else max(1, available_cpus() // self.engine_threads)
+
+    @property
+    def engine_threads(self) -> int:
+        """ONNX Runtime threads of each engine."""
+        if self.threads_per_engine is not None:
+            return self.threads_per_engine
+        return max(1, available_cpus() // (self.engines or 1)) if self.mode == "latency" else 1
 
     @property
     def total_slots(self) -> int:

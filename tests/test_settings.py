@@ -85,6 +85,8 @@ def test_a_missing_file_is_refused_by_path(tmp_path: Path) -> None:
     [
         {"slots": 0},
         {"engines": 0},
+        {"threads_per_engine": 0},
+        {"mode": "fast"},
         {"http_port": 65536},
         {"max_texts": 0},
         {"max_body_bytes": 0},
@@ -100,6 +102,29 @@ def test_a_value_out_of_range_is_refused_by_name(option: dict[str, object]) -> N
     with pytest.raises(ValidationError) as raised:
         ServeCommand.model_validate(option)
     assert [error["loc"] for error in raised.value.errors()] == [tuple(option)]
+
+
+@pytest.mark.parametrize(
+    ("options", "engines", "threads"),
+    [
+        ({}, 6, 1),
+        ({"mode": "throughput"}, 6, 1),
+        ({"mode": "latency"}, 1, 6),
+        ({"mode": "latency", "engines": 2}, 2, 3),
+        ({"mode": "latency", "engines": 9}, 9, 1),
+        ({"mode": "latency", "threads_per_engine": 2}, 1, 2),
+        ({"threads_per_engine": 2}, 3, 2),
+        ({"threads_per_engine": 9}, 1, 9),
+        ({"engines": 4}, 4, 1),
+        ({"mode": "latency", "engines": 4, "threads_per_engine": 5}, 4, 5),
+    ],
+)
+def test_the_mode_shares_out_the_cpus_unless_it_is_told_how(
+    options: dict[str, object], engines: int, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serve.settings.available_cpus", lambda: 6)
+    command = ServeCommand.model_validate(options)
+    assert (command.engine_count, command.engine_threads) == (engines, threads)
 
 
 def test_by_default_there_is_an_engine_for_each_cpu_and_a_queue_of_four_for_each_slot() -> None:
