@@ -22,7 +22,7 @@ from serve.decoder_state import DecoderState
 SLOW_FUSIONS = ["SkipLayerNormFusion"]
 # The activations of more source tokens leave the caches of a CPU: in one run 2,560 tokens took 15 % longer, and memory
 # for all of them.
-ENCODED_TOKENS = 512
+ENCODED_TOKENS = 256
 # The log-probabilities of more rows than this leave the caches of a CPU.
 TOPK_ROWS = 32
 
