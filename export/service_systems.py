@@ -15,8 +15,9 @@ from model.corpus import Corpus
 from serve.client import GrpcClient, NotTranslatedError
 from serve.http_client import HttpClient
 from serve.lines import map_in_order
+from serve.local_translator import open_bundle
 from serve.model_loader import LOAD_ERRORS
-from serve.translate import TextTranslator, open_bundle
+from serve.translate import TextTranslator
 
 IN_FLIGHT = 64
 TIMEOUT_SECONDS = 120.0

@@ -109,9 +109,9 @@ class WatchedEngine(Engine):
         with self._stopwatch.measure(STEP):
             super().step()
 
-    def _prefill(self, sequences: list[Sequence]) -> None:
+    def _prefill(self, sequences: list[Sequence]) -> list[Sequence]:
         with self._stopwatch.measure(PREFILL):
-            super()._prefill(sequences)
+            return super()._prefill(sequences)
 
     def _select(self, logits: NDArray[np.float32]) -> NDArray[np.bool_]:
         with self._stopwatch.measure(SELECT):

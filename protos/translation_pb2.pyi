@@ -26,7 +26,7 @@ class _FinishReason:
 class _FinishReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FinishReason.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     FINISH_REASON_UNSPECIFIED: _FinishReason.ValueType  # 0
-    """Never sent."""
+    """The translation goes on; only in a TranslationDelta."""
     FINISH_REASON_EOS: _FinishReason.ValueType  # 1
     """The model produced its end token."""
     FINISH_REASON_LENGTH: _FinishReason.ValueType  # 2
@@ -36,7 +36,7 @@ class FinishReason(_FinishReason, metaclass=_FinishReasonEnumTypeWrapper):
     """Why a translation ended."""
 
 FINISH_REASON_UNSPECIFIED: FinishReason.ValueType  # 0
-"""Never sent."""
+"""The translation goes on; only in a TranslationDelta."""
 FINISH_REASON_EOS: FinishReason.ValueType  # 1
 """The model produced its end token."""
 FINISH_REASON_LENGTH: FinishReason.ValueType  # 2
@@ -386,6 +386,77 @@ class Pivot(_message.Message):
 Global___Pivot: _TypeAlias = Pivot  # noqa: Y015
 
 @_typing.final
+class TranslateStreamResponse(_message.Message):
+    """One event of a stream."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DELTA_FIELD_NUMBER: _builtins.int
+    RESULT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def delta(self) -> Global___TranslationDelta:
+        """What one translation grew by."""
+
+    @_builtins.property
+    def result(self) -> Global___TranslateResponse:
+        """Every translation, whole; the last message of the stream."""
+
+    def __init__(
+        self,
+        *,
+        delta: Global___TranslationDelta | None = ...,
+        result: Global___TranslateResponse | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["delta", b"delta", "event", b"event", "result", b"result"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delta", b"delta", "event", b"event", "result", b"result"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["delta", "result"]  # noqa: Y015
+    _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
+
+Global___TranslateStreamResponse: _TypeAlias = TranslateStreamResponse  # noqa: Y015
+
+@_typing.final
+class TranslationDelta(_message.Message):
+    """What the translation of one text grew by. All deltas of a text make up its translation, in the order in which they
+    come; those of several texts come in any order. A translation that several hypotheses compete for, by beam_size or
+    hypotheses, comes in one delta when it is found.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_INDEX_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    TARGET_TOKENS_FIELD_NUMBER: _builtins.int
+    FINISH_REASON_FIELD_NUMBER: _builtins.int
+    text_index: _builtins.int
+    """Which text of the request, counted from 0."""
+    text: _builtins.str
+    """What is new. Never part of a character; empty only in the last delta of a text."""
+    target_tokens: _builtins.int
+    """Length of the translation so far, in tokens, the end token excluded. The text of the last of them may come with the
+    next delta.
+    """
+    finish_reason: Global___FinishReason.ValueType
+    """Why the translation ended; set in the last delta of each text only."""
+    def __init__(
+        self,
+        *,
+        text_index: _builtins.int = ...,
+        text: _builtins.str = ...,
+        target_tokens: _builtins.int = ...,
+        finish_reason: Global___FinishReason.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["finish_reason", b"finish_reason", "target_tokens", b"target_tokens", "text", b"text", "text_index", b"text_index"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TranslationDelta: _TypeAlias = TranslationDelta  # noqa: Y015
+
+@_typing.final
 class Translation(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -399,6 +470,7 @@ class Translation(_message.Message):
     TOKENS_FIELD_NUMBER: _builtins.int
     ALIGNMENTS_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
+    CACHED_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """The translated text."""
     score: _builtins.float
@@ -417,6 +489,8 @@ class Translation(_message.Message):
     """What translations were compared by: score / length^alpha, and the coverage penalty if one was asked for; at most 0."""
     seed: _builtins.int
     """What tokens were drawn with, to draw the same ones again; only if they were drawn."""
+    cached: _builtins.bool
+    """Whether this is what an earlier request was answered, bit for bit; only if the server keeps answers."""
     @_builtins.property
     def alternatives(self) -> _containers.RepeatedCompositeFieldContainer[Global___Alternative]:
         """The other translations that were asked for by options.hypotheses, best first; fewer if search found fewer."""
@@ -442,13 +516,19 @@ class Translation(_message.Message):
         tokens: _abc.Iterable[Global___TokenScore] | None = ...,
         alignments: _abc.Iterable[Global___AlignmentRow] | None = ...,
         seed: _builtins.int | None = ...,
+        cached: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "seed", b"seed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cached", b"_cached", "_seed", b"_seed", "cached", b"cached", "seed", b"seed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "alignments", b"alignments", "alternatives", b"alternatives", "finish_reason", b"finish_reason", "normalised_score", b"normalised_score", "score", b"score", "seed", b"seed", "source_tokens", b"source_tokens", "target_tokens", b"target_tokens", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cached", b"_cached", "_seed", b"_seed", "alignments", b"alignments", "alternatives", b"alternatives", "cached", b"cached", "finish_reason", b"finish_reason", "normalised_score", b"normalised_score", "score", b"score", "seed", b"seed", "source_tokens", b"source_tokens", "target_tokens", b"target_tokens", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__cached: _TypeAlias = _typing.Literal["cached"]  # noqa: Y015
+    _WhichOneofArgType__cached: _TypeAlias = _typing.Literal["_cached", b"_cached"]  # noqa: Y015
     _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
     _WhichOneofArgType__seed: _TypeAlias = _typing.Literal["_seed", b"_seed"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cached) -> _WhichOneofReturnType__cached | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__seed) -> _WhichOneofReturnType__seed | None: ...
 
 Global___Translation: _TypeAlias = Translation  # noqa: Y015
@@ -657,12 +737,15 @@ class TranslationScore(_message.Message):
     TOKENS_FIELD_NUMBER: _builtins.int
     SOURCE_TOKENS_FIELD_NUMBER: _builtins.int
     TARGET_TOKENS_FIELD_NUMBER: _builtins.int
+    CACHED_FIELD_NUMBER: _builtins.int
     score: _builtins.float
     """Sum of the natural log-probabilities of the target tokens, the end token included; at most 0."""
     source_tokens: _builtins.int
     """Length of the source in tokens; see Translation."""
     target_tokens: _builtins.int
     """Length of the translation in tokens, the end token excluded."""
+    cached: _builtins.bool
+    """As of a Translation."""
     @_builtins.property
     def tokens(self) -> _containers.RepeatedCompositeFieldContainer[Global___TokenScore]:
         """Every token with its log-probability, the end token last."""
@@ -674,12 +757,15 @@ class TranslationScore(_message.Message):
         tokens: _abc.Iterable[Global___TokenScore] | None = ...,
         source_tokens: _builtins.int = ...,
         target_tokens: _builtins.int = ...,
+        cached: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cached", b"_cached", "cached", b"cached"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["score", b"score", "source_tokens", b"source_tokens", "target_tokens", b"target_tokens", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cached", b"_cached", "cached", b"cached", "score", b"score", "source_tokens", b"source_tokens", "target_tokens", b"target_tokens", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__cached: _TypeAlias = _typing.Literal["cached"]  # noqa: Y015
+    _WhichOneofArgType__cached: _TypeAlias = _typing.Literal["_cached", b"_cached"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cached) -> _WhichOneofReturnType__cached | None: ...
 
 Global___TranslationScore: _TypeAlias = TranslationScore  # noqa: Y015
 

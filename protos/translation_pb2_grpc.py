@@ -40,6 +40,11 @@ class TranslationServiceStub:
                 request_serializer=protos_dot_translation__pb2.TranslateRequest.SerializeToString,
                 response_deserializer=protos_dot_translation__pb2.TranslateResponse.FromString,
                 _registered_method=True)
+        self.TranslateStream = channel.unary_stream(
+                '/dragoman.v1.TranslationService/TranslateStream',
+                request_serializer=protos_dot_translation__pb2.TranslateRequest.SerializeToString,
+                response_deserializer=protos_dot_translation__pb2.TranslateStreamResponse.FromString,
+                _registered_method=True)
         self.Score = channel.unary_unary(
                 '/dragoman.v1.TranslationService/Score',
                 request_serializer=protos_dot_translation__pb2.ScoreRequest.SerializeToString,
@@ -66,6 +71,16 @@ class TranslationServiceServicer:
 
         Fails with INVALID_ARGUMENT (the message names the field), NOT_FOUND (there is no such model), RESOURCE_EXHAUSTED
         (the queue is full), DEADLINE_EXCEEDED, UNAVAILABLE (not ready, or draining) or INTERNAL.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def TranslateStream(self, request, context):
+        """Translates as Translate does, and sends what translations grow by as it comes: for each text its deltas, and in
+        the end one message with the response that Translate would have given.
+
+        Fails as Translate does, at any moment; what was sent before is then no translation.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -104,6 +119,11 @@ def add_TranslationServiceServicer_to_server(servicer, server):
                     servicer.Translate,
                     request_deserializer=protos_dot_translation__pb2.TranslateRequest.FromString,
                     response_serializer=protos_dot_translation__pb2.TranslateResponse.SerializeToString,
+            ),
+            'TranslateStream': grpc.unary_stream_rpc_method_handler(
+                    servicer.TranslateStream,
+                    request_deserializer=protos_dot_translation__pb2.TranslateRequest.FromString,
+                    response_serializer=protos_dot_translation__pb2.TranslateStreamResponse.SerializeToString,
             ),
             'Score': grpc.unary_unary_rpc_method_handler(
                     servicer.Score,
@@ -149,6 +169,33 @@ class TranslationService:
             '/dragoman.v1.TranslationService/Translate',
             protos_dot_translation__pb2.TranslateRequest.SerializeToString,
             protos_dot_translation__pb2.TranslateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TranslateStream(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/dragoman.v1.TranslationService/TranslateStream',
+            protos_dot_translation__pb2.TranslateRequest.SerializeToString,
+            protos_dot_translation__pb2.TranslateStreamResponse.FromString,
             options,
             channel_credentials,
             insecure,

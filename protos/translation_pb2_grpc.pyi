@@ -39,6 +39,12 @@ class TranslationServiceStub:
     Fails with INVALID_ARGUMENT (the message names the field), NOT_FOUND (there is no such model), RESOURCE_EXHAUSTED
     (the queue is full), DEADLINE_EXCEEDED, UNAVAILABLE (not ready, or draining) or INTERNAL.
     """
+    TranslateStream: _grpc.UnaryStreamMultiCallable[_translation_pb2.TranslateRequest, _translation_pb2.TranslateStreamResponse]
+    """Translates as Translate does, and sends what translations grow by as it comes: for each text its deltas, and in
+    the end one message with the response that Translate would have given.
+
+    Fails as Translate does, at any moment; what was sent before is then no translation.
+    """
     Score: _grpc.UnaryUnaryMultiCallable[_translation_pb2.ScoreRequest, _translation_pb2.ScoreResponse]
     """Tells how probable given translations are. Each is scored as if the model had chosen its tokens itself: a
     translation of this service has the score that it came with, unless its options changed the
@@ -63,6 +69,12 @@ class TranslationServiceAsyncStub(TranslationServiceStub):
 
     Fails with INVALID_ARGUMENT (the message names the field), NOT_FOUND (there is no such model), RESOURCE_EXHAUSTED
     (the queue is full), DEADLINE_EXCEEDED, UNAVAILABLE (not ready, or draining) or INTERNAL.
+    """
+    TranslateStream: _aio.UnaryStreamMultiCallable[_translation_pb2.TranslateRequest, _translation_pb2.TranslateStreamResponse]  # type: ignore[assignment]
+    """Translates as Translate does, and sends what translations grow by as it comes: for each text its deltas, and in
+    the end one message with the response that Translate would have given.
+
+    Fails as Translate does, at any moment; what was sent before is then no translation.
     """
     Score: _aio.UnaryUnaryMultiCallable[_translation_pb2.ScoreRequest, _translation_pb2.ScoreResponse]  # type: ignore[assignment]
     """Tells how probable given translations are. Each is scored as if the model had chosen its tokens itself: a
@@ -91,6 +103,18 @@ class TranslationServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Fails with INVALID_ARGUMENT (the message names the field), NOT_FOUND (there is no such model), RESOURCE_EXHAUSTED
         (the queue is full), DEADLINE_EXCEEDED, UNAVAILABLE (not ready, or draining) or INTERNAL.
+        """
+
+    @_abc_1.abstractmethod
+    def TranslateStream(
+        self,
+        request: _translation_pb2.TranslateRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_translation_pb2.TranslateStreamResponse], _abc.AsyncIterator[_translation_pb2.TranslateStreamResponse]]:
+        """Translates as Translate does, and sends what translations grow by as it comes: for each text its deltas, and in
+        the end one message with the response that Translate would have given.
+
+        Fails as Translate does, at any moment; what was sent before is then no translation.
         """
 
     @_abc_1.abstractmethod

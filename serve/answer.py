@@ -46,11 +46,13 @@ class Translation(Alternative):
         source_tokens: length of the source, the end token and those that tell the direction included.
         alternatives: the others, best first.
         seed: what tokens were drawn with.
+        cached: whether this is what an earlier request was answered; None: the server keeps no answers.
     """
 
     source_tokens: int
     alternatives: tuple[Alternative, ...] = ()
     seed: int | None = None
+    cached: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,12 +64,14 @@ class TranslationScore:
         tokens: the score of every token, the end token last.
         source_tokens: as of a translation.
         target_tokens: length of the translation, the end token excluded.
+        cached: as of a translation.
     """
 
     score: float
     tokens: tuple[TokenScore, ...]
     source_tokens: int
     target_tokens: int
+    cached: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +124,23 @@ class ScoreResponse:
     def results(self) -> tuple[TranslationScore, ...]:
         """What there is one of for each text."""
         return self.scores
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TranslationDelta:
+    """What one translation of a stream grew by. All deltas of a text in their order make up the text.
+
+    Attributes:
+        text_index: of the text in the request.
+        text: what is new; empty only in the last delta of a text.
+        target_tokens: length of the translation so far; the text of its last tokens may come with the next delta.
+        finish_reason: why the translation ended; None: it goes on.
+    """
+
+    text_index: int
+    text: str
+    target_tokens: int
+    finish_reason: FinishReason | None = None
 
 
 Response = TranslationResponse | ScoreResponse

@@ -1,28 +1,25 @@
 """Turns what search found into what clients get: ids to text and pieces, hypotheses to translations and scores.
 
-Called by `serve.translator` for each finished sequence. Knows neither the scheduler nor any protocol.
+Called by `serve.translator` for each text. Knows neither the scheduler nor any protocol.
 """
 
-from typing import TypedDict
+from dataclasses import fields
+from typing import NamedTuple
 
 from model.text_tokenizer import TextTokenizer
 from serve.answer import Alternative, TokenScore, Translation, TranslationScore
 from serve.hypothesis import Hypothesis
 from serve.request import FinishReason
-from serve.sequence import Sequence
+from serve.sequence import Wish
 from serve.target_vocabulary import TargetVocabulary
 
 
-class _Found(TypedDict):
-    """The fields of an `Alternative`."""
+class Found(NamedTuple):
+    """What was found for one text: the hypotheses, best first, at least one, and whether the result cache had them."""
 
-    text: str
-    score: float
-    normalised_score: float
-    finish_reason: FinishReason
-    target_tokens: int
-    tokens: tuple[TokenScore, ...] | None
-    alignments: tuple[tuple[float, ...], ...] | None
+    wish: Wish
+    hypotheses: tuple[Hypothesis, ...]
+    cached: bool | None
 
 
 class AnswerWriter:
@@ -38,42 +35,44 @@ class AnswerWriter:
         self._tokenizer = tokenizer
         self._vocabulary = vocabulary
 
-    def translation(self, sequence: Sequence, *, token_scores: bool) -> Translation:
+    def translation(self, found: Found, *, token_scores: bool) -> Translation:
         """Returns the answer to one text.
 
         Args:
-            sequence: finished, with at least one hypothesis.
+            found: for the text.
             token_scores: whether the client wants the score of every token.
         """
-        best, *others = (self._found(hypothesis, token_scores=token_scores) for hypothesis in sequence.hypotheses)
+        best, *others = (self._alternative(hypothesis, token_scores=token_scores) for hypothesis in found.hypotheses)
         return Translation(
-            **best,
-            source_tokens=len(sequence.source_ids),
-            alternatives=tuple(Alternative(**other) for other in others),
-            seed=sequence.options.seed if sequence.options.sampled else None,
+            **{field.name: getattr(best, field.name) for field in fields(best)},
+            source_tokens=len(found.wish.source_ids),
+            alternatives=tuple(others),
+            seed=found.wish.options.seed if found.wish.options.sampled else None,
+            cached=found.cached,
         )
 
-    def score(self, sequence: Sequence) -> TranslationScore:
+    def score(self, found: Found) -> TranslationScore:
         """Returns the answer to one pair, whose translation was forced."""
-        best = sequence.best
+        best = found.hypotheses[0]
         return TranslationScore(
             score=best.score,
             tokens=self._tokens(best),
-            source_tokens=len(sequence.source_ids),
+            source_tokens=len(found.wish.source_ids),
             target_tokens=len(best.target_ids),
+            cached=found.cached,
         )
 
-    def _found(self, hypothesis: Hypothesis, *, token_scores: bool) -> _Found:
+    def _alternative(self, hypothesis: Hypothesis, *, token_scores: bool) -> Alternative:
         alignments = hypothesis.alignments
-        return {
-            "text": self._tokenizer.decode(hypothesis.target_ids),
-            "score": hypothesis.score,
-            "normalised_score": hypothesis.normalised_score,
-            "finish_reason": hypothesis.finish_reason,
-            "target_tokens": len(hypothesis.target_ids),
-            "tokens": self._tokens(hypothesis) if token_scores else None,
-            "alignments": None if alignments is None else tuple(map(tuple, alignments.tolist())),
-        }
+        return Alternative(
+            text=self._tokenizer.decode(hypothesis.target_ids),
+            score=hypothesis.score,
+            normalised_score=hypothesis.normalised_score,
+            finish_reason=hypothesis.finish_reason,
+            target_tokens=len(hypothesis.target_ids),
+            tokens=self._tokens(hypothesis) if token_scores else None,
+            alignments=None if alignments is None else tuple(map(tuple, alignments.tolist())),
+        )
 
     def _tokens(self, hypothesis: Hypothesis) -> tuple[TokenScore, ...]:
         end = (self._vocabulary.eos_id,) if hypothesis.finish_reason is FinishReason.EOS else ()

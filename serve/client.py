@@ -5,8 +5,8 @@ not, has clients of its own. `serve.http_client` is its like for REST. The servi
 """
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Self
 
@@ -79,17 +79,54 @@ class GrpcClient:
         Raises:
             NotTranslatedError: if the server refused, failed or could not be reached.
         """
-        request = TranslateRequest(
-            text=[text],
-            source_language=source_language,
-            target_language=target_language,
-            options=SearchOptions(**options.model_dump(exclude_defaults=True)),
-            model=model,
-            allow_pivot=allow_pivot,
-        )
-        try:
+        request = _request(text, source_language, target_language, options, model, allow_pivot=allow_pivot)
+        with _refusals():
             response = await self._stub.Translate(request, timeout=self._timeout_seconds)
-        except grpc.aio.AioRpcError as error:
-            raise NotTranslatedError(f"{error.code().name}: {error.details()}") from error
         (translation,) = response.translations
         return TranslatedText(translation.text, translation.score)
+
+    async def stream(
+        self,
+        text: str,
+        *,
+        source_language: str = "",
+        target_language: str = "",
+        options: SearchFields = DEFAULT_OPTIONS,
+        model: str = "",
+        allow_pivot: bool = False,
+    ) -> AsyncGenerator[str]:
+        """Yields what the best translation of one text grows by; an empty language or model is the server's choice.
+
+        Raises:
+            NotTranslatedError: if the server refused, failed or could not be reached; what came is no translation then.
+        """
+        request = _request(text, source_language, target_language, options, model, allow_pivot=allow_pivot)
+        call = self._stub.TranslateStream(request, timeout=self._timeout_seconds)
+        try:
+            with _refusals():
+                async for event in call:
+                    if event.HasField("delta"):
+                        yield event.delta.text
+        finally:
+            call.cancel()
+
+
+def _request(
+    text: str, source_language: str, target_language: str, options: SearchFields, model: str, *, allow_pivot: bool
+) -> TranslateRequest:
+    return TranslateRequest(
+        text=[text],
+        source_language=source_language,
+        target_language=target_language,
+        options=SearchOptions(**options.model_dump(exclude_defaults=True)),
+        model=model,
+        allow_pivot=allow_pivot,
+    )
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    try:
+        yield
+    except grpc.aio.AioRpcError as error:
+        raise NotTranslatedError(f"{error.code().name}: {error.details()}") from error

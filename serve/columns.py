@@ -37,6 +37,7 @@ class Columns:
         suppressed_ids: tokens that are never chosen, int64 [R, W].
         forced_ids: the token to choose at each position, int64 [R, T].
         attended: whether attention is kept, bool [R].
+        streamed: whether somebody listens to each token, bool [R].
     """
 
     numbers: NDArray[np.int64]
@@ -61,6 +62,7 @@ class Columns:
     suppressed_ids: NDArray[np.int64]
     forced_ids: NDArray[np.int64]
     attended: NDArray[np.bool_]
+    streamed: NDArray[np.bool_]
 
     @classmethod
     def allocate(cls, rows: int, *, target_tokens: int, source_tokens: int, suppressed: int) -> Self:
@@ -95,6 +97,7 @@ class Columns:
             suppressed_ids=np.zeros((rows, suppressed), np.int64),
             forced_ids=np.zeros((rows, target_tokens), np.int64),
             attended=np.zeros(rows, np.bool_),
+            streamed=np.zeros(rows, np.bool_),
         )
 
     def first(self, rows: int) -> Self:

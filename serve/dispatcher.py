@@ -5,12 +5,12 @@ until it is answered, whatever is loaded or removed meanwhile. Knows no protocol
 """
 
 import time
-from collections.abc import AsyncIterator, Iterable
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from contextlib import ExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 
 from serve import pivot
-from serve.answer import Pivot, ScoreResponse, TranslationResponse
+from serve.answer import Pivot, ScoreResponse, TranslationDelta, TranslationResponse
 from serve.asked import AskedScore, AskedTranslation
 from serve.errors import InvalidRequestError
 from serve.lifecycle import Lifecycle
@@ -73,6 +73,24 @@ class Dispatcher:
         async with self.prepare(asked, record) as last:
             record.response = response = last.complete(await last.translator.translate(last.request))
         return response
+
+    async def stream(
+        self, asked: AskedTranslation, record: RequestRecord
+    ) -> AsyncGenerator[TranslationDelta | TranslationResponse]:
+        """Yields what translations grow by, as it comes, and at last what `translate` returns.
+
+        With a pivot, nothing comes before the texts in its language are complete.
+
+        Raises:
+            ServiceError: why there is no translation, at any moment.
+        """
+        async with self.prepare(asked, record) as last, aclosing(last.translator.stream(last.request)) as events:
+            async for event in events:
+                if isinstance(event, TranslationResponse):
+                    record.response = response = last.complete(event)
+                    yield response
+                else:
+                    yield event
 
     async def score(self, asked: AskedScore, record: RequestRecord) -> ScoreResponse:
         """Scores the translation of every text of the request, or none; as `translate`.

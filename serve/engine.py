@@ -173,12 +173,14 @@ class Engine:
         self._step_started_seconds = None
 
     def _step(self) -> None:
-        for batch in batches(self._scheduler.admit(self._model.slots - len(self._rows), len(self._rows))):
-            self._prefill(batch)
+        admitted = self._scheduler.admit(self._model.slots - len(self._rows), len(self._rows))
+        started = [sequence for batch in batches(admitted) for sequence in self._prefill(batch)]
         if not self._rows:
             return
         try:
-            self._retire(self._select(self._decode()))
+            over = self._select(self._decode())
+            self._tell(started, over)
+            self._retire(over)
         except Exception:
             log.exception("decode failed", rows=len(self._rows))
             self._failures += 1
@@ -188,7 +190,8 @@ class Engine:
         while not self._stopping and (self._rows or self._scheduler.wait()):
             self.step()
 
-    def _prefill(self, sequences: list[Sequence]) -> None:
+    def _prefill(self, sequences: list[Sequence]) -> list[Sequence]:
+        """Encodes some sequences; returns those that run now, which are none if that fails."""
         source_ids, source_lengths = pad(sequences, self._pad_id)  # [B, S], [B]
         places = self._rows.places(sequences)
         started_seconds = self._clock()
@@ -202,10 +205,11 @@ class Engine:
             self._failures += 1
             for sequence in sequences:
                 self._scheduler.finish(sequence, InternalError(FAILURE_MESSAGE))
-            return
+            return []
         self._metrics.observe_step("encode", len(sequences), self._clock() - started_seconds)
         self._metrics.observe_padding(source_ids.size - int(source_lengths.sum()))
         self._rows.append(sequences)
+        return sequences
 
     def _decode(self) -> NDArray[np.float32]:
         started_seconds = self._clock()
@@ -223,6 +227,13 @@ class Engine:
             positions = self._rows.columns.positions[targets]
             self._model.branch_rows(sources.tolist(), targets.tolist(), positions.tolist())
         return over
+
+    def _tell(self, started: list[Sequence], over: NDArray[np.bool_]) -> None:
+        """Writes down when sequences got their first token, and tells listeners the newest."""
+        now_seconds = self._clock()
+        for sequence in started:
+            sequence.first_token_seconds = now_seconds
+        self._rows.tell(over)
 
     def _retire(self, over: NDArray[np.bool_]) -> None:
         now_seconds = self._clock()
@@ -242,6 +253,12 @@ class Engine:
         # A stable sort: of equals the one that was finished first.
         sequence.hypotheses.sort(key=lambda hypothesis: -hypothesis.normalised_score)
         del sequence.hypotheses[sequence.options.hypotheses :]
+        if error is None:
+            self._metrics.observe_pace(
+                first_token_seconds=sequence.first_token_seconds - sequence.submitted_seconds,
+                further_tokens=len(sequence.best.token_scores) - 1,
+                further_seconds=now_seconds - sequence.first_token_seconds,
+            )
         self._scheduler.finish(sequence, error)
 
     def _fail_rows(self, error: ServiceError) -> None:

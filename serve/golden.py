@@ -11,7 +11,8 @@ from export.manifest import BundleDirection, GoldenSentence
 from model.text_tokenizer import TextTokenizer
 from serve.options import SearchOptions
 from serve.scheduler import Scheduler
-from serve.translator import Wish, run_sequences
+from serve.sequence import Wish
+from serve.submission import run_sequences
 
 
 class GoldenMismatchError(Exception):

@@ -6,7 +6,8 @@ It decides nothing about translation: it hands requests to the dispatcher and tu
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
 from typing import Any, TypeVar
 
 import grpc.aio
@@ -21,7 +22,14 @@ from serve.answer import ScoreResponse, TranslationResponse
 from serve.asked import AskedDirection, AskedScore, AskedTranslation
 from serve.dispatcher import Dispatcher
 from serve.errors import DeadlineExceededError, InvalidRequestError, ServiceError
-from serve.grpc_messages import model_list, model_message, read_options, score_response, translate_response
+from serve.grpc_messages import (
+    model_list,
+    model_message,
+    read_options,
+    score_response,
+    stream_response,
+    translate_response,
+)
 from serve.grpc_wire import RequestParser
 from serve.logs import RequestRecord, choose_request_id, record_request
 from serve.metrics import Method
@@ -70,6 +78,7 @@ class GrpcApi:
         self._server = grpc.aio.server(options=options)
         handlers = {
             "Translate": self._handler("translate", TranslateRequest, self._translate, translate_response),
+            "TranslateStream": self._stream_handler(),
             "Score": self._handler("score", ScoreRequest, self._score, score_response),
             "ListModels": self._handler("other", ListModelsRequest, self._list_models, model_list),
             "GetModel": self._handler("other", GetModelRequest, self._get_model, model_message),
@@ -120,40 +129,47 @@ class GrpcApi:
         """
 
         async def handle(message: AnyRequest | InvalidRequestError, context: Context) -> Message:
-            request_id = choose_request_id(_given_request_id(context))
-            trailers = [(REQUEST_ID_KEY, request_id)]
-            try:
-                with record_request(self._metrics, "grpc", method, request_id) as record:
-                    answer = write(await _answer(message, serve, context, record))
-            except ServiceError as error:
-                if error.retry_after_seconds is not None:
-                    trailers.append((RETRY_AFTER_KEY, str(error.retry_after_seconds * 1000)))
-                await context.abort(error.grpc_status, str(error), tuple(trailers))
-            context.set_trailing_metadata(tuple(trailers))
-            return answer
+            async with self._recorded(method, context) as record:
+                return write(await _answer(message, serve, context, record))
 
         return grpc.unary_unary_rpc_method_handler(
-            handle,
-            request_deserializer=RequestParser(kind).parse,
-            response_serializer=lambda answer: answer.SerializeToString(),
+            handle, request_deserializer=RequestParser(kind).parse, response_serializer=_serialize
         )
+
+    def _stream_handler(self) -> Any:
+        """Returns what gRPC calls for streams of translations."""
+
+        async def handle(message: TranslateRequest | InvalidRequestError, context: Context) -> None:
+            async def serve(valid: TranslateRequest, deadline_seconds: float | None, record: RequestRecord) -> None:
+                async with aclosing(self._dispatcher.stream(_asked(valid, deadline_seconds), record)) as events:
+                    async for event in events:
+                        await context.write(stream_response(event))
+
+            async with self._recorded("translate_stream", context) as record:
+                await _answer(message, serve, context, record)
+
+        return grpc.unary_stream_rpc_method_handler(
+            handle, request_deserializer=RequestParser(TranslateRequest).parse, response_serializer=_serialize
+        )
+
+    @asynccontextmanager
+    async def _recorded(self, method: Method, context: Context) -> AsyncIterator[RequestRecord]:
+        """Records what happens inside, and ends the call with the status of an error."""
+        request_id = choose_request_id(_given_request_id(context))
+        trailers = [(REQUEST_ID_KEY, request_id)]
+        try:
+            with record_request(self._metrics, "grpc", method, request_id) as record:
+                yield record
+        except ServiceError as error:
+            if error.retry_after_seconds is not None:
+                trailers.append((RETRY_AFTER_KEY, str(error.retry_after_seconds * 1000)))
+            await context.abort(error.grpc_status, str(error), tuple(trailers))
+        context.set_trailing_metadata(tuple(trailers))
 
     async def _translate(
         self, message: TranslateRequest, deadline_seconds: float | None, record: RequestRecord
     ) -> TranslationResponse:
-        asked = AskedTranslation(
-            texts=message.text,
-            direction=AskedDirection(
-                model=message.model,
-                source_language=message.source_language,
-                target_language=message.target_language,
-                allow_pivot=message.allow_pivot,
-            ),
-            options=read_options(message.options),
-            target_prefix=message.target_prefix,
-            deadline_seconds=deadline_seconds,
-        )
-        return await self._dispatcher.translate(asked, record)
+        return await self._dispatcher.translate(_asked(message, deadline_seconds), record)
 
     async def _score(
         self, message: ScoreRequest, deadline_seconds: float | None, record: RequestRecord
@@ -172,6 +188,25 @@ class GrpcApi:
 
     async def _get_model(self, message: GetModelRequest, *_: object) -> ModelDescription:
         return self._models.get(message.name).describe()
+
+
+def _asked(message: TranslateRequest, deadline_seconds: float | None) -> AskedTranslation:
+    return AskedTranslation(
+        texts=message.text,
+        direction=AskedDirection(
+            model=message.model,
+            source_language=message.source_language,
+            target_language=message.target_language,
+            allow_pivot=message.allow_pivot,
+        ),
+        options=read_options(message.options),
+        target_prefix=message.target_prefix,
+        deadline_seconds=deadline_seconds,
+    )
+
+
+def _serialize(message: Message) -> bytes:
+    return message.SerializeToString()
 
 
 async def _answer(

@@ -7,12 +7,21 @@ from collections.abc import Iterable
 from dataclasses import asdict
 
 from protos import translation_pb2
-from serve.answer import Alternative, ScoreResponse, Timings, TokenScore, Translation, TranslationResponse
+from serve.answer import (
+    Alternative,
+    ScoreResponse,
+    Timings,
+    TokenScore,
+    Translation,
+    TranslationDelta,
+    TranslationResponse,
+)
 from serve.model_description import ModelDescription, ModelState
 from serve.request import FinishReason
 from serve.search_fields import SearchFields
 
 _FINISH_REASONS = {
+    None: translation_pb2.FINISH_REASON_UNSPECIFIED,
     FinishReason.EOS: translation_pb2.FINISH_REASON_EOS,
     FinishReason.LENGTH: translation_pb2.FINISH_REASON_LENGTH,
 }
@@ -45,6 +54,19 @@ def translate_response(response: TranslationResponse) -> translation_pb2.Transla
     )
 
 
+def stream_response(event: TranslationDelta | TranslationResponse) -> translation_pb2.TranslateStreamResponse:
+    """Returns the message of one event of a stream."""
+    if isinstance(event, TranslationResponse):
+        return translation_pb2.TranslateStreamResponse(result=translate_response(event))
+    delta = translation_pb2.TranslationDelta(
+        text_index=event.text_index,
+        text=event.text,
+        target_tokens=event.target_tokens,
+        finish_reason=_FINISH_REASONS[event.finish_reason],
+    )
+    return translation_pb2.TranslateStreamResponse(delta=delta)
+
+
 def score_response(response: ScoreResponse) -> translation_pb2.ScoreResponse:
     """Returns the message of a response."""
     scores = [
@@ -53,6 +75,7 @@ def score_response(response: ScoreResponse) -> translation_pb2.ScoreResponse:
             tokens=_tokens(each.tokens),
             source_tokens=each.source_tokens,
             target_tokens=each.target_tokens,
+            cached=each.cached,
         )
         for each in response.scores
     ]
@@ -89,6 +112,7 @@ def _translation(translation: Translation) -> translation_pb2.Translation:
         tokens=_tokens(translation.tokens or ()),
         alignments=_alignments(translation),
         seed=translation.seed,
+        cached=translation.cached,
     )
 
 

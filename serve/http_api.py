@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import TypeAdapter
 from starlette.exceptions import HTTPException
@@ -28,8 +28,15 @@ from serve.errors import (
     RequestTooLargeError,
     ServiceError,
 )
+from serve.event_stream import EventStream, unless_disconnected
 from serve.http_body import Body, ScoreBody, TranslateBody, parse_body
-from serve.http_documentation import MAX_TIMEOUT_MS, TIMEOUT_HEADER, score_documentation, translate_documentation
+from serve.http_documentation import (
+    MAX_TIMEOUT_MS,
+    TIMEOUT_HEADER,
+    score_documentation,
+    stream_documentation,
+    translate_documentation,
+)
 from serve.http_models import HttpModels
 from serve.http_problem import http_problem, problem_documentation, service_problem
 from serve.lifecycle import Lifecycle
@@ -40,12 +47,12 @@ from serve.reloader import Reloader
 from serve.service_metrics import ServiceMetrics
 
 TRANSLATE_PATH = "/v1/translate"
+STREAM_PATH = "/v1/translate/stream"
 SCORE_PATH = "/v1/score"
-METHODS: dict[str, Method] = {TRANSLATE_PATH: "translate", SCORE_PATH: "score"}
+METHODS: dict[str, Method] = {TRANSLATE_PATH: "translate", STREAM_PATH: "translate_stream", SCORE_PATH: "score"}
 PROBE_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
 REQUEST_ID_HEADER = "x-request-id"
 
-T = TypeVar("T")
 AnyResponse = TypeVar("AnyResponse", TranslationResponse, ScoreResponse)
 
 _TRANSLATIONS = TypeAdapter(TranslationResponse)
@@ -106,6 +113,13 @@ class HttpApi:
             openapi_extra=translate_documentation(direction),
         )(self.translate)
         app.post(
+            STREAM_PATH,
+            summary="Translates every text of the request, and sends what translations grow by as it comes",
+            response_class=StreamingResponse,
+            responses={**stream_documentation(), **problem_documentation()},
+            openapi_extra=translate_documentation(direction),
+        )(self.translate_stream)
+        app.post(
             SCORE_PATH,
             summary="Tells how probable given translations are",
             response_model=ScoreResponse,
@@ -122,20 +136,17 @@ class HttpApi:
 
     async def translate(self, request: Request) -> Response:
         """Texts are independent: each is answered as if it were alone."""
-        body, deadline_seconds = await self._receive(request, TranslateBody)
-        asked = AskedTranslation(
-            texts=body.text,
-            direction=AskedDirection(
-                model=body.model,
-                source_language=body.source_language,
-                target_language=body.target_language,
-                allow_pivot=body.allow_pivot,
-            ),
-            options=body.options,
-            target_prefix=body.target_prefix,
-            deadline_seconds=deadline_seconds,
-        )
+        asked = await self._receive_texts(request)
         return await _answer(request, self._dispatcher.translate(asked, _record(request)), _TRANSLATIONS)
+
+    async def translate_stream(self, request: Request) -> Response:
+        """Deltas of a text, in their order, make up its translation; the last event holds what `/v1/translate` returns.
+
+        A translation that several hypotheses compete for comes in one delta. What fails before the first event has the
+        status of its problem; later, the problem is an event.
+        """
+        asked = await self._receive_texts(request)
+        return await EventStream.begin(request, self._dispatcher.stream(asked, _record(request)))
 
     async def score(self, request: Request) -> Response:
         """Each translation is scored as if the model had chosen its tokens itself."""
@@ -166,6 +177,21 @@ class HttpApi:
         """Holds every instrument of `serve.metrics` and those of the process."""
         self._lifecycle.refresh()
         return Response(generate_latest(self._metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+    async def _receive_texts(self, request: Request) -> AskedTranslation:
+        body, deadline_seconds = await self._receive(request, TranslateBody)
+        return AskedTranslation(
+            texts=body.text,
+            direction=AskedDirection(
+                model=body.model,
+                source_language=body.source_language,
+                target_language=body.target_language,
+                allow_pivot=body.allow_pivot,
+            ),
+            options=body.options,
+            target_prefix=body.target_prefix,
+            deadline_seconds=deadline_seconds,
+        )
 
     async def _receive(self, request: Request, kind: type[Body]) -> tuple[Body, float]:
         """Returns the body of a request and its deadline."""
@@ -254,28 +280,5 @@ def _check_content_type(request: Request) -> None:
 async def _answer(
     request: Request, work: Coroutine[Any, Any, AnyResponse], adapter: TypeAdapter[AnyResponse]
 ) -> Response:
-    response = await _unless_disconnected(request, work)
+    response = await unless_disconnected(request, work)
     return Response(adapter.dump_json(response, exclude_none=True), media_type="application/json")
-
-
-async def _unless_disconnected(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Returns the result of `work`, or cancels it when the client goes away.
-
-    Raises:
-        CancelledError: if the client went away first.
-    """
-    working = asyncio.create_task(work)
-    watching = asyncio.create_task(_disconnect(request))
-    try:
-        await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise CancelledError("the client went away")
-        return working.result()
-    finally:
-        working.cancel()
-        watching.cancel()
-
-
-async def _disconnect(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass

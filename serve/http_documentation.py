@@ -4,6 +4,7 @@ Bodies are parsed by `serve.http_body`, not by the framework, which therefore ca
 `serve.http_api` only.
 """
 
+from http import HTTPStatus
 from typing import Any
 
 from export.manifest import BundleDirection
@@ -15,7 +16,7 @@ MAX_TIMEOUT_MS = 3_600_000
 
 
 def translate_documentation(direction: BundleDirection) -> dict[str, Any]:
-    """Returns what `POST /v1/translate` takes, with an example for each kind of search."""
+    """Returns what `POST /v1/translate` and its stream take, with an example for each kind of search."""
     languages = {"source_language": direction.source, "target_language": direction.target}
     text = {"text": ["Good morning.", "How are you?"], **languages}
     examples = {
@@ -34,6 +35,23 @@ def translate_documentation(direction: BundleDirection) -> dict[str, Any]:
         },
     }
     return _documentation(TranslateBody, examples)
+
+
+def stream_documentation() -> dict[int | str, dict[str, Any]]:
+    """Returns what `POST /v1/translate/stream` answers with."""
+    events = (
+        (1, "delta", '{"text_index": 0, "text": "Guten", "target_tokens": 1}'),
+        (2, "delta", '{"text_index": 0, "text": " Morgen.", "target_tokens": 3, "finish_reason": "eos"}'),
+        (3, "result", '{"translations": [...], "timings": {...}}'),
+    )
+    example = "".join(f"id: {number}\nevent: {name}\ndata: {data}\n\n" for number, name, data in events)
+    description = (
+        "Server-sent events: `delta` with the `text_index` of a text, the `text` that is new, the `target_tokens` so "
+        "far and, in the last one of each text, the `finish_reason`; at last one `result`, which holds what "
+        "`/v1/translate` answers, or one `error`, which holds a problem. Comments come while nothing else does."
+    )
+    content = {"text/event-stream": {"schema": {"type": "string"}, "example": example}}
+    return {int(HTTPStatus.OK): {"description": description, "content": content}}
 
 
 def score_documentation(direction: BundleDirection) -> dict[str, Any]:

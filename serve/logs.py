@@ -87,7 +87,8 @@ def record_request(
     started_seconds = time.monotonic()
     metrics.start_request()
     try:
-        yield record
+        with hide_unexpected(request_id):
+            yield record
     except ServiceError as error:
         record.outcome = error.reason
         raise
@@ -95,14 +96,22 @@ def record_request(
         if record.outcome == OK:
             record.outcome = CancelledError.reason
         raise
-    except Exception as error:
-        record.outcome = InternalError.reason
-        _log.exception("unexpected error", request_id=request_id)
-        raise InternalError(f"internal error, logged with request id {request_id}") from error
     finally:
         seconds = time.monotonic() - started_seconds
         metrics.finish_request(record.model, protocol, method, record.outcome, seconds)
         _log.info("request", protocol=protocol, method=method, duration_seconds=round(seconds, 6), **_facts(record))
+
+
+@contextmanager
+def hide_unexpected(request_id: str) -> Iterator[None]:
+    """Logs what no client should see, and raises an `InternalError` in its place."""
+    try:
+        yield
+    except ServiceError:
+        raise
+    except Exception as error:
+        _log.exception("unexpected error", request_id=request_id)
+        raise InternalError(f"internal error, logged with request id {request_id}") from error
 
 
 def _facts(record: RequestRecord) -> dict[str, object]:

@@ -15,14 +15,16 @@ from serve.errors import ERRORS, CancelledError, DeadlineExceededError, Draining
 from serve.request import FinishReason
 
 Protocol = Literal["grpc", "rest"]
-Method = Literal["translate", "score", "other"]
+Method = Literal["translate", "translate_stream", "score", "other"]
 Phase = Literal["encode", "decode"]
 
 METHODS: tuple[tuple[Protocol, Method], ...] = (
     ("grpc", "translate"),
+    ("grpc", "translate_stream"),
     ("grpc", "score"),
     ("grpc", "other"),
     ("rest", "translate"),
+    ("rest", "translate_stream"),
     ("rest", "score"),
     ("rest", "other"),
 )
@@ -36,6 +38,8 @@ LATENCY_BUCKETS = (
     *(0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.06, 0.08, 0.1),
     *(0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0, 30.0),
 )
+# A step takes a few milliseconds.
+PACE_BUCKETS = (0.0005, 0.001, 0.002, 0.003, 0.004, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1, 0.25)
 SEQUENCE_BUCKETS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
 TEXT_BUCKETS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 
@@ -91,6 +95,7 @@ class Metrics:
         self._register_requests()
         self._register_sequences()
         self._register_engine()
+        self._register_cache()
         self._register_model()
         self._load = (0, 0, 0)
         self._peak = 0
@@ -129,6 +134,16 @@ class Metrics:
         self._queue = self._histogram(
             "request_queue_seconds", "From admission to the encoder, for each started sequence.", LATENCY_BUCKETS
         ).labels(self._model)
+        self._first_token = self._histogram(
+            "time_to_first_token_seconds",
+            "From admission to the first target token, for each translated sequence.",
+            LATENCY_BUCKETS,
+        ).labels(self._model)
+        self._further_token = self._histogram(
+            "time_per_output_token_seconds",
+            "Mean time of the tokens after the first, the end token included, for each translated sequence.",
+            PACE_BUCKETS,
+        ).labels(self._model)
         self._finished = self._counter("sequences_finished", "Admitted sequences that ended, by reason.", "reason")
         self._wasted = self._counter(
             "wasted_tokens", "Target tokens computed for sequences that ended without a translation.", "cause"
@@ -161,6 +176,16 @@ class Metrics:
         self._padding = self._counter(
             "padding_tokens", "Filler tokens that were computed because sequences differ in length.", "side"
         ).labels(self._model, "source")
+
+    def _register_cache(self) -> None:
+        lookups = self._counter("result_cache_lookups", "Texts that were looked up in the result cache.", "result")
+        self._cache_lookups = {hit: lookups.labels(self._model, "hit" if hit else "miss") for hit in (False, True)}
+        self._cache_evictions = self._counter(
+            "result_cache_evictions", "Answers that made room for others in the result cache."
+        ).labels(self._model)
+        self._cache_bytes = self._gauge(
+            "result_cache_bytes", "Memory of the answers in the result cache, estimated from above."
+        ).labels(self._model)
 
     def _register_model(self) -> None:
         self._ready = self._gauge("model_ready", "1 if the model would translate a request now.").labels(self._model)
@@ -197,6 +222,18 @@ class Metrics:
         """Counts a sequence that leaves the queue for the encoder after `seconds`."""
         self._queue.observe(seconds)
 
+    def observe_pace(self, *, first_token_seconds: float, further_tokens: int, further_seconds: float) -> None:
+        """Counts how fast a translated sequence came.
+
+        Args:
+            first_token_seconds: from admission to its first token.
+            further_tokens: how many came after that, the end token included.
+            further_seconds: how long they took together.
+        """
+        self._first_token.observe(first_token_seconds)
+        if further_tokens:
+            self._further_token.observe(further_seconds / further_tokens)
+
     def observe_step(self, phase: Phase, rows: int, seconds: float) -> None:
         """Counts one run of the model over `rows` sequences."""
         self._steps[phase].inc()
@@ -217,6 +254,15 @@ class Metrics:
         self._finished.labels(self._model, reason).inc()
         if wasted_tokens:
             self._wasted.labels(self._model, reason).inc(wasted_tokens)
+
+    def observe_cache(self, *, hit: bool) -> None:
+        """Counts a text that was looked up in the result cache."""
+        self._cache_lookups[hit].inc()
+
+    def set_cache(self, *, bytes_used: int, evicted: int) -> None:
+        """States how large the result cache is after an answer came in, which so many others made room for."""
+        self._cache_bytes.set(bytes_used)
+        self._cache_evictions.inc(evicted)
 
     def observe_response(self, response: Response) -> None:
         """Counts what one answered request held and where its time went."""

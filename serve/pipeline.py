@@ -13,6 +13,7 @@ from serve.golden import check_golden
 from serve.metrics import Metrics
 from serve.readiness import Readiness
 from serve.request import RequestLimits
+from serve.result_cache import ResultCache
 from serve.scheduler import Scheduler
 from serve.search_limits import SearchLimits
 from serve.settings import ServeCommand
@@ -85,6 +86,9 @@ class Pipeline:
             source_suffix=manifest.source_suffix,
             max_source_tokens=manifest.max_source_tokens,
             default_timeout_seconds=settings.request_timeout_seconds,
+            cache=None
+            if settings.result_cache_bytes is None
+            else ResultCache(settings.result_cache_bytes, self.metrics),
         )
 
     def start(self, models: Iterable[Model]) -> None:

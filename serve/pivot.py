@@ -68,7 +68,8 @@ def texts_of(response: TranslationResponse) -> Sequence[str]:
 def _join_texts(first: Translation, last: Translation) -> Translation:
     cut_off = first.finish_reason is FinishReason.LENGTH
     finish_reason = first.finish_reason if cut_off else last.finish_reason
-    return replace(last, source_tokens=first.source_tokens, finish_reason=finish_reason)
+    cached = None if last.cached is None else bool(first.cached and last.cached)
+    return replace(last, source_tokens=first.source_tokens, finish_reason=finish_reason, cached=cached)
 
 
 def _add(first: Timings, last: Timings) -> Timings:

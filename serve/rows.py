@@ -117,6 +117,17 @@ class Rows:
         columns.scores[rows] += token_scores
         columns.positions[rows] += 1
 
+    def tell(self, over: NDArray[np.bool_]) -> None:
+        """Tells those who listen the newest token of each row that goes on.
+
+        Args:
+            over: rows that are not decoded any more, bool [R].
+        """
+        columns = self.columns
+        for row in np.flatnonzero(columns.streamed & ~over).tolist():
+            if on_token := self.sequence(row).on_token:
+                on_token(int(columns.token_ids[row]))
+
     def hypothesis(self, row: int, end: End | None) -> Hypothesis:
         """Returns what a row has found.
 
@@ -213,6 +224,7 @@ class Rows:
         columns.repetition_penalties[new] = options.repetition_penalty
         columns.ngram_sizes[new] = options.no_repeat_ngram_tokens
         columns.attended[new] = options.alignments or options.coverage_penalty > 0
+        columns.streamed[new] = sequence.on_token is not None
         _fill_ids(columns.suppressed_ids[new], options.suppressed_ids)
         end = (self._eos_id,) if options.forced_end else ()
         _fill_ids(columns.forced_ids[new], (*options.target_prefix, *end))

@@ -28,12 +28,14 @@ class SearchPlan:
         max_target_ratio: the longest translation, times the tokens of the source; None: no such limit.
         min_target_ratio: the shortest one.
         token_scores: whether the client wants the score of every token.
+        repeatable: whether the same text gets the same answer again; False if the server chose the seed.
     """
 
     options: SearchOptions
     max_target_ratio: float | None = None
     min_target_ratio: float = 0.0
     token_scores: bool = False
+    repeatable: bool = True
 
     def options_for(self, source_tokens: int, target_prefix: tuple[int, ...], field: str) -> SearchOptions:
         """Returns the options of one text.
@@ -95,7 +97,8 @@ class SearchLimits:
             name = "hypotheses" if fields.sampled else "beam_size"
             raise _refused(name, fields.rows, f"at most {self.max_rows}: a text must fit into the slots of one engine")
         self._check_attention(fields)
-        seed = secrets.randbits(SEED_BITS) if fields.seed is None and fields.sampled else fields.seed
+        repeatable = fields.seed is not None or not fields.sampled
+        seed = fields.seed if repeatable else secrets.randbits(SEED_BITS)
         options = SearchOptions(
             max_target_tokens=longest,
             min_target_tokens=fields.min_target_tokens,
@@ -113,7 +116,9 @@ class SearchLimits:
             suppressed_ids=self._suppressed_ids(fields),
             alignments=fields.alignments,
         )
-        return SearchPlan(options, fields.max_target_ratio, fields.min_target_ratio, fields.token_scores)
+        return SearchPlan(
+            options, fields.max_target_ratio, fields.min_target_ratio, fields.token_scores, repeatable=repeatable
+        )
 
     def scoring_plan(self) -> SearchPlan:
         """Returns how given translations are scored: nothing is searched for."""

@@ -7,6 +7,7 @@ knows neither its row nor its request.
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import NamedTuple
 
 from serve.errors import CancelledError, DeadlineExceededError, ServiceError
 from serve.hypothesis import Hypothesis
@@ -21,6 +22,13 @@ class SequenceState(Enum):
     FINISHED = auto()
 
 
+class Wish(NamedTuple):
+    """What a sequence is made of: source tokens, prefix and suffix included, and how it is searched for."""
+
+    source_ids: tuple[int, ...]
+    options: SearchOptions
+
+
 @dataclass(slots=True, eq=False)
 class Sequence:
     """A sequence and what became of it.
@@ -30,19 +38,24 @@ class Sequence:
         options: how it is searched for.
         deadline_seconds: when the client stops waiting (monotonic clock); None: never.
         on_finish: called once, from the engine's thread or the scheduler's caller; must not block or raise.
+        on_token: called with each token as soon as it is chosen, but not with the last one, which comes with
+            `on_finish`; from the engine's thread, must not block or raise. None: nobody listens. Only for a sequence of
+            one row, since the tokens of several change as long as they compete.
         priority: a higher one starts first.
         flow: what shares the service fairly with others, most often a request; None shares with all other None.
         hypotheses: the translations that are finished; in the end the best ones, best first.
         decoded_tokens: target tokens that were computed for it, in all of its rows.
         error: why there is no translation.
         cancelled: the client went away; set by any thread, honoured within one step.
-        submitted_seconds, started_seconds, finished_seconds: admission, start of the encoder and end (monotonic clock).
+        submitted_seconds, started_seconds, first_token_seconds, finished_seconds: when it was admitted, began to be
+            encoded, got its first token and ended (monotonic clock).
     """
 
     source_ids: tuple[int, ...]
     options: SearchOptions
     deadline_seconds: float | None
     on_finish: Callable[["Sequence"], None]
+    on_token: Callable[[int], None] | None = None
     state: SequenceState = SequenceState.WAITING
     priority: int = 0
     flow: Hashable = None
@@ -52,6 +65,7 @@ class Sequence:
     cancelled: bool = False
     submitted_seconds: float = 0.0
     started_seconds: float = 0.0
+    first_token_seconds: float = 0.0
     finished_seconds: float = 0.0
 
     @property

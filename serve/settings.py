@@ -114,6 +114,12 @@ class ServeCommand(ModelSettings, BaseSettings):
     )
     admin_key_file: Path | None = Field(None, description="File that holds the admin key.")
     max_body_bytes: int = Field(2 << 20, ge=1, description="Largest request body or message that is read.")
+    result_cache_bytes: int | None = Field(
+        None,
+        ge=1,
+        description="Memory for answers that are given again to the same text with the same options, bit for bit; the "
+        "one that was asked for least recently goes first. Default: none is kept.",
+    )
     request_timeout_seconds: float = Field(
         30.0, gt=0, allow_inf_nan=False, description="Deadline of a request whose client sets none."
     )

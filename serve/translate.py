@@ -7,25 +7,20 @@ way at once; however long the input, no more than that are held.
 import asyncio
 import os
 import sys
-import time
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Protocol
 
 from pydantic import ConfigDict, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from tqdm import tqdm
 
-from serve.asked import AskedDirection, AskedTranslation
 from serve.client import DEFAULT_OPTIONS, GrpcClient, NotTranslatedError, TranslatedText
-from serve.dispatcher import Dispatcher
-from serve.errors import ServiceError
 from serve.lines import Line, LineError, map_in_order, read_lines
-from serve.logs import RequestRecord, configure_logs
+from serve.local_translator import open_bundle
 from serve.model_loader import LOAD_ERRORS
 from serve.search_fields import SearchFields
-from serve.settings import ServeCommand
 
 STANDARD_INPUT = 0
 INTERRUPTED = 130
@@ -45,6 +40,22 @@ class TextTranslator(Protocol):
         allow_pivot: bool = False,
     ) -> TranslatedText:
         """Returns the best translation, or raises NotTranslatedError; an empty language means the model's."""
+
+
+class TextStreamer(TextTranslator, Protocol):
+    """Translates one text, also piece by piece."""
+
+    def stream(
+        self,
+        text: str,
+        *,
+        source_language: str = "",
+        target_language: str = "",
+        options: SearchFields = DEFAULT_OPTIONS,
+        model: str = "",
+        allow_pivot: bool = False,
+    ) -> AsyncGenerator[str]:
+        """Yields what the best translation grows by, or raises NotTranslatedError, as `translate`."""
 
 
 class SearchFlags(SearchFields):
@@ -82,6 +93,9 @@ class TranslateCommand(BaseSettings):
     )
     options: SearchFlags = Field(SearchFlags(), description="How translations are searched for.")
     scores: bool = Field(False, description="Write each line's score and a tab before its translation.")
+    stream: bool = Field(
+        False, description="Write each translation while it grows, one line at a time, whatever --in-flight says."
+    )
     in_flight: int = Field(64, ge=1, description="Lines under way at once.")
     timeout_seconds: float = Field(60.0, gt=0, description="How long one line may take.")
 
@@ -90,6 +104,9 @@ class TranslateCommand(BaseSettings):
         if (self.server is None) == (self.bundle is None):
             given = "neither" if self.server is None else "both"
             raise SystemExit(f"dragoman translate: --server, --bundle: {given} given: expected exactly one of them")
+        if self.stream and self.scores:
+            problem = "both given: a score, which stands before its translation, is known only when that is complete"
+            raise SystemExit(f"dragoman translate: --stream, --scores: {problem}")
         try:
             asyncio.run(self._translate())
         except LineError as error:
@@ -105,11 +122,14 @@ class TranslateCommand(BaseSettings):
     async def _translate(self) -> None:
         async with self._open_translator() as translator:
             lines = read_lines(STANDARD_INPUT)
+            if self.stream:
+                await self._stream(translator, lines)
+                return
             # On a terminal the translations themselves show the progress.
             with tqdm(unit=" lines", disable=True if sys.stdout.isatty() else None) as bar:
                 async with aclosing(self._translate_lines(translator, lines)) as translations:
                     async for translation in translations:
-                        _write(self._format(translation))
+                        _write(f"{self._format(translation)}\n")
                         bar.update()
 
     def _translate_lines(
@@ -126,7 +146,21 @@ class TranslateCommand(BaseSettings):
             allow_pivot=self.allow_pivot,
         )
 
-    def _open_translator(self) -> AbstractAsyncContextManager[TextTranslator]:
+    async def _stream(self, translator: TextStreamer, lines: AsyncIterator[Line]) -> None:
+        pieces = stream_lines(
+            translator,
+            lines,
+            source_language=self.source_language,
+            target_language=self.target_language,
+            options=self.options,
+            model=self.model,
+            allow_pivot=self.allow_pivot,
+        )
+        async with aclosing(pieces):
+            async for piece in pieces:
+                _write(piece)
+
+    def _open_translator(self) -> AbstractAsyncContextManager[TextStreamer]:
         if self.server is not None:
             return GrpcClient.open(self.server, self.timeout_seconds)
         if self.bundle is not None:
@@ -137,76 +171,6 @@ class TranslateCommand(BaseSettings):
         if translation is None:
             return ""
         return f"{translation.score:.4f}\t{translation.text}" if self.scores else translation.text
-
-
-class LocalTranslator:
-    """Translates in this process, with the models of the service and without its interfaces."""
-
-    def __init__(self, dispatcher: Dispatcher, timeout_seconds: float) -> None:
-        self._dispatcher = dispatcher
-        self._timeout_seconds = timeout_seconds
-
-    @classmethod
-    @asynccontextmanager
-    async def open(cls, settings: ServeCommand, timeout_seconds: float) -> AsyncIterator[Self]:
-        """Starts the engines and stops them; a text may take `timeout_seconds`.
-
-        Raises:
-            BundleError, GoldenMismatchError, TokenizerError: if the bundle cannot be served.
-        """
-        from serve.app import open_dispatcher  # noqa: PLC0415 - a client of a server needs no ONNX Runtime
-
-        async with open_dispatcher(settings) as dispatcher:
-            yield cls(dispatcher, timeout_seconds)
-
-    async def translate(
-        self,
-        text: str,
-        *,
-        source_language: str = "",
-        target_language: str = "",
-        options: SearchFields = DEFAULT_OPTIONS,
-        model: str = "",
-        allow_pivot: bool = False,
-    ) -> TranslatedText:
-        """Returns the best translation of one text; an empty language means the model's.
-
-        Raises:
-            NotTranslatedError: if the request is not valid or the model fails.
-        """
-        asked = AskedTranslation(
-            texts=(text,),
-            direction=AskedDirection(
-                model=model, source_language=source_language, target_language=target_language, allow_pivot=allow_pivot
-            ),
-            options=options,
-            deadline_seconds=time.monotonic() + self._timeout_seconds,
-        )
-        try:
-            response = await self._dispatcher.translate(asked, RequestRecord("local"))
-        except ServiceError as error:
-            raise NotTranslatedError(f"{error.reason}: {error}") from error
-        (translation,) = response.translations
-        return TranslatedText(translation.text, translation.score)
-
-
-def open_bundle(
-    bundle: Path, in_flight: int, timeout_seconds: float, options: SearchFields = DEFAULT_OPTIONS
-) -> AbstractAsyncContextManager[LocalTranslator]:
-    """Returns a translator in this process that never refuses for want of room, up to `in_flight` texts at once.
-
-    Args:
-        bundle: its folder.
-        in_flight: texts under way at once.
-        timeout_seconds: how long one may take.
-        options: what texts are going to be searched with.
-
-    Raises:
-        LOAD_ERRORS: on entering, if the bundle cannot be served.
-    """
-    configure_logs("console")
-    settings = ServeCommand(bundle=bundle, queue_limit=in_flight * options.rows, alignments=options.attended)
-    return LocalTranslator.open(settings, timeout_seconds)
 
 
 def translate_lines(
@@ -227,12 +191,8 @@ def translate_lines(
     """
 
     async def translate(line: Line) -> TranslatedText | None:
-        try:
-            text = line.content.decode()
-        except UnicodeDecodeError as error:
-            byte = line.content[error.start]
-            raise LineError(line.number, f"byte 0x{byte:02x} at offset {error.start}, expected UTF-8") from error
-        if not text.strip():
+        text = _text_of(line)
+        if text is None:
             return None
         try:
             return await translator.translate(
@@ -249,9 +209,54 @@ def translate_lines(
     return map_in_order(translate, lines, in_flight)
 
 
-def _write(line: str) -> None:
-    # Not through print: the output is UTF-8 whatever the locale, and each line must be on its way at once.
-    sys.stdout.buffer.write(line.encode() + b"\n")
+async def stream_lines(
+    translator: TextStreamer,
+    lines: AsyncIterator[Line],
+    *,
+    source_language: str = "",
+    target_language: str = "",
+    options: SearchFields = DEFAULT_OPTIONS,
+    model: str = "",
+    allow_pivot: bool = False,
+) -> AsyncGenerator[str]:
+    """Yields what the output grows by, line by line; each line feed by itself. A blank line is not sent.
+
+    Raises:
+        LineError: behind what came of the first line that is not UTF-8 or was not translated.
+    """
+    async for line in lines:
+        text = _text_of(line)
+        if text is not None:
+            pieces = translator.stream(
+                text,
+                source_language=source_language,
+                target_language=target_language,
+                options=options,
+                model=model,
+                allow_pivot=allow_pivot,
+            )
+            try:
+                async with aclosing(pieces):
+                    async for piece in pieces:
+                        yield piece
+            except NotTranslatedError as error:
+                raise LineError(line.number, str(error)) from error
+        yield "\n"
+
+
+def _text_of(line: Line) -> str | None:
+    """Returns the text of a line, None if it is blank."""
+    try:
+        text = line.content.decode()
+    except UnicodeDecodeError as error:
+        byte = line.content[error.start]
+        raise LineError(line.number, f"byte 0x{byte:02x} at offset {error.start}, expected UTF-8") from error
+    return text if text.strip() else None
+
+
+def _write(text: str) -> None:
+    # Not through print: the output is UTF-8 whatever the locale, and must be on its way at once.
+    sys.stdout.buffer.write(text.encode())
     sys.stdout.buffer.flush()
 
 

@@ -1,26 +1,29 @@
 """The one use case behind every interface: tokenize, submit, await, answer and time a valid request.
 
-It lives in the event loop; the engines live in threads of their own. `run_sequences` is the bridge between the two,
-used by the translator and by the warm-up. Nothing here knows a protocol or ONNX Runtime.
+It lives in the event loop; `serve.submission` leads from there to the engines, which live in threads of their own.
+Nothing here knows a protocol or ONNX Runtime.
 """
 
 import asyncio
 import time
-from collections.abc import Iterable
-from contextlib import suppress
-from typing import NamedTuple, TypeVar
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import TypeVar
 
 from model.text_tokenizer import TextTokenizer
-from serve.answer import ScoreResponse, Timings, TranslationResponse
-from serve.answer_writer import AnswerWriter
-from serve.errors import DeadlineExceededError, InvalidRequestError
+from serve.answer import ScoreResponse, Timings, TranslationDelta, TranslationResponse
+from serve.answer_writer import AnswerWriter, Found
+from serve.errors import InvalidRequestError
+from serve.hypothesis import Hypothesis
 from serve.metrics import Metrics
-from serve.options import SearchOptions
 from serve.readiness import Readiness
 from serve.request import TextRequest, TranslationRequest
+from serve.result_cache import Hypotheses, ResultCache
 from serve.scheduler import Scheduler
-from serve.sequence import Sequence
+from serve.sequence import Sequence, Wish
+from serve.submission import Alarm, Submission
 from serve.target_vocabulary import TargetVocabulary
+from serve.text_stream import TextStream
 
 # A text of this length takes well under a millisecond: the event loop looks at other requests about that often, and a
 # hop to another thread, which costs more than a usual sentence, is never needed.
@@ -29,19 +32,28 @@ CHARACTERS_PER_TURN = 10_000
 AnyResponse = TypeVar("AnyResponse", TranslationResponse, ScoreResponse)
 
 
-class Wish(NamedTuple):
-    """What one sequence is made of: source tokens, prefix and suffix included, and how it is searched for."""
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A request that was let in.
 
-    source_ids: tuple[int, ...]
-    options: SearchOptions
+    Attributes:
+        wishes: one for each text.
+        kept: what the result cache has for the text of some indices.
+        repeatable: whether the cache may keep what is found.
+        deadline_seconds, started_seconds, tokenized_seconds: times of the monotonic clock.
+    """
 
-
-class Searched(NamedTuple):
-    """A request whose sequences are finished, one for each text; times are of the monotonic clock."""
-
-    sequences: tuple[Sequence, ...]
+    wishes: list[Wish]
+    kept: dict[int, Hypotheses]
+    repeatable: bool
+    deadline_seconds: float
     started_seconds: float
     tokenized_seconds: float
+
+    @property
+    def searched(self) -> list[int]:
+        """The indices of the texts that have to be searched for."""
+        return [index for index in range(len(self.wishes)) if index not in self.kept]
 
 
 class Translator:
@@ -58,6 +70,7 @@ class Translator:
         source_suffix: tuple[int, ...],
         max_source_tokens: int,
         default_timeout_seconds: float,
+        cache: ResultCache | None = None,
     ) -> None:
         """Keeps what it needs.
 
@@ -70,6 +83,7 @@ class Translator:
             source_suffix: tokens after every source.
             max_source_tokens: the longest source that the model reads, prefix and suffix included.
             default_timeout_seconds: how long a request may take whose client sets no deadline.
+            cache: keeps answers; None: nobody does.
         """
         self._tokenizer = tokenizer
         self._writer = AnswerWriter(tokenizer, vocabulary)
@@ -79,6 +93,8 @@ class Translator:
         self._source_suffix = source_suffix
         self._max_source_tokens = max_source_tokens
         self._default_timeout_seconds = default_timeout_seconds
+        self._cache = cache
+        self._alarm = Alarm()
 
     async def translate(self, request: TranslationRequest) -> TranslationResponse:
         """Translates every text of the request, or none. Cancelling the call frees its slots within one step.
@@ -86,10 +102,8 @@ class Translator:
         Raises:
             ServiceError: why there is no translation.
         """
-        searched = await self._search(request)
-        token_scores = request.plan.token_scores
-        translations = [self._writer.translation(each, token_scores=token_scores) for each in searched.sequences]
-        return self._observed(TranslationResponse(tuple(translations), _timings(searched)))
+        admitted = await self._admit(request)
+        return self._translated(request, admitted, await self._search(admitted))
 
     async def score(self, request: TranslationRequest) -> ScoreResponse:
         """Scores the translation of every text of the request, all of which is forced, or none; as `translate`.
@@ -97,20 +111,98 @@ class Translator:
         Raises:
             ServiceError: why there is no score.
         """
-        searched = await self._search(request)
-        scores = tuple(map(self._writer.score, searched.sequences))
-        return self._observed(ScoreResponse(scores, _timings(searched)))
+        admitted = await self._admit(request)
+        sequences = await self._search(admitted)
+        scores = tuple(map(self._writer.score, self._found(admitted, sequences)))
+        return self._observed(ScoreResponse(scores, _timings(admitted, sequences)))
 
-    async def _search(self, request: TranslationRequest) -> Searched:
+    async def stream(self, request: TranslationRequest) -> AsyncGenerator[TranslationDelta | TranslationResponse]:
+        """Yields what translations grow by, as it comes, and at last what `translate` returns.
+
+        What grows while nobody takes it comes in one piece. A translation that is searched for with several hypotheses
+        comes in one piece, too, since nobody knows before its end which of them it is going to be. Closing the
+        generator frees the slots within one step (`contextlib.aclosing`).
+
+        Raises:
+            ServiceError: why there is no translation, at any moment.
+        """
+        admitted = await self._admit(request)
+        with self._submission(admitted, self._alarm) as submission:
+            for index, hypotheses in admitted.kept.items():
+                yield self._last_delta(index, self._text_stream(), hypotheses[0])
+            texts = [(index, self._text_stream()) for index in admitted.searched]
+            while not submission.done:
+                await submission.change()
+                for place, ended in submission.news():
+                    index, text_stream = texts[place]
+                    if ended:
+                        yield self._last_delta(index, text_stream, submission.sequences[place].best)
+                    else:
+                        target_ids = submission.tokens[place].copy()  # the engine goes on writing
+                        if text := text_stream.grow(target_ids):
+                            yield TranslationDelta(text_index=index, text=text, target_tokens=len(target_ids))
+        yield self._translated(request, admitted, submission.sequences)
+
+    async def _admit(self, request: TranslationRequest) -> Admitted:
         self._readiness.check()
         started_seconds = time.monotonic()
         deadline_seconds = request.deadline_seconds
         if deadline_seconds is None:
             deadline_seconds = started_seconds + self._default_timeout_seconds
         wishes = await self._tokenize(request)
-        tokenized_seconds = time.monotonic()
-        sequences = await run_sequences(self._scheduler, wishes, deadline_seconds=deadline_seconds)
-        return Searched(sequences, started_seconds, tokenized_seconds)
+        repeatable = request.plan.repeatable
+        kept = self._kept(wishes) if repeatable else {}
+        return Admitted(wishes, kept, repeatable, deadline_seconds, started_seconds, time.monotonic())
+
+    def _kept(self, wishes: list[Wish]) -> dict[int, Hypotheses]:
+        if self._cache is None:
+            return {}
+        answers = enumerate(map(self._cache.get, wishes))
+        return {index: hypotheses for index, hypotheses in answers if hypotheses is not None}
+
+    def _submission(self, admitted: Admitted, alarm: Alarm | None = None) -> Submission:
+        return Submission(
+            self._scheduler,
+            [admitted.wishes[index] for index in admitted.searched],
+            deadline_seconds=admitted.deadline_seconds,
+            alarm=alarm,
+        )
+
+    async def _search(self, admitted: Admitted) -> tuple[Sequence, ...]:
+        with self._submission(admitted) as submission:
+            await submission.finish()
+        return submission.sequences
+
+    def _found(self, admitted: Admitted, sequences: tuple[Sequence, ...]) -> list[Found]:
+        """Returns what was found for each text; what is new goes to the cache."""
+        found = dict(admitted.kept)
+        for index, sequence in zip(admitted.searched, sequences, strict=True):
+            found[index] = tuple(sequence.hypotheses)
+            if self._cache is not None and admitted.repeatable:
+                self._cache.put(admitted.wishes[index], found[index])
+        return [
+            Found(wish, found[index], None if self._cache is None else index in admitted.kept)
+            for index, wish in enumerate(admitted.wishes)
+        ]
+
+    def _translated(
+        self, request: TranslationRequest, admitted: Admitted, sequences: tuple[Sequence, ...]
+    ) -> TranslationResponse:
+        token_scores = request.plan.token_scores
+        found = self._found(admitted, sequences)
+        translations = tuple(self._writer.translation(each, token_scores=token_scores) for each in found)
+        return self._observed(TranslationResponse(translations, _timings(admitted, sequences)))
+
+    def _text_stream(self) -> TextStream:
+        return TextStream(self._tokenizer)
+
+    def _last_delta(self, text_index: int, stream: TextStream, best: Hypothesis) -> TranslationDelta:
+        return TranslationDelta(
+            text_index=text_index,
+            text=stream.end(self._tokenizer.decode(best.target_ids)),
+            target_tokens=len(best.target_ids),
+            finish_reason=best.finish_reason,
+        )
 
     async def _tokenize(self, request: TranslationRequest) -> list[Wish]:
         wishes: list[Wish] = []
@@ -136,63 +228,10 @@ class Translator:
         return response
 
 
-def _timings(searched: Searched) -> Timings:
-    sequences = searched.sequences
+def _timings(admitted: Admitted, sequences: tuple[Sequence, ...]) -> Timings:
     return Timings(
-        tokenize_seconds=searched.tokenized_seconds - searched.started_seconds,
-        queue_seconds=max(sequence.started_seconds - sequence.submitted_seconds for sequence in sequences),
-        inference_seconds=max(sequence.finished_seconds - sequence.started_seconds for sequence in sequences),
-        total_seconds=time.monotonic() - searched.started_seconds,
+        tokenize_seconds=admitted.tokenized_seconds - admitted.started_seconds,
+        queue_seconds=max((each.started_seconds - each.submitted_seconds for each in sequences), default=0.0),
+        inference_seconds=max((each.finished_seconds - each.started_seconds for each in sequences), default=0.0),
+        total_seconds=time.monotonic() - admitted.started_seconds,
     )
-
-
-async def run_sequences(
-    scheduler: Scheduler,
-    wishes: Iterable[Wish],
-    *,
-    deadline_seconds: float | None,
-) -> tuple[Sequence, ...]:
-    """Runs one sequence for each wish, all or none, and returns them finished. The call is one flow.
-
-    Args:
-        scheduler: takes the sequences.
-        wishes: what they are made of.
-        deadline_seconds: when the client stops waiting (monotonic clock); None: never.
-
-    Raises:
-        ServiceError: the first one that any of the sequences ended with; the others are cancelled.
-    """
-    loop = asyncio.get_running_loop()
-    all_finished: asyncio.Future[None] = loop.create_future()
-    unfinished = 0
-
-    def count(sequence: Sequence) -> None:
-        nonlocal unfinished
-        unfinished -= 1
-        if all_finished.done():
-            return
-        if sequence.error is not None:
-            all_finished.set_exception(sequence.error)
-        elif unfinished == 0:
-            all_finished.set_result(None)
-
-    def on_finish(sequence: Sequence) -> None:
-        # Called by an engine, which must not fail because the loop of a cancelled request has ended meanwhile.
-        with suppress(RuntimeError):
-            loop.call_soon_threadsafe(count, sequence)
-
-    flow = object()
-    sequences = tuple(Sequence(*wish, deadline_seconds, on_finish, flow=flow) for wish in wishes)
-    unfinished = len(sequences)
-    scheduler.submit(sequences)
-    try:
-        # The engine keeps the deadline too, but an engine that hangs must not make the client wait longer.
-        async with asyncio.timeout_at(deadline_seconds):
-            await all_finished
-    except TimeoutError:
-        raise DeadlineExceededError("the deadline passed before the translation was complete") from None
-    except BaseException:
-        for sequence in sequences:
-            sequence.cancelled = True
-        raise
-    return sequences

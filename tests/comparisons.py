@@ -7,9 +7,10 @@ from export.bundle import Bundle
 from export.exportable import Exportable
 from export.verification.answer import Answer
 from export.verification.reference import Reference
-from export.verification.stepped_engine import SteppedEngine, Wish
+from export.verification.stepped_engine import SteppedEngine
 from serve.options import SearchOptions
 from serve.runtime import Sessions
+from serve.sequence import Wish
 
 TOGETHER = 50
 

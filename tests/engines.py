@@ -1,5 +1,6 @@
 """An engine around a fake model that a test steps by hand."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry
@@ -52,10 +53,11 @@ class Bench:
         limit: int = MAX_TARGET_TOKENS,
         options: SearchOptions | None = None,
         deadline_seconds: float | None = None,
+        on_token: Callable[[int], None] | None = None,
     ) -> Sequence:
         """Submits one sequence, searched greedily unless options say otherwise."""
         chosen = options or SearchOptions(max_target_tokens=limit)
-        sequence = Sequence(source_ids, chosen, deadline_seconds, self.finished.append)
+        sequence = Sequence(source_ids, chosen, deadline_seconds, self.finished.append, on_token)
         self.scheduler.submit([sequence])
         return sequence
 

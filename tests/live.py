@@ -33,7 +33,13 @@ from export.manifest import (
     StateSpec,
 )
 from model.tokenizer import Tokenizer
-from protos.translation_pb2 import ScoreRequest, ScoreResponse, TranslateRequest, TranslateResponse
+from protos.translation_pb2 import (
+    ScoreRequest,
+    ScoreResponse,
+    TranslateRequest,
+    TranslateResponse,
+    TranslateStreamResponse,
+)
 from serve.app import Service
 from serve.engine import Engine, Model
 from serve.model_loader import LoadModels, ModelLoader
@@ -50,6 +56,7 @@ LONG_TEXT = "gamma beta."
 ONE_DIRECTION = (BundleDirection(source="en", target="de"),)
 GOLDEN = ("alpha beta gamma.", LONG_TEXT, "house garden river.")
 TRANSLATE_METHOD = "/dragoman.v1.TranslationService/Translate"
+STREAM_METHOD = "/dragoman.v1.TranslationService/TranslateStream"
 SCORE_METHOD = "/dragoman.v1.TranslationService/Score"
 WAIT_SECONDS = 20.0
 
@@ -236,6 +243,14 @@ class LiveService:
         """Sends one gRPC request, or bytes in its place."""
         response: TranslateResponse = self._call(TRANSLATE_METHOD, message, TranslateResponse, timeout)
         return response
+
+    @contextmanager
+    def call_stream(self, message: TranslateRequest | bytes, timeout: float | None = WAIT_SECONDS) -> Iterator[Any]:
+        """Opens a gRPC stream; its connection is closed when the block ends."""
+        data = message if isinstance(message, bytes) else message.SerializeToString()
+        with self.grpc_channel() as channel:
+            method: Any = channel.unary_stream(STREAM_METHOD, response_deserializer=TranslateStreamResponse.FromString)
+            yield method(data, timeout=timeout)
 
     def call_score(self, message: ScoreRequest | bytes) -> ScoreResponse:
         """Sends one gRPC request for scores, or bytes in its place."""

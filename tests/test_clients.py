@@ -28,6 +28,7 @@ from protos.translation_pb2 import (
     ScoreResponse,
     TranslateRequest,
     TranslateResponse,
+    TranslateStreamResponse,
     Translation,
 )
 from protos.translation_pb2_grpc import TranslationServiceServicer, add_TranslationServiceServicer_to_server
@@ -54,6 +55,12 @@ class Servicer(TranslationServiceServicer):
         """Serves one request."""
         count = await self._handler(request, context)
         return TranslateResponse(translations=[Translation(text="Ein Satz.")] * count)
+
+    def TranslateStream(  # noqa: N802 - the name is the contract's
+        self, request: TranslateRequest, context: grpc.aio.ServicerContext[TranslateRequest, TranslateStreamResponse]
+    ) -> AsyncIterator[TranslateStreamResponse]:
+        """Is not asked by the load generator."""
+        raise NotImplementedError
 
     async def Score(  # noqa: N802 - the name is the contract's
         self, request: ScoreRequest, context: grpc.aio.ServicerContext[ScoreRequest, ScoreResponse]

@@ -348,3 +348,60 @@ def test_stopping_a_busy_engine_tells_every_sequence() -> None:
     bench.engine.stop()
     assert len(bench.finished) == len(rest)
     assert {type(sequence.error) for sequence in rest} <= {type(None), DrainingError}
+
+
+@given(
+    slots=st.integers(1, 5),
+    wishes=st.lists(st.tuples(sources, st.integers(1, MAX_TARGET_TOKENS), st.booleans()), max_size=10),
+)
+@settings(max_examples=50, deadline=None)
+def test_who_listens_is_told_every_token_but_the_last_and_nobody_else_is_told_any(
+    slots: int, wishes: list[tuple[tuple[int, ...], int, bool]]
+) -> None:
+    """The last is the end token, or the one that the limit is reached with; neighbours come and go meanwhile."""
+    bench = Bench(slots)
+    told: list[list[int]] = [[] for _ in wishes]
+    sequences = [
+        bench.submit(*source_ids, limit=limit, on_token=tokens.append if listens else None)
+        for (source_ids, limit, listens), tokens in zip(wishes, told, strict=True)
+    ]
+    bench.run()
+    for sequence, tokens, (_, _, listens) in zip(sequences, told, wishes, strict=True):
+        target_ids, _, reason = answer(sequence)
+        expected = target_ids if reason is FinishReason.EOS else target_ids[:-1]
+        assert tuple(tokens) == (expected if listens else ())
+
+
+def test_a_token_is_told_in_the_step_that_chooses_it() -> None:
+    bench = Bench()
+    told: list[int] = []
+    bench.submit(ENDLESS_ID, on_token=told.append)
+    for step in range(1, 6):
+        bench.step()
+        assert len(told) == step
+
+
+def test_the_pace_of_a_translation_is_measured_from_admission_and_from_its_first_token() -> None:
+    bench = Bench(slots=1)
+
+    def pass_time() -> None:
+        bench.clock.seconds += 2.0
+
+    bench.model.on_step = pass_time
+    bench.submit(ENDLESS_ID, limit=3)
+    bench.submit(ENDLESS_ID, limit=1)
+    bench.run()
+    assert bench.sample("time_to_first_token_seconds_count") == 2
+    assert bench.sample("time_to_first_token_seconds_sum") == 2.0 + (3 * 2.0 + 2.0)
+    # The second has no token after its first.
+    assert bench.sample("time_per_output_token_seconds_count") == 1
+    assert bench.sample("time_per_output_token_seconds_sum") == 2.0
+
+
+def test_a_sequence_that_ends_without_a_translation_has_no_pace() -> None:
+    bench = Bench()
+    bench.submit(ENDLESS_ID).cancelled = True
+    bench.submit(ENDLESS_ID, POISON_ID)
+    with capture_logs():
+        bench.run()
+    assert bench.sample("time_to_first_token_seconds_count") == 0

@@ -34,12 +34,11 @@ PACKAGE_RULES = {
 # Single modules that may import more than their package.
 EXCEPTIONS = {
     "export.verification.by_hand": {"serve.runtime", "serve.search"},
-    "export.verification.examination": {"serve.options", "serve.runtime"},
-    "export.verification.invariance": {"serve.options", "serve.runtime"},
+    "export.verification.examination": {"serve.options", "serve.runtime", "serve.sequence"},
+    "export.verification.invariance": {"serve.options", "serve.runtime", "serve.sequence"},
     "export.verification.stepped_engine": {
         "serve.engine",
         "serve.metrics",
-        "serve.options",
         "serve.runtime",
         "serve.scheduler",
         "serve.sequence",
@@ -50,6 +49,7 @@ EXCEPTIONS = {
         "serve.client",
         "serve.http_client",
         "serve.lines",
+        "serve.local_translator",
         "serve.model_loader",
         "serve.translate",
     },
@@ -165,6 +165,8 @@ STRICT_MODULES = {
     "serve.running": {"serve.sequence"},
     "serve.scheduler": {"serve.sequence", "serve.errors", "serve.metrics", "serve.running", "serve.waiting"},
     "serve.prefill": {"serve.sequence"},
+    "serve.submission": {"serve.errors", "serve.scheduler", "serve.sequence"},
+    "serve.text_stream": {"model.text_tokenizer"},
     "serve.lines": set[str](),
     "serve.client": {"protos", "serve.search_fields"},
     "serve.http_client": {"serve.client", "serve.search_fields"},
@@ -185,7 +187,7 @@ FORBIDDEN = {
 }
 
 # Only these build services.
-COMPOSERS = {"dragoman", "serve.settings", "serve.translate"}
+COMPOSERS = {"dragoman", "serve.local_translator", "serve.settings"}
 
 TORCH_FREE = (
     "export.bundle",

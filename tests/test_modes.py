@@ -10,7 +10,7 @@ from export.bundle import Bundle
 from export.make_bundle import BundleOptions
 from export.manifest import Precision
 from model.tokenizer import Tokenizer
-from serve.app import open_pipeline
+from serve.app import open_dispatcher
 from serve.options import SearchOptions
 from serve.sequence import Sequence
 from serve.settings import ServeCommand
@@ -45,8 +45,9 @@ async def _translate(settings: ServeCommand) -> list[Found]:
         Sequence(source_ids, SearchOptions(max_target_tokens=24, beam_size=1 + number % 3), None, finished.put)
         for number, source_ids in enumerate(SOURCES)
     ]
-    async with open_pipeline(settings) as pipeline:
-        pipeline.scheduler.submit(sequences)
+    async with open_dispatcher(settings) as dispatcher:
+        (model,) = dispatcher._models
+        model.pipeline.scheduler.submit(sequences)
         for _ in sequences:
             await asyncio.to_thread(finished.get)
     return [(sequence.best.target_ids, sequence.best.token_scores) for sequence in sequences]

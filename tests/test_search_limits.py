@@ -133,3 +133,11 @@ def test_the_unknown_token_counts_among_those_that_are_suppressed() -> None:
 def test_a_token_that_is_suppressed_twice_counts_once() -> None:
     fields = SearchFields(suppressed_tokens=("<unk>", "piece0", "<unk>"), suppress_unknown=True)
     assert LIMITS.plan(fields).options.suppressed_ids == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("fields", "repeatable"),
+    [(SearchFields(), True), (SearchFields(temperature=1.0, seed=0), True), (SearchFields(temperature=1.0), False)],
+)
+def test_an_answer_is_repeatable_unless_the_server_chose_the_seed(fields: SearchFields, *, repeatable: bool) -> None:
+    assert LIMITS.plan(fields).repeatable == repeatable

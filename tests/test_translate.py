@@ -28,14 +28,17 @@ from protos.translation_pb2 import (
     SearchOptions,
     TranslateRequest,
     TranslateResponse,
+    TranslateStreamResponse,
     Translation,
+    TranslationDelta,
 )
 from protos.translation_pb2_grpc import TranslationServiceServicer, add_TranslationServiceServicer_to_server
 from serve.client import DEFAULT_OPTIONS, TranslatedText
 from serve.lines import Line, LineError
+from serve.local_translator import LocalTranslator
 from serve.search_fields import SearchFields
 from serve.settings import ServeCommand
-from serve.translate import LocalTranslator, translate_lines
+from serve.translate import stream_lines, translate_lines
 from tests.fakes import EOS_ID, FakeModel
 from tests.fakes import translate as translate_alone
 from tests.live import LONG_TEXT, MAX_TARGET_TOKENS, direction, put_bundle
@@ -55,6 +58,7 @@ class CapitalsServicer(TranslationServiceServicer):
         self.options: list[SearchOptions] = []
         self.refusals_left = 1
         self.later_answered = threading.Event()
+        self.letter_taken = threading.Event()
 
     def Translate(self, request: TranslateRequest, context: grpc.ServicerContext) -> TranslateResponse:  # noqa: N802
         """Serves one request."""
@@ -73,6 +77,19 @@ class CapitalsServicer(TranslationServiceServicer):
         if text == "later":
             self.later_answered.set()
         return TranslateResponse(translations=[Translation(text=text.upper(), score=-len(text))])
+
+    def TranslateStream(  # noqa: N802
+        self, request: TranslateRequest, context: grpc.ServicerContext
+    ) -> Iterator[TranslateStreamResponse]:
+        """Sends an answer letter by letter, the second letter of "slow" not before it may."""
+        result = self.Translate(request, context)
+        for letter in result.translations[0].text:
+            if result.translations[0].text == "SLOW" and letter == "L":
+                self.letter_taken.wait(TIMEOUT_SECONDS)
+            if letter == "!":
+                context.abort(grpc.StatusCode.INTERNAL, "the translation failed inside the server")
+            yield TranslateStreamResponse(delta=TranslationDelta(text=letter))
+        yield TranslateStreamResponse(result=result)
 
     def Score(self, request: ScoreRequest, context: grpc.ServicerContext) -> ScoreResponse:  # noqa: N802
         """Is not asked by the command."""
@@ -231,6 +248,36 @@ def test_an_interrupt_ends_it_quietly_with_130(server: str) -> None:
         assert process.stderr.read() == b""
 
 
+def test_a_stream_writes_the_same_lines(server: str) -> None:
+    content = "one\n\ngrüße\n \ntwo".encode()
+    assert translate(content, "--server", server, "--stream") == (0, "ONE\n\nGRÜSSE\n\nTWO\n".encode(), "")
+
+
+def test_a_stream_shows_a_translation_while_it_grows(server: str, servicer: CapitalsServicer) -> None:
+    """The server sends the second letter only when the first one is on the screen."""
+    with start("--server", server, "--stream") as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"slow\n")
+        process.stdin.flush()
+        assert os.read(process.stdout.fileno(), 100) == b"S"
+        servicer.letter_taken.set()
+        process.stdin.close()
+        assert process.stdout.read() == b"LOW\n"
+
+
+def test_a_stream_that_fails_names_its_line(server: str) -> None:
+    status, output, errors = translate(b"one\ntw!o\nthree\n", "--server", server, "--stream")
+    assert (status, output) == (1, b"ONE\nTW")
+    assert errors == "dragoman translate: line 2: INTERNAL: the translation failed inside the server\n"
+
+
+def test_a_stream_has_no_scores(server: str) -> None:
+    status, output, errors = translate(b"one\n", "--server", server, "--stream", "--scores")
+    assert (status, output) == (1, b"")
+    assert errors.startswith("dragoman translate: --stream, --scores: both given: ")
+
+
 def test_a_terminal_shows_the_progress_of_output_to_a_file(server: str, tmp_path: Path) -> None:
     terminal, terminal_end = pty.openpty()
     termios.tcsetwinsize(terminal, (24, 80))
@@ -301,6 +348,30 @@ def test_a_folder_of_bundles_translates_by_way_of_a_pivot(
         source_ids = (prefix, *tokenizer.encode(between), EOS_ID)
         between = tokenizer.decode(translate_alone(source_ids, MAX_TARGET_TOKENS)[0])
     assert text == between
+
+
+def test_a_bundle_streams_without_a_server(
+    bundle_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lines() -> AsyncIterator[Line]:
+        yield Line(1, LONG_TEXT.encode())
+        yield Line(2, b"alpha " * 200)
+
+    async def collect() -> list[str]:
+        pieces: list[str] = []
+        command = ServeCommand(bundle=bundle_path, slots=2, engines=1, queue_limit=8)
+        async with LocalTranslator.open(command, TIMEOUT_SECONDS) as translator:
+            streamed = stream_lines(translator, lines())
+            while not pieces or pieces[-1] != "\n":
+                pieces.append(await anext(streamed))
+            with pytest.raises(LineError, match=r"line 2: invalid: text\[0\]: .* tokens, expected"):
+                await anext(streamed)
+        return pieces
+
+    with fake_models(monkeypatch):
+        pieces = asyncio.run(collect())
+    target_ids, _, _ = translate_alone((*tokenizer.encode(LONG_TEXT), EOS_ID), MAX_TARGET_TOKENS)
+    assert "".join(pieces) == tokenizer.decode(target_ids) + "\n"
 
 
 def test_a_bundle_searches_as_the_options_say(bundle_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,14 +2,18 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from collections.abc import Sequence as Sequences
-from typing import Any
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any, TypeGuard
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from serve.answer import TranslationResponse
+from serve.answer import TranslationDelta, TranslationResponse
 from serve.engine import Engine
 from serve.errors import (
     CancelledError,
@@ -25,6 +29,7 @@ from serve.metrics import Metrics
 from serve.options import SearchOptions
 from serve.readiness import Readiness
 from serve.request import FinishReason, TextRequest, TranslationRequest
+from serve.result_cache import ResultCache
 from serve.scheduler import Scheduler
 from serve.search_limits import SearchPlan
 from serve.sequence import Sequence
@@ -35,6 +40,7 @@ from tests.live import GatedModel
 
 MAX_TARGET_TOKENS = 20
 MAX_SOURCE_TOKENS = 6
+Event = TranslationDelta | TranslationResponse
 GREEDY = SearchPlan(SearchOptions(max_target_tokens=MAX_TARGET_TOKENS))
 
 
@@ -67,7 +73,7 @@ class NumberTokenizer:
 class Bench:
     """A translator in front of one engine with a gated model."""
 
-    def __init__(self, slots: int = 4, queue_limit: int = 4) -> None:
+    def __init__(self, slots: int = 4, queue_limit: int = 4, cache_bytes: int | None = None) -> None:
         self.registry = CollectorRegistry()
         metrics = Metrics(self.registry, "tiny")
         self.model = GatedModel(slots)
@@ -92,6 +98,7 @@ class Bench:
             source_suffix=(EOS_ID,),
             max_source_tokens=MAX_SOURCE_TOKENS,
             default_timeout_seconds=20.0,
+            cache=None if cache_bytes is None else ResultCache(cache_bytes, metrics),
         )
 
     def run(self, test: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -111,18 +118,41 @@ class Bench:
         deadline_seconds: float | None = None,
     ) -> asyncio.Task[TranslationResponse]:
         """Starts a translation."""
-        requests = tuple(TextRequest(text, "", f"text[{index}]", "none") for index, text in enumerate(texts))
-        request = TranslationRequest(requests, source_prefix, plan, deadline_seconds)
+        request = TranslationRequest(text_requests(texts), source_prefix, plan, deadline_seconds)
         return asyncio.create_task(self.translator.translate(request))
+
+    def stream(
+        self, *texts: str, plan: SearchPlan = GREEDY, deadline_seconds: float | None = None
+    ) -> AsyncGenerator[Event]:
+        """Returns the stream of a translation, which begins when it is asked for its first event."""
+        return self.translator.stream(TranslationRequest(text_requests(texts), (), plan, deadline_seconds))
 
     async def stepping(self) -> None:
         """Waits until the model stands before its gate with the rows of a step."""
         assert await asyncio.to_thread(self.model.stepping.wait, 20)
 
+    async def first_delta(self, events: AsyncGenerator[Event]) -> TranslationDelta:
+        """Returns what the first step of a stream brings, before there is a second one."""
+        self.model.on_step = self.model.gate.clear
+        event = await anext(events)
+        assert isinstance(event, TranslationDelta)
+        self.model.on_step = lambda: None
+        self.model.gate.set()
+        return event
+
+    def cached(self, result: str) -> float | None:
+        """Returns how many texts were looked up in the cache with this result: hit or miss."""
+        labels = {"model": "tiny", "result": result}
+        return self.registry.get_sample_value("dragoman_result_cache_lookups_total", labels)
+
     def finished(self, reason: str) -> float | None:
         """Returns how many sequences ended so."""
         labels = {"model": "tiny", "reason": reason}
         return self.registry.get_sample_value("dragoman_sequences_finished_total", labels)
+
+
+def text_requests(texts: Iterable[str]) -> tuple[TextRequest, ...]:
+    return tuple(TextRequest(text, "", f"text[{index}]", "none") for index, text in enumerate(texts))
 
 
 def long_source() -> tuple[int, ...]:
@@ -413,3 +443,306 @@ def test_an_engine_that_stops_ends_every_translation() -> None:
         assert [type(result) for result in results] == [DrainingError, DrainingError]
 
     bench.run(test)
+
+
+def text_of(events: Iterable[Event], text_index: int = 0) -> str:
+    """Returns what the deltas of one text make up."""
+    return "".join(event.text for event in events if is_delta(event) and event.text_index == text_index)
+
+
+def is_delta(event: Event) -> TypeGuard[TranslationDelta]:
+    return isinstance(event, TranslationDelta)
+
+
+async def collect(events: AsyncGenerator[Event]) -> list[Event]:
+    return [event async for event in events]
+
+
+def test_a_stream_brings_each_text_piece_by_piece_and_in_the_end_the_response() -> None:
+    bench = Bench()
+
+    async def test() -> None:
+        *deltas, response = await collect(bench.stream("3 4", LONG, "6 7 8"))
+        assert isinstance(response, TranslationResponse)
+        expected = await bench.translate("3 4", LONG, "6 7 8")
+        assert response.translations == expected.translations
+        for index, translation in enumerate(response.translations):
+            own = [event for event in deltas if is_delta(event) and event.text_index == index]
+            assert text_of(own, index) == translation.text
+            assert [event.finish_reason for event in own] == [None] * (len(own) - 1) + [translation.finish_reason]
+            assert own[-1].target_tokens == translation.target_tokens
+            assert [event.target_tokens for event in own] == sorted(event.target_tokens for event in own)
+
+    bench.run(test)
+    assert bench.registry.get_sample_value("dragoman_request_texts_count", {"model": "tiny"}) == 2
+
+
+def test_a_token_is_there_before_the_next_one_is_computed() -> None:
+    bench = Bench()
+    steps: list[int] = []
+
+    async def test() -> None:
+        bench.model.gate.clear()
+        bench.model.on_step = bench.model.gate.clear
+        async with aclosing(bench.stream(LONG)) as events:
+            bench.model.gate.set()
+            async for event in events:
+                if is_delta(event) and event.finish_reason is None:
+                    steps.append(len(bench.model.steps))
+                    assert event.target_tokens == len(steps)
+                bench.model.gate.set()
+
+    bench.run(test)
+    assert steps == list(range(1, len(steps) + 1))
+    assert len(steps) > 5
+
+
+def test_what_comes_while_nobody_looks_comes_in_one_piece() -> None:
+    bench = Bench()
+
+    async def test() -> None:
+        async with aclosing(bench.stream(LONG)) as events:
+            first = await bench.first_delta(events)
+            assert await asyncio.to_thread(bench.scheduler.wait_idle, 20)
+            *further, response = await collect(events)
+        assert isinstance(response, TranslationResponse)
+        assert text_of([first, *further]) == response.translations[0].text
+        assert len(further) <= 2
+
+    bench.run(test)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        SearchOptions(max_target_tokens=MAX_TARGET_TOKENS, beam_size=3, hypotheses=2),
+        SearchOptions(max_target_tokens=MAX_TARGET_TOKENS, temperature=1.0, hypotheses=2),
+    ],
+)
+def test_what_is_chosen_among_several_hypotheses_comes_in_one_piece(options: SearchOptions) -> None:
+    bench = Bench()
+
+    async def test() -> None:
+        delta, response = await collect(bench.stream(LONG, plan=SearchPlan(options)))
+        assert isinstance(response, TranslationResponse)
+        (translation,) = response.translations
+        assert delta == TranslationDelta(
+            text_index=0,
+            text=translation.text,
+            target_tokens=translation.target_tokens,
+            finish_reason=translation.finish_reason,
+        )
+        assert len(translation.alternatives) == 1
+
+    bench.run(test)
+
+
+def test_a_stream_of_samples_has_the_very_tokens_of_a_single_answer() -> None:
+    bench = Bench()
+    plan = SearchPlan(SearchOptions(max_target_tokens=MAX_TARGET_TOKENS, temperature=1.0, seed=5))
+
+    async def test() -> None:
+        (expected,) = (await bench.translate(LONG, plan=plan)).translations
+        events = await collect(bench.stream(LONG, plan=plan))
+        assert text_of(events) == expected.text
+
+    bench.run(test)
+
+
+def test_a_closed_stream_gives_back_its_slots_within_one_step() -> None:
+    bench = Bench()
+
+    async def test() -> None:
+        bench.model.on_step = bench.model.gate.clear
+        async with aclosing(bench.stream(LONG, LONG)) as events:
+            await anext(events)
+        bench.model.gate.set()
+        assert await asyncio.to_thread(bench.scheduler.wait_idle, 20)
+        assert len(bench.model.steps) <= 2
+
+    bench.run(test)
+    assert bench.finished("cancelled") == 2
+
+
+def test_a_stream_whose_model_fails_says_so_after_what_it_has_sent() -> None:
+    bench = Bench()
+
+    async def test() -> None:
+        events = bench.stream(f"{POISON_ID} {ENDLESS_ID}")
+        assert (await bench.first_delta(events)).text
+        with pytest.raises(InternalError):
+            await collect(events)
+
+    bench.run(test)
+
+
+def test_an_error_that_comes_while_a_delta_is_being_sent_ends_the_stream() -> None:
+    """The failed text has no translation that could be told of, though its end is known by then."""
+    bench = Bench()
+
+    async def test() -> None:
+        events = bench.stream(LONG, f"{POISON_ID} {ENDLESS_ID}")
+        await bench.first_delta(events)
+        assert await asyncio.to_thread(bench.scheduler.wait_idle, 20)
+        with pytest.raises(InternalError):
+            await collect(events)
+
+    bench.run(test)
+
+
+def test_a_stream_keeps_its_deadline_even_if_the_model_hangs() -> None:
+    bench = Bench()
+    bench.model.gate.clear()
+
+    async def test() -> None:
+        with pytest.raises(DeadlineExceededError):
+            await anext(bench.stream(LONG, deadline_seconds=time.monotonic() + 0.05))
+        bench.model.gate.set()
+        assert await asyncio.to_thread(bench.scheduler.wait_idle, 20)
+
+    bench.run(test)
+    assert bench.finished("deadline_exceeded") == 1
+
+
+def test_a_stream_is_let_in_as_any_request_is() -> None:
+    bench = Bench()
+    bench.readiness.proven = False
+
+    async def test() -> None:
+        with pytest.raises(NotReadyError):
+            await anext(bench.stream("3"))
+
+    bench.run(test)
+
+
+def test_an_answer_that_is_kept_costs_no_step_and_says_so() -> None:
+    bench = Bench(cache_bytes=1 << 20)
+
+    async def test() -> None:
+        first = (await bench.translate("7 8", LONG)).translations
+        steps = len(bench.model.steps)
+        second = (await bench.translate(LONG, "7 8")).translations
+        assert len(bench.model.steps) == steps
+        assert [each.cached for each in (*first, *second)] == [False, False, True, True]
+        assert [replace(each, cached=False) for each in second[::-1]] == list(first)
+
+    bench.run(test)
+    assert (bench.cached("hit"), bench.cached("miss")) == (2, 2)
+
+
+def test_only_the_texts_that_are_not_kept_are_computed() -> None:
+    bench = Bench(cache_bytes=1 << 20)
+
+    async def test() -> None:
+        await bench.translate("5")
+        translations = (await bench.translate("7 8", "5", LONG)).translations
+        assert [each.cached for each in translations] == [False, True, False]
+        expected = [translate((*ids, EOS_ID), MAX_TARGET_TOKENS)[0] for ids in ((7, 8), (5,), long_source())]
+        assert [each.text for each in translations] == [" ".join(map(str, ids)) for ids in expected]
+
+    bench.run(test)
+
+
+def test_without_a_cache_answers_do_not_speak_of_one() -> None:
+    bench = Bench()
+
+    async def test() -> None:
+        for _ in range(2):
+            (translation,) = (await bench.translate("3")).translations
+            assert translation.cached is None
+
+    bench.run(test)
+
+
+@pytest.mark.parametrize(("repeatable", "hits"), [(True, 1), (False, 0)])
+def test_what_is_drawn_with_a_seed_of_the_server_is_neither_kept_nor_looked_up(
+    repeatable: bool,
+    hits: int,
+) -> None:
+    bench = Bench(cache_bytes=1 << 20)
+    options = SearchOptions(max_target_tokens=MAX_TARGET_TOKENS, temperature=1.0, seed=5)
+
+    async def test() -> None:
+        for _ in range(2):
+            await bench.translate("3", plan=SearchPlan(options, repeatable=repeatable))
+
+    bench.run(test)
+    assert (bench.cached("hit"), bench.cached("miss")) == (hits, hits)
+
+
+def test_what_fails_is_not_kept_nor_what_was_asked_for_with_it() -> None:
+    bench = Bench(cache_bytes=1 << 20)
+
+    async def test() -> None:
+        for _ in range(2):
+            with pytest.raises(InternalError):
+                await bench.translate("3", f"{POISON_ID} {ENDLESS_ID}")
+        with pytest.raises(DeadlineExceededError):
+            await bench.translate("3", deadline_seconds=time.monotonic() - 1)
+
+    bench.run(test)
+    assert bench.cached("hit") == 0
+
+
+def test_a_stream_takes_from_the_cache_and_gives_to_it() -> None:
+    bench = Bench(cache_bytes=1 << 20)
+
+    async def test() -> None:
+        *deltas, first = await collect(bench.stream(LONG))
+        delta, second = await collect(bench.stream(LONG))
+        assert isinstance(first, TranslationResponse)
+        assert isinstance(second, TranslationResponse)
+        assert second.translations == (replace(first.translations[0], cached=True),)
+        assert is_delta(delta)
+        assert (delta.text, delta.finish_reason) == (text_of(deltas), first.translations[0].finish_reason)
+        *_, third = await collect(bench.stream("7 8", LONG, "5"))
+        assert isinstance(third, TranslationResponse)
+        assert [each.cached for each in third.translations] == [False, True, False]
+
+    bench.run(test)
+
+
+def test_what_is_kept_is_not_given_to_those_who_are_not_let_in() -> None:
+    bench = Bench(cache_bytes=1 << 20)
+
+    async def test() -> None:
+        await bench.translate("3")
+        bench.readiness.proven = False
+        with pytest.raises(NotReadyError):
+            await bench.translate("3")
+
+    bench.run(test)
+
+
+plans = st.builds(
+    SearchPlan,
+    st.sampled_from(
+        [
+            SearchOptions(max_target_tokens=MAX_TARGET_TOKENS),
+            SearchOptions(max_target_tokens=3),
+            SearchOptions(max_target_tokens=MAX_TARGET_TOKENS, beam_size=3, hypotheses=2),
+            SearchOptions(max_target_tokens=MAX_TARGET_TOKENS, temperature=1.0, seed=1),
+            SearchOptions(max_target_tokens=MAX_TARGET_TOKENS, temperature=1.0, seed=2, hypotheses=2),
+        ]
+    ),
+    token_scores=st.booleans(),
+)
+asked_texts = st.lists(st.sampled_from(["3", "4 5", LONG, "6 7 8"]), min_size=1, max_size=4)
+
+
+@given(requests=st.lists(st.tuples(asked_texts, plans), max_size=12), cache_bytes=st.sampled_from([1, 5000, 1 << 20]))
+@settings(max_examples=30, deadline=None)
+def test_answers_are_the_same_with_and_without_a_cache(
+    requests: list[tuple[list[str], SearchPlan]], cache_bytes: int
+) -> None:
+    """Whatever was asked for before, and however little the cache holds; to the last bit."""
+    answers = []
+    for bench in (Bench(queue_limit=100), Bench(queue_limit=100, cache_bytes=cache_bytes)):
+
+        async def test(bench: Bench = bench) -> None:
+            responses = [await bench.translate(*texts, plan=plan) for texts, plan in requests]
+            translations = [each for response in responses for each in response.translations]
+            answers.append([replace(each, cached=None) for each in translations])
+
+        bench.run(test)
+    assert answers[0] == answers[1]

@@ -6,9 +6,10 @@ from numpy.typing import NDArray
 
 from export.bundle import Bundle
 from export.verification.by_hand import RuntimeStepper, translate_by_hand
-from export.verification.stepped_engine import SteppedEngine, Wish
+from export.verification.stepped_engine import SteppedEngine
 from serve.options import SearchOptions
 from serve.runtime import Runtime, Sessions
+from serve.sequence import Wish
 from tests.comparisons import ignore
 
 SOURCES = [(*np.random.default_rng(seed).integers(4, 31, size=1 + seed % 9).tolist(), 2) for seed in range(30)]

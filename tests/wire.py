@@ -1,7 +1,7 @@
 """One request over both interfaces, and the answers of gRPC in the form of REST's, so that they can be compared."""
 
 import json
-from typing import Any
+from typing import Any, Literal
 
 from protos.translation_pb2 import Alternative, FinishReason, ScoreRequest, TranslateRequest, Translation
 from tests.live import LiveService
@@ -30,6 +30,7 @@ def score_over_both(live: LiveService, request: Answer) -> list[Answer]:
             "tokens": _tokens(each),
             "source_tokens": each.source_tokens,
             "target_tokens": each.target_tokens,
+            **({"cached": each.cached} if each.HasField("cached") else {}),
         }
         for each in live.call_score(ScoreRequest(**request)).scores
     ] == scores
@@ -55,7 +56,8 @@ def as_json(translation: Translation) -> Answer:
         "source_tokens": translation.source_tokens,
         "alternatives": list(map(_alternative, translation.alternatives)),
     }
-    return {**answer, "seed": translation.seed} if translation.HasField("seed") else answer
+    optional: tuple[Literal["seed", "cached"], ...] = ("seed", "cached")
+    return answer | {name: getattr(translation, name) for name in optional if translation.HasField(name)}
 
 
 def _alternative(found: Translation | Alternative) -> Answer:

@@ -14,11 +14,12 @@ from export.verification.invariance import Companies, check_invariance
 from export.verification.logits import Apart, Tolerance, check_logits, compare_logits, largest
 from export.verification.outcome import Outcome
 from export.verification.reader import Reader
-from export.verification.stepped_engine import SteppedEngine, Wish
+from export.verification.stepped_engine import SteppedEngine
 from export.verification.stepper import References, Stepper, gap_of
 from export.verification.tokens import Demands, check_against_by_hand, check_against_pytorch, check_golden
 from serve.options import SearchOptions
 from serve.runtime import Sessions
+from serve.sequence import Wish
 
 Advance = Callable[[int], object]
 Check = Literal["logits", "tokens", "invariance"]

@@ -12,9 +12,10 @@ import numpy as np
 
 from export.verification.answer import Answer, Gap, Said, Sentence, describe_difference
 from export.verification.outcome import Outcome, verdict_of
-from export.verification.stepped_engine import SteppedEngine, Wish
+from export.verification.stepped_engine import SteppedEngine
 from serve.options import SearchOptions
 from serve.runtime import Sessions
+from serve.sequence import Wish
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ texts nor PyTorch.
 from collections import deque
 from collections.abc import Callable
 from collections.abc import Sequence as Sequences
-from typing import NamedTuple
 
 import numpy as np
 from prometheus_client import CollectorRegistry
@@ -15,20 +14,12 @@ from prometheus_client import CollectorRegistry
 from export.verification.answer import Answer
 from serve.engine import Engine
 from serve.metrics import Metrics
-from serve.options import SearchOptions
 from serve.runtime import Runtime, Sessions
 from serve.scheduler import Scheduler
-from serve.sequence import Sequence
+from serve.sequence import Sequence, Wish
 
 # Few enough that a large batch does not start all at once.
 PREFILL_TOKENS = 2048
-
-
-class Wish(NamedTuple):
-    """A source to translate, and how to search."""
-
-    source_ids: tuple[int, ...]
-    options: SearchOptions
 
 
 class SteppedEngine:
@@ -73,7 +64,7 @@ class SteppedEngine:
         def on_finish(_: Sequence) -> None:
             advance(1)
 
-        sequences = [Sequence(wish.source_ids, wish.options, None, on_finish) for wish in wishes]
+        sequences = [Sequence(*wish, None, on_finish) for wish in wishes]
         order = range(len(wishes)) if random is None else random.permutation(len(wishes)).tolist()
         joining = deque(sequences[number] for number in order)
         while joining or not self._scheduler.idle:

@@ -1,0 +1,193 @@
+"""The sequences of one request, between the event loop and the engines: submitted, awaited, listened to, cancelled.
+
+Engines call from threads of their own; whatever they say is left in a place that is bounded, and the event loop is
+woken once for all of it. Used by the translator and by the warm-up. Knows neither texts nor any protocol.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+from serve.errors import DeadlineExceededError, ServiceError
+from serve.scheduler import Scheduler
+from serve.sequence import Sequence, Wish
+
+
+class Alarm:
+    """Wakes the event loop once for the tokens of a whole step, however many streams they belong to.
+
+    Waking takes a system call, in which the engine may lose the interpreter to the very loop that it wakes: once for
+    each row would make rows wait that nobody listens to.
+    """
+
+    def __init__(self) -> None:
+        self._due: set[asyncio.Event] = set()
+        self._ringing = False
+
+    def ring(self, loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
+        """Sets an event of the loop soon; may be called from any thread."""
+        self._due.add(event)
+        if not self._ringing:
+            self._ringing = True
+            call_soon(loop, self._wake)
+
+    def _wake(self) -> None:
+        # Before the events are taken: whoever brings one after this rings again.
+        self._ringing = False
+        while self._due:
+            self._due.pop().set()
+
+
+class Submission:
+    """One sequence for each wish, all or none; a context manager, which submits them and cancels what is unfinished.
+
+    Attributes:
+        sequences: in the order of the wishes.
+        tokens: of each sequence that is streamed, those so far; but for the last, which comes with its end.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        wishes: Iterable[Wish],
+        *,
+        deadline_seconds: float | None,
+        alarm: Alarm | None = None,
+    ) -> None:
+        """Makes the sequences. Must be called inside the event loop.
+
+        Args:
+            scheduler: takes them; all are one flow.
+            wishes: what they are made of.
+            deadline_seconds: when the client stops waiting (monotonic clock); None: never.
+            alarm: rings for every token of sequences that have a single row; what ends is news, too. None: all that
+                counts is when all have ended.
+        """
+        self._scheduler = scheduler
+        self._deadline_seconds = deadline_seconds
+        self._alarm = alarm
+        self._loop = asyncio.get_running_loop()
+        self._changed = asyncio.Event()
+        self._news: set[int] = set()
+        self._ended: set[int] = set()
+        self._error: ServiceError | None = None
+        wishes = tuple(wishes)
+        self.tokens: tuple[list[int], ...] = tuple([] for _ in wishes)
+        flow = object()
+        self.sequences = tuple(
+            Sequence(
+                *wish,
+                deadline_seconds,
+                self._end_listener(place),
+                None if alarm is None or wish.options.rows > 1 else self._token_listener(place, alarm),
+                flow=flow,
+            )
+            for place, wish in enumerate(wishes)
+        )
+
+    def __enter__(self) -> Self:
+        """Submits the sequences.
+
+        Raises:
+            ServiceError: if the scheduler takes none.
+        """
+        self._scheduler.submit(self.sequences)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Cancels what is not finished: engines let go of it within one step."""
+        # What is too late engines let go of by themselves, and count as that.
+        if isinstance(error, DeadlineExceededError):
+            return
+        for place, sequence in enumerate(self.sequences):
+            if place not in self._ended:
+                sequence.cancelled = True
+
+    @property
+    def done(self) -> bool:
+        """Whether every sequence has its translation."""
+        return len(self._ended) == len(self.sequences)
+
+    async def finish(self) -> None:
+        """Waits until every sequence has its translation.
+
+        Raises:
+            ServiceError: the first one that any of them ended with.
+        """
+        while not self.done:
+            await self.change()
+
+    async def change(self) -> None:
+        """Waits until every sequence has its translation; if they are streamed, until there is any news.
+
+        Raises:
+            ServiceError: the first one that any of them ended with.
+        """
+        try:
+            # The engine keeps the deadline too, but an engine that hangs must not make the client wait longer.
+            async with asyncio.timeout_at(self._deadline_seconds):
+                await self._changed.wait()
+        except TimeoutError:
+            raise DeadlineExceededError("the deadline passed before the translation was complete") from None
+        self._changed.clear()
+        if self._error is not None:
+            raise self._error
+
+    def news(self) -> Iterator[tuple[int, bool]]:
+        """Yields the place of every sequence with a new token or its translation, and whether it has the latter."""
+        while self._news:
+            place = self._news.pop()
+            yield place, place in self._ended
+
+    def _token_listener(self, place: int, alarm: Alarm) -> Callable[[int], None]:
+        tokens, news = self.tokens[place], self._news
+
+        def on_token(token_id: int) -> None:
+            tokens.append(token_id)
+            news.add(place)
+            alarm.ring(self._loop, self._changed)
+
+        return on_token
+
+    def _end_listener(self, place: int) -> Callable[[Sequence], None]:
+        return lambda sequence: call_soon(self._loop, self._end, place, sequence)
+
+    def _end(self, place: int, sequence: Sequence) -> None:
+        if sequence.error is None:
+            self._ended.add(place)
+            self._news.add(place)
+        else:
+            self._error = self._error or sequence.error
+        if self._alarm is not None or self.done or self._error is not None:
+            self._changed.set()
+
+
+def call_soon(loop: asyncio.AbstractEventLoop, function: Callable[..., object], *arguments: object) -> None:
+    """Calls a function in the event loop, from an engine: it must not fail because the loop has ended meanwhile."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(function, *arguments)
+
+
+async def run_sequences(
+    scheduler: Scheduler,
+    wishes: Iterable[Wish],
+    *,
+    deadline_seconds: float | None,
+) -> tuple[Sequence, ...]:
+    """Runs one sequence for each wish, all or none, and returns them finished. The call is one flow.
+
+    Args:
+        scheduler: takes the sequences.
+        wishes: what they are made of.
+        deadline_seconds: when the client stops waiting (monotonic clock); None: never.
+
+    Raises:
+        ServiceError: the first one that any of the sequences ended with; the others are cancelled.
+    """
+    with Submission(scheduler, wishes, deadline_seconds=deadline_seconds) as submission:
+        await submission.finish()
+    return submission.sequences
