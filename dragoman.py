@@ -15,10 +15,11 @@ COMMANDS = {
     "inspect": ("export.inspect_bundle:InspectCommand", "tell what is in a bundle: graphs, decoder step, memory"),
     "verify": ("export.verify:VerifyCommand", "prove a bundle: its PyTorch model's answers, in any company"),
     "evaluate": ("export.evaluate:EvaluateCommand", "measure how well a system translates: BLEU, chrF, significance"),
-    "serve": ("serve.settings:ServeCommand", "serve a bundle over gRPC and REST"),
+    "serve": ("serve.settings:ServeCommand", "serve one bundle, or a folder of them, over gRPC and REST"),
     "translate": ("serve.translate:TranslateCommand", "translate standard input line by line"),
     "attention": ("model.report.command:AttentionCommand", "compare kinds of attention: maps, costs, quality, speed"),
     "throughput": ("model.throughput:ThroughputCommand", "measure training beside torch.nn.Transformer"),
+    "profile": ("loadtest.step_profile:ProfileCommand", "tell where the time of an engine's step goes"),
     "bench graphs": (
         "loadtest.bench_graphs:BenchGraphsCommand",
         "measure exported graphs beside CTranslate2 with the same weights",
@@ -26,6 +27,10 @@ COMMANDS = {
     "bench offline": (
         "loadtest.bench_offline:BenchOfflineCommand",
         "measure the engines beside CTranslate2, PyTorch and transformers with the same weights",
+    ),
+    "bench scheduling": (
+        "loadtest.bench_scheduling:BenchSchedulingCommand",
+        "measure how the engines share their time out between requests",
     ),
     "load": ("loadtest.load:LoadCommand", "send open-loop load to a server and report latencies"),
     "demo": ("serve.demo:DemoCommand", "serve a bundle, translate a few sentences, keep serving"),
@@ -54,7 +59,7 @@ def main() -> None:
 
 def usage() -> str:
     """Returns the list of subcommands."""
-    rows = "\n".join(f"  {name:13} {summary}" for name, (_, summary) in COMMANDS.items())
+    rows = "\n".join(f"  {name:16} {summary}" for name, (_, summary) in COMMANDS.items())
     return (
         f"usage: dragoman COMMAND [OPTION ...]\n\n{rows}\n\n`dragoman COMMAND --help` tells the options of a command."
     )

@@ -15,7 +15,8 @@ from model.corpus import Corpus
 from serve.client import GrpcClient, NotTranslatedError
 from serve.http_client import HttpClient
 from serve.lines import map_in_order
-from serve.pipeline_translator import PIPELINE_ERRORS, open_bundle
+from serve.local_translator import open_bundle
+from serve.model_loader import LOAD_ERRORS
 from serve.search_fields import SearchFields
 from serve.translate import TextTranslator
 
@@ -41,7 +42,7 @@ class ServiceSystem:
         """
         try:
             return asyncio.run(self._translate(corpora, progress))
-        except PIPELINE_ERRORS as error:
+        except LOAD_ERRORS as error:
             raise SystemUnusableError(str(error)) from error
 
     async def _translate(self, corpora: Sequence[Corpus], progress: Progress) -> list[list[str]]:

@@ -89,6 +89,16 @@ class ComparedModel:
         write_checkpoint(folder, self.model)
 
 
+def compared_models(run: Path | None, config: TransformerConfig, vocabulary_size: int) -> list[ComparedModel]:
+    """Returns the model of a run, if there is one, and the random model of a shape.
+
+    Raises:
+        RunError, CorpusError, TokenizerError: as `trained_model` does.
+    """
+    trained = [] if run is None else [trained_model(run)]
+    return [*trained, random_model(config, vocabulary_size)]
+
+
 def trained_model(path: Path) -> ComparedModel:
     """Returns the model of a run.
 

@@ -15,6 +15,7 @@ from loadtest.source_sentence import SourceSentence
 from loadtest.translating import LENGTH_PENALTY, take_turns
 from serve.errors import ServiceError
 from serve.logs import configure_logs
+from serve.metrics import Metrics
 from serve.options import SearchOptions
 from serve.pipeline import Pipeline
 from serve.runtime import Runtime, Sessions
@@ -28,7 +29,9 @@ MOST_WAITING_ROWS = 1 << 24
 class EngineTranslator:
     """Running engines behind a scheduler."""
 
-    def __init__(self, folder: str, copies: int, threads: int, slots: int) -> None:
+    def __init__(
+        self, folder: str, copies: int, threads: int, slots: int, prefill_token_budget: int | None = None
+    ) -> None:
         """Starts the engines.
 
         Args:
@@ -36,12 +39,15 @@ class EngineTranslator:
             copies: engines.
             threads: of each engine.
             slots: rows of each engine.
+            prefill_token_budget: source tokens that join one engine between two steps; None: as the server has it.
         """
         settings = ServeCommand(
             bundle=Path(folder), engines=copies, threads_per_engine=threads, slots=slots, queue_limit=MOST_WAITING_ROWS
         )
+        if prefill_token_budget is not None:
+            settings = settings.model_copy(update={"prefill_token_budget": prefill_token_budget})
         bundle = Bundle.open(settings.bundle)
-        self._pipeline = Pipeline(settings, bundle, CollectorRegistry())
+        self._pipeline = Pipeline(settings, bundle, Metrics(CollectorRegistry(), bundle.manifest.name))
         sessions = Sessions.load(bundle, threads)
         self._pipeline.start([Runtime(sessions, slots) for _ in range(copies)])
 

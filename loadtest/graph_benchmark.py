@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from tqdm import tqdm
 
-from loadtest.compared_model import ComparedModel, random_model, trained_model
+from loadtest.compared_model import ComparedModel, compared_models
 from loadtest.graph_comparison import compare_systems, steps_of_model
 from loadtest.graph_options import GraphOptions
 from loadtest.graph_results import ModelResult, Workload
@@ -48,8 +48,7 @@ def benchmark(options: GraphOptions) -> None:
 
 
 def _models(options: GraphOptions) -> list[ComparedModel]:
-    trained = [] if options.run is None else [trained_model(options.run)]
-    models = [*trained, random_model(options.random, options.vocabulary_size)]
+    models = compared_models(options.run, options.random, options.vocabulary_size)
     for model in models:
         limits = model.model.config
         for option, asked, most in (

@@ -9,17 +9,17 @@ from dataclasses import asdict
 from tqdm import tqdm
 
 from loadtest.batching import Batching
-from loadtest.compared_model import ComparedModel, random_model, trained_model
+from loadtest.compared_model import ComparedModel, compared_models
 from loadtest.offline_comparison import compare_offline, steps_of_model
 from loadtest.offline_options import OfflineOptions
 from loadtest.offline_results import OfflineModelResult, OfflineWorkload
-from loadtest.offline_sentences import lengths_of, random_sentences, trained_sentences
+from loadtest.offline_sentences import sentences_of
 from loadtest.offline_systems import OfflineSystem, offline_systems
 from loadtest.offline_table import format_offline
 from loadtest.report_files import ReportFileError, ReportFiles
 from loadtest.source_sentence import SourceSentence
 from loadtest.system_process import SystemFailedError
-from model.corpus import CorpusError, read_corpus
+from model.corpus import CorpusError
 from model.report.provenance import Provenance, command_line
 from model.run import RunError
 from model.tokenizer import TokenizerError
@@ -38,11 +38,12 @@ def benchmark(options: OfflineOptions) -> None:
         files = ReportFiles("offline", options.out, options.document)
         files.prepare()
         engines = options.engines or available_cpus()
-        models = _models(options)
+        models = compared_models(options.run, options.random, options.vocabulary_size)
         systems = offline_systems(options.peers, options.slots)
         if any(system.maker == "transformers" for system in systems):
             _check_transformers(models)
-        workloads = [_workload(options, engines, sentences) for sentences in _sentences(options, models)]
+        all_sentences = sentences_of(models, options.data, options.sentences)
+        workloads = [_workload(options, engines, sentences) for sentences in all_sentences]
         provenance = Provenance.now(
             command_line("bench offline", options), LIBRARIES, f"threads of each system: {engines * options.threads}"
         )
@@ -55,11 +56,6 @@ def benchmark(options: OfflineOptions) -> None:
         raise SystemExit(f"dragoman bench offline: {error}") from error
 
 
-def _models(options: OfflineOptions) -> list[ComparedModel]:
-    trained = [] if options.run is None else [trained_model(options.run)]
-    return [*trained, random_model(options.random, options.vocabulary_size)]
-
-
 def _check_transformers(models: Sequence[ComparedModel]) -> None:
     from loadtest.peers.transformers_model import NoSuchModelError, check_known  # noqa: PLC0415 - only with this peer
 
@@ -68,15 +64,6 @@ def _check_transformers(models: Sequence[ComparedModel]) -> None:
             check_known(model.model.config)
         except NoSuchModelError as error:
             raise RunError(f"{model.name}: {error}; leave it out of --peers") from error
-
-
-def _sentences(options: OfflineOptions, models: Sequence[ComparedModel]) -> list[list[SourceSentence]]:
-    """Returns the sentences of each model."""
-    corpus = read_corpus(options.data, "test")
-    corpus = corpus.select(range(min(len(corpus), options.sentences or len(corpus))))
-    trained = next((model for model in models if model.trained), None)
-    lengths = lengths_of(corpus, trained)
-    return [trained_sentences(model, corpus) if model.trained else random_sentences(model, lengths) for model in models]
 
 
 def _workload(options: OfflineOptions, engines: int, sentences: list[SourceSentence]) -> OfflineWorkload:

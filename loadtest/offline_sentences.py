@@ -8,12 +8,30 @@ from collections.abc import Sequence
 
 from loadtest.compared_model import ComparedModel
 from loadtest.source_sentence import SourceSentence, draw_sentences
-from model.corpus import Corpus, CorpusError
+from model.corpus import Corpus, CorpusError, read_corpus
 from model.tokenizer import EOS_ID
 
 SEED = 1
 # Roughly what a tokenizer cuts a text into, if there is none.
 WORDS = re.compile(r"\w+|[^\w\s]")
+
+
+def sentences_of(models: Sequence[ComparedModel], data: str, count: int | None) -> list[list[SourceSentence]]:
+    """Returns the sentences of each model.
+
+    Args:
+        models: at most one of them trained.
+        data: test data, as `dragoman evaluate` takes them.
+        count: so many of them; None: all.
+
+    Raises:
+        CorpusError: if they cannot be read, or a model cannot translate them.
+    """
+    corpus = read_corpus(data, "test")
+    corpus = corpus.select(range(min(len(corpus), count or len(corpus))))
+    trained = next((model for model in models if model.trained), None)
+    lengths = lengths_of(corpus, trained)
+    return [trained_sentences(model, corpus) if model.trained else random_sentences(model, lengths) for model in models]
 
 
 def trained_sentences(model: ComparedModel, corpus: Corpus) -> list[SourceSentence]:

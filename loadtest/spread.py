@@ -8,6 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
+# Smaller figures are shown with a digit behind the point.
+FINE_BELOW = 100
+
 
 @dataclass(frozen=True, slots=True)
 class Spread:
@@ -31,3 +34,21 @@ def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Spread:
         theirs: those of another one, from the same rounds.
     """
     return Spread.of([our / their for our, their in zip(ours, theirs, strict=True)])
+
+
+def format_spread(figures: Sequence[float], base: Sequence[float] | None) -> str:
+    """Returns the median of figures and how many times those of a base they are.
+
+    Args:
+        figures: round by round.
+        base: those of what this is compared with, from the same rounds; None: with nothing.
+
+    Returns:
+        As in `3,402, 1.66x (1.61-1.70)`: median, median of the ratios, their smallest and their largest.
+    """
+    middle = Spread.of(figures).median
+    median = f"{middle:.1f}" if middle < FINE_BELOW else f"{middle:,.0f}"
+    if base is None:
+        return median
+    times = ratio(figures, base)
+    return f"{median}, {times.median:.2f}x ({times.low:.2f}-{times.high:.2f})"

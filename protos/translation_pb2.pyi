@@ -43,6 +43,34 @@ FINISH_REASON_LENGTH: FinishReason.ValueType  # 2
 """The translation reached its longest length: max_target_tokens, max_target_ratio or the model's limit."""
 Global___FinishReason: _TypeAlias = FinishReason  # noqa: Y015
 
+class _ModelState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ModelStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ModelState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    MODEL_STATE_UNSPECIFIED: _ModelState.ValueType  # 0
+    """Never sent."""
+    MODEL_STATE_LOADING: _ModelState.ValueType  # 1
+    """It is loaded, or proves that it is right."""
+    MODEL_STATE_READY: _ModelState.ValueType  # 2
+    """It translates."""
+    MODEL_STATE_FAILED: _ModelState.ValueType  # 3
+    """It failed, and does not translate until it is right again."""
+
+class ModelState(_ModelState, metaclass=_ModelStateEnumTypeWrapper):
+    """Whether a model translates now."""
+
+MODEL_STATE_UNSPECIFIED: ModelState.ValueType  # 0
+"""Never sent."""
+MODEL_STATE_LOADING: ModelState.ValueType  # 1
+"""It is loaded, or proves that it is right."""
+MODEL_STATE_READY: ModelState.ValueType  # 2
+"""It translates."""
+MODEL_STATE_FAILED: ModelState.ValueType  # 3
+"""It failed, and does not translate until it is right again."""
+Global___ModelState: _TypeAlias = ModelState  # noqa: Y015
+
 @_typing.final
 class TranslateRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
@@ -52,12 +80,20 @@ class TranslateRequest(_message.Message):
     TARGET_LANGUAGE_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
     TARGET_PREFIX_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    ALLOW_PIVOT_FIELD_NUMBER: _builtins.int
     source_language: _builtins.str
-    """ISO 639-1 code of the texts' language, for example "en". May be empty if the model translates only one language
-    into the wanted one.
+    """ISO 639-1 code of the texts' language, for example "en". May be empty if only one language is translated into the
+    wanted one.
     """
     target_language: _builtins.str
-    """ISO 639-1 code of the wanted language, for example "de". May be empty if the model has a single direction."""
+    """ISO 639-1 code of the wanted language, for example "de". May be empty if there is a single direction."""
+    model: _builtins.str
+    """Name of the model that is to translate. Empty: the first that has the direction, in the order of ListModels."""
+    allow_pivot: _builtins.bool
+    """Whether to translate by way of a third language where there is no direction from source_language into
+    target_language, both of which must be named then.
+    """
     @_builtins.property
     def text(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The texts to translate, one sentence each. At least one; none may be blank or hold U+0000."""
@@ -80,10 +116,12 @@ class TranslateRequest(_message.Message):
         target_language: _builtins.str = ...,
         options: Global___SearchOptions | None = ...,
         target_prefix: _abc.Iterable[_builtins.str] | None = ...,
+        model: _builtins.str = ...,
+        allow_pivot: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["options", b"options", "source_language", b"source_language", "target_language", b"target_language", "target_prefix", b"target_prefix", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow_pivot", b"allow_pivot", "model", b"model", "options", b"options", "source_language", b"source_language", "target_language", b"target_language", "target_prefix", b"target_prefix", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -289,6 +327,10 @@ class TranslateResponse(_message.Message):
 
     TRANSLATIONS_FIELD_NUMBER: _builtins.int
     TIMINGS_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    PIVOT_FIELD_NUMBER: _builtins.int
+    model: _builtins.str
+    """Name of the model that gave the translations."""
     @_builtins.property
     def translations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Translation]:
         """One translation for each text, in the order of the request."""
@@ -297,19 +339,51 @@ class TranslateResponse(_message.Message):
     def timings(self) -> Global___Timings:
         """Where the time of this request went."""
 
+    @_builtins.property
+    def pivot(self) -> Global___Pivot:
+        """The third language by way of which the texts were translated; absent: there was none."""
+
     def __init__(
         self,
         *,
         translations: _abc.Iterable[Global___Translation] | None = ...,
         timings: Global___Timings | None = ...,
+        model: _builtins.str = ...,
+        pivot: Global___Pivot | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["timings", b"timings"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["pivot", b"pivot", "timings", b"timings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["timings", b"timings", "translations", b"translations"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "pivot", b"pivot", "timings", b"timings", "translations", b"translations"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TranslateResponse: _TypeAlias = TranslateResponse  # noqa: Y015
+
+@_typing.final
+class Pivot(_message.Message):
+    """A third language between that of the texts and the wanted one."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LANGUAGE_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    language: _builtins.str
+    """ISO 639-1 code of the language."""
+    model: _builtins.str
+    """Name of the model that translated into it; the one that translated from it is TranslateResponse.model."""
+    def __init__(
+        self,
+        *,
+        language: _builtins.str = ...,
+        model: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["language", b"language", "model", b"model"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Pivot: _TypeAlias = Pivot  # noqa: Y015
 
 @_typing.final
 class TranslateStreamResponse(_message.Message):
@@ -400,9 +474,11 @@ class Translation(_message.Message):
     text: _builtins.str
     """The translated text."""
     score: _builtins.float
-    """Sum of the log-probabilities (natural logarithm) of the target tokens, the end token included; at most 0."""
+    """Sum of the log-probabilities (natural logarithm) of the target tokens, the end token included; at most 0. With a
+    pivot, that of the last translation.
+    """
     finish_reason: Global___FinishReason.ValueType
-    """Why the translation ended."""
+    """Why the translation ended; with a pivot, LENGTH also if the text in its language was cut off."""
     source_tokens: _builtins.int
     """Length of the source in tokens, the end token included, and a token for the wanted language if the model writes
     several.
@@ -566,10 +642,13 @@ class ScoreRequest(_message.Message):
     PAIRS_FIELD_NUMBER: _builtins.int
     SOURCE_LANGUAGE_FIELD_NUMBER: _builtins.int
     TARGET_LANGUAGE_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
     source_language: _builtins.str
     """ISO 639-1 code of the texts' language; see TranslateRequest."""
     target_language: _builtins.str
     """ISO 639-1 code of the translations' language; see TranslateRequest."""
+    model: _builtins.str
+    """Name of the model; see TranslateRequest."""
     @_builtins.property
     def pairs(self) -> _containers.RepeatedCompositeFieldContainer[Global___TextPair]:
         """The texts and their translations, at least one pair."""
@@ -580,10 +659,11 @@ class ScoreRequest(_message.Message):
         pairs: _abc.Iterable[Global___TextPair] | None = ...,
         source_language: _builtins.str = ...,
         target_language: _builtins.str = ...,
+        model: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["pairs", b"pairs", "source_language", b"source_language", "target_language", b"target_language"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "pairs", b"pairs", "source_language", b"source_language", "target_language", b"target_language"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -621,6 +701,9 @@ class ScoreResponse(_message.Message):
 
     SCORES_FIELD_NUMBER: _builtins.int
     TIMINGS_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    model: _builtins.str
+    """Name of the model that gave the scores."""
     @_builtins.property
     def scores(self) -> _containers.RepeatedCompositeFieldContainer[Global___TranslationScore]:
         """One score for each pair, in the order of the request."""
@@ -634,10 +717,11 @@ class ScoreResponse(_message.Message):
         *,
         scores: _abc.Iterable[Global___TranslationScore] | None = ...,
         timings: Global___Timings | None = ...,
+        model: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["timings", b"timings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["scores", b"scores", "timings", b"timings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "scores", b"scores", "timings", b"timings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -687,7 +771,7 @@ Global___TranslationScore: _TypeAlias = TranslationScore  # noqa: Y015
 
 @_typing.final
 class Timings(_message.Message):
-    """Durations of the phases of one request, in seconds."""
+    """Durations of the phases of one request, in seconds; with a pivot, those of both translations together."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -718,3 +802,182 @@ class Timings(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Timings: _TypeAlias = Timings  # noqa: Y015
+
+@_typing.final
+class ListModelsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListModelsRequest: _TypeAlias = ListModelsRequest  # noqa: Y015
+
+@_typing.final
+class ListModelsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODELS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def models(self) -> _containers.RepeatedCompositeFieldContainer[Global___Model]:
+        """The models that are served."""
+
+    def __init__(
+        self,
+        *,
+        models: _abc.Iterable[Global___Model] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["models", b"models"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListModelsResponse: _TypeAlias = ListModelsResponse  # noqa: Y015
+
+@_typing.final
+class GetModelRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the model."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetModelRequest: _TypeAlias = GetModelRequest  # noqa: Y015
+
+@_typing.final
+class Model(_message.Message):
+    """A served model."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    DIRECTIONS_FIELD_NUMBER: _builtins.int
+    PRECISION_FIELD_NUMBER: _builtins.int
+    ALIGNMENTS_FIELD_NUMBER: _builtins.int
+    MANIFEST_SHA256_FIELD_NUMBER: _builtins.int
+    LIMITS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """What requests call it."""
+    state: Global___ModelState.ValueType
+    """Whether it translates now."""
+    precision: _builtins.str
+    """What it computes in: "fp32", "fp16" or "int8"."""
+    alignments: _builtins.bool
+    """Whether it tells where it looks."""
+    manifest_sha256: _builtins.str
+    """SHA-256 of the manifest of its bundle, in hexadecimal digits; another bundle has another one."""
+    @_builtins.property
+    def directions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Direction]:
+        """From what into what."""
+
+    @_builtins.property
+    def limits(self) -> Global___ModelLimits:
+        """What it allows."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        state: Global___ModelState.ValueType = ...,
+        directions: _abc.Iterable[Global___Direction] | None = ...,
+        precision: _builtins.str = ...,
+        alignments: _builtins.bool = ...,
+        manifest_sha256: _builtins.str = ...,
+        limits: Global___ModelLimits | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignments", b"alignments", "directions", b"directions", "limits", b"limits", "manifest_sha256", b"manifest_sha256", "name", b"name", "precision", b"precision", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Model: _TypeAlias = Model  # noqa: Y015
+
+@_typing.final
+class Direction(_message.Message):
+    """What a model translates from and into."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_LANGUAGE_FIELD_NUMBER: _builtins.int
+    TARGET_LANGUAGE_FIELD_NUMBER: _builtins.int
+    source_language: _builtins.str
+    """ISO 639-1 code of the texts' language."""
+    target_language: _builtins.str
+    """ISO 639-1 code of the translations' language."""
+    def __init__(
+        self,
+        *,
+        source_language: _builtins.str = ...,
+        target_language: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["source_language", b"source_language", "target_language", b"target_language"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Direction: _TypeAlias = Direction  # noqa: Y015
+
+@_typing.final
+class ModelLimits(_message.Message):
+    """What a model and its settings allow."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MAX_SOURCE_TOKENS_FIELD_NUMBER: _builtins.int
+    MAX_TARGET_TOKENS_FIELD_NUMBER: _builtins.int
+    MAX_TEXTS_FIELD_NUMBER: _builtins.int
+    MAX_TEXT_CHARACTERS_FIELD_NUMBER: _builtins.int
+    SLOTS_FIELD_NUMBER: _builtins.int
+    ENGINE_SLOTS_FIELD_NUMBER: _builtins.int
+    QUEUE_LIMIT_FIELD_NUMBER: _builtins.int
+    max_source_tokens: _builtins.int
+    """The longest source, in tokens, the end token included."""
+    max_target_tokens: _builtins.int
+    """The longest translation, in tokens, the end token excluded."""
+    max_texts: _builtins.int
+    """Texts in one request."""
+    max_text_characters: _builtins.int
+    """Unicode characters of one text."""
+    slots: _builtins.int
+    """Rows of all engines together; a text takes one for each hypothesis that is searched at once."""
+    engine_slots: _builtins.int
+    """Rows of one engine, which are the most that one text may take."""
+    queue_limit: _builtins.int
+    """Rows that may wait while every slot is taken."""
+    def __init__(
+        self,
+        *,
+        max_source_tokens: _builtins.int = ...,
+        max_target_tokens: _builtins.int = ...,
+        max_texts: _builtins.int = ...,
+        max_text_characters: _builtins.int = ...,
+        slots: _builtins.int = ...,
+        engine_slots: _builtins.int = ...,
+        queue_limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["engine_slots", b"engine_slots", "max_source_tokens", b"max_source_tokens", "max_target_tokens", b"max_target_tokens", "max_text_characters", b"max_text_characters", "max_texts", b"max_texts", "queue_limit", b"queue_limit", "slots", b"slots"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ModelLimits: _TypeAlias = ModelLimits  # noqa: Y015

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class TranslationServiceStub:
-    """Translates text with one model.
+    """Translates text with one or more models.
     """
 
     def __init__(self, channel):
@@ -50,17 +50,27 @@ class TranslationServiceStub:
                 request_serializer=protos_dot_translation__pb2.ScoreRequest.SerializeToString,
                 response_deserializer=protos_dot_translation__pb2.ScoreResponse.FromString,
                 _registered_method=True)
+        self.ListModels = channel.unary_unary(
+                '/dragoman.v1.TranslationService/ListModels',
+                request_serializer=protos_dot_translation__pb2.ListModelsRequest.SerializeToString,
+                response_deserializer=protos_dot_translation__pb2.ListModelsResponse.FromString,
+                _registered_method=True)
+        self.GetModel = channel.unary_unary(
+                '/dragoman.v1.TranslationService/GetModel',
+                request_serializer=protos_dot_translation__pb2.GetModelRequest.SerializeToString,
+                response_deserializer=protos_dot_translation__pb2.Model.FromString,
+                _registered_method=True)
 
 
 class TranslationServiceServicer:
-    """Translates text with one model.
+    """Translates text with one or more models.
     """
 
     def Translate(self, request, context):
         """Translates every text of the request. Texts are independent: each is answered as if it were alone.
 
-        Fails with INVALID_ARGUMENT (the message names the field), RESOURCE_EXHAUSTED (the queue is full),
-        DEADLINE_EXCEEDED, UNAVAILABLE (not ready, or draining) or INTERNAL.
+        Fails with INVALID_ARGUMENT (the message names the field), NOT_FOUND (there is no such model), RESOURCE_EXHAUSTED
+        (the queue is full), DEADLINE_EXCEEDED, UNAVAILABLE (not ready, or draining) or INTERNAL.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -87,6 +97,21 @@ class TranslationServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListModels(self, request, context):
+        """Lists the models that are served, in the order in which a request that names none chooses: those with the fewest
+        directions first, then by name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetModel(self, request, context):
+        """Tells about one model. Fails with NOT_FOUND if there is none of that name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TranslationServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -105,6 +130,16 @@ def add_TranslationServiceServicer_to_server(servicer, server):
                     request_deserializer=protos_dot_translation__pb2.ScoreRequest.FromString,
                     response_serializer=protos_dot_translation__pb2.ScoreResponse.SerializeToString,
             ),
+            'ListModels': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListModels,
+                    request_deserializer=protos_dot_translation__pb2.ListModelsRequest.FromString,
+                    response_serializer=protos_dot_translation__pb2.ListModelsResponse.SerializeToString,
+            ),
+            'GetModel': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetModel,
+                    request_deserializer=protos_dot_translation__pb2.GetModelRequest.FromString,
+                    response_serializer=protos_dot_translation__pb2.Model.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'dragoman.v1.TranslationService', rpc_method_handlers)
@@ -114,7 +149,7 @@ def add_TranslationServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class TranslationService:
-    """Translates text with one model.
+    """Translates text with one or more models.
     """
 
     @staticmethod
@@ -188,6 +223,60 @@ class TranslationService:
             '/dragoman.v1.TranslationService/Score',
             protos_dot_translation__pb2.ScoreRequest.SerializeToString,
             protos_dot_translation__pb2.ScoreResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListModels(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dragoman.v1.TranslationService/ListModels',
+            protos_dot_translation__pb2.ListModelsRequest.SerializeToString,
+            protos_dot_translation__pb2.ListModelsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dragoman.v1.TranslationService/GetModel',
+            protos_dot_translation__pb2.GetModelRequest.SerializeToString,
+            protos_dot_translation__pb2.Model.FromString,
             options,
             channel_credentials,
             insecure,

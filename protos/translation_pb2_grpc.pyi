@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class TranslationServiceStub:
-    """Translates text with one model."""
+    """Translates text with one or more models."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -36,8 +36,8 @@ class TranslationServiceStub:
     Translate: _grpc.UnaryUnaryMultiCallable[_translation_pb2.TranslateRequest, _translation_pb2.TranslateResponse]
     """Translates every text of the request. Texts are independent: each is answered as if it were alone.
 
-    Fails with INVALID_ARGUMENT (the message names the field), RESOURCE_EXHAUSTED (the queue is full),
-    DEADLINE_EXCEEDED, UNAVAILABLE (not ready, or draining) or INTERNAL.
+    Fails with INVALID_ARGUMENT (the message names the field), NOT_FOUND (there is no such model), RESOURCE_EXHAUSTED
+    (the queue is full), DEADLINE_EXCEEDED, UNAVAILABLE (not ready, or draining) or INTERNAL.
     """
     TranslateStream: _grpc.UnaryStreamMultiCallable[_translation_pb2.TranslateRequest, _translation_pb2.TranslateStreamResponse]
     """Translates as Translate does, and sends what translations grow by as it comes: for each text its deltas, and in
@@ -52,17 +52,23 @@ class TranslationServiceStub:
 
     Fails as Translate does.
     """
+    ListModels: _grpc.UnaryUnaryMultiCallable[_translation_pb2.ListModelsRequest, _translation_pb2.ListModelsResponse]
+    """Lists the models that are served, in the order in which a request that names none chooses: those with the fewest
+    directions first, then by name.
+    """
+    GetModel: _grpc.UnaryUnaryMultiCallable[_translation_pb2.GetModelRequest, _translation_pb2.Model]
+    """Tells about one model. Fails with NOT_FOUND if there is none of that name."""
 
 @_typing.type_check_only
 class TranslationServiceAsyncStub(TranslationServiceStub):
-    """Translates text with one model."""
+    """Translates text with one or more models."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Translate: _aio.UnaryUnaryMultiCallable[_translation_pb2.TranslateRequest, _translation_pb2.TranslateResponse]  # type: ignore[assignment]
     """Translates every text of the request. Texts are independent: each is answered as if it were alone.
 
-    Fails with INVALID_ARGUMENT (the message names the field), RESOURCE_EXHAUSTED (the queue is full),
-    DEADLINE_EXCEEDED, UNAVAILABLE (not ready, or draining) or INTERNAL.
+    Fails with INVALID_ARGUMENT (the message names the field), NOT_FOUND (there is no such model), RESOURCE_EXHAUSTED
+    (the queue is full), DEADLINE_EXCEEDED, UNAVAILABLE (not ready, or draining) or INTERNAL.
     """
     TranslateStream: _aio.UnaryStreamMultiCallable[_translation_pb2.TranslateRequest, _translation_pb2.TranslateStreamResponse]  # type: ignore[assignment]
     """Translates as Translate does, and sends what translations grow by as it comes: for each text its deltas, and in
@@ -77,9 +83,15 @@ class TranslationServiceAsyncStub(TranslationServiceStub):
 
     Fails as Translate does.
     """
+    ListModels: _aio.UnaryUnaryMultiCallable[_translation_pb2.ListModelsRequest, _translation_pb2.ListModelsResponse]  # type: ignore[assignment]
+    """Lists the models that are served, in the order in which a request that names none chooses: those with the fewest
+    directions first, then by name.
+    """
+    GetModel: _aio.UnaryUnaryMultiCallable[_translation_pb2.GetModelRequest, _translation_pb2.Model]  # type: ignore[assignment]
+    """Tells about one model. Fails with NOT_FOUND if there is none of that name."""
 
 class TranslationServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Translates text with one model."""
+    """Translates text with one or more models."""
 
     @_abc_1.abstractmethod
     def Translate(
@@ -89,8 +101,8 @@ class TranslationServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_translation_pb2.TranslateResponse, _abc.Awaitable[_translation_pb2.TranslateResponse]]:
         """Translates every text of the request. Texts are independent: each is answered as if it were alone.
 
-        Fails with INVALID_ARGUMENT (the message names the field), RESOURCE_EXHAUSTED (the queue is full),
-        DEADLINE_EXCEEDED, UNAVAILABLE (not ready, or draining) or INTERNAL.
+        Fails with INVALID_ARGUMENT (the message names the field), NOT_FOUND (there is no such model), RESOURCE_EXHAUSTED
+        (the queue is full), DEADLINE_EXCEEDED, UNAVAILABLE (not ready, or draining) or INTERNAL.
         """
 
     @_abc_1.abstractmethod
@@ -117,5 +129,23 @@ class TranslationServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Fails as Translate does.
         """
+
+    @_abc_1.abstractmethod
+    def ListModels(
+        self,
+        request: _translation_pb2.ListModelsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_translation_pb2.ListModelsResponse, _abc.Awaitable[_translation_pb2.ListModelsResponse]]:
+        """Lists the models that are served, in the order in which a request that names none chooses: those with the fewest
+        directions first, then by name.
+        """
+
+    @_abc_1.abstractmethod
+    def GetModel(
+        self,
+        request: _translation_pb2.GetModelRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_translation_pb2.Model, _abc.Awaitable[_translation_pb2.Model]]:
+        """Tells about one model. Fails with NOT_FOUND if there is none of that name."""
 
 def add_TranslationServiceServicer_to_server(servicer: TranslationServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -85,11 +85,26 @@ class Timings:
 
 
 @dataclass(frozen=True, slots=True)
+class Pivot:
+    """A third language by way of which a request was translated, and the model that translated into it."""
+
+    language: str
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
 class TranslationResponse:
-    """One translation for each text of the request, in its order."""
+    """One translation for each text of the request, in its order.
+
+    Attributes:
+        model: the one that gave the translations.
+        pivot: what came before it, if there was no direction from the texts' language.
+    """
 
     translations: tuple[Translation, ...]
     timings: Timings
+    model: str = ""
+    pivot: Pivot | None = None
 
     @property
     def results(self) -> tuple[Translation, ...]:
@@ -99,10 +114,11 @@ class TranslationResponse:
 
 @dataclass(frozen=True, slots=True)
 class ScoreResponse:
-    """One score for each pair of the request, in its order."""
+    """One score for each pair of the request, in its order, and the model that gave them."""
 
     scores: tuple[TranslationScore, ...]
     timings: Timings
+    model: str = ""
 
     @property
     def results(self) -> tuple[TranslationScore, ...]:

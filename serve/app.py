@@ -1,6 +1,6 @@
 """The composition root: builds every object of the service, starts them, and stops them in the right order.
 
-STARTING: both ports answer, nothing is translated; the model is loaded and translates the golden sentences.
+STARTING: both ports answer, nothing is translated; the models are loaded and translate their golden sentences.
 READY: until a signal. LAME_DUCK: not ready for probes, but everything is still served. DRAINING: what was accepted is
 finished, new requests are refused. Then both ports close. Nothing else constructs services.
 """
@@ -10,69 +10,70 @@ import os
 import platform
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 
 import structlog
-from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, CollectorRegistry, ProcessCollector
+from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, ProcessCollector
 
-from export.bundle import WEIGHTS_FILE, Bundle, BundleError
-from model.tokenizer import TokenizerError
+from export.bundle import Bundle
+from serve.dispatcher import Dispatcher
 from serve.engine import Model
-from serve.errors import ServiceError
-from serve.golden import GoldenMismatchError
 from serve.grpc_api import GrpcApi
 from serve.http_api import HttpApi
-from serve.lifecycle import Stage
+from serve.lifecycle import Lifecycle, Stage
 from serve.listeners import HttpServer, ListenError, open_port
 from serve.logs import configure_logs
-from serve.pipeline import Pipeline
+from serve.model_loader import LOAD_ERRORS, ModelLoader
+from serve.models import Models
+from serve.reloader import Reloader
 from serve.runtime import Runtime, Sessions
+from serve.service_metrics import ServiceMetrics
 from serve.settings import ServeCommand
 
-# How often the engines' health is looked at, for those who do not ask but watch.
+# How often readiness is looked at, for those who do not ask but watch.
 WATCH_SECONDS = 0.5
 # Every answer is ready by then; this is the time to send it, and all that a watcher of the health can delay the exit.
 GRPC_GRACE_SECONDS = 1.0
-# Waiting is cut in pieces of this length, so that no thread outlives the event loop by more.
-DRAIN_POLL_SECONDS = 0.1
 
 log = structlog.get_logger("dragoman")
 
 
 class Service:
-    """A pipeline behind both interfaces, from the first open port to the last closed one."""
+    """The served models behind both interfaces, from the first open port to the last closed one."""
 
-    def __init__(self, settings: ServeCommand, bundle: Bundle, load_models: Callable[[], Iterable[Model]]) -> None:
+    def __init__(self, settings: ServeCommand, models: Models, loader: ModelLoader, metrics: ServiceMetrics) -> None:
         """Builds every object. Must be called inside the event loop.
 
         Args:
             settings: of the operator.
-            bundle: what is served.
-            load_models: returns a model for each engine; takes its time, in a thread of its own.
+            models: opened, not loaded yet; at least one.
+            loader: loads them, and those that come later.
+            metrics: of the service; gets those of the process and the interpreter.
+
+        Raises:
+            SystemExit: if the admin key cannot be had.
         """
         self._settings = settings
-        self._load_models = load_models
-        self._directions = directions = [str(direction) for direction in bundle.manifest.directions]
-        self.pipeline = pipeline = Pipeline(settings, bundle, build_registry())
-        pipeline.metrics.set_info(
-            build={"version": version("dragoman"), "python": platform.python_version()},
-            model={
-                "directions": ",".join(directions),
-                "precision": bundle.manifest.precision,
-                "opset": str(bundle.manifest.opset),
-                "weights_sha256": bundle.manifest.files[WEIGHTS_FILE],
-            },
-        )
-        self._grpc = GrpcApi(
-            pipeline.translator, pipeline.limits, pipeline.metrics, max_body_bytes=settings.max_body_bytes
-        )
+        self._loader = loader
+        self.models = models
+        self.metrics = metrics
+        ProcessCollector(registry=metrics.registry)
+        metrics.registry.register(GC_COLLECTOR)
+        metrics.registry.register(PLATFORM_COLLECTOR)
+        metrics.set_build({"version": version("dragoman"), "python": platform.python_version()})
+        self.lifecycle = Lifecycle(metrics, models)
+        self.reloader = Reloader(models, loader, self.lifecycle, metrics)
+        dispatcher = Dispatcher(models, self.lifecycle, settings.request_timeout_seconds)
+        self._grpc = GrpcApi(dispatcher, models, metrics, max_body_bytes=settings.max_body_bytes)
         http_api = HttpApi(
-            pipeline.translator,
-            pipeline.limits,
-            pipeline.lifecycle,
-            pipeline.metrics,
+            dispatcher,
+            models,
+            self.lifecycle,
+            metrics,
+            self.reloader,
+            admin_key=settings.read_admin_key(),
             max_body_bytes=settings.max_body_bytes,
             default_timeout_seconds=settings.request_timeout_seconds,
         )
@@ -117,15 +118,18 @@ class Service:
             await self._close()
 
     async def _become_ready(self) -> None:
-        self.pipeline.start(await asyncio.to_thread(self._load_models))
-        await self.pipeline.warm_up()
-        await self._grpc.set_serving(serving=True)
+        for model in self.models:
+            await self._loader.start(model)
+        self.lifecycle.enter(Stage.READY)
+        await self._publish_health()
+        directions = [str(direction) for each in self.models for direction in each.pipeline.manifest.directions]
         log.info(
             "ready",
             http_port=self.http_port,
             grpc_port=self.grpc_port,
             bundle=str(self._settings.bundle),
-            directions=self._directions,
+            models=self.models.names,
+            directions=list(dict.fromkeys(directions)),
             engines=self._settings.engine_count,
             slots=self._settings.slots,
             seconds=round(time.monotonic() - self._started_seconds, 3),
@@ -133,56 +137,47 @@ class Service:
         self.ready.set()
 
     async def _watch(self) -> None:
-        """Follows a failure of the engines: not ready, until the golden sentences come out right again."""
-        lifecycle = self.pipeline.lifecycle
+        """Follows the models, which fail, come and go."""
         while True:
             await asyncio.sleep(WATCH_SECONDS)
-            if lifecycle.refresh():
-                continue
-            lifecycle.enter(Stage.STARTING)
-            await self._grpc.set_serving(serving=False)
-            try:
-                await self.pipeline.warm_up()
-            except (GoldenMismatchError, ServiceError) as error:
-                log.warning("not ready", problem=str(error))
-            if lifecycle.refresh():
-                await self._grpc.set_serving(serving=True)
-                log.info("ready again")
+            await self._publish_health()
+
+    async def _publish_health(self) -> None:
+        models = {each.name: each.pipeline.readiness.ready for each in self.models}
+        await self._grpc.set_serving(self.lifecycle.refresh(), models)
 
     async def _drain(self) -> None:
-        lifecycle, scheduler = self.pipeline.lifecycle, self.pipeline.scheduler
-        lifecycle.enter(Stage.LAME_DUCK)
-        await self._grpc.set_serving(serving=False)
+        self.lifecycle.enter(Stage.LAME_DUCK)
+        await self._grpc.set_serving(serving=False, models=dict.fromkeys(self.models.names, False))
         log.info("lame duck", seconds=self._settings.lame_duck_seconds)
         await asyncio.sleep(self._settings.lame_duck_seconds)
-        lifecycle.enter(Stage.DRAINING)
-        scheduler.drain()
-        log.info("draining", running=scheduler.running, waiting=scheduler.waiting)
-        deadline_seconds = time.monotonic() + self._settings.drain_seconds
-        while not await asyncio.to_thread(scheduler.wait_idle, DRAIN_POLL_SECONDS):
-            if time.monotonic() >= deadline_seconds:
-                log.warning("drain time is over", running=scheduler.running, waiting=scheduler.waiting)
-                break
+        self.lifecycle.enter(Stage.DRAINING)
+        schedulers = [each.pipeline.scheduler for each in self.models]
+
+        def load() -> dict[str, int]:
+            return {
+                "running": sum(each.running for each in schedulers),
+                "waiting": sum(each.waiting for each in schedulers),
+            }
+
+        log.info("draining", **load())
+        try:
+            async with asyncio.timeout(self._settings.drain_seconds):
+                await self.models.wait_unused()
+        except TimeoutError:
+            log.warning("drain time is over", **load())
 
     async def _close(self) -> None:
-        self.pipeline.lifecycle.enter(Stage.DRAINING)
-        await asyncio.to_thread(self.pipeline.stop)
+        self.lifecycle.enter(Stage.DRAINING)
+        await self.reloader.stop()
+        await self.models.stop()
         self._http.should_exit = True
         await asyncio.gather(self._grpc.stop(GRPC_GRACE_SECONDS), self._http_task)
         log.info("stopped")
 
 
-def build_registry() -> CollectorRegistry:
-    """Returns a registry that holds the instruments of the process and the interpreter."""
-    registry = CollectorRegistry()
-    ProcessCollector(registry=registry)
-    registry.register(GC_COLLECTOR)
-    registry.register(PLATFORM_COLLECTOR)
-    return registry
-
-
 def serve(settings: ServeCommand) -> None:
-    """Serves a bundle until a signal.
+    """Serves bundles until a signal.
 
     Raises:
         SystemExit: with one line that says why the service cannot be had.
@@ -190,34 +185,42 @@ def serve(settings: ServeCommand) -> None:
     configure_logs(settings.log_format)
     try:
         asyncio.run(_serve(settings))
-    except (BundleError, GoldenMismatchError, ListenError, OSError, ServiceError, TokenizerError) as error:
+    except (ListenError, *LOAD_ERRORS) as error:
         raise SystemExit(f"dragoman serve: {error}") from error
 
 
 @asynccontextmanager
-async def open_pipeline(settings: ServeCommand) -> AsyncIterator[Pipeline]:
-    """Yields a pipeline that is ready, for use in this process; no port is opened.
+async def open_dispatcher(settings: ServeCommand) -> AsyncIterator[Dispatcher]:
+    """Yields a dispatcher whose models are ready, for use in this process; no port is opened.
 
     Raises:
-        BundleError: if the folder is not a bundle that can be served with these settings.
-        GoldenMismatchError: if the model does not translate as it should.
-        TokenizerError: if the bundle's tokenizer is not one.
+        BundleError: if there is no bundle that can be served with these settings.
+        GoldenMismatchError: if a model does not translate as it should.
+        TokenizerError: if the tokenizer of a bundle is none.
     """
-    bundle = await asyncio.to_thread(Bundle.open, settings.bundle)
-    pipeline = Pipeline(settings, bundle, CollectorRegistry())
-    pipeline.start(await asyncio.to_thread(_load_models, settings, bundle))
+    metrics = ServiceMetrics()
+    loader = ModelLoader(settings, metrics, _load_models)
+    models = Models(await asyncio.to_thread(loader.open_all))
+    lifecycle = Lifecycle(metrics, models)
     try:
-        await pipeline.warm_up()
-        yield pipeline
+        for model in models:
+            await loader.start(model)
+        lifecycle.enter(Stage.READY)
+        yield Dispatcher(models, lifecycle, settings.request_timeout_seconds)
     finally:
-        await asyncio.to_thread(pipeline.stop)
+        await models.stop()
 
 
 async def _serve(settings: ServeCommand) -> None:
     stop = asyncio.Event()
     stop_on_signals(stop)
-    bundle = await asyncio.to_thread(Bundle.open, settings.bundle)
-    service = Service(settings, bundle, lambda: _load_models(settings, bundle))
+    # Until there is something to reload; its default would end the process.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    metrics = ServiceMetrics()
+    loader = ModelLoader(settings, metrics, _load_models)
+    models = Models(await asyncio.to_thread(loader.open_all))
+    service = Service(settings, models, loader, metrics)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, service.reloader.start)
     await service.listen()
     await service.run(stop)
 
@@ -237,5 +240,5 @@ def stop_on_signals(stop: asyncio.Event) -> None:
 
 
 def _load_models(settings: ServeCommand, bundle: Bundle) -> list[Model]:
-    sessions = Sessions.load(bundle, settings.threads_per_engine, aligned=settings.alignments)
+    sessions = Sessions.load(bundle, settings.engine_threads, aligned=settings.alignments)
     return [Runtime(sessions, settings.slots) for _ in range(settings.engine_count)]

@@ -71,13 +71,15 @@ class GrpcClient:
         source_language: str = "",
         target_language: str = "",
         options: SearchFields = DEFAULT_OPTIONS,
+        model: str = "",
+        allow_pivot: bool = False,
     ) -> TranslatedText:
-        """Returns the best translation of one text; an empty language means the model's.
+        """Returns the best translation of one text; an empty language or model is the server's choice.
 
         Raises:
             NotTranslatedError: if the server refused, failed or could not be reached.
         """
-        request = _request(text, source_language, target_language, options)
+        request = _request(text, source_language, target_language, options, model, allow_pivot=allow_pivot)
         with _refusals():
             response = await self._stub.Translate(request, timeout=self._timeout_seconds)
         (translation,) = response.translations
@@ -90,13 +92,15 @@ class GrpcClient:
         source_language: str = "",
         target_language: str = "",
         options: SearchFields = DEFAULT_OPTIONS,
+        model: str = "",
+        allow_pivot: bool = False,
     ) -> AsyncGenerator[str]:
-        """Yields what the best translation of one text grows by; an empty language means the model's.
+        """Yields what the best translation of one text grows by; an empty language or model is the server's choice.
 
         Raises:
             NotTranslatedError: if the server refused, failed or could not be reached; what came is no translation then.
         """
-        request = _request(text, source_language, target_language, options)
+        request = _request(text, source_language, target_language, options, model, allow_pivot=allow_pivot)
         call = self._stub.TranslateStream(request, timeout=self._timeout_seconds)
         try:
             with _refusals():
@@ -107,12 +111,16 @@ class GrpcClient:
             call.cancel()
 
 
-def _request(text: str, source_language: str, target_language: str, options: SearchFields) -> TranslateRequest:
+def _request(
+    text: str, source_language: str, target_language: str, options: SearchFields, model: str, *, allow_pivot: bool
+) -> TranslateRequest:
     return TranslateRequest(
         text=[text],
         source_language=source_language,
         target_language=target_language,
         options=SearchOptions(**options.model_dump(exclude_defaults=True)),
+        model=model,
+        allow_pivot=allow_pivot,
     )
 
 

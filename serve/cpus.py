@@ -1,35 +1,74 @@
 """How many CPUs this process may use: a container's share, never the host's count.
 
-Thread pools sized from the host's count thrash inside a container. Linux only; called by `app` and the benchmarks.
+Thread pools sized from the host's count thrash inside a container. Linux only; called by the settings and the
+benchmarks.
 """
 
 import math
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
+MEMBERSHIP = Path("/proc/self/cgroup")
 
 
-def available_cpus(cgroup_root: Path = CGROUP_ROOT) -> int:
-    """Returns the smaller of the CPU affinity and the cgroup quota, rounded up; at least 1.
+def available_cpus(cgroup_root: Path = CGROUP_ROOT, membership: Path = MEMBERSHIP) -> int:
+    """Returns the smaller of the CPU affinity and the cgroup's quota, rounded up; at least 1.
+
+    The affinity needs no help: the kernel keeps it within the cgroup's set of CPUs (cpuset).
 
     Args:
         cgroup_root: where the control groups are mounted; inside a container its files are the container's own.
+        membership: the file that tells in which control groups this process is.
     """
     affinity = len(os.sched_getaffinity(0))
-    quota = _quota(cgroup_root)
-    return affinity if quota is None else max(1, min(affinity, math.ceil(quota)))
+    quota = min(_quotas(cgroup_root, membership), default=math.inf)
+    return max(1, math.ceil(min(affinity, quota)))
 
 
-def _quota(cgroup_root: Path) -> float | None:
-    """Returns the CPU time per time that the cgroup (version 2, else 1) allows, or None if it sets no bound."""
-    unified = cgroup_root / "cpu.max"
-    legacy = cgroup_root / "cpu"
-    if unified.exists():
-        quota, period = unified.read_text().split()
-    elif (legacy / "cpu.cfs_quota_us").exists():
-        quota = (legacy / "cpu.cfs_quota_us").read_text()
-        period = (legacy / "cpu.cfs_period_us").read_text()
-    else:
+def _quotas(cgroup_root: Path, membership: Path) -> Iterator[float]:
+    """Yields the CPU time per time that each cgroup above this process allows, where one sets a bound."""
+    for controllers, place in _memberships(membership):
+        # Version 2 has one hierarchy without a name; in version 1 each controller has its own.
+        if controllers == "":
+            mount, read = cgroup_root, _quota_of_version_2
+        elif "cpu" in controllers.split(","):
+            mount, read = cgroup_root / "cpu", _quota_of_version_1
+        else:
+            continue
+        # A container may see the host's name of its cgroup, but mounted is only what is below it: what is not found
+        # there is passed over, and the mounted root counts.
+        steps = Path(place.lstrip("/")).parts
+        for depth in range(len(steps) + 1):
+            quota = read(mount.joinpath(*steps[:depth]))
+            if quota is not None:
+                yield quota
+
+
+def _memberships(membership: Path) -> Iterator[tuple[str, str]]:
+    """Yields controllers and path of each cgroup; lines are `number:controllers:path`."""
+    for line in (_read(membership) or "").splitlines():
+        _, controllers, place = line.split(":", 2)
+        yield controllers, place
+
+
+def _quota_of_version_2(group: Path) -> float | None:
+    content = _read(group / "cpu.max")
+    if content is None:
         return None
-    return None if quota == "max" or int(quota) < 0 else int(quota) / int(period)
+    quota, period = content.split()
+    return None if quota == "max" else int(quota) / int(period)
+
+
+def _quota_of_version_1(group: Path) -> float | None:
+    quota, period = _read(group / "cpu.cfs_quota_us"), _read(group / "cpu.cfs_period_us")
+    return None if quota is None or period is None or int(quota) < 0 else int(quota) / int(period)
+
+
+def _read(path: Path) -> str | None:
+    """Returns the content of a file; None if there is none to read, as where no cgroups are mounted."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError:
+        return None

@@ -1,12 +1,14 @@
 """What the decoder remembers of every slot, in slot-major arrays that ONNX Runtime reads and writes.
 
 A bundle lists its state tensors (`export.manifest.StateSpec`): keys and values of attention, or the state of a
-recurrent network. Each is one array [slots, *shape], with the model's limit in place of a named length. A step binds
-the first R slots: because slots are the outermost axis, that is a view and copies nothing. Tensors of one shape, such
-as the keys and values of all layers, lie behind each other, so that a slot is copied in all of them at once. This
-module knows neither sequences nor ONNX Runtime.
+recurrent network. Each is one array [slots, *shape], with the model's limit in place of a named length; only the memory
+of positions that were ever filled is taken. A step binds the first R slots: because slots are the outermost axis, that
+is a view and copies nothing. Tensors of one shape, such as the keys and values of all layers, lie behind each other, so
+that a slot is copied in all of them at once. This module knows neither sequences nor ONNX Runtime.
 """
 
+import math
+import mmap
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -132,6 +134,17 @@ class DecoderState:
 
 
 def _allocate(specs: tuple[StateSpec, ...], shape: tuple[int, ...]) -> _Block:
-    # Zeros, not garbage: a NaN behind the valid length could leak through a product with zero.
-    values = np.zeros((len(specs), *shape), np.float32)
+    values = _zeros((len(specs), *shape))
     return _Block(specs, values, np.zeros_like(values) if specs[0].kind == "recurrent" else None)
+
+
+def _zeros(shape: tuple[int, ...]) -> Array:
+    """Returns zeros, float32, of which only the pages take memory that somebody has written to.
+
+    Zeros, not garbage: a NaN behind the valid length could leak through a product with zero.
+    """
+    size = math.prod(shape)
+    pages = mmap.mmap(-1, max(size, 1) * np.dtype(np.float32).itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    # NumPy asks for huge pages: one filled position then takes 2 MB, a head's whole capacity and its neighbours'.
+    pages.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(pages, np.float32, size).reshape(shape)

@@ -39,6 +39,23 @@ class InvalidRequestError(ServiceError):
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(f"{field}: {problem}")
         self.field = field
+        self.problem = problem
+
+
+class ModelNotFoundError(ServiceError):
+    """No model has the name that the request gives."""
+
+    reason = "model_not_found"
+    grpc_status = StatusCode.NOT_FOUND
+    http_status = HTTPStatus.NOT_FOUND
+
+
+class UnauthorisedError(ServiceError):
+    """The request needs the admin key, and has none or another one."""
+
+    reason = "unauthorised"
+    grpc_status = StatusCode.UNAUTHENTICATED
+    http_status = HTTPStatus.UNAUTHORIZED
 
 
 class RequestTooLargeError(ServiceError):
@@ -102,6 +119,8 @@ class InternalError(ServiceError):
 
 ERRORS: tuple[type[ServiceError], ...] = (
     InvalidRequestError,
+    ModelNotFoundError,
+    UnauthorisedError,
     RequestTooLargeError,
     QueueFullError,
     DeadlineExceededError,

@@ -75,8 +75,6 @@ async def _body(
             async with aclosing(further):
                 yield _format(first, numbers)
                 async for event in further:
-                    if isinstance(event, TranslationResponse):
-                        record.response = event
                     yield _format(event, numbers)
     except ServiceError as error:
         record.outcome = error.reason

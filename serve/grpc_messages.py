@@ -1,9 +1,10 @@
-"""gRPC messages to values and back: the search options of a request, and the answers of a response.
+"""gRPC messages to values and back: the search options of a request, the answers of a response, and the models.
 
 Called by `serve.grpc_api` only. Decides nothing.
 """
 
 from collections.abc import Iterable
+from dataclasses import asdict
 
 from protos import translation_pb2
 from serve.answer import (
@@ -15,6 +16,7 @@ from serve.answer import (
     TranslationDelta,
     TranslationResponse,
 )
+from serve.model_description import ModelDescription, ModelState
 from serve.request import FinishReason
 from serve.search_fields import SearchFields
 
@@ -22,6 +24,11 @@ _FINISH_REASONS = {
     None: translation_pb2.FINISH_REASON_UNSPECIFIED,
     FinishReason.EOS: translation_pb2.FINISH_REASON_EOS,
     FinishReason.LENGTH: translation_pb2.FINISH_REASON_LENGTH,
+}
+_MODEL_STATES = {
+    ModelState.LOADING: translation_pb2.MODEL_STATE_LOADING,
+    ModelState.READY: translation_pb2.MODEL_STATE_READY,
+    ModelState.FAILED: translation_pb2.MODEL_STATE_FAILED,
 }
 
 
@@ -38,7 +45,13 @@ def read_options(message: translation_pb2.SearchOptions) -> SearchFields:
 def translate_response(response: TranslationResponse) -> translation_pb2.TranslateResponse:
     """Returns the message of a response."""
     translations = map(_translation, response.translations)
-    return translation_pb2.TranslateResponse(translations=translations, timings=_timings(response.timings))
+    pivot = response.pivot
+    return translation_pb2.TranslateResponse(
+        translations=translations,
+        timings=_timings(response.timings),
+        model=response.model,
+        pivot=None if pivot is None else translation_pb2.Pivot(language=pivot.language, model=pivot.model),
+    )
 
 
 def stream_response(event: TranslationDelta | TranslationResponse) -> translation_pb2.TranslateStreamResponse:
@@ -66,7 +79,25 @@ def score_response(response: ScoreResponse) -> translation_pb2.ScoreResponse:
         )
         for each in response.scores
     ]
-    return translation_pb2.ScoreResponse(scores=scores, timings=_timings(response.timings))
+    return translation_pb2.ScoreResponse(scores=scores, timings=_timings(response.timings), model=response.model)
+
+
+def model_list(models: Iterable[ModelDescription]) -> translation_pb2.ListModelsResponse:
+    """Returns the message of the models."""
+    return translation_pb2.ListModelsResponse(models=map(model_message, models))
+
+
+def model_message(model: ModelDescription) -> translation_pb2.Model:
+    """Returns the message of a model."""
+    return translation_pb2.Model(
+        name=model.name,
+        state=_MODEL_STATES[model.state],
+        directions=[translation_pb2.Direction(**asdict(direction)) for direction in model.directions],
+        precision=model.precision,
+        alignments=model.alignments,
+        manifest_sha256=model.manifest_sha256,
+        limits=translation_pb2.ModelLimits(**asdict(model.limits)),
+    )
 
 
 def _translation(translation: Translation) -> translation_pb2.Translation:

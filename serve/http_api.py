@@ -1,6 +1,6 @@
 """The REST interface: JSON to requests, deadlines, disconnects and status codes; probes, metrics and documentation.
 
-Nothing is decided here about translation: valid requests go to the translator. Errors travel as exceptions to
+Nothing is decided here about translation: requests go to the dispatcher. Errors travel as exceptions to
 `RequestRecorder`, which counts them and answers with problem documents. Built by `serve.app`.
 """
 
@@ -19,6 +19,8 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve.answer import ScoreResponse, TranslationResponse
+from serve.asked import AskedDirection, AskedScore, AskedTranslation
+from serve.dispatcher import Dispatcher
 from serve.errors import (
     CancelledError,
     DeadlineExceededError,
@@ -35,12 +37,14 @@ from serve.http_documentation import (
     stream_documentation,
     translate_documentation,
 )
+from serve.http_models import HttpModels
 from serve.http_problem import http_problem, problem_documentation, service_problem
 from serve.lifecycle import Lifecycle
 from serve.logs import RequestRecord, choose_request_id, record_request
-from serve.metrics import Method, Metrics
-from serve.request import RequestLimits, TranslationRequest
-from serve.translator import Translator
+from serve.metrics import Method
+from serve.models import Models
+from serve.reloader import Reloader
+from serve.service_metrics import ServiceMetrics
 
 TRANSLATE_PATH = "/v1/translate"
 STREAM_PATH = "/v1/translate/stream"
@@ -60,28 +64,33 @@ class HttpApi:
 
     def __init__(
         self,
-        translator: Translator,
-        limits: RequestLimits,
+        dispatcher: Dispatcher,
+        models: Models,
         lifecycle: Lifecycle,
-        metrics: Metrics,
+        metrics: ServiceMetrics,
+        reloader: Reloader,
         *,
+        admin_key: str | None,
         max_body_bytes: int,
         default_timeout_seconds: float,
     ) -> None:
         """Keeps what it needs.
 
         Args:
-            translator: answers valid requests.
-            limits: decides which requests are valid.
+            dispatcher: answers requests.
+            models: what is listed; at least one.
             lifecycle: answers the readiness probe.
             metrics: counts every request that is not a probe.
+            reloader: reads the folder of the models again.
+            admin_key: who knows it may ask for that; None: nobody may.
             max_body_bytes: the largest body that is read.
             default_timeout_seconds: how long a request may take that sets no deadline, its body included.
         """
-        self._translator = translator
-        self._limits = limits
+        self._dispatcher = dispatcher
+        self._models = models
         self._lifecycle = lifecycle
         self._metrics = metrics
+        self._routes = HttpModels(models, reloader, admin_key).build()
         self._max_body_bytes = max_body_bytes
         self._default_timeout_seconds = default_timeout_seconds
 
@@ -89,33 +98,35 @@ class HttpApi:
         """Returns the application."""
         app = FastAPI(
             title="Dragoman",
-            description="Translates text with one model.",
+            description="Translates text with one or more models.",
             redoc_url=None,
             redirect_slashes=False,
             exception_handlers={HTTPException: _answer_http_exception},
         )
+        direction = next(iter(self._models)).pipeline.manifest.directions[0]
         app.add_middleware(RequestRecorder, metrics=self._metrics, lifecycle=self._lifecycle)
         app.post(
             TRANSLATE_PATH,
             summary="Translates every text of the request",
             response_model=TranslationResponse,
             responses=problem_documentation(),
-            openapi_extra=translate_documentation(self._limits.directions[0]),
+            openapi_extra=translate_documentation(direction),
         )(self.translate)
         app.post(
             STREAM_PATH,
             summary="Translates every text of the request, and sends what translations grow by as it comes",
             response_class=StreamingResponse,
             responses={**stream_documentation(), **problem_documentation()},
-            openapi_extra=translate_documentation(self._limits.directions[0]),
+            openapi_extra=translate_documentation(direction),
         )(self.translate_stream)
         app.post(
             SCORE_PATH,
             summary="Tells how probable given translations are",
             response_model=ScoreResponse,
             responses=problem_documentation(),
-            openapi_extra=score_documentation(self._limits.directions[0]),
+            openapi_extra=score_documentation(direction),
         )(self.score)
+        app.include_router(self._routes)
         app.get("/healthz", summary="Liveness: the process answers")(self.healthz)
         app.get("/readyz", summary="Readiness: a request would be translated now")(self.readyz)
         app.get("/metrics", summary="Metrics in Prometheus' text format", response_class=PlainTextResponse)(
@@ -125,8 +136,8 @@ class HttpApi:
 
     async def translate(self, request: Request) -> Response:
         """Texts are independent: each is answered as if it were alone."""
-        admitted = await self._receive_texts(request)
-        return await _answer(request, self._translator.translate(admitted), _TRANSLATIONS)
+        asked = await self._receive_texts(request)
+        return await _answer(request, self._dispatcher.translate(asked, _record(request)), _TRANSLATIONS)
 
     async def translate_stream(self, request: Request) -> Response:
         """Deltas of a text, in their order, make up its translation; the last event holds what `/v1/translate` returns.
@@ -134,18 +145,20 @@ class HttpApi:
         A translation that several hypotheses compete for comes in one delta. What fails before the first event has the
         status of its problem; later, the problem is an event.
         """
-        return await EventStream.begin(request, self._translator.stream(await self._receive_texts(request)))
+        asked = await self._receive_texts(request)
+        return await EventStream.begin(request, self._dispatcher.stream(asked, _record(request)))
 
     async def score(self, request: Request) -> Response:
         """Each translation is scored as if the model had chosen its tokens itself."""
         body, deadline_seconds = await self._receive(request, ScoreBody)
-        admitted = self._limits.admit_pairs(
+        asked = AskedScore(
             pairs=[(pair.text, pair.translation) for pair in body.pairs],
-            source_language=body.source_language,
-            target_language=body.target_language,
+            direction=AskedDirection(
+                model=body.model, source_language=body.source_language, target_language=body.target_language
+            ),
             deadline_seconds=deadline_seconds,
         )
-        return await _answer(request, self._translator.score(admitted), _SCORES)
+        return await _answer(request, self._dispatcher.score(asked, _record(request)), _SCORES)
 
     async def healthz(self) -> Response:
         """Answers as long as the event loop turns, also while warming up and shutting down; 503 if a model hangs."""
@@ -165,12 +178,16 @@ class HttpApi:
         self._lifecycle.refresh()
         return Response(generate_latest(self._metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
-    async def _receive_texts(self, request: Request) -> TranslationRequest:
+    async def _receive_texts(self, request: Request) -> AskedTranslation:
         body, deadline_seconds = await self._receive(request, TranslateBody)
-        return self._limits.admit(
+        return AskedTranslation(
             texts=body.text,
-            source_language=body.source_language,
-            target_language=body.target_language,
+            direction=AskedDirection(
+                model=body.model,
+                source_language=body.source_language,
+                target_language=body.target_language,
+                allow_pivot=body.allow_pivot,
+            ),
             options=body.options,
             target_prefix=body.target_prefix,
             deadline_seconds=deadline_seconds,
@@ -215,7 +232,7 @@ class HttpApi:
 class RequestRecorder:
     """ASGI middleware: records every request that is not a probe, and answers errors with problem documents."""
 
-    def __init__(self, app: ASGIApp, *, metrics: Metrics, lifecycle: Lifecycle) -> None:
+    def __init__(self, app: ASGIApp, *, metrics: ServiceMetrics, lifecycle: Lifecycle) -> None:
         self._app = app
         self._metrics = metrics
         self._lifecycle = lifecycle
@@ -244,9 +261,14 @@ class RequestRecorder:
 
 
 async def _answer_http_exception(request: Request, error: HTTPException) -> Response:
-    record: RequestRecord = request.state.record
+    record = _record(request)
     record.outcome = InvalidRequestError.reason
     return http_problem(error, record.request_id)
+
+
+def _record(request: Request) -> RequestRecord:
+    record: RequestRecord = request.state.record
+    return record
 
 
 def _check_content_type(request: Request) -> None:
@@ -258,6 +280,5 @@ def _check_content_type(request: Request) -> None:
 async def _answer(
     request: Request, work: Coroutine[Any, Any, AnyResponse], adapter: TypeAdapter[AnyResponse]
 ) -> Response:
-    record: RequestRecord = request.state.record
-    record.response = response = await unless_disconnected(request, work)
+    response = await unless_disconnected(request, work)
     return Response(adapter.dump_json(response, exclude_none=True), media_type="application/json")

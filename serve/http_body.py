@@ -35,13 +35,16 @@ Texts = Annotated[
 SourceLanguage = Annotated[
     str,
     Field(
-        description="ISO 639-1 code of the texts' language; may be empty if the model translates only one language "
-        "into the wanted one."
+        description="ISO 639-1 code of the texts' language; may be empty if only one language is translated into the "
+        "wanted one."
     ),
 ]
 TargetLanguage = Annotated[
     str,
-    Field(description="ISO 639-1 code of the wanted language; may be empty if the model has a single direction."),
+    Field(description="ISO 639-1 code of the wanted language; may be empty if there is a single direction."),
+]
+ModelName = Annotated[
+    str, Field(description="Name of the model; empty: the first that has the direction, in the order of /v1/models.")
 ]
 
 
@@ -56,6 +59,12 @@ class TranslateBody(Fields):
         description="What each translation has to start with: none, or one for each text; an empty one asks nothing.",
     )
     options: SearchFields = Field(SearchFields(), description="How translations are searched for; default: greedily.")
+    model: ModelName = ""
+    allow_pivot: bool = Field(
+        False,
+        description="Whether to translate by way of a third language where there is no direction from source_language "
+        "into target_language, both of which must be named then.",
+    )
 
 
 class TextPair(Fields):
@@ -73,6 +82,7 @@ class ScoreBody(Fields):
     pairs: Annotated[list[TextPair], FailFast()] = Field(description="The texts and their translations.")
     source_language: SourceLanguage = ""
     target_language: TargetLanguage = ""
+    model: ModelName = ""
 
 
 def parse_body(data: bytes, kind: type[Body]) -> Body:

@@ -74,8 +74,10 @@ class HttpClient:
         source_language: str = "",
         target_language: str = "",
         options: SearchFields = DEFAULT_OPTIONS,
+        model: str = "",
+        allow_pivot: bool = False,
     ) -> TranslatedText:
-        """Returns the best translation of one text; an empty language means the model's.
+        """Returns the best translation of one text; an empty language or model is the server's choice.
 
         Raises:
             NotTranslatedError: if the server refused, failed or could not be reached.
@@ -85,6 +87,8 @@ class HttpClient:
             "source_language": source_language,
             "target_language": target_language,
             "options": options.model_dump(exclude_defaults=True),
+            "model": model,
+            "allow_pivot": allow_pivot,
         }
         body = json.dumps(fields).encode()
         deadline_seconds = time.monotonic() + self._timeout_seconds

@@ -10,8 +10,16 @@ from typing import Any
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from serve.errors import CLIENT_CLOSED_REQUEST, ERRORS, InvalidRequestError, ServiceError
+from serve.errors import (
+    CLIENT_CLOSED_REQUEST,
+    ERRORS,
+    InvalidRequestError,
+    ModelNotFoundError,
+    ServiceError,
+    UnauthorisedError,
+)
 
+TRANSLATION_ERRORS = tuple(error for error in ERRORS if error is not UnauthorisedError)
 MEDIA_TYPE = "application/problem+json"
 
 
@@ -20,8 +28,12 @@ def service_problem(error: ServiceError, request_id: str) -> JSONResponse:
     members: dict[str, object] = {"reason": error.reason}
     if isinstance(error, InvalidRequestError):
         members["field"] = error.field
+    if isinstance(error, ModelNotFoundError):
+        members["field"] = "model"
     retry_after = error.retry_after_seconds
     headers = {} if retry_after is None else {"retry-after": str(retry_after)}
+    if isinstance(error, UnauthorisedError):
+        headers["www-authenticate"] = "Bearer"
     return _problem(error.http_status, str(error), request_id, members, headers)
 
 
@@ -31,10 +43,14 @@ def http_problem(error: HTTPException, request_id: str) -> JSONResponse:
     return _problem(error.status_code, error.detail, request_id, members, dict(error.headers or {}))
 
 
-def problem_documentation() -> dict[int | str, dict[str, Any]]:
-    """Returns OpenAPI's description of every status that a failed translation may have."""
+def problem_documentation(*errors: type[ServiceError]) -> dict[int | str, dict[str, Any]]:
+    """Returns OpenAPI's description of every status that a failed request may have.
+
+    Args:
+        errors: what it may fail with; if none are given, those of a translation.
+    """
     documentation: dict[int | str, dict[str, Any]] = {}
-    for error in ERRORS:
+    for error in errors or TRANSLATION_ERRORS:
         if error.http_status != CLIENT_CLOSED_REQUEST:
             example = {
                 "type": "about:blank",

@@ -19,7 +19,8 @@ import structlog
 
 from serve.answer import Response
 from serve.errors import CancelledError, InternalError, ServiceError
-from serve.metrics import OK, Method, Metrics, Protocol
+from serve.metrics import OK, Method, Protocol
+from serve.service_metrics import NO_MODEL, ServiceMetrics
 
 LogFormat = Literal["json", "console"]
 
@@ -34,11 +35,15 @@ class RequestRecord:
     Attributes:
         request_id: the client's id, or one made here.
         outcome: `ok`, or the `reason` of the error that it was answered with.
+        model: the one that answers it; empty: it came to none.
+        pivot_model: the one that comes before it, if there is a pivot.
         response: the answer, if there is one.
     """
 
     request_id: str
     outcome: str = OK
+    model: str = NO_MODEL
+    pivot_model: str = NO_MODEL
     response: Response | None = None
 
 
@@ -70,7 +75,9 @@ def choose_request_id(given: str | None) -> str:
 
 
 @contextmanager
-def record_request(metrics: Metrics, protocol: Protocol, method: Method, request_id: str) -> Iterator[RequestRecord]:
+def record_request(
+    metrics: ServiceMetrics, protocol: Protocol, method: Method, request_id: str
+) -> Iterator[RequestRecord]:
     """Counts, times and logs one request, however it ends.
 
     Raises:
@@ -91,7 +98,7 @@ def record_request(metrics: Metrics, protocol: Protocol, method: Method, request
         raise
     finally:
         seconds = time.monotonic() - started_seconds
-        metrics.finish_request(protocol, method, record.outcome, seconds)
+        metrics.finish_request(record.model, protocol, method, record.outcome, seconds)
         _log.info("request", protocol=protocol, method=method, duration_seconds=round(seconds, 6), **_facts(record))
 
 
@@ -109,6 +116,10 @@ def hide_unexpected(request_id: str) -> Iterator[None]:
 
 def _facts(record: RequestRecord) -> dict[str, object]:
     facts: dict[str, object] = {"request_id": record.request_id, "outcome": record.outcome}
+    if record.model != NO_MODEL:
+        facts["model"] = record.model
+    if record.pivot_model != NO_MODEL:
+        facts["pivot_model"] = record.pivot_model
     if record.response is not None:
         results = record.response.results
         facts["texts"] = len(results)

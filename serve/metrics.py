@@ -1,11 +1,12 @@
-"""Every Prometheus instrument of the service, in one class.
+"""Every Prometheus instrument of one served model, in one class; those of the service are in `serve.service_metrics`.
 
 Durations are in seconds, counters end in `_total`, every label value exists from the start so that rates begin at 0,
 and no label ever holds text, a request id or anything else that a client chooses. The scheduler, the engine and the
-translator call the small methods; only `serve.http_api` reads the registry.
+translator call the small methods.
 """
 
-from typing import Literal
+from copy import copy
+from typing import Literal, Self
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 
@@ -21,6 +22,7 @@ METHODS: tuple[tuple[Protocol, Method], ...] = (
     ("grpc", "translate"),
     ("grpc", "translate_stream"),
     ("grpc", "score"),
+    ("grpc", "other"),
     ("rest", "translate"),
     ("rest", "translate_stream"),
     ("rest", "score"),
@@ -42,6 +44,42 @@ SEQUENCE_BUCKETS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
 TEXT_BUCKETS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 
 
+class RequestMetrics:
+    """Requests by outcome, and how long they took; of one model, or of none."""
+
+    def __init__(self, registry: CollectorRegistry, model: str) -> None:
+        """Registers the instruments.
+
+        Args:
+            registry: where they live.
+            model: the value of the label `model`; empty for requests that never came to one.
+        """
+        self._model = model
+        self._requests = Counter(
+            "dragoman_requests",
+            "Requests received, by outcome.",
+            ("model", "protocol", "method", "outcome"),
+            registry=registry,
+        )
+        self._durations = Histogram(
+            "dragoman_request_duration_seconds",
+            "From the received to the answered request.",
+            ("model", "protocol", "outcome"),
+            registry=registry,
+            buckets=LATENCY_BUCKETS,
+        )
+        for protocol, method in METHODS:
+            for outcome in OUTCOMES:
+                self._requests.labels(model, protocol, method, outcome)
+            for outcome in (OK, "error"):
+                self._durations.labels(model, protocol, outcome)
+
+    def finish(self, protocol: Protocol, method: Method, outcome: str, seconds: float) -> None:
+        """Counts a request that ended."""
+        self._requests.labels(self._model, protocol, method, outcome).inc()
+        self._durations.labels(self._model, protocol, OK if outcome == OK else "error").observe(seconds)
+
+
 class Metrics:
     """The instruments and the few ways to move them. Every method may be called from any thread."""
 
@@ -49,7 +87,7 @@ class Metrics:
         """Registers every instrument.
 
         Args:
-            registry: where the instruments live; one for each service.
+            registry: where the instruments live; one for each model.
             model: the value of the label `model`.
         """
         self.registry = registry
@@ -58,23 +96,21 @@ class Metrics:
         self._register_sequences()
         self._register_engine()
         self._register_cache()
-        self._register_service()
+        self._register_model()
+        self._load = (0, 0, 0)
         self._peak = 0
 
+    def successor(self) -> Self:
+        """Returns metrics that go on counting where these are, for the next version of the model.
+
+        While both versions run, the gauges of the load show their sum.
+        """
+        successor = copy(self)
+        successor._load = (0, 0, 0)  # noqa: SLF001 - our own
+        return successor
+
     def _register_requests(self) -> None:
-        self._requests = self._counter("requests", "Requests received, by outcome.", "protocol", "method", "outcome")
-        self._durations = self._histogram(
-            "request_duration_seconds",
-            "From the received to the answered request.",
-            LATENCY_BUCKETS,
-            "protocol",
-            "outcome",
-        )
-        for protocol, method in METHODS:
-            for outcome in OUTCOMES:
-                self._requests.labels(self._model, protocol, method, outcome)
-            for outcome in (OK, "error"):
-                self._durations.labels(self._model, protocol, outcome)
+        self.requests = RequestMetrics(self.registry, self._model)
         self._tokenize = self._histogram(
             "request_tokenize_seconds", "Text to tokens, for each answered request.", LATENCY_BUCKETS
         ).labels(self._model)
@@ -116,9 +152,11 @@ class Metrics:
             self._finished.labels(self._model, reason)
         for cause in FAILURES:
             self._wasted.labels(self._model, cause)
-        self._waiting = self._gauge("sequences_waiting", "Sequences in the queue.").labels(self._model)
-        self._running = self._gauge("sequences_running", "Sequences in slots.").labels(self._model)
-        self._running_rows = self._gauge("rows_running", "Slots that sequences take.").labels(self._model)
+        self._load_gauges = (
+            self._gauge("sequences_waiting", "Sequences in the queue.").labels(self._model),
+            self._gauge("sequences_running", "Sequences in slots.").labels(self._model),
+            self._gauge("rows_running", "Slots that sequences take.").labels(self._model),
+        )
         self._running_peak = self._gauge(
             "sequences_running_peak", "The most sequences that held a slot at once since the start."
         ).labels(self._model)
@@ -149,16 +187,12 @@ class Metrics:
             "result_cache_bytes", "Memory of the answers in the result cache, estimated from above."
         ).labels(self._model)
 
-    def _register_service(self) -> None:
-        self._ready = Gauge("dragoman_ready", "1 if a request would be translated now.", registry=self.registry)
-        self._draining = Gauge("dragoman_draining", "1 from the signal to stop to the exit.", registry=self.registry)
-        self._inflight = Gauge("dragoman_inflight_requests", "Requests not answered yet.", registry=self.registry)
-        self._build = Info("dragoman_build", "Versions of what runs.", registry=self.registry)
+    def _register_model(self) -> None:
+        self._ready = self._gauge("model_ready", "1 if the model would translate a request now.").labels(self._model)
         self._model_info = Info("dragoman_model", "What is served.", registry=self.registry)
 
-    def set_info(self, *, build: dict[str, str], model: dict[str, str]) -> None:
-        """States once what runs and what is served, as labels of gauges that are always 1."""
-        self._build.info(build)
+    def set_info(self, model: dict[str, str]) -> None:
+        """States what is served, as labels of a gauge that is always 1."""
         self._model_info.info({"model": self._model, **model})
 
     def set_limits(self, slots: int, queue_limit: int) -> None:
@@ -166,19 +200,20 @@ class Metrics:
         self._slots.set(slots)
         self._queue_limit.set(queue_limit)
 
-    def set_state(self, *, ready: bool, draining: bool) -> None:
-        """States where the service is in its life."""
+    def set_ready(self, *, ready: bool) -> None:
+        """States whether the model would translate a request now."""
         self._ready.set(ready)
-        self._draining.set(draining)
 
     def set_load(self, waiting: int, running: int, running_rows: int) -> None:
         """States how many sequences wait and run now, the latter in so many rows.
 
         Called under the scheduler's lock, which orders the calls.
         """
-        self._waiting.set(waiting)
-        self._running.set(running)
-        self._running_rows.set(running_rows)
+        load = (waiting, running, running_rows)
+        # Not `set`: another version of the model may move the same gauges.
+        for gauge, now, before in zip(self._load_gauges, load, self._load, strict=True):
+            gauge.inc(now - before)
+        self._load = load
         if running > self._peak:
             self._peak = running
             self._running_peak.set(running)
@@ -228,16 +263,6 @@ class Metrics:
         """States how large the result cache is after an answer came in, which so many others made room for."""
         self._cache_bytes.set(bytes_used)
         self._cache_evictions.inc(evicted)
-
-    def start_request(self) -> None:
-        """Counts a request in; `finish_request` counts it out."""
-        self._inflight.inc()
-
-    def finish_request(self, protocol: Protocol, method: Method, outcome: str, seconds: float) -> None:
-        """Counts a request out, once for each `start_request`, whatever became of it."""
-        self._inflight.dec()
-        self._requests.labels(self._model, protocol, method, outcome).inc()
-        self._durations.labels(self._model, protocol, OK if outcome == OK else "error").observe(seconds)
 
     def observe_response(self, response: Response) -> None:
         """Counts what one answered request held and where its time went."""

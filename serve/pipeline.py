@@ -1,18 +1,17 @@
-"""Everything between a valid request and the models, without an interface: scheduler, engines, translator, limits.
+"""Everything between a valid request and one model, without an interface: scheduler, engines, translator, limits.
 
-Served over the network by `serve.app`, and used in the same process by commands that translate without a server.
+Every served model has one, which shares nothing with those of others. `serve.served_model` starts and stops it;
+benchmarks use it as it is.
 """
 
 from collections.abc import Iterable
 
-from prometheus_client import CollectorRegistry
-
-from export.bundle import Bundle, BundleError
+from export.bundle import WEIGHTS_FILE, Bundle, BundleError
 from export.bundle_tokenizer import load_tokenizer
 from serve.engine import Engine, Model
 from serve.golden import check_golden
-from serve.lifecycle import Lifecycle, Stage
 from serve.metrics import Metrics
+from serve.readiness import Readiness
 from serve.request import RequestLimits
 from serve.result_cache import ResultCache
 from serve.scheduler import Scheduler
@@ -25,8 +24,13 @@ from serve.translator import Translator
 class Pipeline:
     """The objects of one served model, and their common start and stop."""
 
-    def __init__(self, settings: ServeCommand, bundle: Bundle, registry: CollectorRegistry) -> None:
+    def __init__(self, settings: ServeCommand, bundle: Bundle, metrics: Metrics) -> None:
         """Builds what needs no model yet.
+
+        Args:
+            settings: of this model.
+            bundle: what it is made of.
+            metrics: of this model.
 
         Raises:
             BundleError: if alignments are asked for that the bundle cannot give.
@@ -38,17 +42,16 @@ class Pipeline:
                 f"{bundle.folder}: alignments: the bundle has no alignment heads: export it with --align LAYER:HEAD, "
                 "or serve it without --alignments"
             )
-        self._manifest = manifest
-        self._golden = bundle.golden
+        self.bundle = bundle
+        self.manifest = manifest
+        self.settings = settings
         self._tokenizer = tokenizer = load_tokenizer(bundle)
         vocabulary = TargetVocabulary.of(
             tokenizer.target_pieces, unk_id=tokenizer.target_unk_id, eos_id=manifest.eos_id
         )
         self._engines: list[Engine] = []
-        self._step_timeout_seconds = settings.step_timeout_seconds
         self._capacity = settings.total_slots + settings.max_waiting
-        self.metrics = Metrics(registry, manifest.name)
-        self.metrics.set_limits(settings.total_slots, settings.max_waiting)
+        self.metrics = metrics
         self.scheduler = Scheduler(
             settings.total_slots,
             settings.max_waiting,
@@ -57,7 +60,7 @@ class Pipeline:
             engines=settings.engine_count,
             running_token_budget=settings.running_token_budget,
         )
-        self.lifecycle = Lifecycle(
+        self.readiness = Readiness(
             self.metrics,
             lambda: all(engine.healthy for engine in self._engines),
             lambda: any(engine.hanging for engine in self._engines),
@@ -78,7 +81,7 @@ class Pipeline:
             tokenizer=tokenizer,
             vocabulary=vocabulary,
             scheduler=self.scheduler,
-            lifecycle=self.lifecycle,
+            readiness=self.readiness,
             metrics=self.metrics,
             source_suffix=manifest.source_suffix,
             max_source_tokens=manifest.max_source_tokens,
@@ -95,14 +98,27 @@ class Pipeline:
                 model,
                 self.scheduler,
                 self.metrics,
-                bos_id=self._manifest.bos_id,
-                eos_id=self._manifest.eos_id,
-                pad_id=self._manifest.pad_id,
-                max_target_tokens=self._manifest.max_target_tokens,
-                step_timeout_seconds=self._step_timeout_seconds,
+                bos_id=self.manifest.bos_id,
+                eos_id=self.manifest.eos_id,
+                pad_id=self.manifest.pad_id,
+                max_target_tokens=self.manifest.max_target_tokens,
+                step_timeout_seconds=self.settings.step_timeout_seconds,
             )
             engine.start()
             self._engines.append(engine)
+
+    def publish(self) -> None:
+        """States in the metrics what is served from now on, and within which limits."""
+        manifest = self.manifest
+        self.metrics.set_limits(self.settings.total_slots, self.settings.max_waiting)
+        self.metrics.set_info(
+            {
+                "directions": ",".join(map(str, manifest.directions)),
+                "precision": manifest.precision,
+                "opset": str(manifest.opset),
+                "weights_sha256": manifest.files[WEIGHTS_FILE],
+            }
+        )
 
     async def warm_up(self) -> None:
         """Translates the golden sentences and becomes ready.
@@ -112,17 +128,19 @@ class Pipeline:
             ServiceError: if an engine fails.
         """
         await check_golden(
-            self._golden,
-            self._manifest.directions,
+            self.bundle.golden,
+            self.manifest.directions,
             self._tokenizer,
             self.scheduler,
-            source_suffix=self._manifest.source_suffix,
-            max_target_tokens=self._manifest.max_target_tokens,
+            source_suffix=self.manifest.source_suffix,
+            max_target_tokens=self.manifest.max_target_tokens,
             together=self._capacity,
         )
-        self.lifecycle.enter(Stage.READY)
+        self.readiness.proven = True
 
     def stop(self) -> None:
         """Stops the engines after their current step; whatever is not finished by then ends with DrainingError."""
         for engine in self._engines:
             engine.stop()
+        # Weights and caches go now, not when the garbage collector comes round to us.
+        self._engines.clear()

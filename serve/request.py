@@ -100,7 +100,7 @@ class RequestLimits:
             for index, (text, prefix) in enumerate(zip(texts, target_prefix or [""] * len(texts), strict=True))
         )
         self._check_texts(requests)
-        direction = self._choose_direction(source_language, target_language)
+        direction = choose_direction(self.directions, source_language, target_language)
         plan = self.search.plan(options)
         rows = plan.options.rows
         if rows * len(texts) > self.max_rows:
@@ -129,7 +129,7 @@ class RequestLimits:
             for index, (text, translation) in enumerate(pairs)
         )
         self._check_texts(requests)
-        direction = self._choose_direction(source_language, target_language)
+        direction = choose_direction(self.directions, source_language, target_language)
         return TranslationRequest(requests, direction.source_prefix, self.search.scoring_plan(), deadline_seconds)
 
     def _check_count(self, field: str, count: int) -> None:
@@ -143,15 +143,6 @@ class RequestLimits:
                 raise InvalidRequestError(request.text_field, "blank, expected a sentence")
             self._check_text(request.prefix_field, request.target_prefix)
 
-    def _choose_direction(self, source: str, target: str) -> BundleDirection:
-        into = [direction for direction in self.directions if target in ("", direction.target)]
-        if not into or (not target and len(self.directions) > 1):
-            raise _wrong_language("target", target, self.directions)
-        matching = [direction for direction in into if source in ("", direction.source)]
-        if len(matching) != 1:
-            raise _wrong_language("source", source, into)
-        return matching[0]
-
     def _check_text(self, field: str, text: str) -> None:
         if len(text) > self.max_text_characters:
             problem = f"{len(text)} characters, expected at most {self.max_text_characters}"
@@ -164,6 +155,26 @@ class RequestLimits:
             surrogate = f"U+{ord(text[error.start]):04X}"
             problem = f"lone surrogate {surrogate} at character {error.start}, expected valid Unicode"
             raise InvalidRequestError(field, problem) from error
+
+
+def choose_direction(directions: Sequence[BundleDirection], source: str, target: str) -> BundleDirection:
+    """Returns the direction from `source` into `target`, either of which may be empty where it is clear.
+
+    Args:
+        directions: what there is to choose from; at least one, all different.
+        source: language of the texts, as the client wrote it.
+        target: language of the translations.
+
+    Raises:
+        InvalidRequestError: if there is no such direction, or there are several.
+    """
+    into = [direction for direction in directions if target in ("", direction.target)]
+    if not into or (not target and len(directions) > 1):
+        raise _wrong_language("target", target, directions)
+    matching = [direction for direction in into if source in ("", direction.source)]
+    if len(matching) != 1:
+        raise _wrong_language("source", source, into)
+    return matching[0]
 
 
 def _wrong_language(side: str, language: str, directions: Sequence[BundleDirection]) -> InvalidRequestError:

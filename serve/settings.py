@@ -1,15 +1,20 @@
-"""The command `dragoman serve` and every setting of the service.
+"""The command `dragoman serve` and every setting of the service and of each model.
 
 A setting comes from a flag, else from an environment variable, else from a YAML file, else from its default. All are
 read once, before anything starts. The service is imported only when the command runs, so that `--help` is quick.
 """
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import yaml
-from pydantic import Field
-from pydantic_settings import BaseSettings, CliPositionalArg, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic_settings import (
+    BaseSettings,
+    CliPositionalArg,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
 
 from serve.cpus import available_cpus
 
@@ -17,24 +22,11 @@ from serve.cpus import available_cpus
 QUEUE_PER_SLOT = 4
 
 
-class ServeCommand(BaseSettings):
-    """Serve a bundle over gRPC and REST.
+class ModelSettings(BaseModel):
+    """The settings that each model may have of its own."""
 
-    Every option can be given as a flag, as an environment variable (DRAGOMAN_HTTP_PORT) or in a YAML file (http_port),
-    in this order of precedence. The server is ready once it has translated the bundle's golden sentences exactly. On
-    SIGTERM or Ctrl-C it finishes what it accepted; a second signal stops it at once.
-    """
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
-    model_config = SettingsConfigDict(env_prefix="DRAGOMAN_", frozen=True, extra="forbid")
-
-    bundle: CliPositionalArg[Path] = Field(Path("bundle"), description="Folder made by `dragoman export`.")
-    config: Path | None = Field(None, description="YAML file with any of these settings; flags and environment win.")
-    host: str = Field(
-        "0.0.0.0",  # noqa: S104 - a service in a container is reached from outside it
-        description="Address to listen on; 127.0.0.1 serves this machine only.",
-    )
-    http_port: int = Field(8000, ge=0, le=65535, description="Port for REST, probes and metrics; 0: any free one.")
-    grpc_port: int = Field(8001, ge=0, le=65535, description="Port for gRPC; 0: any free one.")
     slots: int = Field(
         32,
         ge=1,
@@ -42,14 +34,23 @@ class ServeCommand(BaseSettings):
         "at once. More slots raise throughput, each step's time and memory: every slot holds keys and values for the "
         "longest source and target.",
     )
+    mode: Literal["throughput", "latency"] = Field(
+        "throughput",
+        description="What the CPUs that this process may use are for. throughput: an engine for each, with one thread. "
+        "latency: one engine, with a thread for each, so that a lone request is answered sooner. The answers are the "
+        "same. Sets the defaults of engines and threads-per-engine.",
+    )
     engines: int | None = Field(
         None,
         ge=1,
-        description="Engines, each with its own thread and slots, sharing the queue and the weights. Default: one for "
-        "each CPU that this process may use. One engine with several threads is better for a lone request.",
+        description="Engines, each with its own thread and slots, sharing the queue and the weights. "
+        "Default: as the mode says.",
     )
-    threads_per_engine: int = Field(
-        1, ge=1, description="ONNX Runtime threads of each engine; engines times threads should not exceed the CPUs."
+    threads_per_engine: int | None = Field(
+        None,
+        ge=1,
+        description="ONNX Runtime threads of each engine; engines times threads should not exceed the CPUs. "
+        "Default: as the mode says.",
     )
     queue_limit: int | None = Field(
         None,
@@ -76,6 +77,42 @@ class ServeCommand(BaseSettings):
     )
     max_texts: int = Field(64, ge=1, description="Texts in one request; never more than slots and queue hold together.")
     max_text_characters: int = Field(10_000, ge=1, description="Unicode characters of one text.")
+
+
+class ServeCommand(ModelSettings, BaseSettings):
+    """Serve one bundle, or all bundles in a folder, over gRPC and REST.
+
+    Every option can be given as a flag, as an environment variable (DRAGOMAN_HTTP_PORT) or in a YAML file (http_port),
+    in this order of precedence; what one model is to have of its own stands in the file, under models and its name. The
+    server is ready once it has translated the golden sentences of every bundle exactly. On SIGHUP it reads the folder
+    again. On SIGTERM or Ctrl-C it finishes what it accepted; a second signal stops it at once.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="DRAGOMAN_", frozen=True, extra="forbid")
+
+    bundle: CliPositionalArg[Path] = Field(
+        Path("bundle"),
+        description="Folder made by `dragoman export`, or a folder of such folders, named as the models are.",
+    )
+    config: Path | None = Field(None, description="YAML file with any of these settings; flags and environment win.")
+    host: str = Field(
+        "0.0.0.0",  # noqa: S104 - a service in a container is reached from outside it
+        description="Address to listen on; 127.0.0.1 serves this machine only.",
+    )
+    http_port: int = Field(8000, ge=0, le=65535, description="Port for REST, probes and metrics; 0: any free one.")
+    grpc_port: int = Field(8001, ge=0, le=65535, description="Port for gRPC; 0: any free one.")
+    models: dict[str, ModelSettings] = Field(
+        {},
+        description="What models have of their own, by name, best in the file: any of the settings from slots to "
+        "max-text-characters.",
+    )
+    admin_key: SecretStr | None = Field(
+        None,
+        min_length=1,
+        description="Who knows it may reload the models over REST. Better in the environment (DRAGOMAN_ADMIN_KEY) or "
+        "in a file than in a flag, which other users of the machine can see. Default: nobody may.",
+    )
+    admin_key_file: Path | None = Field(None, description="File that holds the admin key.")
     max_body_bytes: int = Field(2 << 20, ge=1, description="Largest request body or message that is read.")
     result_cache_bytes: int | None = Field(
         None,
@@ -112,7 +149,16 @@ class ServeCommand(BaseSettings):
     @property
     def engine_count(self) -> int:
         """Engines that are started."""
-        return available_cpus() if self.engines is None else self.engines
+        if self.engines is not None:
+            return self.engines
+        return 1 if self.mode == "latency" else max(1, available_cpus() // self.engine_threads)
+
+    @property
+    def engine_threads(self) -> int:
+        """ONNX Runtime threads of each engine."""
+        if self.threads_per_engine is not None:
+            return self.threads_per_engine
+        return max(1, available_cpus() // (self.engines or 1)) if self.mode == "latency" else 1
 
     @property
     def total_slots(self) -> int:
@@ -123,6 +169,30 @@ class ServeCommand(BaseSettings):
     def max_waiting(self) -> int:
         """Rows that may wait."""
         return QUEUE_PER_SLOT * self.total_slots if self.queue_limit is None else self.queue_limit
+
+    def of_model(self, name: str) -> Self:
+        """Returns the settings with what the model has of its own."""
+        own = self.models.get(name)
+        return self if own is None else self.model_copy(update=own.model_dump(exclude_unset=True))
+
+    def read_admin_key(self) -> str | None:
+        """Returns the admin key, wherever it stands; None: there is none.
+
+        Raises:
+            SystemExit: if it is given twice, or its file cannot be read or is empty.
+        """
+        if self.admin_key_file is None:
+            return None if self.admin_key is None else self.admin_key.get_secret_value()
+        place = f"dragoman serve: --admin-key-file: {self.admin_key_file}"
+        if self.admin_key is not None:
+            raise SystemExit(f"{place}: expected no file beside --admin-key")
+        try:
+            key = self.admin_key_file.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise SystemExit(f"{place}: {error}") from error
+        if not key:
+            raise SystemExit(f"{place}: empty, expected the admin key")
+        return key
 
     def cli_cmd(self) -> None:
         """Serves until a signal tells it to stop."""

@@ -1,4 +1,4 @@
-"""`dragoman translate`: standard input to standard output, line by line, by a server or by a bundle in this process.
+"""`dragoman translate`: standard input to standard output, line by line, by a server or by bundles in this process.
 
 Lines keep their order and their number, so that output can be compared with a reference line by line. Several are under
 way at once; however long the input, no more than that are held.
@@ -18,7 +18,8 @@ from tqdm import tqdm
 
 from serve.client import DEFAULT_OPTIONS, GrpcClient, NotTranslatedError, TranslatedText
 from serve.lines import Line, LineError, map_in_order, read_lines
-from serve.pipeline_translator import PIPELINE_ERRORS, open_bundle
+from serve.local_translator import open_bundle
+from serve.model_loader import LOAD_ERRORS
 from serve.search_fields import SearchFields
 
 STANDARD_INPUT = 0
@@ -35,6 +36,8 @@ class TextTranslator(Protocol):
         source_language: str = "",
         target_language: str = "",
         options: SearchFields = DEFAULT_OPTIONS,
+        model: str = "",
+        allow_pivot: bool = False,
     ) -> TranslatedText:
         """Returns the best translation, or raises NotTranslatedError; an empty language means the model's."""
 
@@ -49,6 +52,8 @@ class TextStreamer(TextTranslator, Protocol):
         source_language: str = "",
         target_language: str = "",
         options: SearchFields = DEFAULT_OPTIONS,
+        model: str = "",
+        allow_pivot: bool = False,
     ) -> AsyncGenerator[str]:
         """Yields what the best translation grows by, or raises NotTranslatedError, as `translate`."""
 
@@ -79,9 +84,13 @@ class TranslateCommand(BaseSettings):
     )
 
     server: str | None = Field(None, description="Host and port of a running server's gRPC interface.")
-    bundle: Path | None = Field(None, description="Folder of a bundle, to translate without a server.")
-    source_language: str = Field("", description="ISO 639-1 code of the lines' language, if the model reads several.")
-    target_language: str = Field("", description="ISO 639-1 code of the wanted language, if the model writes several.")
+    bundle: Path | None = Field(None, description="Folder of a bundle or of several, to translate without a server.")
+    model: str = Field("", description="Name of the model, if there are several; default: the first that fits.")
+    source_language: str = Field("", description="ISO 639-1 code of the lines' language, if there are several.")
+    target_language: str = Field("", description="ISO 639-1 code of the wanted language, if there are several.")
+    allow_pivot: bool = Field(
+        False, description="Translate by way of a third language where no model translates from one into the other."
+    )
     options: SearchFlags = Field(SearchFlags(), description="How translations are searched for.")
     scores: bool = Field(False, description="Write each line's score and a tab before its translation.")
     stream: bool = Field(
@@ -107,7 +116,7 @@ class TranslateCommand(BaseSettings):
         except KeyboardInterrupt:
             _abandon_output()
             raise SystemExit(INTERRUPTED) from None
-        except PIPELINE_ERRORS as error:
+        except LOAD_ERRORS as error:
             raise SystemExit(f"dragoman translate: {error}") from error
 
     async def _translate(self) -> None:
@@ -133,6 +142,8 @@ class TranslateCommand(BaseSettings):
             source_language=self.source_language,
             target_language=self.target_language,
             options=self.options,
+            model=self.model,
+            allow_pivot=self.allow_pivot,
         )
 
     async def _stream(self, translator: TextStreamer, lines: AsyncIterator[Line]) -> None:
@@ -142,6 +153,8 @@ class TranslateCommand(BaseSettings):
             source_language=self.source_language,
             target_language=self.target_language,
             options=self.options,
+            model=self.model,
+            allow_pivot=self.allow_pivot,
         )
         async with aclosing(pieces):
             async for piece in pieces:
@@ -168,6 +181,8 @@ def translate_lines(
     source_language: str = "",
     target_language: str = "",
     options: SearchFields = DEFAULT_OPTIONS,
+    model: str = "",
+    allow_pivot: bool = False,
 ) -> AsyncGenerator[TranslatedText | None]:
     """Yields the translation of each line, in order; None for a blank one, which is not sent.
 
@@ -181,7 +196,12 @@ def translate_lines(
             return None
         try:
             return await translator.translate(
-                text, source_language=source_language, target_language=target_language, options=options
+                text,
+                source_language=source_language,
+                target_language=target_language,
+                options=options,
+                model=model,
+                allow_pivot=allow_pivot,
             )
         except NotTranslatedError as error:
             raise LineError(line.number, str(error)) from error
@@ -196,6 +216,8 @@ async def stream_lines(
     source_language: str = "",
     target_language: str = "",
     options: SearchFields = DEFAULT_OPTIONS,
+    model: str = "",
+    allow_pivot: bool = False,
 ) -> AsyncGenerator[str]:
     """Yields what the output grows by, line by line; each line feed by itself. A blank line is not sent.
 
@@ -206,7 +228,12 @@ async def stream_lines(
         text = _text_of(line)
         if text is not None:
             pieces = translator.stream(
-                text, source_language=source_language, target_language=target_language, options=options
+                text,
+                source_language=source_language,
+                target_language=target_language,
+                options=options,
+                model=model,
+                allow_pivot=allow_pivot,
             )
             try:
                 async with aclosing(pieces):

@@ -15,8 +15,8 @@ from serve.answer import ScoreResponse, Timings, TranslationDelta, TranslationRe
 from serve.answer_writer import AnswerWriter, Found
 from serve.errors import InvalidRequestError
 from serve.hypothesis import Hypothesis
-from serve.lifecycle import Lifecycle
 from serve.metrics import Metrics
+from serve.readiness import Readiness
 from serve.request import TextRequest, TranslationRequest
 from serve.result_cache import Hypotheses, ResultCache
 from serve.scheduler import Scheduler
@@ -65,7 +65,7 @@ class Translator:
         tokenizer: TextTokenizer,
         vocabulary: TargetVocabulary,
         scheduler: Scheduler,
-        lifecycle: Lifecycle,
+        readiness: Readiness,
         metrics: Metrics,
         source_suffix: tuple[int, ...],
         max_source_tokens: int,
@@ -78,7 +78,7 @@ class Translator:
             tokenizer: the served model's.
             vocabulary: its tokens of translations.
             scheduler: takes the sequences.
-            lifecycle: decides whether requests are let in.
+            readiness: decides whether requests are let in.
             metrics: gets counts and timings of each answered request.
             source_suffix: tokens after every source.
             max_source_tokens: the longest source that the model reads, prefix and suffix included.
@@ -88,7 +88,7 @@ class Translator:
         self._tokenizer = tokenizer
         self._writer = AnswerWriter(tokenizer, vocabulary)
         self._scheduler = scheduler
-        self._lifecycle = lifecycle
+        self._readiness = readiness
         self._metrics = metrics
         self._source_suffix = source_suffix
         self._max_source_tokens = max_source_tokens
@@ -144,7 +144,7 @@ class Translator:
         yield self._translated(request, admitted, submission.sequences)
 
     async def _admit(self, request: TranslationRequest) -> Admitted:
-        self._lifecycle.check_admission()
+        self._readiness.check()
         started_seconds = time.monotonic()
         deadline_seconds = request.deadline_seconds
         if deadline_seconds is None:

@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import grpc
@@ -41,6 +42,10 @@ from protos.translation_pb2 import (
 )
 from serve.app import Service
 from serve.engine import Engine, Model
+from serve.model_loader import LoadModels, ModelLoader
+from serve.models import Models
+from serve.pipeline import Pipeline
+from serve.service_metrics import ServiceMetrics
 from serve.settings import ServeCommand
 from tests.fakes import BOS_ID, EOS_ID, PAD_ID, FakeModel, translate
 
@@ -115,6 +120,37 @@ def write_bundle(
     return folder
 
 
+def direction(text: str, *source_prefix: int) -> BundleDirection:
+    """Returns a direction as in "en-de"; the fake model answers differently to each prefix."""
+    source, _, target = text.partition("-")
+    return BundleDirection(source=source, target=target, source_prefix=source_prefix)
+
+
+def put_bundle(folder: Path, tokenizer: Tokenizer, *directions: BundleDirection, wrong: bool = False) -> Path:
+    """Puts a bundle at a place, over the one that may be there already, as a careful operator does.
+
+    Args:
+        folder: its last part is the name of the model.
+        tokenizer: of the model.
+        directions: what it translates.
+        wrong: whether a golden sentence is not what the fake model says.
+    """
+    new = folder.with_name(f".{folder.name}.new")
+    new.mkdir(parents=True)
+    golden = make_golden(tokenizer, directions)
+    if wrong:
+        golden = (golden[0].model_copy(update={"target_ids": (5,)}), *golden[1:])
+    write_bundle(new, tokenizer, golden, directions)
+    if folder.exists():
+        rmtree(folder)
+    return new.rename(folder)
+
+
+def load_fakes(settings: ServeCommand, _: Bundle) -> list[FakeModel]:
+    """Returns fake models as the settings of a model say."""
+    return [FakeModel(settings.slots) for _ in range(settings.engine_count)]
+
+
 def make_golden(
     tokenizer: Tokenizer, directions: tuple[BundleDirection, ...] = ONE_DIRECTION
 ) -> tuple[GoldenSentence, ...]:
@@ -149,7 +185,12 @@ class LiveService:
     @property
     def engines(self) -> list[Engine]:
         """The engines, for tests that have to know what one is doing."""
-        return self.service.pipeline._engines
+        return self.pipeline._engines
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The first model's, most often the only one."""
+        return next(iter(self.service.models)).pipeline
 
     @property
     def grpc_target(self) -> str:
@@ -193,6 +234,10 @@ class LiveService:
     def grpc_channel(self) -> grpc.Channel:
         """Returns a gRPC channel with a connection of its own."""
         return grpc.insecure_channel(self.grpc_target)
+
+    def stub(self, name: str, request: Message, answer: type[Message]) -> Any:
+        """Calls a method of the service by name."""
+        return self._call(f"/dragoman.v1.TranslationService/{name}", request, answer, WAIT_SECONDS)
 
     def call(self, message: TranslateRequest | bytes, timeout: float | None = WAIT_SECONDS) -> TranslateResponse:
         """Sends one gRPC request, or bytes in its place."""
@@ -240,7 +285,7 @@ class LiveService:
 
     def metric(self, name: str, **labels: str) -> float:
         """Returns the sum of the series of a name whose labels are at least these."""
-        families = self.service.pipeline.metrics.registry.collect()
+        families = self.service.metrics.registry.collect()
         samples = [sample for family in families for sample in family.samples if sample.name == f"dragoman_{name}"]
         assert samples, f"no series dragoman_{name}"
         return sum(sample.value for sample in samples if labels.items() <= sample.labels.items())
@@ -260,19 +305,27 @@ def eventually(condition: Callable[[], bool]) -> None:
 
 @contextmanager
 def run_service(
-    bundle_path: Path, models: Sequence[Model] | None = None, *, wait_ready: bool = True, **settings: Any
+    bundle_path: Path,
+    models: Sequence[Model] | None = None,
+    *,
+    wait_ready: bool = True,
+    load: LoadModels | None = None,
+    own_settings: dict[str, dict[str, Any]] | None = None,
+    **settings: Any,
 ) -> Iterator[LiveService]:
     """Runs a service until the block ends.
 
     Args:
         bundle_path: see `write_bundle`.
         models: one for each engine; two fake ones of 4 slots if None.
+        load: loads the models of each bundle; if None, there is one bundle, of those models.
+        own_settings: what models have of their own, by name.
         wait_ready: whether the block begins when the service is ready, or as soon as its ports are open.
         settings: of `ServeCommand`, over defaults that suit a test.
     """
     models = [FakeModel(4), FakeModel(4)] if models is None else models
     defaults = {"host": "127.0.0.1", "http_port": 0, "grpc_port": 0, "lame_duck_seconds": 0, "drain_seconds": 10}
-    values = {**defaults, "slots": models[0].slots, "engines": len(models), **settings}
+    values = {**defaults, "slots": models[0].slots, "engines": len(models), "models": own_settings or {}, **settings}
     command = ServeCommand(bundle=bundle_path, **values)
     live: list[LiveService] = []
     begun = threading.Event()
@@ -280,7 +333,9 @@ def run_service(
 
     async def main() -> None:
         stop = asyncio.Event()
-        service = Service(command, Bundle.open(bundle_path), lambda: models)
+        metrics = ServiceMetrics()
+        loader = ModelLoader(command, metrics, load or (lambda _settings, _bundle: models))
+        service = Service(command, Models(loader.open_all()), loader, metrics)
         await service.listen()
         running = asyncio.create_task(service.run(stop))
         loop = asyncio.get_running_loop()

@@ -74,7 +74,7 @@ def test_a_signal_while_warming_up_ends_it(bundle_path: Path, model: GatedModel)
     with run_service(bundle_path, [model], wait_ready=False, lame_duck_seconds=1000) as live:
         assert model.stepping.wait(WAIT_SECONDS)
         live.stop()
-        eventually(lambda: live.service.pipeline.lifecycle.leaving)
+        eventually(lambda: live.service.lifecycle.leaving)
         model.gate.set()
         live.join()
 
@@ -220,7 +220,7 @@ def read_log(process: subprocess.Popen[str]) -> dict[str, Any]:
 def test_a_signal_ends_the_process_with_success(bundle_path: Path, number: signal.Signals) -> None:
     with start_process(bundle_path) as process:
         ready = read_log(process)
-        assert (ready["event"], ready["bundle"]) == ("ready", str(bundle_path))
+        assert (ready["event"], ready["bundle"], ready["models"]) == ("ready", str(bundle_path), ["fake"])
         assert ready["directions"] == ["en-de"]
         url = f"http://127.0.0.1:{ready['http_port']}/v1/translate"
         assert httpx.post(url, json=GOOD, trust_env=False).status_code == 200

@@ -20,6 +20,10 @@ from loadtest.clients import (
 from loadtest.generator import OK, run_open_loop
 from loadtest.report import Distribution
 from protos.translation_pb2 import (
+    GetModelRequest,
+    ListModelsRequest,
+    ListModelsResponse,
+    Model,
     ScoreRequest,
     ScoreResponse,
     TranslateRequest,
@@ -61,6 +65,18 @@ class Servicer(TranslationServiceServicer):
     async def Score(  # noqa: N802 - the name is the contract's
         self, request: ScoreRequest, context: grpc.aio.ServicerContext[ScoreRequest, ScoreResponse]
     ) -> ScoreResponse:
+        """Is not asked by the load generator."""
+        raise NotImplementedError
+
+    async def ListModels(  # noqa: N802 - the name is the contract's
+        self, request: ListModelsRequest, context: grpc.aio.ServicerContext[ListModelsRequest, ListModelsResponse]
+    ) -> ListModelsResponse:
+        """Is not asked by the load generator."""
+        raise NotImplementedError
+
+    async def GetModel(  # noqa: N802 - the name is the contract's
+        self, request: GetModelRequest, context: grpc.aio.ServicerContext[GetModelRequest, Model]
+    ) -> Model:
         """Is not asked by the load generator."""
         raise NotImplementedError
 

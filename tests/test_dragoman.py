@@ -5,7 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import get_args
+from typing import get_args, get_origin
 
 import pytest
 from pydantic import BaseModel
@@ -32,9 +32,12 @@ def option_names(settings: type[BaseModel], prefix: str = "") -> list[str]:
 
 
 def flatten(annotation: object) -> Iterator[object]:
-    """Yields an annotation and all that it is made of: a section may be one of several."""
+    """Yields an annotation and all that it is made of: a section may be one of several.
+
+    Sections by name are one option, since their names are not known.
+    """
     yield annotation
-    for argument in get_args(annotation):
+    for argument in () if get_origin(annotation) is dict else get_args(annotation):
         yield from flatten(argument)
 
 

@@ -153,7 +153,7 @@ def test_an_unexpected_error_after_the_first_event_gives_no_detail_away(
     def fail(*_: Any) -> None:
         raise ZeroDivisionError("a detail of the inside")
 
-    monkeypatch.setattr(gated.service.pipeline.translator, "_translated", fail)
+    monkeypatch.setattr(gated.pipeline.translator, "_translated", fail)
     with capture_logs() as logs, stream(gated, LONG) as answer:
         events = read_events(answer)
         next(events)

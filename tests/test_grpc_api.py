@@ -133,7 +133,7 @@ def test_a_client_that_hangs_up_at_its_deadline_has_not_gone_away(
     message = TranslateRequest(text=[LONG_TEXT])
 
     async def cancel() -> None:
-        with record_request(gated.service.pipeline.metrics, "grpc", "translate", "id") as record:
+        with record_request(gated.service.metrics, "grpc", "translate", "id") as record:
             context: Any = FakeContext(remaining_seconds)
             answering = asyncio.create_task(_answer(message, gated.service._grpc._translate, context, record))
             await asyncio.to_thread(model.stepping.wait, WAIT_SECONDS)
@@ -187,7 +187,7 @@ def test_an_unexpected_error_gives_no_detail_away(live: LiveService, monkeypatch
     def fail(_request: Any) -> None:
         raise ZeroDivisionError("a detail of the inside")
 
-    monkeypatch.setattr(live.service.pipeline.translator, "translate", fail)
+    monkeypatch.setattr(live.pipeline.translator, "translate", fail)
     with capture_logs() as logs:
         error = live.call_error(GOOD)
     assert error.code() is grpc.StatusCode.INTERNAL

@@ -192,7 +192,7 @@ def test_an_unexpected_error_gives_no_detail_away(live: LiveService, monkeypatch
     def fail(_request: Any) -> None:
         raise ZeroDivisionError("a detail of the inside")
 
-    monkeypatch.setattr(live.service.pipeline.translator, "translate", fail)
+    monkeypatch.setattr(live.pipeline.translator, "translate", fail)
     with capture_logs() as logs:
         answer = live.post(GOOD)
     assert (answer.status_code, answer.json()["reason"]) == (500, "internal")

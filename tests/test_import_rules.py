@@ -49,7 +49,8 @@ EXCEPTIONS = {
         "serve.client",
         "serve.http_client",
         "serve.lines",
-        "serve.pipeline_translator",
+        "serve.local_translator",
+        "serve.model_loader",
         "serve.search_fields",
         "serve.translate",
     },
@@ -69,6 +70,7 @@ EXCEPTIONS = {
         "export.bundle",
         "serve.errors",
         "serve.logs",
+        "serve.metrics",
         "serve.options",
         "serve.pipeline",
         "serve.runtime",
@@ -80,7 +82,17 @@ EXCEPTIONS = {
     "loadtest.graph_quality": {"export.bundle", "export.verification", "model.bootstrap", "model.corpus"},
     "loadtest.graph_results": {"model.bootstrap"},
     "loadtest.graph_systems": {"export.manifest"},
+    "loadtest.head_of_line": {"serve.cpus", "serve.runtime", "serve.sequence", "serve.settings"},
+    "loadtest.live_engines": {
+        "serve.engine",
+        "serve.metrics",
+        "serve.options",
+        "serve.runtime",
+        "serve.scheduler",
+        "serve.sequence",
+    },
     "loadtest.made_up_tokenizer": {"model.tokenizer"},
+    "loadtest.mode_comparison": {"serve.cpus"},
     "loadtest.model_files": {"export.manifest"},
     "loadtest.near_ties": {"model.batches", "model.beam", "model.generate", "model.translation_model"},
     "loadtest.offline_benchmark": {
@@ -99,8 +111,29 @@ EXCEPTIONS = {
     "loadtest.peers.pytorch_translator": {"model.generate"},
     "loadtest.peers.transformers_model": {"model.config", "model.transformer"},
     "loadtest.peers.transformers_translator": {"model.batches"},
+    "loadtest.prefill_stalls": {"serve.cpus", "serve.metrics", "serve.runtime", "serve.sequence"},
     "loadtest.random_shape": {"model.config"},
     "loadtest.report_files": {"model.report.marked_text", "model.report.provenance"},
+    "loadtest.scheduled_model": {"export.bundle", "export.manifest", "serve.options", "serve.runtime"},
+    "loadtest.scheduling_benchmark": {
+        "model.corpus",
+        "model.report.provenance",
+        "model.run",
+        "model.tokenizer",
+        "serve.cpus",
+        "serve.errors",
+    },
+    "loadtest.scheduling_options": {"export.manifest", "model.config"},
+    "loadtest.steady_engine": {"serve.metrics", "serve.options", "serve.runtime", "serve.sequence"},
+    "loadtest.step_profile": {
+        "export.bundle",
+        "export.manifest",
+        "model.report.provenance",
+        "serve.runtime",
+        "serve.settings",
+    },
+    "loadtest.work_conservation": {"serve.cpus", "serve.settings"},
+    "loadtest.watched_engine": {"serve.engine", "serve.metrics", "serve.runtime", "serve.scheduler", "serve.sequence"},
 }
 
 # Modules of `serve` that must stay ignorant of most others.
@@ -155,7 +188,7 @@ FORBIDDEN = {
 }
 
 # Only these build services.
-COMPOSERS = {"dragoman", "serve.pipeline_translator", "serve.settings"}
+COMPOSERS = {"dragoman", "serve.local_translator", "serve.settings"}
 
 TORCH_FREE = (
     "export.bundle",

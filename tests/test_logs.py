@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 import structlog
-from prometheus_client import CollectorRegistry
 
 from serve.answer import Timings, Translation, TranslationResponse
 from serve.errors import InternalError, QueueFullError
 from serve.logs import choose_request_id, configure_logs, record_request
-from serve.metrics import Metrics
 from serve.request import FinishReason
+from serve.service_metrics import ServiceMetrics
 
 CLIENT_TEXT = "the text of a client"
 RESPONSE = TranslationResponse(
@@ -48,15 +47,15 @@ def stderr(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
 
 
 @pytest.fixture
-def metrics() -> Metrics:
-    return Metrics(CollectorRegistry(), "tiny")
+def metrics() -> ServiceMetrics:
+    return ServiceMetrics()
 
 
 def lines(output: io.StringIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in output.getvalue().splitlines()]
 
 
-def test_a_request_leaves_one_line_with_counts_and_timings(stderr: io.StringIO, metrics: Metrics) -> None:
+def test_a_request_leaves_one_line_with_counts_and_timings(stderr: io.StringIO, metrics: ServiceMetrics) -> None:
     with record_request(metrics, "rest", "translate", "id-1") as record:
         record.response = RESPONSE
     (line,) = lines(stderr)
@@ -68,14 +67,14 @@ def test_a_request_leaves_one_line_with_counts_and_timings(stderr: io.StringIO, 
     assert CLIENT_TEXT not in stderr.getvalue()
 
 
-def test_a_failed_request_leaves_one_line_with_its_outcome(stderr: io.StringIO, metrics: Metrics) -> None:
+def test_a_failed_request_leaves_one_line_with_its_outcome(stderr: io.StringIO, metrics: ServiceMetrics) -> None:
     with pytest.raises(QueueFullError), record_request(metrics, "grpc", "translate", "id-2"):
         raise QueueFullError("full")
     (line,) = lines(stderr)
     assert (line["event"], line["outcome"]) == ("request", "queue_full")
 
 
-def test_an_unexpected_error_is_logged_and_hidden(stderr: io.StringIO, metrics: Metrics) -> None:
+def test_an_unexpected_error_is_logged_and_hidden(stderr: io.StringIO, metrics: ServiceMetrics) -> None:
     with pytest.raises(InternalError) as raised, record_request(metrics, "grpc", "translate", "id-3"):
         raise ZeroDivisionError("a detail of the inside")
     assert str(raised.value) == "internal error, logged with request id id-3"
@@ -84,7 +83,7 @@ def test_an_unexpected_error_is_logged_and_hidden(stderr: io.StringIO, metrics: 
     assert error["request_id"] == request["request_id"] == "id-3"
 
 
-def test_a_traceback_holds_no_local_variable(stderr: io.StringIO, metrics: Metrics) -> None:
+def test_a_traceback_holds_no_local_variable(stderr: io.StringIO, metrics: ServiceMetrics) -> None:
     def fail(text: str) -> None:
         raise ZeroDivisionError(len(text))
 

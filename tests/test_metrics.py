@@ -6,14 +6,14 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 from structlog.testing import capture_logs
 
 from serve.answer import Timings, Translation, TranslationResponse
 from serve.errors import ERRORS, InvalidRequestError, QueueFullError
 from serve.logs import record_request
-from serve.metrics import Metrics
 from serve.request import FinishReason
+from serve.service_metrics import ServiceMetrics
 
 TRANSLATION = Translation(
     text="eins",
@@ -33,8 +33,9 @@ class Bench:
     """Metrics and the values of their series."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self.metrics = Metrics(self.registry, "tiny")
+        self.service = ServiceMetrics()
+        self.registry = self.service.registry
+        self.metrics = self.service.of_model("tiny")
 
     def value(self, name: str, **labels: str) -> float | None:
         """Returns the value of a series that has the label `model`."""
@@ -73,10 +74,12 @@ def test_the_series_do_not_depend_on_what_happened(bench: Bench) -> None:
     def names() -> set[str]:
         return {line.rpartition(" ")[0] for line in generate_latest(bench.registry).decode().splitlines()}
 
-    bench.metrics.set_info(build={"version": "1"}, model={"opset": "20"})
+    bench.service.set_build({"version": "1"})
+    bench.metrics.set_info({"opset": "20"})
     before = names()
-    bench.metrics.start_request()
-    bench.metrics.finish_request("grpc", "translate", "queue_full", 0.1)
+    bench.service.start_request()
+    bench.service.finish_request("tiny", "grpc", "translate", "queue_full", 0.1)
+    bench.service.observe_reload(1)
     bench.metrics.observe_response(RESPONSE)
     bench.metrics.observe_step("encode", 3, 0.1)
     bench.metrics.observe_finish("cancelled", 3)
@@ -127,16 +130,18 @@ def test_wasted_tokens_are_counted_by_cause(bench: Bench) -> None:
 
 def test_limits_state_and_information_are_gauges(bench: Bench) -> None:
     bench.metrics.set_limits(slots=8, queue_limit=32)
-    bench.metrics.set_state(ready=True, draining=False)
-    bench.metrics.set_info(build={"version": "1.2"}, model={"opset": "20"})
+    bench.metrics.set_ready(ready=True)
+    bench.service.set_state(ready=True, draining=False)
+    bench.service.set_build({"version": "1.2"})
+    bench.metrics.set_info({"opset": "20"})
     assert (bench.value("slots"), bench.value("queue_limit")) == (8, 32)
-    assert (bench.plain("ready"), bench.plain("draining")) == (1, 0)
+    assert (bench.plain("ready"), bench.plain("draining"), bench.value("model_ready")) == (1, 0, 1)
     assert bench.registry.get_sample_value("dragoman_build_info", {"version": "1.2"}) == 1
     assert bench.value("model_info", opset="20") == 1
 
 
 def test_a_request_is_in_flight_until_it_ends(bench: Bench) -> None:
-    with record_request(bench.metrics, "grpc", "translate", "id"):
+    with record_request(bench.service, "grpc", "translate", "id"):
         assert bench.plain("inflight_requests") == 1
     assert bench.plain("inflight_requests") == 0
 
@@ -151,7 +156,8 @@ def test_a_request_is_in_flight_until_it_ends(bench: Bench) -> None:
     ],
 )
 def test_every_ending_of_a_request_is_counted_once(bench: Bench, error: BaseException, outcome: str) -> None:
-    with capture_logs(), suppress(BaseException), record_request(bench.metrics, "rest", "translate", "id"):
+    with capture_logs(), suppress(BaseException), record_request(bench.service, "rest", "translate", "id") as record:
+        record.model = "tiny"
         raise error
     assert bench.outcomes() == {outcome: 1}
     assert bench.plain("inflight_requests") == 0

@@ -208,7 +208,7 @@ def test_json_of_the_wrong_type_is_refused_by_name(letters_live: LiveService, op
 
 
 def test_the_end_token_cannot_be_suppressed(letters_live: LiveService) -> None:
-    vocabulary = letters_live.service.pipeline.limits.search.vocabulary
+    vocabulary = letters_live.pipeline.limits.search.vocabulary
     field, message = refusal_of_both(
         letters_live, {**TEXT, "options": {"suppressed_tokens": [vocabulary.pieces[EOS_ID]]}}
     )
@@ -241,4 +241,4 @@ def test_unknown_names_cost_no_time(letters_live: LiveService) -> None:
 
 
 def test_the_vocabulary_is_that_of_the_model(letters_live: LiveService) -> None:
-    assert len(letters_live.service.pipeline.limits.search.vocabulary.ids) == VOCABULARY
+    assert len(letters_live.pipeline.limits.search.vocabulary.ids) == VOCABULARY

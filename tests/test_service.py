@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from pathlib import Path
-from shutil import copytree
+from shutil import copytree, rmtree
 from typing import Any
 
 import grpc
@@ -53,29 +53,29 @@ class Server:
                 self.settled.set()
         self.settled.set()
 
-    def rest(self, *texts: str) -> list[Answer]:
+    def rest(self, *texts: str, model: str = "") -> list[Answer]:
         """Translates over REST, on a connection of its own."""
-        status, body = self.post({"text": list(texts)})
+        status, body = self.post({"text": list(texts), "model": model})
         assert status == 200, body
         return [
             (each["text"], each["score"], each["source_tokens"], each["target_tokens"], each["finish_reason"])
             for each in json.loads(body)["translations"]
         ]
 
-    def post(self, body: object) -> tuple[int, str]:
-        """Sends one request for a translation and returns status and body."""
+    def post(self, body: object, path: str = "/v1/translate", **headers: str) -> tuple[int, str]:
+        """Sends one request, by default for a translation, and returns status and body."""
         with closing(HTTPConnection("127.0.0.1", self.ready["http_port"], timeout=WAIT_SECONDS)) as connection:
-            connection.request("POST", "/v1/translate", json.dumps(body), {"Content-Type": "application/json"})
+            connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json", **headers})
             response = connection.getresponse()
             return response.status, response.read().decode()
 
-    def grpc(self, *texts: str) -> list[Answer]:
+    def grpc(self, *texts: str, model: str = "") -> list[Answer]:
         """Translates over gRPC, on a connection of its own."""
         with grpc.insecure_channel(f"127.0.0.1:{self.ready['grpc_port']}") as channel:
             method: Any = channel.unary_unary(
                 TRANSLATE_METHOD, TranslateRequest.SerializeToString, TranslateResponse.FromString
             )
-            response: TranslateResponse = method(TranslateRequest(text=texts), timeout=WAIT_SECONDS)
+            response: TranslateResponse = method(TranslateRequest(text=texts, model=model), timeout=WAIT_SECONDS)
         return [
             (
                 each.text,
@@ -268,6 +268,52 @@ def test_a_server_with_two_directions_can_be_measured(two_way_server: Server, tm
     )
     runs = json.loads(output.splitlines()[-1])["runs"]
     assert [run["errors"] for run in runs] == [{}, {}]
+
+
+def test_models_are_replaced_under_load_and_no_request_notices(
+    toy_bundle: Path, wide_bundle: Bundle, sentences: list[str], tmp_path: Path
+) -> None:
+    """Every answer is, bit for bit, that of one of the versions; none fails; and afterwards all are the last one's."""
+    versions = {"old": toy_bundle, "new": wide_bundle.folder}
+    for name, bundle in (*versions.items(), ("changing", toy_bundle)):
+        copytree(bundle, tmp_path / name)
+    mine, enough, key = sentences[:5], threading.Event(), "the key"
+    options = ("--engines", "1", "--slots", "4", "--queue-limit", "500", "--admin-key", key)
+    with serve(tmp_path, *options) as server, ThreadPoolExecutor(8) as pool:
+        alone = {name: {each: server.rest(each, model=name)[0] for each in mine} for name in versions}
+        assert all(alone["old"][each] != alone["new"][each] for each in mine)
+
+        def translate(client: int) -> list[tuple[str, Answer]]:
+            send = server.grpc if client % 2 else server.rest
+            answers: list[tuple[str, Answer]] = []
+            while not enough.is_set():
+                answers += [(sentence, send(sentence, model="changing")[0]) for sentence in mine]
+            return answers
+
+        clients = [pool.submit(translate, client) for client in range(8)]
+        for number, name in enumerate(("new", "old", "new", "old", "new")):
+            copytree(versions[name], tmp_path / ".new")
+            (tmp_path / "changing").rename(tmp_path / ".old")
+            (tmp_path / ".new").rename(tmp_path / "changing")
+            rmtree(tmp_path / ".old")
+            answered = server.metric("requests_total")
+            if number % 2:
+                status, body = server.post({}, "/v1/admin/reload", Authorization=f"Bearer {key}")
+                assert (status, json.loads(body)["replaced"]) == (200, ["changing"])
+            else:
+                server.process.send_signal(signal.SIGHUP)
+            eventually(lambda number=number: server.metric("reloads_total") == number + 1)  # type: ignore[misc]
+            eventually(lambda answered=answered: server.metric("requests_total") > answered + 24)  # type: ignore[misc]
+        enough.set()
+        answers = [pair for client in clients for pair in client.result(WAIT_SECONDS)]
+        afterwards = {each: server.rest(each, model="changing")[0] for each in mine}
+    events = [json.loads(line) for line in server.lines]
+    assert {event["outcome"] for event in events if event["event"] == "request"} == {"ok"}
+    assert [event["replaced"] for event in events if event["event"] == "reloaded"] == [["changing"]] * 5
+    assert [pair for pair in answers if pair[1] not in (alone["old"][pair[0]], alone["new"][pair[0]])] == []
+    for name in versions:
+        assert any(answer == alone[name][sentence] for sentence, answer in answers)
+    assert afterwards == alone["new"]
 
 
 def test_a_bundle_with_one_flipped_bit_is_never_served(toy_bundle: Path, tmp_path: Path) -> None:

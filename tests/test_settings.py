@@ -5,11 +5,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 
 import dragoman
 from serve.cpus import available_cpus
-from serve.settings import ServeCommand
+from serve.settings import ModelSettings, ServeCommand
 
 
 @pytest.fixture
@@ -85,6 +85,8 @@ def test_a_missing_file_is_refused_by_path(tmp_path: Path) -> None:
     [
         {"slots": 0},
         {"engines": 0},
+        {"threads_per_engine": 0},
+        {"mode": "fast"},
         {"http_port": 65536},
         {"max_texts": 0},
         {"max_body_bytes": 0},
@@ -102,6 +104,29 @@ def test_a_value_out_of_range_is_refused_by_name(option: dict[str, object]) -> N
     assert [error["loc"] for error in raised.value.errors()] == [tuple(option)]
 
 
+@pytest.mark.parametrize(
+    ("options", "engines", "threads"),
+    [
+        ({}, 6, 1),
+        ({"mode": "throughput"}, 6, 1),
+        ({"mode": "latency"}, 1, 6),
+        ({"mode": "latency", "engines": 2}, 2, 3),
+        ({"mode": "latency", "engines": 9}, 9, 1),
+        ({"mode": "latency", "threads_per_engine": 2}, 1, 2),
+        ({"threads_per_engine": 2}, 3, 2),
+        ({"threads_per_engine": 9}, 1, 9),
+        ({"engines": 4}, 4, 1),
+        ({"mode": "latency", "engines": 4, "threads_per_engine": 5}, 4, 5),
+    ],
+)
+def test_the_mode_shares_out_the_cpus_unless_it_is_told_how(
+    options: dict[str, object], engines: int, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serve.settings.available_cpus", lambda: 6)
+    command = ServeCommand.model_validate(options)
+    assert (command.engine_count, command.engine_threads) == (engines, threads)
+
+
 def test_by_default_there_is_an_engine_for_each_cpu_and_a_queue_of_four_for_each_slot() -> None:
     command = ServeCommand(slots=3)
     assert command.engine_count == available_cpus()
@@ -112,6 +137,62 @@ def test_by_default_there_is_an_engine_for_each_cpu_and_a_queue_of_four_for_each
 def test_engines_and_queue_can_be_set() -> None:
     command = ServeCommand(slots=3, engines=2, queue_limit=0)
     assert (command.engine_count, command.total_slots, command.max_waiting) == (2, 6, 0)
+
+
+def test_a_model_has_what_stands_under_its_name_and_else_what_all_have() -> None:
+    command = ServeCommand(slots=3, engines=2, models={"small": ModelSettings(slots=1, queue_limit=0)})
+    small, other = command.of_model("small"), command.of_model("other")
+    assert (small.slots, small.engine_count, small.max_waiting, small.total_slots) == (1, 2, 0, 2)
+    assert other == command
+
+
+def test_models_stand_in_the_file(received: list[ServeCommand], tmp_path: Path) -> None:
+    path = tmp_path / "models.yaml"
+    path.write_text("slots: 3\nmodels:\n  small: {slots: 1}\n")
+    run("--config", str(path))
+    assert received[0].of_model("small").slots == 1
+
+
+@pytest.mark.parametrize(
+    ("own", "problem"),
+    [
+        ("slots: 0", "--models.small.slots: Input should be greater than or equal to 1 (given: 0)"),
+        ("slot: 1", "--models.small.slot: Extra inputs are not permitted (given: 1)"),
+        ("http_port: 1", "--models.small.http-port: Extra inputs are not permitted (given: 1)"),
+    ],
+)
+def test_what_a_model_cannot_have_is_refused_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], own: str, problem: str
+) -> None:
+    path = tmp_path / "models.yaml"
+    path.write_text(f"models:\n  small: {{{own}}}\n")
+    with pytest.raises(SystemExit):
+        run("--config", str(path))
+    assert problem in capsys.readouterr().err
+
+
+def test_the_admin_key_comes_from_the_environment_or_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ServeCommand().read_admin_key() is None
+    path = tmp_path / "key"
+    path.write_text("from the file\n")
+    assert ServeCommand(admin_key_file=path).read_admin_key() == "from the file"
+    monkeypatch.setenv("DRAGOMAN_ADMIN_KEY", "from the environment")
+    assert ServeCommand().read_admin_key() == "from the environment"
+    with pytest.raises(SystemExit, match="expected no file beside --admin-key"):
+        ServeCommand(admin_key_file=path).read_admin_key()
+
+
+@pytest.mark.parametrize("content", [None, b" \n", b"\xff"])
+def test_a_file_without_a_key_is_refused_by_path(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "key"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(SystemExit, match=f"^dragoman serve: --admin-key-file: {path}: "):
+        ServeCommand(admin_key_file=path).read_admin_key()
+
+
+def test_the_admin_key_is_never_shown() -> None:
+    assert "secret" not in repr(ServeCommand(admin_key=SecretStr("secret")))
 
 
 def test_settings_are_frozen() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.spread import Spread, ratio
+from loadtest.spread import Spread, format_spread, ratio
 
 SPEEDS = st.floats(min_value=1, max_value=1e6)
 
@@ -28,3 +28,11 @@ def test_the_median_of_ratios_lies_between_the_smallest_and_the_largest(pairs: l
     ours, theirs = zip(*pairs, strict=True)
     spread = ratio(ours, theirs)
     assert spread.low <= spread.median <= spread.high
+
+
+def test_figures_are_told_with_the_ratios_to_a_base() -> None:
+    assert format_spread([2000.0, 1000.0, 2200.0], [1000.0, 500.0, 1000.0]) == "2,000, 2.00x (2.00-2.20)"
+
+
+def test_small_figures_without_a_base_have_a_digit_behind_the_point() -> None:
+    assert format_spread([3.26, 99.0, 1.0], None) == "3.3"

@@ -19,6 +19,10 @@ import pytest
 
 from model.tokenizer import Tokenizer
 from protos.translation_pb2 import (
+    GetModelRequest,
+    ListModelsRequest,
+    ListModelsResponse,
+    Model,
     ScoreRequest,
     ScoreResponse,
     SearchOptions,
@@ -31,13 +35,13 @@ from protos.translation_pb2 import (
 from protos.translation_pb2_grpc import TranslationServiceServicer, add_TranslationServiceServicer_to_server
 from serve.client import DEFAULT_OPTIONS, TranslatedText
 from serve.lines import Line, LineError
-from serve.pipeline_translator import PipelineTranslator
+from serve.local_translator import LocalTranslator
 from serve.search_fields import SearchFields
 from serve.settings import ServeCommand
 from serve.translate import stream_lines, translate_lines
 from tests.fakes import EOS_ID, FakeModel
 from tests.fakes import translate as translate_alone
-from tests.live import LONG_TEXT, MAX_TARGET_TOKENS
+from tests.live import LONG_TEXT, MAX_TARGET_TOKENS, direction, put_bundle
 
 TIMEOUT_SECONDS = 60
 
@@ -50,6 +54,7 @@ class CapitalsServicer(TranslationServiceServicer):
     def __init__(self) -> None:
         self.texts: list[str] = []
         self.languages: set[tuple[str, str]] = set()
+        self.choices: set[tuple[str, bool]] = set()
         self.options: list[SearchOptions] = []
         self.refusals_left = 1
         self.later_answered = threading.Event()
@@ -60,6 +65,7 @@ class CapitalsServicer(TranslationServiceServicer):
         (text,) = request.text
         self.texts.append(text)
         self.languages.add((request.source_language, request.target_language))
+        self.choices.add((request.model, request.allow_pivot))
         self.options.append(request.options)
         if text == "invalid":
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "text[0]: not this one")
@@ -86,6 +92,16 @@ class CapitalsServicer(TranslationServiceServicer):
         yield TranslateStreamResponse(result=result)
 
     def Score(self, request: ScoreRequest, context: grpc.ServicerContext) -> ScoreResponse:  # noqa: N802
+        """Is not asked by the command."""
+        raise NotImplementedError
+
+    def ListModels(  # noqa: N802
+        self, request: ListModelsRequest, context: grpc.ServicerContext
+    ) -> ListModelsResponse:
+        """Is not asked by the command."""
+        raise NotImplementedError
+
+    def GetModel(self, request: GetModelRequest, context: grpc.ServicerContext) -> Model:  # noqa: N802
         """Is not asked by the command."""
         raise NotImplementedError
 
@@ -138,6 +154,11 @@ def test_the_languages_go_with_every_line(server: str, servicer: CapitalsService
 def test_languages_that_are_not_given_are_left_to_the_server(server: str, servicer: CapitalsServicer) -> None:
     assert translate(b"one\n", "--server", server)[0] == 0
     assert servicer.languages == {("", "")}
+
+
+def test_a_model_and_the_leave_to_pivot_go_with_every_line(server: str, servicer: CapitalsServicer) -> None:
+    assert translate(b"one\ntwo\n", "--server", server, "--model", "big", "--allow-pivot") == (0, b"ONE\nTWO\n", "")
+    assert servicer.choices == {("big", True)}
 
 
 def test_search_options_are_flags(server: str, servicer: CapitalsServicer) -> None:
@@ -288,7 +309,7 @@ def translate_in_process(
 
     async def collect() -> list[TranslatedText | None]:
         command = ServeCommand(bundle=bundle_path, slots=2, engines=1, queue_limit=8)
-        async with PipelineTranslator.open(command, TIMEOUT_SECONDS) as translator:
+        async with LocalTranslator.open(command, TIMEOUT_SECONDS) as translator:
             translations = translate_lines(translator, lines(), in_flight=8, options=options)
             return [translation async for translation in translations]
 
@@ -309,6 +330,26 @@ def test_a_bundle_translates_without_a_server(
         assert translation.score == pytest.approx(score, rel=1e-5)
 
 
+def test_a_folder_of_bundles_translates_by_way_of_a_pivot(
+    tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_bundle(tmp_path / "a", tokenizer, direction("fr-en", 7))
+    put_bundle(tmp_path / "b", tokenizer, direction("en-de", 8))
+
+    async def ask() -> str:
+        async with LocalTranslator.open(ServeCommand(bundle=tmp_path, slots=2, engines=1), TIMEOUT_SECONDS) as local:
+            answer = await local.translate(LONG_TEXT, source_language="fr", target_language="de", allow_pivot=True)
+        return answer.text
+
+    with fake_models(monkeypatch):
+        text = asyncio.run(ask())
+    between = LONG_TEXT
+    for prefix in (7, 8):
+        source_ids = (prefix, *tokenizer.encode(between), EOS_ID)
+        between = tokenizer.decode(translate_alone(source_ids, MAX_TARGET_TOKENS)[0])
+    assert text == between
+
+
 def test_a_bundle_streams_without_a_server(
     bundle_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -319,7 +360,7 @@ def test_a_bundle_streams_without_a_server(
     async def collect() -> list[str]:
         pieces: list[str] = []
         command = ServeCommand(bundle=bundle_path, slots=2, engines=1, queue_limit=8)
-        async with PipelineTranslator.open(command, TIMEOUT_SECONDS) as translator:
+        async with LocalTranslator.open(command, TIMEOUT_SECONDS) as translator:
             streamed = stream_lines(translator, lines())
             while not pieces or pieces[-1] != "\n":
                 pieces.append(await anext(streamed))

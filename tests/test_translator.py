@@ -25,9 +25,9 @@ from serve.errors import (
     QueueFullError,
     ServiceError,
 )
-from serve.lifecycle import Lifecycle, Stage
 from serve.metrics import Metrics
 from serve.options import SearchOptions
+from serve.readiness import Readiness
 from serve.request import FinishReason, TextRequest, TranslationRequest
 from serve.result_cache import ResultCache
 from serve.scheduler import Scheduler
@@ -87,13 +87,13 @@ class Bench:
             pad_id=PAD_ID,
             max_target_tokens=MAX_TARGET_TOKENS,
         )
-        self.lifecycle = Lifecycle(metrics, lambda: self.engine.healthy, lambda: self.engine.hanging)
-        self.lifecycle.enter(Stage.READY)
+        self.readiness = Readiness(metrics, lambda: self.engine.healthy, lambda: self.engine.hanging)
+        self.readiness.proven = True
         self.translator = Translator(
             tokenizer=NumberTokenizer(),
             vocabulary=TargetVocabulary.of(NumberTokenizer().target_pieces, unk_id=3, eos_id=EOS_ID),
             scheduler=self.scheduler,
-            lifecycle=self.lifecycle,
+            readiness=self.readiness,
             metrics=metrics,
             source_suffix=(EOS_ID,),
             max_source_tokens=MAX_SOURCE_TOKENS,
@@ -348,25 +348,13 @@ def test_a_full_queue_refuses_all_texts_of_a_request() -> None:
     bench.run(test)
 
 
-@pytest.mark.parametrize(("stage", "error"), [(Stage.STARTING, NotReadyError), (Stage.DRAINING, DrainingError)])
-def test_nothing_is_let_in_before_and_after_serving(stage: Stage, error: type[Exception]) -> None:
+def test_nothing_is_let_in_before_the_model_is_proven() -> None:
     bench = Bench()
-    bench.lifecycle.enter(stage)
+    bench.readiness.proven = False
 
     async def test() -> None:
-        with pytest.raises(error):
+        with pytest.raises(NotReadyError, match=r"^warming up$"):
             await bench.translate("3")
-
-    bench.run(test)
-
-
-def test_a_lame_duck_lets_requests_in() -> None:
-    bench = Bench()
-    bench.lifecycle.enter(Stage.LAME_DUCK)
-    assert isinstance(bench.lifecycle.unready_reason(), DrainingError)
-
-    async def test() -> None:
-        assert (await bench.translate("3")).translations
 
     bench.run(test)
 
@@ -618,10 +606,10 @@ def test_a_stream_keeps_its_deadline_even_if_the_model_hangs() -> None:
 
 def test_a_stream_is_let_in_as_any_request_is() -> None:
     bench = Bench()
-    bench.lifecycle.enter(Stage.DRAINING)
+    bench.readiness.proven = False
 
     async def test() -> None:
-        with pytest.raises(DrainingError):
+        with pytest.raises(NotReadyError):
             await anext(bench.stream("3"))
 
     bench.run(test)
@@ -719,8 +707,8 @@ def test_what_is_kept_is_not_given_to_those_who_are_not_let_in() -> None:
 
     async def test() -> None:
         await bench.translate("3")
-        bench.lifecycle.enter(Stage.DRAINING)
-        with pytest.raises(DrainingError):
+        bench.readiness.proven = False
+        with pytest.raises(NotReadyError):
             await bench.translate("3")
 
     bench.run(test)

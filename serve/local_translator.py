@@ -1,4 +1,4 @@
-"""Translates in this process, with the engines of the service and without its interfaces.
+"""Translates in this process, with the models of the service and without its interfaces.
 
 Has the methods of `serve.client.GrpcClient`, so that commands take the one or the other.
 """
@@ -9,27 +9,21 @@ from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanage
 from pathlib import Path
 from typing import Self
 
-from export.bundle import BundleError
-from model.tokenizer import TokenizerError
 from serve.answer import TranslationDelta
+from serve.asked import AskedDirection, AskedTranslation
 from serve.client import DEFAULT_OPTIONS, NotTranslatedError, TranslatedText
+from serve.dispatcher import Dispatcher
 from serve.errors import ServiceError
-from serve.golden import GoldenMismatchError
-from serve.logs import configure_logs
-from serve.pipeline import Pipeline
-from serve.request import TranslationRequest
+from serve.logs import RequestRecord, configure_logs
 from serve.search_fields import SearchFields
 from serve.settings import ServeCommand
 
-# What keeps a bundle from being served in this process.
-PIPELINE_ERRORS = (BundleError, GoldenMismatchError, OSError, ServiceError, TokenizerError)
 
+class LocalTranslator:
+    """Translates in this process, with the models of the service and without its interfaces."""
 
-class PipelineTranslator:
-    """Translates in this process, with the engines of the service and without its interfaces."""
-
-    def __init__(self, pipeline: Pipeline, timeout_seconds: float) -> None:
-        self._pipeline = pipeline
+    def __init__(self, dispatcher: Dispatcher, timeout_seconds: float) -> None:
+        self._dispatcher = dispatcher
         self._timeout_seconds = timeout_seconds
 
     @classmethod
@@ -40,10 +34,10 @@ class PipelineTranslator:
         Raises:
             BundleError, GoldenMismatchError, TokenizerError: if the bundle cannot be served.
         """
-        from serve.app import open_pipeline  # noqa: PLC0415 - a client of a server needs no ONNX Runtime
+        from serve.app import open_dispatcher  # noqa: PLC0415 - a client of a server needs no ONNX Runtime
 
-        async with open_pipeline(settings) as pipeline:
-            yield cls(pipeline, timeout_seconds)
+        async with open_dispatcher(settings) as dispatcher:
+            yield cls(dispatcher, timeout_seconds)
 
     async def translate(
         self,
@@ -52,15 +46,19 @@ class PipelineTranslator:
         source_language: str = "",
         target_language: str = "",
         options: SearchFields = DEFAULT_OPTIONS,
+        model: str = "",
+        allow_pivot: bool = False,
     ) -> TranslatedText:
         """Returns the best translation of one text; an empty language means the model's.
 
         Raises:
             NotTranslatedError: if the request is not valid or the model fails.
         """
+        direction = AskedDirection(
+            model=model, source_language=source_language, target_language=target_language, allow_pivot=allow_pivot
+        )
         with _refusals():
-            request = self._admit(text, source_language, target_language, options)
-            response = await self._pipeline.translator.translate(request)
+            response = await self._dispatcher.translate(self._asked(text, direction, options), RequestRecord("local"))
         (translation,) = response.translations
         return TranslatedText(translation.text, translation.score)
 
@@ -71,30 +69,27 @@ class PipelineTranslator:
         source_language: str = "",
         target_language: str = "",
         options: SearchFields = DEFAULT_OPTIONS,
+        model: str = "",
+        allow_pivot: bool = False,
     ) -> AsyncGenerator[str]:
         """Yields what the best translation of one text grows by; an empty language means the model's.
 
         Raises:
             NotTranslatedError: if the request is not valid or the model fails; what came before is no translation.
         """
+        direction = AskedDirection(
+            model=model, source_language=source_language, target_language=target_language, allow_pivot=allow_pivot
+        )
+        asked = self._asked(text, direction, options)
         with _refusals():
-            request = self._admit(text, source_language, target_language, options)
-            async with aclosing(self._pipeline.translator.stream(request)) as events:
+            async with aclosing(self._dispatcher.stream(asked, RequestRecord("local"))) as events:
                 async for event in events:
                     if isinstance(event, TranslationDelta):
                         yield event.text
 
-    def _admit(
-        self, text: str, source_language: str, target_language: str, options: SearchFields
-    ) -> TranslationRequest:
-        return self._pipeline.limits.admit(
-            texts=(text,),
-            source_language=source_language,
-            target_language=target_language,
-            options=options,
-            target_prefix=(),
-            deadline_seconds=time.monotonic() + self._timeout_seconds,
-        )
+    def _asked(self, text: str, direction: AskedDirection, options: SearchFields) -> AskedTranslation:
+        deadline_seconds = time.monotonic() + self._timeout_seconds
+        return AskedTranslation(texts=(text,), direction=direction, options=options, deadline_seconds=deadline_seconds)
 
 
 @contextmanager
@@ -107,7 +102,7 @@ def _refusals() -> Iterator[None]:
 
 def open_bundle(
     bundle: Path, in_flight: int, timeout_seconds: float, options: SearchFields = DEFAULT_OPTIONS
-) -> AbstractAsyncContextManager[PipelineTranslator]:
+) -> AbstractAsyncContextManager[LocalTranslator]:
     """Returns a translator in this process that never refuses for want of room, up to `in_flight` texts at once.
 
     Args:
@@ -117,8 +112,8 @@ def open_bundle(
         options: what texts are going to be searched with.
 
     Raises:
-        PIPELINE_ERRORS: on entering, if the bundle cannot be served.
+        LOAD_ERRORS: on entering, if the bundle cannot be served.
     """
     configure_logs("console")
     settings = ServeCommand(bundle=bundle, queue_limit=in_flight * options.rows, alignments=options.attended)
-    return PipelineTranslator.open(settings, timeout_seconds)
+    return LocalTranslator.open(settings, timeout_seconds)

@@ -1,0 +1,176 @@
+"""What a prefill token budget costs and gives. A part of `dragoman bench scheduling`.
+
+Half of the rows of an engine are running when a burst of sentences comes for the other half: how long do they stand
+still, and how long does the burst wait? And how fast are all sentences at once?
+"""
+
+import statistics
+import time
+from dataclasses import dataclass
+from itertools import cycle
+
+from prometheus_client import CollectorRegistry
+
+from loadtest.markdown_table import markdown_table
+from loadtest.mode_comparison import BATCHING, TOGETHER, launch
+from loadtest.rounds import Player, Progress, play, steps_of
+from loadtest.scheduled_model import ScheduledModel, search
+from loadtest.scheduling_options import SchedulingOptions
+from loadtest.spread import Spread, format_spread
+from loadtest.stopwatch import Stopwatch
+from loadtest.watched_engine import DECODER, WatchedEngine, WatchedScheduler
+from serve.cpus import available_cpus
+from serve.metrics import Metrics
+from serve.runtime import Sessions
+from serve.sequence import Sequence, SequenceState
+
+# Between two bursts: steps of rows that nobody joins.
+CALM_STEPS = 8
+# Target tokens of the sequences of a burst.
+BURST_TOKENS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Burst:
+    """What a burst met and did.
+
+    Attributes:
+        calm_ms: between two tokens of a running row before it, the median.
+        stall_ms: between two tokens of a running row while it joined, the longest.
+        started_ms: until all of it had its first token.
+        steps: in which it joined.
+    """
+
+    calm_ms: float
+    stall_ms: float
+    started_ms: float
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetResult:
+    """One token budget.
+
+    Attributes:
+        budget: source tokens that may join between two steps.
+        tokens_per_second: all sentences at once, round by round.
+        bursts: round by round.
+    """
+
+    budget: int
+    tokens_per_second: list[float]
+    bursts: list[list[Burst]]
+
+
+def steps(options: SchedulingOptions) -> int:
+    """Returns how many steps `measure` tells a progress bar."""
+    budgets = len(options.budgets)
+    return steps_of(budgets, 1, options.rounds) + budgets * options.rounds
+
+
+def measure(model: ScheduledModel, options: SchedulingOptions, progress: Progress) -> list[BudgetResult]:
+    """Measures all budgets in turns.
+
+    Raises:
+        ServiceError: if an engine fails.
+        SystemFailedError: if one in another process fails.
+    """
+    sessions = model.sessions(threads=1)
+    bursts: dict[int, list[list[Burst]]] = {budget: [] for budget in options.budgets}
+    for _ in range(options.rounds):
+        for budget, found in bursts.items():
+            engine = BurstyEngine(sessions, model, options.slots, budget)
+            found.append([engine.burst() for _ in range(options.bursts)])
+            progress.update()
+    task = {TOGETHER: {"beam_size": 1, "batching": BATCHING}}
+    shape = (available_cpus(), 1)
+    players = [Player(launch(model, str(budget), shape, options.slots, budget=budget), task) for budget in bursts]
+    played = play(players, rounds=options.rounds, seconds=None, progress=progress)
+    return [
+        BudgetResult(budget, [each.tokens_per_second[TOGETHER] for each in played[str(budget)]], found)
+        for budget, found in bursts.items()
+    ]
+
+
+class BurstyEngine:
+    """An engine, stepped in the calling thread, half of whose rows are taken all the time."""
+
+    def __init__(self, sessions: Sessions, model: ScheduledModel, slots: int, budget: int) -> None:
+        manifest = sessions.manifest
+        metrics = Metrics(CollectorRegistry(), manifest.name)
+        self._stopwatch = Stopwatch()
+        self._scheduler = WatchedScheduler(slots, slots, budget, metrics, self._stopwatch)
+        self._engine = WatchedEngine(sessions, slots, self._scheduler, metrics, self._stopwatch)
+        self._sources = cycle(sentence.source_ids for sentence in model.sentences)
+        self._longest = manifest.max_target_tokens
+        self._half = slots // 2
+        self._ended_ns = 0
+        for number in range(self._half):  # they end at different steps, evenly spread
+            self._submit_long(1 + number * self._longest // self._half)
+        for _ in range(self._longest):
+            self._step_ms()
+
+    def burst(self) -> Burst:
+        """Lets a burst join that fills the other half, and end again.
+
+        Raises:
+            ServiceError: if the engine fails.
+        """
+        calm = [self._step_ms() for _ in range(CALM_STEPS)]
+        started = time.perf_counter()
+        options = search(BURST_TOKENS, BURST_TOKENS)
+        joining = [Sequence(next(self._sources), options, None, _raise_error) for _ in range(self._half)]
+        self._scheduler.submit(joining)
+        stalls = [self._step_ms()]
+        while any(sequence.state is SequenceState.WAITING for sequence in joining):
+            stalls.append(self._step_ms())
+        took = time.perf_counter() - started
+        while any(sequence.state is not SequenceState.FINISHED for sequence in joining):
+            self._step_ms()
+        return Burst(statistics.median(calm), max(stalls), 1e3 * took, len(stalls))
+
+    def _submit_long(self, target_tokens: int) -> None:
+        def on_finish(sequence: Sequence) -> None:
+            _raise_error(sequence)
+            self._submit_long(self._longest)
+
+        options = search(target_tokens, target_tokens)
+        self._scheduler.submit([Sequence(next(self._sources), options, None, on_finish)])
+
+    def _step_ms(self) -> float:
+        """Makes a step; returns the time from the end of the decoder's previous run to the end of this one."""
+        self._stopwatch.spans.clear()
+        self._engine.step()
+        (ended_ns,) = (span.ended_ns for span in self._stopwatch.spans if span.name == DECODER)
+        took_ms = (ended_ns - self._ended_ns) / 1e6
+        self._ended_ns = ended_ns
+        return took_ms
+
+
+def table(results: dict[str, list[BudgetResult]]) -> str:
+    """Returns the table of all models."""
+    heading = ["model", "budget, tokens", "calm step, ms", "longest stall, ms: median (largest)"]
+    heading += ["burst has its first tokens after, ms", "steps", "all at once, tokens/s"]
+    rows = []
+    for name, budgets in results.items():
+        for result in budgets:
+            bursts = [burst for some in result.bursts for burst in some]
+            stalls = Spread.of([burst.stall_ms for burst in bursts])
+            base = None if result is budgets[0] else budgets[0].tokens_per_second
+            rows.append(
+                [
+                    name,
+                    str(result.budget),
+                    f"{statistics.median(burst.calm_ms for burst in bursts):.1f}",
+                    f"{stalls.median:.1f} ({stalls.high:.1f})",
+                    f"{statistics.median(burst.started_ms for burst in bursts):.1f}",
+                    f"{statistics.median(burst.steps for burst in bursts):.0f}",
+                    format_spread(result.tokens_per_second, base),
+                ]
+            )
+    return markdown_table(heading, rows)
+
+
+def _raise_error(sequence: Sequence) -> None:
+    if sequence.error is not None:
+        raise sequence.error
