@@ -52,8 +52,13 @@ class ServiceSystem:
                 corpus, index = sentence
                 text, (source, target) = corpus.sources[index], corpus.languages
                 try:
+                    # A line is what its reference translates, however many sentences it is.
                     translated = await translator.translate(
-                        text, source_language=source, target_language=target, options=self.search
+                        text,
+                        source_language=source,
+                        target_language=target,
+                        options=self.search,
+                        split_sentences=False,
                     )
                 except NotTranslatedError as error:
                     message = f"{self.name}: {source}-{target}, sentence {index + 1}: {error}"

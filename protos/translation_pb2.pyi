@@ -82,6 +82,7 @@ class TranslateRequest(_message.Message):
     TARGET_PREFIX_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
     ALLOW_PIVOT_FIELD_NUMBER: _builtins.int
+    SPLIT_SENTENCES_FIELD_NUMBER: _builtins.int
     source_language: _builtins.str
     """ISO 639-1 code of the texts' language, for example "en". May be empty if only one language is translated into the
     wanted one.
@@ -94,9 +95,14 @@ class TranslateRequest(_message.Message):
     """Whether to translate by way of a third language where there is no direction from source_language into
     target_language, both of which must be named then.
     """
+    split_sentences: _builtins.bool
+    """Whether a text is translated sentence by sentence, keeping its lines and its white space; a sentence that is longer
+    than the model reads is cut. Default true; false: each text is taken for one sentence. A text of several sentences
+    can have no target_prefix, no more than one of options.hypotheses, and no options.alignments.
+    """
     @_builtins.property
     def text(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The texts to translate, one sentence each. At least one; none may be blank or hold U+0000."""
+        """The texts to translate, of any number of sentences and lines. At least one; none may be blank or hold U+0000."""
 
     @_builtins.property
     def options(self) -> Global___SearchOptions:
@@ -118,12 +124,15 @@ class TranslateRequest(_message.Message):
         target_prefix: _abc.Iterable[_builtins.str] | None = ...,
         model: _builtins.str = ...,
         allow_pivot: _builtins.bool = ...,
+        split_sentences: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_split_sentences", b"_split_sentences", "options", b"options", "split_sentences", b"split_sentences"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow_pivot", b"allow_pivot", "model", b"model", "options", b"options", "source_language", b"source_language", "target_language", b"target_language", "target_prefix", b"target_prefix", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_split_sentences", b"_split_sentences", "allow_pivot", b"allow_pivot", "model", b"model", "options", b"options", "source_language", b"source_language", "split_sentences", b"split_sentences", "target_language", b"target_language", "target_prefix", b"target_prefix", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__split_sentences: _TypeAlias = _typing.Literal["split_sentences"]  # noqa: Y015
+    _WhichOneofArgType__split_sentences: _TypeAlias = _typing.Literal["_split_sentences", b"_split_sentences"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__split_sentences) -> _WhichOneofReturnType__split_sentences | None: ...
 
 Global___TranslateRequest: _TypeAlias = TranslateRequest  # noqa: Y015
 
@@ -471,6 +480,8 @@ class Translation(_message.Message):
     ALIGNMENTS_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
     CACHED_FIELD_NUMBER: _builtins.int
+    SENTENCES_FIELD_NUMBER: _builtins.int
+    CUT_SENTENCES_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """The translated text."""
     score: _builtins.float
@@ -491,6 +502,12 @@ class Translation(_message.Message):
     """What tokens were drawn with, to draw the same ones again; only if they were drawn."""
     cached: _builtins.bool
     """Whether this is what an earlier request was answered, bit for bit; only if the server keeps answers."""
+    sentences: _builtins.int
+    """How many sentences the text was translated as. Of several, score and counts are sums, and normalised_score is the
+    mean; tokens follow each other; finish_reason is LENGTH if any of them was cut off.
+    """
+    cut_sentences: _builtins.int
+    """How many sentences of the text were longer than the model reads, and were cut; each part counts in sentences."""
     @_builtins.property
     def alternatives(self) -> _containers.RepeatedCompositeFieldContainer[Global___Alternative]:
         """The other translations that were asked for by options.hypotheses, best first; fewer if search found fewer."""
@@ -517,10 +534,12 @@ class Translation(_message.Message):
         alignments: _abc.Iterable[Global___AlignmentRow] | None = ...,
         seed: _builtins.int | None = ...,
         cached: _builtins.bool | None = ...,
+        sentences: _builtins.int = ...,
+        cut_sentences: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_cached", b"_cached", "_seed", b"_seed", "cached", b"cached", "seed", b"seed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cached", b"_cached", "_seed", b"_seed", "alignments", b"alignments", "alternatives", b"alternatives", "cached", b"cached", "finish_reason", b"finish_reason", "normalised_score", b"normalised_score", "score", b"score", "seed", b"seed", "source_tokens", b"source_tokens", "target_tokens", b"target_tokens", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cached", b"_cached", "_seed", b"_seed", "alignments", b"alignments", "alternatives", b"alternatives", "cached", b"cached", "cut_sentences", b"cut_sentences", "finish_reason", b"finish_reason", "normalised_score", b"normalised_score", "score", b"score", "seed", b"seed", "sentences", b"sentences", "source_tokens", b"source_tokens", "target_tokens", b"target_tokens", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cached: _TypeAlias = _typing.Literal["cached"]  # noqa: Y015
     _WhichOneofArgType__cached: _TypeAlias = _typing.Literal["_cached", b"_cached"]  # noqa: Y015

@@ -47,12 +47,16 @@ class Translation(Alternative):
         alternatives: the others, best first.
         seed: what tokens were drawn with.
         cached: whether this is what an earlier request was answered; None: the server keeps no answers.
+        sentences: how many the text was translated as.
+        cut_sentences: how many sentences of the text were longer than the model reads, and were cut.
     """
 
     source_tokens: int
     alternatives: tuple[Alternative, ...] = ()
     seed: int | None = None
     cached: bool | None = None
+    sentences: int = 1
+    cut_sentences: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

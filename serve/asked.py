@@ -34,6 +34,7 @@ class AskedTranslation:
         direction: from what into what.
         options: how translations are searched for.
         target_prefix: what each translation starts with.
+        split_sentences: whether a text is translated sentence by sentence; if not, it is taken for one.
         deadline_seconds: when the client stops waiting, on the clock of `time.monotonic`; None: it did not say.
     """
 
@@ -41,6 +42,7 @@ class AskedTranslation:
     direction: AskedDirection = field(default=AskedDirection())
     options: SearchFields = field(default=SearchFields())
     target_prefix: Sequence[str] = ()
+    split_sentences: bool = True
     deadline_seconds: float | None = None
 
 

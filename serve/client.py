@@ -8,13 +8,13 @@ import json
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, Unpack
 
 import grpc.aio
 
-from protos.translation_pb2 import SearchOptions, TranslateRequest
+from protos.translation_pb2 import TranslateRequest
 from protos.translation_pb2_grpc import TranslationServiceStub
-from serve.search_fields import SearchFields
+from serve.wanted import Wanted, request_fields
 
 # gRPC's own retries: waits of 0.1, 0.3, 0.9 and 2 seconds at most, or what the server's pushback says.
 _SERVICE_CONFIG = {
@@ -31,10 +31,6 @@ _SERVICE_CONFIG = {
         }
     ]
 }
-
-
-# Greedy search.
-DEFAULT_OPTIONS = SearchFields()
 
 
 class NotTranslatedError(Exception):
@@ -64,44 +60,24 @@ class GrpcClient:
         async with grpc.aio.insecure_channel(target, options=options) as channel:
             yield cls(channel, timeout_seconds)
 
-    async def translate(
-        self,
-        text: str,
-        *,
-        source_language: str = "",
-        target_language: str = "",
-        options: SearchFields = DEFAULT_OPTIONS,
-        model: str = "",
-        allow_pivot: bool = False,
-    ) -> TranslatedText:
-        """Returns the best translation of one text; an empty language or model is the server's choice.
+    async def translate(self, text: str, **wanted: Unpack[Wanted]) -> TranslatedText:
+        """Returns the best translation of one text.
 
         Raises:
             NotTranslatedError: if the server refused, failed or could not be reached.
         """
-        request = _request(text, source_language, target_language, options, model, allow_pivot=allow_pivot)
         with _refusals():
-            response = await self._stub.Translate(request, timeout=self._timeout_seconds)
+            response = await self._stub.Translate(_request(text, wanted), timeout=self._timeout_seconds)
         (translation,) = response.translations
         return TranslatedText(translation.text, translation.score)
 
-    async def stream(
-        self,
-        text: str,
-        *,
-        source_language: str = "",
-        target_language: str = "",
-        options: SearchFields = DEFAULT_OPTIONS,
-        model: str = "",
-        allow_pivot: bool = False,
-    ) -> AsyncGenerator[str]:
-        """Yields what the best translation of one text grows by; an empty language or model is the server's choice.
+    async def stream(self, text: str, **wanted: Unpack[Wanted]) -> AsyncGenerator[str]:
+        """Yields what the best translation of one text grows by.
 
         Raises:
             NotTranslatedError: if the server refused, failed or could not be reached; what came is no translation then.
         """
-        request = _request(text, source_language, target_language, options, model, allow_pivot=allow_pivot)
-        call = self._stub.TranslateStream(request, timeout=self._timeout_seconds)
+        call = self._stub.TranslateStream(_request(text, wanted), timeout=self._timeout_seconds)
         try:
             with _refusals():
                 async for event in call:
@@ -111,17 +87,8 @@ class GrpcClient:
             call.cancel()
 
 
-def _request(
-    text: str, source_language: str, target_language: str, options: SearchFields, model: str, *, allow_pivot: bool
-) -> TranslateRequest:
-    return TranslateRequest(
-        text=[text],
-        source_language=source_language,
-        target_language=target_language,
-        options=SearchOptions(**options.model_dump(exclude_defaults=True)),
-        model=model,
-        allow_pivot=allow_pivot,
-    )
+def _request(text: str, wanted: Wanted) -> TranslateRequest:
+    return TranslateRequest(**request_fields(text, wanted))
 
 
 @contextmanager

@@ -16,11 +16,11 @@ from serve.errors import InvalidRequestError
 from serve.lifecycle import Lifecycle
 from serve.logs import RequestRecord
 from serve.models import Models
+from serve.passage_translator import PassageTranslator
 from serve.request import TranslationRequest
 from serve.route import Leg, find_leg, find_route
 from serve.served_model import ServedModel
 from serve.service_metrics import NO_MODEL
-from serve.translator import Translator
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class LastTranslation:
     """
 
     model: str
-    translator: Translator
+    translator: PassageTranslator
     request: TranslationRequest
     before: tuple[TranslationResponse, Pivot] | None = None
 
@@ -157,7 +157,7 @@ class Dispatcher:
         response = await first[1].pipeline.translator.translate(_admit(asked_first, *first))
         between = Pivot(first[0].target, first[1].name)
         try:
-            request = _admit(replace(asked_last, texts=pivot.texts_of(response)), *last)
+            request = _admit(pivot.ask_last(asked_last, response), *last)
         except InvalidRequestError as error:
             raise pivot.explain(error, between.language) from error
         return LastTranslation(last[1].name, last[1].pipeline.translator, request, (response, between))
@@ -172,4 +172,5 @@ def _admit(asked: AskedTranslation, leg: Leg, served: ServedModel) -> Translatio
         options=asked.options,
         target_prefix=asked.target_prefix,
         deadline_seconds=asked.deadline_seconds,
+        split_sentences=asked.split_sentences,
     )

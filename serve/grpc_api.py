@@ -202,6 +202,7 @@ def _asked(message: TranslateRequest, deadline_seconds: float | None) -> AskedTr
         options=read_options(message.options),
         target_prefix=message.target_prefix,
         deadline_seconds=deadline_seconds,
+        split_sentences=message.split_sentences if message.HasField("split_sentences") else True,
     )
 
 

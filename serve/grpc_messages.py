@@ -113,6 +113,8 @@ def _translation(translation: Translation) -> translation_pb2.Translation:
         alignments=_alignments(translation),
         seed=translation.seed,
         cached=translation.cached,
+        sentences=translation.sentences,
+        cut_sentences=translation.cut_sentences,
     )
 
 

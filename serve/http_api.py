@@ -191,6 +191,7 @@ class HttpApi:
             options=body.options,
             target_prefix=body.target_prefix,
             deadline_seconds=deadline_seconds,
+            split_sentences=body.split_sentences,
         )
 
     async def _receive(self, request: Request, kind: type[Body]) -> tuple[Body, float]:

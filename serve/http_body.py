@@ -51,7 +51,7 @@ ModelName = Annotated[
 class TranslateBody(Fields):
     """The body of `POST /v1/translate`."""
 
-    text: Texts = Field(description="One text or a list of texts, one sentence each.")
+    text: Texts = Field(description="One text or a list of texts, of any number of sentences and lines.")
     source_language: SourceLanguage = ""
     target_language: TargetLanguage = ""
     target_prefix: Texts = Field(
@@ -64,6 +64,11 @@ class TranslateBody(Fields):
         False,
         description="Whether to translate by way of a third language where there is no direction from source_language "
         "into target_language, both of which must be named then.",
+    )
+    split_sentences: bool = Field(
+        True,
+        description="Whether a text is translated sentence by sentence, keeping its lines and its white space. If not, "
+        "it is taken for one sentence.",
     )
 
 

@@ -14,12 +14,12 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Annotated, Self
+from typing import Annotated, Self, Unpack
 
 from pydantic import BaseModel, Field, ValidationError
 
-from serve.client import DEFAULT_OPTIONS, NotTranslatedError, TranslatedText
-from serve.search_fields import SearchFields
+from serve.client import NotTranslatedError, TranslatedText
+from serve.wanted import Wanted, request_fields
 
 TRANSLATE_PATH = "/v1/translate"
 TIMEOUT_HEADER = "x-request-timeout-ms"
@@ -67,30 +67,13 @@ class HttpClient:
         with ThreadPoolExecutor(in_flight, thread_name_prefix="http-client") as threads:
             yield cls(host, port, timeout_seconds, threads)
 
-    async def translate(
-        self,
-        text: str,
-        *,
-        source_language: str = "",
-        target_language: str = "",
-        options: SearchFields = DEFAULT_OPTIONS,
-        model: str = "",
-        allow_pivot: bool = False,
-    ) -> TranslatedText:
-        """Returns the best translation of one text; an empty language or model is the server's choice.
+    async def translate(self, text: str, **wanted: Unpack[Wanted]) -> TranslatedText:
+        """Returns the best translation of one text.
 
         Raises:
             NotTranslatedError: if the server refused, failed or could not be reached.
         """
-        fields = {
-            "text": text,
-            "source_language": source_language,
-            "target_language": target_language,
-            "options": options.model_dump(exclude_defaults=True),
-            "model": model,
-            "allow_pivot": allow_pivot,
-        }
-        body = json.dumps(fields).encode()
+        body = json.dumps(request_fields(text, wanted)).encode()
         deadline_seconds = time.monotonic() + self._timeout_seconds
         loop = asyncio.get_running_loop()
         response = await loop.run_in_executor(self._threads, self._post, body, deadline_seconds)

@@ -7,16 +7,17 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Self
+from typing import Self, Unpack
 
 from serve.answer import TranslationDelta
 from serve.asked import AskedDirection, AskedTranslation
-from serve.client import DEFAULT_OPTIONS, NotTranslatedError, TranslatedText
+from serve.client import NotTranslatedError, TranslatedText
 from serve.dispatcher import Dispatcher
 from serve.errors import ServiceError
 from serve.logs import RequestRecord, configure_logs
 from serve.search_fields import SearchFields
 from serve.settings import ServeCommand
+from serve.wanted import Wanted
 
 
 class LocalTranslator:
@@ -39,57 +40,44 @@ class LocalTranslator:
         async with open_dispatcher(settings) as dispatcher:
             yield cls(dispatcher, timeout_seconds)
 
-    async def translate(
-        self,
-        text: str,
-        *,
-        source_language: str = "",
-        target_language: str = "",
-        options: SearchFields = DEFAULT_OPTIONS,
-        model: str = "",
-        allow_pivot: bool = False,
-    ) -> TranslatedText:
-        """Returns the best translation of one text; an empty language means the model's.
+    async def translate(self, text: str, **wanted: Unpack[Wanted]) -> TranslatedText:
+        """Returns the best translation of one text.
 
         Raises:
             NotTranslatedError: if the request is not valid or the model fails.
         """
-        direction = AskedDirection(
-            model=model, source_language=source_language, target_language=target_language, allow_pivot=allow_pivot
-        )
+        asked = self._asked(text, wanted)
         with _refusals():
-            response = await self._dispatcher.translate(self._asked(text, direction, options), RequestRecord("local"))
+            response = await self._dispatcher.translate(asked, RequestRecord("local"))
         (translation,) = response.translations
         return TranslatedText(translation.text, translation.score)
 
-    async def stream(
-        self,
-        text: str,
-        *,
-        source_language: str = "",
-        target_language: str = "",
-        options: SearchFields = DEFAULT_OPTIONS,
-        model: str = "",
-        allow_pivot: bool = False,
-    ) -> AsyncGenerator[str]:
-        """Yields what the best translation of one text grows by; an empty language means the model's.
+    async def stream(self, text: str, **wanted: Unpack[Wanted]) -> AsyncGenerator[str]:
+        """Yields what the best translation of one text grows by.
 
         Raises:
             NotTranslatedError: if the request is not valid or the model fails; what came before is no translation.
         """
-        direction = AskedDirection(
-            model=model, source_language=source_language, target_language=target_language, allow_pivot=allow_pivot
-        )
-        asked = self._asked(text, direction, options)
+        asked = self._asked(text, wanted)
         with _refusals():
             async with aclosing(self._dispatcher.stream(asked, RequestRecord("local"))) as events:
                 async for event in events:
                     if isinstance(event, TranslationDelta):
                         yield event.text
 
-    def _asked(self, text: str, direction: AskedDirection, options: SearchFields) -> AskedTranslation:
-        deadline_seconds = time.monotonic() + self._timeout_seconds
-        return AskedTranslation(texts=(text,), direction=direction, options=options, deadline_seconds=deadline_seconds)
+    def _asked(self, text: str, wanted: Wanted) -> AskedTranslation:
+        return AskedTranslation(
+            texts=(text,),
+            direction=AskedDirection(
+                model=wanted.get("model", ""),
+                source_language=wanted.get("source_language", ""),
+                target_language=wanted.get("target_language", ""),
+                allow_pivot=wanted.get("allow_pivot", False),
+            ),
+            options=wanted.get("options", SearchFields()),
+            deadline_seconds=time.monotonic() + self._timeout_seconds,
+            split_sentences=wanted.get("split_sentences", True),
+        )
 
 
 @contextmanager
@@ -101,7 +89,7 @@ def _refusals() -> Iterator[None]:
 
 
 def open_bundle(
-    bundle: Path, in_flight: int, timeout_seconds: float, options: SearchFields = DEFAULT_OPTIONS
+    bundle: Path, in_flight: int, timeout_seconds: float, options: SearchFields
 ) -> AbstractAsyncContextManager[LocalTranslator]:
     """Returns a translator in this process that never refuses for want of room, up to `in_flight` texts at once.
 

@@ -11,6 +11,7 @@ from export.bundle_tokenizer import load_tokenizer
 from serve.engine import Engine, Model
 from serve.golden import check_golden
 from serve.metrics import Metrics
+from serve.passage_translator import PassageTranslator
 from serve.readiness import Readiness
 from serve.request import RequestLimits
 from serve.result_cache import ResultCache
@@ -77,7 +78,7 @@ class Pipeline:
                 vocabulary=vocabulary,
             ),
         )
-        self.translator = Translator(
+        translator = Translator(
             tokenizer=tokenizer,
             vocabulary=vocabulary,
             scheduler=self.scheduler,
@@ -90,6 +91,7 @@ class Pipeline:
             if settings.result_cache_bytes is None
             else ResultCache(settings.result_cache_bytes, self.metrics),
         )
+        self.translator = PassageTranslator(translator, self.limits)
 
     def start(self, models: Iterable[Model]) -> None:
         """Starts an engine for each model."""

@@ -5,10 +5,10 @@ belongs to the text that the client gets, its lengths, its prefix, its pieces an
 """
 
 import secrets
-from collections.abc import Sequence
 from dataclasses import replace
 
 from serve.answer import Pivot, Timings, Translation, TranslationResponse
+from serve.asked import AskedTranslation
 from serve.errors import InvalidRequestError
 from serve.request import FinishReason
 from serve.search_fields import OPTIONS, SearchFields
@@ -60,16 +60,28 @@ def join(first: TranslationResponse, last: TranslationResponse, pivot: Pivot) ->
     return replace(last, translations=tuple(translations), timings=timings, pivot=pivot)
 
 
-def texts_of(response: TranslationResponse) -> Sequence[str]:
-    """Returns the translated texts."""
-    return [translation.text for translation in response.translations]
+def ask_last(asked: AskedTranslation, response: TranslationResponse) -> AskedTranslation:
+    """Returns what to ask of the last model, given what it is to do for the client and the texts between.
+
+    What was one sentence for the client stays one, so that it may have what only one sentence can have.
+    """
+    several = any(translation.sentences > 1 for translation in response.translations)
+    texts = [translation.text for translation in response.translations]
+    return replace(asked, texts=texts, split_sentences=asked.split_sentences and several)
 
 
 def _join_texts(first: Translation, last: Translation) -> Translation:
     cut_off = first.finish_reason is FinishReason.LENGTH
     finish_reason = first.finish_reason if cut_off else last.finish_reason
     cached = None if last.cached is None else bool(first.cached and last.cached)
-    return replace(last, source_tokens=first.source_tokens, finish_reason=finish_reason, cached=cached)
+    return replace(
+        last,
+        source_tokens=first.source_tokens,
+        finish_reason=finish_reason,
+        cached=cached,
+        sentences=first.sentences,
+        cut_sentences=first.cut_sentences,
+    )
 
 
 def _add(first: Timings, last: Timings) -> Timings:

@@ -27,7 +27,7 @@ class TextRequest:
     """What is asked of one text.
 
     Attributes:
-        text: what to translate, one sentence.
+        text: what to translate.
         target_prefix: what its translation starts with, most often nothing; if it is to be scored, all of it.
         text_field, prefix_field: what the client calls them.
     """
@@ -47,12 +47,16 @@ class TranslationRequest:
         source_prefix: tokens before the source of each text, which tell the model what to translate into.
         plan: how translations are searched for.
         deadline_seconds: when the client stops waiting, on the clock of `time.monotonic`; None: it did not say.
+        source_language: ISO 639-1 code of the texts' language.
+        split_sentences: whether a text may be several sentences; if not, it is taken for one.
     """
 
     texts: tuple[TextRequest, ...]
     source_prefix: tuple[int, ...]
     plan: SearchPlan
     deadline_seconds: float | None
+    source_language: str = ""
+    split_sentences: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,7 @@ class RequestLimits:
         options: SearchFields,
         target_prefix: Sequence[str],
         deadline_seconds: float | None,
+        split_sentences: bool,
     ) -> TranslationRequest:
         """Returns the request for translations if every field is valid.
 
@@ -102,13 +107,21 @@ class RequestLimits:
         self._check_texts(requests)
         direction = choose_direction(self.directions, source_language, target_language)
         plan = self.search.plan(options)
+        self.check_rows(f"{len(texts)} texts", len(texts), plan)
+        return TranslationRequest(
+            requests, direction.source_prefix, plan, deadline_seconds, direction.source, split_sentences
+        )
+
+    def check_rows(self, what: str, count: int, plan: SearchPlan) -> None:
+        """Checks that so many texts or sentences can ever run and wait together.
+
+        Raises:
+            InvalidRequestError: if they cannot.
+        """
         rows = plan.options.rows
-        if rows * len(texts) > self.max_rows:
-            problem = (
-                f"{len(texts)} texts of {rows} hypotheses each, expected at most {self.max_rows} hypotheses in all"
-            )
+        if rows * count > self.max_rows:
+            problem = f"{what} of {rows} hypotheses each, expected at most {self.max_rows} hypotheses in all"
             raise InvalidRequestError("text", problem)
-        return TranslationRequest(requests, direction.source_prefix, plan, deadline_seconds)
 
     def admit_pairs(
         self,
@@ -130,7 +143,9 @@ class RequestLimits:
         )
         self._check_texts(requests)
         direction = choose_direction(self.directions, source_language, target_language)
-        return TranslationRequest(requests, direction.source_prefix, self.search.scoring_plan(), deadline_seconds)
+        return TranslationRequest(
+            requests, direction.source_prefix, self.search.scoring_plan(), deadline_seconds, direction.source
+        )
 
     def _check_count(self, field: str, count: int) -> None:
         if not 1 <= count <= self.max_texts:

@@ -7,20 +7,22 @@ way at once; however long the input, no more than that are held.
 import asyncio
 import os
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, aclosing
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Unpack
 
 from pydantic import ConfigDict, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from tqdm import tqdm
 
-from serve.client import DEFAULT_OPTIONS, GrpcClient, NotTranslatedError, TranslatedText
+from serve.client import GrpcClient, NotTranslatedError, TranslatedText
 from serve.lines import Line, LineError, map_in_order, read_lines
 from serve.local_translator import open_bundle
 from serve.model_loader import LOAD_ERRORS
 from serve.search_fields import SearchFields
+from serve.wanted import Wanted
 
 STANDARD_INPUT = 0
 INTERRUPTED = 130
@@ -29,32 +31,14 @@ INTERRUPTED = 130
 class TextTranslator(Protocol):
     """Translates one text; several calls may be under way at once."""
 
-    async def translate(
-        self,
-        text: str,
-        *,
-        source_language: str = "",
-        target_language: str = "",
-        options: SearchFields = DEFAULT_OPTIONS,
-        model: str = "",
-        allow_pivot: bool = False,
-    ) -> TranslatedText:
-        """Returns the best translation, or raises NotTranslatedError; an empty language means the model's."""
+    async def translate(self, text: str, **wanted: Unpack[Wanted]) -> TranslatedText:
+        """Returns the best translation, or raises NotTranslatedError."""
 
 
 class TextStreamer(TextTranslator, Protocol):
     """Translates one text, also piece by piece."""
 
-    def stream(
-        self,
-        text: str,
-        *,
-        source_language: str = "",
-        target_language: str = "",
-        options: SearchFields = DEFAULT_OPTIONS,
-        model: str = "",
-        allow_pivot: bool = False,
-    ) -> AsyncGenerator[str]:
+    def stream(self, text: str, **wanted: Unpack[Wanted]) -> AsyncGenerator[str]:
         """Yields what the best translation grows by, or raises NotTranslatedError, as `translate`."""
 
 
@@ -90,6 +74,11 @@ class TranslateCommand(BaseSettings):
     target_language: str = Field("", description="ISO 639-1 code of the wanted language, if there are several.")
     allow_pivot: bool = Field(
         False, description="Translate by way of a third language where no model translates from one into the other."
+    )
+    split_sentences: bool = Field(
+        True,
+        description="Translate a line sentence by sentence. If not, it is taken for one sentence, best where it is "
+        "compared with a reference.",
     )
     options: SearchFlags = Field(SearchFlags(), description="How translations are searched for.")
     scores: bool = Field(False, description="Write each line's score and a tab before its translation.")
@@ -135,30 +124,22 @@ class TranslateCommand(BaseSettings):
     def _translate_lines(
         self, translator: TextTranslator, lines: AsyncIterator[Line]
     ) -> AsyncGenerator[TranslatedText | None]:
-        return translate_lines(
-            translator,
-            lines,
-            self.in_flight,
-            source_language=self.source_language,
-            target_language=self.target_language,
-            options=self.options,
-            model=self.model,
-            allow_pivot=self.allow_pivot,
-        )
+        return translate_lines(partial(translator.translate, **self._wanted()), lines, self.in_flight)
 
     async def _stream(self, translator: TextStreamer, lines: AsyncIterator[Line]) -> None:
-        pieces = stream_lines(
-            translator,
-            lines,
-            source_language=self.source_language,
-            target_language=self.target_language,
-            options=self.options,
-            model=self.model,
-            allow_pivot=self.allow_pivot,
-        )
-        async with aclosing(pieces):
+        async with aclosing(stream_lines(partial(translator.stream, **self._wanted()), lines)) as pieces:
             async for piece in pieces:
                 _write(piece)
+
+    def _wanted(self) -> Wanted:
+        return {
+            "source_language": self.source_language,
+            "target_language": self.target_language,
+            "options": self.options,
+            "model": self.model,
+            "allow_pivot": self.allow_pivot,
+            "split_sentences": self.split_sentences,
+        }
 
     def _open_translator(self) -> AbstractAsyncContextManager[TextStreamer]:
         if self.server is not None:
@@ -174,15 +155,7 @@ class TranslateCommand(BaseSettings):
 
 
 def translate_lines(
-    translator: TextTranslator,
-    lines: AsyncIterator[Line],
-    in_flight: int,
-    *,
-    source_language: str = "",
-    target_language: str = "",
-    options: SearchFields = DEFAULT_OPTIONS,
-    model: str = "",
-    allow_pivot: bool = False,
+    translate: Callable[[str], Awaitable[TranslatedText]], lines: AsyncIterator[Line], in_flight: int
 ) -> AsyncGenerator[TranslatedText | None]:
     """Yields the translation of each line, in order; None for a blank one, which is not sent.
 
@@ -190,35 +163,19 @@ def translate_lines(
         LineError: in the place of the first line that is not UTF-8 or was not translated.
     """
 
-    async def translate(line: Line) -> TranslatedText | None:
+    async def translate_line(line: Line) -> TranslatedText | None:
         text = _text_of(line)
         if text is None:
             return None
         try:
-            return await translator.translate(
-                text,
-                source_language=source_language,
-                target_language=target_language,
-                options=options,
-                model=model,
-                allow_pivot=allow_pivot,
-            )
+            return await translate(text)
         except NotTranslatedError as error:
             raise LineError(line.number, str(error)) from error
 
-    return map_in_order(translate, lines, in_flight)
+    return map_in_order(translate_line, lines, in_flight)
 
 
-async def stream_lines(
-    translator: TextStreamer,
-    lines: AsyncIterator[Line],
-    *,
-    source_language: str = "",
-    target_language: str = "",
-    options: SearchFields = DEFAULT_OPTIONS,
-    model: str = "",
-    allow_pivot: bool = False,
-) -> AsyncGenerator[str]:
+async def stream_lines(stream: Callable[[str], AsyncGenerator[str]], lines: AsyncIterator[Line]) -> AsyncGenerator[str]:
     """Yields what the output grows by, line by line; each line feed by itself. A blank line is not sent.
 
     Raises:
@@ -227,16 +184,8 @@ async def stream_lines(
     async for line in lines:
         text = _text_of(line)
         if text is not None:
-            pieces = translator.stream(
-                text,
-                source_language=source_language,
-                target_language=target_language,
-                options=options,
-                model=model,
-                allow_pivot=allow_pivot,
-            )
             try:
-                async with aclosing(pieces):
+                async with aclosing(stream(text)) as pieces:
                     async for piece in pieces:
                         yield piece
             except NotTranslatedError as error:

@@ -1,4 +1,4 @@
-"""The one use case behind every interface: tokenize, submit, await, answer and time a valid request.
+"""The one use case behind every interface: tokenize, submit, await, answer and time a valid request for sentences.
 
 It lives in the event loop; `serve.submission` leads from there to the engines, which live in threads of their own.
 Nothing here knows a protocol or ONNX Runtime.
@@ -95,6 +95,12 @@ class Translator:
         self._default_timeout_seconds = default_timeout_seconds
         self._cache = cache
         self._alarm = Alarm()
+
+    def fits(self, source_prefix: tuple[int, ...], sentence: str) -> bool:
+        """Tells whether the model can read a sentence behind the tokens that tell the direction."""
+        longest = self._max_source_tokens - len(source_prefix) - len(self._source_suffix)
+        # A token is a byte at least, but for the one that begins a text: most sentences need not be looked at.
+        return len(sentence.encode()) < longest or len(self._tokenizer.encode(sentence)) <= longest
 
     async def translate(self, request: TranslationRequest) -> TranslationResponse:
         """Translates every text of the request, or none. Cancelling the call frees its slots within one step.

@@ -10,6 +10,7 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
+from serve.translator import Translator
 from tests.live import LONG_TEXT, GatedModel, LiveService, eventually, run_service
 
 PATH = "/v1/translate/stream"
@@ -153,7 +154,7 @@ def test_an_unexpected_error_after_the_first_event_gives_no_detail_away(
     def fail(*_: Any) -> None:
         raise ZeroDivisionError("a detail of the inside")
 
-    monkeypatch.setattr(gated.pipeline.translator, "_translated", fail)
+    monkeypatch.setattr(Translator, "_translated", fail)
     with capture_logs() as logs, stream(gated, LONG) as answer:
         events = read_events(answer)
         next(events)

@@ -30,6 +30,8 @@ PLAIN = Translation(
     finish_reason=FinishReason.LENGTH,
     target_tokens=2,
     source_tokens=4,
+    sentences=3,
+    cut_sentences=2,
 )
 FULL = Translation(
     text="eins",
@@ -52,6 +54,7 @@ FULL = Translation(
         ),
     ),
     seed=2**64 - 1,
+    cut_sentences=1,
 )
 
 

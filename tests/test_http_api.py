@@ -60,6 +60,8 @@ def test_every_text_is_answered_in_order(live: LiveService, tokenizer: Tokenizer
             "target_tokens": len(target_ids),
             "normalised_score": pytest.approx(score / (len(target_ids) + (reason is FinishReason.EOS))),
             "alternatives": [],
+            "sentences": 1,
+            "cut_sentences": 0,
         }
     assert set(document["timings"]) == {"tokenize_seconds", "queue_seconds", "inference_seconds", "total_seconds"}
 

@@ -63,7 +63,7 @@ def refusal(port: int, **options: Any) -> str:
 
 
 def capitals(body: dict[str, str], _: int) -> tuple[int, dict[str, str], str]:
-    return 200, {}, json.dumps({"translations": [{"text": body["text"].upper(), "score": -1.5}], "timings": {}})
+    return 200, {}, json.dumps({"translations": [{"text": body["text"][0].upper(), "score": -1.5}], "timings": {}})
 
 
 def busy(_: dict[str, str], __: int) -> tuple[int, dict[str, str], str]:

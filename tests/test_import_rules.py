@@ -169,8 +169,9 @@ STRICT_MODULES = {
     "serve.submission": {"serve.errors", "serve.scheduler", "serve.sequence"},
     "serve.text_stream": {"model.text_tokenizer"},
     "serve.lines": set[str](),
-    "serve.client": {"protos", "serve.search_fields"},
-    "serve.http_client": {"serve.client", "serve.search_fields"},
+    "serve.wanted": {"serve.search_fields"},
+    "serve.client": {"protos", "serve.wanted"},
+    "serve.http_client": {"serve.client", "serve.wanted"},
 }
 
 # What others must not know, whatever else they import.

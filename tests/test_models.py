@@ -149,6 +149,7 @@ def test_the_options_of_the_last_text_do_not_cut_the_text_between(many: LiveServ
         target_prefix=[prefix],
         options=SearchOptionsFields(max_target_tokens=4, token_scores=True),
         model="en-de",
+        split_sentences=False,
     )
     assert (answer["tokens"], answer["score"]) == (direct["tokens"], direct["score"])
 

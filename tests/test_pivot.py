@@ -1,12 +1,15 @@
 """What of a request is meant for which of the two translations that a pivot makes of it, and their common answer."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from serve.answer import Alternative, Pivot, Timings, Translation, TranslationResponse
+from serve.asked import AskedTranslation
 from serve.errors import InvalidRequestError
-from serve.pivot import LAST_OPTIONS, explain, join, split_options, texts_of
+from serve.pivot import LAST_OPTIONS, ask_last, explain, join, split_options
 from serve.request import FinishReason
 from serve.search_fields import SearchFields
 
@@ -102,8 +105,17 @@ def test_a_translation_of_a_text_that_was_cut_off_is_cut_off() -> None:
     assert [each.finish_reason for each in joined.translations] == [EOS, LENGTH, LENGTH, LENGTH]
 
 
-def test_the_texts_of_an_answer_are_those_of_its_best_translations() -> None:
-    assert texts_of(response(3, EOS, EOS)) == ["text 3", "text 3"]
+def test_the_last_model_gets_the_texts_between() -> None:
+    assert ask_last(AskedTranslation(texts=["a", "b"]), response(3, EOS, EOS)).texts == ["text 3", "text 3"]
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+@pytest.mark.parametrize("sentences", [1, 2])
+def test_what_is_one_sentence_for_the_client_stays_one(wanted: bool, sentences: int) -> None:
+    first = response(3, EOS)
+    between = replace(first, translations=(replace(first.translations[0], sentences=sentences),))
+    asked = ask_last(AskedTranslation(texts=["a"], split_sentences=wanted), between)
+    assert asked.split_sentences is (wanted and sentences == 2)
 
 
 def test_a_text_that_the_second_model_does_not_take_is_named_as_the_clients() -> None:

@@ -52,6 +52,7 @@ def admit(
         options=options,
         target_prefix=target_prefix,
         deadline_seconds=deadline_seconds,
+        split_sentences=True,
     )
 
 
@@ -81,6 +82,8 @@ def test_a_valid_request_is_kept_as_it_came() -> None:
         (),
         SearchPlan(SearchOptions(max_target_tokens=5), token_scores=True),
         7.0,
+        source_language="en",
+        split_sentences=True,
     )
 
 
@@ -94,6 +97,7 @@ def test_a_valid_request_for_scores_is_kept_as_it_came() -> None:
         (),
         SearchPlan(SearchOptions(max_target_tokens=20, forced_end=True), token_scores=True),
         None,
+        source_language="en",
     )
 
 

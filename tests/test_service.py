@@ -182,6 +182,45 @@ def test_texts_of_one_request_are_answered_as_if_each_were_alone(
     assert server.grpc(*sentences) == list(alone.values())
 
 
+def test_a_page_is_translated_as_its_sentences_are(server: Server, sentences: list[str]) -> None:
+    """Lines and white space stay; each sentence says what it says alone."""
+    short = [f"{sentence}." for sentence in sentences if len(sentence.split()) < 8]
+    page = f"  {short[0]} {short[1]}\n\n\t{short[2]}\n{'  '.join(short[3:])}"
+    answers = [translation[0] for translation in server.rest(*short)]
+    expected = f"  {answers[0]} {answers[1]}\n\n\t{answers[2]}\n{'  '.join(answers[3:])}"
+    assert server.rest(page)[0][0] == server.grpc(page)[0][0] == expected
+
+
+def test_a_stream_of_a_page_is_the_page(server: Server, sentences: list[str]) -> None:
+    page = "  " + ".\n".join(sentences[:6])
+    _, events = server.post({"text": page}, path="/v1/translate/stream")
+    data = [json.loads(line.removeprefix("data: ")) for line in events.splitlines() if line.startswith("data: ")]
+    *deltas, result = data
+    (translation,) = result["translations"]
+    assert "".join(delta["text"] for delta in deltas) == translation["text"]
+    assert [delta["text_index"] for delta in deltas] == [0] * len(deltas)
+    assert translation["sentences"] >= 6
+
+
+def test_a_sentence_that_is_too_long_is_cut_and_that_is_reported(server: Server) -> None:
+    body = {"text": " ".join(["bird"] * 100)}
+    status, answer = server.post(body)
+    (translation,) = json.loads(answer)["translations"]
+    assert (status, translation["cut_sentences"]) == (200, 1)
+    assert translation["sentences"] > 1
+    status, problem = server.post({**body, "split_sentences": False})
+    assert status == 400
+    assert json.loads(problem)["detail"].endswith("tokens, expected at most 32")
+
+
+def test_more_sentences_than_can_ever_wait_are_refused(server: Server) -> None:
+    status, problem = server.post({"text": "bird.\n" * 600})
+    assert status == 400
+    assert json.loads(problem)["detail"] == (
+        "text: 600 sentences of 1 hypotheses each, expected at most 516 hypotheses in all"
+    )
+
+
 def test_the_process_that_serves_holds_no_torch(server: Server) -> None:
     maps = Path(f"/proc/{server.process.pid}/maps").read_text(encoding="utf-8")
     assert "onnxruntime" in maps

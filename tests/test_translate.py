@@ -10,9 +10,10 @@ import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from subprocess import PIPE, Popen
-from typing import IO
+from typing import IO, Unpack
 
 import grpc
 import pytest
@@ -33,12 +34,13 @@ from protos.translation_pb2 import (
     TranslationDelta,
 )
 from protos.translation_pb2_grpc import TranslationServiceServicer, add_TranslationServiceServicer_to_server
-from serve.client import DEFAULT_OPTIONS, TranslatedText
+from serve.client import TranslatedText
 from serve.lines import Line, LineError
 from serve.local_translator import LocalTranslator
 from serve.search_fields import SearchFields
 from serve.settings import ServeCommand
 from serve.translate import stream_lines, translate_lines
+from serve.wanted import Wanted
 from tests.fakes import EOS_ID, FakeModel
 from tests.fakes import translate as translate_alone
 from tests.live import LONG_TEXT, MAX_TARGET_TOKENS, direction, put_bundle
@@ -301,7 +303,7 @@ def fake_models(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def translate_in_process(
-    bundle_path: Path, texts: Sequence[str], options: SearchFields = DEFAULT_OPTIONS
+    bundle_path: Path, texts: Sequence[str], **wanted: Unpack[Wanted]
 ) -> list[TranslatedText | None]:
     async def lines() -> AsyncIterator[Line]:
         for number, text in enumerate(texts, start=1):
@@ -310,7 +312,7 @@ def translate_in_process(
     async def collect() -> list[TranslatedText | None]:
         command = ServeCommand(bundle=bundle_path, slots=2, engines=1, queue_limit=8)
         async with LocalTranslator.open(command, TIMEOUT_SECONDS) as translator:
-            translations = translate_lines(translator, lines(), in_flight=8, options=options)
+            translations = translate_lines(partial(translator.translate, **wanted), lines(), in_flight=8)
             return [translation async for translation in translations]
 
     return asyncio.run(collect())
@@ -361,7 +363,7 @@ def test_a_bundle_streams_without_a_server(
         pieces: list[str] = []
         command = ServeCommand(bundle=bundle_path, slots=2, engines=1, queue_limit=8)
         async with LocalTranslator.open(command, TIMEOUT_SECONDS) as translator:
-            streamed = stream_lines(translator, lines())
+            streamed = stream_lines(partial(translator.stream, split_sentences=False), lines())
             while not pieces or pieces[-1] != "\n":
                 pieces.append(await anext(streamed))
             with pytest.raises(LineError, match=r"line 2: invalid: text\[0\]: .* tokens, expected"):
@@ -377,7 +379,7 @@ def test_a_bundle_streams_without_a_server(
 def test_a_bundle_searches_as_the_options_say(bundle_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with fake_models(monkeypatch):
         (free,), (limited,) = (
-            translate_in_process(bundle_path, [LONG_TEXT], options)
+            translate_in_process(bundle_path, [LONG_TEXT], options=options)
             for options in (SearchFields(), SearchFields(max_target_tokens=1))
         )
     assert free is not None
@@ -388,14 +390,14 @@ def test_a_bundle_searches_as_the_options_say(bundle_path: Path, monkeypatch: py
 def test_an_option_that_the_model_cannot_serve_is_named(bundle_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = "line 1: invalid: options.beam_size: 3, expected at most 2"
     with fake_models(monkeypatch), pytest.raises(LineError, match=expected):
-        translate_in_process(bundle_path, ["one"], SearchFields(beam_size=3))
+        translate_in_process(bundle_path, ["one"], options=SearchFields(beam_size=3))
 
 
 def test_a_text_that_the_model_cannot_take_is_named_by_its_line(
     bundle_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with fake_models(monkeypatch), pytest.raises(LineError, match=r"line 2: invalid: text\[0\]: .* tokens, expected"):
-        translate_in_process(bundle_path, ["one", "alpha " * 200])
+        translate_in_process(bundle_path, ["one", "alpha " * 200], split_sentences=False)
 
 
 def test_a_folder_that_is_no_bundle_is_one_clear_line(tmp_path: Path) -> None:

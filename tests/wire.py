@@ -55,6 +55,8 @@ def as_json(translation: Translation) -> Answer:
         **_alternative(translation),
         "source_tokens": translation.source_tokens,
         "alternatives": list(map(_alternative, translation.alternatives)),
+        "sentences": translation.sentences,
+        "cut_sentences": translation.cut_sentences,
     }
     optional: tuple[Literal["seed", "cached"], ...] = ("seed", "cached")
     return answer | {name: getattr(translation, name) for name in optional if translation.HasField(name)}
