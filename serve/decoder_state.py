@@ -1,10 +1,10 @@
 """What the decoder remembers of every slot, in slot-major arrays that ONNX Runtime reads and writes.
 
 A bundle lists its state tensors (`export.manifest.StateSpec`): keys and values of attention, or the state of a
-recurrent network. Each is one array [slots, *shape], with the model's limit in place of a named length; memory is taken only
-for positions that were ever filled. A step binds the first R slots: because slots are the outermost axis, that is a
-view and copies nothing. Tensors of one shape, such as the keys and values of all layers, lie behind each other, so that
-a slot is copied in all of them at once. This module knows neither sequences nor ONNX Runtime.
+recurrent network. Each is one array [slots, *shape], with the model's limit in place of a named length; memory is taken
+only for positions that were ever filled. A step binds the first R slots: because slots are the outermost axis, that is
+a view and copies nothing. Tensors of one shape, such as the keys and values of all layers, lie behind each other, so
+that a slot is copied in all of them at once. This module knows neither sequences nor ONNX Runtime.
 """
 
 import math
