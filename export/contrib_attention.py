@@ -61,4 +61,4 @@ class ContribAttention(AttentionOperators):
 
 def int32_scalar(value: int) -> Tensor:
     """Returns a size as the int32 tensor that the operator wants."""
-    return torch.full((1,), value, dtype=torch.int32)
+    return torch.scalar_tensor(value, dtype=torch.int32)

@@ -23,7 +23,7 @@ from export.vocabulary_graphs import Embedding, Projection
 # Symmetric: -128 is not used.
 LARGEST = 127
 ZERO_POINT = 128
-# Of a row that is all zero, which a rectified row may be: any scale will do that is no zero.
+# Of a column that is all zero: any scale will do that is no zero.
 SMALLEST_MAXIMUM = 1e-12
 
 
@@ -32,11 +32,12 @@ class QuantisedRows(NamedTuple):
 
     Attributes:
         values: uint8, the shape of the activations.
-        scales: float, the same shape with a last axis of 1; an activation is (value - 128) * scale.
+        maxima: the largest magnitude of each row, float, the same shape with a last axis of 1; an activation is
+            (value - 128) * maximum / 127.
     """
 
     values: Tensor
-    scales: Tensor
+    maxima: Tensor
 
 
 class QuantisedMatrix(nn.Module):
@@ -61,7 +62,8 @@ class QuantisedMatrix(nn.Module):
     def multiply(self, states: Tensor) -> Tensor:
         """Returns states times the transposed matrix: float [..., in] -> float [..., out]."""
         # Transposed when the model is loaded: the rows may be embeddings, too, and are stored once.
-        return self._multiply(quantise_rows(states), self.quantised.T, self.scales)
+        # The 127 of the activations is divided out here, once, and not in every step.
+        return self._multiply(quantise_rows(states), self.quantised.T, self.scales / LARGEST)
 
     def rows(self, ids: Tensor) -> Tensor:
         """Returns rows of the matrix: int64 [...] -> float [..., in]."""
@@ -129,15 +131,18 @@ def _replace_children(module: nn.Module, variant: GraphVariant) -> None:
 
 
 def quantise_rows(states: Tensor) -> QuantisedRows:
-    """Rounds each row to 255 levels, from the negative to the positive of its largest magnitude."""
-    scales = states.abs().amax(dim=-1, keepdim=True).clamp(min=SMALLEST_MAXIMUM) * (1 / LARGEST)
+    """Rounds each row to 255 levels, from the negative to the positive of its largest magnitude.
+
+    Of a row that is all zero, which a rectified row may be, the values mean nothing: their product is taken by zero.
+    """
+    maxima = states.abs().amax(dim=-1, keepdim=True)
     values: Tensor = symbolic(
         "::QuantizeLinear",
-        [states / scales, torch.ones(()), zero_point()],
+        [states / maxima, torch.tensor(1 / LARGEST), zero_point()],
         dtype=torch.uint8,
         shape=states.shape,
     )
-    return QuantisedRows(values, scales)
+    return QuantisedRows(values, maxima)
 
 
 def multiply_by_contrib(rows: QuantisedRows, matrix: Tensor, scales: Tensor) -> Tensor:
@@ -146,14 +151,14 @@ def multiply_by_contrib(rows: QuantisedRows, matrix: Tensor, scales: Tensor) -> 
     Args:
         rows: the activations, [..., in].
         matrix: int8 [in, out].
-        scales: of its columns, float [out].
+        scales: of its columns, over the activations' 127, float [out].
 
     Returns:
         Float [..., out].
     """
     product: Tensor = symbolic(
         "com.microsoft::MatMulIntegerToFloat",
-        [rows.values, matrix, rows.scales, scales, zero_point()],
+        [rows.values, matrix, rows.maxima, scales, zero_point()],
         dtype=scales.dtype,
         shape=(*rows.values.shape[:-1], matrix.shape[1]),
         version=1,
@@ -169,7 +174,7 @@ def multiply_by_standard(rows: QuantisedRows, matrix: Tensor, scales: Tensor) ->
         dtype=torch.int32,
         shape=(*rows.values.shape[:-1], matrix.shape[1]),
     )
-    return product.to(scales.dtype) * rows.scales * scales
+    return product.to(scales.dtype) * rows.maxima * scales
 
 
 def zero_point() -> Tensor:

@@ -36,6 +36,7 @@ class Columns:
         repetition_penalties, ngram_sizes: what is said against repetition, float32 [R] and int32 [R].
         suppressed_ids: tokens that are never chosen, int64 [R, W].
         forced_ids: the token to choose at each position, int64 [R, T].
+        constrained: whether minimums, penalties, suppressed or forced tokens say anything of the row, bool [R].
         attended: whether attention is kept, bool [R].
         streamed: whether somebody listens to each token, bool [R].
     """
@@ -61,6 +62,7 @@ class Columns:
     ngram_sizes: NDArray[np.int32]
     suppressed_ids: NDArray[np.int64]
     forced_ids: NDArray[np.int64]
+    constrained: NDArray[np.bool_]
     attended: NDArray[np.bool_]
     streamed: NDArray[np.bool_]
 
@@ -96,6 +98,7 @@ class Columns:
             ngram_sizes=np.zeros(rows, np.int32),
             suppressed_ids=np.zeros((rows, suppressed), np.int64),
             forced_ids=np.zeros((rows, target_tokens), np.int64),
+            constrained=np.zeros(rows, np.bool_),
             attended=np.zeros(rows, np.bool_),
             streamed=np.zeros(rows, np.bool_),
         )

@@ -1,9 +1,9 @@
 """What the decoder remembers of every slot, in slot-major arrays that ONNX Runtime reads and writes.
 
 A bundle lists its state tensors (`export.manifest.StateSpec`): keys and values of attention, or the state of a
-recurrent network. Each is one array [slots, *shape], with the model's limit in place of a named length; only the memory
-of positions that were ever filled is taken. A step binds the first R slots: because slots are the outermost axis, that
-is a view and copies nothing. Tensors of one shape, such as the keys and values of all layers, lie behind each other, so
+recurrent network. Each is one array [slots, *shape], with the model's limit in place of a named length; memory is taken
+only for positions that were ever filled. A step binds the first R slots: because slots are the outermost axis, that is
+a view and copies nothing. Tensors of one shape, such as the keys and values of all layers, lie behind each other, so
 that a slot is copied in all of them at once. This module knows neither sequences nor ONNX Runtime.
 """
 
@@ -145,6 +145,6 @@ def _zeros(shape: tuple[int, ...]) -> Array:
     """
     size = math.prod(shape)
     pages = mmap.mmap(-1, max(size, 1) * np.dtype(np.float32).itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    # NumPy asks for huge pages: one filled position then takes 2 MB, a head's whole capacity and its neighbours'.
+    # NumPy asks for huge pages: one filled position would take 2 MB, the whole capacity of its head and of many more.
     pages.madvise(mmap.MADV_NOHUGEPAGE)
     return np.frombuffer(pages, np.float32, size).reshape(shape)

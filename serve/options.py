@@ -60,6 +60,18 @@ class SearchOptions:
         return self.temperature > 0
 
     @property
+    def constrained(self) -> bool:
+        """Whether anything but the model and chance has a say in which token is next."""
+        return bool(
+            self.min_target_tokens
+            or self.repetition_penalty != 1
+            or self.no_repeat_ngram_tokens
+            or self.suppressed_ids
+            or self.target_prefix
+            or self.forced_end
+        )
+
+    @property
     def rows(self) -> int:
         """Rows that the sequence takes in a step."""
         return self.hypotheses if self.sampled else self.beam_size

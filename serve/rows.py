@@ -223,6 +223,7 @@ class Rows:
         columns.minimums[new] = options.min_target_tokens
         columns.repetition_penalties[new] = options.repetition_penalty
         columns.ngram_sizes[new] = options.no_repeat_ngram_tokens
+        columns.constrained[new] = options.constrained
         columns.attended[new] = options.alignments or options.coverage_penalty > 0
         columns.streamed[new] = sequence.on_token is not None
         _fill_ids(columns.suppressed_ids[new], options.suppressed_ids)

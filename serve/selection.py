@@ -77,14 +77,19 @@ class Selection:
         A sequence that the model gave no probabilities for gets a hypothesis with score NaN.
         """
         columns = rows.columns
-        forced_ids = columns.forced_ids[np.arange(len(rows)), columns.positions]  # [R]
-        constrain(rows, step.logits, forced_ids == NO_TOKEN, self._eos_id)
+        forced_ids = np.full(len(rows), NO_TOKEN)
+        if columns.constrained.any():
+            forced_ids = columns.forced_ids[np.arange(len(rows)), columns.positions]
+            constrain(rows, step.logits, forced_ids == NO_TOKEN, self._eos_id)
         over = np.zeros(len(rows), np.bool_)
         single = columns.beam_sizes == 1
         chosen = np.flatnonzero(single)
         if len(chosen):
             over[chosen] = self._advance_single(rows, chosen, step, forced_ids)
-        copies: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
+        no_rows = np.zeros(0, np.int64)
+        if len(chosen) == len(rows):
+            return Selected(over, no_rows, no_rows)
+        copies = [(no_rows, no_rows)]
         for beam_size in np.unique(columns.beam_sizes[~single]).tolist():
             grid = rows.beams(beam_size)
             finished, sources, targets = self._advance_beams(rows, grid, step, forced_ids)

@@ -1,6 +1,8 @@
 """The state holds what was written, where it was written, and nothing else changes."""
 
 from collections.abc import Callable
+from mmap import PAGESIZE
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -84,6 +86,20 @@ def test_every_state_has_zeros_for_all_slots() -> None:
     }
     arrays = [*state.inputs.values(), *state.outputs.values()]
     assert all(array.dtype == np.float32 and not array.any() for array in arrays)
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1]) * PAGESIZE
+
+
+def test_only_filled_positions_take_memory() -> None:
+    """A state of 256 MB, one position of every 2 MB of it filled: huge pages would take it all."""
+    before = resident_bytes()
+    spec = StateSpec(name="keys", shape=("target", 128))
+    state = DecoderState([spec], slots=128, max_source_tokens=1, max_target_tokens=4096)
+    state.outputs["present_keys"][:, 0] = 1.0
+    assert state.outputs["present_keys"].nbytes == 256 * 2**20
+    assert resident_bytes() - before < 16 * 2**20
 
 
 def test_inputs_are_in_the_order_of_the_bundle() -> None:
