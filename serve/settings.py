@@ -67,7 +67,7 @@ class ServeCommand(BaseSettings):
         f"Default: {QUEUE_PER_SLOT} for each slot.",
     )
     prefill_token_budget: int = Field(
-        512,
+        128,
         ge=1,
         description="Source tokens that join one engine between two steps. More start sooner when many wait, but "
         "running sequences stand still meanwhile.",
