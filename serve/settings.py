@@ -45,8 +45,8 @@ class ServeCommand(BaseSettings):
     mode: Literal["throughput", "latency"] = Field(
         "throughput",
         description="What the CPUs that this process may use are for. throughput: an engine for each, with one thread. "
-        "latency: one engine, with a thread for each, so that a lone request is answered sooner. The answers are the "
-        "same. Sets the defaults of engines and threads-per-engine.",
+        "latency: one engine, with a thread for each, so that a large model answers a lone request sooner. The answers "
+        "are the same. Sets the defaults of engines and threads-per-engine.",
     )
     engines: int | None = Field(
         None,
