@@ -29,9 +29,7 @@ MOST_WAITING_ROWS = 1 << 24
 class EngineTranslator:
     """Running engines behind a scheduler."""
 
-    def __init__(
-        self, folder: str, copies: int, threads: int, slots: int, prefill_token_budget: int | None = None
-    ) -> None:
+    def __init__(self, folder: str, copies: int, threads: int, slots: int) -> None:
         """Starts the engines.
 
         Args:
@@ -39,13 +37,10 @@ class EngineTranslator:
             copies: engines.
             threads: of each engine.
             slots: rows of each engine.
-            prefill_token_budget: source tokens that join one engine between two steps; None: as the server has it.
         """
         settings = ServeCommand(
             bundle=Path(folder), engines=copies, threads_per_engine=threads, slots=slots, queue_limit=MOST_WAITING_ROWS
         )
-        if prefill_token_budget is not None:
-            settings = settings.model_copy(update={"prefill_token_budget": prefill_token_budget})
         bundle = Bundle.open(settings.bundle)
         self._pipeline = Pipeline(settings, bundle, Metrics(CollectorRegistry(), bundle.manifest.name))
         sessions = Sessions.load(bundle, threads)

@@ -116,3 +116,9 @@ class LiveEngines:
             if sequence.error is not None:
                 raise sequence.error
         return sequences
+
+
+def occupancy(steps: list[Occupancy], slots: int) -> float:
+    """Returns the share of slots that are taken in the steps while something waits; 1 if nothing ever does."""
+    busy = [step.rows for step in steps if step.waiting]
+    return sum(busy) / (len(busy) * slots) if busy else 1.0

@@ -64,9 +64,7 @@ def measure(model: ScheduledModel, options: SchedulingOptions, progress: Progres
     ]
 
 
-def launch(
-    model: ScheduledModel, name: str, shape: tuple[int, int], slots: int, *, budget: int | None = None
-) -> Launch:
+def launch(model: ScheduledModel, name: str, shape: tuple[int, int], slots: int) -> Launch:
     """Returns how the engines of the server are started in a process of their own.
 
     Args:
@@ -74,10 +72,9 @@ def launch(
         name: in messages.
         shape: engines, and threads of each.
         slots: of each.
-        budget: source tokens that join one engine between two steps; None: as the server has it.
     """
     engines, threads = shape
-    options = {"copies": engines, "threads": threads, "slots": slots, "prefill_token_budget": budget}
+    options = {"copies": engines, "threads": threads, "slots": slots}
     places = {"folder": str(model.folder), "sentences": str(model.sentences_file)}
     return Launch(name, "loadtest.engine_translator", {**places, **options})
 

@@ -11,9 +11,9 @@ from itertools import cycle
 
 from prometheus_client import CollectorRegistry
 
+from loadtest.live_engines import LiveEngines, occupancy
 from loadtest.markdown_table import markdown_table
-from loadtest.mode_comparison import BATCHING, TOGETHER, launch
-from loadtest.rounds import Player, Progress, play, steps_of
+from loadtest.rounds import Progress
 from loadtest.scheduled_model import ScheduledModel, search
 from loadtest.scheduling_options import SchedulingOptions
 from loadtest.spread import Spread, format_spread
@@ -53,19 +53,20 @@ class BudgetResult:
 
     Attributes:
         budget: source tokens that may join between two steps.
-        tokens_per_second: all sentences at once, round by round.
         bursts: round by round.
+        occupancy: share of the slots that are taken while something waits, all sentences at once, round by round.
+        tokens_per_second: the same.
     """
 
     budget: int
-    tokens_per_second: list[float]
     bursts: list[list[Burst]]
+    occupancy: list[float]
+    tokens_per_second: list[float]
 
 
 def steps(options: SchedulingOptions) -> int:
     """Returns how many steps `measure` tells a progress bar."""
-    budgets = len(options.budgets)
-    return steps_of(budgets, 1, options.rounds) + budgets * options.rounds
+    return options.rounds * len(options.budgets)
 
 
 def measure(model: ScheduledModel, options: SchedulingOptions, progress: Progress) -> list[BudgetResult]:
@@ -73,23 +74,28 @@ def measure(model: ScheduledModel, options: SchedulingOptions, progress: Progres
 
     Raises:
         ServiceError: if an engine fails.
-        SystemFailedError: if one in another process fails.
     """
     sessions = model.sessions(threads=1)
-    bursts: dict[int, list[list[Burst]]] = {budget: [] for budget in options.budgets}
+    results = [BudgetResult(budget, [], [], []) for budget in dict.fromkeys(options.budgets)]
     for _ in range(options.rounds):
-        for budget, found in bursts.items():
-            engine = BurstyEngine(sessions, model, options.slots, budget)
-            found.append([engine.burst() for _ in range(options.bursts)])
+        for result in results:
+            engine = BurstyEngine(sessions, model, options.slots, result.budget)
+            result.bursts.append([engine.burst() for _ in range(options.bursts)])
+            _translate_all(sessions, model, options.slots, result)
             progress.update()
-    task = {TOGETHER: {"beam_size": 1, "batching": BATCHING}}
-    shape = (available_cpus(), 1)
-    players = [Player(launch(model, str(budget), shape, options.slots, budget=budget), task) for budget in bursts]
-    played = play(players, rounds=options.rounds, seconds=None, progress=progress)
-    return [
-        BudgetResult(budget, [each.tokens_per_second[TOGETHER] for each in played[str(budget)]], found)
-        for budget, found in bursts.items()
-    ]
+    return results
+
+
+def _translate_all(sessions: Sessions, model: ScheduledModel, slots: int, result: BudgetResult) -> None:
+    with LiveEngines.run(
+        sessions, engines=available_cpus(), slots=slots, prefill_token_budget=result.budget
+    ) as engines:
+        started = time.perf_counter()
+        ended = engines.translate(model.wishes())
+        took = time.perf_counter() - started
+    steps = [step for runtime in engines.runtimes for step in runtime.steps]
+    result.occupancy.append(occupancy(steps, slots))
+    result.tokens_per_second.append(sum(len(sequence.best.target_ids) for sequence in ended) / took)
 
 
 class BurstyEngine:
@@ -150,7 +156,8 @@ class BurstyEngine:
 def table(results: dict[str, list[BudgetResult]]) -> str:
     """Returns the table of all models."""
     heading = ["model", "budget, tokens", "calm step, ms", "longest stall, ms: median (largest)"]
-    heading += ["burst has its first tokens after, ms", "steps", "all at once, tokens/s"]
+    heading += ["burst has its first tokens after, ms", "steps", "slots taken while something waits"]
+    heading += ["all at once, tokens/s"]
     rows = []
     for name, budgets in results.items():
         for result in budgets:
@@ -165,6 +172,7 @@ def table(results: dict[str, list[BudgetResult]]) -> str:
                     f"{stalls.median:.1f} ({stalls.high:.1f})",
                     f"{statistics.median(burst.started_ms for burst in bursts):.1f}",
                     f"{statistics.median(burst.steps for burst in bursts):.0f}",
+                    f"{statistics.median(result.occupancy):.1%}",
                     format_spread(result.tokens_per_second, base),
                 ]
             )

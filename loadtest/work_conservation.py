@@ -5,7 +5,7 @@ A part of `dragoman bench scheduling`: all sentences come at once, greedily and 
 
 from dataclasses import dataclass
 
-from loadtest.live_engines import LiveEngines, Occupancy
+from loadtest.live_engines import LiveEngines, occupancy
 from loadtest.markdown_table import markdown_table
 from loadtest.offline_results import SEARCHES
 from loadtest.rounds import Progress
@@ -58,12 +58,6 @@ def measure(model: ScheduledModel, options: SchedulingOptions, progress: Progres
             result.gaps.append(Quantiles.of(gaps))
             progress.update()
     return results
-
-
-def occupancy(steps: list[Occupancy], slots: int) -> float:
-    """Returns the share of slots that are taken in the steps while something waits; 1 if nothing ever does."""
-    busy = [step.rows for step in steps if step.waiting]
-    return sum(busy) / (len(busy) * slots) if busy else 1.0
 
 
 def table(results: dict[str, list[Conserved]]) -> str:

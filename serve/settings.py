@@ -37,8 +37,8 @@ class ModelSettings(BaseModel):
     mode: Literal["throughput", "latency"] = Field(
         "throughput",
         description="What the CPUs that this process may use are for. throughput: an engine for each, with one thread. "
-        "latency: one engine, with a thread for each, so that a lone request is answered sooner. The answers are the "
-        "same. Sets the defaults of engines and threads-per-engine.",
+        "latency: one engine, with a thread for each, so that a large model answers a lone request sooner. The answers "
+        "are the same. Sets the defaults of engines and threads-per-engine.",
     )
     engines: int | None = Field(
         None,
@@ -59,7 +59,7 @@ class ModelSettings(BaseModel):
         f"Default: {QUEUE_PER_SLOT} for each slot.",
     )
     prefill_token_budget: int = Field(
-        512,
+        128,
         ge=1,
         description="Source tokens that join one engine between two steps. More start sooner when many wait, but "
         "running sequences stand still meanwhile.",

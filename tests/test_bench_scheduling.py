@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 import dragoman
-from loadtest.live_engines import Occupancy
+from loadtest.live_engines import Occupancy, occupancy
 from loadtest.report_files import ReportFiles
-from loadtest.work_conservation import occupancy
 from model.run import RunFolder
 from tests.toy import toy_test_sentences, write_pairs
 
