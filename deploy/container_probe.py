@@ -1,0 +1,151 @@
+"""Looks at a running serving container from inside, and prints what it found as one line of JSON.
+
+`deploy/container_test.sh` feeds it to the Python of the container, so that it needs neither published ports nor
+anything that is not in the image. It knows the server only by its two ports; a broken rule ends it with that rule.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import ProxyHandler, Request, build_opener
+
+import grpc
+
+from protos.translation_pb2 import TranslateRequest
+from protos.translation_pb2_grpc import TranslationServiceStub
+
+REST = "http://127.0.0.1:8000"
+GRPC = "127.0.0.1:8001"
+SENTENCE = "A man in a red shirt is playing the guitar."
+LOAD_TEXTS = 64
+LOAD_REQUESTS = 20
+LATE_REQUESTS = 20
+START_SECONDS = 60.0
+# Of Linux: the process that the container runs.
+INIT = Path("/proc/1")
+MEBIBYTE = 1 << 20
+
+open_url = build_opener(ProxyHandler({})).open
+
+
+def is_ready() -> bool:
+    """Returns what a readiness probe is told; False while nobody answers."""
+    try:
+        open_url(f"{REST}/readyz", timeout=5).close()
+    except (HTTPError, OSError):
+        return False
+    return True
+
+
+def wait_ready() -> None:
+    """Waits until the server says that it is ready.
+
+    Raises:
+        SystemExit: if it does not within `START_SECONDS`.
+    """
+    deadline_seconds = time.monotonic() + START_SECONDS
+    while not is_ready():
+        if time.monotonic() > deadline_seconds:
+            raise SystemExit("the server does not become ready")
+        time.sleep(0.05)
+
+
+def send_until_stopping() -> int:
+    """Sends requests until the server says that it is about to stop, and as many again as `LATE_REQUESTS`.
+
+    Returns:
+        How many were answered; all were.
+    """
+    requests = 0
+    while is_ready():
+        requests += len(post([SENTENCE]))
+        print("sending", flush=True)
+    return requests + sum(len(post([SENTENCE])) for _ in range(LATE_REQUESTS))
+
+
+def check_isolation() -> None:
+    """Checks what the process may do.
+
+    Raises:
+        SystemExit: naming the rule that is broken.
+    """
+    status = dict(line.split(":\t", 1) for line in (INIT / "status").read_text().splitlines())
+    require(status["Uid"].split()[0] == str(os.getuid()) != "0", "the server does not run as root")
+    require(int(status["CapEff"], 16) == 0, "the server has no capabilities")
+    require(status["NoNewPrivs"] == "1", "the server can gain no privileges")
+    require(b"dragoman\0serve" in (INIT / "cmdline").read_bytes(), "the server is process 1")
+    for folder in ("/", "/opt/dragoman", "/bundles"):
+        require(not os.access(folder, os.W_OK), f"{folder} is read-only")
+    for module in ("torch", "onnx", "pip"):
+        require(find_spec(module) is None, f"{module} is not in the environment")
+    for program in ("gcc", "cc", "make"):
+        require(not any(Path(folder, program).exists() for folder in os.get_exec_path()), f"{program} is not there")
+
+
+def require(held: bool, rule: str) -> None:
+    """Ends the program with a rule that does not hold.
+
+    Raises:
+        SystemExit: if it does not.
+    """
+    if not held:
+        raise SystemExit(f"broken: {rule}")
+
+
+def post(texts: list[str]) -> list[str]:
+    """Translates over REST."""
+    body = json.dumps({"text": texts}).encode()
+    request = Request(f"{REST}/v1/translate", body, {"content-type": "application/json"})  # noqa: S310 - it is http
+    with open_url(request, timeout=60) as response:
+        return [translation["text"] for translation in json.load(response)["translations"]]
+
+
+def call(texts: list[str]) -> list[str]:
+    """Translates over gRPC."""
+    with grpc.insecure_channel(GRPC) as channel:
+        response = TranslationServiceStub(channel).Translate(TranslateRequest(text=texts), timeout=60)
+        return [translation.text for translation in response.translations]
+
+
+def memory_mebibytes(field: str) -> int:
+    """Returns how much memory the server takes (VmRSS) or took at most (VmHWM)."""
+    (line,) = (line for line in (INIT / "status").read_text().splitlines() if line.startswith(f"{field}:"))
+    return int(line.split()[1]) * 1024 // MEBIBYTE
+
+
+@contextmanager
+def timed(figures: dict[str, object], name: str) -> Iterator[None]:
+    """Adds the seconds that the block takes to the figures."""
+    started_seconds = time.monotonic()
+    yield
+    figures[name] = round(time.monotonic() - started_seconds, 3)
+
+
+def main() -> None:
+    """Checks and measures; with the argument `stop`, sends requests while the server is stopped."""
+    if sys.argv[1:] == ["stop"]:
+        print(send_until_stopping())
+        return
+    wait_ready()
+    check_isolation()
+    figures: dict[str, object] = {"idle_mebibytes": memory_mebibytes("VmRSS")}
+    with timed(figures, "first_rest_seconds"):
+        (translation,) = post([SENTENCE])
+    with timed(figures, "first_grpc_seconds"):
+        require(call([SENTENCE]) == [translation], "both interfaces give the same translation")
+    figures["translation"] = translation
+    with timed(figures, "load_seconds"):
+        for _ in range(LOAD_REQUESTS):
+            require(set(post([SENTENCE] * LOAD_TEXTS)) == {translation}, "the translation is the same in any company")
+    figures |= {"load_texts": LOAD_TEXTS * LOAD_REQUESTS, "load_mebibytes": memory_mebibytes("VmHWM")}
+    print(json.dumps(figures, ensure_ascii=False))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# Builds the serving image with a bundle and proves it as a container: no root, no write, no network, no torch; REST and
+# gRPC translate; engines follow the CPUs of the container; after SIGTERM, process 1 goes on serving and then ends with 0.
+#
+#   deploy/container_test.sh [FOLDER [NAME]]     the bundle is FOLDER/NAME, demo/bundle without arguments
+#
+# ENGINE is docker, podman or what is called like them; BUILD_OPTIONS and RUN_OPTIONS are given to it as they are.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+engine=${ENGINE:-docker}
+folder=${1:-demo}
+name=${2:-bundle}
+image=localhost/dragoman:container-test
+container=dragoman-container-test-$$
+memory=512m
+
+fail() {
+  echo "broken: $1" >&2
+  "$engine" logs "$container" >&2 || true
+  exit 1
+}
+
+remove() {
+  "$engine" rm --force "$container" >/dev/null 2>&1 || true
+}
+trap remove EXIT
+
+start() {
+  remove
+  # shellcheck disable=SC2086 # several options in one variable
+  "$engine" run --detach --name "$container" --network none --read-only --cap-drop ALL \
+    --security-opt no-new-privileges --cpus "$1" --memory "$memory" ${RUN_OPTIONS:-} "$image" "${@:2}" >/dev/null
+}
+
+probe() {
+  "$engine" exec --interactive "$container" python - "$@" <deploy/container_probe.py
+}
+
+ready_field() {
+  "$engine" logs "$container" 2>&1 | grep '"event": "ready"' | grep --only-matching "\"$1\": [0-9.]*" | cut -d' ' -f2
+}
+
+# Runs the image's own health check, which engines without a service manager do not run by themselves.
+healthy() {
+  local check
+  check=$("$engine" inspect --format '{{index .Config.Healthcheck.Test 3}}' "$image" 2>/dev/null ||
+    "$engine" inspect --format '{{index .HealthCheck.Test 3}}' "$image")
+  "$engine" exec --env DRAGOMAN_HTTP_PORT="$1" "$container" python -c "$check" >/dev/null 2>&1
+}
+
+# shellcheck disable=SC2086
+"$engine" build --target cpu --build-arg BUNDLES="$folder" --build-arg BUNDLE="$name" ${BUILD_OPTIONS:-} \
+  --tag "$image" .
+echo "image: $(($("$engine" image inspect --format '{{.Size}}' "$image") / 1000000)) MB"
+
+for cpus in 1 2; do
+  start "$cpus"
+  figures=$(probe) || fail "probe: $figures"
+  engines=$(ready_field engines)
+  [ "$engines" = "$cpus" ] || fail "$engines engines on $cpus CPUs"
+  echo "$cpus CPUs: $engines engines, ready after $(ready_field seconds) s: $figures"
+done
+
+healthy 8000 || fail "the health check does not find the server"
+! healthy 1 || fail "the health check finds a server where there is none"
+echo "health check: finds the server, and misses one that is not there"
+
+answers=$(mktemp)
+probe stop >"$answers" &
+until grep --quiet sending "$answers"; do sleep 0.1; done
+"$engine" kill --signal TERM "$container" >/dev/null
+wait $! || fail "a request failed while the server stopped"
+code=$("$engine" wait "$container")
+killed=$("$engine" inspect --format '{{.State.OOMKilled}}' "$container")
+[ "$code" = 0 ] && [ "$killed" = false ] || fail "exit code $code, out of memory: $killed"
+echo "SIGTERM between requests: all $(tail -1 "$answers") answered, the last 20 after it; exit code 0; never over $memory"
+
+start 1 serve /nowhere
+[ "$("$engine" wait "$container")" != 0 ] || fail "a server without a bundle ends with 0"
+echo "without a bundle: $("$engine" logs "$container" 2>&1 | tail -1)"
