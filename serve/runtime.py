@@ -5,18 +5,23 @@ copies nothing; the bindings are made once for each R. Knows neither search nor 
 the names of inputs and outputs.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import onnxruntime
 from numpy.typing import NDArray
 
 from export.bundle import Bundle, BundleError
 from export.manifest import ALIGNMENTS, DECODER_INPUTS, ENCODER_INPUTS, LOGITS, TOPK_INPUTS, TOPK_OUTPUTS, Manifest
 from serve.decoder_state import DecoderState
+
+# ONNX Runtime reports its use to its makers, unless told otherwise before it is loaded. A server that people trust with
+# their texts calls nobody.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+import onnxruntime
 
 # ONNX Runtime fuses Add + LayerNormalization into an operator that is ten times slower on the CPU (1.31, measured).
 SLOW_FUSIONS = ["SkipLayerNormFusion"]

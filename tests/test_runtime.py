@@ -4,6 +4,8 @@ Every test compares with `alone`: the logits of each sequence in a runtime of it
 forced through fixed targets, so that a difference at one step is not hidden by another choice at the next.
 """
 
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,6 +24,8 @@ from model.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 from serve.runtime import Runtime, Sessions, save_optimised
 from tests.recurrent_models import ATTENTIONS, random_recurrent
 from tests.toy import export_model
+
+ROOT = Path(__file__).parent.parent
 
 COUNT = 33
 MAX_SOURCE, MAX_TARGET = 40, 24
@@ -299,3 +303,19 @@ def test_a_graph_that_cannot_be_optimised_is_named(tmp_path: Path) -> None:
     (tmp_path / "decoder.onnx").write_bytes(b"no graph")
     with pytest.raises(BundleError, match=r"decoder\.onnx: ONNX Runtime .* refuses it"):
         save_optimised(tmp_path / "decoder.onnx", tmp_path / "optimised.onnx")
+
+
+def test_the_runtime_reports_to_nobody() -> None:
+    """The library is told so before it is loaded; afterwards would be too late."""
+    program = """
+import os, sys
+os.environ.pop("ORT_DISABLE_TELEMETRY", None)
+class Watch:
+    def find_spec(self, name, path=None, target=None):
+        if name == "onnxruntime":
+            print(os.environ.get("ORT_DISABLE_TELEMETRY"))
+sys.meta_path.insert(0, Watch())
+import serve.runtime
+"""
+    printed = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, cwd=ROOT)
+    assert printed.stdout == "1\n"
