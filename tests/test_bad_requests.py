@@ -72,7 +72,11 @@ BAD = [
     Bad("blank text", {"text": ["alpha", " \t"]}, "text[1]"),
     Bad("text with NUL", {"text": ["al\0pha"]}, "text[0]"),
     Bad("too many characters", {"text": ["a" * (MAX_TEXT_CHARACTERS + 1)]}, "text[0]"),
-    Bad("too many tokens", {"text": ["alpha", "one " * MAX_SOURCE_TOKENS]}, "text[1]"),
+    Bad(
+        "too many tokens",
+        {"text": ["alpha", "one " * MAX_SOURCE_TOKENS], "split_sentences": False},
+        "text[1]",
+    ),
     Bad("fewer prefixes than texts", {"text": ["alpha", "beta"], "target_prefix": ["one"]}, "target_prefix"),
     Bad("prefix with NUL", {**GOOD, "target_prefix": ["o\0ne"]}, "target_prefix[0]"),
     Bad("too many characters of a prefix", {**GOOD, "target_prefix": ["a" * 501]}, "target_prefix[0]"),

@@ -58,7 +58,7 @@ def test_invalid_requests_are_counted_and_not_lost(
     live: LiveService, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "sentences.txt"
-    path.write_text("alpha " * 200)
+    path.write_text("alpha " * 2000)
     make_command(live, path, protocol="both").cli_cmd()
     runs = json.loads(capsys.readouterr().out.splitlines()[-1])["runs"]
     assert [run["errors"] for run in runs] == [{"INVALID_ARGUMENT": runs[0]["sent"]}, {"400 invalid": runs[1]["sent"]}]
