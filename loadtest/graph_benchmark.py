@@ -4,7 +4,6 @@ Needs torch, unlike the options themselves; called by `loadtest.bench_graphs`.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict
 
 from tqdm import tqdm
 
@@ -39,10 +38,7 @@ def benchmark(options: GraphOptions) -> None:
             command_line("bench graphs", options), LIBRARIES, f"threads of each system: {options.threads}"
         )
         results = _compare(options, models, corpus)
-        table = "\n\n".join(map(format_model, results))
-        print(table)
-        figures = {"settings": options.model_dump(mode="json"), "models": [asdict(result) for result in results]}
-        files.write(table, figures, provenance)
+        files.write_models(results, map(format_model, results), options.model_dump(mode="json"), provenance)
     except (CorpusError, ReportFileError, RunError, SystemFailedError, TokenizerError) as error:
         raise SystemExit(f"dragoman bench graphs: {error}") from error
 

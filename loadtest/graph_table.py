@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from loadtest.graph_results import ModelResult, SystemResult
-from loadtest.spread import Spread, ratio
+from loadtest.spread import Spread, format_ratio, ratio
 
 
 def format_model(result: ModelResult) -> str:
@@ -39,10 +39,7 @@ def format_speed(ours: list[float], theirs: list[float] | None) -> str:
         As in `997, 1.66x (1.61-1.70)`: median, median of the ratios, their smallest and their largest.
     """
     median = f"{Spread.of(ours).median:,.0f}"
-    if theirs is None:
-        return median
-    times = ratio(ours, theirs)
-    return f"{median}, {times.median:.2f}x ({times.low:.2f}-{times.high:.2f})"
+    return median if theirs is None else f"{median}, {format_ratio(ratio(ours, theirs))}"
 
 
 def _speeds(system: SystemResult, task: str) -> list[float]:

@@ -4,7 +4,6 @@ Needs torch, unlike the options themselves; called by `loadtest.bench_offline`.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict
 
 from tqdm import tqdm
 
@@ -48,10 +47,7 @@ def benchmark(options: OfflineOptions) -> None:
             command_line("bench offline", options), LIBRARIES, f"threads of each system: {engines * options.threads}"
         )
         results = _compare(models, systems, workloads)
-        table = "\n\n".join(map(format_offline, results))
-        print(table)
-        figures = {"settings": options.model_dump(mode="json"), "models": [asdict(result) for result in results]}
-        files.write(table, figures, provenance)
+        files.write_models(results, map(format_offline, results), options.model_dump(mode="json"), provenance)
     except (CorpusError, ReportFileError, RunError, SystemFailedError, TokenizerError) as error:
         raise SystemExit(f"dragoman bench offline: {error}") from error
 

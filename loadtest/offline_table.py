@@ -3,11 +3,9 @@
 from collections.abc import Sequence
 
 from loadtest.offline_results import SEARCHES, OfflineModelResult, OfflineResult, best
-from loadtest.spread import Spread, ratio
+from loadtest.spread import format_figures, ratio
 
 OURS = "dragoman"
-# Smaller figures are shown with a digit behind the point.
-FINE_BELOW = 100
 
 
 def format_offline(result: OfflineModelResult) -> str:
@@ -32,12 +30,7 @@ def format_figure(theirs: list[float], ours: list[float] | None) -> str:
     Returns:
         As in `3,402, 1.66x (1.61-1.70)`: median, median of the rounds' ratios, their smallest and their largest.
     """
-    middle = Spread.of(theirs).median
-    median = f"{middle:.1f}" if middle < FINE_BELOW else f"{middle:,.0f}"
-    if ours is None:
-        return median
-    times = ratio(ours, theirs)
-    return f"{median}, {times.median:.2f}x ({times.low:.2f}-{times.high:.2f})"
+    return format_figures(theirs, None if ours is None else ratio(ours, theirs))
 
 
 def _table(result: OfflineModelResult, precision: str, systems: Sequence[OfflineResult]) -> str:

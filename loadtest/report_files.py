@@ -4,12 +4,16 @@ Knows nothing of what was measured. Called by the benchmarks.
 """
 
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from model.report.marked_text import MarkError, fill
 from model.report.provenance import Provenance
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 class ReportFileError(Exception):
@@ -62,6 +66,28 @@ class ReportFiles:
                 self.document.write_text(self._filled(text), encoding="utf-8")
         except OSError as error:
             raise ReportFileError(f"{error.filename}: {error.strerror}, expected a file to write to") from error
+
+    def write_models(
+        self,
+        results: Sequence["DataclassInstance"],
+        tables: Iterable[str],
+        settings: dict[str, Any],
+        provenance: Provenance,
+    ) -> None:
+        """Prints what was measured of some models and writes it.
+
+        Args:
+            results: of each model.
+            tables: the same as Markdown.
+            settings: of the benchmark.
+            provenance: as of `write`.
+
+        Raises:
+            ReportFileError: if a file cannot be written.
+        """
+        table = "\n\n".join(tables)
+        print(table)
+        self.write(table, {"settings": settings, "models": list(map(asdict, results))}, provenance)
 
     def _filled(self, content: str) -> str:
         if self.document is None:

@@ -46,9 +46,16 @@ def format_spread(figures: Sequence[float], base: Sequence[float] | None) -> str
     Returns:
         As in `3,402, 1.66x (1.61-1.70)`: median, median of the ratios, their smallest and their largest.
     """
+    return format_figures(figures, None if base is None else ratio(figures, base))
+
+
+def format_figures(figures: Sequence[float], times: Spread | None) -> str:
+    """Returns the median of figures, and a ratio behind it if there is one."""
     middle = Spread.of(figures).median
     median = f"{middle:.1f}" if middle < FINE_BELOW else f"{middle:,.0f}"
-    if base is None:
-        return median
-    times = ratio(figures, base)
-    return f"{median}, {times.median:.2f}x ({times.low:.2f}-{times.high:.2f})"
+    return median if times is None else f"{median}, {format_ratio(times)}"
+
+
+def format_ratio(times: Spread) -> str:
+    """Returns a ratio as in `1.66x (1.61-1.70)`: median, smallest and largest of the rounds."""
+    return f"{times.median:.2f}x ({times.low:.2f}-{times.high:.2f})"

@@ -4,7 +4,6 @@ The sentences of one text run side by side, as those of different texts do. Lies
 knows texts, and `serve.translator`, for which a text is a sentence.
 """
 
-import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from functools import partial
@@ -12,7 +11,8 @@ from functools import partial
 from serve.answer import ScoreResponse, TranslationDelta, TranslationResponse
 from serve.passages import Passages, split_text
 from serve.request import RequestLimits, TranslationRequest
-from serve.translator import CHARACTERS_PER_TURN, Translator
+from serve.translator import Translator
+from serve.turns import in_turns
 
 
 class PassageTranslator:
@@ -63,15 +63,7 @@ class PassageTranslator:
 
     async def _split(self, request: TranslationRequest) -> Passages:
         fits = partial(self._translator.fits, request.source_prefix)
-        passages = []
-        characters = 0
-        for text in request.texts:
-            passages.append(split_text(request, text, fits))
-            characters += len(text.text)
-            if characters >= CHARACTERS_PER_TURN:
-                characters = 0
-                await asyncio.sleep(0)
-        split = Passages.of(request, passages)
+        split = Passages.of(request, [split_text(request, text, fits) async for text in in_turns(request.texts)])
         sentences = len(split.request.texts)
         if sentences > len(request.texts):
             self._limits.check_rows(f"{sentences} sentences", sentences, request.plan)

@@ -4,7 +4,6 @@ It lives in the event loop; `serve.submission` leads from there to the engines, 
 Nothing here knows a protocol or ONNX Runtime.
 """
 
-import asyncio
 import time
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
@@ -24,10 +23,7 @@ from serve.sequence import Sequence, Wish
 from serve.submission import Alarm, Submission
 from serve.target_vocabulary import TargetVocabulary
 from serve.text_stream import TextStream
-
-# A text of this length takes well under a millisecond: the event loop looks at other requests about that often, and a
-# hop to another thread, which costs more than a usual sentence, is never needed.
-CHARACTERS_PER_TURN = 10_000
+from serve.turns import in_turns
 
 AnyResponse = TypeVar("AnyResponse", TranslationResponse, ScoreResponse)
 
@@ -211,15 +207,7 @@ class Translator:
         )
 
     async def _tokenize(self, request: TranslationRequest) -> list[Wish]:
-        wishes: list[Wish] = []
-        characters = 0
-        for text in request.texts:
-            wishes.append(self._wish(request, text))
-            characters += len(text.text) + len(text.target_prefix)
-            if characters >= CHARACTERS_PER_TURN:
-                characters = 0
-                await asyncio.sleep(0)
-        return wishes
+        return [self._wish(request, text) async for text in in_turns(request.texts)]
 
     def _wish(self, request: TranslationRequest, text: TextRequest) -> Wish:
         source = (*request.source_prefix, *self._tokenizer.encode(text.text), *self._source_suffix)

@@ -15,7 +15,7 @@ from export.bundle import Bundle
 from export.manifest import AttentionHead
 from model.tokenizer import Tokenizer, train_tokenizer
 from tests.fakes import EOS_ID, VOCABULARY, FakeModel, translate
-from tests.live import LONG_TEXT, MAX_TARGET_TOKENS, LiveService, run_service, write_bundle
+from tests.live import LONG_TEXT, MAX_TARGET_TOKENS, GatedModel, LiveService, run_service, write_bundle
 
 if TYPE_CHECKING:
     from model.run import RunFolder
@@ -52,6 +52,29 @@ def two_way_tokenizer() -> Tokenizer:
 def bundle_path(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bundle whose golden sentences are what the fake model answers; its graphs are never opened."""
     return write_bundle(tmp_path_factory.mktemp("bundle"), tokenizer)
+
+
+@pytest.fixture
+def model() -> GatedModel:
+    """A model whose steps wait for a gate."""
+    return GatedModel(1)
+
+
+@pytest.fixture
+def gated(bundle_path: Path, model: GatedModel) -> Iterator[LiveService]:
+    """A ready service with one slot and one place in the queue, whose model has a gate."""
+    with run_service(bundle_path, [model], queue_limit=1) as service:
+        model.stepping.clear()
+        model.steps.clear()
+        yield service
+
+
+@pytest.fixture
+def stepwise(gated: LiveService, model: GatedModel) -> Iterator[LiveService]:
+    """The same, whose model makes one step whenever its gate opens."""
+    model.on_step = model.gate.clear
+    yield gated
+    model.on_step = lambda: None
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -11,27 +10,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from serve.translator import Translator
-from tests.live import LONG_TEXT, GatedModel, LiveService, eventually, run_service
+from tests.live import LONG_TEXT, GatedModel, LiveService, eventually
 
 PATH = "/v1/translate/stream"
 LONG = {"text": LONG_TEXT}
 Event = tuple[str, dict[str, Any]]
-
-
-@pytest.fixture
-def model() -> GatedModel:
-    return GatedModel(1)
-
-
-@pytest.fixture
-def gated(bundle_path: Path, model: GatedModel) -> Iterator[LiveService]:
-    """A ready service with one slot and one place in the queue, whose model makes one step whenever its gate opens."""
-    with run_service(bundle_path, [model], queue_limit=1) as service:
-        model.stepping.clear()
-        model.steps.clear()
-        model.on_step = model.gate.clear
-        yield service
-        model.on_step = lambda: None
 
 
 @contextmanager
@@ -77,8 +60,8 @@ def test_the_deltas_of_every_text_make_up_its_translation(live: LiveService, opt
         assert reasons == [None] * (len(deltas) - 1) + [translation["finish_reason"]]
 
 
-def test_a_token_comes_before_the_next_one_is_computed(gated: LiveService, model: GatedModel) -> None:
-    with stream(gated, LONG) as answer:
+def test_a_token_comes_before_the_next_one_is_computed(stepwise: LiveService, model: GatedModel) -> None:
+    with stream(stepwise, LONG) as answer:
         events = read_events(answer)
         _, delta = next(events)
         assert delta["target_tokens"] == len(model.steps) == 1
@@ -87,36 +70,36 @@ def test_a_token_comes_before_the_next_one_is_computed(gated: LiveService, model
         assert len(list(events)) > 1
 
 
-def test_when_the_client_goes_away_the_slot_is_free_within_one_step(gated: LiveService, model: GatedModel) -> None:
-    with stream(gated, LONG) as answer:
+def test_when_the_client_goes_away_the_slot_is_free_within_one_step(stepwise: LiveService, model: GatedModel) -> None:
+    with stream(stepwise, LONG) as answer:
         next(read_events(answer))
-    gated.settle()
-    assert gated.metric("requests_total", protocol="rest", method="translate_stream", outcome="cancelled") == 1
+    stepwise.settle()
+    assert stepwise.metric("requests_total", protocol="rest", method="translate_stream", outcome="cancelled") == 1
     model.gate.set()
-    eventually(lambda: gated.metric("sequences_running") == 0)
-    assert gated.metric("sequences_finished_total", reason="cancelled") == 1
+    eventually(lambda: stepwise.metric("sequences_running") == 0)
+    assert stepwise.metric("sequences_finished_total", reason="cancelled") == 1
     assert len(model.steps) <= 2
 
 
 def test_a_client_that_goes_away_before_the_first_event_costs_no_further_step(
-    gated: LiveService, model: GatedModel
+    stepwise: LiveService, model: GatedModel
 ) -> None:
     model.gate.clear()
-    with gated.http() as client, pytest.raises(httpx.ReadTimeout):
+    with stepwise.http() as client, pytest.raises(httpx.ReadTimeout):
         client.post(PATH, json=LONG, timeout=0.2)
-    gated.settle()
-    assert gated.metric("requests_total", method="translate_stream", outcome="cancelled") == 1
+    stepwise.settle()
+    assert stepwise.metric("requests_total", method="translate_stream", outcome="cancelled") == 1
     model.gate.set()
-    eventually(lambda: gated.metric("sequences_running") == 0)
+    eventually(lambda: stepwise.metric("sequences_running") == 0)
     assert len(model.steps) == 1
 
 
 def test_while_nothing_comes_a_comment_keeps_the_connection(
-    gated: LiveService, model: GatedModel, monkeypatch: pytest.MonkeyPatch
+    stepwise: LiveService, model: GatedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("serve.event_stream.HEARTBEAT_SECONDS", 0.05)
     model.gate.clear()
-    with stream(gated, LONG) as answer:
+    with stream(stepwise, LONG) as answer:
         events = read_events(answer)
         assert [next(events)[0] for _ in range(3)] == ["comment"] * 3
         model.on_step = lambda: None
@@ -126,8 +109,8 @@ def test_while_nothing_comes_a_comment_keeps_the_connection(
     assert "delta" in names
 
 
-def test_a_failure_after_the_first_event_is_an_event_without_details(gated: LiveService, model: GatedModel) -> None:
-    with capture_logs(), stream(gated, LONG) as answer:
+def test_a_failure_after_the_first_event_is_an_event_without_details(stepwise: LiveService, model: GatedModel) -> None:
+    with capture_logs(), stream(stepwise, LONG) as answer:
         events = read_events(answer)
         next(events)
         model.decode_error = RuntimeError("a detail of the inside")
@@ -144,18 +127,18 @@ def test_a_failure_after_the_first_event_is_an_event_without_details(gated: Live
             "request_id": answer.headers["x-request-id"],
         },
     )
-    gated.settle()
-    assert gated.metric("requests_total", method="translate_stream", outcome="internal") == 1
+    stepwise.settle()
+    assert stepwise.metric("requests_total", method="translate_stream", outcome="internal") == 1
 
 
 def test_an_unexpected_error_after_the_first_event_gives_no_detail_away(
-    gated: LiveService, model: GatedModel, monkeypatch: pytest.MonkeyPatch
+    stepwise: LiveService, model: GatedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any) -> None:
         raise ZeroDivisionError("a detail of the inside")
 
     monkeypatch.setattr(Translator, "_translated", fail)
-    with capture_logs() as logs, stream(gated, LONG) as answer:
+    with capture_logs() as logs, stream(stepwise, LONG) as answer:
         events = read_events(answer)
         next(events)
         model.on_step = lambda: None
@@ -166,41 +149,41 @@ def test_an_unexpected_error_after_the_first_event_gives_no_detail_away(
     assert [log["request_id"] for log in logs if log["event"] == "unexpected error"] == [problem["request_id"]]
 
 
-def test_when_the_deadline_passes_an_event_says_so(gated: LiveService, model: GatedModel) -> None:
-    with stream(gated, LONG, headers={"x-request-timeout-ms": "500"}) as answer:
+def test_when_the_deadline_passes_an_event_says_so(stepwise: LiveService, model: GatedModel) -> None:
+    with stream(stepwise, LONG, headers={"x-request-timeout-ms": "500"}) as answer:
         events = read_events(answer)
         next(events)
         ((name, problem),) = events
     assert (name, problem["status"], problem["reason"]) == ("error", 504, "deadline_exceeded")
-    gated.settle()
-    assert gated.metric("requests_total", outcome="deadline_exceeded") == 1
+    stepwise.settle()
+    assert stepwise.metric("requests_total", outcome="deadline_exceeded") == 1
     model.gate.set()
-    eventually(lambda: gated.metric("sequences_running") == 0)
+    eventually(lambda: stepwise.metric("sequences_running") == 0)
     assert len(model.steps) <= 2
 
 
-def test_what_is_refused_has_the_status_of_its_problem(gated: LiveService, model: GatedModel) -> None:
-    blank = gated.post({"text": " "}, path=PATH)
+def test_what_is_refused_has_the_status_of_its_problem(stepwise: LiveService, model: GatedModel) -> None:
+    blank = stepwise.post({"text": " "}, path=PATH)
     assert (blank.status_code, blank.json()["field"]) == (400, "text[0]")
     assert blank.headers["content-type"] == "application/problem+json"
-    with stream(gated, LONG) as answer:
+    with stream(stepwise, LONG) as answer:
         next(read_events(answer))
-        full = gated.post({"text": ["alpha", "beta"]}, path=PATH)
+        full = stepwise.post({"text": ["alpha", "beta"]}, path=PATH)
         assert (full.status_code, full.json()["reason"], full.headers["retry-after"]) == (429, "queue_full", "1")
     model.gate.set()
 
 
-def test_a_stream_is_finished_before_the_server_stops(gated: LiveService, model: GatedModel) -> None:
-    with stream(gated, LONG) as answer:
+def test_a_stream_is_finished_before_the_server_stops(stepwise: LiveService, model: GatedModel) -> None:
+    with stream(stepwise, LONG) as answer:
         events = read_events(answer)
         next(events)
-        gated.stop()
-        eventually(lambda: gated.health() == "NOT_SERVING")
+        stepwise.stop()
+        eventually(lambda: stepwise.health() == "NOT_SERVING")
         model.on_step = lambda: None
         model.gate.set()
         *_, (name, _) = events
     assert name == "result"
-    gated.join()
+    stepwise.join()
 
 
 def test_a_connection_is_used_again_after_a_stream(live: LiveService) -> None:

@@ -1,10 +1,8 @@
 """The gRPC interface over real connections: answers, deadlines, cancellation, metadata, health and reflection."""
 
 import asyncio
-from collections.abc import Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -27,26 +25,11 @@ from tests.live import (
     GatedModel,
     LiveService,
     eventually,
-    run_service,
 )
 
 SERVICE = "dragoman.v1.TranslationService"
 REASONS = {FinishReason.EOS: FINISH_REASON_EOS, FinishReason.LENGTH: FINISH_REASON_LENGTH}
 GOOD = TranslateRequest(text=["alpha beta."])
-
-
-@pytest.fixture
-def model() -> GatedModel:
-    return GatedModel(1)
-
-
-@pytest.fixture
-def gated(bundle_path: Path, model: GatedModel) -> Iterator[LiveService]:
-    """A ready service with one slot and one place in the queue, whose model has a gate."""
-    with run_service(bundle_path, [model], queue_limit=1) as service:
-        model.stepping.clear()
-        model.steps.clear()
-        yield service
 
 
 def call_with_metadata(live: LiveService, message: TranslateRequest, metadata: Any = None) -> dict[str, str]:

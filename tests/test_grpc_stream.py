@@ -1,7 +1,6 @@
 """Streams over gRPC, with real connections: what comes when, and what becomes of those that end early."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -9,25 +8,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from protos.translation_pb2 import FINISH_REASON_UNSPECIFIED, SearchOptions, TranslateRequest, TranslateStreamResponse
-from tests.live import LONG_TEXT, GatedModel, LiveService, eventually, run_service
+from tests.live import LONG_TEXT, GatedModel, LiveService, eventually
 
 LONG = TranslateRequest(text=[LONG_TEXT])
-
-
-@pytest.fixture
-def model() -> GatedModel:
-    return GatedModel(1)
-
-
-@pytest.fixture
-def gated(bundle_path: Path, model: GatedModel) -> Iterator[LiveService]:
-    """A ready service with one slot and one place in the queue, whose model makes one step whenever its gate opens."""
-    with run_service(bundle_path, [model], queue_limit=1) as service:
-        model.stepping.clear()
-        model.steps.clear()
-        model.on_step = model.gate.clear
-        yield service
-        model.on_step = lambda: None
 
 
 def refusal(live: LiveService, message: TranslateRequest | bytes) -> Any:
@@ -66,52 +49,54 @@ def first_event(stream: Iterator[TranslateStreamResponse]) -> TranslateStreamRes
     return event
 
 
-def test_a_token_comes_before_the_next_one_is_computed(gated: LiveService, model: GatedModel) -> None:
-    with gated.call_stream(LONG) as stream:
+def test_a_token_comes_before_the_next_one_is_computed(stepwise: LiveService, model: GatedModel) -> None:
+    with stepwise.call_stream(LONG) as stream:
         assert first_event(stream).delta.target_tokens == len(model.steps) == 1
         model.on_step = lambda: None
         model.gate.set()
         assert len(list(stream)) > 1
 
 
-def test_when_the_client_cancels_the_slot_is_free_within_one_step(gated: LiveService, model: GatedModel) -> None:
-    with gated.call_stream(LONG) as stream:
+def test_when_the_client_cancels_the_slot_is_free_within_one_step(stepwise: LiveService, model: GatedModel) -> None:
+    with stepwise.call_stream(LONG) as stream:
         first_event(stream)
         stream.cancel()
-        gated.settle()
+        stepwise.settle()
     model.gate.set()
-    eventually(lambda: gated.metric("sequences_running") == 0)
-    assert gated.metric("sequences_finished_total", reason="cancelled") == 1
-    assert gated.metric("requests_total", protocol="grpc", method="translate_stream", outcome="cancelled") == 1
+    eventually(lambda: stepwise.metric("sequences_running") == 0)
+    assert stepwise.metric("sequences_finished_total", reason="cancelled") == 1
+    assert stepwise.metric("requests_total", protocol="grpc", method="translate_stream", outcome="cancelled") == 1
     assert len(model.steps) <= 2
 
 
-def test_when_the_connection_breaks_the_slot_is_free_within_one_step(gated: LiveService, model: GatedModel) -> None:
-    with gated.call_stream(LONG) as stream:
+def test_when_the_connection_breaks_the_slot_is_free_within_one_step(stepwise: LiveService, model: GatedModel) -> None:
+    with stepwise.call_stream(LONG) as stream:
         first_event(stream)
-    gated.settle()
+    stepwise.settle()
     model.gate.set()
-    eventually(lambda: gated.metric("sequences_running") == 0)
-    assert gated.metric("sequences_finished_total", reason="cancelled") == 1
+    eventually(lambda: stepwise.metric("sequences_running") == 0)
+    assert stepwise.metric("sequences_finished_total", reason="cancelled") == 1
     assert len(model.steps) <= 2
 
 
-def test_when_the_deadline_passes_the_stream_says_so(gated: LiveService, model: GatedModel) -> None:
-    with gated.call_stream(LONG, timeout=0.5) as stream:
+def test_when_the_deadline_passes_the_stream_says_so(stepwise: LiveService, model: GatedModel) -> None:
+    with stepwise.call_stream(LONG, timeout=0.5) as stream:
         first_event(stream)
         with pytest.raises(grpc.RpcError) as raised:
             next(stream)
     error: Any = raised.value
     assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    gated.settle()
-    assert gated.metric("requests_total", outcome="deadline_exceeded") == 1
+    stepwise.settle()
+    assert stepwise.metric("requests_total", outcome="deadline_exceeded") == 1
     model.gate.set()
-    eventually(lambda: gated.metric("sequences_running") == 0)
+    eventually(lambda: stepwise.metric("sequences_running") == 0)
     assert len(model.steps) <= 2
 
 
-def test_a_failure_after_the_first_token_ends_the_stream_without_details(gated: LiveService, model: GatedModel) -> None:
-    with capture_logs(), gated.call_stream(LONG) as stream:
+def test_a_failure_after_the_first_token_ends_the_stream_without_details(
+    stepwise: LiveService, model: GatedModel
+) -> None:
+    with capture_logs(), stepwise.call_stream(LONG) as stream:
         first_event(stream)
         model.decode_error = RuntimeError("a detail of the inside")
         model.gate.set()
@@ -123,25 +108,25 @@ def test_a_failure_after_the_first_token_ends_the_stream_without_details(gated: 
     assert len(dict(error.trailing_metadata())["x-request-id"]) == 32
 
 
-def test_a_stream_that_is_refused_never_begins(gated: LiveService) -> None:
-    error = refusal(gated, TranslateRequest(text=[" "]))
+def test_a_stream_that_is_refused_never_begins(stepwise: LiveService) -> None:
+    error = refusal(stepwise, TranslateRequest(text=[" "]))
     assert (error.code(), error.details()) == (grpc.StatusCode.INVALID_ARGUMENT, "text[0]: blank, expected a sentence")
-    assert refusal(gated, b"\xff").code() is grpc.StatusCode.INVALID_ARGUMENT
-    with gated.call_stream(LONG) as stream:
+    assert refusal(stepwise, b"\xff").code() is grpc.StatusCode.INVALID_ARGUMENT
+    with stepwise.call_stream(LONG) as stream:
         first_event(stream)
-        full = refusal(gated, TranslateRequest(text=["alpha", "beta"]))
+        full = refusal(stepwise, TranslateRequest(text=["alpha", "beta"]))
     assert full.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert dict(full.trailing_metadata())["grpc-retry-pushback-ms"] == "1000"
 
 
-def test_a_stream_is_finished_before_the_server_stops(gated: LiveService, model: GatedModel) -> None:
-    with gated.call_stream(LONG) as stream:
+def test_a_stream_is_finished_before_the_server_stops(stepwise: LiveService, model: GatedModel) -> None:
+    with stepwise.call_stream(LONG) as stream:
         text = first_event(stream).delta.text
-        gated.stop()
-        eventually(lambda: gated.health() == "NOT_SERVING")
+        stepwise.stop()
+        eventually(lambda: stepwise.health() == "NOT_SERVING")
         model.on_step = lambda: None
         model.gate.set()
         *events, last = stream
     text += "".join(event.delta.text for event in events)
     assert text == last.result.translations[0].text
-    gated.join()
+    stepwise.join()

@@ -2,7 +2,6 @@
 
 import json
 import socket
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,20 +17,6 @@ from tests.fakes import EOS_ID, translate
 from tests.live import LONG_TEXT, MAX_TARGET_TOKENS, WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
 
 GOOD = {"text": "alpha beta."}
-
-
-@pytest.fixture
-def model() -> GatedModel:
-    return GatedModel(1)
-
-
-@pytest.fixture
-def gated(bundle_path: Path, model: GatedModel) -> Iterator[LiveService]:
-    """A ready service with one slot and one place in the queue, whose model has a gate."""
-    with run_service(bundle_path, [model], queue_limit=1) as service:
-        model.stepping.clear()
-        model.steps.clear()
-        yield service
 
 
 def connect(live: LiveService) -> socket.socket:

@@ -2,8 +2,9 @@
 
 import gc
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 from export.bundle import Bundle
 from model.tokenizer import Tokenizer
+from serve.engine import Model
 from serve.settings import ServeCommand
 from tests.fakes import EOS_ID, FakeModel, translate
 from tests.live import (
@@ -44,6 +46,11 @@ def folder(tokenizer: Tokenizer, tmp_path: Path) -> Path:
 def live(folder: Path) -> Iterator[LiveService]:
     with run_service(folder, load=load_fakes, admin_key=KEY) as live:
         yield live
+
+
+def run_models(folder: Path, models: Mapping[str, Model]) -> AbstractContextManager[LiveService]:
+    """Serves a folder with a given model for each bundle, by name."""
+    return run_service(folder, load=lambda _, bundle: [models[bundle.folder.name]], admin_key=KEY, engines=1, slots=2)
 
 
 def reload(live: LiveService, status: int = 200) -> Answer:
@@ -201,15 +208,12 @@ def test_a_model_that_was_replaced_gives_its_memory_back_at_once(folder: Path, t
 
 
 def test_a_removed_model_answers_what_it_accepted(folder: Path, tokenizer: Tokenizer) -> None:
-    models = {"a": FakeModel(2), "b": GatedModel(2)}
+    gated = GatedModel(2)
+    models = {"a": FakeModel(2), "b": gated}
     with (
         ThreadPoolExecutor() as pool,
-        run_service(
-            folder, load=lambda _, bundle: [models[bundle.folder.name]], admin_key=KEY, engines=1, slots=2
-        ) as live,
+        run_models(folder, models) as live,
     ):
-        gated = models["b"]
-        assert isinstance(gated, GatedModel)
         gated.gate.clear()
         held = pool.submit(text_of, live, "b")
         eventually(lambda: live.metric("sequences_running", model="b") == 1)
@@ -222,15 +226,12 @@ def test_a_removed_model_answers_what_it_accepted(folder: Path, tokenizer: Token
 def test_a_pivot_keeps_its_second_model_while_the_first_translates(tokenizer: Tokenizer, tmp_path: Path) -> None:
     put_bundle(tmp_path / "first", tokenizer, direction("fr-en", 7))
     put_bundle(tmp_path / "second", tokenizer, direction("en-de", 8))
-    models = {"first": GatedModel(2), "second": FakeModel(2)}
+    gated = GatedModel(2)
+    models = {"first": gated, "second": FakeModel(2)}
     with (
         ThreadPoolExecutor() as pool,
-        run_service(
-            tmp_path, load=lambda _, bundle: [models[bundle.folder.name]], admin_key=KEY, engines=1, slots=2
-        ) as live,
+        run_models(tmp_path, models) as live,
     ):
-        gated = models["first"]
-        assert isinstance(gated, GatedModel)
         gated.gate.clear()
         request = {"text": LONG_TEXT, "source_language": "fr", "target_language": "de", "allow_pivot": True}
         held = pool.submit(live.post, request)
