@@ -17,7 +17,7 @@ RUN python -m venv --without-pip /opt/dragoman
 COPY constraints.txt pyproject.toml deploy/requirements.py ./
 
 FROM build AS cpu-dependencies
-RUN python requirements.py cpu > requirements.txt \
+RUN python requirements.py cpu tracing > requirements.txt \
   && pip --python /opt/dragoman/bin/python install --requirement requirements.txt
 
 # Laid out like the environment, so that it can be copied into it.
@@ -42,11 +42,15 @@ COPY ${BUNDLES}/ /bundles/
 ENV PATH=/opt/dragoman/bin:$PATH DRAGOMAN_BUNDLE=/bundles/${BUNDLE}
 EXPOSE 8000 8001
 STOPSIGNAL SIGTERM
-# Liveness only: a server that warms up or drains is healthy. Ask /readyz before sending traffic.
+# Liveness only: a server that warms up or drains is healthy. Ask /readyz before sending traffic. It asks this very
+# container, whose certificate has another name.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=30s CMD ["python", "-c", "\
-from os import environ; from urllib.request import ProxyHandler, build_opener; \
+from os import environ; from ssl import _create_unverified_context as trusting; \
+from urllib.request import HTTPSHandler, ProxyHandler, build_opener; \
 port = environ.get('DRAGOMAN_HTTP_PORT', '8000'); \
-build_opener(ProxyHandler({})).open(f'http://127.0.0.1:{port}/healthz', timeout=2)"]
+scheme = 'https' if environ.get('DRAGOMAN_TLS_CERTIFICATE_FILE') else 'http'; \
+opener = build_opener(ProxyHandler({}), HTTPSHandler(context=trusting())); \
+opener.open(f'{scheme}://127.0.0.1:{port}/healthz', timeout=2)"]
 ENTRYPOINT ["dragoman"]
 CMD ["serve"]
 
@@ -57,7 +61,7 @@ USER 10001:10001
 
 # CUDA and cuDNN come from PyPI with ONNX Runtime; the driver comes from the host.
 FROM build AS cuda-dependencies
-RUN python requirements.py cuda > requirements.txt \
+RUN python requirements.py cuda tracing > requirements.txt \
   && pip --python /opt/dragoman/bin/python install --requirement requirements.txt
 
 FROM serving AS cuda

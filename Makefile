@@ -2,13 +2,14 @@
 PYTHON ?= python3.11
 BIN := .venv/bin
 DEMO ?= demo
-.PHONY: setup demo quality test fmt check bench protos
+SOAK_SECONDS ?= 60
+.PHONY: setup demo quality test reliability endurance fmt check bench soak protos
 
 setup: .venv/installed
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[cpu,train,export,bench,peers,dev]'
+	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[cpu,train,export,bench,peers,tracing,locust,dev]'
 	touch $@
 
 # Trains once; later calls start serving at once. ONESHOT=1 ends after translating.
@@ -39,6 +40,14 @@ quality: $(DEMO)/verified
 test: setup
 	$(BIN)/pytest --numprocesses auto --dist loadfile
 
+# Shows what the service promises, as often as docs/reliability.md says, and fills in its table.
+reliability: setup
+	$(BIN)/pytest tests -m promise --thorough --soak-seconds=$(SOAK_SECONDS) --timeout=0 --promises=docs/reliability.md
+
+# The same for everything at once alone: SOAK_SECONDS=3600 for an hour.
+endurance: setup
+	$(BIN)/pytest tests/test_endurance.py --soak-seconds=$(SOAK_SECONDS) --timeout=0 --promises=-
+
 check: setup
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -49,11 +58,18 @@ fmt: setup
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
+# What users feel at 100 requests per second, and how many the server takes at most; demo/load/load.html has plots.
 bench: $(DEMO)/verified
 	$(BIN)/dragoman serve $(DEMO)/bundle --lame-duck-seconds 0 & trap "kill $$!" EXIT; \
 	  curl --silent --fail --retry 60 --retry-connrefused --retry-delay 1 http://127.0.0.1:8000/readyz && \
-	  $(BIN)/dragoman load --protocol both --rate 100
+	  $(BIN)/dragoman load --protocol grpc,rest --rate 100 --out $(DEMO)/load && \
+	  $(BIN)/dragoman load --find-capacity --rate 100 --out $(DEMO)/capacity
+
+# An hour of good and bad requests, killed clients and replaced models; SECONDS=60 makes it shorter.
+soak: $(DEMO)/verified
+	$(BIN)/dragoman load soak $(DEMO)/bundle --duration-seconds $(or $(SECONDS),3600)
 
 protos: setup
 	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/python -m grpc_tools.protoc -I. \
-	  --python_out=. --grpc_python_out=. --mypy_out=. --mypy_grpc_out=. protos/translation.proto
+	  -I$$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))") \
+	  --python_out=. --grpc_python_out=. --mypy_out=. --mypy_grpc_out=. protos/translation.proto protos/inference.proto

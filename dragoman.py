@@ -5,34 +5,64 @@ from importlib import import_module
 from inspect import getdoc
 
 from pydantic import ValidationError
-from pydantic_settings import BaseSettings, CliApp, CliSettingsSource
+from pydantic_settings import BaseSettings, CliApp, CliSettingsSource, SettingsError
 
 COMMANDS = {
     "corpus": ("model.demo.corpus:CorpusCommand", "write the demo corpus: English-German sentence pairs"),
-    "data": ("model.corpus_report:DataCommand", "tell what is in parallel text, and what cleaning leaves out"),
-    "train": ("model.train:TrainCommand", "train a Transformer on parallel text"),
+    "data": ("model.data.corpus_report:DataCommand", "tell what is in parallel text, and what cleaning leaves out"),
+    "train": ("model.training.train:TrainCommand", "train a Transformer on parallel text"),
     "export": ("export.command:ExportCommand", "turn a trained model into a bundle that can be served"),
-    "inspect": ("export.inspect_bundle:InspectCommand", "tell what is in a bundle: graphs, decoder step, memory"),
-    "verify": ("export.verify:VerifyCommand", "prove a bundle: its PyTorch model's answers, in any company"),
-    "evaluate": ("export.evaluate:EvaluateCommand", "measure how well a system translates: BLEU, chrF, significance"),
-    "serve": ("serve.settings:ServeCommand", "serve one bundle, or a folder of them, over gRPC and REST"),
-    "translate": ("serve.translate:TranslateCommand", "translate standard input line by line"),
+    "inspect": (
+        "export.inspection.inspect_bundle:InspectCommand",
+        "tell what is in a bundle: graphs, decoder step, memory",
+    ),
+    "verify": (
+        "export.verification.verify:VerifyCommand",
+        "prove a bundle: its PyTorch model's answers, in any company",
+    ),
+    "evaluate": (
+        "export.evaluation.evaluate:EvaluateCommand",
+        "measure how well a system translates: BLEU, chrF, significance",
+    ),
+    "serve": ("serve.command:ServeCommand", "serve one bundle, or a folder of them, over gRPC and REST"),
+    "translate": ("serve.clients.translate:TranslateCommand", "translate standard input line by line"),
     "attention": ("model.report.command:AttentionCommand", "compare kinds of attention: maps, costs, quality, speed"),
-    "throughput": ("model.throughput:ThroughputCommand", "measure training beside torch.nn.Transformer"),
-    "profile": ("loadtest.step_profile:ProfileCommand", "tell where the time of an engine's step goes"),
+    "throughput": (
+        "model.training.throughput:ThroughputCommand",
+        "measure training beside torch.nn.Transformer",
+    ),
+    "profile": ("loadtest.profiling.step_profile:ProfileCommand", "tell where the time of an engine's step goes"),
     "bench graphs": (
-        "loadtest.bench_graphs:BenchGraphsCommand",
+        "loadtest.graphs.bench_graphs:BenchGraphsCommand",
         "measure exported graphs beside CTranslate2 with the same weights",
     ),
     "bench offline": (
-        "loadtest.bench_offline:BenchOfflineCommand",
+        "loadtest.offline.bench_offline:BenchOfflineCommand",
         "measure the engines beside CTranslate2, PyTorch and transformers with the same weights",
     ),
+    "bench online": (
+        "loadtest.online.bench_online:BenchOnlineCommand",
+        "measure the server beside others under the same open-loop load",
+    ),
     "bench scheduling": (
-        "loadtest.bench_scheduling:BenchSchedulingCommand",
+        "loadtest.scheduling.bench_scheduling:BenchSchedulingCommand",
         "measure how the engines share their time out between requests",
     ),
-    "load": ("loadtest.load:LoadCommand", "send open-loop load to a server and report latencies"),
+    "bench service": (
+        "loadtest.service.bench_service:BenchServiceCommand",
+        "measure what the service costs over its bare engine",
+    ),
+    "load": ("loadtest.load.command:LoadCommand", "send load to a server and report latencies and capacity"),
+    "load self-test": (
+        "loadtest.load.self_test:SelfTestCommand",
+        "prove the load generator on a server that stands still",
+    ),
+    "load chaos": ("loadtest.load.chaos_command:ChaosCommand", "kill and stall server and clients under load"),
+    "load report": ("loadtest.load.report_command:LoadReportCommand", "compare what loads found on one page"),
+    "load soak": (
+        "loadtest.load.soak_command:SoakCommand",
+        "load a server for long with good and bad requests, and compare the counts",
+    ),
     "demo": ("serve.demo:DemoCommand", "serve a bundle, translate a few sentences, keep serving"),
 }
 
@@ -80,11 +110,16 @@ def run(name: str, arguments: list[str]) -> None:
         cli_hide_none_type=True,
         cli_avoid_json=True,
     )
+    if hasattr(command, "arrange_help"):
+        command.arrange_help(parser.root_parser)
     try:
         CliApp.run(command, cli_args=arguments, cli_settings_source=parser)
     except ValidationError as error:
         problems = "\n".join(_explain(name, dict(problem)) for problem in error.errors())
         print(problems, file=sys.stderr)
+        raise SystemExit(2) from error
+    except SettingsError as error:  # of a list or a table in the environment
+        print(f"dragoman {name}: {error}, expected JSON", file=sys.stderr)
         raise SystemExit(2) from error
 
 

@@ -19,10 +19,12 @@ MANIFEST_FILE = "manifest.json"
 ENCODER_FILE = "encoder.onnx"
 DECODER_FILE = "decoder.onnx"
 ALIGNED_DECODER_FILE = "aligned_decoder.onnx"
+LOG_PROBABILITIES_FILE = "log_probabilities.onnx"
 TOPK_FILE = "topk.onnx"
 WEIGHTS_FILE = "weights.bin"
 GOLDEN_FILE = "golden.json"
-EARLIER_VERSIONS = (1, 2, 3)
+GRAPH_FILES = (ENCODER_FILE, DECODER_FILE, LOG_PROBABILITIES_FILE, TOPK_FILE)
+EARLIER_VERSIONS = (1, 2, 3, 4)
 
 
 class BundleError(Exception):
@@ -52,7 +54,7 @@ class Bundle:
         manifest = _read_manifest(folder / MANIFEST_FILE)
         for name, expected in manifest.files.items():
             _check_file(folder / name, expected)
-        expected_files = [ENCODER_FILE, DECODER_FILE, TOPK_FILE, WEIGHTS_FILE, *manifest.tokenizer.files, GOLDEN_FILE]
+        expected_files = [*GRAPH_FILES, WEIGHTS_FILE, *manifest.tokenizer.files, GOLDEN_FILE]
         if manifest.alignment_heads:
             expected_files.append(ALIGNED_DECODER_FILE)
         for name in expected_files:
@@ -74,6 +76,11 @@ class Bundle:
     def aligned_decoder_path(self) -> Path:
         """The decoder that also tells where its alignment heads look; only if the manifest lists any."""
         return self.folder / ALIGNED_DECODER_FILE
+
+    @property
+    def log_probabilities_path(self) -> Path:
+        """The graph that makes log-probabilities of logits."""
+        return self.folder / LOG_PROBABILITIES_FILE
 
     @property
     def topk_path(self) -> Path:

@@ -10,9 +10,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from export.bundle import Bundle
 from export.manifest import PieceSpec, SentencePieceSpec
-from model.piece_tokenizer import PieceTokenizer
-from model.text_tokenizer import TextTokenizer
-from model.tokenizer import Tokenizer, TokenizerError
+from model.text.piece_tokenizer import PieceTokenizer
+from model.text.text_tokenizer import TextTokenizer
+from model.text.tokenizer import Tokenizer, TokenizerError
 
 TOKENIZER_FILE = "tokenizer.model"
 

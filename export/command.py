@@ -6,19 +6,19 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
-from export.evaluate import EvaluateCommand
+from export.evaluation.evaluate import EvaluateCommand
 from export.exportable import Exportable
-from export.from_ctranslate2 import import_ctranslate2
-from export.from_marian import import_marian
-from export.golden_texts import golden_texts
-from export.graphs import UnsupportedGraphError
-from export.imported_model import ImportedModelError, ImportOptions
+from export.graphs.graphs import UnsupportedGraphError
+from export.imports.from_ctranslate2 import import_ctranslate2
+from export.imports.from_marian import import_marian
+from export.imports.golden_texts import golden_texts
+from export.imports.imported_model import ImportedModelError, ImportOptions
 from export.make_bundle import BundleOptions, Sample, read_samples, write_bundle
 from export.manifest import AttentionHead, GraphVariant, Precision
 from model.config import Direction
-from model.corpus import CorpusError, Specifications, read_lines
+from model.data.corpus import CorpusError, Specifications, read_lines
 from model.run import RunError, RunFolder
-from model.tokenizer import TokenizerError
+from model.text.tokenizer import TokenizerError
 
 ORIGINS = ("run", "from_marian", "from_ctranslate2")
 

@@ -1,17 +1,17 @@
 """What a bundle is made of, whoever trained the model: a run of ours, or an import.
 
-`export.make_bundle` takes it, `export.verify` compares bundles with it.
+`export.make_bundle` takes it, `export.verification.verify` compares bundles with it.
 """
 
 from dataclasses import dataclass
 from typing import Self
 
 from export.manifest import BundleDirection
-from model.directions import source_prefix
-from model.piece_tokenizer import PieceTokenizer
+from model.network.translation_model import TranslationModel
 from model.run import TrainedModel
-from model.tokenizer import EOS_ID, UNK_ID, Tokenizer
-from model.translation_model import TranslationModel
+from model.text.directions import source_prefix
+from model.text.piece_tokenizer import PieceTokenizer
+from model.text.tokenizer import EOS_ID, UNK_ID, Tokenizer
 
 
 @dataclass(frozen=True, slots=True)

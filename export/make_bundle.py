@@ -10,7 +10,8 @@ from pathlib import Path
 from export.bundle import Bundle, file_hashes, write_golden, write_manifest
 from export.bundle_tokenizer import write_tokenizer
 from export.exportable import Exportable
-from export.graphs import graphs_of
+from export.graphs.graphs import graphs_of
+from export.graphs.to_onnx import OPSET, ExportedGraphs, export_graphs
 from export.manifest import (
     AttentionHead,
     BundleDirection,
@@ -21,10 +22,9 @@ from export.manifest import (
     Provenance,
     TokenizerSpec,
 )
-from export.to_onnx import OPSET, ExportedGraphs, export_graphs
 from model.config import Direction
-from model.corpus import CorpusError, read_lines
-from model.generate import generate_greedy
+from model.data.corpus import CorpusError, read_lines
+from model.decoding.generate import generate_greedy
 from model.run import RunError, TrainedModel
 from model.versions import installed_versions
 

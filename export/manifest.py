@@ -31,9 +31,10 @@ ENCODER_INPUTS = ("source_ids", "source_lengths")
 DECODER_INPUTS = ("token_ids", "positions", "source_lengths")
 LOGITS = "logits"
 ALIGNMENTS = "alignments"
-# The graph that gives the best tokens of each row.
-TOPK_INPUTS = (LOGITS, "count")
-TOPK_OUTPUTS = ("log_probabilities", "token_ids")
+# What the graphs of search take and give: the one of all tokens, and the one of each row's best.
+LOG_PROBABILITIES = "log_probabilities"
+TOPK_INPUTS = ("scores", "count")
+TOPK_OUTPUTS = ("best_scores", "token_ids")
 
 
 class _Record(BaseModel):
@@ -209,7 +210,7 @@ class Manifest(_Record):
         opset: version of the ONNX standard that the graphs follow.
     """
 
-    format_version: Literal[4] = 4
+    format_version: Literal[5] = 5
     name: str
     vocabulary_size: int = Field(gt=0)
     directions: tuple[BundleDirection, ...] = Field(min_length=1)

@@ -22,61 +22,66 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.rpc import status_pb2 as google_dot_rpc_dot_status__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18protos/translation.proto\x12\x0b\x64ragoman.v1\"\x85\x02\n\x10TranslateRequest\x12\x0c\n\x04text\x18\x01 \x03(\t\x12\x17\n\x0fsource_language\x18\x02 \x01(\t\x12\x17\n\x0ftarget_language\x18\x03 \x01(\t\x12+\n\x07options\x18\x05 \x01(\x0b\x32\x1a.dragoman.v1.SearchOptions\x12\x15\n\rtarget_prefix\x18\x06 \x03(\t\x12\r\n\x05model\x18\x07 \x01(\t\x12\x13\n\x0b\x61llow_pivot\x18\x08 \x01(\x08\x12\x1c\n\x0fsplit_sentences\x18\t \x01(\x08H\x00\x88\x01\x01\x42\x12\n\x10_split_sentencesJ\x04\x08\x04\x10\x05R\x11max_target_tokens\"\xd6\x06\n\rSearchOptions\x12\x16\n\tbeam_size\x18\x01 \x01(\rH\x00\x88\x01\x01\x12\x15\n\x08patience\x18\x02 \x01(\x01H\x01\x88\x01\x01\x12\x17\n\nhypotheses\x18\x03 \x01(\rH\x02\x88\x01\x01\x12\x1b\n\x0elength_penalty\x18\x04 \x01(\x01H\x03\x88\x01\x01\x12\x1d\n\x10\x63overage_penalty\x18\x05 \x01(\x01H\x04\x88\x01\x01\x12\x18\n\x0btemperature\x18\x06 \x01(\x01H\x05\x88\x01\x01\x12\x12\n\x05top_k\x18\x07 \x01(\rH\x06\x88\x01\x01\x12\x12\n\x05top_p\x18\x08 \x01(\x01H\x07\x88\x01\x01\x12\x11\n\x04seed\x18\t \x01(\x04H\x08\x88\x01\x01\x12\x1e\n\x11min_target_tokens\x18\n \x01(\rH\t\x88\x01\x01\x12\x1e\n\x11max_target_tokens\x18\x0b \x01(\rH\n\x88\x01\x01\x12\x1d\n\x10min_target_ratio\x18\x0c \x01(\x01H\x0b\x88\x01\x01\x12\x1d\n\x10max_target_ratio\x18\r \x01(\x01H\x0c\x88\x01\x01\x12\x1f\n\x12repetition_penalty\x18\x0e \x01(\x01H\r\x88\x01\x01\x12#\n\x16no_repeat_ngram_tokens\x18\x0f \x01(\rH\x0e\x88\x01\x01\x12\x19\n\x11suppressed_tokens\x18\x10 \x03(\t\x12\x1d\n\x10suppress_unknown\x18\x11 \x01(\x08H\x0f\x88\x01\x01\x12\x19\n\x0ctoken_scores\x18\x12 \x01(\x08H\x10\x88\x01\x01\x12\x17\n\nalignments\x18\x13 \x01(\x08H\x11\x88\x01\x01\x42\x0c\n\n_beam_sizeB\x0b\n\t_patienceB\r\n\x0b_hypothesesB\x11\n\x0f_length_penaltyB\x13\n\x11_coverage_penaltyB\x0e\n\x0c_temperatureB\x08\n\x06_top_kB\x08\n\x06_top_pB\x07\n\x05_seedB\x14\n\x12_min_target_tokensB\x14\n\x12_max_target_tokensB\x13\n\x11_min_target_ratioB\x13\n\x11_max_target_ratioB\x15\n\x13_repetition_penaltyB\x19\n\x17_no_repeat_ngram_tokensB\x13\n\x11_suppress_unknownB\x0f\n\r_token_scoresB\r\n\x0b_alignments\"\x9c\x01\n\x11TranslateResponse\x12.\n\x0ctranslations\x18\x01 \x03(\x0b\x32\x18.dragoman.v1.Translation\x12%\n\x07timings\x18\x02 \x01(\x0b\x32\x14.dragoman.v1.Timings\x12\r\n\x05model\x18\x03 \x01(\t\x12!\n\x05pivot\x18\x04 \x01(\x0b\x32\x12.dragoman.v1.Pivot\"(\n\x05Pivot\x12\x10\n\x08language\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\"\x84\x01\n\x17TranslateStreamResponse\x12.\n\x05\x64\x65lta\x18\x01 \x01(\x0b\x32\x1d.dragoman.v1.TranslationDeltaH\x00\x12\x30\n\x06result\x18\x02 \x01(\x0b\x32\x1e.dragoman.v1.TranslateResponseH\x00\x42\x07\n\x05\x65vent\"}\n\x10TranslationDelta\x12\x12\n\ntext_index\x18\x01 \x01(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x15\n\rtarget_tokens\x18\x03 \x01(\r\x12\x30\n\rfinish_reason\x18\x04 \x01(\x0e\x32\x19.dragoman.v1.FinishReason\"\x92\x03\n\x0bTranslation\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\r\n\x05score\x18\x02 \x01(\x01\x12\x30\n\rfinish_reason\x18\x03 \x01(\x0e\x32\x19.dragoman.v1.FinishReason\x12\x15\n\rsource_tokens\x18\x04 \x01(\r\x12\x15\n\rtarget_tokens\x18\x05 \x01(\r\x12\x18\n\x10normalised_score\x18\x06 \x01(\x01\x12.\n\x0c\x61lternatives\x18\x07 \x03(\x0b\x32\x18.dragoman.v1.Alternative\x12\'\n\x06tokens\x18\x08 \x03(\x0b\x32\x17.dragoman.v1.TokenScore\x12-\n\nalignments\x18\t \x03(\x0b\x32\x19.dragoman.v1.AlignmentRow\x12\x11\n\x04seed\x18\n \x01(\x04H\x00\x88\x01\x01\x12\x13\n\x06\x63\x61\x63hed\x18\x0b \x01(\x08H\x01\x88\x01\x01\x12\x11\n\tsentences\x18\x0c \x01(\r\x12\x15\n\rcut_sentences\x18\r \x01(\rB\x07\n\x05_seedB\t\n\x07_cached\"\xe5\x01\n\x0b\x41lternative\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\r\n\x05score\x18\x02 \x01(\x01\x12\x18\n\x10normalised_score\x18\x03 \x01(\x01\x12\x30\n\rfinish_reason\x18\x04 \x01(\x0e\x32\x19.dragoman.v1.FinishReason\x12\x15\n\rtarget_tokens\x18\x05 \x01(\r\x12\'\n\x06tokens\x18\x06 \x03(\x0b\x32\x17.dragoman.v1.TokenScore\x12-\n\nalignments\x18\x07 \x03(\x0b\x32\x19.dragoman.v1.AlignmentRow\"4\n\nTokenScore\x12\r\n\x05piece\x18\x01 \x01(\t\x12\x17\n\x0flog_probability\x18\x02 \x01(\x01\"\x1f\n\x0c\x41lignmentRow\x12\x0f\n\x07weights\x18\x01 \x03(\x02\"u\n\x0cScoreRequest\x12$\n\x05pairs\x18\x01 \x03(\x0b\x32\x15.dragoman.v1.TextPair\x12\x17\n\x0fsource_language\x18\x02 \x01(\t\x12\x17\n\x0ftarget_language\x18\x03 \x01(\t\x12\r\n\x05model\x18\x04 \x01(\t\"-\n\x08TextPair\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x13\n\x0btranslation\x18\x02 \x01(\t\"t\n\rScoreResponse\x12-\n\x06scores\x18\x01 \x03(\x0b\x32\x1d.dragoman.v1.TranslationScore\x12%\n\x07timings\x18\x02 \x01(\x0b\x32\x14.dragoman.v1.Timings\x12\r\n\x05model\x18\x03 \x01(\t\"\x98\x01\n\x10TranslationScore\x12\r\n\x05score\x18\x01 \x01(\x01\x12\'\n\x06tokens\x18\x02 \x03(\x0b\x32\x17.dragoman.v1.TokenScore\x12\x15\n\rsource_tokens\x18\x03 \x01(\r\x12\x15\n\rtarget_tokens\x18\x04 \x01(\r\x12\x13\n\x06\x63\x61\x63hed\x18\x05 \x01(\x08H\x00\x88\x01\x01\x42\t\n\x07_cached\"l\n\x07Timings\x12\x18\n\x10tokenize_seconds\x18\x01 \x01(\x01\x12\x15\n\rqueue_seconds\x18\x02 \x01(\x01\x12\x19\n\x11inference_seconds\x18\x03 \x01(\x01\x12\x15\n\rtotal_seconds\x18\x04 \x01(\x01\"\x13\n\x11ListModelsRequest\"8\n\x12ListModelsResponse\x12\"\n\x06models\x18\x01 \x03(\x0b\x32\x12.dragoman.v1.Model\"\x1f\n\x0fGetModelRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\xd3\x01\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12&\n\x05state\x18\x02 \x01(\x0e\x32\x17.dragoman.v1.ModelState\x12*\n\ndirections\x18\x03 \x03(\x0b\x32\x16.dragoman.v1.Direction\x12\x11\n\tprecision\x18\x04 \x01(\t\x12\x12\n\nalignments\x18\x05 \x01(\x08\x12\x17\n\x0fmanifest_sha256\x18\x06 \x01(\t\x12(\n\x06limits\x18\x07 \x01(\x0b\x32\x18.dragoman.v1.ModelLimits\"=\n\tDirection\x12\x17\n\x0fsource_language\x18\x01 \x01(\t\x12\x17\n\x0ftarget_language\x18\x02 \x01(\t\"\xad\x01\n\x0bModelLimits\x12\x19\n\x11max_source_tokens\x18\x01 \x01(\r\x12\x19\n\x11max_target_tokens\x18\x02 \x01(\r\x12\x11\n\tmax_texts\x18\x03 \x01(\r\x12\x1b\n\x13max_text_characters\x18\x04 \x01(\r\x12\r\n\x05slots\x18\x05 \x01(\r\x12\x14\n\x0c\x65ngine_slots\x18\x06 \x01(\r\x12\x13\n\x0bqueue_limit\x18\x07 \x01(\r*^\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x15\n\x11\x46INISH_REASON_EOS\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02*q\n\nModelState\x12\x1b\n\x17MODEL_STATE_UNSPECIFIED\x10\x00\x12\x17\n\x13MODEL_STATE_LOADING\x10\x01\x12\x15\n\x11MODEL_STATE_READY\x10\x02\x12\x16\n\x12MODEL_STATE_FAILED\x10\x03\x32\x87\x03\n\x12TranslationService\x12J\n\tTranslate\x12\x1d.dragoman.v1.TranslateRequest\x1a\x1e.dragoman.v1.TranslateResponse\x12X\n\x0fTranslateStream\x12\x1d.dragoman.v1.TranslateRequest\x1a$.dragoman.v1.TranslateStreamResponse0\x01\x12>\n\x05Score\x12\x19.dragoman.v1.ScoreRequest\x1a\x1a.dragoman.v1.ScoreResponse\x12M\n\nListModels\x12\x1e.dragoman.v1.ListModelsRequest\x1a\x1f.dragoman.v1.ListModelsResponse\x12<\n\x08GetModel\x12\x1c.dragoman.v1.GetModelRequest\x1a\x12.dragoman.v1.Modelb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18protos/translation.proto\x12\x0b\x64ragoman.v1\x1a\x17google/rpc/status.proto\"\x85\x02\n\x10TranslateRequest\x12\x0c\n\x04text\x18\x01 \x03(\t\x12\x17\n\x0fsource_language\x18\x02 \x01(\t\x12\x17\n\x0ftarget_language\x18\x03 \x01(\t\x12+\n\x07options\x18\x05 \x01(\x0b\x32\x1a.dragoman.v1.SearchOptions\x12\x15\n\rtarget_prefix\x18\x06 \x03(\t\x12\r\n\x05model\x18\x07 \x01(\t\x12\x13\n\x0b\x61llow_pivot\x18\x08 \x01(\x08\x12\x1c\n\x0fsplit_sentences\x18\t \x01(\x08H\x00\x88\x01\x01\x42\x12\n\x10_split_sentencesJ\x04\x08\x04\x10\x05R\x11max_target_tokens\"\x84\x01\n\x14TranslateManyRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12.\n\x07request\x18\x02 \x01(\x0b\x32\x1d.dragoman.v1.TranslateRequest\x12\x1c\n\x0ftimeout_seconds\x18\x03 \x01(\x01H\x00\x88\x01\x01\x42\x12\n\x10_timeout_seconds\"\xd6\x06\n\rSearchOptions\x12\x16\n\tbeam_size\x18\x01 \x01(\rH\x00\x88\x01\x01\x12\x15\n\x08patience\x18\x02 \x01(\x01H\x01\x88\x01\x01\x12\x17\n\nhypotheses\x18\x03 \x01(\rH\x02\x88\x01\x01\x12\x1b\n\x0elength_penalty\x18\x04 \x01(\x01H\x03\x88\x01\x01\x12\x1d\n\x10\x63overage_penalty\x18\x05 \x01(\x01H\x04\x88\x01\x01\x12\x18\n\x0btemperature\x18\x06 \x01(\x01H\x05\x88\x01\x01\x12\x12\n\x05top_k\x18\x07 \x01(\rH\x06\x88\x01\x01\x12\x12\n\x05top_p\x18\x08 \x01(\x01H\x07\x88\x01\x01\x12\x11\n\x04seed\x18\t \x01(\x04H\x08\x88\x01\x01\x12\x1e\n\x11min_target_tokens\x18\n \x01(\rH\t\x88\x01\x01\x12\x1e\n\x11max_target_tokens\x18\x0b \x01(\rH\n\x88\x01\x01\x12\x1d\n\x10min_target_ratio\x18\x0c \x01(\x01H\x0b\x88\x01\x01\x12\x1d\n\x10max_target_ratio\x18\r \x01(\x01H\x0c\x88\x01\x01\x12\x1f\n\x12repetition_penalty\x18\x0e \x01(\x01H\r\x88\x01\x01\x12#\n\x16no_repeat_ngram_tokens\x18\x0f \x01(\rH\x0e\x88\x01\x01\x12\x19\n\x11suppressed_tokens\x18\x10 \x03(\t\x12\x1d\n\x10suppress_unknown\x18\x11 \x01(\x08H\x0f\x88\x01\x01\x12\x19\n\x0ctoken_scores\x18\x12 \x01(\x08H\x10\x88\x01\x01\x12\x17\n\nalignments\x18\x13 \x01(\x08H\x11\x88\x01\x01\x42\x0c\n\n_beam_sizeB\x0b\n\t_patienceB\r\n\x0b_hypothesesB\x11\n\x0f_length_penaltyB\x13\n\x11_coverage_penaltyB\x0e\n\x0c_temperatureB\x08\n\x06_top_kB\x08\n\x06_top_pB\x07\n\x05_seedB\x14\n\x12_min_target_tokensB\x14\n\x12_max_target_tokensB\x13\n\x11_min_target_ratioB\x13\n\x11_max_target_ratioB\x15\n\x13_repetition_penaltyB\x19\n\x17_no_repeat_ngram_tokensB\x13\n\x11_suppress_unknownB\x0f\n\r_token_scoresB\r\n\x0b_alignments\"\x9c\x01\n\x11TranslateResponse\x12.\n\x0ctranslations\x18\x01 \x03(\x0b\x32\x18.dragoman.v1.Translation\x12%\n\x07timings\x18\x02 \x01(\x0b\x32\x14.dragoman.v1.Timings\x12\r\n\x05model\x18\x03 \x01(\t\x12!\n\x05pivot\x18\x04 \x01(\x0b\x32\x12.dragoman.v1.Pivot\"\x87\x01\n\x15TranslateManyResponse\x12\n\n\x02id\x18\x01 \x01(\t\x12\x32\n\x08response\x18\x02 \x01(\x0b\x32\x1e.dragoman.v1.TranslateResponseH\x00\x12#\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x12.google.rpc.StatusH\x00\x42\t\n\x07outcome\"(\n\x05Pivot\x12\x10\n\x08language\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\"\x84\x01\n\x17TranslateStreamResponse\x12.\n\x05\x64\x65lta\x18\x01 \x01(\x0b\x32\x1d.dragoman.v1.TranslationDeltaH\x00\x12\x30\n\x06result\x18\x02 \x01(\x0b\x32\x1e.dragoman.v1.TranslateResponseH\x00\x42\x07\n\x05\x65vent\"}\n\x10TranslationDelta\x12\x12\n\ntext_index\x18\x01 \x01(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x15\n\rtarget_tokens\x18\x03 \x01(\r\x12\x30\n\rfinish_reason\x18\x04 \x01(\x0e\x32\x19.dragoman.v1.FinishReason\"\x92\x03\n\x0bTranslation\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\r\n\x05score\x18\x02 \x01(\x01\x12\x30\n\rfinish_reason\x18\x03 \x01(\x0e\x32\x19.dragoman.v1.FinishReason\x12\x15\n\rsource_tokens\x18\x04 \x01(\r\x12\x15\n\rtarget_tokens\x18\x05 \x01(\r\x12\x18\n\x10normalised_score\x18\x06 \x01(\x01\x12.\n\x0c\x61lternatives\x18\x07 \x03(\x0b\x32\x18.dragoman.v1.Alternative\x12\'\n\x06tokens\x18\x08 \x03(\x0b\x32\x17.dragoman.v1.TokenScore\x12-\n\nalignments\x18\t \x03(\x0b\x32\x19.dragoman.v1.AlignmentRow\x12\x11\n\x04seed\x18\n \x01(\x04H\x00\x88\x01\x01\x12\x13\n\x06\x63\x61\x63hed\x18\x0b \x01(\x08H\x01\x88\x01\x01\x12\x11\n\tsentences\x18\x0c \x01(\r\x12\x15\n\rcut_sentences\x18\r \x01(\rB\x07\n\x05_seedB\t\n\x07_cached\"\xe5\x01\n\x0b\x41lternative\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\r\n\x05score\x18\x02 \x01(\x01\x12\x18\n\x10normalised_score\x18\x03 \x01(\x01\x12\x30\n\rfinish_reason\x18\x04 \x01(\x0e\x32\x19.dragoman.v1.FinishReason\x12\x15\n\rtarget_tokens\x18\x05 \x01(\r\x12\'\n\x06tokens\x18\x06 \x03(\x0b\x32\x17.dragoman.v1.TokenScore\x12-\n\nalignments\x18\x07 \x03(\x0b\x32\x19.dragoman.v1.AlignmentRow\"4\n\nTokenScore\x12\r\n\x05piece\x18\x01 \x01(\t\x12\x17\n\x0flog_probability\x18\x02 \x01(\x01\"\x1f\n\x0c\x41lignmentRow\x12\x0f\n\x07weights\x18\x01 \x03(\x02\"u\n\x0cScoreRequest\x12$\n\x05pairs\x18\x01 \x03(\x0b\x32\x15.dragoman.v1.TextPair\x12\x17\n\x0fsource_language\x18\x02 \x01(\t\x12\x17\n\x0ftarget_language\x18\x03 \x01(\t\x12\r\n\x05model\x18\x04 \x01(\t\"-\n\x08TextPair\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x13\n\x0btranslation\x18\x02 \x01(\t\"t\n\rScoreResponse\x12-\n\x06scores\x18\x01 \x03(\x0b\x32\x1d.dragoman.v1.TranslationScore\x12%\n\x07timings\x18\x02 \x01(\x0b\x32\x14.dragoman.v1.Timings\x12\r\n\x05model\x18\x03 \x01(\t\"\x98\x01\n\x10TranslationScore\x12\r\n\x05score\x18\x01 \x01(\x01\x12\'\n\x06tokens\x18\x02 \x03(\x0b\x32\x17.dragoman.v1.TokenScore\x12\x15\n\rsource_tokens\x18\x03 \x01(\r\x12\x15\n\rtarget_tokens\x18\x04 \x01(\r\x12\x13\n\x06\x63\x61\x63hed\x18\x05 \x01(\x08H\x00\x88\x01\x01\x42\t\n\x07_cached\"l\n\x07Timings\x12\x18\n\x10tokenize_seconds\x18\x01 \x01(\x01\x12\x15\n\rqueue_seconds\x18\x02 \x01(\x01\x12\x19\n\x11inference_seconds\x18\x03 \x01(\x01\x12\x15\n\rtotal_seconds\x18\x04 \x01(\x01\"\x13\n\x11ListModelsRequest\"8\n\x12ListModelsResponse\x12\"\n\x06models\x18\x01 \x03(\x0b\x32\x12.dragoman.v1.Model\"\x1f\n\x0fGetModelRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\xd3\x01\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12&\n\x05state\x18\x02 \x01(\x0e\x32\x17.dragoman.v1.ModelState\x12*\n\ndirections\x18\x03 \x03(\x0b\x32\x16.dragoman.v1.Direction\x12\x11\n\tprecision\x18\x04 \x01(\t\x12\x12\n\nalignments\x18\x05 \x01(\x08\x12\x17\n\x0fmanifest_sha256\x18\x06 \x01(\t\x12(\n\x06limits\x18\x07 \x01(\x0b\x32\x18.dragoman.v1.ModelLimits\"=\n\tDirection\x12\x17\n\x0fsource_language\x18\x01 \x01(\t\x12\x17\n\x0ftarget_language\x18\x02 \x01(\t\"\xad\x01\n\x0bModelLimits\x12\x19\n\x11max_source_tokens\x18\x01 \x01(\r\x12\x19\n\x11max_target_tokens\x18\x02 \x01(\r\x12\x11\n\tmax_texts\x18\x03 \x01(\r\x12\x1b\n\x13max_text_characters\x18\x04 \x01(\r\x12\r\n\x05slots\x18\x05 \x01(\r\x12\x14\n\x0c\x65ngine_slots\x18\x06 \x01(\r\x12\x13\n\x0bqueue_limit\x18\x07 \x01(\r*^\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x15\n\x11\x46INISH_REASON_EOS\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02*q\n\nModelState\x12\x1b\n\x17MODEL_STATE_UNSPECIFIED\x10\x00\x12\x17\n\x13MODEL_STATE_LOADING\x10\x01\x12\x15\n\x11MODEL_STATE_READY\x10\x02\x12\x16\n\x12MODEL_STATE_FAILED\x10\x03\x32\xe3\x03\n\x12TranslationService\x12J\n\tTranslate\x12\x1d.dragoman.v1.TranslateRequest\x1a\x1e.dragoman.v1.TranslateResponse\x12X\n\x0fTranslateStream\x12\x1d.dragoman.v1.TranslateRequest\x1a$.dragoman.v1.TranslateStreamResponse0\x01\x12Z\n\rTranslateMany\x12!.dragoman.v1.TranslateManyRequest\x1a\".dragoman.v1.TranslateManyResponse(\x01\x30\x01\x12>\n\x05Score\x12\x19.dragoman.v1.ScoreRequest\x1a\x1a.dragoman.v1.ScoreResponse\x12M\n\nListModels\x12\x1e.dragoman.v1.ListModelsRequest\x1a\x1f.dragoman.v1.ListModelsResponse\x12<\n\x08GetModel\x12\x1c.dragoman.v1.GetModelRequest\x1a\x12.dragoman.v1.Modelb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'protos.translation_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_FINISHREASON']._serialized_start=3463
-  _globals['_FINISHREASON']._serialized_end=3557
-  _globals['_MODELSTATE']._serialized_start=3559
-  _globals['_MODELSTATE']._serialized_end=3672
-  _globals['_TRANSLATEREQUEST']._serialized_start=42
-  _globals['_TRANSLATEREQUEST']._serialized_end=303
-  _globals['_SEARCHOPTIONS']._serialized_start=306
-  _globals['_SEARCHOPTIONS']._serialized_end=1160
-  _globals['_TRANSLATERESPONSE']._serialized_start=1163
-  _globals['_TRANSLATERESPONSE']._serialized_end=1319
-  _globals['_PIVOT']._serialized_start=1321
-  _globals['_PIVOT']._serialized_end=1361
-  _globals['_TRANSLATESTREAMRESPONSE']._serialized_start=1364
-  _globals['_TRANSLATESTREAMRESPONSE']._serialized_end=1496
-  _globals['_TRANSLATIONDELTA']._serialized_start=1498
-  _globals['_TRANSLATIONDELTA']._serialized_end=1623
-  _globals['_TRANSLATION']._serialized_start=1626
-  _globals['_TRANSLATION']._serialized_end=2028
-  _globals['_ALTERNATIVE']._serialized_start=2031
-  _globals['_ALTERNATIVE']._serialized_end=2260
-  _globals['_TOKENSCORE']._serialized_start=2262
-  _globals['_TOKENSCORE']._serialized_end=2314
-  _globals['_ALIGNMENTROW']._serialized_start=2316
-  _globals['_ALIGNMENTROW']._serialized_end=2347
-  _globals['_SCOREREQUEST']._serialized_start=2349
-  _globals['_SCOREREQUEST']._serialized_end=2466
-  _globals['_TEXTPAIR']._serialized_start=2468
-  _globals['_TEXTPAIR']._serialized_end=2513
-  _globals['_SCORERESPONSE']._serialized_start=2515
-  _globals['_SCORERESPONSE']._serialized_end=2631
-  _globals['_TRANSLATIONSCORE']._serialized_start=2634
-  _globals['_TRANSLATIONSCORE']._serialized_end=2786
-  _globals['_TIMINGS']._serialized_start=2788
-  _globals['_TIMINGS']._serialized_end=2896
-  _globals['_LISTMODELSREQUEST']._serialized_start=2898
-  _globals['_LISTMODELSREQUEST']._serialized_end=2917
-  _globals['_LISTMODELSRESPONSE']._serialized_start=2919
-  _globals['_LISTMODELSRESPONSE']._serialized_end=2975
-  _globals['_GETMODELREQUEST']._serialized_start=2977
-  _globals['_GETMODELREQUEST']._serialized_end=3008
-  _globals['_MODEL']._serialized_start=3011
-  _globals['_MODEL']._serialized_end=3222
-  _globals['_DIRECTION']._serialized_start=3224
-  _globals['_DIRECTION']._serialized_end=3285
-  _globals['_MODELLIMITS']._serialized_start=3288
-  _globals['_MODELLIMITS']._serialized_end=3461
-  _globals['_TRANSLATIONSERVICE']._serialized_start=3675
-  _globals['_TRANSLATIONSERVICE']._serialized_end=4066
+  _globals['_FINISHREASON']._serialized_start=3761
+  _globals['_FINISHREASON']._serialized_end=3855
+  _globals['_MODELSTATE']._serialized_start=3857
+  _globals['_MODELSTATE']._serialized_end=3970
+  _globals['_TRANSLATEREQUEST']._serialized_start=67
+  _globals['_TRANSLATEREQUEST']._serialized_end=328
+  _globals['_TRANSLATEMANYREQUEST']._serialized_start=331
+  _globals['_TRANSLATEMANYREQUEST']._serialized_end=463
+  _globals['_SEARCHOPTIONS']._serialized_start=466
+  _globals['_SEARCHOPTIONS']._serialized_end=1320
+  _globals['_TRANSLATERESPONSE']._serialized_start=1323
+  _globals['_TRANSLATERESPONSE']._serialized_end=1479
+  _globals['_TRANSLATEMANYRESPONSE']._serialized_start=1482
+  _globals['_TRANSLATEMANYRESPONSE']._serialized_end=1617
+  _globals['_PIVOT']._serialized_start=1619
+  _globals['_PIVOT']._serialized_end=1659
+  _globals['_TRANSLATESTREAMRESPONSE']._serialized_start=1662
+  _globals['_TRANSLATESTREAMRESPONSE']._serialized_end=1794
+  _globals['_TRANSLATIONDELTA']._serialized_start=1796
+  _globals['_TRANSLATIONDELTA']._serialized_end=1921
+  _globals['_TRANSLATION']._serialized_start=1924
+  _globals['_TRANSLATION']._serialized_end=2326
+  _globals['_ALTERNATIVE']._serialized_start=2329
+  _globals['_ALTERNATIVE']._serialized_end=2558
+  _globals['_TOKENSCORE']._serialized_start=2560
+  _globals['_TOKENSCORE']._serialized_end=2612
+  _globals['_ALIGNMENTROW']._serialized_start=2614
+  _globals['_ALIGNMENTROW']._serialized_end=2645
+  _globals['_SCOREREQUEST']._serialized_start=2647
+  _globals['_SCOREREQUEST']._serialized_end=2764
+  _globals['_TEXTPAIR']._serialized_start=2766
+  _globals['_TEXTPAIR']._serialized_end=2811
+  _globals['_SCORERESPONSE']._serialized_start=2813
+  _globals['_SCORERESPONSE']._serialized_end=2929
+  _globals['_TRANSLATIONSCORE']._serialized_start=2932
+  _globals['_TRANSLATIONSCORE']._serialized_end=3084
+  _globals['_TIMINGS']._serialized_start=3086
+  _globals['_TIMINGS']._serialized_end=3194
+  _globals['_LISTMODELSREQUEST']._serialized_start=3196
+  _globals['_LISTMODELSREQUEST']._serialized_end=3215
+  _globals['_LISTMODELSRESPONSE']._serialized_start=3217
+  _globals['_LISTMODELSRESPONSE']._serialized_end=3273
+  _globals['_GETMODELREQUEST']._serialized_start=3275
+  _globals['_GETMODELREQUEST']._serialized_end=3306
+  _globals['_MODEL']._serialized_start=3309
+  _globals['_MODEL']._serialized_end=3520
+  _globals['_DIRECTION']._serialized_start=3522
+  _globals['_DIRECTION']._serialized_end=3583
+  _globals['_MODELLIMITS']._serialized_start=3586
+  _globals['_MODELLIMITS']._serialized_end=3759
+  _globals['_TRANSLATIONSERVICE']._serialized_start=3973
+  _globals['_TRANSLATIONSERVICE']._serialized_end=4456
 # @@protoc_insertion_point(module_scope)

@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.rpc import status_pb2 as _status_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -135,6 +136,44 @@ class TranslateRequest(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__split_sentences) -> _WhichOneofReturnType__split_sentences | None: ...
 
 Global___TranslateRequest: _TypeAlias = TranslateRequest  # noqa: Y015
+
+@_typing.final
+class TranslateManyRequest(_message.Message):
+    """One request of TranslateMany."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    REQUEST_FIELD_NUMBER: _builtins.int
+    TIMEOUT_SECONDS_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """What its answer is known by. The server only sends it back; a client that gives each request another one can tell
+    their answers apart.
+    """
+    timeout_seconds: _builtins.float
+    """How long the client waits for this answer, in seconds from when the server has read the request: above 0, finite.
+    Absent: as long as the call may take, and if that has no deadline, as long as a request without one.
+    """
+    @_builtins.property
+    def request(self) -> Global___TranslateRequest:
+        """What to translate, and how. All its texts are answered together."""
+
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        request: Global___TranslateRequest | None = ...,
+        timeout_seconds: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_timeout_seconds", b"_timeout_seconds", "request", b"request", "timeout_seconds", b"timeout_seconds"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_timeout_seconds", b"_timeout_seconds", "id", b"id", "request", b"request", "timeout_seconds", b"timeout_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__timeout_seconds: _TypeAlias = _typing.Literal["timeout_seconds"]  # noqa: Y015
+    _WhichOneofArgType__timeout_seconds: _TypeAlias = _typing.Literal["_timeout_seconds", b"_timeout_seconds"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__timeout_seconds) -> _WhichOneofReturnType__timeout_seconds | None: ...
+
+Global___TranslateManyRequest: _TypeAlias = TranslateManyRequest  # noqa: Y015
 
 @_typing.final
 class SearchOptions(_message.Message):
@@ -367,6 +406,42 @@ class TranslateResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TranslateResponse: _TypeAlias = TranslateResponse  # noqa: Y015
+
+@_typing.final
+class TranslateManyResponse(_message.Message):
+    """The answer to one request of TranslateMany."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    RESPONSE_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """That of the request."""
+    @_builtins.property
+    def response(self) -> Global___TranslateResponse:
+        """What Translate would have answered."""
+
+    @_builtins.property
+    def error(self) -> _status_pb2.Status:
+        """What Translate would have failed with: the code of a status, its message, and the same details."""
+
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        response: Global___TranslateResponse | None = ...,
+        error: _status_pb2.Status | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "outcome", b"outcome", "response", b"response"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "id", b"id", "outcome", b"outcome", "response", b"response"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_outcome: _TypeAlias = _typing.Literal["response", "error"]  # noqa: Y015
+    _WhichOneofArgType_outcome: _TypeAlias = _typing.Literal["outcome", b"outcome"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_outcome) -> _WhichOneofReturnType_outcome | None: ...
+
+Global___TranslateManyResponse: _TypeAlias = TranslateManyResponse  # noqa: Y015
 
 @_typing.final
 class Pivot(_message.Message):

@@ -45,6 +45,11 @@ class TranslationServiceStub:
                 request_serializer=protos_dot_translation__pb2.TranslateRequest.SerializeToString,
                 response_deserializer=protos_dot_translation__pb2.TranslateStreamResponse.FromString,
                 _registered_method=True)
+        self.TranslateMany = channel.stream_stream(
+                '/dragoman.v1.TranslationService/TranslateMany',
+                request_serializer=protos_dot_translation__pb2.TranslateManyRequest.SerializeToString,
+                response_deserializer=protos_dot_translation__pb2.TranslateManyResponse.FromString,
+                _registered_method=True)
         self.Score = channel.unary_unary(
                 '/dragoman.v1.TranslationService/Score',
                 request_serializer=protos_dot_translation__pb2.ScoreRequest.SerializeToString,
@@ -69,8 +74,9 @@ class TranslationServiceServicer:
     def Translate(self, request, context):
         """Translates every text of the request. Texts are independent: each is answered as if it were alone.
 
-        Fails with INVALID_ARGUMENT (the message names the field), NOT_FOUND (there is no such model), RESOURCE_EXHAUSTED
-        (the queue is full), DEADLINE_EXCEEDED, UNAVAILABLE (not ready, or draining) or INTERNAL.
+        Fails with INVALID_ARGUMENT (message and details name the field), UNAUTHENTICATED (the server wants a key), NOT_FOUND
+        (there is no such model), RESOURCE_EXHAUSTED (the queue is full), DEADLINE_EXCEEDED, UNAVAILABLE (not ready, or
+        draining) or INTERNAL. The details are messages of google.rpc: ErrorInfo, BadRequest, RetryInfo and RequestInfo.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -81,6 +87,22 @@ class TranslationServiceServicer:
         the end one message with the response that Translate would have given.
 
         Fails as Translate does, at any moment; what was sent before is then no translation.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def TranslateMany(self, request_iterator, context):
+        """Translates requests that come one after the other, each as Translate does, and answers each as soon as it is ready,
+        in any order. What is wrong with one is its answer and does not disturb the others.
+
+        The server reads on only while fewer texts are unanswered than it allows one stream, and lets requests wait where
+        Translate would refuse them with RESOURCE_EXHAUSTED; fast clients are thereby held back and never refused. The
+        requests of a stream share the server with others as if they were one. After the last request the client half-closes,
+        and the stream ends when all are answered. The deadline of the call is that of all its requests.
+
+        A server that shuts down reads no further, answers what it has read as far as there is time, and ends the stream with
+        UNAVAILABLE. Whatever has no answer when a stream ends may be sent again, to this server or another.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -124,6 +146,11 @@ def add_TranslationServiceServicer_to_server(servicer, server):
                     servicer.TranslateStream,
                     request_deserializer=protos_dot_translation__pb2.TranslateRequest.FromString,
                     response_serializer=protos_dot_translation__pb2.TranslateStreamResponse.SerializeToString,
+            ),
+            'TranslateMany': grpc.stream_stream_rpc_method_handler(
+                    servicer.TranslateMany,
+                    request_deserializer=protos_dot_translation__pb2.TranslateManyRequest.FromString,
+                    response_serializer=protos_dot_translation__pb2.TranslateManyResponse.SerializeToString,
             ),
             'Score': grpc.unary_unary_rpc_method_handler(
                     servicer.Score,
@@ -196,6 +223,33 @@ class TranslationService:
             '/dragoman.v1.TranslationService/TranslateStream',
             protos_dot_translation__pb2.TranslateRequest.SerializeToString,
             protos_dot_translation__pb2.TranslateStreamResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TranslateMany(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/dragoman.v1.TranslationService/TranslateMany',
+            protos_dot_translation__pb2.TranslateManyRequest.SerializeToString,
+            protos_dot_translation__pb2.TranslateManyResponse.FromString,
             options,
             channel_credentials,
             insecure,

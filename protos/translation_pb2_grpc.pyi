@@ -36,14 +36,27 @@ class TranslationServiceStub:
     Translate: _grpc.UnaryUnaryMultiCallable[_translation_pb2.TranslateRequest, _translation_pb2.TranslateResponse]
     """Translates every text of the request. Texts are independent: each is answered as if it were alone.
 
-    Fails with INVALID_ARGUMENT (the message names the field), NOT_FOUND (there is no such model), RESOURCE_EXHAUSTED
-    (the queue is full), DEADLINE_EXCEEDED, UNAVAILABLE (not ready, or draining) or INTERNAL.
+    Fails with INVALID_ARGUMENT (message and details name the field), UNAUTHENTICATED (the server wants a key), NOT_FOUND
+    (there is no such model), RESOURCE_EXHAUSTED (the queue is full), DEADLINE_EXCEEDED, UNAVAILABLE (not ready, or
+    draining) or INTERNAL. The details are messages of google.rpc: ErrorInfo, BadRequest, RetryInfo and RequestInfo.
     """
     TranslateStream: _grpc.UnaryStreamMultiCallable[_translation_pb2.TranslateRequest, _translation_pb2.TranslateStreamResponse]
     """Translates as Translate does, and sends what translations grow by as it comes: for each text its deltas, and in
     the end one message with the response that Translate would have given.
 
     Fails as Translate does, at any moment; what was sent before is then no translation.
+    """
+    TranslateMany: _grpc.StreamStreamMultiCallable[_translation_pb2.TranslateManyRequest, _translation_pb2.TranslateManyResponse]
+    """Translates requests that come one after the other, each as Translate does, and answers each as soon as it is ready,
+    in any order. What is wrong with one is its answer and does not disturb the others.
+
+    The server reads on only while fewer texts are unanswered than it allows one stream, and lets requests wait where
+    Translate would refuse them with RESOURCE_EXHAUSTED; fast clients are thereby held back and never refused. The
+    requests of a stream share the server with others as if they were one. After the last request the client half-closes,
+    and the stream ends when all are answered. The deadline of the call is that of all its requests.
+
+    A server that shuts down reads no further, answers what it has read as far as there is time, and ends the stream with
+    UNAVAILABLE. Whatever has no answer when a stream ends may be sent again, to this server or another.
     """
     Score: _grpc.UnaryUnaryMultiCallable[_translation_pb2.ScoreRequest, _translation_pb2.ScoreResponse]
     """Tells how probable given translations are. Each is scored as if the model had chosen its tokens itself: a
@@ -67,14 +80,27 @@ class TranslationServiceAsyncStub(TranslationServiceStub):
     Translate: _aio.UnaryUnaryMultiCallable[_translation_pb2.TranslateRequest, _translation_pb2.TranslateResponse]  # type: ignore[assignment]
     """Translates every text of the request. Texts are independent: each is answered as if it were alone.
 
-    Fails with INVALID_ARGUMENT (the message names the field), NOT_FOUND (there is no such model), RESOURCE_EXHAUSTED
-    (the queue is full), DEADLINE_EXCEEDED, UNAVAILABLE (not ready, or draining) or INTERNAL.
+    Fails with INVALID_ARGUMENT (message and details name the field), UNAUTHENTICATED (the server wants a key), NOT_FOUND
+    (there is no such model), RESOURCE_EXHAUSTED (the queue is full), DEADLINE_EXCEEDED, UNAVAILABLE (not ready, or
+    draining) or INTERNAL. The details are messages of google.rpc: ErrorInfo, BadRequest, RetryInfo and RequestInfo.
     """
     TranslateStream: _aio.UnaryStreamMultiCallable[_translation_pb2.TranslateRequest, _translation_pb2.TranslateStreamResponse]  # type: ignore[assignment]
     """Translates as Translate does, and sends what translations grow by as it comes: for each text its deltas, and in
     the end one message with the response that Translate would have given.
 
     Fails as Translate does, at any moment; what was sent before is then no translation.
+    """
+    TranslateMany: _aio.StreamStreamMultiCallable[_translation_pb2.TranslateManyRequest, _translation_pb2.TranslateManyResponse]  # type: ignore[assignment]
+    """Translates requests that come one after the other, each as Translate does, and answers each as soon as it is ready,
+    in any order. What is wrong with one is its answer and does not disturb the others.
+
+    The server reads on only while fewer texts are unanswered than it allows one stream, and lets requests wait where
+    Translate would refuse them with RESOURCE_EXHAUSTED; fast clients are thereby held back and never refused. The
+    requests of a stream share the server with others as if they were one. After the last request the client half-closes,
+    and the stream ends when all are answered. The deadline of the call is that of all its requests.
+
+    A server that shuts down reads no further, answers what it has read as far as there is time, and ends the stream with
+    UNAVAILABLE. Whatever has no answer when a stream ends may be sent again, to this server or another.
     """
     Score: _aio.UnaryUnaryMultiCallable[_translation_pb2.ScoreRequest, _translation_pb2.ScoreResponse]  # type: ignore[assignment]
     """Tells how probable given translations are. Each is scored as if the model had chosen its tokens itself: a
@@ -101,8 +127,9 @@ class TranslationServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_translation_pb2.TranslateResponse, _abc.Awaitable[_translation_pb2.TranslateResponse]]:
         """Translates every text of the request. Texts are independent: each is answered as if it were alone.
 
-        Fails with INVALID_ARGUMENT (the message names the field), NOT_FOUND (there is no such model), RESOURCE_EXHAUSTED
-        (the queue is full), DEADLINE_EXCEEDED, UNAVAILABLE (not ready, or draining) or INTERNAL.
+        Fails with INVALID_ARGUMENT (message and details name the field), UNAUTHENTICATED (the server wants a key), NOT_FOUND
+        (there is no such model), RESOURCE_EXHAUSTED (the queue is full), DEADLINE_EXCEEDED, UNAVAILABLE (not ready, or
+        draining) or INTERNAL. The details are messages of google.rpc: ErrorInfo, BadRequest, RetryInfo and RequestInfo.
         """
 
     @_abc_1.abstractmethod
@@ -115,6 +142,24 @@ class TranslationServiceServicer(metaclass=_abc_1.ABCMeta):
         the end one message with the response that Translate would have given.
 
         Fails as Translate does, at any moment; what was sent before is then no translation.
+        """
+
+    @_abc_1.abstractmethod
+    def TranslateMany(
+        self,
+        request_iterator: _MaybeAsyncIterator[_translation_pb2.TranslateManyRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_translation_pb2.TranslateManyResponse], _abc.AsyncIterator[_translation_pb2.TranslateManyResponse]]:
+        """Translates requests that come one after the other, each as Translate does, and answers each as soon as it is ready,
+        in any order. What is wrong with one is its answer and does not disturb the others.
+
+        The server reads on only while fewer texts are unanswered than it allows one stream, and lets requests wait where
+        Translate would refuse them with RESOURCE_EXHAUSTED; fast clients are thereby held back and never refused. The
+        requests of a stream share the server with others as if they were one. After the last request the client half-closes,
+        and the stream ends when all are answered. The deadline of the call is that of all its requests.
+
+        A server that shuts down reads no further, answers what it has read as far as there is time, and ends the stream with
+        UNAVAILABLE. Whatever has no answer when a stream ends may be sent again, to this server or another.
         """
 
     @_abc_1.abstractmethod

@@ -9,28 +9,40 @@ import asyncio
 import os
 import platform
 import signal
+import sys
+import threading
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from importlib.metadata import version
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 import structlog
 from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, ProcessCollector
 
 from export.bundle import Bundle
-from serve.dispatcher import Dispatcher
-from serve.engine import Model
-from serve.grpc_api import GrpcApi
-from serve.http_api import HttpApi
+from serve.engine.engine import ENGINE_THREAD, Model
+from serve.engine.runtime import Runtime, Sessions, rows_ahead
+from serve.interfaces.grpc_api import GrpcApi
+from serve.interfaces.grpc_options import channel_options
+from serve.interfaces.http_api import HttpApi
+from serve.interfaces.http_reader import RequestReader
+from serve.interfaces.listeners import HttpServer, ListenError, open_port
+from serve.interfaces.open_inference import OpenInference
+from serve.interfaces.open_inference_grpc import OpenInferenceGrpc
+from serve.interfaces.open_inference_http import OpenInferenceHttp
+from serve.interfaces.watched_files import FileError
 from serve.lifecycle import Lifecycle, Stage
-from serve.listeners import HttpServer, ListenError, open_port
 from serve.logs import configure_logs
-from serve.model_loader import LOAD_ERRORS, ModelLoader
-from serve.models import Models
-from serve.reloader import Reloader
-from serve.runtime import Runtime, Sessions
+from serve.models.dispatcher import Dispatcher
+from serve.models.model_loader import LOAD_ERRORS, LoadModels, ModelLoader
+from serve.models.models import Models
+from serve.models.reloader import Reloader
+from serve.security import Security
 from serve.service_metrics import ServiceMetrics
-from serve.settings import ServeCommand
+from serve.settings import ServeSettings
+from serve.side_thread import SIDE_THREAD, run_aside
+from serve.traces import configure_traces, stop_traces
 
 # How often readiness is looked at, for those who do not ask but watch.
 WATCH_SECONDS = 0.5
@@ -43,7 +55,7 @@ log = structlog.get_logger("dragoman")
 class Service:
     """The served models behind both interfaces, from the first open port to the last closed one."""
 
-    def __init__(self, settings: ServeCommand, models: Models, loader: ModelLoader, metrics: ServiceMetrics) -> None:
+    def __init__(self, settings: ServeSettings, models: Models, loader: ModelLoader, metrics: ServiceMetrics) -> None:
         """Builds every object. Must be called inside the event loop.
 
         Args:
@@ -53,6 +65,7 @@ class Service:
             metrics: of the service; gets those of the process and the interpreter.
 
         Raises:
+            FileError: if a certificate or the keys cannot be had.
             SystemExit: if the admin key cannot be had.
         """
         self._settings = settings
@@ -62,26 +75,52 @@ class Service:
         ProcessCollector(registry=metrics.registry)
         metrics.registry.register(GC_COLLECTOR)
         metrics.registry.register(PLATFORM_COLLECTOR)
-        metrics.set_build({"version": version("dragoman"), "python": platform.python_version()})
+        metrics.set_build(
+            {
+                "version": version("dragoman"),
+                "python": platform.python_version(),
+                "onnxruntime": _version_of_any("onnxruntime", "onnxruntime-gpu"),
+            }
+        )
+        self._security = Security.open(settings)
         self.lifecycle = Lifecycle(metrics, models)
         self.reloader = Reloader(models, loader, self.lifecycle, metrics)
         dispatcher = Dispatcher(models, self.lifecycle, settings.request_timeout_seconds)
-        self._grpc = GrpcApi(dispatcher, models, metrics, max_body_bytes=settings.max_body_bytes)
+        open_inference = OpenInference(dispatcher, models, self.lifecycle)
+        self._grpc = GrpcApi(
+            dispatcher,
+            models,
+            metrics,
+            OpenInferenceGrpc(open_inference, metrics),
+            door=self._security.door,
+            options=channel_options(settings),
+            tls=self._security.tls,
+            stream_unanswered_texts=settings.max_stream_texts,
+        )
+        reader = RequestReader(settings.max_body_bytes, settings.request_timeout_seconds)
         http_api = HttpApi(
             dispatcher,
             models,
             self.lifecycle,
             metrics,
-            self.reloader,
-            admin_key=settings.read_admin_key(),
-            max_body_bytes=settings.max_body_bytes,
-            default_timeout_seconds=settings.request_timeout_seconds,
+            reloader=self.reloader,
+            reader=reader,
+            open_inference=OpenInferenceHttp(open_inference, reader),
+            door=self._security.door,
+            admin_door=self._security.admin_door,
+            open_metrics=settings.open_metrics,
+            cors_origins=settings.cors_origins,
         )
-        self._http = HttpServer(http_api.build())
+        self.http_app = http_api.build()
+        self._http = HttpServer(self.http_app, self._security.tls)
         self._started_seconds = time.monotonic()
         self.http_port = 0
         self.grpc_port = 0
         self.ready = asyncio.Event()
+
+    def grpc_handler(self, method: str, authorisation: str) -> Any:
+        """Returns what answers a gRPC call; see `GrpcApi.handler`."""
+        return self._grpc.handler(method, authorisation)
 
     async def listen(self) -> None:
         """Opens both ports; requests are answered with `not_ready` for now.
@@ -117,6 +156,24 @@ class Service:
             stopping.cancel()
             await self._close()
 
+    @asynccontextmanager
+    async def without_ports(self) -> AsyncIterator[None]:
+        """Is ready while the block runs, for a server that brings the ports; then finishes what was accepted.
+
+        Raises:
+            Exception: whatever kept the service from becoming ready.
+        """
+        try:
+            await self._become_ready()
+            watching = asyncio.create_task(self._watch())
+            try:
+                yield
+            finally:
+                watching.cancel()
+            await self._finish_accepted()
+        finally:
+            await self._stop_models()
+
     async def _become_ready(self) -> None:
         for model in self.models:
             await self._loader.start(model)
@@ -137,9 +194,10 @@ class Service:
         self.ready.set()
 
     async def _watch(self) -> None:
-        """Follows the models, which fail, come and go."""
+        """Follows the models, which fail, come and go, and the files of certificates and keys."""
         while True:
             await asyncio.sleep(WATCH_SECONDS)
+            self._security.refresh()
             await self._publish_health()
 
     async def _publish_health(self) -> None:
@@ -151,7 +209,11 @@ class Service:
         await self._grpc.set_serving(serving=False, models=dict.fromkeys(self.models.names, False))
         log.info("lame duck", seconds=self._settings.lame_duck_seconds)
         await asyncio.sleep(self._settings.lame_duck_seconds)
+        await self._finish_accepted()
+
+    async def _finish_accepted(self) -> None:
         self.lifecycle.enter(Stage.DRAINING)
+        self._grpc.drain()
         schedulers = [each.pipeline.scheduler for each in self.models]
 
         def load() -> dict[str, int]:
@@ -168,29 +230,75 @@ class Service:
             log.warning("drain time is over", **load())
 
     async def _close(self) -> None:
-        self.lifecycle.enter(Stage.DRAINING)
-        await self.reloader.stop()
-        await self.models.stop()
+        await self._stop_models()
         self._http.should_exit = True
         await asyncio.gather(self._grpc.stop(GRPC_GRACE_SECONDS), self._http_task)
         log.info("stopped")
 
+    async def _stop_models(self) -> None:
+        self.lifecycle.enter(Stage.DRAINING)
+        self._grpc.drain()
+        await self.reloader.stop()
+        await self.models.stop()
 
-def serve(settings: ServeCommand) -> None:
+
+def load_models(
+    settings: ServeSettings, bundle: Bundle, change: Callable[[Sessions], Sessions] = lambda sessions: sessions
+) -> list[Model]:
+    """Returns a model for each engine; they share the sessions.
+
+    Args:
+        settings: of the model.
+        bundle: what is loaded.
+        change: puts something around the sessions, whose answers it must not change; by default nothing.
+
+    Raises:
+        BundleError: if ONNX Runtime refuses a graph.
+    """
+    sessions = change(Sessions.load(bundle, settings.engine_threads, aligned=settings.alignments))
+    return [Runtime(sessions, settings.slots, rows_ahead(settings.slots)) for _ in range(settings.engine_count)]
+
+
+def configure_logs_and_traces(settings: ServeSettings) -> None:
+    """Sends logs and traces of this process where the settings say.
+
+    Raises:
+        SystemExit: if traces are wanted and cannot be had.
+    """
+    configure_logs(settings.log_format, texts=settings.log_texts)
+    if settings.trace_endpoint is not None:
+        try:
+            configure_traces(settings.trace_endpoint, settings.trace_sample_ratio)
+        except ImportError as error:
+            problem = "expected none without the extra: pip install 'dragoman[tracing]'"
+            raise SystemExit(f"dragoman serve: --trace-endpoint: {settings.trace_endpoint}: {problem}") from error
+
+
+def serve(settings: ServeSettings, load: LoadModels = load_models) -> None:
     """Serves bundles until a signal.
+
+    Args:
+        settings: of the operator.
+        load: loads the graphs of a bundle.
 
     Raises:
         SystemExit: with one line that says why the service cannot be had.
     """
-    configure_logs(settings.log_format)
+    configure_logs_and_traces(settings)
     try:
-        asyncio.run(_serve(settings))
-    except (ListenError, *LOAD_ERRORS) as error:
+        asyncio.run(_serve(settings, load))
+    except (ListenError, FileError, *LOAD_ERRORS) as error:
         raise SystemExit(f"dragoman serve: {error}") from error
+    finally:
+        stop_traces()
+    if any(thread.name in (ENGINE_THREAD, SIDE_THREAD) for thread in threading.enumerate()):
+        # It loads a model or hangs in one, and would compute on while the interpreter is taken apart around it.
+        sys.stderr.flush()
+        os._exit(0)
 
 
 @asynccontextmanager
-async def open_dispatcher(settings: ServeCommand) -> AsyncIterator[Dispatcher]:
+async def open_dispatcher(settings: ServeSettings) -> AsyncIterator[Dispatcher]:
     """Yields a dispatcher whose models are ready, for use in this process; no port is opened.
 
     Raises:
@@ -199,8 +307,8 @@ async def open_dispatcher(settings: ServeCommand) -> AsyncIterator[Dispatcher]:
         TokenizerError: if the tokenizer of a bundle is none.
     """
     metrics = ServiceMetrics()
-    loader = ModelLoader(settings, metrics, _load_models)
-    models = Models(await asyncio.to_thread(loader.open_all))
+    loader = ModelLoader(settings, metrics, load_models)
+    models = Models(await run_aside(loader.open_all))
     lifecycle = Lifecycle(metrics, models)
     try:
         for model in models:
@@ -211,18 +319,46 @@ async def open_dispatcher(settings: ServeCommand) -> AsyncIterator[Dispatcher]:
         await models.stop()
 
 
-async def _serve(settings: ServeCommand) -> None:
+@asynccontextmanager
+async def open_service(settings: ServeSettings, load: LoadModels = load_models) -> AsyncIterator[Service]:
+    """Yields a service that is ready and listens nowhere, for a server that brings the ports; drains it in the end.
+
+    Raises:
+        FileError: if the keys of clients cannot be had.
+        LOAD_ERRORS: if a bundle cannot be served, or does not translate as it should.
+    """
+    metrics = ServiceMetrics()
+    loader = ModelLoader(settings, metrics, load)
+    service = Service(settings, Models(await run_aside(loader.open_all)), loader, metrics)
+    async with service.without_ports():
+        yield service
+
+
+async def _serve(settings: ServeSettings, load: LoadModels) -> None:
     stop = asyncio.Event()
     stop_on_signals(stop)
     # Until there is something to reload; its default would end the process.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     metrics = ServiceMetrics()
-    loader = ModelLoader(settings, metrics, _load_models)
-    models = Models(await asyncio.to_thread(loader.open_all))
-    service = Service(settings, models, loader, metrics)
+    loader = ModelLoader(settings, metrics, load)
+    opening = asyncio.create_task(run_aside(loader.open_all))
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait((opening, stopping), return_when=asyncio.FIRST_COMPLETED)
+    if not opening.done():
+        log.info("stopped")
+        return
+    service = Service(settings, Models(opening.result()), loader, metrics)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, service.reloader.start)
     await service.listen()
     await service.run(stop)
+
+
+def _version_of_any(*distributions: str) -> str:
+    """Returns the version of the one of them that is installed; empty: none is."""
+    for distribution in distributions:
+        with suppress(PackageNotFoundError):
+            return version(distribution)
+    return ""
 
 
 def stop_on_signals(stop: asyncio.Event) -> None:
@@ -237,8 +373,3 @@ def stop_on_signals(stop: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, handle)
-
-
-def _load_models(settings: ServeCommand, bundle: Bundle) -> list[Model]:
-    sessions = Sessions.load(bundle, settings.engine_threads, aligned=settings.alignments)
-    return [Runtime(sessions, settings.slots) for _ in range(settings.engine_count)]

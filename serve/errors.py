@@ -1,7 +1,7 @@
 """Every way a request can fail, in one table: metric label, gRPC status and HTTP status side by side.
 
 The message of an error is written for the client: it names the field, the value and what was expected, and never
-holds a stack trace. `grpc_api` and `http_api` turn these errors into answers; nothing else knows status codes.
+holds a stack trace. `grpc_status` and `http_problem` turn these errors into answers; nothing else knows status codes.
 """
 
 from http import HTTPStatus
@@ -21,17 +21,20 @@ class ServiceError(Exception):
         grpc_status: the status that a gRPC client sees.
         http_status: the status that a REST client sees.
         retry_after_seconds: when the same request may succeed; None: never, or nobody knows.
+        field: what of the request is to blame, as the client writes it; None: nothing in it.
     """
 
     reason: ClassVar[str]
     grpc_status: ClassVar[StatusCode]
     http_status: ClassVar[int]
     retry_after_seconds: ClassVar[int | None] = None
+    field: str | None = None
 
 
 class InvalidRequestError(ServiceError):
     """A field of the request has a value that can never be served; `field` names it, as in `text[3]`."""
 
+    field: str
     reason = "invalid"
     grpc_status = StatusCode.INVALID_ARGUMENT
     http_status = HTTPStatus.BAD_REQUEST
@@ -45,13 +48,14 @@ class InvalidRequestError(ServiceError):
 class ModelNotFoundError(ServiceError):
     """No model has the name that the request gives."""
 
+    field = "model"
     reason = "model_not_found"
     grpc_status = StatusCode.NOT_FOUND
     http_status = HTTPStatus.NOT_FOUND
 
 
 class UnauthorisedError(ServiceError):
-    """The request needs the admin key, and has none or another one."""
+    """The request needs a key, or a certificate, and has none or a wrong one."""
 
     reason = "unauthorised"
     grpc_status = StatusCode.UNAUTHENTICATED
@@ -61,6 +65,7 @@ class UnauthorisedError(ServiceError):
 class RequestTooLargeError(ServiceError):
     """The body of the request is larger than the server reads."""
 
+    field = "body"
     reason = "too_large"
     grpc_status = StatusCode.RESOURCE_EXHAUSTED
     http_status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
@@ -70,6 +75,24 @@ class QueueFullError(ServiceError):
     """The server holds as many sequences as it may; another try later can succeed."""
 
     reason = "queue_full"
+    grpc_status = StatusCode.RESOURCE_EXHAUSTED
+    http_status = HTTPStatus.TOO_MANY_REQUESTS
+    retry_after_seconds = 1
+
+
+class QueueTimeoutError(ServiceError):
+    """No slot became free, or none would, in the time that a request may wait in the queue."""
+
+    reason = "queue_timeout"
+    grpc_status = StatusCode.RESOURCE_EXHAUSTED
+    http_status = HTTPStatus.TOO_MANY_REQUESTS
+    retry_after_seconds = 1
+
+
+class DeadlineUnmeetableError(ServiceError):
+    """So much waits that the request would hardly be done before its deadline; a quieter server could serve it."""
+
+    reason = "deadline_unmeetable"
     grpc_status = StatusCode.RESOURCE_EXHAUSTED
     http_status = HTTPStatus.TOO_MANY_REQUESTS
     retry_after_seconds = 1
@@ -123,6 +146,8 @@ ERRORS: tuple[type[ServiceError], ...] = (
     UnauthorisedError,
     RequestTooLargeError,
     QueueFullError,
+    QueueTimeoutError,
+    DeadlineUnmeetableError,
     DeadlineExceededError,
     CancelledError,
     NotReadyError,

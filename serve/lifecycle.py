@@ -2,13 +2,13 @@
 
 A lame duck says to probes that it is not ready but still serves, so that load balancers have time to look elsewhere.
 `serve.app` moves the service from stage to stage; this module knows neither protocol. What a single model is fit for,
-`serve.readiness` knows.
+`serve.models.readiness` knows.
 """
 
 from enum import Enum, auto
 
 from serve.errors import DrainingError, NotReadyError, ServiceError
-from serve.models import Models
+from serve.models.models import Models
 from serve.service_metrics import ServiceMetrics
 
 

@@ -1,7 +1,8 @@
 """Structured logs on stderr, and the one line and the one count that every request leaves behind.
 
-A request's line holds its id, its outcome, its token counts and where its time went, never its text. Both interfaces
-wrap each request in `record_request`, which also turns an unexpected exception into an `InternalError`.
+A request's line holds its id, its outcome, its token counts and where its time went, and its text only if the operator
+asks for that. Both interfaces wrap each request in `record_request`, which also turns an unexpected exception into an
+`InternalError`.
 """
 
 import asyncio
@@ -10,22 +11,26 @@ import re
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 from typing import Any, Literal
 
 import structlog
 
-from serve.answer import Response
 from serve.errors import CancelledError, InternalError, ServiceError
-from serve.metrics import OK, Method, Protocol
+from serve.request_metrics import OK, Method, Protocol
 from serve.service_metrics import NO_MODEL, ServiceMetrics
+from serve.traces import Trace, begin_trace
+from serve.translation.answer import Response, TranslationResponse
 
 LogFormat = Literal["json", "console"]
 
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
 _log = structlog.get_logger("dragoman")
+_texts_wanted = False
 
 
 @dataclass(slots=True)
@@ -37,6 +42,8 @@ class RequestRecord:
         outcome: `ok`, or the `reason` of the error that it was answered with.
         model: the one that answers it; empty: it came to none.
         pivot_model: the one that comes before it, if there is a pivot.
+        direction: from what into what it is to be translated, as in `en-de`; empty as long as nobody knows.
+        source_texts: what is to be translated.
         response: the answer, if there is one.
     """
 
@@ -44,11 +51,20 @@ class RequestRecord:
     outcome: str = OK
     model: str = NO_MODEL
     pivot_model: str = NO_MODEL
+    direction: str = ""
+    source_texts: Sequence[str] = ()
     response: Response | None = None
 
 
-def configure_logs(log_format: LogFormat) -> None:
-    """Sends structlog and the standard library's logging to stderr, one line for each event."""
+def configure_logs(log_format: LogFormat, *, texts: bool = False) -> None:
+    """Sends structlog and the standard library's logging to stderr, one line for each event.
+
+    Args:
+        log_format: for machines or for people.
+        texts: whether the line of a request holds its texts and their translations.
+    """
+    global _texts_wanted  # noqa: PLW0603 - as the rest, for the whole process
+    _texts_wanted = texts
     common: list[Any] = [structlog.stdlib.add_log_level, structlog.processors.TimeStamper(fmt="iso", utc=True)]
     if log_format == "json":
         # Plain tracebacks: structlog's richer ones hold local variables, and those hold text of clients.
@@ -76,9 +92,20 @@ def choose_request_id(given: str | None) -> str:
 
 @contextmanager
 def record_request(
-    metrics: ServiceMetrics, protocol: Protocol, method: Method, request_id: str
+    metrics: ServiceMetrics,
+    protocol: Protocol,
+    method: Method,
+    request_id: str,
+    headers: Mapping[str, str] = NO_HEADERS,
 ) -> Iterator[RequestRecord]:
-    """Counts, times and logs one request, however it ends.
+    """Counts, times, logs and traces one request, however it ends.
+
+    Args:
+        metrics: counts it.
+        protocol: how it came.
+        method: what it wants.
+        request_id: what it is called.
+        headers: where its client may tell of a trace of its own.
 
     Raises:
         ServiceError: the one raised inside, or an `InternalError` in place of any unexpected exception.
@@ -86,20 +113,33 @@ def record_request(
     record = RequestRecord(request_id)
     started_seconds = time.monotonic()
     metrics.start_request()
-    try:
-        with hide_unexpected(request_id):
-            yield record
-    except ServiceError as error:
-        record.outcome = error.reason
-        raise
-    except asyncio.CancelledError:
-        if record.outcome == OK:
-            record.outcome = CancelledError.reason
-        raise
-    finally:
-        seconds = time.monotonic() - started_seconds
-        metrics.finish_request(record.model, protocol, method, record.outcome, seconds)
-        _log.info("request", protocol=protocol, method=method, duration_seconds=round(seconds, 6), **_facts(record))
+    with begin_trace(method, protocol, headers) as trace:
+        try:
+            with hide_unexpected(request_id):
+                yield record
+        except ServiceError as error:
+            record.outcome = error.reason
+            raise
+        except asyncio.CancelledError:
+            if record.outcome == OK:
+                record.outcome = CancelledError.reason
+            raise
+        finally:
+            seconds = time.monotonic() - started_seconds
+            try:
+                _tell(record, protocol, method, seconds, trace)
+            finally:
+                # Last: who sees that nothing is in flight finds all of it in logs and traces.
+                metrics.finish_request(record.model, protocol, method, record.outcome, seconds)
+
+
+def _tell(record: RequestRecord, protocol: Protocol, method: Method, seconds: float, trace: Trace | None) -> None:
+    facts = _facts(record)
+    if trace is not None:
+        facts["trace_id"] = trace.trace_id
+        trace.end(facts, failed=record.outcome != OK)
+    texts = _texts(record) if _texts_wanted else {}
+    _log.info("request", protocol=protocol, method=method, duration_seconds=round(seconds, 6), **facts, **texts)
 
 
 @contextmanager
@@ -114,12 +154,21 @@ def hide_unexpected(request_id: str) -> Iterator[None]:
         raise InternalError(f"internal error, logged with request id {request_id}") from error
 
 
-def _facts(record: RequestRecord) -> dict[str, object]:
-    facts: dict[str, object] = {"request_id": record.request_id, "outcome": record.outcome}
+def _texts(record: RequestRecord) -> dict[str, list[str]]:
+    texts = {"source_texts": list(record.source_texts)}
+    if isinstance(record.response, TranslationResponse):
+        texts["target_texts"] = [translation.text for translation in record.response.translations]
+    return texts
+
+
+def _facts(record: RequestRecord) -> dict[str, str | int | float]:
+    facts: dict[str, str | int | float] = {"request_id": record.request_id, "outcome": record.outcome}
     if record.model != NO_MODEL:
         facts["model"] = record.model
     if record.pivot_model != NO_MODEL:
         facts["pivot_model"] = record.pivot_model
+    if record.direction:
+        facts["direction"] = record.direction
     if record.response is not None:
         results = record.response.results
         facts["texts"] = len(results)

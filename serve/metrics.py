@@ -1,8 +1,8 @@
 """Every Prometheus instrument of one served model, in one class; those of the service are in `serve.service_metrics`.
 
-Durations are in seconds, counters end in `_total`, every label value exists from the start so that rates begin at 0,
-and no label ever holds text, a request id or anything else that a client chooses. The scheduler, the engine and the
-translator call the small methods.
+Requests are counted by `serve.request_metrics`. Durations are in seconds, counters end in `_total`, every label value
+exists from the start so that rates begin at 0, and no label ever holds text, a request id or anything else that a
+client chooses. The scheduler, the engine and the translator call the small methods.
 """
 
 from copy import copy
@@ -10,74 +10,23 @@ from typing import Literal, Self
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 
-from serve.answer import Response
-from serve.errors import ERRORS, CancelledError, DeadlineExceededError, DrainingError, InternalError
-from serve.request import FinishReason
+from serve.errors import CancelledError, DeadlineExceededError, DrainingError, InternalError, QueueTimeoutError
+from serve.request_metrics import LATENCY_BUCKETS, RequestMetrics
+from serve.search.hypothesis import FinishReason
+from serve.translation.answer import Response
 
-Protocol = Literal["grpc", "rest"]
-Method = Literal["translate", "translate_stream", "score", "other"]
 Phase = Literal["encode", "decode"]
 
-METHODS: tuple[tuple[Protocol, Method], ...] = (
-    ("grpc", "translate"),
-    ("grpc", "translate_stream"),
-    ("grpc", "score"),
-    ("grpc", "other"),
-    ("rest", "translate"),
-    ("rest", "translate_stream"),
-    ("rest", "score"),
-    ("rest", "other"),
+ABANDONED = (CancelledError.reason, DeadlineExceededError.reason)
+FAILURES = tuple(
+    error.reason for error in (CancelledError, QueueTimeoutError, DeadlineExceededError, DrainingError, InternalError)
 )
 
-OK = "ok"
-OUTCOMES = (OK, *(error.reason for error in ERRORS))
-FAILURES = tuple(error.reason for error in (CancelledError, DeadlineExceededError, DrainingError, InternalError))
-
-# Translations of one sentence take tens of milliseconds: the edges are dense there.
-LATENCY_BUCKETS = (
-    *(0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.06, 0.08, 0.1),
-    *(0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0, 30.0),
-)
 # A step takes a few milliseconds.
 PACE_BUCKETS = (0.0005, 0.001, 0.002, 0.003, 0.004, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1, 0.25)
 SEQUENCE_BUCKETS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
+TOKEN_BUCKETS = (*(1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0), *(200.0, 500.0, 1000.0, 2000.0, 5000.0, 10_000.0))
 TEXT_BUCKETS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
-
-
-class RequestMetrics:
-    """Requests by outcome, and how long they took; of one model, or of none."""
-
-    def __init__(self, registry: CollectorRegistry, model: str) -> None:
-        """Registers the instruments.
-
-        Args:
-            registry: where they live.
-            model: the value of the label `model`; empty for requests that never came to one.
-        """
-        self._model = model
-        self._requests = Counter(
-            "dragoman_requests",
-            "Requests received, by outcome.",
-            ("model", "protocol", "method", "outcome"),
-            registry=registry,
-        )
-        self._durations = Histogram(
-            "dragoman_request_duration_seconds",
-            "From the received to the answered request.",
-            ("model", "protocol", "outcome"),
-            registry=registry,
-            buckets=LATENCY_BUCKETS,
-        )
-        for protocol, method in METHODS:
-            for outcome in OUTCOMES:
-                self._requests.labels(model, protocol, method, outcome)
-            for outcome in (OK, "error"):
-                self._durations.labels(model, protocol, outcome)
-
-    def finish(self, protocol: Protocol, method: Method, outcome: str, seconds: float) -> None:
-        """Counts a request that ended."""
-        self._requests.labels(self._model, protocol, method, outcome).inc()
-        self._durations.labels(self._model, protocol, OK if outcome == OK else "error").observe(seconds)
 
 
 class Metrics:
@@ -119,6 +68,12 @@ class Metrics:
             "From the encoder to the last token, the slowest text of each answered request.",
             LATENCY_BUCKETS,
         ).labels(self._model)
+        self._request_tokens = {
+            side: self._histogram(
+                f"request_{side}_tokens", f"{side.capitalize()} tokens of each answered request.", TOKEN_BUCKETS
+            ).labels(self._model)
+            for side in ("source", "target")
+        }
         self._texts = self._histogram("request_texts", "Texts in each answered request.", TEXT_BUCKETS).labels(
             self._model
         )
@@ -144,21 +99,41 @@ class Metrics:
             "Mean time of the tokens after the first, the end token included, for each translated sequence.",
             PACE_BUCKETS,
         ).labels(self._model)
-        self._finished = self._counter("sequences_finished", "Admitted sequences that ended, by reason.", "reason")
-        self._wasted = self._counter(
+        self._phases = {
+            phase: self._histogram(
+                f"request_{phase}_seconds", f"{description}, for each translated sequence.", LATENCY_BUCKETS
+            ).labels(self._model)
+            for phase, description in (
+                ("encode", "From the queue to the end of the encoder"),
+                ("decode", "From the end of the encoder to the last token"),
+            )
+        }
+        release = self._histogram(
+            "cancel_release_seconds",
+            "From the moment when nobody waits any more for a sequence until it lets go of its slot or place.",
+            LATENCY_BUCKETS,
+            "cause",
+        )
+        self._release = {cause: release.labels(self._model, cause) for cause in ABANDONED}
+        finished = self._counter("sequences_finished", "Admitted sequences that ended, by reason.", "reason")
+        wasted = self._counter(
             "wasted_tokens", "Target tokens computed for sequences that ended without a translation.", "cause"
         )
-        for reason in (*FinishReason, *FAILURES):
-            self._finished.labels(self._model, reason)
-        for cause in FAILURES:
-            self._wasted.labels(self._model, cause)
+        reasons = (*FinishReason, *FAILURES)
+        self._finished = {reason: finished.labels(self._model, reason) for reason in reasons}
+        self._wasted = {cause: wasted.labels(self._model, cause) for cause in FAILURES}
         self._load_gauges = (
             self._gauge("sequences_waiting", "Sequences in the queue.").labels(self._model),
-            self._gauge("sequences_running", "Sequences in slots.").labels(self._model),
-            self._gauge("rows_running", "Slots that sequences take.").labels(self._model),
+            self._gauge("sequences_running", "Sequences in slots, and those encoded ahead.").labels(self._model),
+            self._gauge("rows_running", "Rows of these sequences: slots, and what was encoded ahead.").labels(
+                self._model
+            ),
         )
+        self._oldest = self._gauge(
+            "queue_oldest_seconds", "How long the sequence waits that waits longest; 0 if none does."
+        ).labels(self._model)
         self._running_peak = self._gauge(
-            "sequences_running_peak", "The most sequences that held a slot at once since the start."
+            "sequences_running_peak", "The most sequences that ran at once since the start."
         ).labels(self._model)
         self._slots = self._gauge("slots", "Slots of all engines together.").labels(self._model)
         self._queue_limit = self._gauge("queue_limit", "The most rows that may wait.").labels(self._model)
@@ -212,11 +187,16 @@ class Metrics:
         load = (waiting, running, running_rows)
         # Not `set`: another version of the model may move the same gauges.
         for gauge, now, before in zip(self._load_gauges, load, self._load, strict=True):
-            gauge.inc(now - before)
+            if now != before:
+                gauge.inc(now - before)
         self._load = load
         if running > self._peak:
             self._peak = running
             self._running_peak.set(running)
+
+    def set_oldest(self, seconds: float) -> None:
+        """States how long the sequence waits that waits longest."""
+        self._oldest.set(seconds)
 
     def observe_queue(self, seconds: float) -> None:
         """Counts a sequence that leaves the queue for the encoder after `seconds`."""
@@ -233,6 +213,20 @@ class Metrics:
         self._first_token.observe(first_token_seconds)
         if further_tokens:
             self._further_token.observe(further_seconds / further_tokens)
+
+    def observe_phases(self, *, encode_seconds: float, decode_seconds: float) -> None:
+        """Counts where the time of a translated sequence went behind the queue."""
+        self._phases["encode"].observe(encode_seconds)
+        self._phases["decode"].observe(decode_seconds)
+
+    def observe_release(self, cause: str, seconds: float) -> None:
+        """Counts a sequence that let go of its slot or its place in the queue, so long after nobody waited for it.
+
+        Args:
+            cause: one of `ABANDONED`.
+            seconds: from the moment when the client went away or its deadline passed.
+        """
+        self._release[cause].observe(seconds)
 
     def observe_step(self, phase: Phase, rows: int, seconds: float) -> None:
         """Counts one run of the model over `rows` sequences."""
@@ -251,9 +245,9 @@ class Metrics:
             reason: a `FinishReason`, or the `reason` of the `ServiceError` that it ended with.
             wasted_tokens: target tokens that were computed for nothing; 0 if there is a translation.
         """
-        self._finished.labels(self._model, reason).inc()
+        self._finished[reason].inc()
         if wasted_tokens:
-            self._wasted.labels(self._model, reason).inc(wasted_tokens)
+            self._wasted[reason].inc(wasted_tokens)
 
     def observe_cache(self, *, hit: bool) -> None:
         """Counts a text that was looked up in the result cache."""
@@ -267,8 +261,12 @@ class Metrics:
     def observe_response(self, response: Response) -> None:
         """Counts what one answered request held and where its time went."""
         self._texts.observe(len(response.results))
-        self._source_tokens.inc(sum(result.source_tokens for result in response.results))
-        self._target_tokens.inc(sum(result.target_tokens for result in response.results))
+        source_tokens = sum(result.source_tokens for result in response.results)
+        target_tokens = sum(result.target_tokens for result in response.results)
+        self._source_tokens.inc(source_tokens)
+        self._target_tokens.inc(target_tokens)
+        self._request_tokens["source"].observe(source_tokens)
+        self._request_tokens["target"].observe(target_tokens)
         self._tokenize.observe(response.timings.tokenize_seconds)
         self._inference.observe(response.timings.inference_seconds)
 

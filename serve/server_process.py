@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from http import HTTPStatus
 from pathlib import Path
@@ -97,9 +97,14 @@ class ServerProcess:
 
     def failure(self, moment: str) -> ServerProcessError:
         """Returns the error that tells how the server ended and what it wrote last: usually, the reason."""
-        lines = self._log.read_text(encoding="utf-8", errors="replace").split("\n")
-        last_line = next((line for line in reversed(lines) if line.strip()), "it wrote nothing")
-        return ServerProcessError(f"the server ended {moment}, with status {self._process.returncode}: {last_line}")
+        status, last_line = self._process.returncode, read_last_line(self._log)
+        return ServerProcessError(f"the server ended {moment}, with status {status}: {last_line}")
+
+
+def read_last_line(log: Path) -> str:
+    """Returns what a server wrote last, or that it wrote nothing."""
+    lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+    return next((line for line in reversed(lines) if line.strip()), "it wrote nothing")
 
 
 def choose_ports(http_port: int, grpc_port: int) -> tuple[int, int]:
@@ -112,11 +117,18 @@ def choose_ports(http_port: int, grpc_port: int) -> tuple[int, int]:
         return first.getsockname()[1], second.getsockname()[1]
 
 
-def server_command(bundle: Path, http_port: int, grpc_port: int) -> list[str]:
-    """Returns the command line of the server."""
-    options = {"host": HOST, "http-port": http_port, "grpc-port": grpc_port, "lame-duck-seconds": 0}
+def server_command(
+    bundle: Path,
+    http_port: int,
+    grpc_port: int,
+    program: Sequence[str] = ("dragoman", "serve"),
+    *,
+    lame_duck_seconds: float = 0,
+) -> list[str]:
+    """Returns the command line of the server, or of a program that takes its options."""
+    options = {"host": HOST, "http-port": http_port, "grpc-port": grpc_port, "lame-duck-seconds": lame_duck_seconds}
     flags = [part for name, value in options.items() for part in (f"--{name}", str(value))]
-    return [sys.executable, "-m", "dragoman", "serve", str(bundle), *flags]
+    return [sys.executable, "-m", *program, str(bundle), *flags]
 
 
 def is_ready(http_port: int) -> bool:

@@ -1,7 +1,8 @@
 """The Prometheus instruments of the whole service, and the metrics of every model in one place.
 
 Each model has a registry of its own, so that a model that goes away takes all of its series along; whoever reads the
-metrics sees one registry. Conventions are those of `serve.metrics`. Built by `serve.app`, read by `serve.http_api`.
+metrics sees one registry. Conventions are those of `serve.metrics`. Built by `serve.app`, read by
+`serve.interfaces.http_api`.
 """
 
 from collections.abc import Iterator
@@ -10,7 +11,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Info
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from serve.metrics import Method, Metrics, Protocol, RequestMetrics
+from serve.metrics import Metrics
+from serve.request_metrics import Method, Protocol, RequestMetrics
 
 RELOAD_OUTCOMES = ("ok", "failed")
 # The label of requests that never came to a model; Prometheus takes it for no label at all.

@@ -1,13 +1,12 @@
-"""The command `dragoman serve` and every setting of the service and of each model.
+"""Every setting of the service and of each model.
 
-A setting comes from a flag, else from an environment variable, else from a YAML file, else from its default. All are
-read once, before anything starts. The service is imported only when the command runs, so that `--help` is quick.
+A setting comes from a flag, else from an environment variable, else from a file, else from its default. All are read
+once, before anything starts.
 """
 
 from pathlib import Path
 from typing import Any, Literal, Self
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from pydantic_settings import (
     BaseSettings,
@@ -16,10 +15,16 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from serve.config_file import ConfigFile, ConfigFileError
+from serve.connection_settings import ConnectionSettings
 from serve.cpus import available_cpus
 
 # Waiting rows for each slot: a few times the work in progress, so that bursts pass and overload is refused early.
 QUEUE_PER_SLOT = 4
+# Beside the packages, in a checkout as in an installed wheel.
+SHIPPED_BUNDLE = Path(__file__).parent.parent / "bundles" / "multi30k"
+# Enough that one stream keeps every slot busy while answers and further requests are on their way.
+STREAM_PER_SLOT = 2
 
 
 class ModelSettings(BaseModel):
@@ -58,6 +63,13 @@ class ModelSettings(BaseModel):
         description="Rows that may wait while every slot is taken; beyond that, requests are refused at once. "
         f"Default: {QUEUE_PER_SLOT} for each slot.",
     )
+    queue_timeout_seconds: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="How long a request may wait until it starts; after that, or if the queue moves so slowly that it "
+        "would, it is refused. Default: as long as its deadline lets it.",
+    )
     prefill_token_budget: int = Field(
         128,
         ge=1,
@@ -79,22 +91,19 @@ class ModelSettings(BaseModel):
     max_text_characters: int = Field(10_000, ge=1, description="Unicode characters of one text.")
 
 
-class ServeCommand(ModelSettings, BaseSettings):
-    """Serve one bundle, or all bundles in a folder, over gRPC and REST.
-
-    Every option can be given as a flag, as an environment variable (DRAGOMAN_HTTP_PORT) or in a YAML file (http_port),
-    in this order of precedence; what one model is to have of its own stands in the file, under models and its name. The
-    server is ready once it has translated the golden sentences of every bundle exactly. On SIGHUP it reads the folder
-    again. On SIGTERM or Ctrl-C it finishes what it accepted; a second signal stops it at once.
-    """
+class ServeSettings(ConnectionSettings, ModelSettings, BaseSettings):
+    """How the service runs: which models, where it listens, how it starts and stops."""
 
     model_config = SettingsConfigDict(env_prefix="DRAGOMAN_", frozen=True, extra="forbid")
 
     bundle: CliPositionalArg[Path] = Field(
-        Path("bundle"),
-        description="Folder made by `dragoman export`, or a folder of such folders, named as the models are.",
+        SHIPPED_BUNDLE,
+        description="Folder made by `dragoman export`, or a folder of such folders, named as the models are. "
+        "Default: the one that travels with Dragoman, between English, German, French and Czech.",
     )
-    config: Path | None = Field(None, description="YAML file with any of these settings; flags and environment win.")
+    config: Path | None = Field(
+        None, description="YAML or TOML (.toml) file with any of these settings; flags and environment win."
+    )
     host: str = Field(
         "0.0.0.0",  # noqa: S104 - a service in a container is reached from outside it
         description="Address to listen on; 127.0.0.1 serves this machine only.",
@@ -113,7 +122,20 @@ class ServeCommand(ModelSettings, BaseSettings):
         "in a file than in a flag, which other users of the machine can see. Default: nobody may.",
     )
     admin_key_file: Path | None = Field(None, description="File that holds the admin key.")
-    max_body_bytes: int = Field(2 << 20, ge=1, description="Largest request body or message that is read.")
+    cors_origins: tuple[str, ...] = Field(
+        (),
+        description="Origins, as in https://example.org, whose pages may ask over REST from a browser; * is any. "
+        "In the environment a JSON list. Default: none.",
+    )
+    max_body_bytes: int = Field(
+        2 << 20, ge=1, description="Largest request body or message that is read, also when it is unpacked."
+    )
+    stream_unanswered_texts: int | None = Field(
+        None,
+        ge=1,
+        description="A stream of requests (TranslateMany) is read on only while fewer of its texts are unanswered, "
+        f"which also bounds the memory that it takes. Default: {STREAM_PER_SLOT} for each slot.",
+    )
     result_cache_bytes: int | None = Field(
         None,
         ge=1,
@@ -145,20 +167,40 @@ class ServeCommand(ModelSettings, BaseSettings):
         "wait longer than both together.",
     )
     log_format: Literal["json", "console"] = Field("json", description="Logs for machines or for people, on stderr.")
+    log_texts: bool = Field(
+        False, description="Log the texts of requests and their translations, which may be nobody else's business."
+    )
+    trace_endpoint: str | None = Field(
+        None,
+        min_length=1,
+        description="Collector of OpenTelemetry that spans of requests are sent to, with OTLP over gRPC, as in "
+        "http://collector:4317. Needs the extra `tracing`. Default: there are no traces.",
+    )
+    trace_sample_ratio: float = Field(
+        0.001,
+        ge=0,
+        le=1,
+        description="Share of the requests that are traced; for those with a traceparent, their client decides.",
+    )
+
+    @property
+    def cpus(self) -> int:
+        """CPUs that the engines share."""
+        return available_cpus()
 
     @property
     def engine_count(self) -> int:
         """Engines that are started."""
         if self.engines is not None:
             return self.engines
-        return 1 if self.mode == "latency" else max(1, available_cpus() // self.engine_threads)
+        return 1 if self.mode == "latency" else max(1, self.cpus // self.engine_threads)
 
     @property
     def engine_threads(self) -> int:
         """ONNX Runtime threads of each engine."""
         if self.threads_per_engine is not None:
             return self.threads_per_engine
-        return max(1, available_cpus() // (self.engines or 1)) if self.mode == "latency" else 1
+        return max(1, self.cpus // (self.engines or 1)) if self.mode == "latency" else 1
 
     @property
     def total_slots(self) -> int:
@@ -169,6 +211,13 @@ class ServeCommand(ModelSettings, BaseSettings):
     def max_waiting(self) -> int:
         """Rows that may wait."""
         return QUEUE_PER_SLOT * self.total_slots if self.queue_limit is None else self.queue_limit
+
+    @property
+    def max_stream_texts(self) -> int:
+        """Unanswered texts of one stream at which reading stops."""
+        if self.stream_unanswered_texts is not None:
+            return self.stream_unanswered_texts
+        return STREAM_PER_SLOT * self.total_slots
 
     def of_model(self, name: str) -> Self:
         """Returns the settings with what the model has of its own."""
@@ -194,12 +243,6 @@ class ServeCommand(ModelSettings, BaseSettings):
             raise SystemExit(f"{place}: empty, expected the admin key")
         return key
 
-    def cli_cmd(self) -> None:
-        """Serves until a signal tells it to stop."""
-        from serve.app import serve  # noqa: PLC0415 - so that --help is quick
-
-        serve(self)
-
     @classmethod
     def settings_customise_sources(
         cls,
@@ -214,7 +257,7 @@ class ServeCommand(ModelSettings, BaseSettings):
 
 
 class ConfigFileSource(PydanticBaseSettingsSource):
-    """The YAML file that a higher source named, if any."""
+    """The file that a higher source named, if any."""
 
     def get_field_value(self, field: Any, field_name: str) -> tuple[Any, str, bool]:  # noqa: ARG002
         """Is never asked: the file is read whole."""
@@ -224,15 +267,17 @@ class ConfigFileSource(PydanticBaseSettingsSource):
         """Reads the file.
 
         Raises:
-            SystemExit: if it cannot be read or is no mapping.
+            SystemExit: if it cannot be read, is no mapping or has a name that is no setting's.
         """
         path = self.current_state.get("config")
         if path is None:
             return {}
         try:
-            content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            raise SystemExit(f"dragoman serve: config: {path}: {error}") from error
-        if not isinstance(content, dict):
-            raise SystemExit(f"dragoman serve: config: {path}: expected settings, one `name: value` on each line")
-        return content
+            file = ConfigFile.read(Path(path))
+            file.check_names(ServeSettings.model_fields.keys() - {"config"})
+            own = file.content.get("models")
+            for name in own if isinstance(own, dict) else ():
+                file.check_names(ModelSettings.model_fields, ("models", name))
+        except ConfigFileError as error:
+            raise SystemExit(f"dragoman serve: config: {error}") from error
+        return file.content

@@ -8,9 +8,9 @@ from export.exportable import Exportable
 from export.verification.answer import Answer
 from export.verification.reference import Reference
 from export.verification.stepped_engine import SteppedEngine
-from serve.options import SearchOptions
-from serve.runtime import Sessions
-from serve.sequence import Wish
+from serve.engine.runtime import Sessions
+from serve.engine.sequence import Wish
+from serve.search.options import SearchOptions
 
 TOGETHER = 50
 

@@ -1,11 +1,12 @@
 """Fixtures that many tests share: a tiny tokenizer, a live service with fake models, tiny models and their bundles."""
 
+import fcntl
 import logging
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import structlog
@@ -13,18 +14,26 @@ from hypothesis import settings
 
 from export.bundle import Bundle
 from export.manifest import AttentionHead
-from model.tokenizer import Tokenizer, train_tokenizer
-from tests.fakes import EOS_ID, VOCABULARY, FakeModel, translate
+from model.text.tokenizer import Tokenizer, train_tokenizer
+from tests.fakes import EOS_ID, VOCABULARY, FakeModel, FiniteModel, translate
 from tests.live import LONG_TEXT, MAX_TARGET_TOKENS, GatedModel, LiveService, run_service, write_bundle
 
 if TYPE_CHECKING:
     from model.run import RunFolder
+
+pytest_plugins = ("tests.promises",)
 
 # For tiny models a second thread is only something to wait for, and on busy CPUs to wait long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # What a shell starts in the background ignores Ctrl-C, and so do its children; the ones of tests must not.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# Those of structlog's own choice show all local variables, which takes a second for each error that a test provokes.
+PLAIN_LOGS: list[Any] = [
+    structlog.stdlib.add_log_level,
+    structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
+]
+structlog.configure(processors=PLAIN_LOGS)
 # No test fails because the machine is busy.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
@@ -95,6 +104,14 @@ def letters_live(letters: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -
         yield service
 
 
+@pytest.fixture(scope="module")
+def finite_live(letters: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
+    """A service for hostile input: upon its fake model, any token may be forced."""
+    folder = write_bundle(tmp_path_factory.mktemp("finite"), letters, alignment_heads=(AttentionHead(layer=0, head=0),))
+    with run_service(folder, [FiniteModel(8)], alignments=True, admin_key="key") as service:
+        yield service
+
+
 @pytest.fixture
 def live(bundle_path: Path) -> Iterator[LiveService]:
     """A ready service with small limits, in front of two engines with fake models."""
@@ -102,22 +119,50 @@ def live(bundle_path: Path) -> Iterator[LiveService]:
         yield service
 
 
+# Returns a folder of a name, which is filled by the first test of any process that needs it.
+Once = Callable[[str, Callable[[Path], object]], Path]
+
+
 @pytest.fixture(scope="session")
-def toy_run(tmp_path_factory: pytest.TempPathFactory) -> "RunFolder":
+def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
+    """Makes what takes seconds once for all processes that run tests, which must not change it."""
+    own = tmp_path_factory.getbasetemp()
+    common = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+    def make(name: str, fill: Callable[[Path], object]) -> Path:
+        folder, done = common / "once" / name, common / "once" / f"{name}.done"
+        folder.parent.mkdir(exist_ok=True)
+        with folder.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not done.exists():
+                fill(folder)
+                done.touch()
+        return folder
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def toy_run(once: Once) -> "RunFolder":
     """A really trained tiny model; its data lie beside it."""
-    from tests.toy import train_toy  # noqa: PLC0415 - tests of serving alone start without torch
+    from model.run import RunFolder  # noqa: PLC0415 - tests of serving alone start without torch
+    from tests.toy import train_toy  # noqa: PLC0415 - see above
 
-    return train_toy(tmp_path_factory.mktemp("toy"))
+    def train(folder: Path) -> None:
+        folder.mkdir()
+        train_toy(folder)
+
+    return RunFolder(once("toy_run", train) / "run")
 
 
 @pytest.fixture(scope="session")
-def toy_bundle(toy_run: "RunFolder", tmp_path_factory: pytest.TempPathFactory) -> Path:
+def toy_bundle(toy_run: "RunFolder", once: Once) -> Path:
     """The toy model as it is served."""
     from export.make_bundle import BundleOptions, make_bundle  # noqa: PLC0415 - see above
     from tests.toy import samples_of, toy_test_sentences  # noqa: PLC0415 - see above
 
-    out = tmp_path_factory.mktemp("bundles") / "toy"
-    return make_bundle(toy_run.load(), samples_of(toy_test_sentences()[:20]), out, BundleOptions("toy")).folder
+    samples = samples_of(toy_test_sentences()[:20])
+    return once("toy", lambda out: make_bundle(toy_run.load(), samples, out, BundleOptions("toy")))
 
 
 @pytest.fixture(scope="session")
@@ -129,21 +174,19 @@ def two_way_run(two_way_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathF
 
 
 @pytest.fixture(scope="session")
-def two_way_bundle(two_way_run: "RunFolder", tmp_path_factory: pytest.TempPathFactory) -> Path:
+def two_way_bundle(two_way_run: "RunFolder", once: Once) -> Path:
     """The same model as it is served."""
     from export.make_bundle import BundleOptions, make_bundle, read_samples  # noqa: PLC0415 - see above
 
     trained = two_way_run.load()
     samples = read_samples(two_way_run.samples, trained.config.directions)
-    return make_bundle(
-        trained, samples, tmp_path_factory.mktemp("bundles") / "two_way", BundleOptions("two_way")
-    ).folder
+    return once("two_way", lambda out: make_bundle(trained, samples, out, BundleOptions("two_way")))
 
 
 @pytest.fixture(scope="module")
 def toy_server(toy_bundle: Path) -> Iterator[LiveService]:
     """The toy model behind both interfaces."""
-    from serve.runtime import Runtime, Sessions  # noqa: PLC0415 - a test that serves fakes needs no ONNX Runtime
+    from serve.engine.runtime import Runtime, Sessions  # noqa: PLC0415 - a test that serves fakes needs no ONNX Runtime
 
     models = [Runtime(Sessions.load(Bundle.open(toy_bundle), threads=1), slots=8)]
     with run_service(toy_bundle, models) as service:
@@ -157,33 +200,37 @@ def restored_logs() -> Iterator[None]:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     yield
     structlog.reset_defaults()
+    structlog.configure(processors=PLAIN_LOGS)
     logging.root.handlers[:] = handlers
     logging.root.setLevel(level)
     logging.getLogger("uvicorn").setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="session")
-def wide_bundle(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+def wide_bundle(tokenizer: Tokenizer, once: Once) -> Bundle:
     """An untrained model of some width, whose translations tell its rows apart."""
     from tests.toy import WIDE, export_model, random_model  # noqa: PLC0415 - see above
 
     limits = {"max_source_tokens": 40, "max_target_tokens": 24}
     model = random_model(1, tokenizer.vocabulary_size, **WIDE, **limits)
-    return export_model(model, tokenizer, tmp_path_factory.mktemp("bundles") / "wide")
+    return Bundle.open(once("wide", lambda out: export_model(model, tokenizer, out)))
 
 
 @pytest.fixture(scope="session")
-def int8_bundle(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+def int8_bundle(tokenizer: Tokenizer, once: Once) -> Bundle:
     """An untrained model that computes in 8-bit integers."""
     from export.make_bundle import BundleOptions  # noqa: PLC0415 - see above
     from tests.toy import export_model, random_model  # noqa: PLC0415 - see above
 
-    model, out = random_model(1, tokenizer.vocabulary_size, decoder_layers=3), tmp_path_factory.mktemp("bundles")
-    return export_model(model, tokenizer, out / "int8", options=BundleOptions("int8", precision="int8"))
+    model, options = (
+        random_model(1, tokenizer.vocabulary_size, decoder_layers=3),
+        BundleOptions("int8", precision="int8"),
+    )
+    return Bundle.open(once("int8", lambda out: export_model(model, tokenizer, out, options=options)))
 
 
 @pytest.fixture(scope="session")
-def recurrent_bundle(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+def recurrent_bundle(tokenizer: Tokenizer, once: Once) -> Bundle:
     """An untrained recurrent model with three decoder layers and the attention of Luong."""
     from tests.recurrent_models import random_recurrent  # noqa: PLC0415 - see above
     from tests.toy import export_model  # noqa: PLC0415 - see above
@@ -191,4 +238,4 @@ def recurrent_bundle(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFact
     model = random_recurrent(
         tokenizer.vocabulary_size, attention="general", decoder_layers=3, max_source_tokens=20, max_target_tokens=9
     )
-    return export_model(model, tokenizer, tmp_path_factory.mktemp("bundles") / "recurrent")
+    return Bundle.open(once("recurrent", lambda out: export_model(model, tokenizer, out)))

@@ -12,9 +12,9 @@ import numpy as np
 from ctranslate2.specs import TransformerSpec
 from numpy.typing import NDArray
 
-from export.ctranslate2_file import TYPES, Variable
+from export.imports.ctranslate2_file import TYPES, Variable
 from loadtest.peers import ctranslate2_model
-from model.tokenizer import Tokenizer
+from model.text.tokenizer import Tokenizer
 
 
 def fill_with_zeros(spec: Any, vocabulary_size: int, width: int = 8) -> None:

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry
 
-from serve.engine import Engine
+from serve.engine.engine import Engine
+from serve.engine.scheduler import Scheduler
+from serve.engine.sequence import Sequence
 from serve.metrics import Metrics
-from serve.options import SearchOptions
-from serve.scheduler import Scheduler
-from serve.sequence import Sequence
+from serve.search.options import SearchOptions
 from tests.fakes import BOS_ID, EOS_ID, PAD_ID, FakeClock, FakeModel
 
 MAX_TARGET_TOKENS = 30
@@ -23,13 +23,14 @@ class Bench:
     slots: int = 4
     queue_limit: int = 1000
     prefill_token_budget: int = 1000
+    ahead: int = 0
     clock: FakeClock = field(default_factory=FakeClock)
 
     def __post_init__(self) -> None:
         self.registry = CollectorRegistry()
         self.metrics = Metrics(self.registry, model="tiny")
         self.scheduler = Scheduler(self.slots, self.queue_limit, self.prefill_token_budget, self.metrics, self.clock)
-        self.model = FakeModel(self.slots)
+        self.model = FakeModel(self.slots, ahead=self.ahead)
         self.engine = self.make_engine(self.model)
         self.finished: list[Sequence] = []
 

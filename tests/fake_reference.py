@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from serve.options import SearchOptions
+from serve.search.options import SearchOptions
 from tests.fakes import BOS_ID, EOS_ID, next_attention, next_logits
 from tests.search_reference import Found, search
 

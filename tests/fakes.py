@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from serve.request import FinishReason
+from serve.search.hypothesis import FinishReason
 
 PAD_ID, BOS_ID, EOS_ID = 0, 1, 2
 FIRST_ID = 3
@@ -39,7 +39,8 @@ class FakeModel:
     """An engine's model whose next token depends on everything that its row has seen, and on nothing else.
 
     Attributes:
-        slots: the most rows.
+        slots: the most rows of a step.
+        ahead: rows behind those.
         encode_error: raised by `encode` while it is set.
         decode_error: raised by `decode_step` while it is set.
         on_step: called in the middle of every decode step.
@@ -49,6 +50,7 @@ class FakeModel:
 
     slots: int
     capacity: int = 80
+    ahead: int = 0
     encode_error: Exception | None = None
     decode_error: Exception | None = None
     on_step: Callable[[], None] = lambda: None
@@ -56,8 +58,8 @@ class FakeModel:
     steps: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._sources = np.full((self.slots, self.capacity), STALE, np.int64)
-        self._targets = np.full((self.slots, self.capacity), STALE, np.int64)
+        self._sources = np.full((self.slots + self.ahead, self.capacity), STALE, np.int64)
+        self._targets = np.full((self.slots + self.ahead, self.capacity), STALE, np.int64)
         self._logits = np.zeros((self.slots, VOCABULARY), np.float32)
         self._alignments = np.zeros((self.slots, 1, self.capacity), np.float32)
 
@@ -74,7 +76,7 @@ class FakeModel:
         if self.encode_error is not None:
             raise self.encode_error
         for row, ids, length in zip(rows.tolist(), source_ids, source_lengths, strict=True):
-            assert row < self.slots
+            assert row < self.slots + self.ahead
             assert (ids[length:] == PAD_ID).all()
             self._forget(row)
             self._sources[row, :length] = ids[:length]
@@ -96,13 +98,14 @@ class FakeModel:
             self._alignments[row, 0, :length] = next_attention(length, self._targets[row, : position + 1])
         return self._logits[: len(token_ids)]
 
-    def best(self, logits: NDArray[np.float32], count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    def log_probabilities(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Computes the logarithm of softmax."""
+        return log_softmax(logits)
+
+    def best(self, scores: NDArray[np.float32], count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Sorts the tokens of each row."""
-        with np.errstate(invalid="ignore"):  # a row without a token has no probabilities
-            shifted = logits - logits.max(axis=1, keepdims=True)
-        log_probabilities = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-        token_ids = np.argsort(-log_probabilities, axis=1, kind="stable")[:, :count]
-        return np.take_along_axis(log_probabilities, token_ids, axis=1), token_ids
+        token_ids = np.argsort(-scores, axis=1, kind="stable")[:, :count]
+        return np.take_along_axis(scores, token_ids, axis=1), token_ids
 
     def branch_rows(self, sources: Sequence[int], targets: Sequence[int], positions: Sequence[int]) -> None:
         """Copies the targets of rows over those of others that have the same source."""
@@ -122,6 +125,25 @@ class FakeModel:
     def _forget(self, row: int) -> None:
         self._sources[row] = STALE
         self._targets[row] = STALE
+
+
+def log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Returns natural log-probabilities, float32 [M, V]; NaN in a row without any."""
+    with np.errstate(invalid="ignore"):
+        shifted = logits - logits.max(axis=1, keepdims=True)
+    log_probabilities: NDArray[np.float32] = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    return log_probabilities
+
+
+class FiniteModel(FakeModel):
+    """The fake model with a chance for every token: as upon a real one, any token may be forced upon it."""
+
+    def decode_step(
+        self, token_ids: NDArray[np.int64], positions: NDArray[np.int32], source_lengths: NDArray[np.int32]
+    ) -> NDArray[np.float32]:
+        """Computes as the fake model does."""
+        logits = super().decode_step(token_ids, positions, source_lengths)
+        return np.maximum(logits, np.float32(-20.0), out=logits)
 
 
 def next_logits(source_ids: NDArray[np.int64], target_ids: NDArray[np.int64]) -> NDArray[np.float32]:

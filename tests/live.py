@@ -1,9 +1,10 @@
 """A real service with real connections around fake models, in a thread of its own, and clients for both protocols."""
 
 import asyncio
+import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import product
@@ -17,8 +18,18 @@ import numpy as np
 from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from numpy.typing import NDArray
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics_core import Metric
 
-from export.bundle import Bundle, file_hashes, write_golden, write_manifest
+from export.bundle import (
+    ALIGNED_DECODER_FILE,
+    GRAPH_FILES,
+    WEIGHTS_FILE,
+    Bundle,
+    file_hashes,
+    write_golden,
+    write_manifest,
+)
 from export.manifest import (
     DECODER_INPUTS,
     ENCODER_INPUTS,
@@ -32,7 +43,7 @@ from export.manifest import (
     SentencePieceSpec,
     StateSpec,
 )
-from model.tokenizer import Tokenizer
+from model.text.tokenizer import Tokenizer
 from protos.translation_pb2 import (
     ScoreRequest,
     ScoreResponse,
@@ -41,12 +52,12 @@ from protos.translation_pb2 import (
     TranslateStreamResponse,
 )
 from serve.app import Service
-from serve.engine import Engine, Model
-from serve.model_loader import LoadModels, ModelLoader
-from serve.models import Models
-from serve.pipeline import Pipeline
-from serve.service_metrics import ServiceMetrics
-from serve.settings import ServeCommand
+from serve.engine.engine import Engine, Model
+from serve.models.model_loader import LoadModels, ModelLoader
+from serve.models.models import Models
+from serve.models.pipeline import Pipeline
+from serve.service_metrics import ServiceMetrics, _Merged
+from serve.settings import ServeSettings
 from tests.fakes import BOS_ID, EOS_ID, PAD_ID, FakeModel, translate
 
 MAX_SOURCE_TOKENS = 60
@@ -59,6 +70,8 @@ TRANSLATE_METHOD = "/dragoman.v1.TranslationService/Translate"
 STREAM_METHOD = "/dragoman.v1.TranslationService/TranslateStream"
 SCORE_METHOD = "/dragoman.v1.TranslationService/Score"
 WAIT_SECONDS = 20.0
+# A client of its own choice would read all certificates of the machine, which takes 20 ms each time.
+NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 @dataclass
@@ -90,7 +103,7 @@ def write_bundle(
 ) -> Path:
     """Writes a bundle for the fake model into an empty folder and returns the folder."""
     (folder / "tokenizer.model").write_bytes(tokenizer.model)
-    for name in ("encoder.onnx", "decoder.onnx", "aligned_decoder.onnx", "topk.onnx", "weights.bin"):
+    for name in (*GRAPH_FILES, ALIGNED_DECODER_FILE, WEIGHTS_FILE):
         (folder / name).write_bytes(b"never opened")
     write_golden(folder, make_golden(tokenizer, directions) if golden is None else golden)
     manifest = Manifest(
@@ -146,7 +159,7 @@ def put_bundle(folder: Path, tokenizer: Tokenizer, *directions: BundleDirection,
     return new.rename(folder)
 
 
-def load_fakes(settings: ServeCommand, _: Bundle) -> list[FakeModel]:
+def load_fakes(settings: ServeSettings, _: Bundle) -> list[FakeModel]:
     """Returns fake models as the settings of a model say."""
     return [FakeModel(settings.slots) for _ in range(settings.engine_count)]
 
@@ -219,7 +232,7 @@ class LiveService:
 
     def http(self) -> httpx.Client:
         """Returns a REST client with a connection of its own."""
-        return httpx.Client(base_url=self.http_url, timeout=WAIT_SECONDS, trust_env=False)
+        return httpx.Client(base_url=self.http_url, timeout=WAIT_SECONDS, trust_env=False, verify=NO_TLS)
 
     def post(self, body: Any = None, *, path: str = "/v1/translate", **options: Any) -> httpx.Response:
         """Sends one REST request; `body` is sent as JSON unless `content` is given."""
@@ -285,14 +298,27 @@ class LiveService:
 
     def metric(self, name: str, **labels: str) -> float:
         """Returns the sum of the series of a name whose labels are at least these."""
-        families = self.service.metrics.registry.collect()
-        samples = [sample for family in families for sample in family.samples if sample.name == f"dragoman_{name}"]
-        assert samples, f"no series dragoman_{name}"
+        # From the collector of that name: to collect all takes milliseconds, and many a test waits for a series.
+        series = f"dragoman_{name}"
+        families = [family for each in self._registries() for family in _family(each, series)]
+        samples = [sample for family in families for sample in family.samples if sample.name == series]
+        assert samples, f"no series {series}"
         return sum(sample.value for sample in samples if labels.items() <= sample.labels.items())
+
+    def _registries(self) -> list[CollectorRegistry]:
+        """Returns where the series of the service and of each of its models are."""
+        registry = self.service.metrics.registry
+        (merged,) = (each for each in registry._collector_to_names if isinstance(each, _Merged))
+        return [registry, merged._unrouted, *(metrics.registry for metrics in list(merged._models.values()))]
 
     def settle(self) -> None:
         """Waits until every request is counted out; a client may see the answer a moment earlier."""
         eventually(lambda: self.metric("inflight_requests") == 0)
+
+
+def _family(registry: CollectorRegistry, series: str) -> Iterable[Metric]:
+    collector = registry._names_to_collectors.get(series)
+    return () if collector is None else collector.collect()
 
 
 def eventually(condition: Callable[[], bool]) -> None:
@@ -321,12 +347,12 @@ def run_service(
         load: loads the models of each bundle; if None, there is one bundle, of those models.
         own_settings: what models have of their own, by name.
         wait_ready: whether the block begins when the service is ready, or as soon as its ports are open.
-        settings: of `ServeCommand`, over defaults that suit a test.
+        settings: of `ServeSettings`, over defaults that suit a test.
     """
     models = [FakeModel(4), FakeModel(4)] if models is None else models
     defaults = {"host": "127.0.0.1", "http_port": 0, "grpc_port": 0, "lame_duck_seconds": 0, "drain_seconds": 10}
     values = {**defaults, "slots": models[0].slots, "engines": len(models), "models": own_settings or {}, **settings}
-    command = ServeCommand(bundle=bundle_path, **values)
+    command = ServeSettings(bundle=bundle_path, **values)
     live: list[LiveService] = []
     begun = threading.Event()
     failure: list[BaseException] = []
@@ -371,3 +397,12 @@ def run_service(
         if thread.is_alive():
             live[0].stop()
         live[0].join()
+    audit(live[0])
+
+
+def audit(live: LiveService) -> None:
+    """Looks whether the books of a service that has ended are balanced: whatever came is counted once, and gone."""
+    for gauge in ("inflight_requests", "sequences_waiting", "sequences_running", "rows_running"):
+        assert live.metric(gauge) == 0, f"{gauge} is {live.metric(gauge)} after the end"
+    assert live.metric("requests_total") == live.metric("request_duration_seconds_count")
+    assert live.metric("request_queue_seconds_count") <= live.metric("sequences_finished_total")

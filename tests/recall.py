@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from export.bundle import Bundle
-from export.graphs import Graphs
+from export.graphs.graphs import Graphs
+from export.graphs.to_onnx import OPSET, export_graphs
 from export.manifest import BundleDirection, Manifest, Provenance, SentencePieceSpec, StateSpec
-from export.to_onnx import OPSET, export_graphs
-from model.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from model.text.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 WIDTH = 8
 VOCABULARY = 20

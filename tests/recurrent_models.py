@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from model.config import RecurrentConfig
-from model.recurrent import Recurrent
-from model.tokenizer import EOS_ID, PAD_ID
+from model.network.recurrent import Recurrent
+from model.text.tokenizer import EOS_ID, PAD_ID
 
 VOCABULARY = 40
 ATTENTIONS = ("additive", "dot", "general", "concat", "local_monotonic", "local_predictive")

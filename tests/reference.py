@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.config import TransformerConfig
-from model.tokenizer import BOS_ID, EOS_ID
+from model.text.tokenizer import BOS_ID, EOS_ID
 
 Array = NDArray[np.float64]
 # Parameters by the names of a checkpoint.

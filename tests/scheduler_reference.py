@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from serve.sequence import Sequence
+from serve.engine.sequence import Sequence
 
 
 @dataclass(eq=False)

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from serve.options import SearchOptions
-from serve.ranking import LEAST_COVERAGE
-from serve.request import FinishReason
-from serve.sampling import uniforms
+from serve.search.hypothesis import FinishReason
+from serve.search.options import SearchOptions
+from serve.search.ranking import LEAST_COVERAGE
+from serve.search.sampling import uniforms
 
 Tokens = tuple[int, ...]
 # From the target tokens so far, without the begin token, to the logits of the next one, [V].
@@ -29,7 +29,7 @@ class BrokenSearchError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A finished translation; the attributes are those of `serve.hypothesis.Hypothesis`."""
+    """A finished translation; the attributes are those of `serve.search.hypothesis.Hypothesis`."""
 
     target_ids: Tokens
     score: float
@@ -64,8 +64,8 @@ def search(
         attention: needed for a coverage penalty.
 
     Raises:
-        BrokenSearchError: logits with NaN or +inf, or constraints that leave no token, for any live hypothesis; or a
-            forced token without probability.
+        BrokenSearchError: logits with NaN or +inf for any live hypothesis, or with no token left because the model
+            knows no end; or a forced token without probability.
     """
     sentence = Sentence(next_logits, options, eos_id, attention)
     if options.sampled:
@@ -105,20 +105,22 @@ class Sentence:
         penalty = self.options.repetition_penalty
         for token_id in set(tokens):
             logits[token_id] = logits[token_id] / penalty if logits[token_id] > 0 else logits[token_id] * penalty
-        broken = any(math.isnan(logit) or logit == math.inf for logit in logits)
-        return [
-            -math.inf if self.forbidden(tokens, token_id) and not broken else logit
-            for token_id, logit in enumerate(logits)
-        ]
+        if any(math.isnan(logit) or logit == math.inf for logit in logits):
+            return logits
+        left = [-math.inf if self.forbidden(tokens, token_id) else logit for token_id, logit in enumerate(logits)]
+        going_on = left[: self.eos_id] + left[self.eos_id + 1 :]
+        # A translation that cannot go on may end, however short it is.
+        if len(tokens) < self.options.min_target_tokens and max(going_on) > -math.inf:
+            left[self.eos_id] = -math.inf
+        return left
 
     def forbidden(self, tokens: Tokens, token_id: int) -> bool:
-        """Returns whether a token must not follow."""
+        """Returns whether a token must not follow, as far as that does not depend on what else may."""
         size = self.options.no_repeat_ngram_tokens
         longer = (*tokens, token_id)
         ngrams = [longer[start : start + size] for start in range(len(longer) - size + 1)]
         repeats = size > 0 and len(longer) >= size and ngrams.count(longer[-size:]) > 1
-        early = token_id == self.eos_id and len(tokens) < self.options.min_target_tokens
-        return repeats or early or token_id in self.options.suppressed_ids
+        return repeats or token_id in self.options.suppressed_ids
 
     def log_probabilities(self, tokens: Tokens) -> list[float]:
         """Returns those of the next token, under the constraints unless it is forced."""

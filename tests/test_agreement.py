@@ -1,6 +1,6 @@
 """A sentence differs if any token does, and is told with its number and its margin."""
 
-from loadtest.agreement import Difference, differences
+from loadtest.offline.agreement import Difference, differences
 
 
 def test_a_sentence_that_differs_is_told_with_its_margin() -> None:

@@ -6,7 +6,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from model.alignment import (
+from model.config import RecurrentConfig
+from model.network.alignment import (
     AdditiveScore,
     Alignment,
     DotScore,
@@ -16,7 +17,6 @@ from model.alignment import (
     Source,
     make_alignment,
 )
-from model.config import RecurrentConfig
 from tests import reference
 from tests.recurrent_models import ATTENTIONS
 

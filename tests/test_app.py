@@ -6,19 +6,22 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import grpc
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
-from model.tokenizer import Tokenizer
+from export.bundle import BundleError
+from model.text.tokenizer import Tokenizer
 from protos.translation_pb2 import TranslateRequest
-from serve.listeners import ListenError
+from serve.interfaces.listeners import ListenError
+from serve.lifecycle import Stage
+from serve.models.golden import GoldenMismatchError
 from tests.fakes import FakeModel
 from tests.live import (
     LONG_TEXT,
@@ -30,8 +33,9 @@ from tests.live import (
     run_service,
     write_bundle,
 )
+from tests.processes import read_log, start_process
+from tests.promises import Measured
 
-ROOT = Path(__file__).parent.parent
 GOOD = {"text": "alpha beta."}
 GOOD_MESSAGE = TranslateRequest(text=["alpha beta."])
 LONG = {"text": LONG_TEXT}
@@ -51,6 +55,7 @@ def accept_both(live: LiveService, model: GatedModel, pool: ThreadPoolExecutor) 
     return futures
 
 
+@pytest.mark.promise("R27")
 def test_before_the_golden_sentences_are_right_it_lives_but_is_not_ready(bundle_path: Path, model: GatedModel) -> None:
     model.gate.clear()
     with run_service(bundle_path, [model], wait_ready=False) as live:
@@ -69,6 +74,7 @@ def test_before_the_golden_sentences_are_right_it_lives_but_is_not_ready(bundle_
         assert live.post(GOOD).status_code == 200
 
 
+@pytest.mark.promise("R26")
 def test_a_signal_while_warming_up_ends_it(bundle_path: Path, model: GatedModel) -> None:
     model.gate.clear()
     with run_service(bundle_path, [model], wait_ready=False, lame_duck_seconds=1000) as live:
@@ -79,10 +85,13 @@ def test_a_signal_while_warming_up_ends_it(bundle_path: Path, model: GatedModel)
         live.join()
 
 
-def test_a_lame_duck_is_not_ready_but_serves_and_asks_clients_to_leave(bundle_path: Path) -> None:
+@pytest.mark.promise("R23")
+def test_a_lame_duck_is_not_ready_but_serves_and_asks_clients_to_leave(bundle_path: Path, measured: Measured) -> None:
     with run_service(bundle_path, lame_duck_seconds=1000) as live:
+        signal_seconds = time.monotonic()
         live.stop()
         eventually(lambda: live.get("/readyz").status_code == 503)
+        measured("R23", f"not ready after {(time.monotonic() - signal_seconds) * 1000:.0f} ms")
         assert live.get("/readyz").json()["reason"] == "draining"
         assert live.get("/healthz").status_code == 200
         eventually(lambda: live.health() == "NOT_SERVING")
@@ -93,11 +102,13 @@ def test_a_lame_duck_is_not_ready_but_serves_and_asks_clients_to_leave(bundle_pa
         live.abandon()
 
 
+@pytest.mark.promise("R22")
 def test_draining_answers_what_was_accepted_and_refuses_the_rest(bundle_path: Path, model: GatedModel) -> None:
     with run_service(bundle_path, [model]) as live, ThreadPoolExecutor() as pool:
         accepted = accept_both(live, model, pool)
         live.stop()
-        eventually(lambda: live.post(GOOD).status_code == 503)
+        # Not asked with a request: one that comes before the signal is understood is accepted, and waits for the gate.
+        eventually(lambda: live.service.lifecycle.stage is Stage.DRAINING)
         refused = live.post(GOOD)
         assert (refused.json()["reason"], refused.headers["retry-after"]) == ("draining", "1")
         assert live.call_error(GOOD_MESSAGE).code() is grpc.StatusCode.UNAVAILABLE
@@ -108,8 +119,16 @@ def test_draining_answers_what_was_accepted_and_refuses_the_rest(bundle_path: Pa
         live.join()
 
 
-def test_when_the_drain_time_is_over_the_rest_is_told_so(bundle_path: Path, model: GatedModel) -> None:
-    with run_service(bundle_path, [model], drain_seconds=0) as live, ThreadPoolExecutor() as pool:
+@pytest.mark.promise("R25")
+def test_when_the_drain_time_is_over_the_rest_is_told_so(
+    bundle_path: Path, model: GatedModel, measured: Measured
+) -> None:
+    """And the log tells how much it is."""
+    with (
+        capture_logs() as logs,
+        run_service(bundle_path, [model], drain_seconds=0) as live,
+        ThreadPoolExecutor() as pool,
+    ):
         accepted = accept_both(live, model, pool)
         live.stop()
         eventually(lambda: live.engines[0]._stopping)
@@ -118,9 +137,14 @@ def test_when_the_drain_time_is_over_the_rest_is_told_so(bundle_path: Path, mode
         error: Any = accepted[1].exception(WAIT_SECONDS)
         assert error.code() is grpc.StatusCode.UNAVAILABLE
         live.join()
+    (late,) = [log for log in logs if log["event"] == "drain time is over"]
+    left = late["running"] + late["waiting"]
+    assert left == len(accepted)
+    measured("R25", f"{left} requests left when the time was over: {left} told so, {left} in the log")
 
 
-def test_a_lame_duck_under_load_fails_no_request(bundle_path: Path) -> None:
+@pytest.mark.promise("R23")
+def test_a_lame_duck_under_load_fails_no_request(bundle_path: Path, measured: Measured) -> None:
     """Clients that keep their connections see them closed in good order, and never a broken one."""
     enough = threading.Event()
 
@@ -143,15 +167,20 @@ def test_a_lame_duck_under_load_fails_no_request(bundle_path: Path) -> None:
         live.settle()
         assert {status for kept in statuses for status in kept} == {200}
         assert live.metric("requests_total", outcome="ok") == sum(len(kept) for kept in statuses)
+        measured(
+            "R23", f"{sum(len(kept) for kept in statuses) - sum(before)} requests of a lame duck answered, 0 failed"
+        )
         live.abandon()
 
 
-def test_a_model_that_fails_closes_the_service_until_it_works_again(bundle_path: Path) -> None:
+@pytest.mark.promise("R29")
+def test_a_model_that_fails_closes_the_service_until_it_works_again(bundle_path: Path, measured: Measured) -> None:
     model = FakeModel(2)
     with run_service(bundle_path, [model]) as live:
         model.decode_error = RuntimeError("broken")
         assert [live.post(GOOD).status_code for _ in range(3)] == [500, 500, 500]
         assert live.get("/readyz").status_code == 503
+        measured("R29", "requests to a model that fails: 500 at once; not ready when three in a row have failed")
         assert live.call_error(GOOD_MESSAGE).code() is grpc.StatusCode.UNAVAILABLE
         eventually(lambda: live.health() == "NOT_SERVING")
         model.decode_error = None
@@ -177,45 +206,6 @@ def test_a_taken_port_is_named(bundle_path: Path, setting: str) -> None:
             pass
 
 
-# The front door with fake models in place of ONNX Runtime's. Its first argument is a bundle, its second a gate: "open",
-# or "shut" for a model that stands still after the golden sentences.
-PROGRAM = """
-import sys
-import threading
-import dragoman
-import serve.app
-from tests.live import GOLDEN, GatedModel
-
-class Model(GatedModel):
-    def decode_step(self, *arguments):
-        if sys.argv[2] == "shut" and sum(rows for rows, _ in self.prefills) > len(GOLDEN):
-            self.gate.clear()
-        return super().decode_step(*arguments)
-
-serve.app._load_models = lambda settings, bundle: [Model(4)]
-options = "--host 127.0.0.1 --http-port 0 --grpc-port 0 --lame-duck-seconds 0 --engines 1 --slots 4"
-dragoman.run("serve", [sys.argv[1], *options.split()])
-"""
-
-
-@contextmanager
-def start_process(bundle_path: Path, gate: str = "open") -> Iterator[subprocess.Popen[str]]:
-    """Runs the program in a process of its own."""
-    command = [sys.executable, "-c", PROGRAM, str(bundle_path), gate]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def read_log(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """Returns the next line of a process's log."""
-    assert process.stderr is not None
-    line: dict[str, Any] = json.loads(process.stderr.readline())
-    return line
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_process_with_success(bundle_path: Path, number: signal.Signals) -> None:
     with start_process(bundle_path) as process:
@@ -231,8 +221,9 @@ def test_a_signal_ends_the_process_with_success(bundle_path: Path, number: signa
         assert events == ["request", "lame duck", "draining", "stopped"]
 
 
+@pytest.mark.promise("R25")
 def test_a_second_signal_ends_the_process_at_once(bundle_path: Path) -> None:
-    with start_process(bundle_path, gate="shut") as process, ThreadPoolExecutor() as pool:
+    with start_process(bundle_path, kind="shut") as process, ThreadPoolExecutor() as pool:
         ready = read_log(process)
         url = f"http://127.0.0.1:{ready['http_port']}"
         stuck = pool.submit(httpx.post, f"{url}/v1/translate", json=LONG, trust_env=False, timeout=WAIT_SECONDS)
@@ -245,6 +236,7 @@ def test_a_second_signal_ends_the_process_at_once(bundle_path: Path) -> None:
         assert isinstance(stuck.exception(WAIT_SECONDS), httpx.TransportError)
 
 
+@pytest.mark.promise("R28")
 def test_what_is_no_bundle_is_explained_in_one_line(tmp_path: Path, tokenizer: Tokenizer) -> None:
     bundle_path = write_bundle(tmp_path, tokenizer)
     (bundle_path / "decoder.onnx").write_bytes(b"changed")
@@ -255,6 +247,25 @@ def test_what_is_no_bundle_is_explained_in_one_line(tmp_path: Path, tokenizer: T
     assert line.startswith(f"dragoman serve: {bundle_path}/decoder.onnx: sha256 is ")
 
 
+@pytest.mark.promise("R28")
+def test_a_file_that_is_cut_off_is_named(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    bundle_path = write_bundle(tmp_path, tokenizer)
+    weights = bundle_path / "weights.bin"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    with pytest.raises(BundleError, match=r"weights\.bin: sha256 is "), run_service(bundle_path):
+        pass
+
+
+@pytest.mark.promise("R28")
+def test_another_tokenizer_is_noticed_though_the_manifest_vouches_for_it(
+    tmp_path: Path, tokenizer: Tokenizer, two_way_tokenizer: Tokenizer
+) -> None:
+    bundle_path = write_bundle(tmp_path, two_way_tokenizer, make_golden(tokenizer))
+    with pytest.raises(GoldenMismatchError, match=r"^golden sentence 0: source tokens are "), run_service(bundle_path):
+        pass
+
+
+@pytest.mark.promise("R28")
 def test_a_wrong_model_is_explained_and_never_serves(tmp_path: Path, tokenizer: Tokenizer) -> None:
     golden = list(make_golden(tokenizer))
     golden[1] = golden[1].model_copy(update={"target_ids": (5,)})

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from model.attention import KeysValues, MultiHeadAttention, attend, causal_mask, padding_mask
+from model.network.attention import KeysValues, MultiHeadAttention, attend, causal_mask, padding_mask
 from tests import reference
 
 CPU = torch.device("cpu")

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from model.config import Direction, ModelConfig, RecurrentConfig, RunConfig, TransformerConfig
+from model.network.translation_model import DecoderState, Memory, TranslationModel
 from model.report.attention_maps import SentenceTooLongError, force_maps
 from model.run import TrainedModel
-from model.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer, train_tokenizer
-from model.translation_model import DecoderState, Memory, TranslationModel
+from model.text.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer, train_tokenizer
 from tests.toy import random_model
 
 SOURCE, TARGET = "alpha beta gamma delta house.", "one two"

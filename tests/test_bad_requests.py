@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from export.manifest import BundleDirection
-from model.tokenizer import Tokenizer
+from model.text.tokenizer import Tokenizer
 from protos.translation_pb2 import TranslateRequest
 from tests.live import MAX_SOURCE_TOKENS, LiveService, run_service, write_bundle
 
@@ -93,6 +93,7 @@ BAD_AMONG_MANY = [
 ]
 
 
+@pytest.mark.promise("R31")
 @pytest.mark.parametrize("bad", BAD, ids=lambda bad: bad.name)
 def test_both_protocols_refuse_it_in_the_same_words(live: LiveService, bad: Bad) -> None:
     assert_refused(live, bad)

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.batches import Batch, BatchStream, TokenizedPairs, pad, plan_batches, sorted_batches
-from model.tokenizer import BOS_ID, EOS_ID, PAD_ID
+from model.data.batches import Batch, BatchStream, TokenizedPairs, pad, plan_batches, sorted_batches
+from model.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
 
 IDS = st.lists(st.integers(4, 99), min_size=1, max_size=20)
 PAIRS = st.lists(st.tuples(IDS, IDS), min_size=1, max_size=40)

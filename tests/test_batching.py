@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.batching import Batching, batches, groups
-from loadtest.source_sentence import SourceSentence
+from loadtest.compared.batching import Batching, batches, groups
+from loadtest.compared.source_sentence import SourceSentence
 
 SENTENCES = st.lists(
     st.builds(

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from model.beam import Hypothesis, beam_search, normalise
-from model.tokenizer import BOS_ID, EOS_ID
-from model.translation_model import DecoderState
+from model.decoding.beam import Hypothesis, beam_search, normalise
+from model.network.translation_model import DecoderState
+from model.text.tokenizer import BOS_ID, EOS_ID
 
 A, B, C = 4, 5, 6
 VOCABULARY = 7

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 import dragoman
-from loadtest.graph_systems import SYSTEMS
-from loadtest.report_files import ReportFiles
+from loadtest.comparison.report_files import ReportFiles
+from loadtest.graphs.graph_systems import SYSTEMS
 from model.config import RunConfig
 from model.run import RunFolder
-from model.tokenizer import Tokenizer
+from model.text.tokenizer import Tokenizer
 from tests.recurrent_models import random_recurrent
 from tests.toy import TOY_CONFIG, toy_test_sentences, write_pairs
 

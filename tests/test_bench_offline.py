@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import dragoman
-from loadtest.report_files import ReportFiles
+from loadtest.comparison.report_files import ReportFiles
 from model.run import RunFolder
 from tests.toy import toy_test_sentences, write_pairs
 

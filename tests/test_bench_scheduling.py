@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import dragoman
-from loadtest.live_engines import Occupancy, occupancy
-from loadtest.report_files import ReportFiles
+from loadtest.comparison.report_files import ReportFiles
+from loadtest.scheduling.live_engines import Occupancy, occupancy
 from model.run import RunFolder
 from tests.toy import toy_test_sentences, write_pairs
 

@@ -10,11 +10,9 @@ import pytest
 
 from export.bundle import (
     ALIGNED_DECODER_FILE,
-    DECODER_FILE,
-    ENCODER_FILE,
     GOLDEN_FILE,
+    GRAPH_FILES,
     MANIFEST_FILE,
-    TOPK_FILE,
     WEIGHTS_FILE,
     Bundle,
     BundleError,
@@ -24,7 +22,7 @@ from export.bundle import (
 from export.bundle_tokenizer import TOKENIZER_FILE
 from export.manifest import StateSpec
 
-FILES = (ENCODER_FILE, DECODER_FILE, TOPK_FILE, WEIGHTS_FILE, TOKENIZER_FILE, GOLDEN_FILE)
+FILES = (*GRAPH_FILES, WEIGHTS_FILE, TOKENIZER_FILE, GOLDEN_FILE)
 
 
 @pytest.fixture
@@ -64,7 +62,7 @@ def refusal(folder: Path, file: str = MANIFEST_FILE) -> str:
 def test_a_bundle_opens(folder: Path) -> None:
     bundle = Bundle.open(folder)
     assert bundle.folder == folder
-    assert bundle.manifest.format_version == 4
+    assert bundle.manifest.format_version == 5
     assert set(bundle.manifest.files) == {*FILES, ALIGNED_DECODER_FILE}
     assert (bundle.encoder_path, bundle.decoder_path) == (folder / "encoder.onnx", folder / "decoder.onnx")
     assert bundle.manifest.tokenizer.files == (TOKENIZER_FILE,)
@@ -132,7 +130,7 @@ def test_a_manifest_that_is_none_is_refused(folder: Path, content: bytes) -> Non
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("format_version", 5),
+        ("format_version", 6),
         ("format_version", 0),
         ("colour", "green"),
         ("name", None),
@@ -166,7 +164,7 @@ def test_a_value_that_the_manifest_lacks_is_named(folder: Path, key: str) -> Non
     assert f"{key}: Field required" in refusal(folder)
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
 def test_a_bundle_of_an_earlier_version_says_what_to_do(folder: Path, version: int) -> None:
     """Whatever else is different in it."""
     (folder / MANIFEST_FILE).write_text(json.dumps({"format_version": version, "heads": 8}), encoding="utf-8")

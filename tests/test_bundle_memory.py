@@ -3,9 +3,9 @@
 import pytest
 
 from export.bundle import Bundle
-from export.bundle_memory import measure_engine
-from serve.decoder_state import DecoderState
-from serve.runtime import Runtime, Sessions
+from export.inspection.bundle_memory import measure_engine
+from serve.engine.decoder_state import DecoderState
+from serve.engine.runtime import Runtime, Sessions
 
 SLOTS = 5
 BUNDLES = pytest.mark.parametrize("fixture", ["wide_bundle", "int8_bundle", "recurrent_bundle", "two_way_bundle"])

@@ -7,8 +7,8 @@ import pytest
 from export.bundle import Bundle
 from export.bundle_tokenizer import load_tokenizer, write_tokenizer
 from export.manifest import PieceSpec, SentencePieceSpec
-from model.piece_tokenizer import PieceTokenizer
-from model.tokenizer import Tokenizer, TokenizerError, train_tokenizer
+from model.text.piece_tokenizer import PieceTokenizer
+from model.text.tokenizer import Tokenizer, TokenizerError, train_tokenizer
 
 
 def reopen(bundle_path: Path, folder: Path, spec: SentencePieceSpec | PieceSpec) -> Bundle:

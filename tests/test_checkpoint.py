@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from loadtest.peers.checkpoint import read_checkpoint, write_checkpoint
-from model.generate import generate_greedy
+from model.decoding.generate import generate_greedy
 from tests.toy import OPTIONS, random_model, random_sources
 
 

@@ -7,18 +7,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import grpc
 import pytest
 from aiohttp import web
+from google.rpc.status_pb2 import Status
 
-from loadtest.arrivals import constant_arrivals
-from loadtest.clients import (
-    TIMEOUT_HEADER,
-    TRANSLATE_PATH,
-    WRONG_COUNT,
-    Languages,
-    open_grpc_client,
-    open_rest_client,
-)
-from loadtest.generator import OK, run_open_loop
-from loadtest.report import Distribution
+from loadtest.load.client import NO_RESULT, OK, WRONG_COUNT, Answer
+from loadtest.load.clients import Targets, open_clients
+from loadtest.load.request import Languages, LoadRequest, Protocol
+from loadtest.load.rest_clients import STREAM_PATH, TIMED_OUT, TIMEOUT_HEADER, TRANSLATE_PATH
 from protos.translation_pb2 import (
     GetModelRequest,
     ListModelsRequest,
@@ -26,6 +20,8 @@ from protos.translation_pb2 import (
     Model,
     ScoreRequest,
     ScoreResponse,
+    TranslateManyRequest,
+    TranslateManyResponse,
     TranslateRequest,
     TranslateResponse,
     TranslateStreamResponse,
@@ -56,11 +52,24 @@ class Servicer(TranslationServiceServicer):
         count = await self._handler(request, context)
         return TranslateResponse(translations=[Translation(text="Ein Satz.")] * count)
 
-    def TranslateStream(  # noqa: N802 - the name is the contract's
+    async def TranslateStream(  # noqa: N802 - the name is the contract's
         self, request: TranslateRequest, context: grpc.aio.ServicerContext[TranslateRequest, TranslateStreamResponse]
     ) -> AsyncIterator[TranslateStreamResponse]:
-        """Is not asked by the load generator."""
-        raise NotImplementedError
+        """Begins a stream and never ends it as it should."""
+        del request, context
+        yield TranslateStreamResponse()
+
+    async def TranslateMany(  # noqa: N802 - the name is the contract's
+        self,
+        request_iterator: AsyncIterator[TranslateManyRequest],
+        context: grpc.aio.ServicerContext[TranslateManyRequest, TranslateManyResponse],
+    ) -> AsyncIterator[TranslateManyResponse]:
+        """Answers three requests in the opposite order: one is refused; then the stream ends."""
+        await context.send_initial_metadata(())
+        asked = [await anext(request_iterator) for _ in range(3)]
+        full = Status(code=grpc.StatusCode.RESOURCE_EXHAUSTED.value[0])
+        yield TranslateManyResponse(id=asked[2].id, error=full)
+        yield TranslateManyResponse(id=asked[1].id, response=TranslateResponse(translations=[Translation()]))
 
     async def Score(  # noqa: N802 - the name is the contract's
         self, request: ScoreRequest, context: grpc.aio.ServicerContext[ScoreRequest, ScoreResponse]
@@ -97,6 +106,7 @@ async def grpc_server(handler: GrpcHandler) -> AsyncIterator[str]:
 async def rest_server(handler: RestHandler) -> AsyncIterator[str]:
     app = web.Application()
     app.router.add_post(TRANSLATE_PATH, handler)
+    app.router.add_post(STREAM_PATH, handler)
     runner = web.AppRunner(app, handler_cancellation=True)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -108,26 +118,33 @@ async def rest_server(handler: RestHandler) -> AsyncIterator[str]:
 
 
 def send_grpc(
-    handler: GrpcHandler, *texts: str, timeout_seconds: float = TIMEOUT_SECONDS, languages: Languages = NO_LANGUAGES
+    handler: GrpcHandler,
+    *texts: str,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+    languages: Languages = NO_LANGUAGES,
+    protocol: Protocol = "grpc",
 ) -> str:
-    async def send() -> str:
-        async with (
-            grpc_server(handler) as target,
-            open_grpc_client(target, 1, timeout_seconds, languages) as client,
-        ):
-            return await client.send(texts)
+    async def send() -> Answer:
+        request = LoadRequest(texts, protocol, languages=languages, timeout_seconds=timeout_seconds)
+        async with grpc_server(handler) as target, open_clients(Targets(target, "", 1), {protocol}) as client:
+            return await client.send(request)
 
-    return asyncio.run(send())
+    return asyncio.run(send()).outcome
 
 
 def send_rest(
-    handler: RestHandler, *texts: str, timeout_seconds: float = TIMEOUT_SECONDS, languages: Languages = NO_LANGUAGES
+    handler: RestHandler,
+    *texts: str,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+    languages: Languages = NO_LANGUAGES,
+    protocol: Protocol = "rest",
 ) -> str:
-    async def send() -> str:
-        async with rest_server(handler) as url, open_rest_client(url, timeout_seconds, languages) as client:
-            return await client.send(texts)
+    async def send() -> Answer:
+        request = LoadRequest(texts, protocol, languages=languages, timeout_seconds=timeout_seconds)
+        async with rest_server(handler) as url, open_clients(Targets("", url), {protocol}) as client:
+            return await client.send(request)
 
-    return asyncio.run(send())
+    return asyncio.run(send()).outcome
 
 
 async def answer_grpc(request: TranslateRequest, context: object) -> int:
@@ -225,7 +242,7 @@ def test_a_timeout_is_an_outcome_over_grpc() -> None:
 
 
 def test_a_timeout_is_an_outcome_over_rest() -> None:
-    assert send_rest(never_rest, "One.", timeout_seconds=SHORT_TIMEOUT_SECONDS) == "timeout"
+    assert send_rest(never_rest, "One.", timeout_seconds=SHORT_TIMEOUT_SECONDS) == TIMED_OUT
 
 
 def test_the_server_is_told_the_timeout_over_rest() -> None:
@@ -235,16 +252,22 @@ def test_the_server_is_told_the_timeout_over_rest() -> None:
     assert send_rest(answer_if_told, "One.", timeout_seconds=1.5) == OK
 
 
-@pytest.mark.parametrize(("protocol", "outcome"), [("grpc", "UNAVAILABLE"), ("rest", "ClientConnectorError")])
-def test_a_server_that_is_not_there_is_an_outcome(protocol: str, outcome: str) -> None:
-    async def send() -> str:
-        if protocol == "grpc":
-            async with open_grpc_client("127.0.0.1:1", 1, TIMEOUT_SECONDS) as client:
-                return await client.send(("One.",))
-        async with open_rest_client("http://127.0.0.1:1", TIMEOUT_SECONDS) as client:
-            return await client.send(("One.",))
+@pytest.mark.parametrize(
+    ("protocol", "outcome"),
+    [
+        ("grpc", "UNAVAILABLE"),
+        ("grpc-stream", "UNAVAILABLE"),
+        ("grpc-many", "UNAVAILABLE"),
+        ("rest", "ClientConnectorError"),
+        ("rest-stream", "ClientConnectorError"),
+    ],
+)
+def test_a_server_that_is_not_there_is_an_outcome(protocol: Protocol, outcome: str) -> None:
+    async def send() -> Answer:
+        async with open_clients(Targets("127.0.0.1:1", "http://127.0.0.1:1"), {protocol}) as client:
+            return await client.send(LoadRequest(("One.",), protocol))
 
-    assert asyncio.run(send()) == outcome
+    assert asyncio.run(send()).outcome == outcome
 
 
 def test_grpc_requests_are_spread_over_the_connections() -> None:
@@ -257,9 +280,9 @@ def test_grpc_requests_are_spread_over_the_connections() -> None:
         return len(request.text)
 
     async def send() -> None:
-        async with grpc_server(note_peer) as target, open_grpc_client(target, 3, TIMEOUT_SECONDS) as client:
+        async with grpc_server(note_peer) as target, open_clients(Targets(target, "", 3), {"grpc"}) as client:
             for _ in range(6):
-                await client.send(("One.",))
+                await client.send(LoadRequest(("One.",)))
 
     asyncio.run(send())
     assert len(peers) == 3
@@ -269,7 +292,7 @@ def test_no_request_waits_for_another_ones_connection_over_rest() -> None:
     """Each of 150 requests is answered only once all of them have arrived; aiohttp's own limit would be 100."""
     count = 150
 
-    async def send() -> list[str]:
+    async def send() -> list[Answer]:
         all_arrived = asyncio.Event()
         arrived = 0
 
@@ -281,40 +304,75 @@ def test_no_request_waits_for_another_ones_connection_over_rest() -> None:
             await all_arrived.wait()
             return await answer_rest(request)
 
-        async with rest_server(answer_when_all_arrived) as url, open_rest_client(url, TIMEOUT_SECONDS) as client:
-            return await asyncio.gather(*(client.send(("One.",)) for _ in range(count)))
+        async with (
+            rest_server(answer_when_all_arrived) as url,
+            open_clients(Targets("", url), {"rest"}) as client,
+        ):
+            return await asyncio.gather(*(client.send(LoadRequest(("One.",), "rest")) for _ in range(count)))
 
-    assert asyncio.run(send()) == [OK] * count
+    assert [answer.outcome for answer in asyncio.run(send())] == [OK] * count
 
 
-def test_a_stalled_server_is_charged_for_every_request_of_its_stall() -> None:
-    """Requests leave every 10 ms; a stall of 0.5 s from the 20th of 100 on makes them wait for 0.5, 0.49, ... s.
+def events(*pairs: tuple[str, str]) -> web.Response:
+    text = ": a comment\n\n" + "".join(f"event: {name}\ndata: {data}\nid: 1\n\n" for name, data in pairs)
+    return web.Response(text=text, content_type="text/event-stream")
 
-    So the 90th percentile, the 11th largest latency, is at least 0.4 s. A generator that waited for each answer before
-    the next request would have one slow request, and a 90th percentile near 0.
-    """
 
-    async def run() -> list[float]:
-        arrived = 0
-        stall = asyncio.Event()
+@pytest.mark.parametrize(
+    ("pairs", "outcome"),
+    [
+        ([("delta", "{}"), ("result", '{"translations": [{}]}')], OK),
+        ([("delta", "{}"), ("result", '{"translations": []}')], WRONG_COUNT),
+        ([("delta", "{}")], NO_RESULT),
+        ([("delta", "{}"), ("error", '{"status": 504, "reason": "deadline_exceeded"}')], "504 deadline_exceeded"),
+    ],
+)
+def test_the_last_event_of_a_stream_is_its_outcome(pairs: list[tuple[str, str]], outcome: str) -> None:
+    async def stream(request: web.Request) -> web.Response:
+        del request
+        return events(*pairs)
 
-        async def answer_after_stall(request: TranslateRequest, context: object) -> int:
-            del context
-            nonlocal arrived
-            arrived += 1
-            if arrived == 20:
-                asyncio.get_running_loop().call_later(0.5, stall.set)
-            if arrived >= 20:
-                await stall.wait()
-            return len(request.text)
+    assert send_rest(stream, "One.", protocol="rest-stream") == outcome
 
-        arrivals = constant_arrivals(100.0, 1.0)
-        requests = [("One.",)] * len(arrivals)
-        async with grpc_server(answer_after_stall) as target, open_grpc_client(target, 1, TIMEOUT_SECONDS) as client:
-            samples = await run_open_loop(client, arrivals, requests, on_answer=lambda: None)
-        assert all(sample.outcome == OK for sample in samples)
-        return [sample.latency_seconds for sample in samples]
 
-    latency = Distribution.of(asyncio.run(run()))
-    assert latency is not None
-    assert latency.p90 >= 0.4
+def test_a_refused_stream_is_named_by_status_and_reason() -> None:
+    async def refuse(request: web.Request) -> web.Response:
+        del request
+        return web.json_response({"reason": "queue_full"}, status=429)
+
+    assert send_rest(refuse, "One.", protocol="rest-stream") == "429 queue_full"
+
+
+def test_a_stream_without_a_result_is_a_failure_over_grpc() -> None:
+    assert send_grpc(answer_none, "One.", protocol="grpc-stream") == NO_RESULT
+
+
+def test_each_request_of_a_stream_of_requests_has_its_own_outcome() -> None:
+    """The first one is never answered: its outcome is that of the stream."""
+
+    async def send() -> list[Answer]:
+        requests = [LoadRequest((text,), "grpc-many", timeout_seconds=TIMEOUT_SECONDS) for text in ("1", "2", "3")]
+        async with (
+            grpc_server(answer_none) as target,
+            open_clients(Targets(target, "", 1), {"grpc-many"}) as client,
+        ):
+            return await asyncio.gather(*map(client.send, requests))
+
+    assert [answer.outcome for answer in asyncio.run(send())] == [NO_RESULT, OK, "RESOURCE_EXHAUSTED"]
+
+
+def test_a_stream_of_requests_is_left_in_time() -> None:
+    async def send() -> Answer:
+        request = LoadRequest(("1",), "grpc-many", timeout_seconds=SHORT_TIMEOUT_SECONDS)
+        async with (
+            grpc_server(answer_none) as target,
+            open_clients(Targets(target, "", 1), {"grpc-many"}) as client,
+        ):
+            return await client.send(request)
+
+    assert asyncio.run(send()).outcome == "DEADLINE_EXCEEDED"
+
+
+async def answer_none(request: object, context: object) -> int:
+    del request, context
+    return 0

@@ -4,7 +4,7 @@ from dataclasses import fields
 
 import numpy as np
 
-from serve.columns import Columns
+from serve.engine.columns import Columns
 
 ROWS = 6
 
@@ -26,6 +26,16 @@ def test_a_view_of_the_first_rows_copies_nothing() -> None:
     view.token_ids[3] = 77
     view.target_ids[2, 1] = 78
     assert (len(view.numbers), columns.token_ids[3], columns.target_ids[2, 1]) == (4, 77, 78)
+
+
+def test_a_branched_row_has_the_tokens_of_its_source_and_the_rest_of_its_own() -> None:
+    columns = make_columns()
+    columns.positions[:] = [3, 3, 3, 3, 2, 1]
+    columns.branch(np.array([4, 4, 5]), np.array([0, 2, 1]))
+    for column in (columns.target_ids, columns.token_scores, columns.attention):
+        assert (column[:, :2].reshape(ROWS, -1) == np.array([[4], [5], [4], [3], [4], [5]])).all()
+        assert (column[:, 2:].reshape(ROWS, -1) == np.arange(ROWS)[:, np.newaxis]).all()
+    assert columns.source_lengths.tolist() == columns.numbers.tolist() == list(range(ROWS))
 
 
 def test_a_copied_row_has_all_that_its_source_has() -> None:

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 import dragoman
-from model.cleaning import clean
 from model.config import CleaningConfig
-from model.corpus import Corpus
-from model.corpus_report import DataCommand, describe_corpora
-from model.segmentation import encode_corpus
-from model.tokenizer import Tokenizer
+from model.data.cleaning import clean
+from model.data.corpus import Corpus
+from model.data.corpus_report import DataCommand, describe_corpora
+from model.text.segmentation import encode_corpus
+from model.text.tokenizer import Tokenizer
 
 
 def write_table(folder: Path) -> str:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from export.ctranslate2_file import TYPES, Variable, dequantised, read_model_file
-from export.imported_model import ImportedModelError
+from export.imports.ctranslate2_file import TYPES, Variable, dequantised, read_model_file
+from export.imports.imported_model import ImportedModelError
 from tests.ctranslate2_models import model_file
 
 MATRIX = np.arange(6, dtype=np.float32).reshape(2, 3)

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from export.manifest import StateSpec
-from serve.decoder_state import DecoderState
+from serve.engine.decoder_state import DecoderState
 
 SLOTS, SOURCE, TARGET = 5, 7, 6
 SPECS = (

@@ -5,7 +5,7 @@ from itertools import accumulate, chain, repeat
 
 import pytest
 
-from model.generate import generate_greedy
+from model.decoding.generate import generate_greedy
 from model.report.decoding_speed import ROUNDS, Task, measure_speeds
 from tests.toy import random_model, random_sources
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from serve.settings import ServeCommand
+from serve.settings import ServeSettings
 
 ROOT = Path(__file__).parent.parent
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
@@ -32,7 +32,7 @@ def test_images_of_others_are_pinned_by_version() -> None:
 
 
 def test_the_server_is_killed_only_after_its_lame_duck_and_drain_times() -> None:
-    fields = ServeCommand.model_fields
+    fields = ServeSettings.model_fields
     grace_seconds = int(SERVER["stop_grace_period"].removesuffix("s"))
     assert grace_seconds > fields["lame_duck_seconds"].default + fields["drain_seconds"].default
 
@@ -51,7 +51,7 @@ def test_prometheus_scrapes_the_port_of_the_server() -> None:
     (job,) = yaml.safe_load((ROOT / "deploy" / "prometheus" / "prometheus.yaml").read_text())["scrape_configs"]
     (discovery,) = job["dns_sd_configs"]
     assert (job["job_name"], discovery["names"]) == ("dragoman", ["dragoman"])
-    assert discovery["port"] == ServeCommand.model_fields["http_port"].default
+    assert discovery["port"] == ServeSettings.model_fields["http_port"].default
 
 
 def test_grafana_finds_prometheus_and_the_dashboard() -> None:

@@ -10,7 +10,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from serve.settings import ServeCommand
+from serve.settings import ServeSettings
 from tests.prometheus_operator import validate_operator_resource
 
 FOLDER = Path(__file__).parent.parent / "deploy" / "kubernetes"
@@ -90,7 +90,7 @@ def test_every_selector_selects_the_pods_of_the_deployment() -> None:
 
 
 def test_ports_are_those_that_the_server_listens_on() -> None:
-    fields = ServeCommand.model_fields
+    fields = ServeSettings.model_fields
     assert {"http": fields["http_port"].default, "grpc": fields["grpc_port"].default} == PORTS
     assert {port["name"]: port["containerPort"] for port in CONTAINER["ports"]} == PORTS
     assert [port["port"] for port in BASE["NetworkPolicy", "dragoman"]["spec"]["ingress"][0]["ports"]] == [*PORTS]
@@ -100,7 +100,7 @@ def test_ports_are_those_that_the_server_listens_on() -> None:
 
 
 def test_environment_variables_are_settings_of_the_server() -> None:
-    names = {f"DRAGOMAN_{field.upper()}" for field in ServeCommand.model_fields}
+    names = {f"DRAGOMAN_{field.upper()}" for field in ServeSettings.model_fields}
     assert {variable["name"] for variable in CONTAINER["env"]} <= names
 
 
@@ -149,7 +149,7 @@ def test_a_replica_is_promised_the_processors_that_it_counts(overlay: str) -> No
 
 def test_the_autoscaler_adds_replicas_before_all_slots_are_taken() -> None:
     (pod,) = (manifest["spec"]["template"]["spec"] for manifest in render("cpu") if manifest["kind"] == "Deployment")
-    slots = int(pod["containers"][0]["resources"]["limits"]["cpu"]) * ServeCommand.model_fields["slots"].default
+    slots = int(pod["containers"][0]["resources"]["limits"]["cpu"]) * ServeSettings.model_fields["slots"].default
     metrics = BASE["HorizontalPodAutoscaler", "dragoman"]["spec"]["metrics"]
     wanted = {metric["pods"]["metric"]["name"]: int(metric["pods"]["target"]["averageValue"]) for metric in metrics}
     assert wanted["dragoman_rows_running"] == slots * 3 // 4

@@ -3,8 +3,8 @@
 import pytest
 
 from model.config import Direction
-from model.directions import source_prefix, tagged_languages
-from model.tokenizer import Tokenizer, TokenizerError, train_tokenizer
+from model.text.directions import source_prefix, tagged_languages
+from model.text.tokenizer import Tokenizer, TokenizerError, train_tokenizer
 
 
 def directions_of(*pairs: str) -> tuple[Direction, ...]:

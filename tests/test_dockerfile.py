@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.certificates import Authority
+from tests.live import run_service
+
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
@@ -123,8 +126,8 @@ def test_it_reports_to_nobody(target: str) -> None:
     assert any("ORT_DISABLE_TELEMETRY=1" in variables for variables in arguments_of(lineage(target), "ENV"))
 
 
-@pytest.mark.parametrize(("target", "extras"), [("cpu", ["cpu"]), ("cuda", ["cuda"])])
-def test_a_serving_image_holds_one_runtime_and_no_torch(target: str, extras: list[str]) -> None:
+@pytest.mark.parametrize(("target", "extras"), [("cpu", ["cpu", "tracing"]), ("cuda", ["cuda", "tracing"])])
+def test_a_serving_image_holds_one_runtime_tracing_and_no_torch(target: str, extras: list[str]) -> None:
     (command,) = arguments_of(STAGES[f"{target}-dependencies"], "RUN")
     assert command.startswith(f"python requirements.py {' '.join(extras)} > requirements.txt ")
     listed = requirements(*extras)
@@ -158,6 +161,26 @@ def test_the_health_check_is_python_that_asks_for_liveness() -> None:
     assert (interpreter, flag) == ("python", "-c")
     assert "/healthz" in program
     ast.parse(program)
+
+
+@pytest.mark.parametrize("mutual", [None, False, True])
+def test_the_health_check_finds_a_server_however_it_speaks(
+    bundle_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mutual: bool | None
+) -> None:
+    """In the clear, over TLS, and over TLS where others need a certificate."""
+    authority = Authority(tmp_path)
+    settings = {} if mutual is None else authority.settings()
+    if mutual:
+        settings["tls_client_ca_file"] = authority.file
+    (check,) = arguments_of(STAGES["serving"], "HEALTHCHECK")
+    with run_service(bundle_path, **settings) as live:
+        monkeypatch.setenv("DRAGOMAN_HTTP_PORT", str(live.service.http_port))
+        if settings:
+            monkeypatch.setenv("DRAGOMAN_TLS_CERTIFICATE_FILE", str(settings["tls_certificate_file"]))
+        exec(json.loads(check[check.index("[") :])[2], {})  # noqa: S102 - it is ours
+        monkeypatch.setenv("DRAGOMAN_TLS_CERTIFICATE_FILE", "" if settings else "other")
+        with pytest.raises(OSError):  # noqa: PT011 - whatever it is, the check fails
+            exec(json.loads(check[check.index("[") :])[2], {})  # noqa: S102
 
 
 def test_a_serving_image_serves_what_is_baked_into_it() -> None:

@@ -12,14 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from serve.engine import UNHEALTHY_FAILURES
+from serve.engine.engine import UNHEALTHY_FAILURES
+from serve.engine.prefill import BATCH_OVERHEAD_TOKENS
+from serve.engine.sequence import Sequence, SequenceState
 from serve.errors import CancelledError, DeadlineExceededError, DrainingError, InternalError
-from serve.options import SearchOptions
-from serve.prefill import BATCH_OVERHEAD_TOKENS
-from serve.request import FinishReason
-from serve.sequence import Sequence, SequenceState
+from serve.search.hypothesis import FinishReason
+from serve.search.options import SearchOptions
 from tests.engines import MAX_TARGET_TOKENS, STEP_TIMEOUT_SECONDS, Bench
 from tests.fakes import ENDLESS_ID, FIRST_ID, POISON_ID, FakeModel, translate
+from tests.promises import Measured
 
 Answer = tuple[tuple[int, ...], float, FinishReason | None]
 
@@ -52,6 +53,7 @@ def test_a_lone_sequence_gets_the_answer_of_plain_greedy_search(source_ids: tupl
     assert score == pytest.approx(expected_score, rel=1e-5)
 
 
+@pytest.mark.promise("R2")
 @settings(max_examples=150, deadline=None)
 @given(
     slots=st.integers(1, 5),
@@ -77,18 +79,36 @@ def test_every_answer_is_bitwise_that_of_the_sequence_alone(
         assert rows == 1 or tokens <= prefill_token_budget + rows * BATCH_OVERHEAD_TOKENS / 2
 
 
-@pytest.mark.parametrize("offset", range(MAX_TARGET_TOKENS + 1))
-def test_sequences_join_and_leave_at_any_step(offset: int) -> None:
-    bench = Bench(slots=3)
-    first = bench.submit(7, ENDLESS_ID)
-    second = bench.submit(8, ENDLESS_ID, limit=max(1, offset))
-    bench.step(offset)
-    third = bench.submit(9, 9, ENDLESS_ID, limit=7)
+@pytest.mark.promise("R2")
+def test_sequences_join_and_leave_at_any_step(measured: Measured) -> None:
+    offsets = range(MAX_TARGET_TOKENS + 1)
+    for offset in offsets:
+        bench = Bench(slots=3)
+        first = bench.submit(7, ENDLESS_ID)
+        second = bench.submit(8, ENDLESS_ID, limit=max(1, offset))
+        bench.step(offset)
+        third = bench.submit(9, 9, ENDLESS_ID, limit=7)
+        bench.run()
+        for sequence in (first, second, third):
+            assert answer(sequence) == alone(sequence.source_ids, sequence.options.max_target_tokens)
+        assert bench.sample("sequences_running") == bench.sample("rows_running") == 0
+    measured("R2", f"0 of {3 * len(offsets)} answers differ, one sequence joining and one leaving at each of the steps")
+
+
+@pytest.mark.promise("R5")
+def test_a_short_sequence_leaves_after_its_own_steps_whoever_is_beside_it(measured: Measured) -> None:
+    bench = Bench(slots=4)
+    long = [bench.submit(token, ENDLESS_ID) for token in (7, 8, 9)]
+    bench.step(3)
+    short = bench.submit(10, ENDLESS_ID, limit=5)
+    bench.step(5)
+    assert answer(short) == alone(short.source_ids, 5)
+    assert [sequence.state for sequence in long] == [SequenceState.RUNNING] * 3
     bench.run()
-    for sequence in (first, second, third):
-        assert answer(sequence) == alone(sequence.source_ids, sequence.options.max_target_tokens)
+    measured("R5", f"5 tokens in 5 steps, beside three texts of {MAX_TARGET_TOKENS}")
 
 
+@pytest.mark.promise("R6")
 @settings(max_examples=50, deadline=None)
 @given(slots=st.integers(1, 4), arrivals=st.lists(st.tuples(st.integers(0, 3), sources), max_size=20))
 def test_no_slot_is_idle_while_a_sequence_waits(slots: int, arrivals: list[tuple[int, tuple[int, ...]]]) -> None:
@@ -121,7 +141,9 @@ def test_a_translation_may_be_empty() -> None:
     assert score < 0.0
 
 
-def test_a_row_without_probabilities_fails_alone() -> None:
+@pytest.mark.promise("R4")
+def test_a_row_without_probabilities_fails_alone(measured: Measured) -> None:
+    """Those beside it never end by themselves."""
     bench = Bench(slots=3)
     before, poisoned, after = bench.submit(4, ENDLESS_ID), bench.submit(5, POISON_ID), bench.submit(6, ENDLESS_ID)
     bench.step(2)
@@ -132,6 +154,7 @@ def test_a_row_without_probabilities_fails_alone() -> None:
     bench.run()
     for neighbour in (before, after):
         assert answer(neighbour) == alone(neighbour.source_ids)
+    measured("R4", "no numbers: ends as INTERNAL, 0 of 2 neighbours changed; no end: ends at its limit")
 
 
 def test_a_failing_encoder_fails_only_the_sequences_of_its_prefill() -> None:
@@ -151,6 +174,7 @@ def test_a_failing_encoder_fails_only_the_sequences_of_its_prefill() -> None:
         assert answer(sequence) == alone(sequence.source_ids)
 
 
+@pytest.mark.promise("R29")
 def test_a_failing_decoder_fails_only_what_runs() -> None:
     bench = Bench(slots=2)
     running = [bench.submit(7, ENDLESS_ID), bench.submit(8, ENDLESS_ID)]
@@ -212,7 +236,7 @@ def test_cancellation_frees_the_slot_within_one_step() -> None:
     cancelled, neighbour = bench.submit(7, ENDLESS_ID), bench.submit(8, ENDLESS_ID)
     waiting = bench.submit(9, ENDLESS_ID)
     bench.step(3)
-    cancelled.cancelled = True
+    bench.scheduler.cancel(cancelled)
     bench.step()
     assert isinstance(cancelled.error, CancelledError)
     bench.step()
@@ -223,15 +247,63 @@ def test_cancellation_frees_the_slot_within_one_step() -> None:
         assert answer(sequence) == alone(sequence.source_ids)
 
 
+def test_what_starts_next_is_encoded_in_the_company_of_what_starts() -> None:
+    bench = Bench(slots=2, ahead=3)
+    sequences = [bench.submit(number, number, ENDLESS_ID, limit=2 + number) for number in range(7)]
+    bench.run()
+    assert [count for count, _ in bench.model.prefills] == [5, 2]
+    assert max(bench.model.steps) == 2
+    for number, sequence in enumerate(sequences):
+        assert answer(sequence) == alone(sequence.source_ids, limit=2 + number)
+
+
+def test_nothing_is_encoded_ahead_while_no_row_is_free() -> None:
+    bench = Bench(slots=2, ahead=3)
+    bench.submit(1, ENDLESS_ID), bench.submit(2, ENDLESS_ID)
+    bench.step()
+    bench.submit(3)
+    bench.step()
+    assert [count for count, _ in bench.model.prefills] == [2]
+
+
+def test_what_was_encoded_ahead_has_its_first_token_after_its_first_step() -> None:
+    bench = Bench(slots=1, ahead=1)
+    first, second = bench.submit(1, ENDLESS_ID, limit=3), bench.submit(2, ENDLESS_ID, limit=3)
+    for seconds in range(1, 7):
+        bench.clock.seconds = seconds
+        bench.step()
+    assert (first.started_seconds, second.started_seconds) == (1, 1)
+    assert (first.first_token_seconds, second.first_token_seconds) == (1, 4)
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_what_was_encoded_ahead_leaves_within_one_step_if_nobody_waits_for_it(*, late: bool) -> None:
+    bench = Bench(slots=1, ahead=2)
+    running, leaving, following = (
+        bench.submit(number, ENDLESS_ID, deadline_seconds=9.0 + number) for number in (3, 1, 2)
+    )
+    bench.step()
+    if late:
+        bench.clock.seconds = 10.0
+    else:
+        bench.scheduler.cancel(leaving)
+    bench.step()
+    assert bench.finished == [leaving]
+    bench.run()
+    for sequence in (running, following):
+        assert answer(sequence) == alone(sequence.source_ids)
+
+
 def test_a_sequence_that_was_cancelled_in_the_queue_is_never_encoded() -> None:
     bench = Bench()
     sequence = bench.submit(7)
-    sequence.cancelled = True
+    bench.scheduler.cancel(sequence)
     bench.run()
     assert isinstance(sequence.error, CancelledError)
     assert bench.model.prefills == []
 
 
+@pytest.mark.promise("R16")
 def test_a_sequence_that_expires_in_the_queue_is_told_at_the_next_step_and_never_encoded() -> None:
     bench = Bench(slots=1)
     running = bench.submit(7, ENDLESS_ID)
@@ -261,7 +333,7 @@ def test_tokens_of_an_abandoned_sequence_are_counted_as_wasted() -> None:
     bench = Bench()
     sequence = bench.submit(7, ENDLESS_ID)
     bench.step(3)
-    sequence.cancelled = True
+    bench.scheduler.cancel(sequence)
     bench.step()
     assert bench.sample("wasted_tokens_total", cause="cancelled") == 4
     assert bench.sample("sequences_finished_total", reason="cancelled") == 1
@@ -336,6 +408,28 @@ def test_stopping_ends_the_thread_of_an_idle_engine() -> None:
     assert "engine" not in [thread.name for thread in threading.enumerate()]
 
 
+def test_stopping_an_engine_that_hangs_tells_those_who_wait_and_leaves_it_behind() -> None:
+    bench = Bench(slots=1)
+    answers, stands, ends = threading.Event(), threading.Event(), threading.Event()
+
+    def hang() -> None:
+        stands.set()
+        assert answers.wait(30)
+        ends.set()
+
+    bench.model.on_step = hang
+    running, waiting = bench.submit(7, ENDLESS_ID), bench.submit(8)
+    bench.engine.start()
+    assert stands.wait(30)
+    with capture_logs() as logs:
+        bench.engine.stop(0.01)
+    assert [entry["event"] for entry in logs] == ["the engine hangs and is left behind"]
+    assert isinstance(running.error, DrainingError)
+    assert isinstance(waiting.error, DrainingError)
+    answers.set()
+    assert ends.wait(30)
+
+
 def test_stopping_a_busy_engine_tells_every_sequence() -> None:
     bench = Bench(slots=2)
     started = threading.Event()
@@ -400,7 +494,7 @@ def test_the_pace_of_a_translation_is_measured_from_admission_and_from_its_first
 
 def test_a_sequence_that_ends_without_a_translation_has_no_pace() -> None:
     bench = Bench()
-    bench.submit(ENDLESS_ID).cancelled = True
+    bench.scheduler.cancel(bench.submit(ENDLESS_ID))
     bench.submit(ENDLESS_ID, POISON_ID)
     with capture_logs():
         bench.run()

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import dragoman
-from export.evaluation import evaluate, format_evaluations
-from model.corpus import Corpus, read_corpus
+from export.evaluation.evaluation import evaluate, format_evaluations
+from model.data.corpus import Corpus, read_corpus
 from model.run import RunFolder
 from tests.live import LiveService
 from tests.toy import toy_test_sentences, write_pairs

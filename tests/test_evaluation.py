@@ -3,11 +3,11 @@
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
-from export.evaluation import evaluate, format_evaluations
-from model.bootstrap import measure
-from model.corpus import Corpus
-from model.literature import measure_as_literature
-from model.score import score
+from export.evaluation.evaluation import evaluate, format_evaluations
+from model.data.corpus import Corpus
+from model.scoring.bootstrap import measure
+from model.scoring.literature import measure_as_literature
+from model.scoring.score import score
 
 CORPUS = Corpus(
     "en",

@@ -15,20 +15,20 @@ from ctranslate2.specs import TransformerDecoderModelSpec, TransformerSpec
 
 import dragoman
 from export.bundle import Bundle
-from export.ctranslate2_file import Variable, read_model_file
 from export.exportable import Exportable
-from export.from_ctranslate2 import import_ctranslate2
-from export.imported_model import ImportedModelError, ImportOptions
+from export.imports.ctranslate2_file import Variable, read_model_file
+from export.imports.from_ctranslate2 import import_ctranslate2
+from export.imports.imported_model import ImportedModelError, ImportOptions
 from export.make_bundle import BundleOptions, Sample, write_bundle
 from loadtest.peers.ctranslate2_model import spec_of
 from model.config import Direction
-from model.generate import generate_beam, generate_greedy
-from model.piece_tokenizer import PieceTokenizer
+from model.decoding.generate import generate_beam, generate_greedy
+from model.network.transformer import Transformer
 from model.run import RunFolder
-from model.tokenizer import Tokenizer
-from model.transformer import Transformer
+from model.text.piece_tokenizer import PieceTokenizer
+from model.text.tokenizer import Tokenizer
 from protos.translation_pb2 import TranslateRequest
-from serve.runtime import Runtime, Sessions
+from serve.engine.runtime import Runtime, Sessions
 from tests.comparisons import compare
 from tests.conftest import WORDS
 from tests.ctranslate2_models import fill_with_zeros, model_file, translate, write_model, write_package

@@ -14,13 +14,13 @@ import dragoman
 from export.bundle import Bundle
 from export.bundle_tokenizer import load_tokenizer
 from export.exportable import Exportable
-from export.from_marian import import_marian, marian_positions
-from export.imported_model import ImportedModelError, ImportOptions
+from export.imports.from_marian import import_marian, marian_positions
+from export.imports.imported_model import ImportedModelError, ImportOptions
 from export.make_bundle import BundleOptions, Sample, write_bundle
 from model.config import Direction
-from model.generate import generate_beam, generate_greedy
+from model.decoding.generate import generate_beam, generate_greedy
 from protos.translation_pb2 import TranslateRequest
-from serve.runtime import Runtime, Sessions
+from serve.engine.runtime import Runtime, Sessions
 from tests.comparisons import compare
 from tests.live import run_service
 from tests.marian import (

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from model.generate import Generated, generate_beam, generate_greedy
-from model.tokenizer import BOS_ID, EOS_ID
-from model.translation_model import TranslationModel
+from model.decoding.generate import Generated, generate_beam, generate_greedy
+from model.network.translation_model import TranslationModel
+from model.text.tokenizer import BOS_ID, EOS_ID
 from tests import reference
 from tests.toy import OPTIONS, random_model, random_sources
 

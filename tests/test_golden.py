@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from export.manifest import BundleDirection, GoldenSentence
-from model.tokenizer import Tokenizer
+from model.text.tokenizer import Tokenizer
 from serve.errors import InternalError
-from serve.golden import GoldenMismatchError
+from serve.models.golden import GoldenMismatchError
 from tests.fakes import FakeModel
 from tests.live import GOLDEN, make_golden, run_service, write_bundle
 

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from loadtest.graph_results import ModelResult, SystemResult
-from loadtest.graph_table import format_model, format_speed
-from loadtest.rounds import Round
-from model.bootstrap import Estimate, Measure
+from loadtest.comparison.rounds import Round
+from loadtest.graphs.graph_results import ModelResult, SystemResult
+from loadtest.graphs.graph_table import format_model, format_speed
+from model.scoring.bootstrap import Estimate, Measure
 
 PEER = SystemResult(
     "theirs", None, 2_500_000, [Round(0.2, 40_000_000, {"1": speed, "8": 1000.0}, {}) for speed in (100.0, 50.0)], None

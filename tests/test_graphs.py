@@ -12,17 +12,17 @@ import pytest
 import torch
 
 from export.bundle import DECODER_FILE, ENCODER_FILE, WEIGHTS_FILE, Bundle, BundleError
-from export.cuda_attention import CudaAttention
 from export.exportable import Exportable
-from export.graphs import ATTENTION, UnsupportedGraphError, graphs_of
+from export.graphs.cuda_attention import CudaAttention
+from export.graphs.graphs import ATTENTION, UnsupportedGraphError, graphs_of
+from export.graphs.to_onnx import OPSET, SMALLEST_EXTERNAL_BYTES
 from export.make_bundle import BundleOptions
 from export.manifest import AttentionHead, GraphVariant, Precision
-from export.to_onnx import OPSET, SMALLEST_EXTERNAL_BYTES
-from model.batches import pad
+from model.data.batches import pad
+from model.network.transformer import Transformer
 from model.run import RunFolder
-from model.tokenizer import BOS_ID, Tokenizer
-from model.transformer import Transformer
-from serve.runtime import Runtime, Sessions
+from model.text.tokenizer import BOS_ID, Tokenizer
+from serve.engine.runtime import Runtime, Sessions
 from tests.comparisons import compare
 from tests.toy import OPTIONS, WIDE, export_model, random_model, random_sources, toy_test_sentences
 

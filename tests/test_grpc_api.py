@@ -3,6 +3,7 @@
 import asyncio
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -11,11 +12,11 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from structlog.testing import capture_logs
 
-from model.tokenizer import Tokenizer
+from model.text.tokenizer import Tokenizer
 from protos.translation_pb2 import FINISH_REASON_EOS, FINISH_REASON_LENGTH, SearchOptions, TranslateRequest
-from serve.grpc_api import _answer
+from serve.interfaces.grpc_call import answer
 from serve.logs import record_request
-from serve.request import FinishReason
+from serve.search.hypothesis import FinishReason
 from tests.fakes import EOS_ID, translate
 from tests.live import (
     LONG_TEXT,
@@ -25,6 +26,7 @@ from tests.live import (
     GatedModel,
     LiveService,
     eventually,
+    run_service,
 )
 
 SERVICE = "dragoman.v1.TranslationService"
@@ -82,9 +84,10 @@ def test_a_full_queue_is_answered_at_once_and_says_when_to_come_back(gated: Live
     assert gated.metric("requests_total", outcome="queue_full") == 2
 
 
+@pytest.mark.promise("R17")
 def test_when_the_deadline_passes_the_slot_is_free_within_one_step(gated: LiveService, model: GatedModel) -> None:
     model.gate.clear()
-    error = gated.call_error(TranslateRequest(text=[LONG_TEXT]), timeout=0.2)
+    error = gated.call_error(TranslateRequest(text=[LONG_TEXT]), timeout=1.0)
     assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     gated.settle()
     assert gated.metric("requests_total", protocol="grpc", outcome="deadline_exceeded") == 1
@@ -118,7 +121,7 @@ def test_a_client_that_hangs_up_at_its_deadline_has_not_gone_away(
     async def cancel() -> None:
         with record_request(gated.service.metrics, "grpc", "translate", "id") as record:
             context: Any = FakeContext(remaining_seconds)
-            answering = asyncio.create_task(_answer(message, gated.service._grpc._translate, context, record))
+            answering = asyncio.create_task(answer(message, gated.service._grpc._translate, context, record))
             await asyncio.to_thread(model.stepping.wait, WAIT_SECONDS)
             answering.cancel()
             await answering
@@ -136,6 +139,7 @@ def test_an_expired_deadline_is_refused(gated: LiveService, model: GatedModel) -
     gated.settle()
 
 
+@pytest.mark.promise("R17")
 def test_when_the_client_cancels_the_slot_is_free_within_one_step(gated: LiveService, model: GatedModel) -> None:
     model.gate.clear()
     with gated.grpc_channel() as channel:
@@ -151,6 +155,7 @@ def test_when_the_client_cancels_the_slot_is_free_within_one_step(gated: LiveSer
     assert len(model.steps) == 1
 
 
+@pytest.mark.promise("R18")
 def test_when_the_connection_breaks_the_slot_is_free_within_one_step(gated: LiveService, model: GatedModel) -> None:
     model.gate.clear()
     channel = gated.grpc_channel()
@@ -183,13 +188,24 @@ def test_the_health_check_answers_for_all_and_for_the_service(live: LiveService,
     assert live.health(service) == "SERVING"
 
 
-def test_a_watcher_of_the_health_is_told_of_the_shutdown(live: LiveService) -> None:
-    with live.grpc_channel() as channel:
+def test_watchers_of_the_health_are_told_of_the_shutdown_while_everything_is_still_served(bundle_path: Path) -> None:
+    """Of all, of the service and of each model; so that clients which look at it go elsewhere and fail nowhere."""
+    with run_service(bundle_path, lame_duck_seconds=WAIT_SECONDS) as live, live.grpc_channel() as channel:
         stub: Any = health_pb2_grpc.HealthStub(channel)
-        watch = stub.Watch(health_pb2.HealthCheckRequest(service=SERVICE), timeout=WAIT_SECONDS)
-        assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
+        names = ("", SERVICE, f"{SERVICE}/fake")
+        watches = [stub.Watch(health_pb2.HealthCheckRequest(service=name), timeout=WAIT_SECONDS) for name in names]
+        assert [next(watch).status for watch in watches] == [health_pb2.HealthCheckResponse.SERVING] * 3
         live.stop()
-        assert next(watch).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        assert [next(watch).status for watch in watches] == [health_pb2.HealthCheckResponse.NOT_SERVING] * 3
+        assert live.call(GOOD).translations
+        live.abandon()
+
+
+def test_the_health_of_a_service_that_is_not_there_is_not_found(live: LiveService) -> None:
+    with pytest.raises(grpc.RpcError) as raised:
+        live.health(f"{SERVICE}/none")
+    error: Any = raised.value
+    assert error.code() is grpc.StatusCode.NOT_FOUND
 
 
 def test_the_server_describes_itself(live: LiveService) -> None:

@@ -6,7 +6,10 @@ from typing import Any
 import pytest
 
 from protos.translation_pb2 import SearchOptions
-from serve.answer import (
+from serve.errors import InvalidRequestError
+from serve.interfaces.grpc_messages import read_options, score_response, translate_response
+from serve.search.hypothesis import FinishReason
+from serve.translation.answer import (
     Alternative,
     ScoreResponse,
     Timings,
@@ -15,10 +18,7 @@ from serve.answer import (
     TranslationResponse,
     TranslationScore,
 )
-from serve.errors import InvalidRequestError
-from serve.grpc_messages import read_options, score_response, translate_response
-from serve.request import FinishReason
-from serve.search_fields import SearchFields
+from serve.translation.search_fields import SearchFields
 from tests.wire import as_json
 
 TIMINGS = Timings(tokenize_seconds=0.1, queue_seconds=0.2, inference_seconds=0.3, total_seconds=0.7)

@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protos.inference_pb2 import ModelInferRequest
 from protos.translation_pb2 import ScoreRequest, SearchOptions, TranslateRequest
 from serve.errors import InvalidRequestError
-from serve.grpc_wire import RequestParser
+from serve.interfaces.grpc_wire import RequestParser
 
 TEXT_TAG = b"\x0a"
 SOURCE_LANGUAGE_TAG = b"\x12"
@@ -93,3 +94,21 @@ def test_the_named_text_is_the_first_that_is_not_utf_8(texts: list[bytes]) -> No
             text.decode()
         with pytest.raises(UnicodeDecodeError):
             texts[index].decode()
+
+
+@pytest.mark.parametrize(
+    ("string", "broken", "name"),
+    [(b"text_input", b"text_\xffnput", "inputs[0].name"), (b"beam_size", b"beam\xffsize", "parameters[0].key")],
+)
+def test_a_string_of_a_nested_message_or_a_map_is_named_and_bytes_may_be_anything(
+    string: bytes, broken: bytes, name: str
+) -> None:
+    parse = RequestParser(ModelInferRequest).parse
+    message = ModelInferRequest(inputs=[ModelInferRequest.InferInputTensor(name="text_input")])
+    message.inputs[0].contents.bytes_contents.append(b"\xff")
+    message.parameters["beam_size"].string_param = "two"
+    data = message.SerializeToString()
+    assert parse(data) == message
+    refused = parse(data.replace(string, broken))
+    assert isinstance(refused, InvalidRequestError)
+    assert refused.field == name

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from model.hard_attention import (
+from model.network.hard_attention import (
     BASELINE_DECAY,
     ENTROPY_WEIGHT,
     REWARD_WEIGHT,
@@ -16,7 +16,7 @@ from model.hard_attention import (
     SampledDecode,
     most_probable,
 )
-from model.recurrent import Recurrent
+from model.network.recurrent import Recurrent
 from tests.recurrent_models import VOCABULARY, ragged_ids, random_ids, random_recurrent
 
 WEIGHTS = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.9, 0.0], [1.0, 0.0, 0.0]])

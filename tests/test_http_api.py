@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from model.tokenizer import Tokenizer
-from serve.http_body import TranslateBody
-from serve.request import FinishReason
-from serve.search_fields import SearchFields
+from model.text.tokenizer import Tokenizer
+from serve.interfaces.http_body import TranslateBody
+from serve.search.hypothesis import FinishReason
+from serve.translation.search_fields import SearchFields
 from tests.fakes import EOS_ID, translate
 from tests.live import LONG_TEXT, MAX_TARGET_TOKENS, WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
+from tests.promises import Measured
 
 GOOD = {"text": "alpha beta."}
 
@@ -122,14 +123,18 @@ def test_a_timeout_that_is_no_number_in_range_is_refused(live: LiveService, time
     assert (answer.status_code, answer.json()["field"]) == (400, "x-request-timeout-ms")
 
 
-def test_when_the_deadline_passes_the_slot_is_free_within_one_step(gated: LiveService, model: GatedModel) -> None:
+@pytest.mark.promise("R17")
+def test_when_the_deadline_passes_the_slot_is_free_within_one_step(
+    gated: LiveService, model: GatedModel, measured: Measured
+) -> None:
     model.gate.clear()
-    answer = gated.post({"text": LONG_TEXT}, headers={"x-request-timeout-ms": "100"})
+    answer = gated.post({"text": LONG_TEXT}, headers={"x-request-timeout-ms": "1000"})
     assert (answer.status_code, answer.json()["reason"]) == (504, "deadline_exceeded")
     model.gate.set()
     eventually(lambda: gated.metric("sequences_running") == 0)
     assert gated.metric("sequences_finished_total", reason="deadline_exceeded") == 1
     assert len(model.steps) == 1
+    measured("R17", f"{len(model.steps)} step, {gated.metric('wasted_tokens_total'):.0f} token for nothing")
 
 
 def test_the_deadline_counts_while_the_body_is_read(live: LiveService) -> None:
@@ -151,6 +156,24 @@ def test_a_full_queue_is_answered_at_once_and_says_when_to_come_back(gated: Live
         assert accepted.result().status_code == 200
 
 
+@pytest.mark.promise("R16")
+def test_a_deadline_that_passes_in_the_queue_is_told_though_the_slots_stand_still(
+    gated: LiveService, model: GatedModel, measured: Measured
+) -> None:
+    model.gate.clear()
+    with ThreadPoolExecutor() as pool:
+        running = pool.submit(gated.post, {"text": LONG_TEXT})
+        assert model.stepping.wait(WAIT_SECONDS)
+        late = gated.post({"text": LONG_TEXT}, headers={"x-request-timeout-ms": "1000"})
+        assert (late.status_code, late.json()["reason"]) == (504, "deadline_exceeded")
+        model.gate.set()
+        assert running.result().status_code == 200
+    eventually(lambda: gated.metric("sequences_finished_total", reason="deadline_exceeded") == 1)
+    assert gated.metric("wasted_tokens_total", cause="deadline_exceeded") == 0
+    measured("R16", f"told {late.elapsed.total_seconds() * 1000 - 1000:.0f} ms after its deadline of 1,000 ms")
+
+
+@pytest.mark.promise("R18")
 def test_when_the_client_goes_away_the_slot_is_free_within_one_step(gated: LiveService, model: GatedModel) -> None:
     model.gate.clear()
     with connect(gated) as connection:
@@ -196,6 +219,7 @@ def test_probes_answer_and_are_neither_counted_nor_logged(live: LiveService) -> 
     assert live.metric("requests_total") == 0
 
 
+@pytest.mark.promise("R29")
 def test_a_server_whose_model_hangs_is_neither_ready_nor_live_until_it_answers(bundle_path: Path) -> None:
     model = GatedModel(1)
     with run_service(bundle_path, [model], step_timeout_seconds=0.2) as live, ThreadPoolExecutor() as pool:

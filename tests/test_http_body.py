@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from serve.errors import InvalidRequestError
-from serve.http_body import ScoreBody, TextPair, TranslateBody, parse_body
-from serve.search_fields import SearchFields
+from serve.interfaces.http_body import ScoreBody, TextPair, TranslateBody, parse_body
+from serve.translation.search_fields import SearchFields
 
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(exclude_categories=())),

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
-from serve.client import NotTranslatedError, TranslatedText
-from serve.http_client import TIMEOUT_HEADER, HttpClient
-from serve.search_fields import SearchFields
+from serve.clients.channels import ClientSettings
+from serve.clients.client_errors import NotTranslatedError
+from serve.clients.grpc_client import TranslatedText
+from serve.clients.http_client import TIMEOUT_HEADER, HttpClient
+from serve.translation.search_fields import SearchFields
 from tests.live import LiveService
 
 TIMEOUT_SECONDS = 20.0
@@ -50,7 +52,8 @@ def answer_with(answer: Answer) -> Iterator[tuple[int, list[dict[str, str]]]]:
 
 def ask(port: int, text: str = "one", timeout_seconds: float = TIMEOUT_SECONDS, **options: Any) -> TranslatedText:
     async def translate() -> TranslatedText:
-        async with HttpClient.open("127.0.0.1", port, timeout_seconds, in_flight=2) as client:
+        settings = ClientSettings(timeout_seconds=timeout_seconds, api_key="secret")
+        async with HttpClient.open("127.0.0.1", port, settings, in_flight=2) as client:
             return await client.translate(text, **options)
 
     return asyncio.run(translate())
@@ -91,6 +94,12 @@ def test_the_service_is_told_how_long_the_client_waits() -> None:
     with answer_with(capitals) as (port, requests):
         assert ask(port) == TranslatedText("ONE", -1.5)
     assert 0 < int(requests[0][TIMEOUT_HEADER]) <= TIMEOUT_SECONDS * 1000
+
+
+def test_the_service_is_told_the_key() -> None:
+    with answer_with(capitals) as (port, requests):
+        ask(port)
+    assert requests[0]["authorization"] == "Bearer secret"
 
 
 @pytest.mark.parametrize("status", [429, 503])

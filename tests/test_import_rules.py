@@ -4,6 +4,7 @@ The rules are read off the syntax trees, so an import inside a function counts a
 """
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,8 +24,8 @@ PACKAGE_RULES = {
         "export.bundle",
         "export.bundle_tokenizer",
         "export.manifest",
-        "model.text_tokenizer",
-        "model.tokenizer",
+        "model.text.text_tokenizer",
+        "model.text.tokenizer",
         "protos",
     },
     "protos": set[str](),
@@ -33,173 +34,338 @@ PACKAGE_RULES = {
 
 # Single modules that may import more than their package.
 EXCEPTIONS = {
-    "export.verification.by_hand": {"serve.runtime", "serve.search"},
-    "export.verification.examination": {"serve.options", "serve.runtime", "serve.sequence"},
-    "export.verification.invariance": {"serve.options", "serve.runtime", "serve.sequence"},
+    "export.verification.by_hand": {"serve.engine.runtime", "serve.search.greedy"},
+    "export.verification.examination": {"serve.search.options", "serve.engine.runtime", "serve.engine.sequence"},
+    "export.verification.invariance": {"serve.search.options", "serve.engine.runtime", "serve.engine.sequence"},
     "export.verification.stepped_engine": {
-        "serve.engine",
+        "serve.engine.engine",
         "serve.metrics",
-        "serve.runtime",
-        "serve.scheduler",
-        "serve.sequence",
+        "serve.engine.runtime",
+        "serve.engine.scheduler",
+        "serve.engine.sequence",
     },
-    "export.inspect_bundle": {"serve.settings"},
-    "export.inspection": {"serve.runtime"},
-    "export.service_systems": {
-        "serve.client",
-        "serve.http_client",
-        "serve.lines",
-        "serve.local_translator",
-        "serve.model_loader",
-        "serve.search_fields",
-        "serve.translate",
+    "export.inspection.inspect_bundle": {"serve.settings"},
+    "export.inspection.inspection": {"serve.engine.runtime"},
+    "export.evaluation.service_systems": {
+        "serve.clients.channels",
+        "serve.clients.client_errors",
+        "serve.clients.grpc_client",
+        "serve.clients.http_client",
+        "serve.clients.lines",
+        "serve.clients.local_translator",
+        "serve.models.model_loader",
+        "serve.translation.search_fields",
+        "serve.clients.translate",
     },
-    "loadtest.graph_options": {"model.config"},
-    "loadtest.offline_options": {"model.config"},
-    "loadtest.compared_model": {
+    "export.evaluation.systems": {"serve.clients.channels"},
+    "export.evaluation.evaluate": {"serve.clients.connection_options", "serve.interfaces.watched_files"},
+    "loadtest.graphs.graph_options": {"model.config"},
+    "loadtest.offline.offline_options": {"model.config"},
+    "loadtest.compared.compared_model": {
         "export.exportable",
         "export.make_bundle",
         "export.manifest",
         "model.config",
-        "model.corpus",
+        "model.data.corpus",
         "model.run",
-        "model.tokenizer",
-        "model.transformer",
+        "model.text.tokenizer",
+        "model.network.transformer",
     },
-    "loadtest.engine_translator": {
+    "loadtest.offline.engine_translator": {
         "export.bundle",
         "serve.errors",
         "serve.logs",
         "serve.metrics",
-        "serve.options",
-        "serve.pipeline",
-        "serve.runtime",
-        "serve.sequence",
+        "serve.search.options",
+        "serve.models.pipeline",
+        "serve.engine.runtime",
+        "serve.engine.sequence",
         "serve.settings",
     },
-    "loadtest.graph_benchmark": {"model.corpus", "model.report.provenance", "model.run", "model.tokenizer"},
-    "loadtest.graph_comparison": {"model.bootstrap", "model.corpus"},
-    "loadtest.graph_quality": {"export.bundle", "export.verification", "model.bootstrap", "model.corpus"},
-    "loadtest.graph_results": {"model.bootstrap"},
-    "loadtest.graph_systems": {"export.manifest"},
-    "loadtest.head_of_line": {"serve.cpus", "serve.runtime", "serve.sequence", "serve.settings"},
-    "loadtest.live_engines": {
-        "serve.engine",
-        "serve.metrics",
-        "serve.options",
-        "serve.runtime",
-        "serve.scheduler",
-        "serve.sequence",
-    },
-    "loadtest.made_up_tokenizer": {"model.tokenizer"},
-    "loadtest.mode_comparison": {"serve.cpus"},
-    "loadtest.model_files": {"export.manifest"},
-    "loadtest.near_ties": {"model.batches", "model.beam", "model.generate", "model.translation_model"},
-    "loadtest.offline_benchmark": {
-        "model.corpus",
+    "loadtest.graphs.graph_benchmark": {
+        "model.data.corpus",
         "model.report.provenance",
         "model.run",
-        "model.tokenizer",
+        "model.text.tokenizer",
+    },
+    "loadtest.graphs.graph_comparison": {"model.scoring.bootstrap", "model.data.corpus"},
+    "loadtest.graphs.graph_quality": {
+        "export.bundle",
+        "export.verification",
+        "model.scoring.bootstrap",
+        "model.data.corpus",
+    },
+    "loadtest.graphs.graph_results": {"model.scoring.bootstrap"},
+    "loadtest.graphs.graph_systems": {"export.manifest"},
+    "loadtest.scheduling.head_of_line": {
+        "serve.cpus",
+        "serve.engine.runtime",
+        "serve.engine.sequence",
+        "serve.settings",
+    },
+    "loadtest.scheduling.live_engines": {
+        "serve.engine.engine",
+        "serve.metrics",
+        "serve.search.options",
+        "serve.engine.runtime",
+        "serve.engine.scheduler",
+        "serve.engine.sequence",
+    },
+    "loadtest.load.chaos_command": {"serve.server_process"},
+    "loadtest.load.clients": {"serve.clients.channels"},
+    "loadtest.load.command": {"model.report.provenance", "serve.interfaces.watched_files"},
+    "loadtest.load.grpc_clients": {"serve.clients.channels"},
+    "loadtest.load.nginx": {"serve.server_process"},
+    "loadtest.load.options": {"serve.clients.connection_options"},
+    "loadtest.load.replicas": {"serve.clients.channels", "serve.server_process"},
+    "loadtest.load.rest_clients": {"serve.clients.channels"},
+    "loadtest.load.served_process": {"serve.server_process"},
+    "loadtest.locust.locustfile": {"serve.clients.channels"},
+    "loadtest.locust.settings": {"serve.clients.connection_options", "serve.interfaces.watched_files"},
+    "loadtest.load.soak_command": {"serve.server_process"},
+    "loadtest.load.search_options": {"serve.translation.search_fields"},
+    "loadtest.compared.made_up_tokenizer": {"model.text.tokenizer"},
+    "loadtest.scheduling.mode_comparison": {"serve.cpus"},
+    "loadtest.compared.model_files": {"export.manifest"},
+    "loadtest.offline.near_ties": {
+        "model.data.batches",
+        "model.decoding.beam",
+        "model.decoding.generate",
+        "model.network.translation_model",
+    },
+    "loadtest.offline.offline_benchmark": {
+        "model.data.corpus",
+        "model.report.provenance",
+        "model.run",
+        "model.text.tokenizer",
         "serve.cpus",
     },
-    "loadtest.offline_results": {"export.manifest"},
-    "loadtest.offline_sentences": {"model.corpus", "model.tokenizer"},
-    "loadtest.offline_systems": {"export.manifest"},
-    "loadtest.onnx_decoder": {"export.bundle", "serve.runtime", "serve.search"},
-    "loadtest.peers.checkpoint": {"model.config", "model.positions", "model.tokenizer", "model.transformer"},
-    "loadtest.peers.ctranslate2_model": {"model.attention", "model.transformer"},
-    "loadtest.peers.pytorch_translator": {"model.generate"},
-    "loadtest.peers.transformers_model": {"model.config", "model.transformer"},
-    "loadtest.peers.transformers_translator": {"model.batches"},
-    "loadtest.prefill_stalls": {"serve.cpus", "serve.metrics", "serve.runtime", "serve.sequence"},
-    "loadtest.random_shape": {"model.config"},
-    "loadtest.report_files": {"model.report.marked_text", "model.report.provenance"},
-    "loadtest.scheduled_model": {"export.bundle", "export.manifest", "serve.options", "serve.runtime"},
-    "loadtest.scheduling_benchmark": {
-        "model.corpus",
+    "loadtest.offline.offline_results": {"export.manifest"},
+    "loadtest.offline.offline_sentences": {"model.data.corpus", "model.text.tokenizer"},
+    "loadtest.offline.offline_systems": {"export.manifest"},
+    "loadtest.graphs.onnx_decoder": {"export.bundle", "serve.engine.runtime", "serve.search.greedy"},
+    "loadtest.online.online_benchmark": {
+        "model.data.corpus",
         "model.report.provenance",
         "model.run",
-        "model.tokenizer",
+        "model.text.tokenizer",
+        "serve.server_process",
+    },
+    "loadtest.online.online_options": {"export.manifest"},
+    "loadtest.online.online_systems": {"serve.server_process", "serve.settings"},
+    "loadtest.online.peer_server": {"model.text.tokenizer"},
+    "loadtest.peers.checkpoint": {
+        "model.config",
+        "model.network.positions",
+        "model.text.tokenizer",
+        "model.network.transformer",
+    },
+    "loadtest.peers.ctranslate2_model": {"model.network.attention", "model.network.transformer"},
+    "loadtest.peers.pytorch_translator": {"model.decoding.generate"},
+    "loadtest.peers.transformers_model": {"model.config", "model.network.transformer"},
+    "loadtest.peers.transformers_translator": {"model.data.batches"},
+    "loadtest.scheduling.prefill_stalls": {
+        "serve.cpus",
+        "serve.metrics",
+        "serve.engine.runtime",
+        "serve.engine.sequence",
+    },
+    "loadtest.compared.random_shape": {"model.config"},
+    "loadtest.comparison.report_files": {"model.report.marked_text", "model.report.provenance"},
+    "loadtest.scheduling.scheduled_model": {
+        "export.bundle",
+        "export.manifest",
+        "serve.search.options",
+        "serve.engine.runtime",
+    },
+    "loadtest.scheduling.scheduling_benchmark": {
+        "model.data.corpus",
+        "model.report.provenance",
+        "model.run",
+        "model.text.tokenizer",
         "serve.cpus",
         "serve.errors",
     },
-    "loadtest.scheduling_options": {"export.manifest", "model.config"},
-    "loadtest.steady_engine": {"serve.metrics", "serve.options", "serve.runtime", "serve.sequence"},
-    "loadtest.step_profile": {
+    "loadtest.scheduling.scheduling_options": {"export.manifest", "model.config"},
+    "loadtest.service.busy_server": {"export.manifest"},
+    "loadtest.service.lone_clients": {"export.manifest", "model.text.text_tokenizer"},
+    "loadtest.service.service_benchmark": {
+        "export.bundle",
+        "model.data.corpus",
+        "model.report.provenance",
+        "model.text.tokenizer",
+        "serve.errors",
+        "serve.server_process",
+    },
+    "loadtest.service.service_sentences": {
+        "export.bundle",
+        "export.bundle_tokenizer",
+        "export.manifest",
+        "model.data.corpus",
+        "model.text.text_tokenizer",
+        "serve.translation.passage",
+    },
+    "loadtest.service.watched_server": {"serve.app", "serve.server_process", "serve.settings"},
+    "loadtest.profiling.steady_engine": {
+        "serve.metrics",
+        "serve.search.options",
+        "serve.engine.runtime",
+        "serve.engine.sequence",
+    },
+    "loadtest.profiling.step_profile": {
         "export.bundle",
         "export.manifest",
         "model.report.provenance",
-        "serve.runtime",
+        "serve.engine.runtime",
         "serve.settings",
     },
-    "loadtest.work_conservation": {"serve.cpus", "serve.settings"},
-    "loadtest.watched_engine": {"serve.engine", "serve.metrics", "serve.runtime", "serve.scheduler", "serve.sequence"},
+    "loadtest.scheduling.work_conservation": {"serve.cpus", "serve.settings"},
+    "loadtest.profiling.watched_engine": {
+        "serve.engine.engine",
+        "serve.metrics",
+        "serve.engine.runtime",
+        "serve.engine.scheduler",
+        "serve.engine.sequence",
+    },
 }
 
 # Modules of `serve` that must stay ignorant of most others.
 STRICT_MODULES = {
     "serve.errors": set[str](),
-    "serve.fields": {"serve.errors"},
-    "serve.search_fields": {"serve.fields", "serve.options"},
-    "serve.search_limits": {
+    "serve.translation.fields": {"serve.errors"},
+    "serve.translation.search_fields": {"serve.translation.fields", "serve.search.options"},
+    "serve.translation.search_limits": {
         "serve.errors",
-        "serve.fields",
-        "serve.options",
-        "serve.search_fields",
-        "serve.target_vocabulary",
+        "serve.translation.fields",
+        "serve.search.options",
+        "serve.translation.search_fields",
+        "serve.translation.target_vocabulary",
     },
-    "serve.target_vocabulary": set[str](),
-    "serve.request": {"serve.errors", "serve.search_fields", "serve.search_limits", "export.manifest"},
-    "serve.answer": {"serve.request"},
-    "serve.options": set[str](),
-    "serve.hypothesis": {"serve.request"},
-    "serve.sequence": {"serve.errors", "serve.hypothesis", "serve.options"},
-    "serve.search": {"serve.request"},
-    "serve.constraints": set[str](),
-    "serve.beam": set[str](),
-    "serve.ranking": set[str](),
-    "serve.sampling": set[str](),
-    "serve.decoder_state": {"export.manifest"},
-    "serve.runtime": {"serve.decoder_state", "export.bundle", "export.manifest"},
-    "serve.flows": set[str](),
-    "serve.waiting": {"serve.errors", "serve.flows", "serve.sequence"},
-    "serve.running": {"serve.sequence"},
-    "serve.scheduler": {"serve.sequence", "serve.errors", "serve.metrics", "serve.running", "serve.waiting"},
-    "serve.prefill": {"serve.sequence"},
-    "serve.submission": {"serve.errors", "serve.scheduler", "serve.sequence"},
-    "serve.text_stream": {"model.text_tokenizer"},
-    "serve.lines": set[str](),
-    "serve.wanted": {"serve.search_fields"},
-    "serve.client": {"protos", "serve.wanted"},
-    "serve.http_client": {"serve.client", "serve.wanted"},
+    "serve.translation.target_vocabulary": set[str](),
+    "serve.translation.request": {
+        "serve.errors",
+        "serve.translation.search_fields",
+        "serve.translation.flow",
+        "serve.translation.search_limits",
+        "export.manifest",
+    },
+    "serve.translation.flow": set[str](),
+    "serve.translation.doorway": {
+        "serve.errors",
+        "serve.engine.reservation",
+        "serve.engine.scheduler",
+        "serve.translation.flow",
+    },
+    "serve.translation.answer": {"serve.search.hypothesis"},
+    "serve.engine.sequence": {"serve.errors", "serve.search.hypothesis", "serve.search.options"},
+    "serve.engine.decoder_state": {"export.manifest"},
+    "serve.engine.runtime": {"serve.engine.decoder_state", "export.bundle", "export.manifest"},
+    "serve.engine.flows": set[str](),
+    "serve.engine.waiting": {"serve.errors", "serve.engine.flows", "serve.engine.sequence"},
+    "serve.engine.running": {"serve.engine.sequence"},
+    "serve.engine.pace": set[str](),
+    "serve.engine.reservation": set[str](),
+    "serve.engine.scheduler": {
+        "serve.engine.pace",
+        "serve.engine.reservation",
+        "serve.engine.sequence",
+        "serve.errors",
+        "serve.metrics",
+        "serve.engine.running",
+        "serve.engine.waiting",
+    },
+    "serve.engine.prefill": {"serve.engine.sequence"},
+    "serve.traces": {"serve.engine.sequence"},
+    "serve.translation.submission": {
+        "serve.errors",
+        "serve.engine.reservation",
+        "serve.engine.scheduler",
+        "serve.engine.sequence",
+        "serve.traces",
+    },
+    "serve.translation.text_stream": {"model.text.text_tokenizer"},
+    "serve.clients.lines": set[str](),
+    "serve.clients.wanted": {"serve.translation.search_fields"},
+    "serve.clients.client_errors": set[str](),
+    "serve.clients.service_config": set[str](),
+    "serve.clients.channels": {"serve.clients.service_config"},
+    "serve.clients.connection_options": {
+        "serve.clients.channels",
+        "serve.interfaces.watched_files",
+        "serve.pem_files",
+    },
+    "serve.pem_files": {"serve.interfaces.watched_files"},
+    "serve.clients.asking": {"serve.clients.client_errors", "serve.clients.wanted"},
+    "serve.clients.client_messages": {
+        "protos",
+        "serve.clients.asking",
+        "serve.search.hypothesis",
+        "serve.translation.answer",
+    },
+    "serve.clients.many": {
+        "protos",
+        "serve.clients.asking",
+        "serve.clients.client_errors",
+        "serve.clients.client_messages",
+        "serve.translation.answer",
+    },
+    "serve.clients.translation_client": {"protos", "serve.clients", "serve.translation.answer"},
+    "serve.clients.async_translation_client": {"protos", "serve.clients", "serve.translation.answer"},
+    "serve.clients.grpc_client": {
+        "serve.clients.async_translation_client",
+        "serve.clients.channels",
+        "serve.clients.wanted",
+        "serve.translation.answer",
+    },
+    "serve.clients.http_client": {
+        "serve.clients.channels",
+        "serve.clients.client_errors",
+        "serve.clients.grpc_client",
+        "serve.clients.wanted",
+    },
 }
 
 # What others must not know, whatever else they import.
 FORBIDDEN = {
-    "serve.flows": ("asyncio", "numpy"),
-    "serve.waiting": ("asyncio", "numpy"),
-    "serve.running": ("asyncio", "numpy"),
-    "serve.scheduler": ("asyncio", "numpy"),
-    "serve.engine": ("asyncio", "protos", "serve.runtime", "serve.translator"),
-    "serve.translator": ("fastapi", "grpc", "protos", "serve.runtime"),
-    "serve.answer_writer": ("fastapi", "grpc", "protos", "serve.runtime", "serve.scheduler"),
-    "serve.search_fields": ("fastapi", "grpc", "protos"),
-    "serve.grpc_api": ("fastapi", "serve.engine", "serve.runtime", "serve.scheduler"),
-    "serve.http_api": ("grpc", "protos", "serve.engine", "serve.runtime", "serve.scheduler"),
+    "serve.engine.flows": ("asyncio", "numpy"),
+    "serve.engine.waiting": ("asyncio", "numpy"),
+    "serve.engine.running": ("asyncio", "numpy"),
+    "serve.engine.scheduler": ("asyncio", "numpy"),
+    "serve.engine.engine": ("asyncio", "protos", "serve.engine.runtime", "serve.translation.translator"),
+    "serve.translation.translator": ("fastapi", "grpc", "protos", "serve.engine.runtime"),
+    "serve.translation.answer_writer": ("fastapi", "grpc", "protos", "serve.engine.runtime", "serve.engine.scheduler"),
+    "serve.translation.search_fields": ("fastapi", "grpc", "protos"),
+    "serve.interfaces.open_inference": ("fastapi", "grpc", "protos", "serve.engine"),
+    "serve.interfaces.open_inference_http": ("grpc", "protos", "serve.engine"),
+    "serve.interfaces.open_inference_grpc": ("fastapi", "serve.engine"),
+    "serve.interfaces.grpc_api": ("fastapi", "serve.engine.engine", "serve.engine.runtime", "serve.engine.scheduler"),
+    "serve.interfaces.http_api": (
+        "grpc",
+        "protos",
+        "serve.engine.engine",
+        "serve.engine.runtime",
+        "serve.engine.scheduler",
+    ),
 }
 
 # Only these build services.
-COMPOSERS = {"dragoman", "serve.local_translator", "serve.settings"}
+COMPOSERS = {
+    "dragoman",
+    "loadtest.service.watched_server",
+    "serve.clients.local_translator",
+    "serve.command",
+    "serve.ray_serve.replica",
+}
 
 TORCH_FREE = (
     "export.bundle",
     "export.bundle_tokenizer",
     "export.manifest",
-    "export.verify",  # imports the rest where there is a training run
+    "export.verification.verify",  # imports the rest where there is a training run
     "model.config",
-    "model.piece_tokenizer",
-    "model.text_tokenizer",
-    "model.tokenizer",
+    "model.text.piece_tokenizer",
+    "model.text.text_tokenizer",
+    "model.text.tokenizer",
 )
 
 
@@ -233,6 +399,16 @@ def is_within(name: str, modules: set[str] | tuple[str, ...]) -> bool:
 
 
 @pytest.mark.parametrize("module", MODULES)
+def test_a_module_names_only_modules_that_there_are(module: str) -> None:
+    """Who reads that something is called by another module finds it."""
+    text = module_path(module).read_text(encoding="utf-8")
+    named = re.findall(rf"`((?:{'|'.join(PACKAGES)})\.[a-z0-9_.]*[a-z0-9_])(?:\.[A-Z]\w*)*`", text)
+    there_are = {*MODULES, *(name.rpartition(".")[0] for name in MODULES)}
+    # What is named may also be a function of a module.
+    assert {name for name in named if name not in there_are and name.rpartition(".")[0] not in MODULES} == set()
+
+
+@pytest.mark.parametrize("module", MODULES)
 def test_a_module_imports_only_what_its_package_may(module: str) -> None:
     package = module.partition(".")[0]
     allowed = PACKAGE_RULES.get(package, set()) | EXCEPTIONS.get(module, set()) | {package}
@@ -244,6 +420,12 @@ def test_a_module_imports_only_what_its_package_may(module: str) -> None:
 def test_a_strict_module_imports_only_what_it_may(module: str) -> None:
     ours = {name for name in imports_of(module) if is_within(name, PACKAGES)}
     assert {name for name in ours if not is_within(name, STRICT_MODULES[module])} == set()
+
+
+@pytest.mark.parametrize("module", find_modules("serve/search"))
+def test_search_imports_nothing_of_ours_but_search(module: str) -> None:
+    ours = {name for name in imports_of(module) if is_within(name, PACKAGES)}
+    assert {name for name in ours if not is_within(name, ("serve.search",))} == set()
 
 
 @pytest.mark.parametrize("module", FORBIDDEN)
@@ -260,7 +442,12 @@ def test_no_import_is_relative() -> None:
 
 def test_only_the_runtime_imports_onnx_runtime() -> None:
     importers = {module for module in MODULES if any(is_within(name, ("onnxruntime",)) for name in imports_of(module))}
-    assert importers <= {"serve.runtime"}
+    assert importers <= {"serve.engine.runtime"}
+
+
+def test_only_the_application_of_ray_serve_imports_ray() -> None:
+    importers = {module for module in MODULES if any(is_within(name, ("ray",)) for name in imports_of(module))}
+    assert importers == {"serve.ray_serve.application"}
 
 
 def test_nobody_but_composers_imports_the_composition_root() -> None:

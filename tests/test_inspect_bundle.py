@@ -11,7 +11,7 @@ import pytest
 import dragoman
 from export.bundle import DECODER_FILE, MANIFEST_FILE, WEIGHTS_FILE, Bundle, file_hashes, write_manifest
 from export.manifest import Manifest
-from serve.settings import ServeCommand
+from serve.settings import ServeSettings
 
 ROOT = Path(__file__).parent.parent
 
@@ -44,7 +44,7 @@ def test_it_tells_files_graphs_step_and_memory(toy_bundle: Path, capsys: pytest.
     assert text.startswith(f"bundle        {toy_bundle}\nname          toy\n")
     for section in ("files", "encoder.onnx, ", "decoder.onnx, ", "one decoder step", "memory"):
         assert f"\n\n{section}" in text
-    slots = ServeCommand.model_fields["slots"].default
+    slots = ServeSettings.model_fields["slots"].default
     assert f"decoder state of each engine, {slots} slots" in text
 
 

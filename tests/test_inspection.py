@@ -7,7 +7,7 @@ from shutil import copytree
 import pytest
 
 from export.bundle import Bundle
-from export.inspection import inspect
+from export.inspection.inspection import inspect
 
 
 def test_every_file_of_the_folder_is_told_with_its_size_and_what_the_manifest_says(
@@ -44,7 +44,7 @@ def test_the_operators_that_run_are_those_that_the_optimiser_leaves(recurrent_bu
 def test_without_onnx_runtime_nothing_is_said_of_what_runs(
     recurrent_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "serve.runtime", None)
+    monkeypatch.setitem(sys.modules, "serve.engine.runtime", None)
     assert [graph.running for graph in inspect(recurrent_bundle, slots=1).graphs] == [None, None]
 
 

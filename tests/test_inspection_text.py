@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from export.bundle import Bundle
-from export.inspection import Inspection, inspect
-from export.inspection_text import fold_names, format_bytes, format_inspection
+from export.inspection.inspection import Inspection, inspect
+from export.inspection.inspection_text import fold_names, format_bytes, format_inspection
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import pytest
 
 from serve.errors import DrainingError, NotReadyError
 from serve.lifecycle import Lifecycle, Stage
-from serve.models import Models
+from serve.models.models import Models
 from serve.service_metrics import ServiceMetrics
 
 

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from serve.listeners import ListenError, open_port
+from serve.interfaces.listeners import ListenError, open_port
 
 
 def test_port_zero_opens_a_free_port() -> None:

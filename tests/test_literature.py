@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from sacrebleu.metrics.bleu import BLEU
 
-from model.bootstrap import measure
-from model.corpus import read_corpus
-from model.literature import measure_as_literature, tokenize_as_literature
-from model.multi30k import FOLDER_VARIABLE
+from model.data.corpus import read_corpus
+from model.data.multi30k import FOLDER_VARIABLE
+from model.scoring.bootstrap import measure
+from model.scoring.literature import measure_as_literature, tokenize_as_literature
 
 ROOT = Path(__file__).parent.parent
 DATA = Path(os.environ.get(FOLDER_VARIABLE, ROOT.parent / "shared" / "data" / "multi30k"))

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import structlog
 
-from serve.answer import Timings, Translation, TranslationResponse
 from serve.errors import InternalError, QueueFullError
 from serve.logs import choose_request_id, configure_logs, record_request
-from serve.request import FinishReason
+from serve.search.hypothesis import FinishReason
 from serve.service_metrics import ServiceMetrics
+from serve.translation.answer import Timings, Translation, TranslationResponse
 
 CLIENT_TEXT = "the text of a client"
 RESPONSE = TranslationResponse(
@@ -109,3 +109,19 @@ def test_a_request_id_that_is_not_visible_ascii_is_replaced(given: str | None) -
     chosen = choose_request_id(given)
     assert len(chosen) == 32
     assert chosen != choose_request_id(given)
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+def test_texts_are_logged_only_if_the_operator_wants_it(
+    stderr: io.StringIO, metrics: ServiceMetrics, monkeypatch: pytest.MonkeyPatch, *, wanted: bool
+) -> None:
+    monkeypatch.setattr(sys, "stderr", stderr)
+    configure_logs("json", texts=wanted)
+    with record_request(metrics, "rest", "translate", "id-1") as record:
+        record.source_texts = ["what a client wrote"]
+        record.response = RESPONSE
+    configure_logs("json")
+    (line,) = lines(stderr)
+    assert ("what a client wrote" in str(line)) == (CLIENT_TEXT in str(line)) == wanted
+    if wanted:
+        assert (line["source_texts"], line["target_texts"]) == (["what a client wrote"], [CLIENT_TEXT])

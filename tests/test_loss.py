@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from model.loss import CHUNK_ROWS, translation_loss
-from model.tokenizer import PAD_ID
+from model.text.tokenizer import PAD_ID
+from model.training.loss import CHUNK_ROWS, translation_loss
 
 WIDTH, VOCABULARY = 8, 11
 POSITIONS = [1, 5, CHUNK_ROWS, 2 * CHUNK_ROWS + 3]

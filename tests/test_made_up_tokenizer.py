@@ -2,8 +2,8 @@
 
 import pytest
 
-from loadtest.made_up_tokenizer import made_up_tokenizer, made_up_word
-from model.tokenizer import UNK_ID
+from loadtest.compared.made_up_tokenizer import made_up_tokenizer, made_up_word
+from model.text.tokenizer import UNK_ID
 
 
 @pytest.mark.parametrize("size", [9, 1000, 32_000])

@@ -24,12 +24,12 @@ from export.exportable import Exportable
 from export.make_bundle import BundleOptions, Sample, golden_sentences, make_bundle, read_samples
 from export.manifest import BundleDirection
 from model.config import Direction
-from model.corpus import CorpusError
-from model.generate import generate_greedy
+from model.data.corpus import CorpusError
+from model.decoding.generate import generate_greedy
 from model.run import RunError, RunFolder, TrainedModel
-from model.tokenizer import BOS_ID, EOS_ID, Tokenizer, TokenizerError
-from serve.runtime import Runtime, Sessions
-from serve.search import greedy
+from model.text.tokenizer import BOS_ID, EOS_ID, Tokenizer, TokenizerError
+from serve.engine.runtime import Runtime, Sessions
+from serve.search.greedy import greedy
 from tests.toy import TOY_CONFIG, TWO_WAYS, export_model, random_model, samples_of, toy_test_sentences, translate_toy
 
 EN_DE = BundleDirection(source="en", target="de")
@@ -53,7 +53,7 @@ def test_the_runtime_gives_the_golden_sentences(toy_bundle: Path) -> None:
         target_ids = [BOS_ID]
         while len(target_ids) <= bundle.manifest.max_target_tokens:
             position = np.array([len(target_ids) - 1], np.int32)
-            token_id = int(greedy(runtime.decode_step(np.array(target_ids[-1:]), position, length)).token_ids[0])
+            token_id = int(greedy(runtime.decode_step(np.array(target_ids[-1:]), position, length))[0])
             if token_id == EOS_ID:
                 break
             target_ids.append(token_id)

@@ -9,11 +9,11 @@ import pytest
 from prometheus_client import generate_latest
 from structlog.testing import capture_logs
 
-from serve.answer import Timings, Translation, TranslationResponse
 from serve.errors import ERRORS, InvalidRequestError, QueueFullError
 from serve.logs import record_request
-from serve.request import FinishReason
+from serve.search.hypothesis import FinishReason
 from serve.service_metrics import ServiceMetrics
+from serve.translation.answer import Timings, Translation, TranslationResponse
 
 TRANSLATION = Translation(
     text="eins",

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from export.bundle import BundleError
-from serve.model_folder import ModelFolder
+from serve.models.model_folder import ModelFolder
 
 
 def put(folder: Path, manifest: str = '{"name": "some"}') -> None:

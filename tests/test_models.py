@@ -9,7 +9,7 @@ import grpc
 import pytest
 from google.protobuf.json_format import MessageToDict
 
-from model.tokenizer import Tokenizer
+from model.text.tokenizer import Tokenizer
 from protos.translation_pb2 import (
     GetModelRequest,
     ListModelsRequest,

@@ -9,11 +9,11 @@ import pytest
 from export.bundle import Bundle
 from export.make_bundle import BundleOptions
 from export.manifest import Precision
-from model.tokenizer import Tokenizer
+from model.text.tokenizer import Tokenizer
 from serve.app import open_dispatcher
-from serve.options import SearchOptions
-from serve.sequence import Sequence
-from serve.settings import ServeCommand
+from serve.engine.sequence import Sequence
+from serve.search.options import SearchOptions
+from serve.settings import ServeSettings
 from tests.toy import WIDE, export_model, random_model
 
 SOURCES = [(*np.random.default_rng(seed).integers(4, 31, size=1 + seed % 30).tolist(), 2) for seed in range(60)]
@@ -35,11 +35,11 @@ def two_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("serve.settings.available_cpus", lambda: 2)
 
 
-def translate(settings: ServeCommand) -> list[Found]:
+def translate(settings: ServeSettings) -> list[Found]:
     return asyncio.run(_translate(settings))
 
 
-async def _translate(settings: ServeCommand) -> list[Found]:
+async def _translate(settings: ServeSettings) -> list[Found]:
     finished: SimpleQueue[Sequence] = SimpleQueue()
     sequences = [
         Sequence(source_ids, SearchOptions(max_target_tokens=24, beam_size=1 + number % 3), None, finished.put)
@@ -54,8 +54,8 @@ async def _translate(settings: ServeCommand) -> list[Found]:
 
 
 def test_modes_differ_in_engines_and_threads_and_not_in_one_bit_of_an_answer(bundle: Bundle) -> None:
-    throughput = ServeCommand(bundle=bundle.folder, slots=32)
-    latency = ServeCommand(bundle=bundle.folder, slots=32, mode="latency")
+    throughput = ServeSettings(bundle=bundle.folder, slots=32)
+    latency = ServeSettings(bundle=bundle.folder, slots=32, mode="latency")
     shapes = [(settings.engine_count, settings.engine_threads) for settings in (throughput, latency)]
     assert shapes == [(2, 1), (1, 2)]
     found = translate(throughput)
@@ -64,6 +64,6 @@ def test_modes_differ_in_engines_and_threads_and_not_in_one_bit_of_an_answer(bun
 
 
 def test_two_engines_of_two_threads_answer_the_same_as_one_of_one(bundle: Bundle) -> None:
-    one = ServeCommand(bundle=bundle.folder, slots=32, engines=1, threads_per_engine=1)
-    two = ServeCommand(bundle=bundle.folder, slots=32, engines=2, threads_per_engine=2)
+    one = ServeSettings(bundle=bundle.folder, slots=32, engines=1, threads_per_engine=1)
+    two = ServeSettings(bundle=bundle.folder, slots=32, engines=2, threads_per_engine=2)
     assert translate(two) == translate(one)

@@ -16,11 +16,11 @@ from urllib.error import URLError
 
 import pytest
 
-from model import multi30k
-from model.cleaning import Reason
-from model.corpus import CorpusError, read_corpora, read_corpus
-from model.multi30k import FOLDER_VARIABLE, TEXT_SHA256, Multi30kError, default_folder, multi30k_text
-from model.training_data import read_training_data
+from model.data import multi30k
+from model.data.cleaning import Reason
+from model.data.corpus import CorpusError, read_corpora, read_corpus
+from model.data.multi30k import FOLDER_VARIABLE, TEXT_SHA256, Multi30kError, default_folder, multi30k_text
+from model.data.training_data import read_training_data
 
 ROOT = Path(__file__).parent.parent
 DATA = Path(os.environ.get(FOLDER_VARIABLE, ROOT.parent / "shared" / "data" / "multi30k"))
@@ -119,7 +119,16 @@ def test_a_changed_text_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("offline")
-@pytest.mark.parametrize("content", [b"", b"plain text", gzip.compress(TEXT)[:-5], gzip.compress(TEXT)[:10] + b"\xff"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b"plain text", id="not packed"),
+        # Its header holds the time, which must not become part of a name.
+        pytest.param(gzip.compress(TEXT)[:-5], id="cut off"),
+        pytest.param(gzip.compress(TEXT)[:10] + b"\xff", id="damaged"),
+    ],
+)
 def test_a_damaged_file_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "val.de.gz").write_bytes(content)
     with pytest.raises(Multi30kError, match=r"val\.de\.gz: "):

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from loadtest.near_ties import narrowest_margin
-from model.generate import generate_beam, generate_greedy
-from model.transformer import Transformer
+from loadtest.offline.near_ties import narrowest_margin
+from model.decoding.generate import generate_beam, generate_greedy
+from model.network.transformer import Transformer
 from tests.toy import random_model, random_sources
 
 LIMIT = 9

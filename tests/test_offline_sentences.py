@@ -2,10 +2,10 @@
 
 import pytest
 
-from loadtest.compared_model import ComparedModel, random_model
-from loadtest.offline_sentences import lengths_of, random_sentences, trained_sentences
+from loadtest.compared.compared_model import ComparedModel, random_model
+from loadtest.offline.offline_sentences import lengths_of, random_sentences, trained_sentences
 from model.config import TransformerConfig
-from model.corpus import Corpus, CorpusError
+from model.data.corpus import Corpus, CorpusError
 
 SHAPE = {"d_model": 16, "d_ff": 16, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}
 CORPUS = Corpus("en", "de", ["baaa caaa", "daaa"], ["eaaa", "faaa gaaa haaa"])

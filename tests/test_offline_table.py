@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from loadtest.agreement import Difference
-from loadtest.offline_results import OfflineModelResult, OfflineResult, best
-from loadtest.offline_table import format_figure, format_offline
-from loadtest.rounds import Round
+from loadtest.comparison.rounds import Round
+from loadtest.offline.agreement import Difference
+from loadtest.offline.offline_results import OfflineModelResult, OfflineResult, best
+from loadtest.offline.offline_table import format_figure, format_offline
 
 
 def rounds_of(seconds: float, tokens: int, megabytes: int) -> list[Round]:

@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loadtest.onnx_decoder import OnnxDecoder
+from loadtest.compared.sources import draw_sources
+from loadtest.graphs.onnx_decoder import OnnxDecoder
 from loadtest.peers.ctranslate2_decoder import CTranslate2Decoder
 from loadtest.peers.ctranslate2_model import spec_of, write_model
-from loadtest.sources import draw_sources
+from model.network.transformer import Transformer
 from model.run import RunFolder
-from model.tokenizer import EOS_ID
-from model.transformer import Transformer
+from model.text.tokenizer import EOS_ID
 
 THREADS, ROWS = 2, 3
 SOURCE_TOKENS, TARGET_TOKENS = 9, 20

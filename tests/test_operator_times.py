@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from loadtest.operator_times import GraphTimes, middle_mean
+from loadtest.profiling.operator_times import GraphTimes, middle_mean
 
 
 def node(index: int, name: str, operator: str, at: int, microseconds: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from protos.translation_pb2 import SearchOptions
-from serve.search_fields import SearchFields
+from serve.translation.search_fields import SearchFields
 from tests.fakes import EOS_ID, VOCABULARY
 from tests.live import MAX_TARGET_TOKENS, LiveService, run_service
 from tests.wire import JSON, refusal_of_both, translate_over_both

@@ -2,7 +2,7 @@
 
 import pytest
 
-from serve.options import SearchOptions
+from serve.search.options import SearchOptions
 
 
 @pytest.mark.parametrize(

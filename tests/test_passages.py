@@ -1,4 +1,4 @@
-"""`serve.passages`, `serve.passage_stream`: requests for texts become requests for sentences, and answers go back."""
+"""The passages of a request: requests for texts become requests for sentences, and answers go back."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.answer import Timings, TokenScore, Translation, TranslationDelta, TranslationResponse
 from serve.errors import InvalidRequestError
-from serve.options import SearchOptions
-from serve.passage import Passage
-from serve.passages import Passages, split_text
-from serve.request import FinishReason, TextRequest, TranslationRequest
-from serve.search_limits import SearchPlan
+from serve.search.hypothesis import FinishReason
+from serve.search.options import SearchOptions
+from serve.translation.answer import Timings, TokenScore, Translation, TranslationDelta, TranslationResponse
+from serve.translation.passage import Passage
+from serve.translation.passages import Passages, split_text
+from serve.translation.request import TextRequest, TranslationRequest
+from serve.translation.search_limits import SearchPlan
 
 GREEDY = SearchPlan(SearchOptions(max_target_tokens=9))
 TEXT = "  A man runs. A dog, too!\n\nThe end.\n"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from model.piece_tokenizer import PieceTokenizer
-from model.tokenizer import Tokenizer, TokenizerError, train_tokenizer
+from model.text.piece_tokenizer import PieceTokenizer
+from model.text.tokenizer import Tokenizer, TokenizerError, train_tokenizer
 
 LINES = ("alpha beta gamma", "one two three", "house garden river")
 

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.answer import Alternative, Pivot, Timings, Translation, TranslationResponse
-from serve.asked import AskedTranslation
 from serve.errors import InvalidRequestError
-from serve.pivot import LAST_OPTIONS, ask_last, explain, join, split_options
-from serve.request import FinishReason
-from serve.search_fields import SearchFields
+from serve.search.hypothesis import FinishReason
+from serve.translation.answer import Alternative, Pivot, Timings, Translation, TranslationResponse
+from serve.translation.asked import AskedTranslation
+from serve.translation.pivot import LAST_OPTIONS, ask_last, explain, join, split_options
+from serve.translation.search_fields import SearchFields
 
 
 def test_how_to_search_holds_for_both_translations() -> None:

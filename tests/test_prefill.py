@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.options import SearchOptions
-from serve.prefill import BATCH_OVERHEAD_TOKENS, batches, pad
-from serve.sequence import Sequence
+from serve.engine.prefill import BATCH_OVERHEAD_TOKENS, batches, pad
+from serve.engine.sequence import Sequence
+from serve.search.options import SearchOptions
 
 PAD_ID = 0
 

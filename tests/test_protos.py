@@ -1,23 +1,29 @@
-"""The committed gRPC code is what the contract generates."""
+"""The committed gRPC code is what the contracts generate."""
 
 import os
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
-GENERATED = ("translation_pb2.py", "translation_pb2.pyi", "translation_pb2_grpc.py", "translation_pb2_grpc.pyi")
+CONTRACTS = ("translation", "inference")
+GENERATED = [
+    f"{contract}_{kind}" for contract in CONTRACTS for kind in ("pb2.py", "pb2.pyi", "pb2_grpc.py", "pb2_grpc.pyi")
+]
 
 
 @pytest.fixture(scope="session")
 def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with code freshly generated from the contract."""
+    """A folder with code freshly generated from the contracts."""
     out = tmp_path_factory.mktemp("protos")
     outputs = [f"--{kind}_out={out}" for kind in ("python", "grpc_python", "mypy", "mypy_grpc")]
     plugins = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    command = [sys.executable, "-m", "grpc_tools.protoc", "-I.", *outputs, "protos/translation.proto"]
+    contracts = [f"protos/{contract}.proto" for contract in CONTRACTS]
+    includes = ["-I.", f"-I{sysconfig.get_path('purelib')}"]
+    command = [sys.executable, "-m", "grpc_tools.protoc", *includes, *outputs, *contracts]
     subprocess.run(command, cwd=ROOT, env=plugins, check=True, capture_output=True)
     return out / "protos"
 

@@ -3,7 +3,7 @@
 import importlib.metadata
 from pathlib import Path
 
-from pydantic import BaseModel
+from pydantic import BaseModel, SecretStr
 
 from model.report.provenance import Provenance, command_line
 
@@ -22,12 +22,26 @@ class Command(BaseModel):
     out: Path
     sentence: tuple[int, ...] = (7,)
     shape: Shape = Shape(width=5)
+    stable: bool = False
+    scores: bool = True
+    api_key: SecretStr | None = None
 
 
 def test_options_come_back_as_they_are_typed() -> None:
     command = Command(runs=[Path("a b"), Path("c")], out=Path("o"), sentence=(1, 2))
     line = "dragoman bench all 'a b' c --out o --sentence 1 --sentence 2"
     assert command_line("bench all", command, positional="runs") == line
+
+
+def test_what_is_switched_has_no_value() -> None:
+    assert (
+        command_line("x", Command(out=Path("o"), stable=True, scores=False))
+        == "dragoman x --out o --stable --no-scores"
+    )
+
+
+def test_a_secret_is_left_out() -> None:
+    assert command_line("x", Command(out=Path("o"), api_key=SecretStr("secret"))) == "dragoman x --out o"
 
 
 def test_an_option_of_a_section_has_the_name_of_the_section() -> None:

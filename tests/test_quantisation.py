@@ -14,15 +14,15 @@ from torch import Tensor, nn
 
 from export.bundle import WEIGHTS_FILE, Bundle
 from export.exportable import Exportable
-from export.graphs import UnsupportedGraphError
+from export.graphs.graphs import UnsupportedGraphError
+from export.graphs.quantisation import QuantisedEmbedding, QuantisedLinear, QuantisedMatrix
+from export.graphs.vocabulary_graphs import Embedding, frozen
 from export.make_bundle import BundleOptions, make_bundle, reproduced
 from export.manifest import GraphVariant, Precision
-from export.quantisation import QuantisedEmbedding, QuantisedLinear, QuantisedMatrix
-from export.vocabulary_graphs import Embedding, frozen
 from model.config import RecurrentConfig
-from model.recurrent import Recurrent
+from model.network.recurrent import Recurrent
 from model.run import RunError, RunFolder
-from model.tokenizer import PAD_ID, Tokenizer
+from model.text.tokenizer import PAD_ID, Tokenizer
 from tests.comparisons import compare
 from tests.toy import export_model, random_model, samples_of, toy_test_sentences
 
@@ -139,7 +139,7 @@ def test_a_model_that_8_bits_change_everywhere_makes_no_bundle(
     toy_run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No server could check it."""
-    monkeypatch.setattr("export.quantisation.LARGEST", 1)
+    monkeypatch.setattr("export.graphs.quantisation.LARGEST", 1)
     samples = samples_of(toy_test_sentences()[:5])
     with pytest.raises(RunError, match="in int8, no en-de sentence is translated as the trained model does"):
         make_bundle(toy_run.load(), samples, tmp_path / "toy", BundleOptions("toy", "cpu", "int8"))

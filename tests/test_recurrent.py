@@ -5,13 +5,13 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
 
-from model.architectures import build_model
 from model.config import RecurrentConfig
-from model.generate import generate_beam, generate_greedy
-from model.recurrent import Recurrent
-from model.recurrent_decoder import BahdanauDecoder, GatedCell, LuongDecoder
-from model.tokenizer import BOS_ID, PAD_ID
-from model.translation_model import DecoderState
+from model.decoding.generate import generate_beam, generate_greedy
+from model.network.architectures import build_model
+from model.network.recurrent import Recurrent
+from model.network.recurrent_decoder import BahdanauDecoder, GatedCell, LuongDecoder
+from model.network.translation_model import DecoderState
+from model.text.tokenizer import BOS_ID, PAD_ID
 from tests.recurrent_models import (
     ATTENTIONS,
     KINDS,

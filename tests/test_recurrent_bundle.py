@@ -9,7 +9,7 @@ from export.bundle import Bundle
 from export.exportable import Exportable
 from model.config import RunConfig
 from model.run import TrainedModel
-from model.tokenizer import Tokenizer
+from model.text.tokenizer import Tokenizer
 from tests.comparisons import compare
 from tests.recurrent_models import KINDS, Kind, name_kind, random_recurrent
 from tests.toy import (

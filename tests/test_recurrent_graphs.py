@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.export import Dim
 
-from export import to_onnx
+from export.graphs import to_onnx
+from export.graphs.recurrent_graphs import RecurrentDecoderGraph, RecurrentEncoderGraph, recurrent_states
 from export.manifest import GraphSignature
-from export.recurrent_graphs import RecurrentDecoderGraph, RecurrentEncoderGraph, recurrent_states
-from model.recurrent import Recurrent
-from model.tokenizer import BOS_ID, PAD_ID
+from model.network.recurrent import Recurrent
+from model.text.tokenizer import BOS_ID, PAD_ID
 from tests.recurrent_models import VOCABULARY, Kind, name_kind, random_recurrent
 
 OPSET = 24

@@ -13,9 +13,9 @@ import grpc
 import pytest
 
 from export.bundle import Bundle
-from model.tokenizer import Tokenizer
-from serve.engine import Model
-from serve.settings import ServeCommand
+from model.text.tokenizer import Tokenizer
+from serve.engine.engine import Model
+from serve.settings import ServeSettings
 from tests.fakes import EOS_ID, FakeModel, translate
 from tests.live import (
     LONG_TEXT,
@@ -165,7 +165,7 @@ def test_requests_of_the_old_version_are_answered_by_it_and_later_ones_by_the_ne
     """The old one stands still, with a request in it, until long after it was replaced and others were answered."""
     old = GatedModel(2)
 
-    def load(settings: ServeCommand, bundle: Bundle) -> list[FakeModel]:
+    def load(settings: ServeSettings, bundle: Bundle) -> list[FakeModel]:
         first = bundle.folder.name == "a" and bundle.manifest.directions[0].source_prefix == (7,)
         return [old] if first else [FakeModel(settings.slots)]
 
@@ -191,7 +191,7 @@ def test_a_model_that_was_replaced_gives_its_memory_back_at_once(folder: Path, t
     """The garbage collector comes round seldom, and each version may hold hundreds of megabytes."""
     loaded: list[weakref.ref[FakeModel]] = []
 
-    def load(settings: ServeCommand, _: Bundle) -> list[FakeModel]:
+    def load(settings: ServeSettings, _: Bundle) -> list[FakeModel]:
         model = FakeModel(settings.slots)
         loaded.append(weakref.ref(model))
         return [model]
@@ -243,6 +243,7 @@ def test_a_pivot_keeps_its_second_model_while_the_first_translates(tokenizer: To
         assert held.result(WAIT_SECONDS).json()["model"] == "second"
 
 
+@pytest.mark.promise("R26")
 def test_a_service_that_is_stopped_in_the_middle_of_a_reload_ends(folder: Path, tokenizer: Tokenizer) -> None:
     slow = GatedModel(2)
     slow.gate.clear()

@@ -9,7 +9,7 @@ import torch
 import dragoman
 from model.config import Direction, RunConfig
 from model.run import RunFolder
-from model.tokenizer import Tokenizer
+from model.text.tokenizer import Tokenizer
 from tests.toy import random_model
 
 SOURCES = ["alpha beta gamma.", "one two three four.", "house garden.", "river " * 30]

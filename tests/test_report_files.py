@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.report_files import ReportFileError, ReportFiles
+from loadtest.comparison.report_files import ReportFileError, ReportFiles
 from model.report.provenance import Provenance
 
 PROVENANCE = Provenance("dragoman x", "a machine", "Python 3", "2026-01-01")

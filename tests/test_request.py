@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from export.manifest import BundleDirection
 from serve.errors import ERRORS, InvalidRequestError
-from serve.options import SearchOptions
-from serve.request import RequestLimits, TextRequest, TranslationRequest
-from serve.search_fields import SearchFields
-from serve.search_limits import SearchLimits, SearchPlan
-from serve.target_vocabulary import TargetVocabulary
+from serve.search.options import SearchOptions
+from serve.translation.request import RequestLimits, TextRequest, TranslationRequest
+from serve.translation.search_fields import SearchFields
+from serve.translation.search_limits import SearchLimits, SearchPlan
+from serve.translation.target_vocabulary import TargetVocabulary
 
 VOCABULARY = TargetVocabulary.of(("<pad>", "<unk>", "<s>", "</s>"), unk_id=1, eos_id=3)
 
@@ -244,4 +244,4 @@ def test_every_error_has_a_reason_of_its_own() -> None:
 
 def test_exactly_the_errors_that_a_later_try_can_mend_say_when_to_try() -> None:
     retryable = {error.reason for error in ERRORS if error.retry_after_seconds is not None}
-    assert retryable == {"queue_full", "not_ready", "draining"}
+    assert retryable == {"queue_full", "queue_timeout", "deadline_unmeetable", "not_ready", "draining"}

@@ -11,12 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from serve.hypothesis import Hypothesis
+from serve.engine.sequence import Wish
 from serve.metrics import Metrics
-from serve.options import SearchOptions
-from serve.request import FinishReason
-from serve.result_cache import Hypotheses, ResultCache, entry_bytes
-from serve.sequence import Wish
+from serve.search.hypothesis import FinishReason, Hypothesis
+from serve.search.options import SearchOptions
+from serve.translation.result_cache import Hypotheses, ResultCache, entry_bytes
 from tests.live import LONG_TEXT, run_service
 from tests.wire import score_over_both, translate_over_both
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from tqdm import tqdm
 
-from loadtest.rounds import Player, Round, play, steps_of
-from loadtest.system_process import Launch, SystemFailedError
+from loadtest.comparison.rounds import Player, Round, play, steps_of
+from loadtest.comparison.system_process import Launch, SystemFailedError
 
 TASKS = {"few": {"tokens": 1}, "many": {"tokens": 9}}
 

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from export.manifest import BundleDirection
-from serve.asked import AskedDirection
 from serve.errors import InvalidRequestError, ModelNotFoundError, ServiceError
-from serve.route import Leg, Offers, find_leg, find_route
+from serve.models.route import Leg, Offers, find_leg, find_route
+from serve.translation.asked import AskedDirection
 
 LANGUAGES = ("cs", "de", "en", "fr")
 

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from serve.options import SearchOptions
-from serve.request import FinishReason
-from serve.rows import End, Rows
-from serve.sequence import Sequence
+from serve.engine.rows import End, Rows
+from serve.engine.sequence import Sequence
+from serve.search.hypothesis import FinishReason
+from serve.search.options import SearchOptions
 from tests.fakes import BOS_ID, EOS_ID, FIRST_ID
 
 LIMIT = 4

@@ -9,15 +9,15 @@ from model.report.run_results import RunResult, describe, draw_results, format_r
 from model.report.run_scores import Scores
 
 RESULTS = [
-    RunResult("base", "Transformer, 4 + 4 layers", 1_965_056, Scores(bleu=36.44, chrf=61.2), 64, 4880.4, 878.0),
-    RunResult("cost $5", "recurrent, dot", 900, None, 64, 10.0, 9.6),
+    RunResult("base", "Transformer, 4 + 4 layers", 1_965_056, 4000, Scores(bleu=36.44, chrf=61.2), 64, 4880.4, 878.0),
+    RunResult("cost $5", "recurrent, dot", 900, 70, None, 64, 10.0, 9.6),
 ]
 
 
 def test_the_table_has_a_row_for_each_run() -> None:
     assert format_results(RESULTS).splitlines()[2:] == [
-        "| base | Transformer, 4 + 4 layers | 1,965,056 | 36.4 | 61.2 | 4,880 | 878 |",
-        "| cost $5 | recurrent, dot | 900 |  |  | 10.0 | 9.6 |",
+        "| base | Transformer, 4 + 4 layers | 1,965,056 | 4,000 | 36.4 | 61.2 | 4,880 | 878 |",
+        "| cost $5 | recurrent, dot | 900 | 70 |  |  | 10.0 | 9.6 |",
     ]
 
 

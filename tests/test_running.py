@@ -1,8 +1,8 @@
 """What counts as running, and what the token budget says to one more."""
 
-from serve.options import SearchOptions
-from serve.running import Running, most_tokens
-from serve.sequence import Sequence
+from serve.engine.running import Running, most_tokens
+from serve.engine.sequence import Sequence
+from serve.search.options import SearchOptions
 
 
 def make_sequence(source_tokens: int, max_target_tokens: int, rows: int = 1) -> Sequence:

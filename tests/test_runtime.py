@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from export.bundle import DECODER_FILE, ENCODER_FILE, Bundle, BundleError
-from model.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
-from serve.runtime import Runtime, Sessions, save_optimised
+from model.text.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
+from serve.engine.runtime import Runtime, Sessions, save_optimised
 from tests.recurrent_models import ATTENTIONS, random_recurrent
 from tests.toy import export_model
 
@@ -282,6 +282,7 @@ def test_logits_are_a_view_that_the_next_step_overwrites(sessions: Sessions, for
     assert views[0].dtype == np.float32
 
 
+@pytest.mark.promise("R28")
 @pytest.mark.parametrize("file", [ENCODER_FILE, DECODER_FILE])
 def test_a_graph_that_onnx_runtime_refuses_is_named(wide_bundle: Bundle, tmp_path: Path, file: str) -> None:
     folder = copytree(wide_bundle.folder, tmp_path / "bundle")
@@ -315,7 +316,7 @@ class Watch:
         if name == "onnxruntime":
             print(os.environ.get("ORT_DISABLE_TELEMETRY"))
 sys.meta_path.insert(0, Watch())
-import serve.runtime
+import serve.engine.runtime
 """
     printed = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, cwd=ROOT)
     assert printed.stdout == "1\n"

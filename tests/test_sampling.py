@@ -1,4 +1,4 @@
-"""Sampling: the numbers, what is drawn with them, and what scores it gets."""
+"""Sampling: the numbers, and what is drawn with them."""
 
 from itertools import product
 from typing import Any
@@ -9,20 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from serve.options import SearchOptions
-from serve.sampling import draw, uniforms
-from serve.search import greedy, token_scores
+from serve.search.greedy import greedy
+from serve.search.options import SearchOptions
+from serve.search.sampling import draw, uniforms
 from tests import search_reference
 
 ALMOST_ONE = 1 - 2.0**-53
 # The 0.999 quantiles of the chi-square distribution by degrees of freedom.
 CHI_SQUARE_LIMITS = {1: 10.83, 2: 13.82, 3: 16.27, 4: 18.47}
-
-
-def draw_and_score(logits: NDArray[np.float32], *arguments: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.float32]]:
-    """Draws tokens and scores them, as the engine does: the scores show neither temperature nor top-k nor top-p."""
-    token_ids = draw(logits, *arguments)
-    return token_ids, token_scores(logits, token_ids, logits.argmax(axis=1) if logits.size else token_ids)
 
 
 def draw_rows(
@@ -32,17 +26,17 @@ def draw_rows(
     temperature: float = 1.0,
     top_k: int = 0,
     top_p: float = 1.0,
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+) -> NDArray[np.int64]:
     """Draws with the same settings for all rows."""
     count = len(logits)
-    return draw_and_score(logits, np.full(count, temperature), np.full(count, top_k), np.full(count, top_p), numbers)
+    return draw(logits, np.full(count, temperature), np.full(count, top_k), np.full(count, top_p), numbers)
 
 
 def left_of(probabilities: list[float], *, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0) -> list[int]:
     """Returns which tokens are ever drawn, found out by 1,000 numbers from 0 to almost 1."""
     logits = np.tile(np.log(np.array(probabilities, np.float32)), (1001, 1))
     numbers = np.minimum(np.arange(1001) / 1000, ALMOST_ONE)
-    token_ids, _ = draw_rows(logits, numbers, temperature=temperature, top_k=top_k, top_p=top_p)
+    token_ids = draw_rows(logits, numbers, temperature=temperature, top_k=top_k, top_p=top_p)
     return sorted(set(token_ids.tolist()))
 
 
@@ -74,11 +68,9 @@ def test_the_reference_draws_the_same(temperature: float, top_k: int, top_p: flo
     logits[:, 1:][generator.random((30, vocabulary - 1)) < 0.2] = -np.inf
     numbers = generator.random(30)
     options = SearchOptions(max_target_tokens=1, temperature=temperature, top_k=top_k, top_p=top_p)
-    token_ids, scores = draw_rows(logits, numbers, temperature=temperature, top_k=top_k, top_p=top_p)
+    token_ids = draw_rows(logits, numbers, temperature=temperature, top_k=top_k, top_p=top_p)
     rows = list(zip(logits.astype(np.float64).tolist(), numbers.tolist(), strict=True))
     assert token_ids.tolist() == [search_reference.draw(row, options, number) for row, number in rows]
-    expected = [search_reference.log_softmax(row)[token_id] for (row, _), token_id in zip(rows, token_ids, strict=True)]
-    np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +90,7 @@ def test_tokens_are_drawn_as_often_as_their_probability_says(
     count = 20_000
     logits = np.tile(np.log(np.array([0.1, 0.4, 0.05, 0.25, 0.2], np.float32)), (count, 1))
     numbers = uniforms(7, 0, count)
-    token_ids, _ = draw_rows(logits, numbers, temperature=temperature, top_k=top_k, top_p=top_p)
+    token_ids = draw_rows(logits, numbers, temperature=temperature, top_k=top_k, top_p=top_p)
     counts = np.bincount(token_ids, minlength=5)
     wanted = np.array(expected) / sum(expected) * count
     possible = wanted > 0
@@ -138,48 +130,32 @@ def test_the_temperature_changes_what_top_p_leaves() -> None:
 def test_an_impossible_token_is_never_drawn(number: float) -> None:
     logits = np.array([[-np.inf, 0.0, -np.inf, 1.0, -np.inf]], np.float32)
     for top_k, top_p in product([0, 1, 4, 5], [0.0, 0.5, 1.0]):
-        token_ids, scores = draw_rows(logits, np.array([number]), top_k=top_k, top_p=top_p)
+        token_ids = draw_rows(logits, np.array([number]), top_k=top_k, top_p=top_p)
         assert token_ids[0] in (1, 3)
-        assert np.isfinite(scores).all()
 
 
 @pytest.mark.parametrize("temperature", [1e-300, 1e-40, 1e-3])
-def test_at_low_temperatures_the_most_probable_token_is_drawn_with_the_score_of_greedy_search(
-    temperature: float,
-) -> None:
+def test_at_low_temperatures_the_most_probable_token_is_drawn(temperature: float) -> None:
     logits = np.random.default_rng(3).normal(scale=3.0, size=(20, 100)).astype(np.float32)
-    best = greedy(logits)
-    token_ids, scores = draw_rows(logits, np.linspace(0, ALMOST_ONE, 20), temperature=temperature, top_p=0.9)
-    assert token_ids.tolist() == best.token_ids.tolist()
-    assert scores.tolist() == best.scores.tolist()
+    token_ids = draw_rows(logits, np.linspace(0, ALMOST_ONE, 20), temperature=temperature, top_p=0.9)
+    assert token_ids.tolist() == greedy(logits).tolist()
 
 
 def test_at_high_temperatures_all_tokens_are_equal() -> None:
     logits = np.tile(np.array([30.0, 0.0, -30.0, 10.0], np.float32), (4, 1))
-    token_ids, _ = draw_rows(logits, np.array([0.1, 0.3, 0.6, 0.9]), temperature=1e300)
+    token_ids = draw_rows(logits, np.array([0.1, 0.3, 0.6, 0.9]), temperature=1e300)
     assert token_ids.tolist() == [0, 1, 2, 3]
 
 
-def test_the_score_of_a_token_does_not_depend_on_how_it_was_drawn() -> None:
-    logits = np.tile(np.log(np.array([0.2, 0.5, 0.3], np.float32)), (2, 1))
-    token_ids, scores = draw_and_score(
-        logits, np.array([1.0, 4.0]), np.array([0, 2]), np.array([1.0, 0.9]), np.array([0.99, 0.99])
-    )
-    assert token_ids.tolist() == [2, 2]
-    assert scores.tolist() == pytest.approx([np.log(0.3)] * 2, rel=1e-6)
-    assert scores[0] == scores[1]
-
-
-def test_results_have_the_promised_types() -> None:
-    token_ids, scores = draw_rows(np.zeros((3, 5), np.float32), np.zeros(3), top_k=2)
+def test_the_result_has_the_promised_type() -> None:
+    token_ids = draw_rows(np.zeros((3, 5), np.float32), np.zeros(3), top_k=2)
     assert token_ids.dtype == np.int64
-    assert scores.dtype == np.float32
-    assert (token_ids.shape, scores.shape) == ((3,), (3,))
+    assert token_ids.shape == (3,)
 
 
 def test_nothing_is_drawn_from_no_rows() -> None:
-    token_ids, scores = draw_rows(np.zeros((0, 5), np.float32), np.zeros(0), top_k=2)
-    assert (len(token_ids), len(scores)) == (0, 0)
+    token_ids = draw_rows(np.zeros((0, 5), np.float32), np.zeros(0), top_k=2)
+    assert len(token_ids) == 0
 
 
 def mixed(rows: int, vocabulary: int) -> tuple[NDArray[Any], ...]:
@@ -195,13 +171,11 @@ def mixed(rows: int, vocabulary: int) -> tuple[NDArray[Any], ...]:
 
 
 @pytest.mark.parametrize("vocabulary", [1, 37, 1000, 8191])
-def test_a_row_is_bitwise_the_same_alone_and_among_others(vocabulary: int) -> None:
+def test_a_row_draws_the_same_alone_and_among_others(vocabulary: int) -> None:
     arguments = mixed(40, vocabulary)
-    alone = [draw_and_score(*(column[[row]] for column in arguments)) for row in range(40)]
+    alone = [int(draw(*(column[[row]] for column in arguments))[0]) for row in range(40)]
     for rows in (2, 7, 40):
-        token_ids, scores = draw_and_score(*(column[:rows] for column in arguments))
-        assert token_ids.tolist() == [int(token_id[0]) for token_id, _ in alone[:rows]]
-        assert scores.tobytes() == b"".join(score.tobytes() for _, score in alone[:rows])
+        assert draw(*(column[:rows] for column in arguments)).tolist() == alone[:rows]
 
 
 def test_a_wider_neighbour_changes_nothing_where_sums_round() -> None:
@@ -209,26 +183,24 @@ def test_a_wider_neighbour_changes_nothing_where_sums_round() -> None:
     half = 2048
     improbable, probable = np.full(half, -36.0), np.random.default_rng(2).normal(size=half)
     logits = np.stack([np.concatenate([improbable, probable]), np.zeros(2 * half)]).astype(np.float32)
-    alone, _ = draw_rows(logits[:1], np.zeros(1), top_p=1 - 1e-15)
-    among, _ = draw_rows(logits, np.zeros(2), top_p=1 - 1e-15)
+    alone = draw_rows(logits[:1], np.zeros(1), top_p=1 - 1e-15)
+    among = draw_rows(logits, np.zeros(2), top_p=1 - 1e-15)
     assert alone[0] == among[0] == half
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("whole_row", [True, False])
 @pytest.mark.parametrize(("top_k", "top_p"), [(0, 1.0), (5, 1.0), (0, 0.9), (5, 0.9)])
-def test_a_row_without_probabilities_has_score_nan_and_leaves_its_neighbours_alone(
+def test_a_row_without_probabilities_leaves_its_neighbours_alone(
     value: float, whole_row: bool, top_k: int, top_p: float
 ) -> None:
     healthy, *_ = mixed(3, 50)
     among = healthy.copy()
     among[1, slice(None) if whole_row else 20] = value
     numbers = np.array([0.1, 0.5, 0.9])
-    token_ids, scores = draw_rows(among, numbers, top_k=top_k, top_p=top_p)
-    expected_ids, expected_scores = draw_rows(healthy, numbers, top_k=top_k, top_p=top_p)
-    assert np.isnan(scores[1]) == (whole_row or value != -np.inf)
-    assert token_ids[[0, 2]].tolist() == expected_ids[[0, 2]].tolist()
-    assert scores[[0, 2]].tobytes() == expected_scores[[0, 2]].tobytes()
+    token_ids = draw_rows(among, numbers, top_k=top_k, top_p=top_p)
+    expected = draw_rows(healthy, numbers, top_k=top_k, top_p=top_p)
+    assert token_ids[[0, 2]].tolist() == expected[[0, 2]].tolist()
 
 
 def test_the_logits_are_left_as_they_were() -> None:

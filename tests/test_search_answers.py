@@ -11,11 +11,11 @@ from export.bundle import Bundle, BundleError
 from export.make_bundle import BundleOptions
 from export.manifest import AttentionHead
 from model.run import RunFolder
-from model.tokenizer import Tokenizer
-from serve.app import _load_models
-from serve.options import SearchOptions
-from serve.runtime import Runtime, Sessions
-from serve.settings import ServeCommand
+from model.text.tokenizer import Tokenizer
+from serve.app import load_models
+from serve.engine.runtime import Runtime, Sessions
+from serve.search.options import SearchOptions
+from serve.settings import ServeSettings
 from tests.fake_reference import reference
 from tests.fakes import BOS_ID, EOS_ID, next_attention
 from tests.live import LiveService, run_service
@@ -222,7 +222,7 @@ def aligned_server(toy_run: RunFolder, tmp_path_factory: pytest.TempPathFactory)
     heads = (AttentionHead(layer=0, head=0), AttentionHead(layer=0, head=1))
     out, options = tmp_path_factory.mktemp("aligned") / "toy", BundleOptions("toy", alignment_heads=heads)
     bundle = export_model(trained.model, trained.tokenizer, out, options=options)
-    models = _load_models(ServeCommand(bundle=bundle.folder, engines=1, slots=8, alignments=True), bundle)
+    models = load_models(ServeSettings(bundle=bundle.folder, engines=1, slots=8, alignments=True), bundle)
     with run_service(bundle.folder, models, alignments=True) as service:
         yield service
 

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve.errors import InvalidRequestError
-from serve.options import MAX_SUPPRESSED_IDS, SearchOptions
-from serve.search_fields import SearchFields
-from serve.search_limits import SEED_BITS, SearchLimits, SearchPlan
-from serve.target_vocabulary import TargetVocabulary
+from serve.search.options import MAX_SUPPRESSED_IDS, SearchOptions
+from serve.translation.search_fields import SearchFields
+from serve.translation.search_limits import SEED_BITS, SearchLimits, SearchPlan
+from serve.translation.target_vocabulary import TargetVocabulary
 
 LIMIT = 20
 PIECES = ("<unk>", "</s>", *(f"piece{number}" for number in range(2 * MAX_SUPPRESSED_IDS)))

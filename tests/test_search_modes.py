@@ -8,15 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from serve.engine.sequence import Sequence, SequenceState
 from serve.errors import InternalError
-from serve.hypothesis import Hypothesis
-from serve.options import SearchOptions
-from serve.sequence import Sequence, SequenceState
+from serve.search.hypothesis import FinishReason, Hypothesis
+from serve.search.options import SearchOptions
 from tests.engines import Bench
 from tests.fake_reference import reference
 from tests.fakes import BOS_ID, ENDLESS_ID, FIRST_ID, POISON_ID, VOCABULARY, next_attention
 from tests.search_reference import BrokenSearchError
 
+# Few enough that sequences wait in the tests of mixtures.
 SLOTS = 8
 LIMIT = 9
 SOURCES = [(3,), (4, 5), (9, 9, 9), (5, 8, 11, 2), (ENDLESS_ID,)]
@@ -24,7 +25,7 @@ SOURCES = [(3,), (4, 5), (9, 9, 9), (5, 8, 11, 2), (ENDLESS_ID,)]
 
 def run(wishes: Sequences[tuple[tuple[int, ...], SearchOptions]], gaps: Sequences[int] = ()) -> list[Sequence]:
     """Runs sequences together; before each one so many steps are made."""
-    bench = Bench(slots=SLOTS)
+    bench = Bench(slots=SLOTS, ahead=2)
     sequences = []
     for number, (source_ids, options) in enumerate(wishes):
         bench.step(gaps[number] if gaps else 0)
@@ -37,7 +38,7 @@ def run(wishes: Sequences[tuple[tuple[int, ...], SearchOptions]], gaps: Sequence
 
 
 def assert_found(sequence: Sequence) -> None:
-    """Compares with the reference; options may leave no token to choose, which is an error for both."""
+    """Compares with the reference; what cannot go on and must not end either is an error for both."""
     try:
         expected = reference(sequence.source_ids, sequence.options)
     except BrokenSearchError:
@@ -138,6 +139,7 @@ wish = st.tuples(source_texts, any_options(), st.integers(0, 4)).filter(
 )
 
 
+@pytest.mark.promise("R1")
 @settings(max_examples=30, deadline=None)
 @given(wishes=st.lists(wish, min_size=1, max_size=7))
 def test_any_mixture_of_searches_finds_what_each_finds_alone(
@@ -150,6 +152,25 @@ def test_any_mixture_of_searches_finds_what_each_finds_alone(
         assert_found(sequence)
 
 
+@pytest.mark.parametrize("kind", ["greedy", "beam of 2", "samples"])
+def test_a_translation_that_can_only_end_ends_before_it_is_as_long_as_it_has_to_be(kind: str) -> None:
+    """Of ten tokens that may follow, each may occur once and half never: six of them is what no text can have."""
+    chosen = SearchOptions(
+        max_target_tokens=LIMIT,
+        min_target_tokens=7,
+        no_repeat_ngram_tokens=1,
+        suppressed_ids=(3, 4, 5, 6, 7),
+        **GRID[kind],  # type: ignore[arg-type]
+    )
+    (sequence,) = run([((5, 8), chosen)])
+    assert_found(sequence)
+    for hypothesis in sequence.hypotheses:
+        assert sorted(hypothesis.target_ids) == [8, 9, 10, 11, 12]
+        assert hypothesis.finish_reason is FinishReason.EOS
+        assert hypothesis.token_scores[-1] == 0.0, "nothing else was left"
+
+
+@pytest.mark.promise("R4")
 @pytest.mark.parametrize("kind", ["greedy", "beam of 5", "samples"])
 def test_a_row_without_probabilities_fails_its_own_sequence_only(kind: str) -> None:
     chosen = SearchOptions(max_target_tokens=LIMIT, **GRID[kind])  # type: ignore[arg-type]
@@ -168,7 +189,7 @@ def test_a_beam_that_is_cancelled_leaves_with_all_of_its_rows(offset: int) -> No
     beam = bench.submit(7, ENDLESS_ID, options=SearchOptions(max_target_tokens=LIMIT, beam_size=5))
     other = bench.submit(4, ENDLESS_ID, options=SearchOptions(max_target_tokens=LIMIT, beam_size=3))
     bench.step(offset + 1)
-    beam.cancelled = True
+    bench.scheduler.cancel(beam)
     bench.step()
     assert beam.state is SequenceState.FINISHED
     bench.run()

@@ -11,12 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from model.beam import beam_search
-from model.translation_model import DecoderState
-from serve.options import SearchOptions
-from serve.ranking import LEAST_COVERAGE
-from serve.request import FinishReason
-from serve.sampling import uniforms
+from model.decoding.beam import beam_search
+from model.network.translation_model import DecoderState
+from serve.search.hypothesis import FinishReason
+from serve.search.options import SearchOptions
+from serve.search.ranking import LEAST_COVERAGE
+from serve.search.sampling import uniforms
 from tests import search_reference
 from tests.random_logits import VOCABULARY, random_logits
 from tests.search_reference import BrokenSearchError, Found, Tokens

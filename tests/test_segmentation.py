@@ -1,9 +1,9 @@
 """Pairs become ids: with the token of their direction, short enough for the model, and sampled by seed alone."""
 
 from model.config import Direction, RunConfig, TrainingConfig, TransformerConfig
-from model.corpus import Corpus
-from model.segmentation import Segmentation
-from model.tokenizer import Tokenizer
+from model.data.corpus import Corpus
+from model.text.segmentation import Segmentation
+from model.text.tokenizer import Tokenizer
 
 EN_DE, DE_EN = Direction(source="en", target="de"), Direction(source="de", target="en")
 TEXTS = ["one two three", "garden river delta alpha beta gamma house one two", "house"]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.sentences import DEFAULT_SENTENCES, draw_requests, read_sentences
+from loadtest.load.sentences import DEFAULT_SENTENCES, describe, read_sentences, sentences_of
 
 
 def test_blank_lines_of_a_file_are_no_sentences(tmp_path: Path) -> None:
@@ -20,12 +20,14 @@ def test_a_file_without_sentences_is_refused(tmp_path: Path) -> None:
         read_sentences(path)
 
 
-def test_every_request_has_the_asked_number_of_texts() -> None:
-    requests = draw_requests(DEFAULT_SENTENCES, request_count=5, texts_per_request=3, seed=1)
-    assert [len(texts) for texts in requests] == [3] * 5
-    assert {text for texts in requests for text in texts} <= set(DEFAULT_SENTENCES)
+def test_sentences_are_described_by_their_words() -> None:
+    assert describe(("one", "one two", "one two three")) == {
+        "sentences": 3,
+        "words_p50": 2,
+        "words_p90": 3,
+        "words_max": 3,
+    }
 
 
-def test_a_seed_gives_one_choice_of_sentences() -> None:
-    choices = [draw_requests(DEFAULT_SENTENCES, 20, 2, seed) for seed in (1, 1, 2)]
-    assert choices[0] == choices[1] != choices[2]
+def test_without_a_file_there_are_sentences() -> None:
+    assert sentences_of(None) == DEFAULT_SENTENCES

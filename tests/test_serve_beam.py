@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from serve.beam import Candidates, broken, ended, expand, place, survivors
-from serve.options import SearchOptions
-from serve.ranking import normalise
-from serve.request import FinishReason
+from serve.search.beam import Candidates, broken, ended, expand, place, survivors
+from serve.search.hypothesis import FinishReason
+from serve.search.options import SearchOptions
+from serve.search.ranking import normalise
 from tests.random_logits import VOCABULARY, random_logits
 from tests.search_reference import Found, Tokens, search
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from serve.server_process import HOST, ServerProcess, ServerProcessError, choose_ports, is_ready, server_command
-from serve.settings import ServeCommand
+from serve.settings import ServeSettings
 from tests.live import GatedModel, LiveService, run_service
 
 ENDS_AT_SIGTERM = "import signal; signal.signal(signal.SIGTERM, lambda *_: exit(0)); signal.pause()"
@@ -35,7 +35,7 @@ def test_the_server_is_started_by_a_valid_command_line() -> None:
     command = server_command(Path("my bundle"), 8000, 8001)
     assert command[3:5] == ["serve", "my bundle"]
     flags = {name.removeprefix("--").replace("-", "_") for name in command[5::2]}
-    assert flags <= set(ServeCommand.model_fields)
+    assert flags <= set(ServeSettings.model_fields)
 
 
 def test_a_ready_server_is_seen(live: LiveService) -> None:

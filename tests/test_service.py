@@ -3,120 +3,27 @@
 import json
 import random
 import signal
+import statistics
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
-from http.client import HTTPConnection
 from pathlib import Path
 from shutil import copytree, rmtree
-from typing import Any
 
-import grpc
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from export.bundle import WEIGHTS_FILE, Bundle
-from protos.translation_pb2 import FinishReason, TranslateRequest, TranslateResponse
-from tests.live import TRANSLATE_METHOD, eventually
+from serve.engine.runtime import Runtime, Sessions
+from tests.live import eventually, run_service
+from tests.promises import Measured
+from tests.served import ROOT, WAIT_SECONDS, Answer, Server, serve
 from tests.toy import spoil_bundle
 
-ROOT = Path(__file__).parent.parent
-WAIT_SECONDS = 60.0
 CLIENTS = 64
 ROUNDS = 4
 WORDS = ("bird", "boat", "bread", "cloud", "door", "field", "hill", "lamp", "moon", "road", "stone", "tree")
-
-# What must be the same whoever else is served: text, score, tokens and why it ended.
-Answer = tuple[str, float, int, int, str]
-
-
-@dataclass
-class Server:
-    """A server that runs, and the lines that it has logged so far."""
-
-    process: subprocess.Popen[str]
-    lines: list[str] = field(default_factory=list)
-    ready: dict[str, Any] = field(default_factory=dict)
-    settled: threading.Event = field(default_factory=threading.Event)
-
-    def read_log(self) -> None:
-        """Reads the log to its end, so that the server never waits for us."""
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self.lines.append(line.rstrip("\n"))
-            if '"event": "ready"' in line:
-                self.ready = json.loads(line)
-                self.settled.set()
-        self.settled.set()
-
-    def rest(self, *texts: str, model: str = "") -> list[Answer]:
-        """Translates over REST, on a connection of its own."""
-        status, body = self.post({"text": list(texts), "model": model})
-        assert status == 200, body
-        return [
-            (each["text"], each["score"], each["source_tokens"], each["target_tokens"], each["finish_reason"])
-            for each in json.loads(body)["translations"]
-        ]
-
-    def post(self, body: object, path: str = "/v1/translate", **headers: str) -> tuple[int, str]:
-        """Sends one request, by default for a translation, and returns status and body."""
-        with closing(HTTPConnection("127.0.0.1", self.ready["http_port"], timeout=WAIT_SECONDS)) as connection:
-            connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json", **headers})
-            response = connection.getresponse()
-            return response.status, response.read().decode()
-
-    def grpc(self, *texts: str, model: str = "") -> list[Answer]:
-        """Translates over gRPC, on a connection of its own."""
-        with grpc.insecure_channel(f"127.0.0.1:{self.ready['grpc_port']}") as channel:
-            method: Any = channel.unary_unary(
-                TRANSLATE_METHOD, TranslateRequest.SerializeToString, TranslateResponse.FromString
-            )
-            response: TranslateResponse = method(TranslateRequest(text=texts, model=model), timeout=WAIT_SECONDS)
-        return [
-            (
-                each.text,
-                each.score,
-                each.source_tokens,
-                each.target_tokens,
-                FinishReason.Name(each.finish_reason).removeprefix("FINISH_REASON_").lower(),
-            )
-            for each in response.translations
-        ]
-
-    def metric(self, name: str) -> float:
-        """Returns the sum of the series of a name, as /metrics shows them."""
-        with closing(HTTPConnection("127.0.0.1", self.ready["http_port"], timeout=WAIT_SECONDS)) as connection:
-            connection.request("GET", "/metrics")
-            text = connection.getresponse().read().decode()
-        samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
-        values = [sample.value for sample in samples if sample.name == f"dragoman_{name}"]
-        assert values, f"no series dragoman_{name}"
-        return sum(values)
-
-    def company(self) -> float:
-        """Returns how many sequences were computed so far in runs of the model that began with another one."""
-        return self.metric("engine_step_sequences_sum") - self.metric("engine_step_sequences_count")
-
-
-@contextmanager
-def serve(bundle: Path, *options: str) -> Iterator[Server]:
-    """Runs a server; the block begins when it is ready or has ended."""
-    command = [sys.executable, "-m", "dragoman", "serve", str(bundle), "--host", "127.0.0.1"]
-    command += ["--http-port", "0", "--grpc-port", "0", "--lame-duck-seconds", "0", *options]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
-        server = Server(process)
-        reader = threading.Thread(target=server.read_log)
-        reader.start()
-        try:
-            assert server.settled.wait(WAIT_SECONDS)
-            yield server
-        finally:
-            process.kill()
-            reader.join()
 
 
 @pytest.fixture(scope="module")
@@ -152,6 +59,7 @@ def test_the_answers_differ_from_each_other(alone: dict[str, Answer]) -> None:
     assert len({tokens for _, _, _, tokens, _ in alone.values()}) > 10
 
 
+@pytest.mark.promise("R1")
 def test_an_answer_does_not_depend_on_who_else_is_served(
     server: Server, sentences: list[str], alone: dict[str, Answer]
 ) -> None:
@@ -232,7 +140,22 @@ def test_the_service_is_importable_where_torch_is_not() -> None:
     subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
 
 
-def test_a_signal_lets_every_accepted_request_finish(wide_bundle: Bundle) -> None:
+@pytest.mark.promise("R27")
+def test_the_first_request_is_not_what_warms_the_model_up(toy_bundle: Path, measured: Measured) -> None:
+    """The golden sentences have done that."""
+    models = [Runtime(Sessions.load(Bundle.open(toy_bundle), threads=1), slots=8)]
+    with run_service(toy_bundle, models) as live, live.http() as client:
+        client.get("/healthz")  # opens the connection
+        answers = [client.post("/v1/translate", json={"text": "bird boat."}) for _ in range(50)]
+    assert {answer.status_code for answer in answers} == {200}
+    first, *others = [answer.elapsed.total_seconds() * 1000 for answer in answers]
+    measured(
+        "R27", f"first request {first:.1f} ms, median of the next {len(others)} {statistics.median(others):.1f} ms"
+    )
+
+
+@pytest.mark.promise("R22")
+def test_a_signal_lets_every_accepted_request_finish(wide_bundle: Bundle, measured: Measured) -> None:
     clients = 8
     texts = [f"{first} {second} house river." for first in ("alpha", "beta", "two") for second in WORDS[:8]]
     with (
@@ -244,6 +167,9 @@ def test_a_signal_lets_every_accepted_request_finish(wide_bundle: Bundle) -> Non
         server.process.send_signal(signal.SIGTERM)
         answers = [future.result(WAIT_SECONDS) for future in futures]
         assert server.process.wait(WAIT_SECONDS) == 0
+    measured(
+        "R22", f"{clients} requests of {len(texts)} texts under way at the signal: {len(answers)} answered; status 0"
+    )
     assert all(answer == answers[0] for answer in answers)
     events = [json.loads(line) for line in server.lines]
     (draining,) = [event for event in events if event["event"] == "draining"]
@@ -301,12 +227,19 @@ def test_a_server_with_two_directions_can_be_measured(two_way_server: Server, tm
     ports = two_way_server.ready["grpc_port"], two_way_server.ready["http_port"]
     output = run_dragoman(
         "load",
-        *("--protocol", "both", "--grpc-target", f"127.0.0.1:{ports[0]}", "--rest-url", f"http://127.0.0.1:{ports[1]}"),
+        *(
+            "--protocol",
+            "grpc,rest",
+            "--grpc-target",
+            f"127.0.0.1:{ports[0]}",
+            "--rest-url",
+            f"http://127.0.0.1:{ports[1]}",
+        ),
         *("--target-language", "en", "--sentences", str(sentences), "--rate", "20", "--max-lag-seconds", "60"),
         *("--duration-seconds", "0.5", "--warm-up-seconds", "0"),
     )
     runs = json.loads(output.splitlines()[-1])["runs"]
-    assert [run["errors"] for run in runs] == [{}, {}]
+    assert [run["all"]["errors"] for run in runs] == [{}, {}]
 
 
 def test_models_are_replaced_under_load_and_no_request_notices(
@@ -355,6 +288,7 @@ def test_models_are_replaced_under_load_and_no_request_notices(
     assert afterwards == alone["new"]
 
 
+@pytest.mark.promise("R28")
 def test_a_bundle_with_one_flipped_bit_is_never_served(toy_bundle: Path, tmp_path: Path) -> None:
     folder = copytree(toy_bundle, tmp_path / "bundle")
     weights = bytearray((folder / WEIGHTS_FILE).read_bytes())
@@ -366,6 +300,7 @@ def test_a_bundle_with_one_flipped_bit_is_never_served(toy_bundle: Path, tmp_pat
     assert line.startswith(f"dragoman serve: {folder / WEIGHTS_FILE}: sha256 is ")
 
 
+@pytest.mark.promise("R28")
 def test_a_wrong_model_is_never_served_even_if_its_manifest_vouches_for_it(toy_bundle: Path, tmp_path: Path) -> None:
     with serve(spoil_bundle(toy_bundle, tmp_path / "bundle")) as server:
         assert server.process.wait(WAIT_SECONDS) == 1

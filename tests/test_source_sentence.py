@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from loadtest.source_sentence import SourceSentence, draw_sentences, read_sentences, spread, write_sentences
+from loadtest.compared.source_sentence import SourceSentence, draw_sentences, read_sentences, spread, write_sentences
 
 EOS_ID = 3
 LENGTHS = [(4, 7), (1, 2), (9, 1)]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from loadtest.sources import draw_sources
+from loadtest.compared.sources import draw_sources
 
 EOS_ID = 3
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.spread import Spread, format_spread, ratio
+from loadtest.comparison.spread import Spread, format_spread, ratio
 
 SPEEDS = st.floats(min_value=1, max_value=1e6)
 

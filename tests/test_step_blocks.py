@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from export.bundle import DECODER_FILE, Bundle
-from export.graphs import Graphs, graphs_of
+from export.graphs.graphs import Graphs, graphs_of
+from export.graphs.to_onnx import export_graphs
+from export.inspection.step_blocks import Block, find_blocks, fold_blocks
+from export.inspection.stored_graph import Node, StoredGraph, TensorType, read_graph
 from export.manifest import StateSpec
-from export.step_blocks import Block, find_blocks, fold_blocks
-from export.stored_graph import Node, StoredGraph, TensorType, read_graph
-from export.to_onnx import export_graphs
 from tests.recurrent_models import random_recurrent
 from tests.toy import OPTIONS, random_model
 

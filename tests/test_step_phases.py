@@ -1,7 +1,7 @@
 """Spans of steps become the times of phases, and the gaps between decoder runs."""
 
-from loadtest.step_phases import Quantiles, StepTimes, gaps_us
-from loadtest.stopwatch import Span
+from loadtest.profiling.step_phases import Quantiles, StepTimes, gaps_us
+from loadtest.profiling.stopwatch import Span
 
 # Two steps: the first admits and prefills, the second only decodes. Nanoseconds.
 STEPS = [

@@ -7,9 +7,9 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from export.bundle import Bundle
-from export.inspection import inspect
-from export.inspection_text import format_bytes
-from export.step_picture import draw_step
+from export.inspection.inspection import inspect
+from export.inspection.inspection_text import format_bytes
+from export.inspection.step_picture import draw_step
 
 
 def texts_of(bundle: Bundle, folder: Path) -> list[str]:

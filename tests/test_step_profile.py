@@ -32,8 +32,9 @@ def test_every_phase_of_a_beam_is_found_for_every_number_of_rows(found: dict[str
     assert [result["rows"] for result in found["results"]] == [2, 6]
     for result in found["results"]:
         names = [phase["name"] for phase in result["steps"]["phases"]]
-        expected = ["admit", "prefill: encoder run", "prefill: around it", "decode: decoder run", "select: top-k run"]
-        assert [name for name in names if name != "branch"] == [*expected, "select: around it", "retire", "rest"]
+        before = ["admit", "prefill: encoder run", "prefill: around it", "decode: decoder run"]
+        select = ["select: log-probabilities run", "select: top-k run", "select: around it"]
+        assert [name for name in names if name != "branch"] == [*before, *select, "retire", "rest"]
         assert result["steps"]["steps"] == 12
         assert sum(phase["share"] for phase in result["steps"]["phases"]) == pytest.approx(1)
 

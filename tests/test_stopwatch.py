@@ -2,7 +2,7 @@
 
 import pytest
 
-from loadtest.stopwatch import Span, Stopwatch
+from loadtest.profiling.stopwatch import Span, Stopwatch
 from tests.fakes import FakeClock
 
 

@@ -8,8 +8,8 @@ import onnx
 import pytest
 
 from export.bundle import WEIGHTS_FILE, Bundle, BundleError
-from export.stored_graph import count_operators, count_parameters, distinct_weights, read_graph
-from export.to_onnx import SMALLEST_EXTERNAL_BYTES
+from export.graphs.to_onnx import SMALLEST_EXTERNAL_BYTES
+from export.inspection.stored_graph import count_operators, count_parameters, distinct_weights, read_graph
 from tests.recurrent_models import random_recurrent
 from tests.toy import WIDE, random_model
 

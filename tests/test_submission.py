@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.submission import PACE_SECONDS, Alarm
+from serve.translation.submission import PACE_SECONDS, Alarm
 
 
 @dataclass

@@ -5,15 +5,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loadtest.system_process import Launch, SystemFailedError, SystemProcess
-from loadtest.worker import Assignment
+from loadtest.comparison.system_process import Launch, SystemFailedError, SystemProcess
+from loadtest.comparison.worker import Assignment
 
 
 def test_a_system_that_does_not_load_is_told_with_what_it_wrote_last(tmp_path: Path) -> None:
-    launch = Launch("ours", "loadtest.onnx_decoder", {"folder": str(tmp_path / "none"), "threads": 1, "slots": 1})
+    settings = {"folder": str(tmp_path / "none"), "threads": 1, "slots": 1}
     with (
         pytest.raises(SystemFailedError, match=r"^ours: export\.bundle\.BundleError: .*none: no such folder"),
-        SystemProcess.run(launch),
+        SystemProcess.run(Launch("ours", "loadtest.graphs.onnx_decoder", settings)),
     ):
         pass
 

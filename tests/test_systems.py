@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from export.system import Search, SystemUnusableError
-from export.systems import open_system
-from model.corpus import Corpus, CorpusError, read_corpus
+from export.evaluation.system import Search, SystemUnusableError
+from export.evaluation.systems import open_system
+from model.data.corpus import Corpus, CorpusError, read_corpus
 from model.run import RunFolder
 from tests.live import LiveService
 from tests.toy import toy_test_sentences, translate_toy, write_pairs
@@ -110,7 +110,7 @@ def test_what_is_not_there_is_told(tmp_path: Path) -> None:
     missing = tmp_path / "missing"
     assert refusal(missing) == (
         f"{missing}: no such folder or file, "
-        "expected a run, a bundle, grpc://HOST:PORT, http://HOST:PORT or a file of translations"
+        "expected a run, a bundle, grpc://HOST:PORT, http://HOST:PORT, https://HOST:PORT or a file of translations"
     )
 
 
@@ -123,7 +123,7 @@ def test_a_folder_of_something_else_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        "https://localhost:1",
+        "https://localhost",
         "ftp://localhost:1",
         "grpc://localhost",
         "grpc://:8001",
@@ -136,7 +136,8 @@ def test_a_folder_of_something_else_is_told(tmp_path: Path) -> None:
     ],
 )
 def test_an_address_is_a_known_scheme_a_host_and_a_port(url: str) -> None:
-    assert refusal(url) == f"{url}: not the address of a server, expected grpc://HOST:PORT or http://HOST:PORT"
+    expected = "grpc://HOST:PORT, http://HOST:PORT or https://HOST:PORT"
+    assert refusal(url) == f"{url}: not the address of a server, expected {expected}"
 
 
 def test_a_run_that_cannot_be_loaded_is_told(tmp_path: Path, corpus: Corpus) -> None:
@@ -149,7 +150,7 @@ def test_a_bundle_that_cannot_be_served_is_told(tmp_path: Path, corpus: Corpus) 
     assert refusal(tmp_path, corpus).startswith(f"{tmp_path / 'manifest.json'}: not JSON")
 
 
-@pytest.mark.parametrize("scheme", ["grpc", "http"])
+@pytest.mark.parametrize("scheme", ["grpc", "http", "https"])
 def test_a_server_that_is_not_there_is_told(corpus: Corpus, scheme: str) -> None:
     url = f"{scheme}://127.0.0.1:1"
     assert refusal(url, Corpus("en", "de", corpus.sources[:1], corpus.targets[:1])).startswith(

@@ -9,10 +9,10 @@ import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.piece_tokenizer import PieceTokenizer
-from model.text_tokenizer import TextTokenizer
-from model.tokenizer import Tokenizer
-from serve.text_stream import INCOMPLETE, TextStream
+from model.text.piece_tokenizer import PieceTokenizer
+from model.text.text_tokenizer import TextTokenizer
+from model.text.tokenizer import Tokenizer
+from serve.translation.text_stream import INCOMPLETE, TextStream
 
 LINES = ["Grüße aus dem Süden.", "ein Haus, zwei Häuser", "日本語 と 中文", "naïve café", "a b c"] * 9
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from export.bundle import DECODER_FILE, Bundle
-from export.graphs import Graphs, graphs_of
-from export.to_onnx import export_graphs
-from serve.runtime import Runtime, Sessions
+from export.graphs.graphs import Graphs, graphs_of
+from export.graphs.to_onnx import export_graphs
+from serve.engine.runtime import Runtime, Sessions
 from tests.recall import (
     MAX_SOURCE_TOKENS,
     MAX_TARGET_TOKENS,

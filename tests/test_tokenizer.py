@@ -9,7 +9,7 @@ import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, WORD_START, Tokenizer, TokenizerError, train_tokenizer
+from model.text.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, WORD_START, Tokenizer, TokenizerError, train_tokenizer
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyzäöüß.,!?0123456789"
 LINES = [f"{ALPHABET[i:]} {ALPHABET[:i]}" for i in range(len(ALPHABET))]

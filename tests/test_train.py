@@ -15,11 +15,11 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 import dragoman
 from model.config import RunConfig, TransformerConfig
-from model.generate import generate_greedy
+from model.decoding.generate import generate_greedy
 from model.run import RunFolder
-from model.tokenizer import EOS_ID
-from model.train import TrainCommand
-from model.training import TranslationModule
+from model.text.tokenizer import EOS_ID
+from model.training.train import TrainCommand
+from model.training.training import TranslationModule
 from tests.toy import toy_sentences, toy_test_sentences, translate_toy, write_pairs
 
 ROOT = Path(__file__).parent.parent

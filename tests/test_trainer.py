@@ -9,7 +9,7 @@ from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 
 from model.config import TrainingConfig
 from model.run import RunFolder
-from model.trainer import HardwareConfig, make_trainer
+from model.training.trainer import HardwareConfig, make_trainer
 
 
 def trainer_of(folder: Path, **options: Any) -> Any:

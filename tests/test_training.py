@@ -10,10 +10,10 @@ from lightning import Trainer
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from model.batches import TokenizedPairs
 from model.config import Direction, RunConfig, TrainingConfig, TransformerConfig
-from model.schedule import cooldown, inverse_square_root
-from model.training import TranslationData, TranslationModule
+from model.data.batches import TokenizedPairs
+from model.training.schedule import cooldown, inverse_square_root
+from model.training.training import TranslationData, TranslationModule
 
 
 def make_module(**training: float) -> TranslationModule:

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from model.cleaning import Reason
 from model.config import CleaningConfig
-from model.corpus import CorpusError
-from model.training_data import read_training_data
+from model.data.cleaning import Reason
+from model.data.corpus import CorpusError
+from model.data.training_data import read_training_data
 
 
 def write_table(path: Path, pairs: int, prefix: str = "word") -> str:

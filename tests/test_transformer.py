@@ -5,14 +5,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from model.architectures import build_model
 from model.config import TransformerConfig
-from model.feed_forward import build_feed_forward
-from model.norms import build_norm
-from model.positions import sinusoidal_positions
-from model.residual import Residual
-from model.tokenizer import BOS_ID, EOS_ID, PAD_ID
-from model.transformer import Transformer
+from model.network.architectures import build_model
+from model.network.feed_forward import build_feed_forward
+from model.network.norms import build_norm
+from model.network.positions import sinusoidal_positions
+from model.network.residual import Residual
+from model.network.transformer import Transformer
+from model.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from tests import reference
 from tests.toy import OPTIONS, random_model
 

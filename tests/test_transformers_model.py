@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from loadtest.peers.transformers_model import NoSuchModelError, to_transformers
-from model.batches import pad
+from model.data.batches import pad
 from tests.toy import OPTIONS, random_model, random_sources
 
 KNOWN = ("default", "pre-norm", "gelu", "silu", "learned", "unscaled", "output bias", "deep encoder", "deep decoder")

@@ -18,8 +18,9 @@ from typing import IO, Unpack
 import grpc
 import pytest
 
-from model.tokenizer import Tokenizer
+from model.text.tokenizer import Tokenizer
 from protos.translation_pb2 import (
+    FINISH_REASON_EOS,
     GetModelRequest,
     ListModelsRequest,
     ListModelsResponse,
@@ -27,6 +28,8 @@ from protos.translation_pb2 import (
     ScoreRequest,
     ScoreResponse,
     SearchOptions,
+    TranslateManyRequest,
+    TranslateManyResponse,
     TranslateRequest,
     TranslateResponse,
     TranslateStreamResponse,
@@ -34,16 +37,17 @@ from protos.translation_pb2 import (
     TranslationDelta,
 )
 from protos.translation_pb2_grpc import TranslationServiceServicer, add_TranslationServiceServicer_to_server
-from serve.client import TranslatedText
-from serve.lines import Line, LineError
-from serve.local_translator import LocalTranslator
-from serve.search_fields import SearchFields
-from serve.settings import ServeCommand
-from serve.translate import stream_lines, translate_lines
-from serve.wanted import Wanted
+from serve.clients.grpc_client import TranslatedText
+from serve.clients.lines import Line, LineError
+from serve.clients.local_translator import LocalTranslator
+from serve.clients.translate import stream_lines, translate_lines
+from serve.clients.wanted import Wanted
+from serve.settings import ServeSettings
+from serve.translation.search_fields import SearchFields
+from tests.certificates import Authority
 from tests.fakes import EOS_ID, FakeModel
 from tests.fakes import translate as translate_alone
-from tests.live import LONG_TEXT, MAX_TARGET_TOKENS, direction, put_bundle
+from tests.live import LONG_TEXT, MAX_TARGET_TOKENS, direction, put_bundle, run_service
 
 TIMEOUT_SECONDS = 60
 
@@ -78,7 +82,8 @@ class CapitalsServicer(TranslationServiceServicer):
             self.later_answered.wait(TIMEOUT_SECONDS)
         if text == "later":
             self.later_answered.set()
-        return TranslateResponse(translations=[Translation(text=text.upper(), score=-len(text))])
+        translation = Translation(text=text.upper(), score=-len(text), finish_reason=FINISH_REASON_EOS)
+        return TranslateResponse(translations=[translation])
 
     def TranslateStream(  # noqa: N802
         self, request: TranslateRequest, context: grpc.ServicerContext
@@ -92,6 +97,12 @@ class CapitalsServicer(TranslationServiceServicer):
                 context.abort(grpc.StatusCode.INTERNAL, "the translation failed inside the server")
             yield TranslateStreamResponse(delta=TranslationDelta(text=letter))
         yield TranslateStreamResponse(result=result)
+
+    def TranslateMany(  # noqa: N802
+        self, request_iterator: Iterator[TranslateManyRequest], context: grpc.ServicerContext
+    ) -> Iterator[TranslateManyResponse]:
+        """Is not asked by the command."""
+        raise NotImplementedError
 
     def Score(self, request: ScoreRequest, context: grpc.ServicerContext) -> ScoreResponse:  # noqa: N802
         """Is not asked by the command."""
@@ -298,8 +309,30 @@ def test_a_terminal_shows_the_progress_of_output_to_a_file(server: str, tmp_path
 def fake_models(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Puts fake models in the place of the graphs, of which the bundle has none."""
     with monkeypatch.context() as patch:
-        patch.setattr("serve.app._load_models", lambda settings, _: [FakeModel(settings.slots)])
+        patch.setattr("serve.app.load_models", lambda settings, _: [FakeModel(settings.slots)])
         yield
+
+
+def test_a_server_with_tls_and_keys_is_asked_as_it_wants(
+    bundle_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = Authority(tmp_path)
+    settings = {**authority.settings(), "tls_client_ca_file": authority.file, "api_keys": "secret"}
+    mine = authority.issue("client", "somebody")
+    with run_service(bundle_path, **settings) as live:
+        options = ["--server", live.grpc_target, "--tls-ca-file", str(authority.file)]
+        options += ["--tls-certificate-file", str(mine["certificate"]), "--tls-key-file", str(mine["key"])]
+        status, output, errors = translate(b"alpha\n", *options)
+        expected = "dragoman translate: line 1: UNAUTHENTICATED: authorization: expected `Bearer` and a key\n"
+        assert (status, output, errors) == (1, b"", expected)
+        monkeypatch.setenv("DRAGOMAN_TRANSLATE_API_KEY", "secret")
+        status, output, errors = translate(b"alpha\n", *options)
+        assert (status, output.count(b"\n"), errors) == (0, 1, "")
+
+
+def test_a_file_for_tls_that_is_not_there_is_named() -> None:
+    status, _, errors = translate(b"", "--server", "127.0.0.1:1", "--tls-ca-file", "none.pem")
+    assert (status, errors) == (1, "dragoman translate: --tls-ca-file: none.pem: No such file or directory\n")
 
 
 def translate_in_process(
@@ -310,7 +343,7 @@ def translate_in_process(
             yield Line(number, text.encode())
 
     async def collect() -> list[TranslatedText | None]:
-        command = ServeCommand(bundle=bundle_path, slots=2, engines=1, queue_limit=8)
+        command = ServeSettings(bundle=bundle_path, slots=2, engines=1, queue_limit=8)
         async with LocalTranslator.open(command, TIMEOUT_SECONDS) as translator:
             translations = translate_lines(partial(translator.translate, **wanted), lines(), in_flight=8)
             return [translation async for translation in translations]
@@ -339,7 +372,7 @@ def test_a_folder_of_bundles_translates_by_way_of_a_pivot(
     put_bundle(tmp_path / "b", tokenizer, direction("en-de", 8))
 
     async def ask() -> str:
-        async with LocalTranslator.open(ServeCommand(bundle=tmp_path, slots=2, engines=1), TIMEOUT_SECONDS) as local:
+        async with LocalTranslator.open(ServeSettings(bundle=tmp_path, slots=2, engines=1), TIMEOUT_SECONDS) as local:
             answer = await local.translate(LONG_TEXT, source_language="fr", target_language="de", allow_pivot=True)
         return answer.text
 
@@ -361,7 +394,7 @@ def test_a_bundle_streams_without_a_server(
 
     async def collect() -> list[str]:
         pieces: list[str] = []
-        command = ServeCommand(bundle=bundle_path, slots=2, engines=1, queue_limit=8)
+        command = ServeSettings(bundle=bundle_path, slots=2, engines=1, queue_limit=8)
         async with LocalTranslator.open(command, TIMEOUT_SECONDS) as translator:
             streamed = stream_lines(partial(translator.stream, split_sentences=False), lines())
             while not pieces or pieces[-1] != "\n":

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.batching import Batching
-from loadtest.source_sentence import SourceSentence, write_sentences
-from loadtest.translating import TranslatingSystem
+from loadtest.compared.batching import Batching
+from loadtest.compared.source_sentence import SourceSentence, write_sentences
+from loadtest.compared.translating import TranslatingSystem
 
 SENTENCES = [SourceSentence((number, 3), 0, 9) for number in range(20)]
 

@@ -13,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from serve.answer import TranslationDelta, TranslationResponse
-from serve.engine import Engine
+from serve.engine.engine import Engine
+from serve.engine.reservation import Reservation
+from serve.engine.scheduler import Scheduler
+from serve.engine.sequence import Sequence
 from serve.errors import (
     CancelledError,
     DeadlineExceededError,
@@ -26,15 +28,15 @@ from serve.errors import (
     ServiceError,
 )
 from serve.metrics import Metrics
-from serve.options import SearchOptions
-from serve.readiness import Readiness
-from serve.request import FinishReason, TextRequest, TranslationRequest
-from serve.result_cache import ResultCache
-from serve.scheduler import Scheduler
-from serve.search_limits import SearchPlan
-from serve.sequence import Sequence
-from serve.target_vocabulary import TargetVocabulary
-from serve.translator import Translator
+from serve.models.readiness import Readiness
+from serve.search.hypothesis import FinishReason
+from serve.search.options import SearchOptions
+from serve.translation.answer import TranslationDelta, TranslationResponse
+from serve.translation.request import TextRequest, TranslationRequest
+from serve.translation.result_cache import ResultCache
+from serve.translation.search_limits import SearchPlan
+from serve.translation.target_vocabulary import TargetVocabulary
+from serve.translation.translator import Translator
 from tests.fakes import BOS_ID, ENDLESS_ID, EOS_ID, PAD_ID, POISON_ID, VOCABULARY, translate
 from tests.live import GatedModel
 
@@ -119,13 +121,23 @@ class Bench:
     ) -> asyncio.Task[TranslationResponse]:
         """Starts a translation."""
         request = TranslationRequest(text_requests(texts), source_prefix, plan, deadline_seconds)
-        return asyncio.create_task(self.translator.translate(request))
+        return asyncio.create_task(self._translated(request))
 
     def stream(
         self, *texts: str, plan: SearchPlan = GREEDY, deadline_seconds: float | None = None
     ) -> AsyncGenerator[Event]:
         """Returns the stream of a translation, which begins when it is asked for its first event."""
-        return self.translator.stream(TranslationRequest(text_requests(texts), (), plan, deadline_seconds))
+        return self._streamed(TranslationRequest(text_requests(texts), (), plan, deadline_seconds))
+
+    async def _translated(self, request: TranslationRequest) -> TranslationResponse:
+        with await self.translator.reserve(request) as reservation:
+            return await self.translator.translate(request, reservation)
+
+    async def _streamed(self, request: TranslationRequest) -> AsyncGenerator[Event]:
+        with await self.translator.reserve(request) as reservation:
+            async with aclosing(self.translator.stream(request, reservation)) as events:
+                async for event in events:
+                    yield event
 
     async def stepping(self) -> None:
         """Waits until the model stands before its gate with the rows of a step."""
@@ -240,6 +252,7 @@ def test_the_longest_source_is_translated_and_one_token_more_is_refused() -> Non
     bench.run(test)
 
 
+@pytest.mark.promise("R17")
 def test_a_cancelled_translation_gives_back_its_slots_within_one_step() -> None:
     bench = Bench()
     bench.model.gate.clear()
@@ -280,6 +293,7 @@ def test_when_one_text_fails_the_others_are_cancelled() -> None:
     assert bench.finished("cancelled") == 2
 
 
+@pytest.mark.promise("R16")
 def test_the_deadline_is_kept_even_if_the_model_hangs() -> None:
     bench = Bench()
     bench.model.gate.clear()
@@ -312,9 +326,9 @@ def test_a_request_without_a_deadline_gets_one() -> None:
     deadlines: list[float | None] = []
     submit = bench.scheduler.submit
 
-    def record(sequences: Sequences[Sequence]) -> None:
+    def record(sequences: Sequences[Sequence], reservation: Reservation) -> None:
         deadlines.extend(sequence.deadline_seconds for sequence in sequences)
-        submit(sequences)
+        submit(sequences, reservation)
 
     bench.scheduler.submit = record  # type: ignore[method-assign, assignment]
 

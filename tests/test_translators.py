@@ -6,18 +6,18 @@ from contextlib import closing
 import pytest
 
 from export.make_bundle import BundleOptions, make_bundle
-from loadtest.batching import Batching
-from loadtest.engine_translator import EngineTranslator
+from loadtest.compared.batching import Batching
+from loadtest.compared.source_sentence import SourceSentence, draw_sentences
+from loadtest.compared.translating import Translator
+from loadtest.offline.engine_translator import EngineTranslator
 from loadtest.peers.checkpoint import write_checkpoint
 from loadtest.peers.ctranslate2_model import spec_of, write_model
 from loadtest.peers.ctranslate2_translator import CTranslate2Translator
 from loadtest.peers.pytorch_translator import PyTorchTranslator
 from loadtest.peers.transformers_translator import TransformersTranslator
-from loadtest.source_sentence import SourceSentence, draw_sentences
-from loadtest.translating import Translator
+from model.network.transformer import Transformer
 from model.run import RunFolder, TrainedModel
-from model.tokenizer import EOS_ID
-from model.transformer import Transformer
+from model.text.tokenizer import EOS_ID
 from tests.toy import samples_of, toy_test_sentences
 
 SENTENCES = 60

@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from model import validation as module
-from model.corpus import Corpus
-from model.generate import generate_greedy
+from model.data.corpus import Corpus
+from model.decoding.generate import generate_greedy
 from model.run import RunFolder
-from model.score import score
-from model.segmentation import Segmentation
-from model.tokenizer import EOS_ID
-from model.training import TranslationModule
-from model.validation import ValidationTranslation
+from model.scoring.score import score
+from model.text.segmentation import Segmentation
+from model.text.tokenizer import EOS_ID
+from model.training import validation as module
+from model.training.training import TranslationModule
+from model.training.validation import ValidationTranslation
 from tests.toy import toy_test_sentences, translate_toy
 
 SENTENCES = list(toy_test_sentences()[:60])

@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 from export.bundle import Bundle
 from export.verification.by_hand import RuntimeStepper, translate_by_hand
 from export.verification.stepped_engine import SteppedEngine
-from serve.options import SearchOptions
-from serve.runtime import Runtime, Sessions
-from serve.sequence import Wish
+from serve.engine.runtime import Runtime, Sessions
+from serve.engine.sequence import Wish
+from serve.search.options import SearchOptions
 from tests.comparisons import ignore
 
 SOURCES = [(*np.random.default_rng(seed).integers(4, 31, size=1 + seed % 9).tolist(), 2) for seed in range(30)]
@@ -69,6 +69,24 @@ def test_answers_come_in_the_order_of_the_wishes_and_are_those_made_by_hand(sess
     actual = SteppedEngine(sessions, 6).translate(wishes(1), 6, done.append, np.random.default_rng(3))
     assert actual == expected
     assert done == [1] * len(SOURCES)
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_a_translation_that_is_scored_has_the_very_score_that_it_was_found_with(
+    sessions: Sessions, beam_size: int
+) -> None:
+    found = SteppedEngine(sessions, 12).translate(wishes(beam_size), 4, ignore)
+    given = [
+        SearchOptions(
+            max_target_tokens=24,
+            target_prefix=answer.target_ids,
+            forced_end=len(answer.token_scores) > len(answer.target_ids),
+        )
+        for answer in found
+    ]
+    scored = [Wish(source, options) for source, options in zip(SOURCES, given, strict=True)]
+    assert len({options.forced_end for options in given}) > 1
+    assert SteppedEngine(sessions, 12).translate(scored, 12, ignore) == found
 
 
 def test_where_the_model_fails_there_is_no_translation(sessions: Sessions, monkeypatch: pytest.MonkeyPatch) -> None:

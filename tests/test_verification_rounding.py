@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from export.verification.rounding import rounded, rounded_rows
-from model.batches import pad
+from model.data.batches import pad
 from tests.recurrent_models import random_recurrent
 from tests.toy import random_model, random_sources
 

@@ -16,7 +16,8 @@ from export.bundle import DECODER_FILE, MANIFEST_FILE, Bundle, file_hashes, writ
 from export.make_bundle import BundleOptions, make_bundle
 from export.manifest import GraphVariant, Manifest, Precision
 from model.run import RunFolder
-from model.tokenizer import EOS_ID
+from model.text.tokenizer import EOS_ID
+from tests.promises import Measured
 from tests.toy import RANDOM_TEXTS, samples_of, spoil_bundle, toy_test_sentences, write_pairs
 
 KINDS: list[tuple[GraphVariant, Precision]] = [
@@ -124,8 +125,9 @@ def failures(*arguments: str) -> list[str]:
     return refusal(*arguments).partition(": failed: ")[2].split("; ")
 
 
+@pytest.mark.promise("R3")
 def test_a_right_bundle_passes_every_check(
-    bundle_of_any_kind: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
+    bundle_of_any_kind: Path, arguments: list[str], capsys: pytest.CaptureFixture[str], measured: Measured
 ) -> None:
     dragoman.run("verify", [str(bundle_of_any_kind), *arguments])
     output = capsys.readouterr().out
@@ -134,6 +136,7 @@ def test_a_right_bundle_passes_every_check(
     assert output.count("0 of 40 translations differ in a token from the same alone, 0 in a bit of a score") == 2
     if Bundle.open(bundle_of_any_kind).manifest.precision == "fp32":
         assert output.count("60 of 60 translations have PyTorch's tokens (99.9% demanded)") == 2
+        measured("R3", "fp32: 60 of 60 have PyTorch's tokens, greedy and by a beam")
 
 
 def test_weights_that_are_a_little_wrong_fail_the_check_of_logits(

@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serve.engine.sequence import Sequence
+from serve.engine.waiting import Waiting
 from serve.errors import CancelledError, DeadlineExceededError
-from serve.options import SearchOptions
-from serve.sequence import Sequence
-from serve.waiting import Waiting
+from serve.search.options import SearchOptions
 
 ROWS = 4
 
@@ -129,6 +129,7 @@ def test_flows_and_priorities_with_nothing_waiting_are_forgotten() -> None:
         waiting.pop(ROWS, always)
         for sequence in (place.sequence for place in waiting._heaps[1]):
             sequence.cancelled = True
+        waiting.notice_cancelled()
         waiting.pop_abandoned(0.0)
     assert waiting.flows == len(waiting._flows) == len(waiting) == waiting.rows == 0
 
@@ -138,10 +139,21 @@ def test_who_is_abandoned_leaves_and_is_told_why() -> None:
     kept = make_sequence("d", deadline_seconds=1.5)
     waiting = make_waiting(cancelled, expired, wide, kept)
     cancelled.cancelled = wide.cancelled = True
+    waiting.notice_cancelled()
     errors = {sequence: type(error) for sequence, error in waiting.pop_abandoned(1.0)}
     assert errors == {cancelled: CancelledError, expired: DeadlineExceededError, wide: CancelledError}
     assert (len(waiting), waiting.rows) == (1, 1)
     assert pop_all(waiting) == [kept]
+
+
+def test_every_deadline_is_met_whoever_left_before() -> None:
+    """The queue is only searched when somebody may have left it."""
+    soon, later = make_sequence("a", deadline_seconds=2.0), make_sequence("b", deadline_seconds=3.0)
+    cancelled = make_sequence("c")
+    cancelled.cancelled = True
+    waiting = make_waiting(later, cancelled, soon)
+    gone = [[sequence for sequence, _ in waiting.pop_abandoned(seconds)] for seconds in (1.0, 1.9, 2.0, 2.9, 3.0)]
+    assert gone == [[cancelled], [], [soon], [], [later]]
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 2), st.booleans()), max_size=30))
@@ -150,6 +162,7 @@ def test_the_order_survives_those_who_leave_early(wishes: list[tuple[int, int, b
     waiting = make_waiting(*sequences)
     for sequence, (_, _, leaves) in zip(sequences, wishes, strict=True):
         sequence.cancelled = leaves
+    waiting.notice_cancelled()
     waiting.pop_abandoned(0.0)
     expected = sorted((priority for priority, _, leaves in wishes if not leaves), reverse=True)
     assert [sequence.priority for sequence in pop_all(waiting)] == expected

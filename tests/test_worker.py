@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from loadtest.worker import Turn, take_turn
+from loadtest.comparison.worker import Turn, take_turn
 
 
 def test_a_turn_repeats_its_task_until_the_time_has_passed() -> None:

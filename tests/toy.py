@@ -17,15 +17,15 @@ from torch import nn
 from export.bundle import MANIFEST_FILE, WEIGHTS_FILE, Bundle, file_hashes, write_manifest
 from export.make_bundle import BundleOptions, Sample, make_bundle
 from export.manifest import Manifest
-from model.cleaning import clean
 from model.config import Direction, RunConfig, TokenizerConfig, TrainingConfig, TransformerConfig
-from model.corpus import read_corpus
+from model.data.cleaning import clean
+from model.data.corpus import read_corpus
+from model.data.training_data import TrainingData
+from model.network.transformer import Transformer
+from model.network.translation_model import TranslationModel
 from model.run import RunFolder, TrainedModel
-from model.tokenizer import EOS_ID, PAD_ID, Tokenizer
-from model.train import train
-from model.training_data import TrainingData
-from model.transformer import Transformer
-from model.translation_model import TranslationModel
+from model.text.tokenizer import EOS_ID, PAD_ID, Tokenizer
+from model.training.train import train
 
 WORDS = {
     "bird": "vogel",

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from loadtest.worker import work
+from loadtest.comparison.worker import work
 
 
 class TurnTaker:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from export.bundle import Bundle
 from export.verification.answer import Answer
-from serve.runtime import Runtime, Sessions
-from serve.search import greedy
+from serve.engine.runtime import Runtime, Sessions
+from serve.search.greedy import greedy, token_scores
 
 BATCH_ROWS = 50
 
@@ -44,6 +44,10 @@ class RuntimeStepper:
         self._position += 1
         return self._runtime.decode_step(token_ids, positions, self._source_lengths)
 
+    def log_probabilities(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Returns natural log-probabilities, both float32 [B, V]."""
+        return self._runtime.log_probabilities(logits)
+
 
 def translate(bundle: Bundle, sources: Sequence[tuple[int, ...]]) -> list[Answer]:
     """Returns what a bundle answers to each source, greedily."""
@@ -69,10 +73,11 @@ def _translate_batch(stepper: RuntimeStepper, sources: Sequence[tuple[int, ...]]
     scores: list[list[float]] = [[] for _ in sources]
     running = np.arange(len(sources))
     for _ in range(stepper.max_target_tokens):
-        step = greedy(stepper.step(token_ids))
-        token_ids = step.token_ids
+        logits = stepper.step(token_ids)
+        token_ids = greedy(logits)
+        step_scores = token_scores(stepper.log_probabilities(logits), token_ids)
         for row in running.tolist():
-            scores[row].append(float(step.scores[row]))
+            scores[row].append(float(step_scores[row]))
         running = running[token_ids[running] != stepper.manifest.eos_id]
         for row in running.tolist():
             targets[row].append(int(token_ids[row]))

@@ -17,9 +17,9 @@ from export.verification.reader import Reader
 from export.verification.stepped_engine import SteppedEngine
 from export.verification.stepper import References, Stepper, gap_of
 from export.verification.tokens import Demands, check_against_by_hand, check_against_pytorch, check_golden
-from serve.options import SearchOptions
-from serve.runtime import Sessions
-from serve.sequence import Wish
+from serve.engine.runtime import Sessions
+from serve.engine.sequence import Wish
+from serve.search.options import SearchOptions
 
 Advance = Callable[[int], object]
 Check = Literal["logits", "tokens", "invariance"]

@@ -13,9 +13,9 @@ import numpy as np
 from export.verification.answer import Answer, Gap, Said, Sentence, describe_difference
 from export.verification.outcome import Outcome, verdict_of
 from export.verification.stepped_engine import SteppedEngine
-from serve.options import SearchOptions
-from serve.runtime import Sessions
-from serve.sequence import Wish
+from serve.engine.runtime import Sessions
+from serve.engine.sequence import Wish
+from serve.search.options import SearchOptions
 
 
 @dataclass(frozen=True, slots=True)

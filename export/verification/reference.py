@@ -14,9 +14,9 @@ from export.manifest import Precision
 from export.verification.answer import Answer
 from export.verification.rounding import rounded
 from export.verification.stepper import References
-from model.batches import pad
-from model.generate import Generated, generate_beam, generate_greedy
-from model.translation_model import DecoderState, TranslationModel
+from model.data.batches import pad
+from model.decoding.generate import Generated, generate_beam, generate_greedy
+from model.network.translation_model import DecoderState, TranslationModel
 
 BATCH_ROWS = 50
 

@@ -1,16 +1,16 @@
 """A Transformer that computes in PyTorch what an 8-bit graph does: in floats, rounded where the graph rounds.
 
-Written apart from `export.quantisation`, which it helps to verify. Sums are exact in the graph and rounded here, and
-one activation that falls to the other side of a half moves what follows: the two agree as far as rounding lets them,
-not to the last bit.
+Written apart from `export.graphs.quantisation`, which it helps to verify. Sums are exact in the graph and rounded here,
+and one activation that falls to the other side of a half moves what follows: the two agree as far as rounding lets
+them, not to the last bit.
 """
 
 from copy import deepcopy
 
 from torch import Tensor, nn
 
-from model.transformer import Transformer
-from model.translation_model import TranslationModel
+from model.network.transformer import Transformer
+from model.network.translation_model import TranslationModel
 
 LEVELS = 127  # on either side of zero
 SMALLEST_MAXIMUM = 1e-12  # of a row of zeros, for which any scale will do

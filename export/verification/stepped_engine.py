@@ -12,11 +12,11 @@ import numpy as np
 from prometheus_client import CollectorRegistry
 
 from export.verification.answer import Answer
-from serve.engine import Engine
+from serve.engine.engine import Engine
+from serve.engine.runtime import Runtime, Sessions, rows_ahead
+from serve.engine.scheduler import Scheduler
+from serve.engine.sequence import Sequence, Wish
 from serve.metrics import Metrics
-from serve.runtime import Runtime, Sessions
-from serve.scheduler import Scheduler
-from serve.sequence import Sequence, Wish
 
 # Few enough that a large batch does not start all at once.
 PREFILL_TOKENS = 2048
@@ -36,7 +36,7 @@ class SteppedEngine:
         metrics = Metrics(CollectorRegistry(), manifest.name)
         self._scheduler = Scheduler(slots, 0, PREFILL_TOKENS, metrics)
         self._engine = Engine(
-            Runtime(sessions, slots),
+            Runtime(sessions, slots, rows_ahead(slots)),
             self._scheduler,
             metrics,
             bos_id=manifest.bos_id,

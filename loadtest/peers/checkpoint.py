@@ -1,6 +1,6 @@
 """Our Transformers as files for the peers that compute with PyTorch: configuration and parameters, nothing else.
 
-Written by `loadtest.compared_model`, read in the processes of those peers.
+Written by `loadtest.compared.compared_model`, read in the processes of those peers.
 """
 
 from pathlib import Path
@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 
 from model.config import TransformerConfig
-from model.positions import Positions
-from model.tokenizer import PAD_ID
-from model.transformer import Transformer
+from model.network.positions import Positions
+from model.network.transformer import Transformer
+from model.text.tokenizer import PAD_ID
 
 FILE = "model.pt"
 

@@ -1,7 +1,7 @@
 """A CTranslate2 model as a decode loop, in its fastest setting on a CPU: a worker with one thread for each thread.
 
-As a program it is the process of `loadtest.system_process`; `loadtest.graph_quality` calls it for translations. It
-imports no torch, whose memory would be counted.
+As a program it is the process of `loadtest.comparison.system_process`; `loadtest.graphs.graph_quality` calls it for
+translations. It imports no torch, whose memory would be counted.
 """
 
 import json
@@ -12,8 +12,8 @@ import ctranslate2
 import numpy as np
 from numpy.typing import NDArray
 
-from loadtest.sources import draw_sources
-from loadtest.worker import Work, work
+from loadtest.compared.sources import draw_sources
+from loadtest.comparison.worker import Work, work
 
 END_PIECE = "</s>"
 QUALITY_ROWS = 32

@@ -1,7 +1,7 @@
 """Our Transformers as CTranslate2 models, written by its own library: the same weights for both in a comparison.
 
 Needs torch and ctranslate2, of which the former holds the weights and the latter knows the file format. Called by
-`loadtest.compared_model`.
+`loadtest.compared.compared_model`.
 """
 
 from collections.abc import Sequence
@@ -13,8 +13,8 @@ from ctranslate2.specs import TransformerSpec, common_spec
 from numpy.typing import NDArray
 from torch import Tensor
 
-from model.attention import MultiHeadAttention
-from model.transformer import Transformer
+from model.network.attention import MultiHeadAttention
+from model.network.transformer import Transformer
 
 ACTIVATIONS = {"relu": 0, "silu": 2, "swiglu": 2, "gelu": 3}
 OURS = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "decoder_start_token": "<s>"}

@@ -1,6 +1,7 @@
 """A CTranslate2 model as a translator, which sorts and batches by itself.
 
-As a program it is the process of `loadtest.system_process`; it imports no torch, whose memory would be counted.
+As a program it is the process of `loadtest.comparison.system_process`; it imports no torch, whose memory would be
+counted.
 """
 
 import json
@@ -10,9 +11,9 @@ from typing import Any
 
 import ctranslate2
 
-from loadtest.batching import Batching, groups
-from loadtest.source_sentence import SourceSentence
-from loadtest.translating import LENGTH_PENALTY, take_turns
+from loadtest.compared.batching import Batching, groups
+from loadtest.compared.source_sentence import SourceSentence
+from loadtest.compared.translating import LENGTH_PENALTY, take_turns
 
 
 class CTranslate2Translator:

@@ -1,6 +1,6 @@
 """Our model as PyTorch computes it, in static batches: the reference of every graph, as a translator.
 
-As a program it is the process of `loadtest.system_process`.
+As a program it is the process of `loadtest.comparison.system_process`.
 """
 
 import math
@@ -10,11 +10,11 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from loadtest.batching import Batching, batches
+from loadtest.compared.batching import Batching, batches
+from loadtest.compared.source_sentence import SourceSentence
+from loadtest.compared.translating import LENGTH_PENALTY, take_turns
 from loadtest.peers.checkpoint import read_checkpoint
-from loadtest.source_sentence import SourceSentence
-from loadtest.translating import LENGTH_PENALTY, take_turns
-from model.generate import Generated, generate_beam, generate_greedy
+from model.decoding.generate import Generated, generate_beam, generate_greedy
 
 
 class PyTorchTranslator:

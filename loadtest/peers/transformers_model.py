@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import GenerationConfig, MarianConfig, MarianMTModel, PegasusConfig, PegasusForConditionalGeneration
 
 from model.config import TransformerConfig
-from model.transformer import Transformer
+from model.network.transformer import Transformer
 
 # What decides whether there is a model that computes the same, and what each field has to be.
 KNOWN = {"norm": ("layer",), "activation": ("relu", "gelu", "silu"), "tie_embeddings": (True,)}

@@ -1,6 +1,6 @@
 """Our model as `generate` of Hugging Face's `transformers` runs it, in static batches.
 
-As a program it is the process of `loadtest.system_process`.
+As a program it is the process of `loadtest.comparison.system_process`.
 """
 
 from collections.abc import Sequence
@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-from loadtest.batching import Batching, batches
+from loadtest.compared.batching import Batching, batches
+from loadtest.compared.source_sentence import SourceSentence
+from loadtest.compared.translating import LENGTH_PENALTY, take_turns
 from loadtest.peers.checkpoint import read_checkpoint
 from loadtest.peers.transformers_model import to_transformers
-from loadtest.source_sentence import SourceSentence
-from loadtest.translating import LENGTH_PENALTY, take_turns
-from model.batches import pad
+from model.data.batches import pad
 
 
 class TransformersTranslator:

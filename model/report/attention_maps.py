@@ -11,7 +11,7 @@ import torch
 
 from model.config import Direction, TransformerConfig
 from model.run import TrainedModel
-from model.tokenizer import BOS_ID, EOS_ID
+from model.text.tokenizer import BOS_ID, EOS_ID
 
 
 class SentenceTooLongError(Exception):

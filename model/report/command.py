@@ -15,7 +15,7 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
 from model.config import Direction
-from model.corpus import Corpus, CorpusError, read_corpus
+from model.data.corpus import Corpus, CorpusError, read_corpus
 from model.report.attention_maps import SentenceTooLongError, force_maps
 from model.report.marked_text import MarkError, fill
 from model.report.provenance import Provenance, command_line

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from model.generate import generate_greedy
-from model.translation_model import TranslationModel
+from model.decoding.generate import generate_greedy
+from model.network.translation_model import TranslationModel
 
 ROUNDS = 3
 

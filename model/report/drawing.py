@@ -1,4 +1,4 @@
-"""SVG drawings by matplotlib, the same bytes for the same data. Called by `model.attention_plots` and its neighbours.
+"""SVG drawings by matplotlib, the same bytes for the same data. Called by `model.report.cost_plots` and its neighbours.
 
 Figures are made without pyplot, which would keep them all; text stays text, so that it can be searched.
 """

@@ -1,6 +1,6 @@
 """What Vaswani et al. 2017 say of each kind of layer, Table 1, as functions of the sequence length and the width.
 
-`model.report.layer_costs` measures the layers, `model.attention_plots` draws both. The orders leave a factor open.
+`model.report.layer_costs` measures the layers, `model.report.cost_plots` draws both. The orders leave a factor open.
 """
 
 import math

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
 
-from pydantic import BaseModel
+from pydantic import BaseModel, SecretStr
 
 from model.versions import installed_versions
 
@@ -55,7 +55,7 @@ class Provenance:
 
 
 def command_line(name: str, command: BaseModel, positional: str | None = None) -> str:
-    """Returns what calls a command with the same options again; those at their defaults are left out.
+    """Returns what calls a command with the same options again; defaults and secrets are left out.
 
     Args:
         name: of the command.
@@ -72,7 +72,11 @@ def _words(section: BaseModel, usual: Mapping[str, object], prefix: str, positio
             default = usual[field]
             usual_section = dict(default) if isinstance(default, BaseModel) else _defaults(value)
             yield from _words(value, usual_section, f"{name}.", None)
-        elif value != usual[field]:
+        elif value == usual[field] or isinstance(value, SecretStr):
+            continue
+        elif isinstance(value, bool):
+            yield f"--{name}" if value else f"--no-{name}"
+        else:
             for given in value if isinstance(value, list | tuple) else [value]:
                 yield from () if field == positional else (f"--{name}",)
                 yield str(given)

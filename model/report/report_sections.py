@@ -112,6 +112,7 @@ def measure_table_section(
             run.name,
             describe(run.trained.config.model),
             sum(parameter.numel() for parameter in run.trained.model.parameters()),
+            run.trained.steps,
             run.scores,
             batch_size,
             batched[run.name],

@@ -26,6 +26,7 @@ class RunResult:
         name: of its folder.
         model: its architecture in words.
         parameters: how many numbers were trained.
+        steps: of training, up to the checkpoint that is used.
         scores: on the test set; None if nobody has measured them.
         batch_size: of the larger batches.
         batched_tokens_per_second: greedy decoding of batches of `batch_size` sources.
@@ -35,6 +36,7 @@ class RunResult:
     name: str
     model: str
     parameters: int
+    steps: int
     scores: Scores | None
     batch_size: int
     batched_tokens_per_second: float
@@ -50,14 +52,15 @@ def describe(config: ModelConfig) -> str:
 
 def format_results(results: Sequence[RunResult]) -> str:
     """Returns a Markdown table with a row for each run."""
-    heading = ("run", "model", "parameters", "BLEU", "chrF")
+    heading = ("run", "model", "parameters", "steps", "BLEU", "chrF")
     speeds = (f"tokens/s, batch {results[0].batch_size}", "tokens/s, batch 1")
-    lines = [_row((*heading, *speeds)), _row(("---", "---", *["---:"] * 5))]
+    lines = [_row((*heading, *speeds)), _row(("---", "---", *["---:"] * 6))]
     for result in results:
         scores = result.scores
         quality = ("", "") if scores is None else (_to_text(scores.bleu), _to_text(scores.chrf))
         speed = (_to_text(result.batched_tokens_per_second), _to_text(result.single_tokens_per_second))
-        lines.append(_row((result.name, result.model, f"{result.parameters:,}", *quality, *speed)))
+        size = (f"{result.parameters:,}", f"{result.steps:,}")
+        lines.append(_row((result.name, result.model, *size, *quality, *speed)))
     return "\n".join(lines)
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from model.attention import MultiHeadAttention
+from model.network.attention import MultiHeadAttention
 
 HEADS = 4
 KERNEL = 3

@@ -1,0 +1,182 @@
+"""Graphs in 8-bit integers for a CPU, in which a row's result never depends on the rows beside it.
+
+Weights have one scale per column, activations one per row, computed when the row is: the usual dynamic quantisation has
+one scale per batch, so that a stranger with a large activation would coarsen everybody's. Activations are unsigned
+around 128, which is what the integer units of x86 multiply with signed weights.
+
+Linear layers, embeddings and the projection to the vocabulary are replaced; normalisation, attention and residual
+connections stay in 32-bit floats. Products that read the same activations share their quantisation: the runtime
+computes equal nodes once.
+"""
+
+from copy import deepcopy
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.onnx.ops import symbolic
+
+from export.graphs.vocabulary_graphs import Embedding, Projection
+from export.manifest import GraphVariant
+
+# Symmetric: -128 is not used.
+LARGEST = 127
+ZERO_POINT = 128
+# Of a column that is all zero: any scale will do that is no zero.
+SMALLEST_MAXIMUM = 1e-12
+
+
+class QuantisedRows(NamedTuple):
+    """Activations as the integer product takes them.
+
+    Attributes:
+        values: uint8, the shape of the activations.
+        maxima: the largest magnitude of each row, float, the same shape with a last axis of 1; an activation is
+            (value - 128) * maximum / 127.
+    """
+
+    values: Tensor
+    maxima: Tensor
+
+
+class QuantisedMatrix(nn.Module):
+    """A matrix with one scale per output, W[o, i] = quantised[o, i] * scales[o].
+
+    Attributes:
+        quantised: int8 [out, in].
+        scales: float [out].
+    """
+
+    quantised: Tensor
+    scales: Tensor
+
+    def __init__(self, weight: Tensor, variant: GraphVariant) -> None:
+        super().__init__()
+        largest = weight.detach().abs().amax(dim=1).clamp(min=SMALLEST_MAXIMUM)
+        scales = largest / LARGEST
+        self.register_buffer("quantised", (weight.detach() / scales[:, None]).round().to(torch.int8))
+        self.register_buffer("scales", scales)
+        self._multiply = multiply_by_standard if variant == "portable" else multiply_by_contrib
+
+    def multiply(self, states: Tensor) -> Tensor:
+        """Returns states times the transposed matrix: float [..., in] -> float [..., out]."""
+        # Transposed when the model is loaded: the rows may be embeddings, too, and are stored once.
+        # The 127 of the activations is divided out here, once, and not in every step.
+        return self._multiply(quantise_rows(states), self.quantised.T, self.scales / LARGEST)
+
+    def rows(self, ids: Tensor) -> Tensor:
+        """Returns rows of the matrix: int64 [...] -> float [..., in]."""
+        values = functional.embedding(ids, self.quantised).to(self.scales.dtype)
+        return values * functional.embedding(ids, self.scales[:, None])
+
+
+class QuantisedLinear(nn.Module):
+    """`nn.Linear` with 8-bit weights and activations."""
+
+    def __init__(self, linear: nn.Linear, variant: GraphVariant) -> None:
+        super().__init__()
+        self.matrix = QuantisedMatrix(linear.weight, variant)
+        self.bias = None if linear.bias is None else nn.Parameter(linear.bias.detach(), requires_grad=False)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Maps states [..., in] to [..., out]."""
+        product = self.matrix.multiply(states)
+        # Not the operator's own bias: it would be multiplied by the scale of the row.
+        return product if self.bias is None else product + self.bias
+
+
+class QuantisedEmbedding(nn.Module):
+    """`Embedding` with 8-bit weights."""
+
+    def __init__(self, embedding: Embedding, variant: GraphVariant) -> None:
+        super().__init__()
+        self.matrix = QuantisedMatrix(embedding.weight, variant)
+        self.scale = embedding.scale
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Maps ids [...] to embeddings [..., d_model]."""
+        return self.matrix.rows(ids) * self.scale
+
+
+class QuantisedProjection(nn.Module):
+    """`Projection` with 8-bit weights and activations."""
+
+    def __init__(self, projection: Projection, variant: GraphVariant) -> None:
+        super().__init__()
+        self.matrix = QuantisedMatrix(projection.weight, variant)
+        self.bias = projection.bias
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Maps states [..., d_model] to logits [..., V]."""
+        product = self.matrix.multiply(states)
+        return product if self.bias is None else product + self.bias
+
+
+def quantised(graph: nn.Module, variant: GraphVariant) -> nn.Module:
+    """Returns a copy of a graph's module that computes in 8-bit integers; it can be exported, not run by PyTorch."""
+    copy = deepcopy(graph)
+    _replace_children(copy, variant)
+    return copy
+
+
+def _replace_children(module: nn.Module, variant: GraphVariant) -> None:
+    replacements = {nn.Linear: QuantisedLinear, Embedding: QuantisedEmbedding, Projection: QuantisedProjection}
+    for name, child in module.named_children():
+        replacement = replacements.get(type(child))
+        if replacement is None:
+            _replace_children(child, variant)
+        else:
+            setattr(module, name, replacement(child, variant))
+
+
+def quantise_rows(states: Tensor) -> QuantisedRows:
+    """Rounds each row to 255 levels, from the negative to the positive of its largest magnitude.
+
+    Of a row that is all zero, which a rectified row may be, the values mean nothing: their product is taken by zero.
+    """
+    maxima = states.abs().amax(dim=-1, keepdim=True)
+    values: Tensor = symbolic(
+        "::QuantizeLinear",
+        [states / maxima, torch.tensor(1 / LARGEST), zero_point()],
+        dtype=torch.uint8,
+        shape=states.shape,
+    )
+    return QuantisedRows(values, maxima)
+
+
+def multiply_by_contrib(rows: QuantisedRows, matrix: Tensor, scales: Tensor) -> Tensor:
+    """Multiplies and scales in one operator of ONNX Runtime's.
+
+    Args:
+        rows: the activations, [..., in].
+        matrix: int8 [in, out].
+        scales: of its columns, over the activations' 127, float [out].
+
+    Returns:
+        Float [..., out].
+    """
+    product: Tensor = symbolic(
+        "com.microsoft::MatMulIntegerToFloat",
+        [rows.values, matrix, rows.maxima, scales, zero_point()],
+        dtype=scales.dtype,
+        shape=(*rows.values.shape[:-1], matrix.shape[1]),
+        version=1,
+    )
+    return product
+
+
+def multiply_by_standard(rows: QuantisedRows, matrix: Tensor, scales: Tensor) -> Tensor:
+    """Does the same as `multiply_by_contrib` with standard operators."""
+    product: Tensor = symbolic(
+        "::MatMulInteger",
+        [rows.values, matrix, zero_point()],
+        dtype=torch.int32,
+        shape=(*rows.values.shape[:-1], matrix.shape[1]),
+    )
+    return product.to(scales.dtype) * rows.maxima * scales
+
+
+def zero_point() -> Tensor:
+    """Returns the activation that means zero, as the tensor that the operators want."""
+    return torch.tensor(ZERO_POINT, dtype=torch.uint8)

@@ -1,0 +1,138 @@
+"""The graphs of a recurrent model: the forward of each module is the signature of its ONNX graph.
+
+The encoder is the standard operator GRU, which stops at each row's length; PyTorch can export it, but not run it. The
+decoder is the model's own step over sources as long as the longest in the batch. Dropout does not appear.
+
+Shapes: B rows of a prefill, S source length, R rows of a step, C capacity of the source states in tokens, D width of
+the model, V vocabulary.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+from torch.onnx.ops import symbolic_multi_out
+
+from model.config import RecurrentConfig
+from model.network.alignment import Source
+from model.network.recurrent import Recurrent, recurrent_names
+
+# The other scores compare with the annotations themselves.
+SCORES_WITH_KEYS = ("additive", "concat")
+# The longest source of a step is rounded up to a multiple of this. ONNX Runtime multiplies the last rows of a matrix in
+# another way where they do not fill a block: the scores of a row would depend on which rows it is decoded with.
+LENGTH_STEP = 16
+
+
+def recurrent_states(config: RecurrentConfig) -> list[tuple[str, tuple[int | str, ...]]]:
+    """Returns name and shape of every state of a row, as the decoder graph takes them.
+
+    The shapes with an axis "source" are written once, the others are replaced in every step.
+    """
+    annotations = ["annotations", "keys"] if config.attention in SCORES_WITH_KEYS else ["annotations"]
+    width = config.d_model
+    return [
+        *((name, ("source", width)) for name in annotations),
+        *((name, (width,)) for name in recurrent_names(config)),
+    ]
+
+
+class RecurrentEncoderGraph(nn.Module):
+    """Source tokens to annotations, the keys of them where the score has any, and the decoder's first state."""
+
+    def __init__(self, model: Recurrent) -> None:
+        super().__init__()
+        self.model = model
+        self.layers = nn.ModuleList(
+            BidirectionalLayerGraph(model.encoder, layer) for layer in range(model.config.encoder_layers)
+        )
+
+    def forward(self, source_ids: Tensor, source_lengths: Tensor) -> list[Tensor]:
+        """Encodes padded sources.
+
+        Args:
+            source_ids: int64 [B, S], right-padded.
+            source_lengths: real tokens of each row, int32 [B].
+
+        Returns:
+            What `recurrent_states` names: float [B, S, D], zero or meaningless behind a row's length, and [B, D].
+        """
+        states = self.model.embed(source_ids).transpose(0, 1)
+        for layer in self.layers:
+            states = layer(states, source_lengths)
+        annotations = states.transpose(0, 1)
+        decoder = self.model.decoder
+        source = decoder.source(annotations, source_lengths)
+        keys = [source.keys] if self.model.config.attention in SCORES_WITH_KEYS else []
+        return [annotations, *keys, *decoder.start(annotations)]
+
+
+class BidirectionalLayerGraph(nn.Module):
+    """One layer of the encoder as the ONNX operator GRU, which orders gates as update, reset, new (z, r, h).
+
+    PyTorch orders them as reset, update, new.
+    """
+
+    def __init__(self, encoder: nn.GRU, layer: int) -> None:
+        super().__init__()
+        self.width = encoder.hidden_size
+        self.inputs = _stacked(encoder, f"weight_ih_l{layer}")
+        self.recurrent = _stacked(encoder, f"weight_hh_l{layer}")
+        biases = (_stacked(encoder, f"bias_ih_l{layer}"), _stacked(encoder, f"bias_hh_l{layer}"))
+        self.biases = nn.Parameter(torch.cat(biases, dim=1), requires_grad=False)
+
+    def forward(self, states: Tensor, source_lengths: Tensor) -> Tensor:
+        """Maps states [S, B, inputs] to both directions' states side by side, [S, B, 2 * width]."""
+        length, rows, _ = states.shape
+        output, _ = symbolic_multi_out(
+            "GRU",
+            [states, self.inputs, self.recurrent, self.biases, source_lengths],
+            {"hidden_size": self.width, "direction": "bidirectional", "linear_before_reset": 1},
+            dtypes=(states.dtype, states.dtype),
+            shapes=((length, 2, rows, self.width), (2, rows, self.width)),
+        )
+        return output.transpose(1, 2).flatten(start_dim=2)
+
+
+class RecurrentDecoderGraph(nn.Module):
+    """One decoder step for R rows, each at a position of its own."""
+
+    def __init__(self, model: Recurrent) -> None:
+        super().__init__()
+        self.model = model
+        self.source_states = sum("source" in shape for _, shape in recurrent_states(model.config))
+
+    def forward(
+        self, token_ids: Tensor, positions: Tensor, source_lengths: Tensor, states: Sequence[Tensor]
+    ) -> list[Tensor]:
+        """Predicts the next token of every row.
+
+        Args:
+            token_ids: last token of each row, int64 [R].
+            positions: how many tokens each row has read before, int32 [R].
+            source_lengths: real source tokens of each row, int32 [R].
+            states: what `recurrent_states` names: float [R, C, D] and [R, D].
+
+        Returns:
+            logits, float [R, V], then the next value of every state that is not the source's, float [R, D].
+        """
+        decoder, choose = self.model.decoder, self.model.choose
+        embedded = self.model.embed(token_ids)
+        longest = ((source_lengths.max() + (LENGTH_STEP - 1)) // LENGTH_STEP * LENGTH_STEP).item()
+        annotations, *keys = (state[:, :longest] for state in states[: self.source_states])
+        source = Source.of(annotations, keys[0] if keys else annotations, source_lengths)
+        # Weights behind the source are zero, but zero times what a former row may have left there need not be.
+        source = replace(source, annotations=annotations.masked_fill(~source.valid[:, :, None], 0.0))
+        past = states[self.source_states :]
+        step = decoder.step(decoder.project(embedded), past, source, positions, choose)
+        return [self.model.project(decoder.readout(step.features, embedded)), *step.present]
+
+
+def _stacked(encoder: nn.GRU, name: str) -> nn.Parameter:
+    """Returns a parameter of both directions with ONNX's order of gates, [2, 3 * width, ...]."""
+    directions = []
+    for suffix in ("", "_reverse"):
+        reset, update, new = getattr(encoder, name + suffix).detach().chunk(3)
+        directions.append(torch.cat((update, reset, new)))
+    return nn.Parameter(torch.stack(directions), requires_grad=False)

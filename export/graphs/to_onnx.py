@@ -1,0 +1,187 @@
+"""Writes a trained model as ONNX graphs that share one file of weights.
+
+Knows a model as `export.graphs.graphs` shows it, as modules with a state, and no architecture.
+"""
+
+import hashlib
+import logging
+import warnings
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import torch
+from onnx import numpy_helper
+from onnx.external_data_helper import set_external_data
+from torch import Tensor, nn
+from torch.export import Dim
+
+from export.bundle import (
+    ALIGNED_DECODER_FILE,
+    DECODER_FILE,
+    ENCODER_FILE,
+    LOG_PROBABILITIES_FILE,
+    TOPK_FILE,
+    WEIGHTS_FILE,
+)
+from export.graphs.graphs import Graphs
+from export.graphs.search_graphs import log_probabilities_graph, topk_graph
+from export.manifest import ALIGNMENTS, DECODER_INPUTS, ENCODER_INPUTS, LOGITS, GraphSignature, StateSpec
+
+OPSET = 24
+# Weights below this stay in the graph, where ONNX Runtime's optimiser can fold them.
+SMALLEST_EXTERNAL_BYTES = 1024
+# Sizes of the example that the exporter traces. No two are equal, lest it takes one dimension for another.
+EXAMPLE_ROWS = 2
+EXAMPLE_PREFILL_LENGTH = 3
+EXAMPLE_LENGTHS = {"source": 7, "target": 5}
+TRANSPOSITION = (1, 0)
+# One name for what is always equal: its size is then read once in a graph, not once for each state.
+ROWS = Dim("rows")
+PREFILL_LENGTH = Dim("source_length")
+CAPACITIES = {"source": Dim("source_capacity"), "target": Dim("target_capacity")}
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedGraphs:
+    """What a manifest says of the graphs; inputs and outputs are those that they really have."""
+
+    encoder: GraphSignature
+    decoder: GraphSignature
+    states: tuple[StateSpec, ...]
+
+
+def export_graphs(graphs: Graphs, folder: Path) -> ExportedGraphs:
+    """Writes the graphs and `weights.bin` into a folder; the aligned decoder only if there is one."""
+    encoder = _export_encoder(graphs)
+    stepped = (state.decoder_output for state in graphs.states)
+    outputs = (LOGITS, *(name for name in stepped if name is not None))
+    decoder = _export_decoder(graphs.decoder, graphs, outputs)
+    files = {
+        ENCODER_FILE: encoder,
+        DECODER_FILE: decoder,
+        LOG_PROBABILITIES_FILE: log_probabilities_graph(OPSET),
+        TOPK_FILE: topk_graph(OPSET),
+    }
+    if graphs.aligned_decoder is not None:
+        files[ALIGNED_DECODER_FILE] = _export_decoder(graphs.aligned_decoder, graphs, (*outputs, ALIGNMENTS))
+    _share_weights(files, folder)
+    return ExportedGraphs(_signature(encoder), _signature(decoder), graphs.states)
+
+
+def _export_encoder(graphs: Graphs) -> onnx.ModelProto:
+    return _to_onnx(
+        graphs.encoder,
+        (
+            torch.ones(EXAMPLE_ROWS, EXAMPLE_PREFILL_LENGTH, dtype=torch.int64),
+            torch.full((EXAMPLE_ROWS,), EXAMPLE_PREFILL_LENGTH, dtype=torch.int32),
+        ),
+        ({0: ROWS, 1: PREFILL_LENGTH}, {0: ROWS}),
+        GraphSignature(
+            inputs=ENCODER_INPUTS, outputs=tuple(state.name for state in graphs.states if state.kind != "target")
+        ),
+    )
+
+
+def _export_decoder(module: nn.Module, graphs: Graphs, outputs: tuple[str, ...]) -> onnx.ModelProto:
+    return _to_onnx(
+        module,
+        (
+            torch.ones(EXAMPLE_ROWS, dtype=torch.int64),
+            torch.zeros(EXAMPLE_ROWS, dtype=torch.int32),
+            torch.full((EXAMPLE_ROWS,), EXAMPLE_PREFILL_LENGTH, dtype=torch.int32),
+            # A tensor of its own for each state: the exporter takes the same tensor for the same input.
+            [_example(state, graphs.dtype) for state in graphs.states],
+        ),
+        ({0: ROWS}, {0: ROWS}, {0: ROWS}, [_dynamic_dimensions(state) for state in graphs.states]),
+        GraphSignature(inputs=(*DECODER_INPUTS, *(state.decoder_input for state in graphs.states)), outputs=outputs),
+    )
+
+
+def _example(state: StateSpec, dtype: torch.dtype) -> Tensor:
+    lengths = (EXAMPLE_LENGTHS[size] if isinstance(size, str) else size for size in state.shape)
+    return torch.zeros(EXAMPLE_ROWS, *lengths, dtype=dtype)
+
+
+def _dynamic_dimensions(state: StateSpec) -> dict[int, object]:
+    named = {axis: CAPACITIES[size] for axis, size in enumerate(state.shape, start=1) if isinstance(size, str)}
+    return {0: ROWS, **named}
+
+
+def _signature(graph: onnx.ModelProto) -> GraphSignature:
+    return GraphSignature(
+        inputs=tuple(value.name for value in graph.graph.input),
+        outputs=tuple(value.name for value in graph.graph.output),
+    )
+
+
+def _to_onnx(
+    module: nn.Module, inputs: tuple[object, ...], dynamic: tuple[object, ...], names: GraphSignature
+) -> onnx.ModelProto:
+    # The exporter's notes are about packages that it can do without.
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        warnings.filterwarnings("ignore", "# The axis name")
+        program = torch.onnx.export(
+            module.eval(),
+            inputs,
+            dynamo=True,
+            dynamic_shapes=dynamic,
+            input_names=names.inputs,
+            output_names=names.outputs,
+            opset_version=OPSET,
+            verbose=False,
+        )
+    if program is None:
+        raise RuntimeError("torch.onnx.export returned no program")
+    model: onnx.ModelProto = program.model_proto
+    # Stack traces of this machine are of no use to whoever gets the bundle.
+    del model.metadata_props[:], model.graph.metadata_props[:]
+    for node in model.graph.node:
+        del node.metadata_props[:]
+    _transpose_embeddings(model.graph)
+    return model
+
+
+def _transpose_embeddings(graph: onnx.GraphProto) -> None:
+    """Has the projection of tied embeddings read their transpose, which the exporter computed and would store as well.
+
+    The runtime computes it when it loads the graph.
+    """
+    initializers = {tensor.name: tensor for tensor in graph.initializer}
+    gathered = {node.input[0] for node in graph.node if node.op_type == "Gather"} & initializers.keys()
+    for name in gathered:
+        embeddings = numpy_helper.to_array(initializers[name])
+        for tensor in initializers.values():
+            shape = tuple(tensor.dims)
+            if len(shape) != len(TRANSPOSITION) or shape != embeddings.shape[::-1]:
+                continue
+            if np.array_equal(numpy_helper.to_array(tensor), embeddings.T):
+                graph.initializer.remove(tensor)
+                graph.node.insert(0, onnx.helper.make_node("Transpose", [name], [tensor.name], perm=TRANSPOSITION))
+
+
+def _share_weights(graphs: dict[str, onnx.ModelProto], folder: Path) -> None:
+    """Writes the weights of all graphs into one file, equal ones once, and the graphs beside it."""
+    offsets: dict[bytes, int] = {}
+    with (folder / WEIGHTS_FILE).open("wb") as file:
+        for tensor in _weights(graphs.values()):
+            digest = hashlib.sha256(tensor.raw_data).digest()
+            if digest not in offsets:
+                offsets[digest] = file.tell()
+                file.write(tensor.raw_data)
+            set_external_data(tensor, WEIGHTS_FILE, offset=offsets[digest], length=len(tensor.raw_data))
+            tensor.ClearField("raw_data")
+    for name, graph in graphs.items():
+        onnx.save(graph, folder / name)
+        onnx.checker.check_model(folder / name)
+
+
+def _weights(graphs: Iterable[onnx.ModelProto]) -> Iterator[onnx.TensorProto]:
+    for graph in graphs:
+        for tensor in graph.graph.initializer:
+            if len(tensor.raw_data) >= SMALLEST_EXTERNAL_BYTES:
+                yield tensor

@@ -1,0 +1,1 @@
+"""`dragoman bench graphs`: the graphs of bundles, decode loop against decode loop."""

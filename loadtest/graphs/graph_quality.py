@@ -1,0 +1,38 @@
+"""What precision costs: BLEU of the translations that a system finds greedily.
+
+Called by `loadtest.graphs.graph_comparison`.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from sacrebleu.metrics.bleu import BLEU
+
+from export.bundle import Bundle
+from export.verification.by_hand import translate
+from loadtest.compared.compared_model import ComparedModel
+from loadtest.graphs.graph_systems import GraphSystem, OnnxSystem
+from model.data.corpus import Corpus
+from model.scoring.bootstrap import Measure, measure
+
+
+def measure_quality(model: ComparedModel, corpus: Corpus, system: GraphSystem, folder: Path, threads: int) -> Measure:
+    """Returns the BLEU of a system, whose files are in a folder.
+
+    Raises:
+        CorpusError: if the model cannot translate it.
+    """
+    targets = _translate(model, model.source_ids(corpus), system, folder, threads)
+    translations = [model.tokenizer.decode(target) for target in targets]
+    return measure(BLEU(), translations, corpus.targets)
+
+
+def _translate(
+    model: ComparedModel, sources: Sequence[tuple[int, ...]], system: GraphSystem, folder: Path, threads: int
+) -> list[Sequence[int]]:
+    if isinstance(system, OnnxSystem):
+        return [answer.target_ids for answer in translate(Bundle.open(folder), sources)]
+    from loadtest.peers.ctranslate2_decoder import CTranslate2Decoder  # noqa: PLC0415 - only with this peer
+
+    decoder = CTranslate2Decoder(str(folder), threads, system.compute_type)
+    return [*decoder.translate(sources, model.model.config.max_target_tokens)]

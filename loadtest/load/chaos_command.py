@@ -1,0 +1,146 @@
+"""`dragoman load chaos`: serves a bundle, kills and stalls server and clients under load, and counts every request."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Literal
+
+from pydantic import Field
+from pydantic_core import to_json
+from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
+
+from loadtest.load.chaos import MISHAPS, PROTOCOLS, ChaosRound, Mishap, S, run_round
+from loadtest.load.command import told
+from loadtest.load.replica_mishaps import replica_mishaps
+from loadtest.load.replicas import Replicas, balanced_by_clients, behind_nginx, start_replicas
+from loadtest.load.scenario import RequestKind, ScenarioError
+from loadtest.load.search_options import SearchOptions
+from loadtest.load.sentences import sentences_of
+from loadtest.load.served_process import ServedProcess, ServedProcessError
+from serve.server_process import choose_ports, server_command
+
+# The server's default: several times what it takes until nginx or clients know that a replica is about to leave.
+LAME_DUCK_SECONDS = 5.0
+
+
+class ChaosCommand(BaseSettings):
+    """Kill and stall server and clients under load, and count what becomes of every request.
+
+    The bundle is served in a process of its own. In each round something else goes wrong: nothing, the server stands
+    still (SIGSTOP), it is killed (SIGKILL) and started again, a client stands still, a client is killed. Every request
+    has to have exactly one outcome, one that the mishap can cause; when it is over, all are answered again, and nothing
+    is left in the server's slots and queue. With --balance there are three replicas: all are restarted in turn, one is
+    killed, one stands still, and whoever asks the others must notice nothing. Exit status 1 if anything else is found.
+    The last line of the output is one JSON document.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="DRAGOMAN_LOAD_CHAOS_", frozen=True, extra="forbid")
+
+    bundle: CliPositionalArg[Path] = Field(description="folder made by `dragoman export`")
+    balance: Literal["nginx", "clients"] | None = Field(
+        None,
+        description="Serve three replicas: behind nginx, as deploy/nginx has it; or to clients over gRPC that take "
+        "turns among them by the published service config. Default: one server.",
+    )
+    nginx: Path = Field(
+        Path("deploy/nginx"), description="Folder with nginx.conf and watch_replicas.sh; with --balance nginx."
+    )
+    rate: float = Field(20.0, gt=0, description="Requests per second, over all interfaces.")
+    round_seconds: float = Field(
+        20.0, gt=0, description="Length of a round, without the time that a server takes to start again."
+    )
+    repeat: int = Field(1, ge=1, description="How often every round is run.")
+    sentences: Path | None = Field(None, description="UTF-8 file, a sentence per line. Default: ten built-in ones.")
+    target_language: str = Field("", description="ISO 639-1 code of the translations, if the model writes several.")
+    timeout_seconds: float = Field(5.0, gt=0, le=3600, description="How long a request waits for its answer.")
+    seed: int = Field(1, ge=0, description="Seed of the send times and of the choice of requests.")
+
+    def cli_cmd(self) -> None:
+        """Runs the rounds, prints what was found, and exits with status 1 if anything is wrong."""
+        with told("dragoman load chaos"), TemporaryDirectory(prefix="dragoman-") as folder:
+            try:
+                if self.balance is None:
+                    ports = choose_ports(0, 0)
+                    command = server_command(self.bundle, *ports)
+                    with ServedProcess.run(command, ports, Path(folder) / "server.log") as served:
+                        rounds = asyncio.run(self.run(served, MISHAPS))
+                else:
+                    with self._replicas(Path(folder)) as replicas:
+                        rounds = asyncio.run(self.run(replicas, replica_mishaps(replicas.protocols)))
+            except ServedProcessError as error:
+                raise ScenarioError(str(error)) from error
+        print(to_json({"rounds": [asdict(each) for each in rounds]}).decode())
+        if any(each.problems for each in rounds):
+            raise SystemExit(1)
+
+    async def run(self, served: S, mishaps: Sequence[Mishap[S]]) -> list[ChaosRound]:
+        """Runs all rounds against a server, or several, and prints each.
+
+        Raises:
+            ServedProcessError: if a server does not come back, or does not end as it should.
+        """
+        await served.wait_ready()
+        try:
+            sentences = sentences_of(self.sentences)
+        except (OSError, ValueError) as error:
+            raise ScenarioError(f"sentences: {self.sentences}: {error}") from error
+        rounds = []
+        for number, mishap in enumerate([*mishaps] * self.repeat):
+            found = await run_round(
+                served,
+                mishap,
+                self._kinds(),
+                sentences,
+                rate=self.rate,
+                seconds=self.round_seconds,
+                seed=self.seed + number,
+            )
+            print(format_round(found), flush=True)
+            rounds.append(found)
+        await served.stop()
+        return rounds
+
+    @contextmanager
+    def _replicas(self, folder: Path) -> Iterator[Replicas]:
+        def command(ports: tuple[int, int]) -> list[str]:
+            return server_command(self.bundle, *ports, lame_duck_seconds=LAME_DUCK_SECONDS)
+
+        if self.balance == "nginx" and not (self.nginx / "nginx.conf").is_file():
+            raise ScenarioError(f"nginx: {self.nginx}: expected a folder with nginx.conf, as deploy/nginx")
+        with start_replicas(command, folder) as each:
+            if self.balance == "clients":
+                yield balanced_by_clients(each)
+                return
+            with behind_nginx(each, folder, self.nginx.resolve()) as replicas:
+                yield replicas
+
+    def _kinds(self) -> list[RequestKind]:
+        return [
+            RequestKind(
+                name=f"{protocol}, {search}",
+                weight=weight,
+                protocol=protocol,
+                target_language=self.target_language,
+                options=options,
+                timeout_seconds=self.timeout_seconds,
+            )
+            for protocol in PROTOCOLS
+            for search, weight, options in (
+                ("greedy", 3.0, SearchOptions()),
+                ("beam 4", 1.0, SearchOptions(beam_size=4)),
+            )
+        ]
+
+
+def format_round(found: ChaosRound) -> str:
+    """Returns what became of a round's requests as lines."""
+    outcomes = ", ".join(f"{count} {outcome}" for outcome, count in sorted(found.outcomes.items()))
+    over = "" if found.over_seconds is None else f"; over after {found.over_seconds:.1f} s"
+    line = (
+        f"{found.mishap}: {found.sent} sent: {outcomes}, {found.lost} lost with their client{over}; "
+        f"{found.asked_afterwards} asked afterwards"
+    )
+    return "\n".join([line, *(f"  WRONG: {problem}" for problem in found.problems)])

@@ -1,0 +1,126 @@
+"""A client of gRPC's stream of requests: one stream on each connection, answers in any order.
+
+A server that holds a stream back makes its requests wait here, which their latency tells. Opened by
+`loadtest.load.clients`.
+"""
+
+import asyncio
+import itertools
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import grpc.aio
+
+from loadtest.load.client import NO_RESULT, Answer, outcome_of
+from loadtest.load.grpc_clients import AsyncStub, Metadata, message_of
+from loadtest.load.request import LoadRequest
+from protos.translation_pb2 import TranslateManyRequest, TranslateManyResponse
+
+_STATUSES = {status.value[0]: status.name for status in grpc.StatusCode}
+TIMED_OUT = grpc.StatusCode.DEADLINE_EXCEEDED.name
+
+
+class GrpcManyClient:
+    """Sends requests over several streams in turn."""
+
+    def __init__(self, stubs: Sequence[AsyncStub], metadata: Metadata = ()) -> None:
+        self._all = [_Stream(stub, metadata) for stub in stubs]
+        self._streams = itertools.cycle(self._all)
+
+    async def send(self, request: LoadRequest) -> Answer:
+        """Returns OK, or the gRPC status of the answer or of the stream."""
+        try:
+            async with asyncio.timeout(request.timeout_seconds):
+                return Answer(await next(self._streams).ask(request))
+        except TimeoutError:
+            return Answer(TIMED_OUT)
+
+    async def close(self) -> None:
+        """Ends all streams."""
+        for stream in self._all:
+            await stream.close()
+
+
+@dataclass(slots=True)
+class _Call:
+    """A stream while it lasts.
+
+    Attributes:
+        requests: are sent in their order.
+        waiting: for an answer, by the id of the request.
+    """
+
+    requests: asyncio.Queue[TranslateManyRequest] = field(default_factory=asyncio.Queue)
+    waiting: dict[str, tuple[LoadRequest, asyncio.Future[str]]] = field(default_factory=dict)
+
+
+class _Stream:
+    """A stream that is opened when it is needed, and again after it has ended."""
+
+    def __init__(self, stub: AsyncStub, metadata: Metadata) -> None:
+        self._stub = stub
+        self._metadata = metadata
+        self._numbers = itertools.count()
+        self._call: _Call | None = None
+        self._lasting: asyncio.Task[None] | None = None
+
+    async def ask(self, request: LoadRequest) -> str:
+        if self._call is None:
+            self._call = _Call()
+            self._lasting = asyncio.create_task(self._last(self._call))
+        call, name = self._call, str(next(self._numbers))
+        answered: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        call.waiting[name] = (request, answered)
+        call.requests.put_nowait(
+            TranslateManyRequest(id=name, request=message_of(request), timeout_seconds=request.timeout_seconds)
+        )
+        try:
+            return await answered
+        finally:
+            call.waiting.pop(name, None)
+
+    async def close(self) -> None:
+        if self._lasting is not None:
+            self._lasting.cancel()
+            await asyncio.gather(self._lasting, return_exceptions=True)
+
+    async def _last(self, call: _Call) -> None:
+        """Sends requests and hands answers out until the stream ends; whoever still waits then has its status."""
+        ended = NO_RESULT
+        stream = self._stub.TranslateMany(metadata=self._metadata)
+
+        async def write() -> None:
+            # A stream that is over ends the reading, too, which tells why.
+            with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                # A call that is refused must not be written to: the status would be lost.
+                await stream.initial_metadata()
+                while True:
+                    await stream.write(await call.requests.get())
+
+        writing = asyncio.create_task(write())
+        try:
+            async for response in stream:
+                if response.id in call.waiting:  # else its client has gone
+                    request, answered = call.waiting[response.id]
+                    _answer(answered, _outcome(response, request))
+        except grpc.aio.AioRpcError as error:
+            ended = error.code().name
+        finally:
+            self._call = None
+            writing.cancel()
+            stream.cancel()
+            await asyncio.gather(writing, return_exceptions=True)
+            for _, answered in list(call.waiting.values()):
+                _answer(answered, ended)
+
+
+def _outcome(response: TranslateManyResponse, request: LoadRequest) -> str:
+    if response.HasField("error"):
+        return _STATUSES.get(response.error.code, str(response.error.code))
+    return outcome_of(len(response.response.translations), request)
+
+
+def _answer(answered: "asyncio.Future[str]", outcome: str) -> None:
+    if not answered.done():
+        answered.set_result(outcome)

@@ -1,0 +1,1 @@
+"""`dragoman bench offline`: whole translations by the engine and by its peers."""

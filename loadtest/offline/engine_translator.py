@@ -1,0 +1,94 @@
+"""A bundle as a translator: scheduler, engines and models of the server, without tokenizer and network.
+
+As a program it is the process of `loadtest.comparison.system_process`; it imports no torch, whose memory would be
+counted.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from queue import SimpleQueue
+
+from prometheus_client import CollectorRegistry
+
+from export.bundle import Bundle
+from loadtest.compared.batching import Batching
+from loadtest.compared.source_sentence import SourceSentence
+from loadtest.compared.translating import LENGTH_PENALTY, take_turns
+from serve.engine.runtime import Runtime, Sessions, rows_ahead
+from serve.engine.sequence import Sequence as ServedSequence
+from serve.errors import ServiceError
+from serve.logs import configure_logs
+from serve.metrics import Metrics
+from serve.models.pipeline import Pipeline
+from serve.search.options import SearchOptions
+from serve.settings import ServeSettings
+
+# All sentences wait at once; no benchmark has more.
+MOST_WAITING_ROWS = 1 << 24
+
+
+class EngineTranslator:
+    """Running engines behind a scheduler."""
+
+    def __init__(self, folder: str, copies: int, threads: int, slots: int) -> None:
+        """Starts the engines.
+
+        Args:
+            folder: of the bundle.
+            copies: engines.
+            threads: of each engine.
+            slots: rows of each engine.
+        """
+        settings = ServeSettings(
+            bundle=Path(folder), engines=copies, threads_per_engine=threads, slots=slots, queue_limit=MOST_WAITING_ROWS
+        )
+        bundle = Bundle.open(settings.bundle)
+        self._pipeline = Pipeline(settings, bundle, Metrics(CollectorRegistry(), bundle.manifest.name))
+        sessions = Sessions.load(bundle, threads)
+        self._pipeline.start([Runtime(sessions, slots, rows_ahead(slots)) for _ in range(copies)])
+
+    def translate(
+        self,
+        sentences: Sequence[SourceSentence],
+        beam_size: int,
+        batching: Batching,  # noqa: ARG002 - the scheduler decides
+    ) -> list[Sequence[int]]:
+        """Returns the target tokens of each sentence.
+
+        Raises:
+            ServiceError: if an engine fails.
+        """
+        finished: SimpleQueue[ServiceError | None] = SimpleQueue()
+        sequences = [
+            ServedSequence(
+                sentence.source_ids,
+                _options(sentence, beam_size),
+                deadline_seconds=None,
+                on_finish=lambda sequence: finished.put(sequence.error),
+            )
+            for sentence in sentences
+        ]
+        self._pipeline.scheduler.submit(sequences)
+        for _ in sequences:
+            error = finished.get()
+            if error is not None:
+                raise error
+        return [sequence.best.target_ids for sequence in sequences]
+
+    def close(self) -> None:
+        """Stops the engines."""
+        self._pipeline.stop()
+
+
+def _options(sentence: SourceSentence, beam_size: int) -> SearchOptions:
+    return SearchOptions(
+        min_target_tokens=sentence.min_target_tokens,
+        max_target_tokens=sentence.max_target_tokens,
+        beam_size=beam_size,
+        length_penalty=LENGTH_PENALTY,
+    )
+
+
+if __name__ == "__main__":
+    configure_logs("console")  # standard output is for answers
+    take_turns(EngineTranslator)

@@ -1,0 +1,100 @@
+"""The systems that `dragoman bench offline` compares: our engines, and those that others made.
+
+Knows what each is, which files it needs and how it is started. Knows no torch.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from export.manifest import Precision
+from loadtest.compared.model_files import ModelFiles
+from loadtest.comparison.system_process import Launch
+
+Maker = Literal["dragoman", "ctranslate2", "pytorch", "transformers"]
+
+
+@dataclass(frozen=True, slots=True)
+class OfflineSystem:
+    """A system of a precision.
+
+    Attributes:
+        maker: what translates.
+        precision: what it computes in.
+        module: its process.
+        write: has a model write the files that it loads into a new folder.
+        options: of its translator, beside those that all have.
+    """
+
+    maker: Maker
+    precision: Precision
+    module: str
+    write: Callable[[ModelFiles, Path], None]
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """In messages."""
+        return f"{self.maker} {self.precision}"
+
+    @property
+    def batched(self) -> bool:
+        """Whether it has to be told what to compute together."""
+        return self.maker != "dragoman"
+
+    def launch(self, folder: Path, sentences: Path, copies: int, threads: int) -> Launch:
+        """Returns how it is started.
+
+        Args:
+            folder: with its files.
+            sentences: the file that `loadtest.compared.source_sentence` writes.
+            copies: what translates side by side.
+            threads: of each copy.
+        """
+        places = {"folder": str(folder), "sentences": str(sentences), "copies": copies, "threads": threads}
+        return Launch(f"{self.name}, {copies} x {threads}", self.module, {**places, **self.options})
+
+
+def offline_systems(peers: Collection[str], slots: int) -> list[OfflineSystem]:
+    """Returns ours and those of the peers, each in every precision that it has; ours first in each.
+
+    Args:
+        peers: what ours is compared with.
+        slots: rows of each of our engines.
+    """
+    systems = [
+        _dragoman("fp32", slots),
+        _ctranslate2("fp32", "float32"),
+        _with_torch("pytorch"),
+        _with_torch("transformers"),
+        _dragoman("int8", slots),
+        _ctranslate2("int8", "int8"),
+    ]
+    return [system for system in systems if system.maker in ("dragoman", *peers)]
+
+
+def _dragoman(precision: Precision, slots: int) -> OfflineSystem:
+    return OfflineSystem(
+        "dragoman",
+        precision,
+        "loadtest.offline.engine_translator",
+        lambda model, folder: model.write_bundle(folder, "cpu", precision),
+        {"slots": slots},
+    )
+
+
+def _ctranslate2(precision: Precision, compute_type: str) -> OfflineSystem:
+    return OfflineSystem(
+        "ctranslate2",
+        precision,
+        "loadtest.peers.ctranslate2_translator",
+        lambda model, folder: model.write_ctranslate2(folder, compute_type),
+        {"compute_type": compute_type},
+    )
+
+
+def _with_torch(peer: Literal["pytorch", "transformers"]) -> OfflineSystem:
+    return OfflineSystem(
+        peer, "fp32", f"loadtest.peers.{peer}_translator", lambda model, folder: model.write_checkpoint(folder)
+    )

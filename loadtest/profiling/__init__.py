@@ -1,0 +1,1 @@
+"""`dragoman profile`: where the time of a step goes."""

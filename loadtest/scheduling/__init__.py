@@ -1,0 +1,1 @@
+"""`dragoman bench scheduling`: what the scheduler promises, seen from inside."""

@@ -1,0 +1,1 @@
+"""`dragoman bench service`: what the service costs over its bare engine."""

@@ -1,0 +1,136 @@
+"""Token-budget batches: sentences of like length together, shuffled anew in every epoch, the same for the same seed.
+
+The stream of batches is a function of the seed and the position alone, so a resumed run sees what an unbroken one
+would. Processes that train together take turns.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import IterableDataset
+
+from model.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
+
+
+class Batch(NamedTuple):
+    """Padded ids of a batch, int64.
+
+    Attributes:
+        source_ids: [B, S], each row ending in EOS.
+        target_inputs: [B, T], each row beginning with BOS.
+        target_labels: [B, T], the token that follows each input; each row ending in EOS.
+    """
+
+    source_ids: Tensor
+    target_inputs: Tensor
+    target_labels: Tensor
+
+    def count_tokens(self) -> int:
+        """Returns how many tokens of both sides are no padding."""
+        return int((self.source_ids != PAD_ID).sum() + (self.target_labels != PAD_ID).sum())
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizedPairs:
+    """A parallel corpus as ids, without BOS and EOS; pair i is `sources[i]`, `targets[i]`."""
+
+    sources: list[list[int]]
+    targets: list[list[int]]
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    def lengths(self) -> np.ndarray:
+        """Returns the longer side of each pair with its special token, int64 [N]."""
+        return np.array([max(len(s), len(t)) + 1 for s, t in zip(self.sources, self.targets, strict=True)])
+
+    def batch(self, indices: Sequence[int]) -> Batch:
+        """Returns some pairs as a batch."""
+        return Batch(
+            pad([[*self.sources[i], EOS_ID] for i in indices]),
+            pad([[BOS_ID, *self.targets[i]] for i in indices]),
+            pad([[*self.targets[i], EOS_ID] for i in indices]),
+        )
+
+
+class BatchStream(IterableDataset[Batch]):
+    """An endless stream of training batches that can start anywhere.
+
+    Attributes:
+        first_batch: where an iteration starts, counted over all processes.
+        epoch_starts: the first batch of every epoch seen so far. Epochs differ in length where subwords are sampled; a
+            resumed run is told, so that it need not go through them again.
+    """
+
+    def __init__(self, pairs_of_epoch: Callable[[int], TokenizedPairs], batch_tokens: int, seed: int) -> None:
+        super().__init__()
+        self._pairs_of_epoch = pairs_of_epoch
+        self._batch_tokens = batch_tokens
+        self._seed = seed
+        self.first_batch = 0
+        self.epoch_starts = [0]
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Yields this process's batches: every n-th of n processes."""
+        rank, processes = _rank_and_processes()
+        first = self.first_batch
+        for epoch in count(bisect_right(self.epoch_starts, first) - 1):
+            pairs = self._pairs_of_epoch(epoch)
+            plans = self._plan_epoch(epoch, pairs.lengths())
+            start = self.epoch_starts[epoch]
+            if len(self.epoch_starts) == epoch + 1:
+                self.epoch_starts.append(start + len(plans))
+            mine = (number for number in range(max(first, start), start + len(plans)) if number % processes == rank)
+            yield from (pairs.batch(plans[number - start]) for number in mine)
+
+    def _plan_epoch(self, epoch: int, lengths: np.ndarray) -> list[list[int]]:
+        random = np.random.default_rng((self._seed, epoch))
+        # Shuffled first, so that sentences of one length meet other ones in every epoch.
+        order = random.permutation(len(lengths))
+        order = order[np.argsort(lengths[order], kind="stable")]
+        plans = plan_batches(order.tolist(), lengths, self._batch_tokens)
+        return [plans[i] for i in random.permutation(len(plans))]
+
+
+def plan_batches(order: Sequence[int], lengths: np.ndarray, batch_tokens: int) -> list[list[int]]:
+    """Cuts indices, in the order given, into batches whose rows times longest length keep the token budget.
+
+    Args:
+        order: indices of pairs.
+        lengths: length of each pair in tokens. Shape [N].
+        batch_tokens: the budget; a single pair that exceeds it is a batch of its own.
+    """
+    plans: list[list[int]] = []
+    longest = 0
+    for index in order:
+        longest = max(longest, int(lengths[index]))
+        if not plans or longest * (len(plans[-1]) + 1) > batch_tokens:
+            plans.append([])
+            longest = int(lengths[index])
+        plans[-1].append(index)
+    return plans
+
+
+def sorted_batches(pairs: TokenizedPairs, batch_tokens: int) -> list[Batch]:
+    """Returns every pair once, shortest first: the batches of a validation."""
+    lengths = pairs.lengths()
+    order = np.argsort(lengths, kind="stable").tolist()
+    return [pairs.batch(plan) for plan in plan_batches(order, lengths, batch_tokens)]
+
+
+def pad(rows: Sequence[Sequence[int]], pad_id: int = PAD_ID) -> Tensor:
+    """Returns rows of ids as one tensor, int64 [B, longest], right-padded."""
+    return pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=pad_id)
+
+
+def _rank_and_processes() -> tuple[int, int]:
+    if not torch.distributed.is_available() or not torch.distributed.is_initialized():
+        return 0, 1
+    return torch.distributed.get_rank(), torch.distributed.get_world_size()

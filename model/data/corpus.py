@@ -1,0 +1,264 @@
+"""Parallel text: pairs of sentences that translate each other, read from wherever `--data` says.
+
+A data specification is `multi30k:en-de` (any ordered pair of its languages; `multi30k:all` is every one),
+`files:train.en,train.de` (two files with a sentence per line), `tsv:pairs.en-de.tsv` (source, tab, target) or
+`hf:NAME:en-de` (see model/data/hugging_face.py). Files may be gzip, by their `.gz`; their names tell the languages.
+This module knows no tokens.
+"""
+
+import gzip
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, permutations
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BeforeValidator
+from pydantic_settings import NoDecode
+
+from model.config import Direction
+from model.data import hugging_face, multi30k
+
+SPECIFICATIONS = (
+    "multi30k:SOURCE-TARGET, multi30k:all, files:SOURCE_FILE,TARGET_FILE, tsv:FILE or hf:NAME:SOURCE-TARGET"
+)
+_COMMA_BEFORE_SPECIFICATION = re.compile(",(?=(?:multi30k|files|tsv|hf):)")
+
+
+def split_specifications(value: object) -> object:
+    """Returns the data specifications in one string, separated by commas; anything but a string as it is.
+
+    The comma inside `files:train.en,train.de` separates nothing.
+    """
+    return _COMMA_BEFORE_SPECIFICATION.split(value) if isinstance(value, str) else value
+
+
+# The type of a command's option: may be given several times, or once with commas, also in the environment.
+Specifications = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_specifications)]
+
+
+class CorpusError(Exception):
+    """The data cannot be read; the message names the specification or the file and what was expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """Sentence pairs of one direction: `sources[i]` and `targets[i]` translate each other; neither is blank.
+
+    Attributes:
+        source_language: ISO 639 code.
+        target_language: ISO 639 code.
+        sources: a sentence each, without line feed.
+        targets: as many.
+        blank_pairs: how many pairs were left out in reading because a side was blank.
+    """
+
+    source_language: str
+    target_language: str
+    sources: list[str]
+    targets: list[str]
+    blank_pairs: int = 0
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """Source language, target language."""
+        return self.source_language, self.target_language
+
+    @property
+    def direction(self) -> Direction:
+        """Source language and target language, as a run names them."""
+        return Direction(source=self.source_language, target=self.target_language)
+
+    def select(self, indices: Iterable[int]) -> "Corpus":
+        """Returns the corpus of some pairs, in the order given."""
+        pairs = [(self.sources[i], self.targets[i]) for i in indices]
+        return Corpus(*self.languages, [s for s, _ in pairs], [t for _, t in pairs], self.blank_pairs)
+
+
+def read_corpora(
+    specifications: Sequence[str], split: str = "train", multi30k_folder: Path | None = None
+) -> list[Corpus]:
+    """Reads parallel text of any number of directions.
+
+    Args:
+        specifications: each one of SPECIFICATIONS.
+        split: train, validation or test: which part of a data set that has parts.
+        multi30k_folder: where Multi30k is; None: where the environment says.
+
+    Returns:
+        One corpus per direction, in the order in which they first occur; what several specifications hold of one
+        direction is joined. Pairs with a blank side are left out.
+
+    Raises:
+        CorpusError: if a specification or its data are not as they should be.
+    """
+    parts: dict[tuple[str, str], list[Corpus]] = {}
+    for specification in specifications:
+        for corpus in _read(specification, split, multi30k_folder):
+            parts.setdefault(corpus.languages, []).append(corpus)
+    return [_join(corpora) for corpora in parts.values()]
+
+
+def read_corpus(specification: str, split: str = "train", multi30k_folder: Path | None = None) -> Corpus:
+    """Reads parallel text of one direction; the rest is as in `read_corpora`.
+
+    Raises:
+        CorpusError: if the specification or its data are not as they should be, or it means several directions.
+    """
+    corpora = _read(specification, split, multi30k_folder)
+    if len(corpora) > 1:
+        raise CorpusError(f"{specification}: means {len(corpora)} directions, expected one, as in multi30k:en-de")
+    return corpora[0]
+
+
+def has_split(specification: str, split: str) -> bool:
+    """Tells whether the data have parts and this is one of them; files and tables have none.
+
+    Raises:
+        CorpusError: if a data set cannot be found.
+    """
+    kind, _, rest = specification.partition(":")
+    if kind == "hf":
+        try:
+            return hugging_face.has_split(rest, split)
+        except hugging_face.HuggingFaceError as error:
+            raise CorpusError(str(error)) from error
+    return kind == "multi30k" and split in multi30k.SPLITS
+
+
+def balanced_lines(corpora: Iterable[Corpus], limit: int) -> list[str]:
+    """Returns text to train a tokenizer on: distinct lines, of every language as many as there are or as is its share.
+
+    What a language with few lines leaves over is shared among the others. The lines of a language are spread evenly
+    over its corpora, so that each of them has its say.
+    """
+    languages: dict[str, dict[str, None]] = {}
+    for corpus in corpora:
+        for language, lines in zip(corpus.languages, (corpus.sources, corpus.targets), strict=True):
+            languages.setdefault(language, {}).update(dict.fromkeys(lines))
+    chosen: list[str] = []
+    smallest_first = sorted(languages.values(), key=len)
+    for done, distinct in enumerate(smallest_first):
+        lines = list(distinct)
+        share = min(len(lines), (limit - len(chosen)) // (len(smallest_first) - done))
+        chosen += [lines[i * len(lines) // share] for i in range(share)]
+    return chosen
+
+
+def read_lines(path: Path) -> list[str]:
+    """Returns the lines of a UTF-8 text file, plain or gzip, without their line ends.
+
+    Raises:
+        CorpusError: if the file cannot be read or is no text; the message names it and the line.
+    """
+    try:
+        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (OSError, EOFError, zlib.error) as error:
+        raise CorpusError(f"{path}: cannot be read: {error}") from error
+    return list(_decode_lines(str(path), raw))
+
+
+def _decode_lines(origin: str, raw: bytes) -> Iterator[str]:
+    # Split at line feeds alone: str.splitlines would also split at U+2028 and others, and misalign the two files.
+    lines = raw.removesuffix(b"\n").split(b"\n") if raw else []
+    for number, line in enumerate(lines, start=1):
+        if b"\0" in line:
+            raise CorpusError(f"{origin}: line {number}: NUL character at byte {line.index(0)}, expected UTF-8 text")
+        try:
+            yield line.decode().removesuffix("\r")
+        except UnicodeDecodeError as error:
+            raise CorpusError(f"{origin}: line {number}: not UTF-8: {error.reason} at byte {error.start}") from error
+
+
+def _read(specification: str, split: str, multi30k_folder: Path | None) -> list[Corpus]:
+    """Returns the corpora of one specification, each of another direction."""
+    kind, _, rest = specification.partition(":")
+    if kind == "multi30k":
+        return _read_multi30k(rest, split, multi30k_folder or multi30k.default_folder())
+    if kind == "files" and rest.count(",") == 1:
+        source, target = (Path(name) for name in rest.split(","))
+        return [_read_files(source, target)]
+    if kind == "tsv" and rest:
+        return [_read_tsv(Path(rest))]
+    if kind == "hf" and rest:
+        return [_read_hugging_face(rest, split)]
+    raise CorpusError(f"{specification!r} is not a data specification, expected {SPECIFICATIONS}")
+
+
+def _read_multi30k(pair: str, split: str, folder: Path) -> list[Corpus]:
+    known = list(permutations(multi30k.LANGUAGES, 2))
+    directions = known if pair == "all" else [direction for direction in known if "-".join(direction) == pair]
+    if not directions:
+        expected = " and ".join((", ".join(multi30k.LANGUAGES[:-1]), multi30k.LANGUAGES[-1]))
+        raise CorpusError(f"multi30k:{pair}: expected an ordered pair of {expected}, as in multi30k:en-de, or all")
+    try:
+        texts = {
+            language: multi30k.multi30k_text(folder, split, language) for language in dict.fromkeys(chain(*directions))
+        }
+    except multi30k.Multi30kError as error:
+        raise CorpusError(str(error)) from error
+    lines = {language: list(_decode_lines(f"multi30k:{pair}", text)) for language, text in texts.items()}
+    return [
+        _align(source, target, lines[source], lines[target], f"multi30k:{source}-{target}")
+        for source, target in directions
+    ]
+
+
+def _read_files(source: Path, target: Path) -> Corpus:
+    languages = [_last_suffix(path) for path in (source, target)]
+    return _align(languages[0], languages[1], read_lines(source), read_lines(target), f"files:{source},{target}")
+
+
+def _read_tsv(path: Path) -> Corpus:
+    pair = _last_suffix(path.with_name(path.name.removesuffix(".gz").removesuffix(".tsv")))
+    source, _, target = pair.partition("-")
+    if not source or not target:
+        raise CorpusError(f"{path}: its name does not tell the languages, expected one such as pairs.en-de.tsv")
+    rows = [line.split("\t") for line in read_lines(path)]
+    for number, row in enumerate(rows, start=1):
+        if len(row) != 2:  # noqa: PLR2004  a pair
+            raise CorpusError(f"{path}: line {number}: {len(row)} columns, expected source, tab, target")
+    return _align(source, target, [row[0] for row in rows], [row[1] for row in rows], str(path))
+
+
+def _read_hugging_face(rest: str, split: str) -> Corpus:
+    try:
+        return _align(*hugging_face.read_hugging_face(rest, split), f"hf:{rest}")
+    except hugging_face.HuggingFaceError as error:
+        raise CorpusError(str(error)) from error
+
+
+def _last_suffix(path: Path) -> str:
+    """Returns the language that a file name ends in: `en` of `train.en` and of `train.en.gz`."""
+    suffix = Path(path.name.removesuffix(".gz")).suffix.removeprefix(".")
+    if not suffix:
+        raise CorpusError(f"{path}: its name does not tell the language, expected one such as train.en or train.en.gz")
+    return suffix
+
+
+def _align(source_language: str, target_language: str, sources: list[str], targets: list[str], origin: str) -> Corpus:
+    for language in (source_language, target_language):
+        if not re.fullmatch("[a-z]{2,3}", language):
+            raise CorpusError(f"{origin}: {language!r} is no language, expected a code of two or three letters a to z")
+    if len(sources) != len(targets):
+        raise CorpusError(f"{origin}: {len(sources)} and {len(targets)} lines, expected as many on both sides")
+    pairs = [(s, t) for s, t in zip(sources, targets, strict=True) if s.strip() and t.strip()]
+    if not pairs:
+        raise CorpusError(f"{origin}: holds no sentence pair")
+    blank_pairs = len(sources) - len(pairs)
+    return Corpus(source_language, target_language, [s for s, _ in pairs], [t for _, t in pairs], blank_pairs)
+
+
+def _join(corpora: list[Corpus]) -> Corpus:
+    """Returns one corpus of several of the same direction."""
+    return Corpus(
+        *corpora[0].languages,
+        [source for corpus in corpora for source in corpus.sources],
+        [target for corpus in corpora for target in corpus.targets],
+        sum(corpus.blank_pairs for corpus in corpora),
+    )

@@ -1,0 +1,179 @@
+"""The Transformer of "Attention Is All You Need" (Vaswani et al. 2017, arXiv:1706.03762) and its usual variants.
+
+`TransformerConfig` chooses among them; its defaults are the paper's. Training calls `forward`,
+`model.decoding.generate` calls `encode`, `start` and `decode_step`, and `export.graphs.transformer_graphs` takes the
+same parameters apart. It knows no tokenizer, only ids.
+
+Shapes: B rows, S source length, T target length, V vocabulary.
+"""
+
+import math
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from model.config import TransformerConfig
+from model.network.attention import KeysValues, causal_mask, padding_mask
+from model.network.dropout import Dropout
+from model.network.layers import DecoderLayer, EncoderLayer
+from model.network.norms import build_norm
+from model.network.positions import Positions
+from model.network.translation_model import DecoderState, Memory, TranslationModel
+from model.text.tokenizer import BOS_ID, EOS_ID
+
+
+class Transformer(TranslationModel):
+    """Encoder, decoder, and the embeddings before and after them (Vaswani et al. 2017, figure 1).
+
+    Tied, one matrix embeds source and target and projects to the output (section 3.4; Press and Wolf 2017,
+    arXiv:1608.05859); else each has its own. A pre-norm stack ends with a normalisation: nothing else has normalised
+    the sum of its residual connections (Xiong et al. 2020, arXiv:2002.04745, table 1).
+    """
+
+    def __init__(
+        self,
+        config: TransformerConfig,
+        vocabulary_size: int,
+        pad_id: int,
+        *,
+        bos_id: int = BOS_ID,
+        eos_id: int = EOS_ID,
+    ) -> None:
+        super().__init__(config, vocabulary_size, pad_id, bos_id=bos_id, eos_id=eos_id)
+        self.config = config
+        tied, width = config.tie_embeddings, config.d_model
+        self.embedding = nn.Embedding(vocabulary_size, width)
+        self.target_embedding = None if tied else nn.Embedding(vocabulary_size, width)
+        self.output = None if tied else nn.Linear(width, vocabulary_size, bias=False)
+        self.output_bias = nn.Parameter(torch.zeros(vocabulary_size)) if config.output_bias else None
+        self.embedding_scale = math.sqrt(width) if config.scale_embeddings else 1.0
+        self.embedding_dropout = Dropout(config.dropout)
+        self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
+        self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
+        self.encoder_norm, self.decoder_norm = (
+            build_norm(config.norm, width) if config.norm_position == "pre" else nn.Identity() for _ in range(2)
+        )
+        self._initialise()
+        # The begin token has a position of its own. One length for both: what a formula gives is then stored once.
+        length = max(config.max_source_tokens, config.max_target_tokens + 1)
+        self.source_positions = Positions(config.positions, length, width)
+        self.target_positions = Positions(config.positions, length, width)
+
+    @property
+    def encoder_layers(self) -> list[EncoderLayer]:
+        """The layers of the encoder, first to last."""
+        return cast("list[EncoderLayer]", list(self.encoder))
+
+    @property
+    def decoder_layers(self) -> list[DecoderLayer]:
+        """The layers of the decoder, first to last."""
+        return cast("list[DecoderLayer]", list(self.decoder))
+
+    @property
+    def source_weight(self) -> Tensor:
+        """The embeddings of source tokens, [V, d_model]."""
+        return self.embedding.weight
+
+    @property
+    def target_weight(self) -> Tensor:
+        """The embeddings of target tokens, [V, d_model]."""
+        return self.embedding.weight if self.target_embedding is None else self.target_embedding.weight
+
+    @property
+    def output_weight(self) -> Tensor:
+        """The matrix that maps states to logits, [V, d_model]."""
+        return self.embedding.weight if self.output is None else self.output.weight
+
+    def encode(self, source_ids: Tensor) -> Memory:
+        """Maps source ids [B, S] to the memory that a decoder attends to."""
+        valid = source_ids != self.pad_id
+        states = self.embed_source(source_ids)
+        for layer in self.encoder_layers:
+            states = layer(states, padding_mask(valid))
+        return Memory(self.encoder_norm(states), valid)
+
+    def decode(self, target_ids: Tensor, memory: Memory) -> Tensor:
+        """Maps target ids [B, T] to the states [B, T, d_model] that predict the token after each of them.
+
+        No mask hides the target's padding: it is on the right, where no valid position looks.
+        """
+        source_mask = padding_mask(memory.valid)
+        target_mask = causal_mask(target_ids.shape[1], target_ids.device)
+        states = self.embed_target(target_ids)
+        for layer in self.decoder_layers:
+            states, _ = layer(states, layer.cross_attention.project(memory.states), source_mask, target_mask)
+        decoded: Tensor = self.decoder_norm(states)
+        return decoded
+
+    def project(self, states: Tensor) -> Tensor:
+        """Maps states [..., d_model] to logits [..., V]."""
+        return functional.linear(states, self.output_weight, self.output_bias)
+
+    def start(self, memory: Memory) -> DecoderState:
+        """Returns the caches before the first step.
+
+        `self_key_{l}` and `self_value_{l}` of decoder layer l hold no position yet, [B, H, 0, D]. `cross_key_{l}` and
+        `cross_value_{l}`, [B, H, S, D], are complete; no step replaces them, nor `source_valid`, bool [B, S].
+        """
+        state = {"source_valid": memory.valid}
+        for number, layer in enumerate(self.decoder_layers):
+            nothing = layer.self_attention.project(memory.states[:, :0])
+            state |= _to_state("self", number, nothing)
+            state |= _to_state("cross", number, layer.cross_attention.project(memory.states))
+        return state
+
+    def decode_step(self, token_ids: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """Reads one token per row, int64 [B]; returns the logits of the next one, float [B, V], and the next caches."""
+        following = dict(state)
+        source_mask = padding_mask(state["source_valid"])
+        states = self.embed_target(token_ids[:, None], first=state["self_key_0"].shape[2])  # [B, 1, d_model]
+        for number, layer in enumerate(self.decoder_layers):
+            source, past = _from_state("cross", number, state), _from_state("self", number, state)
+            states, target = layer(states, source, source_mask, None, past)
+            following |= _to_state("self", number, target)
+        return self.project(self.decoder_norm(states[:, 0])), following
+
+    def attention_maps(self, source_ids: Tensor, target_ids: Tensor) -> Tensor:
+        """Returns the weights of cross-attention, float [B, L * H, T, S], layer by layer, head by head."""
+        memory = self.encode(source_ids)
+        source_mask = padding_mask(memory.valid)
+        target_mask = causal_mask(target_ids.shape[1], target_ids.device)
+        states = self.embed_target(target_ids)
+        maps = []
+        for layer in self.decoder_layers:
+            source = layer.cross_attention.project(memory.states)
+            maps.append(layer.source_weights(states, source, source_mask, target_mask))
+            states, _ = layer(states, source, source_mask, target_mask)
+        return torch.cat(maps, dim=1)
+
+    def embed_source(self, ids: Tensor) -> Tensor:
+        """Maps source ids [B, S] to what the encoder reads, [B, S, d_model]."""
+        return self._embed(ids, self.source_weight, self.source_positions(ids.shape[1]))
+
+    def embed_target(self, ids: Tensor, first: int = 0) -> Tensor:
+        """Maps target ids [B, T], at positions from `first` on, to what the decoder reads, [B, T, d_model]."""
+        return self._embed(ids, self.target_weight, self.target_positions(ids.shape[1], first))
+
+    def _embed(self, ids: Tensor, weight: Tensor, positions: Tensor) -> Tensor:
+        """Adds positions to embeddings, usually scaled by sqrt(d_model) (section 3.4); dropout as in section 5.4."""
+        scaled = functional.embedding(ids, weight) * self.embedding_scale
+        embedded: Tensor = self.embedding_dropout(scaled + positions)
+        return embedded
+
+    def _initialise(self) -> None:
+        for parameter in self.parameters():
+            if parameter.dim() > 1:
+                nn.init.xavier_uniform_(parameter)
+        for embedding in (self.embedding, self.target_embedding):
+            if embedding is not None:
+                nn.init.normal_(embedding.weight, std=self.config.d_model**-0.5)
+
+
+def _to_state(kind: str, layer: int, cache: KeysValues) -> DecoderState:
+    return {f"{kind}_key_{layer}": cache.keys, f"{kind}_value_{layer}": cache.values}
+
+
+def _from_state(kind: str, layer: int, state: DecoderState) -> KeysValues:
+    return KeysValues(state[f"{kind}_key_{layer}"], state[f"{kind}_value_{layer}"])

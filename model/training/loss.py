@@ -1,0 +1,113 @@
+"""What training minimises: label-smoothed cross-entropy, and R-Drop's divergence between two passes.
+
+The logits of a batch are its largest tensor by far. They are computed here, a few positions at a time, together with
+their gradient, so that they stay in the processor's cache and never exist whole: on a CPU half the time of computing
+them first (measured, 1,024 positions and 5,000 tokens in bfloat16).
+
+Shapes: P passes over the same batch, N positions, D width of the states, V vocabulary.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from model.text.tokenizer import PAD_ID
+
+# Rows of logits computed at once: 128 of 5,000 floats are 2.5 MB.
+CHUNK_ROWS = 128
+
+
+def translation_loss(
+    states: Tensor, output_weight: Tensor, labels: Tensor, label_smoothing: float = 0.0, r_drop: float = 0.0
+) -> Tensor:
+    """Returns the mean loss per real label and pass, in nats; a scalar.
+
+    With one pass: -(1 - e) log p(y) - e / V sum_v log p(v), where e is `label_smoothing` (Szegedy et al. 2016,
+    arXiv:1512.00567, section 7). With two passes, in which dropout differs: the mean of both, plus
+    r_drop / 2 * (KL(p_1 || p_2) + KL(p_2 || p_1)) / 2 (Liang et al. 2021, arXiv:2106.14448, equation 4, halved as the
+    sum of the two cross-entropies is).
+
+    Args:
+        states: what the logits are projected from, float [P, N, D].
+        output_weight: [V, D].
+        labels: int64 [N]; PAD_ID counts for nothing.
+        label_smoothing: share of the probability that wrong tokens get.
+        r_drop: weight of the divergence; counts with two passes.
+    """
+    arguments = states, output_weight, labels, label_smoothing, r_drop
+    loss: Tensor = _ProjectedLoss.apply(*arguments)  # type: ignore[no-untyped-call]
+    return loss
+
+
+class _ProjectedLoss(torch.autograd.Function):
+    """Projection and loss in one, so that a chunk's logits are forgotten once its gradient is known."""
+
+    @staticmethod
+    def forward(  # noqa: PLR0917  autograd passes by position
+        ctx: Any, states: Tensor, output_weight: Tensor, labels: Tensor, label_smoothing: float, r_drop: float
+    ) -> Tensor:
+        device = states.device.type
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else output_weight.dtype
+        weight = output_weight.to(dtype)
+        states_gradient = torch.empty_like(states, dtype=torch.float32)
+        weight_gradient = torch.zeros_like(output_weight)
+        loss = torch.zeros((), device=states.device)
+        chunk_positions = CHUNK_ROWS // len(states)
+        with torch.autocast(device, enabled=False):
+            for start in range(0, len(labels), chunk_positions):
+                positions = slice(start, start + chunk_positions)
+                chunk = states[:, positions].to(dtype)  # [P, n, D]
+                logits = functional.linear(chunk, weight).float()
+                chunk_loss, gradient = _loss_and_gradient(logits, labels[positions], label_smoothing, r_drop)
+                gradient = gradient.to(dtype).flatten(end_dim=1)  # [P * n, V]
+                loss += chunk_loss
+                states_gradient[:, positions] = (gradient @ weight).float().view_as(chunk)
+                weight_gradient += gradient.T @ chunk.flatten(end_dim=1)
+        count = len(states) * (labels != PAD_ID).sum().clamp(min=1)
+        ctx.save_for_backward((states_gradient / count).to(states.dtype), weight_gradient / count)
+        return loss / count
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        states_gradient, weight_gradient = ctx.saved_tensors
+        return gradients[0] * states_gradient, gradients[0] * weight_gradient, None, None, None
+
+
+def _loss_and_gradient(logits: Tensor, labels: Tensor, label_smoothing: float, r_drop: float) -> tuple[Tensor, Tensor]:
+    """Returns the sum of the loss over logits [P, n, V] with labels [n], and its gradient with respect to them."""
+    probabilities = logits.softmax(dim=-1)
+    # log p(v) = logit(v) - normaliser. The most probable token has a probability whose logarithm is no infinity.
+    highest = logits.max(dim=-1, keepdim=True)
+    normalisers = highest.values - probabilities.gather(2, highest.indices).log()  # [P, n, 1]
+    index = labels.expand(len(logits), -1)[:, :, None]  # [P, n, 1]
+    uniform = label_smoothing / logits.shape[-1]
+    losses = normalisers - (1 - label_smoothing) * logits.gather(2, index)
+    losses -= uniform * logits.sum(dim=-1, keepdim=True)
+    divergence_gradient = None
+    if len(logits) == 2 and r_drop:  # noqa: PLR2004  two passes
+        divergences, divergence_gradient = _divergence(logits - normalisers, probabilities)
+        losses[0] += r_drop * divergences
+    # From here on the probabilities become the gradient, in their place.
+    gradient = probabilities.sub_(uniform)
+    gradient.scatter_add_(2, index, torch.full_like(losses, label_smoothing - 1))
+    if divergence_gradient is not None:
+        gradient.add_(divergence_gradient, alpha=r_drop)
+    real = (labels != PAD_ID)[:, None]  # [n, 1]
+    return (losses * real).sum(), gradient.mul_(real)
+
+
+def _divergence(log_probabilities: Tensor, probabilities: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns (KL(p_1 || p_2) + KL(p_2 || p_1)) / 2 of two passes, [n, 1], and its gradient for the logits [2, n, V].
+
+    With d = log p_1 - log p_2, dKL(p_1 || p_2) / dz_1 = p_1 (d - KL(p_1 || p_2)), and dKL(p_2 || p_1) / dz_1 is
+    p_1 - p_2. The other pass is the mirror image.
+    """
+    difference = log_probabilities[0] - log_probabilities[1]
+    first, second = probabilities
+    forward = (first * difference).sum(dim=-1, keepdim=True)
+    backward = -(second * difference).sum(dim=-1, keepdim=True)
+    apart = first - second
+    gradient = torch.stack((first * (difference - forward) + apart, second * (-difference - backward) - apart))
+    return (forward + backward) / 2, gradient / 2

@@ -1,0 +1,204 @@
+"""`dragoman train`: parallel text in, a run folder out. A run that was interrupted goes on where it stopped."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import lightning
+from pydantic import Field
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from model.config import (
+    CleaningConfig,
+    ModelConfig,
+    RunConfig,
+    TokenizerConfig,
+    TrainingConfig,
+    TransformerConfig,
+    read_yaml,
+    recipe_path,
+)
+from model.data.corpus import SPECIFICATIONS, Corpus, CorpusError, Specifications, balanced_lines
+from model.data.corpus_report import describe_corpora
+from model.data.training_data import TrainingData, read_training_data
+from model.run import RunFolder, write_whole
+from model.text.directions import tagged_languages
+from model.text.segmentation import Segmentation
+from model.text.tokenizer import Tokenizer, train_tokenizer
+from model.training.curves import plot_curves
+from model.training.trainer import HardwareConfig, make_trainer
+from model.training.training import DivergedError, TranslationData, TranslationModule
+from model.training.validation import ValidationTranslation
+
+# So many validation sources are kept in the run, spread evenly over the set.
+SAMPLES = 32
+
+
+class RecipeSource(PydanticBaseSettingsSource):
+    """The recipe as the settings source with the lowest rank: flags and the environment override it."""
+
+    def get_field_value(self, field: Any, field_name: str) -> tuple[Any, str, bool]:  # noqa: ARG002
+        """Is never asked: the recipe is read whole."""
+        return None, field_name, False
+
+    def __call__(self) -> dict[str, Any]:
+        """Reads the recipe that a higher source named."""
+        recipe = self.current_state.get("recipe")
+        if recipe is None:
+            return {}
+        path = recipe_path(recipe)
+        if not path.is_file():
+            raise SystemExit(f"dragoman train: recipe: {recipe}: neither a recipe of Dragoman's nor a YAML file")
+        try:
+            content = read_yaml(path)
+        except ValueError as error:
+            raise SystemExit(f"dragoman train: recipe: {path}: {error}") from error
+        if not isinstance(content, dict):
+            raise SystemExit(f"dragoman train: recipe: {path}: expected the sections model, tokenizer and training")
+        return content
+
+
+class TrainCommand(BaseSettings):
+    """Trains a Transformer on parallel text.
+
+    Reads sentence pairs, trains a SentencePiece tokenizer and the model, and writes both with checkpoints and
+    TensorBoard logs into a folder. Run the same command again to go on after an interruption.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix="DRAGOMAN_TRAIN_",
+        env_nested_delimiter="__",
+        frozen=True,
+        extra="forbid",
+        nested_model_default_partial_update=True,
+    )
+
+    data: Specifications = Field(min_length=1, description=f"training pairs, one or more of {SPECIFICATIONS}")
+    out: Path = Field(description="folder of the run; one that exists is resumed")
+    validation: Specifications = Field(
+        (), description="validation pairs, like --data; default: the data sets' own, else the last 1000 pairs of each"
+    )
+    multi30k_folder: Path | None = Field(
+        None, description="where the Multi30k files are, or are kept once fetched; default: $DRAGOMAN_MULTI30K"
+    )
+    recipe: str | None = Field(None, description="a name in model/recipes/ or a YAML file with the sections below")
+    model: ModelConfig = Field(TransformerConfig(), description="shape of the Transformer")
+    cleaning: CleaningConfig = Field(CleaningConfig(), description="which training pairs are left out")
+    tokenizer: TokenizerConfig = Field(TokenizerConfig(), description="the tokenizer")
+    training: TrainingConfig = Field(TrainingConfig(), description="how the parameters are found")
+    hardware: HardwareConfig = Field(HardwareConfig(), description="where training runs; may change when it resumes")
+
+    @classmethod
+    def settings_customise_sources(
+        cls, settings_cls: type[BaseSettings], *_: Any, **sources: PydanticBaseSettingsSource
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Ranks the sources: flags, environment, recipe."""
+        return (sources["init_settings"], sources["env_settings"], RecipeSource(settings_cls))
+
+    def cli_cmd(self) -> None:
+        """Trains; prints where the run is."""
+        try:
+            data = read_training_data(self.data, self.validation, self.multi30k_folder, self.cleaning)
+        except CorpusError as error:
+            raise SystemExit(f"dragoman train: data: {error}") from error
+        config = RunConfig(
+            directions=tuple(part.corpus.direction for part in data.training),
+            model=self.model,
+            cleaning=self.cleaning,
+            tokenizer=self.tokenizer,
+            training=self.training,
+        )
+        train(RunFolder(self.out), config, data, self.hardware)
+
+
+def train(folder: RunFolder, config: RunConfig, data: TrainingData, hardware: HardwareConfig | None = None) -> None:
+    """Trains until the last step, from the last checkpoint if there is one.
+
+    Raises:
+        SystemExit: telling what stopped it, if it did not get to the end.
+    """
+    if isinstance(config.model, TransformerConfig) and config.model.output_bias:
+        raise SystemExit("dragoman train: model.output-bias: True: training has no such bias, expected False")
+    folder.path.mkdir(parents=True, exist_ok=True)
+    _keep_config(folder, config)
+    if folder.done.exists():
+        print(f"{folder.path}: already trained")
+        return
+    training = [part.corpus for part in data.training]
+    tokenizer = _make_tokenizer(folder, config, training)
+    segmentation = Segmentation(tokenizer, config, training)
+    watched = Segmentation(tokenizer, config, data.validation)
+    print(describe_corpora(data.training, segmentation.encoded, tokenizer.vocabulary_size))
+    _report_too_long(segmentation, "training")
+    _report_too_long(watched, "validation")
+    _keep_samples(folder, data.validation)
+    lightning.seed_everything(config.training.seed, verbose=False)
+    batches = TranslationData(segmentation.of_epoch, watched.most_probable, config.training)
+    callbacks = [] if config.training.selection == "loss" else [ValidationTranslation(watched)]
+    trainer = make_trainer(folder, config.training, hardware or HardwareConfig(), callbacks)
+    module = TranslationModule(config, tokenizer.vocabulary_size)
+    parameters = sum(parameter.numel() for parameter in module.parameters())
+    print(f"{parameters:,} parameters, {tokenizer.vocabulary_size:,} tokens")
+    last = folder.last_checkpoint
+    try:
+        trainer.fit(module, batches, ckpt_path=last if last.exists() else None, weights_only=True)
+    except DivergedError as error:
+        kept = f"the checkpoint before it is {last}" if last.exists() else "there is no checkpoint before it"
+        raise SystemExit(
+            f"dragoman train: {error}; {kept}: expected a lower learning rate or a safer precision"
+        ) from error
+    except SystemExit as end:  # Lightning's answer to Ctrl-C
+        raise SystemExit(f"dragoman train: interrupted; run the same command again to go on from {last}") from end
+    if trainer.is_global_zero:
+        plot_curves(folder.logs, folder.curves)
+        folder.done.touch()
+        print(f"{folder.path}: trained for {trainer.global_step} steps; its curves are in {folder.curves}")
+
+
+def _report_too_long(segmentation: Segmentation, name: str) -> None:
+    """Says how many pairs are too long for the model and left out; ends the run if no pair is left."""
+    left = len(segmentation.most_probable)
+    total = sum(map(len, segmentation.corpora))
+    if not left:
+        raise SystemExit(f"dragoman train: none of {total} {name} pairs is short enough for the model")
+    if left < total:
+        print(f"{total - left} of {total} {name} pairs are too long for the model: left out")
+
+
+def _keep_config(folder: RunFolder, config: RunConfig) -> None:
+    """Writes the configuration of a new run, or checks that a resumed one has the same."""
+    if not folder.config.exists():
+        write_whole(folder.config, config.to_yaml().encode())
+        return
+    try:
+        earlier = RunConfig.load(folder.config)
+    except ValueError as error:
+        raise SystemExit(f"dragoman train: out: {folder.config}: not the configuration of a run: {error}") from error
+    if earlier != config:
+        raise SystemExit(
+            f"dragoman train: out: {folder.path} holds a run with another configuration, expected a new folder"
+        )
+
+
+def _keep_samples(folder: RunFolder, validation: Sequence[Corpus]) -> None:
+    """Writes some validation sources of every direction, a line each: languages and text, tab-separated."""
+    lines = []
+    for corpus in validation:
+        stride = max(1, len(corpus) // SAMPLES)
+        languages = "\t".join(corpus.languages)
+        lines += [f"{languages}\t{text}\n" for text in corpus.sources[::stride][:SAMPLES]]
+    write_whole(folder.samples, "".join(lines).encode())
+
+
+def _make_tokenizer(folder: RunFolder, config: RunConfig, corpora: Sequence[Corpus]) -> Tokenizer:
+    if not folder.tokenizer.exists():
+        print("training the tokenizer")
+        tokenizer = train_tokenizer(
+            balanced_lines(corpora, config.tokenizer.training_lines),
+            config.tokenizer.vocabulary_size,
+            kind=config.tokenizer.kind,
+            character_coverage=config.tokenizer.character_coverage,
+            target_languages=tagged_languages(config.directions),
+        )
+        write_whole(folder.tokenizer, tokenizer.model)
+    return Tokenizer.load(folder.tokenizer)

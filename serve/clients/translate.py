@@ -1,0 +1,217 @@
+"""`dragoman translate`: standard input to standard output, line by line, by a server or by bundles in this process.
+
+Lines keep their order and their number, so that output can be compared with a reference line by line. Several are under
+way at once; however long the input, no more than that are held.
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, aclosing
+from functools import partial
+from pathlib import Path
+from typing import Protocol, Unpack
+
+from pydantic import ConfigDict, Field
+from pydantic_settings import SettingsConfigDict
+from tqdm import tqdm
+
+from serve.clients.client_errors import NotTranslatedError
+from serve.clients.connection_options import ConnectionOptions
+from serve.clients.grpc_client import GrpcClient, TranslatedText
+from serve.clients.lines import Line, LineError, map_in_order, read_lines
+from serve.clients.local_translator import open_bundle
+from serve.clients.wanted import Wanted
+from serve.interfaces.watched_files import FileError
+from serve.models.model_loader import LOAD_ERRORS
+from serve.translation.search_fields import SearchFields
+
+STANDARD_INPUT = 0
+INTERRUPTED = 130
+
+
+class TextTranslator(Protocol):
+    """Translates one text; several calls may be under way at once."""
+
+    async def translate(self, text: str, **wanted: Unpack[Wanted]) -> TranslatedText:
+        """Returns the best translation, or raises NotTranslatedError."""
+
+
+class TextStreamer(TextTranslator, Protocol):
+    """Translates one text, also piece by piece."""
+
+    def stream(self, text: str, **wanted: Unpack[Wanted]) -> AsyncGenerator[str]:
+        """Yields what the best translation grows by, or raises NotTranslatedError, as `translate`."""
+
+
+class SearchFlags(SearchFields):
+    """The search options as flags, which are text."""
+
+    model_config = ConfigDict(strict=False)
+
+
+# So that they need no "options." before them.
+FLAGS = {f"options.{name}": name for name in (each.replace("_", "-") for each in SearchFlags.model_fields)}
+
+
+class TranslateCommand(ConnectionOptions):
+    """Translate standard input line by line.
+
+    Writes one translation per line, in the order of the input; a blank line stays a blank line. Stops at the first line
+    that cannot be translated, naming it, with exit status 1.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix="DRAGOMAN_TRANSLATE_",
+        env_nested_delimiter="__",
+        frozen=True,
+        extra="forbid",
+        cli_shortcuts=FLAGS,
+    )
+
+    server: str | None = Field(None, description="Host and port of a running server's gRPC interface.")
+    bundle: Path | None = Field(None, description="Folder of a bundle or of several, to translate without a server.")
+    model: str = Field("", description="Name of the model, if there are several; default: the first that fits.")
+    source_language: str = Field("", description="ISO 639-1 code of the lines' language, if there are several.")
+    target_language: str = Field("", description="ISO 639-1 code of the wanted language, if there are several.")
+    allow_pivot: bool = Field(
+        False, description="Translate by way of a third language where no model translates from one into the other."
+    )
+    split_sentences: bool = Field(
+        True,
+        description="Translate a line sentence by sentence. If not, it is taken for one sentence, best where it is "
+        "compared with a reference.",
+    )
+    options: SearchFlags = Field(SearchFlags(), description="How translations are searched for.")
+    scores: bool = Field(False, description="Write each line's score and a tab before its translation.")
+    stream: bool = Field(
+        False, description="Write each translation while it grows, one line at a time, whatever --in-flight says."
+    )
+    in_flight: int = Field(64, ge=1, description="Lines under way at once.")
+    timeout_seconds: float = Field(60.0, gt=0, description="How long one line may take.")
+
+    def cli_cmd(self) -> None:
+        """Translates until the input ends; a closed output or Ctrl-C ends it quietly."""
+        if (self.server is None) == (self.bundle is None):
+            given = "neither" if self.server is None else "both"
+            raise SystemExit(f"dragoman translate: --server, --bundle: {given} given: expected exactly one of them")
+        if self.stream and self.scores:
+            problem = "both given: a score, which stands before its translation, is known only when that is complete"
+            raise SystemExit(f"dragoman translate: --stream, --scores: {problem}")
+        try:
+            asyncio.run(self._translate())
+        except LineError as error:
+            raise SystemExit(f"dragoman translate: {error}") from error
+        except BrokenPipeError:
+            _abandon_output()
+        except KeyboardInterrupt:
+            _abandon_output()
+            raise SystemExit(INTERRUPTED) from None
+        except (OSError, FileError, *LOAD_ERRORS) as error:
+            raise SystemExit(f"dragoman translate: {error}") from error
+
+    async def _translate(self) -> None:
+        async with self._open_translator() as translator:
+            lines = read_lines(STANDARD_INPUT)
+            if self.stream:
+                await self._stream(translator, lines)
+                return
+            # On a terminal the translations themselves show the progress.
+            with tqdm(unit=" lines", disable=True if sys.stdout.isatty() else None) as bar:
+                async with aclosing(self._translate_lines(translator, lines)) as translations:
+                    async for translation in translations:
+                        _write(f"{self._format(translation)}\n")
+                        bar.update()
+
+    def _translate_lines(
+        self, translator: TextTranslator, lines: AsyncIterator[Line]
+    ) -> AsyncGenerator[TranslatedText | None]:
+        return translate_lines(partial(translator.translate, **self._wanted()), lines, self.in_flight)
+
+    async def _stream(self, translator: TextStreamer, lines: AsyncIterator[Line]) -> None:
+        async with aclosing(stream_lines(partial(translator.stream, **self._wanted()), lines)) as pieces:
+            async for piece in pieces:
+                _write(piece)
+
+    def _wanted(self) -> Wanted:
+        return {
+            "source_language": self.source_language,
+            "target_language": self.target_language,
+            "options": self.options,
+            "model": self.model,
+            "allow_pivot": self.allow_pivot,
+            "split_sentences": self.split_sentences,
+        }
+
+    def _open_translator(self) -> AbstractAsyncContextManager[TextStreamer]:
+        if self.server is not None:
+            return GrpcClient.open(self.server, self.connection(timeout_seconds=self.timeout_seconds))
+        if self.bundle is not None:
+            return open_bundle(self.bundle, self.in_flight, self.timeout_seconds, self.options)
+        raise AssertionError("neither a server nor a bundle")
+
+    def _format(self, translation: TranslatedText | None) -> str:
+        if translation is None:
+            return ""
+        return f"{translation.score:.4f}\t{translation.text}" if self.scores else translation.text
+
+
+def translate_lines(
+    translate: Callable[[str], Awaitable[TranslatedText]], lines: AsyncIterator[Line], in_flight: int
+) -> AsyncGenerator[TranslatedText | None]:
+    """Yields the translation of each line, in order; None for a blank one, which is not sent.
+
+    Raises:
+        LineError: in the place of the first line that is not UTF-8 or was not translated.
+    """
+
+    async def translate_line(line: Line) -> TranslatedText | None:
+        text = _text_of(line)
+        if text is None:
+            return None
+        try:
+            return await translate(text)
+        except NotTranslatedError as error:
+            raise LineError(line.number, str(error)) from error
+
+    return map_in_order(translate_line, lines, in_flight)
+
+
+async def stream_lines(stream: Callable[[str], AsyncGenerator[str]], lines: AsyncIterator[Line]) -> AsyncGenerator[str]:
+    """Yields what the output grows by, line by line; each line feed by itself. A blank line is not sent.
+
+    Raises:
+        LineError: behind what came of the first line that is not UTF-8 or was not translated.
+    """
+    async for line in lines:
+        text = _text_of(line)
+        if text is not None:
+            try:
+                async with aclosing(stream(text)) as pieces:
+                    async for piece in pieces:
+                        yield piece
+            except NotTranslatedError as error:
+                raise LineError(line.number, str(error)) from error
+        yield "\n"
+
+
+def _text_of(line: Line) -> str | None:
+    """Returns the text of a line, None if it is blank."""
+    try:
+        text = line.content.decode()
+    except UnicodeDecodeError as error:
+        byte = line.content[error.start]
+        raise LineError(line.number, f"byte 0x{byte:02x} at offset {error.start}, expected UTF-8") from error
+    return text if text.strip() else None
+
+
+def _write(text: str) -> None:
+    # Not through print: the output is UTF-8 whatever the locale, and must be on its way at once.
+    sys.stdout.buffer.write(text.encode())
+    sys.stdout.buffer.flush()
+
+
+def _abandon_output() -> None:
+    # Python flushes standard output once more at exit, which would fail again, and loudly.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

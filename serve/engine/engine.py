@@ -1,0 +1,300 @@
+"""Continuous batching: one thread that moves every running sequence on by one token at each step.
+
+Sequences join and leave between steps. The scheduler decides who joins, the model computes, `selection` chooses
+tokens, `rows` remembers. Knows neither texts nor requests; built by `app`.
+"""
+
+import math
+import threading
+import time
+from collections.abc import Callable
+from collections.abc import Sequence as Sequences
+from typing import Protocol
+
+import numpy as np
+import structlog
+from numpy.typing import NDArray
+
+from serve.engine.prefill import batches, pad
+from serve.engine.rows import Rows
+from serve.engine.scheduler import Scheduler
+from serve.engine.selection import Selection
+from serve.engine.sequence import Sequence
+from serve.errors import DrainingError, InternalError, ServiceError
+from serve.metrics import Metrics
+
+# One failure may be the fault of one input; several in a row are the fault of the model or the device.
+UNHEALTHY_FAILURES = 3
+
+ENGINE_THREAD = "engine"
+FAILURE_MESSAGE = "the translation failed inside the server"
+
+log = structlog.get_logger(__name__)
+
+
+class Model(Protocol):
+    """What the engine needs of a model: a few computations, and rows that can be copied.
+
+    A row is a place in the model's state; the running rows are always 0 to R - 1. B sources, M some rows, V vocabulary,
+    A alignment heads, S most source tokens.
+    """
+
+    @property
+    def slots(self) -> int:
+        """The most running rows."""
+
+    @property
+    def ahead(self) -> int:
+        """Further rows, behind those, for what is encoded before there is a slot for it."""
+
+    @property
+    def alignments(self) -> NDArray[np.float32]:
+        """Where each row looked in the last step, float32 [slots, A, S]; A is 0 if the model does not tell."""
+
+    def encode(self, source_ids: NDArray[np.int64], source_lengths: NDArray[np.int32], rows: NDArray[np.int64]) -> None:
+        """Encodes sources and keeps what the decoder needs of each in its row.
+
+        Args:
+            source_ids: int64 [B, S], padded on the right.
+            source_lengths: int32 [B], source tokens without padding.
+            rows: int64 [B].
+        """
+
+    def decode_step(
+        self, token_ids: NDArray[np.int64], positions: NDArray[np.int32], source_lengths: NDArray[np.int32]
+    ) -> NDArray[np.float32]:
+        """Computes one step of rows 0 to R - 1 and moves their state on by it.
+
+        Args:
+            token_ids: int64 [R], the last token of each row.
+            positions: int32 [R], its position; the row has read that many tokens already.
+            source_lengths: int32 [R].
+
+        Returns:
+            logits, float32 [R, V], valid until the next call; the caller may change them.
+        """
+
+    def log_probabilities(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Returns natural log-probabilities of M rows of logits, both float32 [M, V].
+
+        A row with NaN, with +inf or with nothing but -inf becomes NaN.
+        """
+
+    def best(self, scores: NDArray[np.float32], count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Finds the `count` best tokens of M rows of scores, float32 [M, V].
+
+        Returns:
+            their scores, float32 [M, count], best first, and token ids, int64 [M, count]; the lower id comes first in a
+            tie.
+        """
+
+    def branch_rows(self, sources: Sequences[int], targets: Sequences[int], positions: Sequences[int]) -> None:
+        """Copies rows over others of the same source, `positions` tokens of each; no row is a source and a target."""
+
+    def copy_row(self, source: int, target: int, positions: int, source_length: int) -> None:
+        """Copies a row's state over that of another row.
+
+        Args:
+            source: the row to copy.
+            target: the row to overwrite.
+            positions: tokens that the row has read.
+            source_length: source tokens of the row.
+        """
+
+
+class Engine:
+    """One model, its rows and the thread that steps them."""
+
+    def __init__(
+        self,
+        model: Model,
+        scheduler: Scheduler,
+        metrics: Metrics,
+        *,
+        bos_id: int,
+        eos_id: int,
+        pad_id: int,
+        max_target_tokens: int,
+        step_timeout_seconds: float = math.inf,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Starts with no row and no thread.
+
+        Args:
+            model: used by this engine alone.
+            scheduler: where sequences come from; engines may share it.
+            metrics: where steps and padding are counted.
+            bos_id: the token that every translation starts from.
+            eos_id: the token that ends a translation.
+            pad_id: fills up the shorter sources of a prefill.
+            max_target_tokens: the longest translation that any sequence may ask for, the end token excluded.
+            step_timeout_seconds: a step that takes longer hangs.
+            clock: the time in seconds, on the clock of the sequences' deadlines.
+        """
+        self._model = model
+        self._scheduler = scheduler
+        self._metrics = metrics
+        self._pad_id = pad_id
+        self._clock = clock
+        aligned = model.alignments.shape[1] > 0
+        self._rows = Rows(
+            model.slots,
+            model.ahead,
+            max_source_tokens=model.alignments.shape[2],
+            max_target_tokens=max_target_tokens,
+            bos_id=bos_id,
+            eos_id=eos_id,
+            aligned=aligned,
+        )
+        self._selection = Selection(model, eos_id)
+        self._step_timeout_seconds = step_timeout_seconds
+        self._step_started_seconds: float | None = None
+        self._failures = 0
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name=ENGINE_THREAD, daemon=True)
+
+    @property
+    def healthy(self) -> bool:
+        """False after several failures of the model in a row and while a step hangs, until one succeeds."""
+        return self._failures < UNHEALTHY_FAILURES and not self.hanging
+
+    @property
+    def hanging(self) -> bool:
+        """True while a step takes longer than any should. Asked from other threads: this one cannot help itself."""
+        started_seconds = self._step_started_seconds
+        return started_seconds is not None and self._clock() - started_seconds > self._step_timeout_seconds
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def stop(self, timeout_seconds: float | None = None) -> None:
+        """Ends the thread after its current step, then everything that still runs or waits with DrainingError.
+
+        Args:
+            timeout_seconds: how long the step may take; None: for ever. A thread that hangs for longer is left behind
+                with its rows, and those who wait for them are told.
+        """
+        self._stopping = True
+        self._scheduler.drain()
+        if self._thread.ident is not None:
+            self._thread.join(timeout_seconds)
+        error = DrainingError("the server shut down before the translation was complete")
+        self._scheduler.fail_all(error)
+        if not self._thread.is_alive():
+            self._fail_rows(error)
+            return
+        log.error("the engine hangs and is left behind", rows=len(self._rows))
+        for sequence in self._rows.sequences:
+            sequence.finish(self._clock(), error)
+
+    def step(self) -> None:
+        """Moves every sequence on by one token; a failing model ends sequences, never the engine."""
+        self._step_started_seconds = self._clock()
+        self._step()
+        self._step_started_seconds = None
+
+    def _step(self) -> None:
+        if admitted := self._admit():
+            for batch in batches(admitted):
+                self._prefill(batch)
+        if not self._rows:
+            return
+        try:
+            over = self._select(self._decode())
+            self._tell(over)
+            self._retire(over)
+        except Exception:
+            log.exception("decode failed", rows=len(self._rows))
+            self._failures += 1
+            self._fail_rows(InternalError(FAILURE_MESSAGE))
+
+    def _run(self) -> None:
+        while not self._stopping and (self._rows or self._scheduler.wait()):
+            self.step()
+
+    def _admit(self) -> list[Sequence]:
+        """Returns what starts now, and as company for the encoder what starts next."""
+        free_rows = self._model.slots - len(self._rows)
+        return self._scheduler.admit(free_rows, self._rows.encoded, self._model.ahead if free_rows else 0)
+
+    def _prefill(self, sequences: list[Sequence]) -> None:
+        """Encodes some sequences, which have rows then."""
+        source_ids, source_lengths = pad(sequences, self._pad_id)  # [B, S], [B]
+        places = self._rows.places(sequences)
+        started_seconds = self._clock()
+        try:
+            self._model.encode(source_ids, source_lengths, np.array([place.start for place in places]))
+            for place, source_length in zip(places, source_lengths.tolist(), strict=True):
+                for further in place[1:]:
+                    self._model.copy_row(place.start, further, 0, source_length)
+        except Exception:
+            log.exception("encode failed", sequences=len(sequences))
+            self._failures += 1
+            for sequence in sequences:
+                self._scheduler.finish(sequence, InternalError(FAILURE_MESSAGE))
+            return
+        encoded_seconds = self._clock()
+        for sequence in sequences:
+            sequence.encoded_seconds = encoded_seconds
+        self._metrics.observe_step("encode", len(sequences), encoded_seconds - started_seconds)
+        self._metrics.observe_padding(source_ids.size - int(source_lengths.sum()))
+        self._rows.append(sequences)
+
+    def _decode(self) -> NDArray[np.float32]:
+        started_seconds = self._clock()
+        columns = self._rows.columns
+        logits = self._model.decode_step(columns.token_ids, columns.positions, columns.source_lengths)
+        self._metrics.observe_step("decode", len(self._rows), self._clock() - started_seconds)
+        return logits
+
+    def _select(self, logits: NDArray[np.float32]) -> NDArray[np.bool_]:
+        """Chooses the next token of every row; returns the rows that are over, bool [R]."""
+        attended = self._rows.columns.attended.any()
+        attention = self._model.alignments[: len(self._rows)].mean(axis=1) if attended else None  # [R, S]
+        over, sources, targets = self._selection.advance(self._rows, logits, attention)
+        if len(sources):
+            positions = self._rows.columns.positions[targets]
+            self._model.branch_rows(sources.tolist(), targets.tolist(), positions.tolist())
+        return over
+
+    def _tell(self, over: NDArray[np.bool_]) -> None:
+        """Writes down when sequences got their first token, and tells listeners the newest."""
+        now_seconds = self._clock()
+        # The position is that of the token before an end token, which has none.
+        started = self._rows.columns.positions <= 1
+        if started.any():
+            for row in np.flatnonzero(started).tolist():
+                self._rows.sequence(row).first_token_seconds = now_seconds
+        self._rows.tell(over)
+
+    def _retire(self, over: NDArray[np.bool_]) -> None:
+        now_seconds = self._clock()
+        leaving = self._rows.abandoned(now_seconds)  # [encoded]
+        leaving[: len(over)] |= over
+        if leaving.any():
+            for move in self._rows.moves(leaving):
+                self._model.copy_row(*move)
+            for sequence in self._rows.remove(leaving):
+                self._finish(sequence, now_seconds)
+        self._failures = 0
+
+    def _finish(self, sequence: Sequence, now_seconds: float) -> None:
+        error: ServiceError | None = sequence.abandonment(now_seconds)
+        if error is None and not all(np.isfinite(each.score) for each in sequence.hypotheses):
+            log.error("the model gave no probabilities", target_tokens=sequence.decoded_tokens)
+            error = InternalError(FAILURE_MESSAGE)
+        # A stable sort: of equals the one that was finished first.
+        sequence.hypotheses.sort(key=lambda hypothesis: -hypothesis.normalised_score)
+        del sequence.hypotheses[sequence.options.hypotheses :]
+        if error is None:
+            self._metrics.observe_pace(
+                first_token_seconds=sequence.first_token_seconds - sequence.submitted_seconds,
+                further_tokens=len(sequence.best.token_scores) - 1,
+                further_seconds=now_seconds - sequence.first_token_seconds,
+            )
+        self._scheduler.finish(sequence, error)
+
+    def _fail_rows(self, error: ServiceError) -> None:
+        for sequence in self._rows.remove(np.ones(self._rows.encoded, np.bool_)):
+            self._scheduler.finish(sequence, error)

@@ -1,0 +1,283 @@
+"""The running rows of one engine: whose they are and how far they are, as a dense prefix of preallocated columns.
+
+Row r lives in slot r of the model's state. Only rows that come or go are handled one by one. Knows neither the model
+nor the scheduler, nor how tokens are chosen; called by the engine and by selection.
+"""
+
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serve.engine.columns import NO_TOKEN, Columns
+from serve.engine.sequence import Sequence
+from serve.search.hypothesis import FinishReason, Hypothesis
+from serve.search.options import MAX_SUPPRESSED_IDS
+from serve.search.ranking import coverage, normalised_scores
+from serve.search.sampling import uniforms
+
+
+class Move(NamedTuple):
+    """A row that takes the place of one that left, and how much of its state is valid."""
+
+    source: int
+    target: int
+    positions: int
+    source_length: int
+
+
+class End(NamedTuple):
+    """The end token of a hypothesis.
+
+    Attributes:
+        score: its natural log-probability.
+        attention: where the step that chose it looked, float32 [S]; None if nobody asked.
+    """
+
+    score: float
+    attention: NDArray[np.float32] | None
+
+
+class Rows:
+    """R running rows, 0 <= R <= slots, of fewer sequences, and behind them the rows that were encoded ahead.
+
+    The latter are not computed with. They take the places of rows that leave, being the last, so that there are some
+    only while every slot is taken. Each is the only row of its sequence.
+
+    Attributes:
+        columns: of the running rows.
+    """
+
+    def __init__(
+        self,
+        slots: int,
+        ahead: int = 0,
+        *,
+        max_source_tokens: int,
+        max_target_tokens: int,
+        bos_id: int,
+        eos_id: int,
+        aligned: bool,
+    ) -> None:
+        """Starts with no row.
+
+        Args:
+            slots: the most running rows.
+            ahead: the most rows that are encoded ahead.
+            max_source_tokens: the longest source of any row.
+            max_target_tokens: the longest translation of any row, the end token excluded.
+            bos_id: the token that every translation starts from.
+            eos_id: the token that ends a translation and is no part of it.
+            aligned: whether the model tells where each step looks.
+        """
+        self._bos_id = bos_id
+        self._eos_id = eos_id
+        self._slots = slots
+        self._storage = Columns.allocate(
+            slots + ahead,
+            target_tokens=max_target_tokens,
+            source_tokens=max_source_tokens if aligned else 0,
+            suppressed=MAX_SUPPRESSED_IDS,
+        )
+        self._sequences: dict[int, Sequence] = {}
+        self._next_number = 0
+        self._resize(0)
+
+    def __len__(self) -> int:
+        return len(self.columns.numbers)
+
+    @property
+    def sequences(self) -> list[Sequence]:
+        """Those that have any row."""
+        return list(self._sequences.values())
+
+    @property
+    def encoded(self) -> int:
+        """The running rows and those that were encoded ahead."""
+        return len(self._encoded.numbers)
+
+    def sequence(self, row: int) -> Sequence:
+        """Returns whose row it is."""
+        return self._sequences[int(self.columns.numbers[row])]
+
+    def beams(self, beam_size: int) -> NDArray[np.int64]:
+        """Returns the rows of every sequence with this beam size, by rank, int64 [B, K]."""
+        rows = np.flatnonzero(self.columns.beam_sizes == beam_size)
+        order = np.lexsort((self.columns.ranks[rows], self.columns.numbers[rows]))
+        return rows[order].reshape(-1, beam_size)
+
+    def places(self, sequences: list[Sequence]) -> list[range]:
+        """Returns the rows that `append` would give to each sequence: behind all others, side by side."""
+        ends = list(accumulate((sequence.options.rows for sequence in sequences), initial=self.encoded))
+        return [range(first, end) for first, end in pairwise(ends)]
+
+    def append(self, sequences: list[Sequence]) -> None:
+        """Adds the rows of some sequences, at least one, in the places that `places` tells."""
+        places = self.places(sequences)
+        self._resize(places[-1].stop)
+        for place, sequence in zip(places, sequences, strict=True):
+            self._fill(slice(place.start, place.stop), sequence)
+
+    def record(
+        self,
+        rows: NDArray[np.int64],
+        token_ids: NDArray[np.int64],
+        token_scores: NDArray[np.float32],
+        attention: NDArray[np.float32] | None,
+    ) -> None:
+        """Writes down the next token of N rows.
+
+        Args:
+            rows: int64 [N].
+            token_ids: int64 [N].
+            token_scores: their natural log-probabilities, float32 [N].
+            attention: where the step looked that chose them, float32 [N, S]; None if no row keeps it.
+        """
+        columns, positions = self.columns, self.columns.positions[rows]
+        columns.target_ids[rows, positions] = token_ids
+        columns.token_scores[rows, positions] = token_scores
+        if attention is not None:
+            columns.attention[rows, positions] = attention
+        columns.token_ids[rows] = token_ids
+        columns.scores[rows] += token_scores
+        columns.positions[rows] += 1
+
+    def tell(self, over: NDArray[np.bool_]) -> None:
+        """Tells those who listen the newest token of each row that goes on.
+
+        Args:
+            over: rows that are not decoded any more, bool [R].
+        """
+        columns = self.columns
+        if not columns.streamed.any():
+            return
+        for row in np.flatnonzero(columns.streamed & ~over).tolist():
+            if on_token := self.sequence(row).on_token:
+                on_token(int(columns.token_ids[row]))
+
+    def hypothesis(self, row: int, end: End | None) -> Hypothesis:
+        """Returns what a row has found.
+
+        Args:
+            row: the row.
+            end: the end token, if it was chosen; else the hypothesis is cut at its limit.
+        """
+        columns, options = self.columns, self.sequence(row).options
+        length = int(columns.positions[row])
+        score, token_scores = float(columns.scores[row]), columns.token_scores[row, :length].tolist()
+        if end is not None:
+            score += end.score
+            token_scores.append(end.score)
+        covered = self._coverage(row, end) if options.coverage_penalty > 0 else np.zeros(1)
+        normalised = normalised_scores(
+            np.array([score]),
+            np.array([len(token_scores)]),
+            covered,
+            length_penalty=options.length_penalty,
+            coverage_penalty=options.coverage_penalty,
+        )
+        return Hypothesis(
+            target_ids=tuple(columns.target_ids[row, :length].tolist()),
+            score=score,
+            normalised_score=float(normalised[0]),
+            finish_reason=FinishReason.LENGTH if end is None else FinishReason.EOS,
+            token_scores=tuple(token_scores),
+            alignments=(
+                columns.attention[row, :length, : columns.source_lengths[row]].copy() if options.alignments else None
+            ),
+        )
+
+    def _coverage(self, row: int, end: End | None) -> NDArray[np.float64]:
+        """Returns the coverage of one row by all steps that chose a token of its hypothesis, float64 [1]."""
+        columns = self.columns
+        source = slice(columns.source_lengths[row])
+        sums = columns.attention[row, : columns.positions[row], source].sum(axis=0)
+        if end is not None and end.attention is not None:
+            sums = sums + end.attention[source]
+        return coverage(sums[np.newaxis])
+
+    def abandoned(self, now_seconds: float) -> NDArray[np.bool_]:
+        """Returns the rows that nobody waits for any more (as `Sequence.abandonment` tells why), bool [encoded]."""
+        leaving: NDArray[np.bool_] = self._encoded.deadlines_seconds <= now_seconds
+        # A flag may be raised at any moment: it is read once for all rows of a sequence.
+        cancelled = [number for number, sequence in self._sequences.items() if sequence.cancelled]
+        return leaving | np.isin(self._encoded.numbers, cancelled) if cancelled else leaving
+
+    def moves(self, leaving: NDArray[np.bool_]) -> list[Move]:
+        """Returns the fewest moves that keep the rows dense: the last that stay take the places of those that leave.
+
+        Args:
+            leaving: bool [encoded].
+        """
+        columns = self._encoded
+        sources, targets = _gaps(leaving)
+        return [
+            Move(source, target, int(columns.positions[source]), int(columns.source_lengths[source]))
+            for source, target in zip(sources.tolist(), targets.tolist(), strict=True)
+        ]
+
+    def remove(self, leaving: NDArray[np.bool_]) -> list[Sequence]:
+        """Takes rows out and makes the moves that `moves` tells, which the model must have made before.
+
+        Args:
+            leaving: bool [encoded].
+
+        Returns:
+            the sequences that have no row left.
+        """
+        columns = self._encoded
+        left = columns.numbers[leaving].tolist()
+        for number, positions in zip(left, columns.positions[leaving].tolist(), strict=True):
+            self._sequences[number].decoded_tokens += positions
+        staying = set(columns.numbers[~leaving].tolist())
+        self._storage.copy(*_gaps(leaving))
+        self._resize(self.encoded - len(left))
+        return [self._sequences.pop(number) for number in dict.fromkeys(left) if number not in staying]
+
+    def _resize(self, encoded: int) -> None:
+        self._encoded = self._storage.first(encoded)
+        self.columns = self._encoded if encoded <= self._slots else self._storage.first(self._slots)
+
+    def _fill(self, new: slice, sequence: Sequence) -> None:
+        columns, options = self._encoded, sequence.options
+        columns.numbers[new] = self._next_number
+        self._sequences[self._next_number] = sequence
+        self._next_number += 1
+        columns.ranks[new] = np.arange(options.rows)
+        columns.beam_sizes[new] = 1 if options.sampled else options.beam_size
+        columns.token_ids[new] = self._bos_id
+        columns.positions[new] = 0
+        columns.source_lengths[new] = len(sequence.source_ids)
+        columns.scores[new] = 0.0
+        if not options.sampled:
+            columns.scores[new][1:] = -np.inf  # there is one hypothesis yet, which is empty
+        deadline_seconds = sequence.deadline_seconds
+        columns.deadlines_seconds[new] = np.inf if deadline_seconds is None else deadline_seconds
+        columns.limits[new] = options.max_target_tokens
+        columns.minimums[new] = options.min_target_tokens
+        columns.repetition_penalties[new] = options.repetition_penalty
+        columns.ngram_sizes[new] = options.no_repeat_ngram_tokens
+        columns.constrained[new] = options.constrained
+        columns.attended[new] = options.alignments or options.coverage_penalty > 0
+        columns.streamed[new] = sequence.on_token is not None
+        _fill_ids(columns.suppressed_ids[new], options.suppressed_ids)
+        end = (self._eos_id,) if options.forced_end else ()
+        _fill_ids(columns.forced_ids[new], (*options.target_prefix, *end))
+        columns.temperatures[new] = options.temperature
+        if options.sampled:
+            columns.top_ks[new] = options.top_k
+            columns.top_ps[new] = options.top_p
+            for hypothesis, numbers in enumerate(columns.uniforms[new]):
+                numbers[:] = uniforms(options.seed, hypothesis, len(numbers))
+
+
+def _fill_ids(rows: NDArray[np.int64], ids: tuple[int, ...]) -> None:
+    rows[:] = NO_TOKEN
+    rows[:, : len(ids)] = ids
+
+
+def _gaps(leaving: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Returns the rows to move and the gaps that they go to, int64 [M] each, ascending."""
+    kept = len(leaving) - int(leaving.sum())
+    return kept + np.flatnonzero(~leaving[kept:]), np.flatnonzero(leaving[:kept])

@@ -1,0 +1,247 @@
+"""Chooses the next token of every running row, each by the options of its sequence, and finishes hypotheses.
+
+Rows that are searched by themselves, greedily or by drawing, are handled all at once, and so are all beams of one size.
+Called by the engine after each step; knows the model only as what makes probabilities of logits.
+
+Shapes: R running rows, M some of them, B beams of size K, V vocabulary.
+"""
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serve.engine.columns import NO_TOKEN
+from serve.engine.rows import End, Rows
+from serve.search import beam
+from serve.search.constraints import forbid_repeated_ngrams, penalise_repetition, postpone_end, suppress
+from serve.search.greedy import greedy, token_scores
+from serve.search.sampling import draw
+
+
+class Probabilities(Protocol):
+    """What selection needs of a model, as `serve.engine.engine.Model` says it."""
+
+    def log_probabilities(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Returns natural log-probabilities of rows of logits, both float32 [M, V]."""
+
+    def best(self, scores: NDArray[np.float32], count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Returns the best C scores of each row, float32 [M, C], best first, and their tokens, int64 [M, C]."""
+
+
+class Step(NamedTuple):
+    """What the model gave for R rows.
+
+    Attributes:
+        logits: float32 [R, V], with all constraints applied.
+        log_probabilities: natural ones, of these logits, float32 [R, V]; a row without probabilities holds NaN.
+        attention: where each row looked, float32 [R, S], the mean of the alignment heads; None if no row keeps it.
+    """
+
+    logits: NDArray[np.float32]
+    log_probabilities: NDArray[np.float32]
+    attention: NDArray[np.float32] | None
+
+    def end(self, row: int, score: float) -> End:
+        """Returns the end token that a row chose."""
+        return End(score, None if self.attention is None else self.attention[row])
+
+    def attention_of(self, rows: NDArray[np.int64]) -> NDArray[np.float32] | None:
+        """Returns where some rows looked."""
+        return None if self.attention is None else self.attention[rows]
+
+
+class Selected(NamedTuple):
+    """What a step leads to.
+
+    Attributes:
+        over: rows that are not decoded any more, bool [R].
+        sources: rows whose state must be copied, int64 [N].
+        targets: the row that each is copied to, int64 [N]; no row is both.
+    """
+
+    over: NDArray[np.bool_]
+    sources: NDArray[np.int64]
+    targets: NDArray[np.int64]
+
+
+class Selection:
+    """The rules by which tokens are chosen."""
+
+    def __init__(self, model: Probabilities, eos_id: int) -> None:
+        """Keeps what it needs.
+
+        Args:
+            model: makes probabilities of its logits.
+            eos_id: the token that ends a translation.
+        """
+        self._model = model
+        self._eos_id = eos_id
+
+    def advance(
+        self, rows: Rows, logits: NDArray[np.float32], attention: NDArray[np.float32] | None = None
+    ) -> Selected:
+        """Writes the next token of every row down; a finished hypothesis goes to its sequence.
+
+        A sequence that the model gave no probabilities for gets a hypothesis with score NaN.
+
+        Args:
+            rows: R rows.
+            logits: float32 [R, V]; changed in place.
+            attention: where each row looked, float32 [R, S]; None if no row keeps it.
+        """
+        columns = rows.columns
+        forced_ids = np.full(len(rows), NO_TOKEN)
+        if columns.constrained.any():
+            forced_ids = columns.forced_ids[np.arange(len(rows)), columns.positions]
+            constrain(rows, logits, forced_ids == NO_TOKEN, self._eos_id)
+        step = Step(logits, self._model.log_probabilities(logits), attention)
+        no_rows = np.zeros(0, np.int64)
+        single = columns.beam_sizes == 1
+        if single.all():
+            return Selected(self._advance_single(rows, np.arange(len(rows)), step, forced_ids), no_rows, no_rows)
+        over = np.zeros(len(rows), np.bool_)
+        if single.any():
+            over[single] = self._advance_single(rows, np.flatnonzero(single), step, forced_ids)
+        copies = [(no_rows, no_rows)]
+        for beam_size in np.unique(columns.beam_sizes[~single]).tolist():
+            grid = rows.beams(beam_size)
+            finished, sources, targets = self._advance_beams(rows, grid, step, forced_ids)
+            over[grid[finished]] = True
+            copies.append((sources, targets))
+        sources, targets = map(np.concatenate, zip(*copies, strict=True))
+        return Selected(over, sources, targets)
+
+    def _advance_single(
+        self, rows: Rows, chosen: NDArray[np.int64], step: Step, forced_ids: NDArray[np.int64]
+    ) -> NDArray[np.bool_]:
+        """Advances rows that are searched by themselves, int64 [M]; returns which of them are over, bool [M]."""
+        columns = rows.columns
+        logits = step.logits if len(chosen) == len(rows) else step.logits[chosen]
+        token_ids = self._drawn(rows, chosen, logits, greedy(logits))
+        token_ids = np.where(forced_ids[chosen] == NO_TOKEN, token_ids, forced_ids[chosen])
+        scores = step.log_probabilities[chosen, token_ids]
+        ended = (token_ids == self._eos_id) | np.isnan(scores)
+        going = chosen[~ended]
+        rows.record(going, token_ids[~ended], scores[~ended], step.attention_of(going))
+        for row, score in zip(chosen[ended].tolist(), scores[ended].tolist(), strict=True):
+            rows.sequence(row).hypotheses.append(rows.hypothesis(row, step.end(row, score)))
+        cut = ~ended & (columns.positions[chosen] == columns.limits[chosen])
+        for row in chosen[cut].tolist():
+            rows.sequence(row).hypotheses.append(rows.hypothesis(row, None))
+        return np.asarray(ended | cut)
+
+    @staticmethod
+    def _drawn(
+        rows: Rows, chosen: NDArray[np.int64], logits: NDArray[np.float32], best_ids: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Returns the best tokens, and others where they are drawn, int64 [M]."""
+        columns = rows.columns
+        drawn = columns.temperatures[chosen] > 0
+        if not drawn.any():
+            return best_ids
+        places = np.flatnonzero(drawn)
+        drawing = chosen[places]
+        token_ids = best_ids.copy()
+        token_ids[places] = draw(
+            logits[places],
+            columns.temperatures[drawing],
+            columns.top_ks[drawing],
+            columns.top_ps[drawing],
+            columns.uniforms[drawing, columns.positions[drawing]],
+        )
+        return token_ids
+
+    def _advance_beams(
+        self, rows: Rows, grid: NDArray[np.int64], step: Step, forced_ids: NDArray[np.int64]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]]:
+        """Advances beams of one size.
+
+        Args:
+            rows: all rows.
+            grid: the row of each rank of each beam, int64 [B, K].
+            step: what the model gave.
+            forced_ids: the token to choose in each row, int64 [R].
+
+        Returns:
+            which beams are over, bool [B], and the rows to copy, int64 [N], and to copy to, int64 [N].
+        """
+        columns, beam_size = rows.columns, grid.shape[1]
+        log_probabilities, token_ids = self._candidates(grid, step.log_probabilities, forced_ids)
+        scores = columns.scores[grid]
+        failed = beam.broken(scores, log_probabilities)
+        candidates = beam.expand(scores, log_probabilities, token_ids)
+        over = failed.copy()
+        for place in np.flatnonzero(failed).tolist():
+            row = int(grid[place, 0])
+            rows.sequence(row).hypotheses.append(rows.hypothesis(row, step.end(row, np.nan)))
+        ended = beam.ended(candidates, self._eos_id) & ~failed[:, np.newaxis]
+        for place, rank in np.argwhere(ended).tolist():
+            row = int(grid[place, candidates.origins[place, rank]])
+            sequence = rows.sequence(row)
+            end = step.end(row, float(candidates.token_scores[place, rank]))
+            sequence.hypotheses.append(rows.hypothesis(row, end))
+            over[place] |= len(sequence.hypotheses) >= max(1, round(sequence.options.patience * beam_size))
+        going = np.flatnonzero(~over)
+        following = beam.survivors(candidates, self._eos_id)
+        origins = following.origins[going]
+        attention = step.attention_of(grid[going[:, np.newaxis], origins].ravel())
+        placement = beam.place(grid[going], origins)
+        columns.branch(placement.sources, placement.targets)
+        placed = placement.rows.ravel()
+        columns.ranks[placement.rows] = np.arange(beam_size)
+        rows.record(placed, following.token_ids[going].ravel(), following.token_scores[going].ravel(), attention)
+        columns.scores[placed] = following.scores[going].ravel()
+        cut = columns.positions[placement.rows[:, 0]] == columns.limits[placement.rows[:, 0]]
+        for row in placement.rows[cut].ravel().tolist():
+            if columns.scores[row] != -np.inf:
+                rows.sequence(row).hypotheses.append(rows.hypothesis(row, None))
+        over[going[cut]] = True
+        return over, placement.sources, placement.targets
+
+    def _candidates(
+        self, grid: NDArray[np.int64], all_scores: NDArray[np.float32], forced_ids: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Returns the best tokens of beams: log-probabilities, float32 [B, K, C], and ids, int64 [B, K, C].
+
+        Args:
+            grid: the row of each rank of each beam, int64 [B, K].
+            all_scores: log-probabilities, float32 [R, V].
+            forced_ids: the token to choose in each row, int64 [R].
+        """
+        count = min(2 * grid.shape[1], all_scores.shape[1])
+        everything = grid.size == len(all_scores)  # as in memory, whatever the ranks are: nothing is copied
+        rows = np.arange(len(all_scores)) if everything else grid.ravel()
+        own = all_scores if everything else all_scores[rows]
+        log_probabilities, token_ids = self._model.best(own, count)
+        forced = np.flatnonzero(forced_ids[rows] != NO_TOKEN)
+        if len(forced):
+            token_ids[forced, 0] = forced_ids[rows[forced]]
+            log_probabilities[forced] = -np.inf
+            log_probabilities[forced, 0] = token_scores(own[forced], token_ids[forced, 0])
+        places = grid if everything else np.arange(grid.size).reshape(grid.shape)
+        return log_probabilities[places], token_ids[places]
+
+
+def constrain(rows: Rows, logits: NDArray[np.float32], free: NDArray[np.bool_], eos_id: int) -> None:
+    """Applies what options say of single tokens, in place.
+
+    Args:
+        rows: R rows.
+        logits: float32 [R, V].
+        free: rows whose token is not forced, bool [R]; the others keep their logits.
+        eos_id: the token that ends a translation.
+    """
+    columns = rows.columns
+    penalties = np.where(free, columns.repetition_penalties, 1)
+    if (penalties != 1).any():
+        penalise_repetition(logits, columns.target_ids, columns.positions, penalties)
+    sizes = np.where(free, columns.ngram_sizes, 0)
+    if sizes.any():
+        forbid_repeated_ngrams(logits, columns.target_ids, columns.positions, sizes, eos_id=eos_id)
+    suppressed, places = np.nonzero((columns.suppressed_ids != NO_TOKEN) & free[:, np.newaxis])
+    if len(suppressed):
+        suppress(logits, suppressed, columns.suppressed_ids[suppressed, places])
+    early = np.flatnonzero(free & (columns.positions < columns.minimums))
+    if len(early):
+        postpone_end(logits, early, eos_id)

@@ -1,0 +1,75 @@
+"""One gRPC call: its id, its deadline, its record, and the status that it ends with.
+
+What all handlers of the gRPC interface have in common; knows neither messages nor what is done with them.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import grpc.aio
+
+from serve.errors import DeadlineExceededError, InvalidRequestError, ServiceError
+from serve.interfaces.grpc_status import REQUEST_ID_KEY, trailers
+from serve.logs import RequestRecord, choose_request_id, record_request
+from serve.request_metrics import Method
+from serve.service_metrics import ServiceMetrics
+
+# Clients send their deadline rounded up by as much as this share, and hang up at the true one.
+DEADLINE_ROUNDING = 0.02
+
+Context = grpc.aio.ServicerContext[Any, Any]
+AnyRequest = TypeVar("AnyRequest")
+AnyResponse = TypeVar("AnyResponse")
+
+
+def call_headers(context: Context) -> dict[str, str]:
+    """Returns the metadata of a call, as far as it is text."""
+    metadata = context.invocation_metadata() or ()
+    return {key: value for key, value in metadata if isinstance(value, str)}
+
+
+@asynccontextmanager
+async def recorded_call(metrics: ServiceMetrics, method: Method, context: Context) -> AsyncIterator[RequestRecord]:
+    """Records what happens inside as one request, and ends the call with the status of an error."""
+    headers = call_headers(context)
+    request_id = choose_request_id(headers.get(REQUEST_ID_KEY))
+    try:
+        with record_request(metrics, "grpc", method, request_id, headers) as record:
+            yield record
+    except ServiceError as error:
+        await context.abort(error.grpc_status, str(error), trailers(request_id, error))
+    context.set_trailing_metadata(trailers(request_id))
+
+
+async def answer(
+    message: AnyRequest | InvalidRequestError,
+    serve: Callable[[AnyRequest, float | None, RequestRecord], Awaitable[AnyResponse]],
+    context: Context,
+    record: RequestRecord,
+) -> AnyResponse:
+    """Returns what `serve` makes of a message, its deadline on the monotonic clock and its record.
+
+    Raises:
+        ServiceError: why there is no answer.
+    """
+    if isinstance(message, InvalidRequestError):
+        raise message
+    timeout_seconds = _time_remaining(context)
+    try:
+        deadline_seconds = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        return await serve(message, deadline_seconds, record)
+    except asyncio.CancelledError:
+        # gRPC cancels the call both when the client hangs up and when its deadline passes.
+        remaining_seconds = _time_remaining(context)
+        if timeout_seconds is not None and remaining_seconds is not None:
+            passed = remaining_seconds <= DEADLINE_ROUNDING * timeout_seconds
+            record.outcome = DeadlineExceededError.reason if passed else record.outcome
+        raise
+
+
+def _time_remaining(context: Context) -> float | None:
+    """Returns the time to the client's deadline, in seconds; None if it set none."""
+    return context.time_remaining()

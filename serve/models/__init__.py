@@ -1,0 +1,1 @@
+"""The models that are served: opened, proven, chosen among, replaced and retired."""

@@ -1,0 +1,82 @@
+"""Where requests get their places: those of streams wait until there are some, while others are refused at once.
+
+A stream holds its client back by not reading on; refusing what was read would only make the client send it again. So
+that streams never take all the room there is, every request of one but the first leaves some of the queue free; the
+first competes with everybody else, so that no stream starves either. Called by `serve.translation.translator`.
+"""
+
+import asyncio
+
+from serve.engine.reservation import Reservation
+from serve.engine.scheduler import Scheduler
+from serve.errors import DeadlineExceededError, QueueFullError
+from serve.translation.flow import Flow
+
+# Room is made by whatever ends; this is about the time of a few steps of a model.
+PAUSE_SECONDS = 0.01
+
+
+class Doorway:
+    """The way into the queue of one model. Belongs to the event loop's thread."""
+
+    def __init__(self, scheduler: Scheduler, spare_rows: int) -> None:
+        """Starts empty.
+
+        Args:
+            scheduler: has the places.
+            spare_rows: how many rows of the queue a stream leaves free if it is inside already.
+        """
+        self._scheduler = scheduler
+        self._spare_rows = spare_rows
+        self._line = asyncio.Lock()
+
+    async def enter(self, rows: int, flow: Flow | None, deadline_seconds: float, priority: int) -> Reservation:
+        """Returns places for a request, which is inside until they are given back; who has no flow does not wait.
+
+        Raises:
+            DeadlineExceededError: if there was no room in time.
+            ServiceError: if it is not let in for another reason.
+        """
+        if flow is None:
+            return self._scheduler.reserve(rows, deadline_seconds, priority)
+        reservation = self._scheduler.reserve(0, deadline_seconds, priority)
+        await self._wait(reservation, rows, flow, deadline_seconds)
+        flow.inside += 1
+        reservation.on_exit = flow.leave
+        return reservation
+
+    async def widen(self, reservation: Reservation, rows: int, flow: Flow | None, deadline_seconds: float) -> None:
+        """Keeps more places for a request that is inside.
+
+        Raises:
+            ServiceError: as `enter`.
+        """
+        if flow is None:
+            reservation.resize(rows)
+            return
+        # Who waits for room must not hold any: two of them could wait for each other.
+        reservation.resize(0)
+        flow.leave()
+        try:
+            await self._wait(reservation, rows, flow, deadline_seconds)
+        finally:
+            flow.inside += 1
+
+    async def _wait(self, reservation: Reservation, rows: int, flow: Flow, deadline_seconds: float) -> None:
+        try:
+            # One request of each flow stands in line, and goes to its end after a try in vain: flows take turns
+            # whatever they have outside, and one that has to leave room holds up none that may take the last.
+            async with asyncio.timeout_at(deadline_seconds), flow.turn:
+                while not await self._try(reservation, rows, flow):
+                    pass
+        except TimeoutError:
+            raise DeadlineExceededError("the deadline passed before there was room") from None
+
+    async def _try(self, reservation: Reservation, rows: int, flow: Flow) -> bool:
+        async with self._line:
+            try:
+                reservation.resize(rows, self._spare_rows if flow.inside else 0)
+            except QueueFullError:
+                await asyncio.sleep(PAUSE_SECONDS)
+                return False
+            return True

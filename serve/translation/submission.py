@@ -1,0 +1,219 @@
+"""The sequences of one request, between the event loop and the engines: submitted, awaited, listened to, cancelled.
+
+Engines call from threads of their own; whatever they say is left in a place that is bounded, and the event loop is
+woken once for all of it. Used by the translator and by the warm-up. Knows neither texts nor any protocol.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+from serve.engine.reservation import Reservation
+from serve.engine.scheduler import Scheduler
+from serve.engine.sequence import Sequence, Wish
+from serve.errors import DeadlineExceededError, ServiceError
+from serve.traces import current_trace
+
+# Nobody reads a hundred words in a second.
+PACE_SECONDS = 0.01
+
+
+class Alarm:
+    """Wakes the event loop for new tokens: once for those of a whole step, and then not again for a moment.
+
+    Waking takes a system call, and what it leads to keeps the interpreter busy; a small model, whose steps are shorter
+    than that moment, would get slower for rows that nobody listens to.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._due: set[asyncio.Event] = set()
+        self._ringing = False
+
+    def ring(self, loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
+        """Sets an event of the loop soon; may be called from any thread."""
+        with self._lock:
+            self._due.add(event)
+            silent, self._ringing = not self._ringing, True
+        if silent:
+            call_soon(loop, self._wake, loop)
+
+    def _wake(self, loop: asyncio.AbstractEventLoop) -> None:
+        with self._lock:
+            due, self._due = self._due, set()
+            self._ringing = bool(due)
+        for event in due:
+            event.set()
+        if due:
+            loop.call_later(PACE_SECONDS, self._wake, loop)
+
+
+class Submission:
+    """One sequence for each wish, all or none; a context manager, which submits them and cancels what is unfinished.
+
+    Attributes:
+        sequences: in the order of the wishes.
+        tokens: of each sequence that is streamed, those so far; but for the last, which comes with its end.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        wishes: Iterable[Wish],
+        *,
+        deadline_seconds: float | None,
+        alarm: Alarm | None = None,
+        reservation: Reservation | None = None,
+        priority: int = 0,
+        flow: object | None = None,
+    ) -> None:
+        """Makes the sequences. Must be called inside the event loop.
+
+        Args:
+            scheduler: takes them.
+            wishes: what they are made of.
+            deadline_seconds: when the client stops waiting (monotonic clock); None: never.
+            alarm: rings for every token of sequences that have a single row; what ends is news, too. None: all that
+                counts is when all have ended.
+            reservation: the rows that are kept for them.
+            priority: what waits with a lower one starts later.
+            flow: whose turn they take; None: nobody else's.
+        """
+        self._scheduler = scheduler
+        self._deadline_seconds = deadline_seconds
+        self._alarm = alarm
+        self._reservation = reservation
+        self._trace = current_trace()
+        self._loop = asyncio.get_running_loop()
+        self._changed = asyncio.Event()
+        self._news: set[int] = set()
+        self._ended: set[int] = set()
+        self._error: ServiceError | None = None
+        wishes = tuple(wishes)
+        self.tokens: tuple[list[int], ...] = tuple([] for _ in wishes)
+        flow = object() if flow is None else flow
+        self.sequences = tuple(
+            Sequence(
+                *wish,
+                deadline_seconds,
+                self._end_listener(place),
+                None if alarm is None or wish.options.rows > 1 else self._token_listener(place, alarm),
+                priority=priority,
+                flow=flow,
+            )
+            for place, wish in enumerate(wishes)
+        )
+
+    def __enter__(self) -> Self:
+        """Submits the sequences.
+
+        Raises:
+            ServiceError: if the scheduler takes none.
+        """
+        self._scheduler.submit(self.sequences, self._reservation)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Cancels what is not finished: engines let go of it within one step."""
+        if self._trace is not None:
+            self._trace.add_sequences(self.sequences)
+        # What is too late engines let go of by themselves, and count as that.
+        if isinstance(error, DeadlineExceededError):
+            return
+        for place, sequence in enumerate(self.sequences):
+            if place not in self._ended:
+                self._scheduler.cancel(sequence)
+
+    @property
+    def done(self) -> bool:
+        """Whether every sequence has its translation."""
+        return len(self._ended) == len(self.sequences)
+
+    async def finish(self) -> None:
+        """Waits until every sequence has its translation.
+
+        Raises:
+            ServiceError: the first one that any of them ended with.
+        """
+        while not self.done:
+            await self.change()
+
+    async def change(self) -> None:
+        """Waits until every sequence has its translation; if they are streamed, until there is any news.
+
+        Raises:
+            ServiceError: the first one that any of them ended with.
+        """
+        try:
+            # The engine keeps the deadline too, but an engine that hangs must not make the client wait longer.
+            async with asyncio.timeout_at(self._deadline_seconds):
+                await self._changed.wait()
+        except TimeoutError:
+            raise DeadlineExceededError("the deadline passed before the translation was complete") from None
+        self._changed.clear()
+        if self._error is not None:
+            raise self._error
+
+    def news(self) -> Iterator[tuple[int, bool]]:
+        """Yields the place of every sequence with a new token or its translation, and whether it has the latter."""
+        while self._news:
+            place = self._news.pop()
+            yield place, place in self._ended
+
+    def _token_listener(self, place: int, alarm: Alarm) -> Callable[[int], None]:
+        tokens, news = self.tokens[place], self._news
+
+        def on_token(token_id: int) -> None:
+            tokens.append(token_id)
+            news.add(place)
+            if len(tokens) == 1:
+                # The one that somebody waits for.
+                call_soon(self._loop, self._changed.set)
+            else:
+                alarm.ring(self._loop, self._changed)
+
+        return on_token
+
+    def _end_listener(self, place: int) -> Callable[[Sequence], None]:
+        return lambda sequence: call_soon(self._loop, self._end, place, sequence)
+
+    def _end(self, place: int, sequence: Sequence) -> None:
+        if sequence.error is None:
+            self._ended.add(place)
+            self._news.add(place)
+        else:
+            self._error = self._error or sequence.error
+        if self._alarm is not None or self.done or self._error is not None:
+            self._changed.set()
+
+
+def call_soon(loop: asyncio.AbstractEventLoop, function: Callable[..., object], *arguments: object) -> None:
+    """Calls a function in the event loop, from an engine: it must not fail because the loop has ended meanwhile."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(function, *arguments)
+
+
+async def run_sequences(
+    scheduler: Scheduler,
+    wishes: Iterable[Wish],
+    *,
+    deadline_seconds: float | None,
+) -> tuple[Sequence, ...]:
+    """Runs one sequence for each wish, all or none, and returns them finished. The call is one flow.
+
+    Args:
+        scheduler: takes the sequences.
+        wishes: what they are made of.
+        deadline_seconds: when the client stops waiting (monotonic clock); None: never.
+
+    Raises:
+        ServiceError: the first one that any of the sequences ended with; the others are cancelled.
+    """
+    with Submission(scheduler, wishes, deadline_seconds=deadline_seconds) as submission:
+        await submission.finish()
+    return submission.sequences

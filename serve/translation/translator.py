@@ -1,0 +1,272 @@
+"""The one use case behind every interface: tokenize, submit, await, answer and time a valid request for sentences.
+
+It lives in the event loop; `serve.translation.submission` leads from there to the engines, which live in threads of
+their own. Nothing here knows a protocol or ONNX Runtime.
+"""
+
+import time
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from model.text.text_tokenizer import TextTokenizer
+from serve.engine.reservation import Reservation
+from serve.engine.scheduler import Scheduler
+from serve.engine.sequence import Sequence, Wish
+from serve.errors import InvalidRequestError
+from serve.metrics import Metrics
+from serve.models.readiness import Readiness
+from serve.search.hypothesis import Hypothesis
+from serve.traces import current_trace
+from serve.translation.answer import ScoreResponse, Timings, TranslationDelta, TranslationResponse
+from serve.translation.answer_writer import AnswerWriter, Found
+from serve.translation.doorway import Doorway
+from serve.translation.request import TextRequest, TranslationRequest
+from serve.translation.result_cache import Hypotheses, ResultCache
+from serve.translation.submission import Alarm, Submission
+from serve.translation.target_vocabulary import TargetVocabulary
+from serve.translation.text_stream import TextStream
+from serve.translation.turns import in_turns
+
+AnyResponse = TypeVar("AnyResponse", TranslationResponse, ScoreResponse)
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A request that was let in.
+
+    Attributes:
+        request: what is wanted.
+        reservation: the places that are kept for its texts.
+        wishes: one for each text.
+        kept: what the result cache has for the text of some indices.
+        deadline_seconds, started_seconds, tokenized_seconds: times of the monotonic clock.
+    """
+
+    request: TranslationRequest
+    reservation: Reservation
+    wishes: list[Wish]
+    kept: dict[int, Hypotheses]
+    deadline_seconds: float
+    started_seconds: float
+    tokenized_seconds: float
+
+    @property
+    def searched(self) -> list[int]:
+        """The indices of the texts that have to be searched for."""
+        return [index for index in range(len(self.wishes)) if index not in self.kept]
+
+
+class Translator:
+    """Translates requests with one model."""
+
+    def __init__(
+        self,
+        *,
+        tokenizer: TextTokenizer,
+        vocabulary: TargetVocabulary,
+        scheduler: Scheduler,
+        readiness: Readiness,
+        metrics: Metrics,
+        source_suffix: tuple[int, ...],
+        max_source_tokens: int,
+        default_timeout_seconds: float,
+        spare_rows: int = 0,
+        cache: ResultCache | None = None,
+    ) -> None:
+        """Keeps what it needs.
+
+        Args:
+            tokenizer: the served model's.
+            vocabulary: its tokens of translations.
+            scheduler: takes the sequences.
+            readiness: decides whether requests are let in.
+            metrics: gets counts and timings of each answered request.
+            source_suffix: tokens after every source.
+            max_source_tokens: the longest source that the model reads, prefix and suffix included.
+            default_timeout_seconds: how long a request may take whose client sets no deadline.
+            spare_rows: how many rows streams of requests leave free for others.
+            cache: keeps answers; None: nobody does.
+        """
+        self._tokenizer = tokenizer
+        self._writer = AnswerWriter(tokenizer, vocabulary)
+        self._scheduler = scheduler
+        self._readiness = readiness
+        self._metrics = metrics
+        self._source_suffix = source_suffix
+        self._max_source_tokens = max_source_tokens
+        self._default_timeout_seconds = default_timeout_seconds
+        self._cache = cache
+        self._alarm = Alarm()
+        self._doorway = Doorway(scheduler, spare_rows)
+
+    def fits(self, source_prefix: tuple[int, ...], sentence: str) -> bool:
+        """Tells whether the model can read a sentence behind the tokens that tell the direction."""
+        longest = self._max_source_tokens - len(source_prefix) - len(self._source_suffix)
+        # A token is a byte at least, but for the one that begins a text: most sentences need not be looked at.
+        return len(sentence.encode()) < longest or len(self._tokenizer.encode(sentence)) <= longest
+
+    async def reserve(self, request: TranslationRequest) -> Reservation:
+        """Lets the request in, before anything of it is looked at: a context manager that keeps a place for each text.
+
+        Raises:
+            ServiceError: why the request is not let in.
+        """
+        self._readiness.check()
+        return await self._doorway.enter(request.rows, request.flow, self._deadline_seconds(request), request.priority)
+
+    async def widen(self, reservation: Reservation, request: TranslationRequest) -> None:
+        """Keeps as many places as a request needs that turned out to be larger.
+
+        Raises:
+            ServiceError: if there are not so many.
+        """
+        await self._doorway.widen(reservation, request.rows, request.flow, self._deadline_seconds(request))
+
+    async def translate(self, request: TranslationRequest, reservation: Reservation) -> TranslationResponse:
+        """Translates every text of the request, or none. Cancelling the call frees its slots within one step.
+
+        Args:
+            request: what is wanted.
+            reservation: that of the request; texts that it has no places for need free ones.
+
+        Raises:
+            ServiceError: why there is no translation.
+        """
+        admitted = await self._admit(request, reservation)
+        return self._translated(request, admitted, await self._search(admitted))
+
+    async def score(self, request: TranslationRequest, reservation: Reservation) -> ScoreResponse:
+        """Scores the translation of every text of the request, all of which is forced, or none; as `translate`.
+
+        Raises:
+            ServiceError: why there is no score.
+        """
+        admitted = await self._admit(request, reservation)
+        sequences = await self._search(admitted)
+        scores = tuple(map(self._writer.score, self._found(admitted, sequences)))
+        return self._observed(ScoreResponse(scores, _timings(admitted, sequences)))
+
+    async def stream(
+        self, request: TranslationRequest, reservation: Reservation
+    ) -> AsyncGenerator[TranslationDelta | TranslationResponse]:
+        """Yields what translations grow by, as it comes, and at last what `translate` returns.
+
+        What grows while nobody takes it comes in one piece. A translation that is searched for with several hypotheses
+        comes in one piece, too, since nobody knows before its end which of them it is going to be. Closing the
+        generator frees the slots within one step (`contextlib.aclosing`).
+
+        Raises:
+            ServiceError: why there is no translation, at any moment.
+        """
+        admitted = await self._admit(request, reservation)
+        with self._submission(admitted, self._alarm) as submission:
+            for index, hypotheses in admitted.kept.items():
+                yield self._last_delta(index, self._text_stream(), hypotheses[0])
+            texts = [(index, self._text_stream()) for index in admitted.searched]
+            while not submission.done:
+                await submission.change()
+                for place, ended in submission.news():
+                    index, text_stream = texts[place]
+                    if ended:
+                        yield self._last_delta(index, text_stream, submission.sequences[place].best)
+                    else:
+                        target_ids = submission.tokens[place].copy()  # the engine goes on writing
+                        if text := text_stream.grow(target_ids):
+                            yield TranslationDelta(text_index=index, text=text, target_tokens=len(target_ids))
+        yield self._translated(request, admitted, submission.sequences)
+
+    def _deadline_seconds(self, request: TranslationRequest) -> float:
+        if request.deadline_seconds is None:
+            return time.monotonic() + self._default_timeout_seconds
+        return request.deadline_seconds
+
+    async def _admit(self, request: TranslationRequest, reservation: Reservation) -> Admitted:
+        started_seconds = time.monotonic()
+        deadline_seconds = self._deadline_seconds(request)
+        wishes = await self._tokenize(request)
+        kept = self._kept(wishes) if request.plan.repeatable else {}
+        tokenized_seconds = time.monotonic()
+        if trace := current_trace():
+            trace.add_phase("tokenize", started_seconds, tokenized_seconds, {"texts": len(wishes)})
+        return Admitted(request, reservation, wishes, kept, deadline_seconds, started_seconds, tokenized_seconds)
+
+    def _kept(self, wishes: list[Wish]) -> dict[int, Hypotheses]:
+        if self._cache is None:
+            return {}
+        answers = enumerate(map(self._cache.get, wishes))
+        return {index: hypotheses for index, hypotheses in answers if hypotheses is not None}
+
+    def _submission(self, admitted: Admitted, alarm: Alarm | None = None) -> Submission:
+        return Submission(
+            self._scheduler,
+            [admitted.wishes[index] for index in admitted.searched],
+            deadline_seconds=admitted.deadline_seconds,
+            alarm=alarm,
+            reservation=admitted.reservation,
+            priority=admitted.request.priority,
+            flow=admitted.request.flow,
+        )
+
+    async def _search(self, admitted: Admitted) -> tuple[Sequence, ...]:
+        with self._submission(admitted) as submission:
+            await submission.finish()
+        return submission.sequences
+
+    def _found(self, admitted: Admitted, sequences: tuple[Sequence, ...]) -> list[Found]:
+        """Returns what was found for each text; what is new goes to the cache."""
+        found = dict(admitted.kept)
+        for index, sequence in zip(admitted.searched, sequences, strict=True):
+            found[index] = tuple(sequence.hypotheses)
+            if self._cache is not None and admitted.request.plan.repeatable:
+                self._cache.put(admitted.wishes[index], found[index])
+        return [
+            Found(wish, found[index], None if self._cache is None else index in admitted.kept)
+            for index, wish in enumerate(admitted.wishes)
+        ]
+
+    def _translated(
+        self, request: TranslationRequest, admitted: Admitted, sequences: tuple[Sequence, ...]
+    ) -> TranslationResponse:
+        token_scores = request.plan.token_scores
+        started_seconds = time.monotonic()
+        found = self._found(admitted, sequences)
+        translations = tuple(self._writer.translation(each, token_scores=token_scores) for each in found)
+        if trace := current_trace():
+            trace.add_phase("detokenize", started_seconds, time.monotonic(), {"texts": len(translations)})
+        return self._observed(TranslationResponse(translations, _timings(admitted, sequences)))
+
+    def _text_stream(self) -> TextStream:
+        return TextStream(self._tokenizer)
+
+    def _last_delta(self, text_index: int, stream: TextStream, best: Hypothesis) -> TranslationDelta:
+        return TranslationDelta(
+            text_index=text_index,
+            text=stream.end(self._tokenizer.decode(best.target_ids)),
+            target_tokens=len(best.target_ids),
+            finish_reason=best.finish_reason,
+        )
+
+    async def _tokenize(self, request: TranslationRequest) -> list[Wish]:
+        return [self._wish(request, text) async for text in in_turns(request.texts)]
+
+    def _wish(self, request: TranslationRequest, text: TextRequest) -> Wish:
+        source = (*request.source_prefix, *self._tokenizer.encode(text.text), *self._source_suffix)
+        if len(source) > self._max_source_tokens:
+            problem = f"{len(source)} tokens, expected at most {self._max_source_tokens}"
+            raise InvalidRequestError(text.text_field, problem)
+        prefix = tuple(self._tokenizer.encode_target(text.target_prefix)) if text.target_prefix else ()
+        return Wish(source, request.plan.options_for(len(source), prefix, text.prefix_field))
+
+    def _observed(self, response: AnyResponse) -> AnyResponse:
+        self._metrics.observe_response(response)
+        return response
+
+
+def _timings(admitted: Admitted, sequences: tuple[Sequence, ...]) -> Timings:
+    return Timings(
+        tokenize_seconds=admitted.tokenized_seconds - admitted.started_seconds,
+        queue_seconds=max((each.started_seconds - each.submitted_seconds for each in sequences), default=0.0),
+        inference_seconds=max((each.finished_seconds - each.started_seconds for each in sequences), default=0.0),
+        total_seconds=time.monotonic() - admitted.started_seconds,
+    )

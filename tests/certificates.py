@@ -1,0 +1,54 @@
+"""Certificates made for a test: an authority, a server and its clients, as files and as what clients are given."""
+
+import ssl
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+import trustme
+
+
+@dataclass
+class Authority:
+    """An authority of its own, and the folder where its files go."""
+
+    folder: Path
+    ca: trustme.CA = field(default_factory=trustme.CA)
+
+    @property
+    def file(self) -> Path:
+        """The authority itself, in PEM."""
+        path = self.folder / "ca.pem"
+        self.ca.cert_pem.write_to_path(path)
+        return path
+
+    def issue(self, name: str, *hosts: str) -> dict[str, Path]:
+        """Writes a certificate and its key, in this order; an earlier one of the name is overwritten."""
+        issued = self.ca.issue_cert(*(hosts or ("127.0.0.1", "localhost")))
+        certificate, key = self.folder / f"{name}.pem", self.folder / f"{name}.key"
+        issued.private_key_pem.write_to_path(key)
+        certificate.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+        return {"certificate": certificate, "key": key}
+
+    def settings(self, name: str = "server") -> dict[str, Any]:
+        """Returns the settings of a server with a certificate of its own."""
+        files = self.issue(name)
+        return {"tls_certificate_file": files["certificate"], "tls_key_file": files["key"]}
+
+    def credentials(self, client: dict[str, Path] | None = None) -> grpc.ChannelCredentials:
+        """Returns what a gRPC client needs that trusts the authority, with a certificate or without."""
+        key, certificate = (None, None) if client is None else (client["key"], client["certificate"])
+        return grpc.ssl_channel_credentials(
+            self.ca.cert_pem.bytes(),
+            None if key is None else key.read_bytes(),
+            None if certificate is None else certificate.read_bytes(),
+        )
+
+    def context(self, client: dict[str, Path] | None = None) -> ssl.SSLContext:
+        """Returns what an HTTP client needs, likewise."""
+        context = ssl.create_default_context()
+        self.ca.configure_trust(context)
+        if client is not None:
+            context.load_cert_chain(client["certificate"], client["key"])
+        return context

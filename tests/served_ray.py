@@ -1,0 +1,53 @@
+"""A program that does what `serve run` of Ray Serve does, on a small cluster of its own, and tells what becomes of it.
+
+Argument: the configuration. Whenever the state of an application changes, a line of JSON tells the states of all. Ends
+with SIGINT. Its name for Ray's own files is short because sockets are among them.
+"""
+
+import json
+import sys
+import threading
+import time
+from tempfile import TemporaryDirectory
+
+import ray
+from ray import serve
+from ray.serve.scripts import cli
+
+LOOK_SECONDS = 0.1
+
+
+def report() -> None:
+    """Prints every change."""
+    told = ""
+    while True:
+        applications = {}
+        for name, application in serve.status().applications.items():
+            deployments = application.deployments.values()
+            applications[name] = {
+                "status": application.status,
+                "running": sum(each.replica_states.get("RUNNING", 0) for each in deployments),
+                "message": " ".join([application.message, *(each.message for each in deployments)]),
+            }
+        line = json.dumps(applications)
+        if line != told:
+            print(line, flush=True)
+        told = line
+        time.sleep(LOOK_SECONDS)
+
+
+if __name__ == "__main__":
+    with TemporaryDirectory(prefix="ray") as folder:
+        ray.init(
+            num_cpus=3,
+            namespace="serve",
+            include_dashboard=False,
+            object_store_memory=80 << 20,
+            log_to_driver=False,
+            _temp_dir=folder,
+        )
+        threading.Thread(target=report, daemon=True).start()
+        try:
+            cli(["run", sys.argv[1]])
+        finally:
+            ray.shutdown()

@@ -1,0 +1,55 @@
+"""The bundles that travel with Dragoman: whole, described, small, and served to whoever starts a server bare."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from export.bundle import Bundle
+from tests.served import serve
+
+BUNDLES = Path(__file__).parent.parent / "bundles"
+SHIPPED = sorted(path.parent for path in BUNDLES.glob("*/manifest.json"))
+MAX_BYTES = 24_000_000
+LANGUAGES = ("cs", "de", "en", "fr")
+
+
+@pytest.mark.parametrize("folder", SHIPPED, ids=lambda folder: folder.name)
+def test_a_shipped_bundle_is_whole_and_named_as_its_folder(folder: Path) -> None:
+    assert Bundle.open(folder).manifest.name == folder.name
+
+
+@pytest.mark.parametrize("folder", SHIPPED, ids=lambda folder: folder.name)
+def test_the_card_of_a_bundle_tells_recipe_commit_data_scores_and_terms(folder: Path) -> None:
+    card = (folder / "README.md").read_text()
+    recipes = re.findall(r"\.\./\.\./model/recipes/([\w-]+\.yaml)", card)
+    assert recipes
+    assert all((BUNDLES.parent / "model" / "recipes" / recipe).is_file() for recipe in recipes)
+    assert re.search(r"at commit [0-9a-f]{7,40}\b", card)
+    assert "dragoman evaluate " in card
+    assert "nrefs:1" in card
+    assert "non-commercial research" in card
+
+
+def test_the_shipped_bundles_are_small_and_all_told_of() -> None:
+    assert {folder.name for folder in SHIPPED} == {"multi30k", "multi30k-en-de"}
+    files = [path for folder in SHIPPED for path in folder.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) <= MAX_BYTES
+    overview = (BUNDLES / "README.md").read_text()
+    assert all(f"]({folder.name}/README.md)" in overview for folder in SHIPPED)
+
+
+def test_a_server_that_is_told_nothing_translates_in_twelve_directions() -> None:
+    with serve(None) as server:
+        status, body = server.post({"text": "Two dogs run.", "source_language": "en", "target_language": "de"})
+        assert (status, "Zwei Hunde" in body) == (200, True)
+        answers = {
+            (source, target): server.post(
+                {"text": "Two dogs run.", "source_language": source, "target_language": target}
+            )[0]
+            for source in LANGUAGES
+            for target in LANGUAGES
+            if source != target
+        }
+        assert set(answers.values()) == {200}
+        assert len(answers) == 12

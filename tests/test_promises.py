@@ -1,0 +1,90 @@
+"""The table of promises tells what tests have shown and measured, and nothing that a test did not show."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.promises import PROMISES
+
+pytest_plugins = ("pytester",)
+
+TESTS = """
+import pytest
+
+@pytest.mark.promise("R11")
+def test_later():
+    pass
+
+@pytest.mark.promise("R9")
+@pytest.mark.promise("R8")
+@pytest.mark.parametrize("seconds", [1, 2])
+def test_both(measured, seconds):
+    measured("R8", f"{seconds} | s")
+    measured("R8", "every time")
+
+@pytest.mark.promise("R8")
+@pytest.mark.skip
+def test_skipped():
+    pass
+
+def test_without_a_promise(measured):
+    measured("R8", "nothing of it")
+"""
+# Another process of tests starts sooner without those that it does not need.
+PLUGINS = ("-p", "tests.promises", "-p", "no:schemathesis", "-p", "no:hypothesispytest")
+TEXT = "before\n<!-- promises --><!-- /promises -->\nafter\n"
+
+
+@pytest.fixture
+def document(pytester: pytest.Pytester) -> Path:
+    """A document with a place for the table, beside tests."""
+    pytester.makepyfile(test_things=TESTS)
+    document = pytester.path / "document.md"
+    document.write_text(TEXT, encoding="utf-8")
+    return document
+
+
+def run(pytester: pytest.Pytester, *arguments: str) -> pytest.ExitCode | int:
+    """Runs pytest beside the document."""
+    return pytester.runpytest_inprocess(*PLUGINS, "--promises", "document.md", *arguments).ret
+
+
+@pytest.mark.parametrize("processes", ["0", "1"])
+def test_the_table_holds_what_passed_and_what_it_measured(
+    pytester: pytest.Pytester, document: Path, processes: str
+) -> None:
+    assert run(pytester, "--numprocesses", processes) == pytest.ExitCode.OK
+    before, mark, *table, provenance, end, after = [line for line in document.read_text().splitlines() if line]
+    cells = [re.split(r" *(?<!\\)\| *", line.strip("| ")) for line in table]
+    assert cells[0] == ["item", "promise", "measured", "tests"]
+    assert cells[2:] == [
+        ["R8", PROMISES["R8"], r"1 \| s<br>every time<br>2 \| s", "2 in test_things.py"],
+        ["R9", PROMISES["R9"], "holds", "2 in test_things.py"],
+        ["R11", PROMISES["R11"], "holds", "1 in test_things.py"],
+    ]
+    assert re.match(r"Measured by `pytest .*--promises \S+.*` \(", provenance)
+    assert (before, mark, end, after) == ("before", "<!-- promises -->", "<!-- /promises -->", "after")
+
+
+def test_the_table_stays_as_it_was_if_a_test_fails(pytester: pytest.Pytester, document: Path) -> None:
+    pytester.makepyfile(test_more="def test_broken(): assert False")
+    assert run(pytester) == pytest.ExitCode.TESTS_FAILED
+    assert document.read_text() == TEXT
+
+
+def test_a_document_without_a_place_is_refused_before_any_test_runs(pytester: pytest.Pytester, document: Path) -> None:
+    document.write_text("nothing", encoding="utf-8")
+    assert run(pytester) == pytest.ExitCode.USAGE_ERROR
+
+
+def test_a_promise_that_nobody_knows_is_refused(pytester: pytest.Pytester, document: Path) -> None:
+    pytester.makepyfile(test_things=TESTS.replace("R9", "R99"))
+    assert run(pytester) != pytest.ExitCode.OK
+    assert document.read_text(encoding="utf-8") == TEXT
+
+
+def test_without_a_document_the_table_is_printed(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_things=TESTS)
+    printed = pytester.runpytest_inprocess(*PLUGINS, "--promises", "-").outlines
+    assert f"| R11 | {PROMISES['R11']} | holds | 1 in test_things.py |" in printed

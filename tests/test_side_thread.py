@@ -1,0 +1,40 @@
+"""Work aside is waited for like any other, but for the end of the event loop, which it does not hold up."""
+
+import asyncio
+import threading
+
+import pytest
+
+from serve.side_thread import run_aside
+
+WAIT_SECONDS = 20.0
+
+
+def test_what_a_function_returns_or_raises_comes_back() -> None:
+    async def work() -> str:
+        with pytest.raises(ZeroDivisionError):
+            await run_aside(lambda: 1 // 0)
+        return await run_aside(lambda: threading.current_thread().name)
+
+    assert asyncio.run(work()) != threading.current_thread().name
+
+
+def test_an_event_loop_ends_while_a_function_goes_on() -> None:
+    begun, over, done = threading.Event(), threading.Event(), threading.Event()
+
+    def wait() -> None:
+        begun.set()
+        assert over.wait(WAIT_SECONDS)
+        done.set()
+
+    async def work() -> None:
+        task = asyncio.create_task(run_aside(wait))
+        await asyncio.to_thread(begun.wait, WAIT_SECONDS)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(work())
+    assert not done.is_set()
+    over.set()
+    assert done.wait(WAIT_SECONDS)

@@ -1,0 +1,60 @@
+"""A soak in short: everything happens at least once, and clients and server count the same."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from loadtest.load.scenario import RequestKind
+from loadtest.load.served_process import ServedProcess
+from loadtest.load.soak import ADMIN_KEY, Soak, SoakKind, SoakResult, soak_kinds
+from loadtest.load.soak_command import format_soak
+from model.text.tokenizer import Tokenizer
+from serve.server_process import choose_ports
+from tests import served_fakes
+from tests.live import direction, put_bundle
+
+SENTENCES = ("alpha beta.", "one two three.")
+
+
+def test_the_mix_is_four_fifths_good() -> None:
+    kinds = soak_kinds("")
+    assert sum(kind.requests.weight for kind in kinds) == 100
+    names = ("greedy", "beam")
+    assert sum(kind.requests.weight for kind in kinds if kind.requests.name.startswith(names)) == 80
+
+
+def soak(folder: Path, bundle: Path, kinds: list[SoakKind], seconds: float) -> SoakResult:
+    ports = choose_ports(0, 0)
+    command = served_fakes.command(bundle.parent, ports)
+
+    async def run(served: ServedProcess) -> SoakResult:
+        await served.wait_ready()
+        result = await Soak(served, bundle, kinds, SENTENCES, seed=1).run(60.0, seconds, 0.7, lambda _run: None)
+        await served.stop()
+        return result
+
+    with ServedProcess.run(command, ports, folder / "server.log", {"DRAGOMAN_ADMIN_KEY": ADMIN_KEY}) as served:
+        return asyncio.run(run(served))
+
+
+@pytest.fixture(name="bundle")
+def _bundle(tokenizer: Tokenizer, tmp_path: Path) -> Path:
+    return put_bundle(tmp_path / "models" / "soaked", tokenizer, direction("en-de"))
+
+
+def test_clients_and_server_count_the_same(bundle: Path, tmp_path: Path) -> None:
+    result = soak(tmp_path, bundle, soak_kinds(""), 2.5)
+    assert result.problems == []
+    assert result.reloads > 0
+    assert result.killed_clients > 0
+    assert all(result.outcomes.values()), "every kind was sent"
+    assert "clients and server count the same" in format_soak(result)
+
+
+def test_an_outcome_that_a_kind_does_not_explain_is_told(bundle: Path, tmp_path: Path) -> None:
+    """Blank texts are refused, here where answers are expected."""
+    kind = SoakKind(RequestKind(name="blank", text=" "), frozenset({"ok"}))
+    result = soak(tmp_path, bundle, [kind], 0.5)
+    assert len(result.problems) == 1
+    assert "x INVALID_ARGUMENT: not to be expected" in result.problems[0]
