@@ -13,11 +13,12 @@ from export.imports.from_ctranslate2 import import_ctranslate2
 from export.imports.from_marian import import_marian
 from export.imports.golden_texts import golden_texts
 from export.imports.imported_model import ImportedModelError, ImportOptions
-from export.make_bundle import BundleOptions, Sample, read_samples, write_bundle
+from export.make_bundle import BundleOptions, Sample, write_bundle
 from export.manifest import AttentionHead, GraphVariant, Precision
+from export.origin import read_origin
 from model.config import Direction
 from model.data.corpus import CorpusError, Specifications, read_lines
-from model.run import RunError, RunFolder
+from model.run import RunError
 from model.text.tokenizer import TokenizerError
 
 ORIGINS = ("run", "from_marian", "from_ctranslate2")
@@ -26,15 +27,16 @@ ORIGINS = ("run", "from_marian", "from_ctranslate2")
 class ExportCommand(BaseSettings):
     """Turns a trained model into a bundle that `dragoman serve` can serve.
 
-    The model is a training run, or with --from-marian or --from-ctranslate2 one that others trained. The bundle is a
-    folder with the ONNX graphs of encoder and decoder step, their weights, the tokenizer, golden sentences that a
-    server checks before it becomes ready, and a manifest with checksums and provenance.
+    The model is a training run, or a bundle in fp32, which is made anew with other options; or with --from-marian or
+    --from-ctranslate2 one that others trained. The new bundle is a folder with the ONNX graphs of
+    encoder and decoder step, their weights, the tokenizer, golden sentences that a server checks before it becomes
+    ready, and a manifest with checksums and provenance.
     """
 
     model_config = SettingsConfigDict(env_prefix="DRAGOMAN_EXPORT_", frozen=True, extra="forbid")
 
     run: CliPositionalArg[Path | None] = Field(
-        None, description="folder of a training run; its best checkpoint is exported"
+        None, description="folder of a training run, whose best checkpoint is exported, or of a bundle in fp32"
     )
     from_marian: Path | None = Field(None, description="folder of a Hugging Face Marian checkpoint, as of OPUS-MT")
     from_ctranslate2: Path | None = Field(None, description="folder of a CTranslate2 model, or an Argos package")
@@ -53,7 +55,7 @@ class ExportCommand(BaseSettings):
     )
     quality: Specifications = Field(
         (),
-        description="test data, as `dragoman evaluate` takes them: measures the bundle beside the run it is made from",
+        description="test data, as `dragoman evaluate` takes them: measures the bundle beside what it is made from",
     )
     source_language: str | None = Field(None, description="imports: what the model reads, where its files do not tell")
     target_language: str | None = Field(None, description="imports: what it writes; of several, the only one to offer")
@@ -91,8 +93,7 @@ class ExportCommand(BaseSettings):
     def _read(self, origin: str, path: Path) -> tuple[Exportable, list[Sample]]:
         """Returns a model and texts for its golden sentences."""
         if origin == "run":
-            trained = RunFolder(path).load()
-            return Exportable.of_run(trained), read_samples(RunFolder(path).samples, trained.config.directions)
+            return read_origin(path)
         options = ImportOptions(
             self.source_language, self.target_language, self.max_source_tokens, self.max_target_tokens
         )

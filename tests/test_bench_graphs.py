@@ -122,10 +122,11 @@ def test_a_recurrent_run_is_refused(tokenizer: Tokenizer, tmp_path: Path) -> Non
     config = RunConfig(directions=TOY_CONFIG.directions, model=model.limits)
     run.config.write_text(config.to_yaml(), encoding="utf-8")
     run.tokenizer.write_bytes(tokenizer.model)
+    run.samples.touch()
     state = {f"model.{name}": value for name, value in model.state_dict().items()}
     torch.save({"state_dict": state, "global_step": 0}, run.best_checkpoint)
     problem = refusal("--out", str(tmp_path), "--run", str(run.path))
-    assert problem.endswith(": recurrent: expected a Transformer, which CTranslate2 knows")
+    assert problem.endswith(": Recurrent: expected a Transformer, which CTranslate2 knows")
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from export.bundle import DECODER_FILE, ENCODER_FILE, WEIGHTS_FILE, Bundle, BundleError
+from export.bundled_model import read_parameters
 from export.exportable import Exportable
 from export.graphs.cuda_attention import CudaAttention
 from export.graphs.graphs import ATTENTION, UnsupportedGraphError, graphs_of
@@ -72,6 +73,13 @@ def exported(
     return model, export_model(
         model, tokenizer, tmp_path_factory.mktemp("bundle") / "random", options=BundleOptions("random", variant)
     )
+
+
+def test_the_parameters_can_be_had_back_bit_by_bit(exported: Exported) -> None:
+    model, bundle = exported
+    read = dict(read_parameters(bundle))
+    for name, value in model.state_dict().items():
+        assert torch.equal(read[name], value), name
 
 
 @torch.inference_mode()

@@ -65,6 +65,7 @@ EXCEPTIONS = {
         "export.exportable",
         "export.make_bundle",
         "export.manifest",
+        "export.origin",
         "model.config",
         "model.data.corpus",
         "model.run",
@@ -145,6 +146,7 @@ EXCEPTIONS = {
     "loadtest.offline.offline_systems": {"export.manifest"},
     "loadtest.graphs.onnx_decoder": {"export.bundle", "serve.engine.runtime", "serve.search.greedy"},
     "loadtest.online.online_benchmark": {
+        "export.bundle_tokenizer",
         "model.data.corpus",
         "model.report.provenance",
         "model.run",

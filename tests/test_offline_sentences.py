@@ -29,7 +29,7 @@ def test_with_a_model_its_tokens_are_counted(model: ComparedModel) -> None:
 def test_a_trained_model_ends_its_translations_itself(model: ComparedModel) -> None:
     sentences = trained_sentences(model, CORPUS)
     assert [(len(each.source_ids), *each.limits) for each in sentences] == [(3, 0, 6), (2, 0, 6)]
-    assert sentences[0].source_ids == (*model.tokenizer.encode("baaa caaa"), model.model.eos_id)
+    assert sentences[0].source_ids == (*model.exportable.tokenizer.encode("baaa caaa"), model.model.eos_id)
 
 
 def test_a_random_model_gets_as_long_ones(model: ComparedModel) -> None:

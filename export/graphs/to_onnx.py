@@ -28,6 +28,7 @@ from export.bundle import (
 )
 from export.graphs.graphs import Graphs
 from export.graphs.search_graphs import log_probabilities_graph, topk_graph
+from export.graphs.weight_names import name_weights
 from export.manifest import ALIGNMENTS, DECODER_INPUTS, ENCODER_INPUTS, LOGITS, GraphSignature, StateSpec
 
 OPSET = 24
@@ -143,6 +144,7 @@ def _to_onnx(
     for node in model.graph.node:
         del node.metadata_props[:]
     _transpose_embeddings(model.graph)
+    name_weights(model.graph, dict(module.named_parameters(remove_duplicate=False)))
     return model
 
 

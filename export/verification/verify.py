@@ -48,7 +48,8 @@ class VerifyCommand(BaseSettings):
 
     bundle: CliPositionalArg[Path] = Field(description="folder of the bundle")
     run: Path | None = Field(
-        None, description="folder of the training run that the bundle was made from; without it, PyTorch is left out"
+        None,
+        description="training run, or bundle in fp32, that the bundle was made from; without it, PyTorch is left out",
     )
     data: str = Field(description="sentences: multi30k:en-de, files:test.en,test.de or tsv:pairs.en-de.tsv")
     split: Literal["train", "validation", "test"] = Field("test", description="part of a data set that has parts")
@@ -113,13 +114,13 @@ class VerifyCommand(BaseSettings):
     def _references(self, run: Path, bundle: Bundle, corpus: Corpus, sentences: list[Sentence]) -> References:
         """Loads the PyTorch model, which has to read the sentences as the bundle does."""
         # Who has no training run may have no torch.
-        from export.exportable import Exportable  # noqa: PLC0415
+        from export.origin import read_origin  # noqa: PLC0415
         from export.verification.reference import references_of  # noqa: PLC0415
-        from model.run import RunError, RunFolder  # noqa: PLC0415
+        from model.run import RunError  # noqa: PLC0415
 
         try:
-            exportable = Exportable.of_run(RunFolder(run).load())
-        except RunError as error:
+            exportable, _ = read_origin(run)
+        except (CorpusError, RunError) as error:
             raise SystemExit(f"dragoman verify: {error}") from error
         prefix = next(
             (each.source_prefix for each in exportable.directions if (each.source, each.target) == corpus.languages), ()

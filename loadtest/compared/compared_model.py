@@ -9,15 +9,16 @@ from pathlib import Path
 import torch
 
 from export.exportable import Exportable
-from export.make_bundle import BundleOptions, Sample, read_samples, write_bundle
+from export.make_bundle import BundleOptions, Sample, write_bundle
 from export.manifest import BundleDirection, GraphVariant, Precision
+from export.origin import read_origin
 from loadtest.compared.made_up_tokenizer import made_up_tokenizer, made_up_word
 from loadtest.peers.checkpoint import write_checkpoint
 from model.config import Direction, TransformerConfig
 from model.data.corpus import Corpus, CorpusError
 from model.network.transformer import Transformer
-from model.run import RunError, RunFolder
-from model.text.tokenizer import EOS_ID, PAD_ID, UNK_ID, Tokenizer
+from model.run import RunError
+from model.text.tokenizer import EOS_ID, PAD_ID, UNK_ID
 
 RANDOM_SEED = 1
 RANDOM_DIRECTION = Direction(source="en", target="de")
@@ -30,15 +31,13 @@ class ComparedModel:
     Attributes:
         name: in tables and messages.
         model: its weights are those of all systems.
-        tokenizer: its ids are the model's.
-        exportable: both, as an export takes them.
+        exportable: the model and its tokenizer, as an export takes them.
         samples: texts for golden sentences.
         trained: whether its translations can be expected to mean something.
     """
 
     name: str
     model: Transformer
-    tokenizer: Tokenizer
     exportable: Exportable
     samples: list[Sample]
     trained: bool
@@ -82,7 +81,7 @@ class ComparedModel:
         """Writes a model of CTranslate2 into a new folder."""
         from loadtest.peers.ctranslate2_model import spec_of, write_model  # noqa: PLC0415 - only with this peer
 
-        write_model(folder, spec_of(self.model, self.tokenizer.source_pieces), compute_type)
+        write_model(folder, spec_of(self.model, self.exportable.tokenizer.source_pieces), compute_type)
 
     def write_checkpoint(self, folder: Path) -> None:
         """Writes a checkpoint for the peers that compute with PyTorch into a new folder."""
@@ -100,20 +99,17 @@ def compared_models(run: Path | None, config: TransformerConfig, vocabulary_size
 
 
 def trained_model(path: Path) -> ComparedModel:
-    """Returns the model of a run.
+    """Returns the model of a run, or of a bundle that was made of one.
 
     Raises:
-        RunError: if the folder is no run, or not one of a Transformer.
+        RunError: if the folder is neither, or not one of a Transformer.
         CorpusError: if its samples cannot be read.
         TokenizerError: if its tokenizer lacks a token.
     """
-    run = RunFolder(path)
-    trained = run.load()
-    if not isinstance(trained.model, Transformer):
-        raise RunError(f"{path}: {trained.config.model.architecture}: expected a Transformer, which CTranslate2 knows")
-    samples = read_samples(run.samples, trained.config.directions)
-    exportable = Exportable.of_run(trained)
-    return ComparedModel(path.resolve().name, trained.model, trained.tokenizer, exportable, samples, trained=True)
+    exportable, samples = read_origin(path)
+    if not isinstance(exportable.model, Transformer):
+        raise RunError(f"{path}: {type(exportable.model).__name__}: expected a Transformer, which CTranslate2 knows")
+    return ComparedModel(path.resolve().name, exportable.model, exportable, samples, trained=True)
 
 
 def random_model(config: TransformerConfig, vocabulary_size: int) -> ComparedModel:
@@ -128,4 +124,4 @@ def random_model(config: TransformerConfig, vocabulary_size: int) -> ComparedMod
     direction = BundleDirection(source=RANDOM_DIRECTION.source, target=RANDOM_DIRECTION.target)
     exportable = Exportable(model, tokenizer, (direction,), (EOS_ID,), UNK_ID, config.model_dump(mode="json"), steps=0)
     samples = [Sample(RANDOM_DIRECTION, made_up_word(0))]
-    return ComparedModel("random", model, tokenizer, exportable, samples, trained=False)
+    return ComparedModel("random", model, exportable, samples, trained=False)

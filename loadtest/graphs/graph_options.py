@@ -20,7 +20,9 @@ class GraphOptions(BaseSettings):
 
     out: Path = Field(description="folder that gets graphs.md and graphs.json")
     document: Path | None = Field(None, description="Markdown file whose place <!-- graphs --> gets the table")
-    run: Path | None = Field(None, description="folder of a training run, which is measured besides the random model")
+    run: Path | None = Field(
+        None, description="training run or bundle in fp32, whose model is measured beside a random one"
+    )
     quality: str | None = Field(
         None, description="test data, as `dragoman evaluate` takes them: measures BLEU of the trained model's systems"
     )

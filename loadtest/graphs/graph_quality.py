@@ -23,7 +23,7 @@ def measure_quality(model: ComparedModel, corpus: Corpus, system: GraphSystem, f
         CorpusError: if the model cannot translate it.
     """
     targets = _translate(model, model.source_ids(corpus), system, folder, threads)
-    translations = [model.tokenizer.decode(target) for target in targets]
+    translations = [model.exportable.tokenizer.decode(target) for target in targets]
     return measure(BLEU(), translations, corpus.targets)
 
 

@@ -78,6 +78,6 @@ def lengths_of(corpus: Corpus, model: ComparedModel | None) -> list[tuple[int, i
             for source, target in zip(corpus.sources, corpus.targets, strict=True)
         ]
     return [
-        (len(source_ids), max(1, len(model.tokenizer.encode(target))))
+        (len(source_ids), max(1, len(model.exportable.tokenizer.encode(target))))
         for source_ids, target in zip(model.source_ids(corpus), corpus.targets, strict=True)
     ]

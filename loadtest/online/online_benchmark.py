@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
+from export.bundle_tokenizer import TOKENIZER_FILE, write_tokenizer
 from loadtest.compared.compared_model import ComparedModel, trained_model
 from loadtest.comparison.affinity import AffinityError, running_on
 from loadtest.comparison.report_files import ReportFileError, ReportFiles
@@ -31,7 +32,7 @@ from loadtest.online.online_systems import ServedModel, command_of, settings_of,
 from loadtest.online.online_table import format_online
 from model.data.corpus import Corpus, CorpusError, read_corpus
 from model.report.provenance import Provenance, command_line
-from model.run import RunError, RunFolder
+from model.run import RunError
 from model.text.tokenizer import TokenizerError
 from serve.server_process import choose_ports
 
@@ -73,9 +74,10 @@ class _Benchmark:
         self._model = model
         self._corpus = corpus
         direction = next(each for each in model.exportable.directions if (each.source, each.target) == corpus.languages)
+        write_tokenizer(model.exportable.tokenizer, workshop)
         self._served = ServedModel(
             workshop,
-            RunFolder(options.run).tokenizer,
+            workshop / TOKENIZER_FILE,
             direction.source_prefix,
             model.exportable.source_suffix,
             model.model.config.max_target_tokens,

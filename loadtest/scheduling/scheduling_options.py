@@ -27,7 +27,9 @@ class SchedulingOptions(BaseSettings):
     parts: tuple[Part, ...] = Field(
         ("modes", "prefill", "head-of-line", "work-conservation"), min_length=1, description="what is measured"
     )
-    run: Path | None = Field(None, description="folder of a training run, which is measured besides the random model")
+    run: Path | None = Field(
+        None, description="training run or bundle in fp32, whose model is measured beside a random one"
+    )
     data: str = Field("multi30k:en-de", description="test data, as `dragoman evaluate` takes them")
     random: TransformerConfig = Field(BASE, description="shape of the random model")
     vocabulary_size: int = Field(BASE_VOCABULARY_SIZE, gt=8, le=MOST_TOKENS, description="tokens of the random model")
