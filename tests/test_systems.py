@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from export.bundle import Bundle
 from export.evaluation.system import Search, SystemUnusableError
 from export.evaluation.systems import open_system
 from model.data.corpus import Corpus, CorpusError, read_corpus
 from model.run import RunFolder
-from tests.live import LiveService
-from tests.toy import toy_test_sentences, translate_toy, write_pairs
+from serve.engine.runtime import Runtime, Sessions
+from tests.live import LiveService, run_service
+from tests.toy import RANDOM_TEXTS, toy_test_sentences, translate_toy, write_pairs
 
 pytestmark = pytest.mark.usefixtures("restored_logs")
 
@@ -181,11 +183,14 @@ def test_a_sentence_that_is_too_long_is_told(
         assert message.endswith("tokens, expected at most 32")
 
 
-def test_every_kind_is_searched_as_asked(
-    toy_run: RunFolder, toy_bundle: Path, toy_server: LiveService, corpus: Corpus
-) -> None:
-    """A length penalty that large makes longer translations win, which greedy search does not find."""
-    names: list[str | Path] = [toy_run.path, toy_bundle, f"grpc://{toy_server.grpc_target}", toy_server.http_url]
-    run, *others = (translate(name, corpus, search=Search(beam_size=8, length_penalty=10)) for name in names)
+def test_every_kind_is_searched_as_asked(two_way_run: RunFolder, two_way_bundle: Path) -> None:
+    """A length penalty that large makes longer translations win, which greedy search does not find.
+
+    The model is untrained: one that has learned its language well may be as sure as greedy search is.
+    """
+    corpus = Corpus("en", "de", list(RANDOM_TEXTS), list(RANDOM_TEXTS))
+    with run_service(two_way_bundle, [Runtime(Sessions.load(Bundle.open(two_way_bundle), threads=1), slots=8)]) as live:
+        names: list[str | Path] = [two_way_run.path, two_way_bundle, f"grpc://{live.grpc_target}", live.http_url]
+        run, *others = (translate(name, corpus, search=Search(beam_size=8, length_penalty=10)) for name in names)
     assert others == [run] * 3
-    assert run != translate(toy_run.path, corpus)
+    assert run != translate(two_way_run.path, corpus)
