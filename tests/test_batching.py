@@ -51,7 +51,7 @@ def test_a_batching_is_read_as_it_is_written(batching: Batching) -> None:
     assert Batching.parse(str(batching)) == batching
 
 
-@pytest.mark.parametrize("text", ["", "64", "0:examples", "64:rows", "64:examples "])
+@pytest.mark.parametrize("text", ["", "64", "0:examples", "64:lines", "64:examples ", "-1:rows", "²:rows"])
 def test_what_is_no_batching_is_told(text: str) -> None:
     with pytest.raises(ValueError, match=r"expected a size and its unit"):
         Batching.parse(text)

@@ -14,7 +14,8 @@ from tests.toy import toy_test_sentences, write_pairs
 
 SHAPE = ["--random.d-model=64", "--random.d-ff=64", "--random.heads=4", "--vocabulary-size=100"]
 SHAPE += ["--random.encoder-layers=1", "--random.decoder-layers=1"]
-QUICK = ["--rounds=1", "--alone=2", "--batches=2:examples,40:tokens", "--alone-threads=1", "--slots=8", "--engines=2"]
+QUICK = ["--rounds=1", "--alone=2", "--batches=2:examples,40:tokens", "--alone-threads=1"]
+QUICK += ["--slots=8,16", "--engines=2"]
 SENTENCES = 6
 MAKERS = ["dragoman", "ctranslate2", "pytorch", "transformers", "dragoman", "ctranslate2"]
 ROOT = Path(__file__).parent.parent
@@ -84,12 +85,12 @@ def test_systems_in_floats_translate_like_ctranslate2(models: list[dict[str, Any
     assert random == [None] * len(MAKERS)
 
 
-def test_every_batch_is_tried_by_those_who_take_batches(models: list[dict[str, Any]]) -> None:
-    tried = {search: {"2:examples", "40:tokens"} for search in ("greedy", "beam 4")}
+def test_everybody_tries_batches_and_engines_numbers_of_rows(models: list[dict[str, Any]]) -> None:
     for model in models:
         for system in model["systems"]:
+            tried = {"8:rows", "16:rows"} if system["maker"] == "dragoman" else {"2:examples", "40:tokens"}
             found = {search: set(trials) for search, trials in system["trials"].items()}
-            assert found == ({} if system["maker"] == "dragoman" else tried)
+            assert found == {"greedy": tried, "beam 4": tried}
 
 
 def test_the_engines_hold_no_torch(models: list[dict[str, Any]]) -> None:

@@ -8,7 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from serve.search.constraints import forbid_repeated_ngrams, penalise_repetition, suppress
+from serve.search.constraints import (
+    PEEKED_TOKENS,
+    forbid_repeated_ngrams,
+    penalise_repetition,
+    postpone_end,
+    suppress,
+)
 
 EOS_ID = 2
 VOCABULARY = 6
@@ -130,6 +136,22 @@ def test_a_row_with_no_token_left_holds_nothing_but_minus_infinity() -> None:
     suppress(logits, np.array([0, 0]), np.array([0, 1]))
     assert (logits[0] == -np.inf).all()
     assert logits[1].tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("token_id", [0, EOS_ID + 1, PEEKED_TOKENS - 1, PEEKED_TOKENS, 2 * PEEKED_TOKENS])
+def test_the_end_is_postponed_while_any_other_token_is_left(token_id: int) -> None:
+    logits = np.full((3, 2 * PEEKED_TOKENS + 1), -np.inf, np.float32)
+    logits[:, EOS_ID] = 1.0
+    logits[0, token_id] = -7.0
+    postpone_end(logits, np.array([0, 1]), EOS_ID)
+    assert logits[:, EOS_ID].tolist() == [-np.inf, 1.0, 1.0]
+
+
+def test_a_row_that_is_broken_has_no_end_to_keep() -> None:
+    logits = np.full((1, PEEKED_TOKENS + 1), -np.inf, np.float32)
+    logits[0, [EOS_ID, PEEKED_TOKENS]] = 1.0, np.nan
+    postpone_end(logits, np.array([0]), EOS_ID)
+    assert logits[0, EOS_ID] == -np.inf
 
 
 @pytest.mark.parametrize("logit", [np.nan, np.inf])

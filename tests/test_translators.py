@@ -64,6 +64,18 @@ def test_a_trained_model_says_the_same_in_every_system(
     assert len({len(target) for target in expected}) > 3
 
 
+def test_an_engine_has_as_many_rows_as_a_batching_tells(
+    translators: dict[str, Translator], trained: TrainedModel
+) -> None:
+    sentences = draw_sentences(1, [(5, 9)] * 12, trained.tokenizer.vocabulary_size, EOS_ID)
+    engine = translators["engine"]
+    assert isinstance(engine, EngineTranslator)
+    expected = engine.translate(sentences, 2, BATCHING)
+    for rows in (4, 16, 4):
+        assert engine.translate(sentences, 2, Batching(rows, "rows")) == expected
+        assert engine.slots == rows
+
+
 @pytest.mark.parametrize("beam_size", [1, 4])
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_every_translation_has_the_length_that_is_asked_for(

@@ -1,17 +1,18 @@
-"""Static batches: which sentences a system translates together, for systems that take whole batches.
+"""What a system computes together: a static batch, for systems that take whole batches, or the rows of an engine.
 
-Sentences of one batch share their limits, because such systems take these once for a batch, and are of like length, so
-that little is padded. Knows no system.
+Sentences of one static batch share their limits, because such systems take these once for a batch, and are of like
+length, so that little is padded. Knows no system.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Self, cast
 
 from loadtest.compared.source_sentence import SourceSentence
 
+# Of a static batch.
 PATTERN = r"^[1-9][0-9]*:(examples|tokens)$"
+_UNITS = ("examples", "tokens", "rows")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,22 +22,23 @@ class Batching:
     Attributes:
         size: the most of the units in a batch.
         unit: sentences, or their source tokens with padding; a sentence that is longer than that is a batch of its own.
+            Or rows: those of an engine, which sequences join and leave by themselves.
     """
 
     size: int
-    unit: Literal["examples", "tokens"]
+    unit: Literal["examples", "tokens", "rows"]
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Reads what matches `PATTERN`, as in `64:examples`.
+        """Reads a size and its unit, as in `64:examples`.
 
         Raises:
             ValueError: if the text is something else.
         """
-        if re.match(PATTERN, text) is None:
-            raise ValueError(f"{text}: expected a size and its unit, as in 64:examples or 1024:tokens")
         size, _, unit = text.partition(":")
-        return cls(int(size), cast("Literal['examples', 'tokens']", unit))
+        if unit not in _UNITS or not size.isascii() or not size.isdigit() or int(size) == 0:
+            raise ValueError(f"{text}: expected a size and its unit, as in 64:examples, 1024:tokens or 32:rows")
+        return cls(int(size), cast("Literal['examples', 'tokens', 'rows']", unit))
 
     def __str__(self) -> str:
         return f"{self.size}:{self.unit}"

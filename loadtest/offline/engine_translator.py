@@ -28,7 +28,11 @@ MOST_WAITING_ROWS = 1 << 24
 
 
 class EngineTranslator:
-    """Running engines behind a scheduler."""
+    """Running engines behind a scheduler.
+
+    Attributes:
+        slots: rows of each engine now.
+    """
 
     def __init__(self, folder: str, copies: int, threads: int, slots: int) -> None:
         """Starts the engines.
@@ -39,25 +43,33 @@ class EngineTranslator:
             threads: of each engine.
             slots: rows of each engine.
         """
-        settings = ServeSettings(
-            bundle=Path(folder), engines=copies, threads_per_engine=threads, slots=slots, queue_limit=MOST_WAITING_ROWS
-        )
-        bundle = Bundle.open(settings.bundle)
-        self._pipeline = Pipeline(settings, bundle, Metrics(CollectorRegistry(), bundle.manifest.name))
-        sessions = Sessions.load(bundle, threads)
-        self._pipeline.start([Runtime(sessions, slots, rows_ahead(slots)) for _ in range(copies)])
+        self._bundle = Bundle.open(Path(folder))
+        self._sessions = Sessions.load(self._bundle, threads)
+        self._copies = copies
+        self._threads = threads
+        self.slots = slots
+        self._pipeline = self._open()
 
     def translate(
         self,
         sentences: Sequence[SourceSentence],
         beam_size: int,
-        batching: Batching,  # noqa: ARG002 - the scheduler decides
+        batching: Batching,
     ) -> list[Sequence[int]]:
         """Returns the target tokens of each sentence.
+
+        Args:
+            sentences: in any order.
+            beam_size: 1 is greedy search.
+            batching: may tell the rows of each engine, from now on; what runs together, the scheduler decides.
 
         Raises:
             ServiceError: if an engine fails.
         """
+        if batching.unit == "rows" and batching.size != self.slots:
+            self.close()
+            self.slots = batching.size
+            self._pipeline = self._open()
         finished: SimpleQueue[ServiceError | None] = SimpleQueue()
         sequences = [
             ServedSequence(
@@ -78,6 +90,19 @@ class EngineTranslator:
     def close(self) -> None:
         """Stops the engines."""
         self._pipeline.stop()
+
+    def _open(self) -> Pipeline:
+        settings = ServeSettings(
+            bundle=self._bundle.folder,
+            engines=self._copies,
+            threads_per_engine=self._threads,
+            slots=self.slots,
+            queue_limit=MOST_WAITING_ROWS,
+        )
+        pipeline = Pipeline(settings, self._bundle, Metrics(CollectorRegistry(), self._bundle.manifest.name))
+        ahead = rows_ahead(self.slots)
+        pipeline.start([Runtime(self._sessions, self.slots, ahead) for _ in range(self._copies)])
+        return pipeline
 
 
 def _options(sentence: SourceSentence, beam_size: int) -> SearchOptions:

@@ -38,7 +38,7 @@ def benchmark(options: OfflineOptions) -> None:
         files.prepare()
         engines = options.engines or available_cpus()
         models = compared_models(options.run, options.random, options.vocabulary_size)
-        systems = offline_systems(options.peers, options.slots)
+        systems = offline_systems(options.peers, options.slots[0])
         if any(system.maker == "transformers" for system in systems):
             _check_transformers(models)
         all_sentences = sentences_of(models, options.data, options.sentences)
@@ -68,6 +68,7 @@ def _workload(options: OfflineOptions, engines: int, sentences: list[SourceSente
         options.alone,
         options.rounds,
         tuple(map(Batching.parse, dict.fromkeys(options.batches))),
+        tuple(Batching(slots, "rows") for slots in dict.fromkeys(options.slots)),
         engines,
         options.threads,
         tuple(dict.fromkeys(options.alone_threads)),

@@ -82,7 +82,7 @@ class _Comparison:
             OfflineResult(
                 system.maker,
                 system.precision,
-                trials[system.name] if system.batched else {},
+                trials[system.name],
                 together[system.name],
                 alone[system.name],
                 self._differences(system),
@@ -120,11 +120,14 @@ class _Comparison:
         return {name: played[player.launch.name] for name, player in players.items()}
 
     def _play_alone(self) -> dict[str, dict[int, list[Round]]]:
-        batching = str(self._workload.batchings[0])  # of one sentence there is one batch
-        tasks = {search: _task(search, batching, alone=self._workload.alone) for search in SEARCHES}
         players = {
             (system.name, threads): Player(
-                system.launch(self._workshop / system.name, self._sentences, copies=1, threads=threads), tasks
+                system.launch(self._workshop / system.name, self._sentences, copies=1, threads=threads),
+                {
+                    # Of one sentence there is one batch, in any batching.
+                    search: _task(search, str(_tried(system, self._workload)[0]), alone=self._workload.alone)
+                    for search in SEARCHES
+                },
             )
             for system in self._systems
             for threads in self._workload.alone_threads
@@ -163,8 +166,8 @@ class _Comparison:
 
 
 def _tried(system: OfflineSystem, workload: OfflineWorkload) -> tuple[Batching, ...]:
-    """Returns the batchings to try; for a system that batches by itself, any one."""
-    return workload.batchings if system.batched else workload.batchings[:1]
+    """Returns the batchings to try."""
+    return workload.batchings if system.batched else workload.rows
 
 
 def _task(search: str, batching: str, **options: Any) -> dict[str, Any]:

@@ -35,13 +35,15 @@ class OfflineOptions(BaseSettings):
     alone: int = Field(50, gt=0, description="so many of them are also translated one at a time")
     rounds: int = Field(5, gt=0, description="turns of each system at each task")
     batches: tuple[Annotated[str, Field(pattern=PATTERN)], ...] = Field(
-        BATCHES, min_length=1, description="batches that are tried, as in 64:examples or 1024:tokens"
+        BATCHES, min_length=1, description="batches of the others that are tried, as in 64:examples or 1024:tokens"
     )
     engines: int | None = Field(
         None, gt=0, description="our engines; default: one for each CPU; rivals get as many threads as all engines"
     )
     threads: int = Field(1, gt=0, description="threads of each of our engines")
-    slots: int = Field(32, ge=4, description="rows of each of our engines")
+    slots: tuple[Annotated[int, Field(ge=4)], ...] = Field(
+        (32, 64, 128), min_length=1, description="rows of each of our engines that are tried"
+    )
     alone_threads: tuple[Annotated[int, Field(gt=0)], ...] = Field(
         (1, 2), min_length=1, description="threads that are tried for one sentence at a time"
     )

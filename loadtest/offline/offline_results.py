@@ -24,6 +24,7 @@ class OfflineWorkload:
         alone: how many of them are translated one at a time.
         rounds: in which every system has a turn at every task.
         batchings: which of them is best is tried for each system that translates batches.
+        rows: the same for our engines.
         engines: those of ours; peers get as many threads as all engines together.
         threads: of each engine.
         alone_threads: numbers of threads for one sentence at a time; the best counts.
@@ -33,6 +34,7 @@ class OfflineWorkload:
     alone: int
     rounds: int
     batchings: tuple[Batching, ...]
+    rows: tuple[Batching, ...]
     engines: int
     threads: int
     alone_threads: tuple[int, ...]
@@ -45,7 +47,7 @@ class OfflineResult:
     Attributes:
         maker: what translates.
         precision: what it computes in.
-        trials: of the batchings, of which the best counts; none if it needs none.
+        trials: of the batchings, of which the best counts.
         together: what it did with all sentences, round by round.
         alone: what it did with one sentence at a time, round by round, by the number of its threads.
         differences: where it translated otherwise than CTranslate2, by search; None if that was not compared.

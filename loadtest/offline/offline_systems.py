@@ -40,7 +40,7 @@ class OfflineSystem:
 
     @property
     def batched(self) -> bool:
-        """Whether it has to be told what to compute together."""
+        """Whether it translates static batches; else sequences join and leave its rows."""
         return self.maker != "dragoman"
 
     def launch(self, folder: Path, sentences: Path, copies: int, threads: int) -> Launch:
@@ -61,7 +61,7 @@ def offline_systems(peers: Collection[str], slots: int) -> list[OfflineSystem]:
 
     Args:
         peers: what ours is compared with.
-        slots: rows of each of our engines.
+        slots: rows of each of our engines, until a batching tells another number.
     """
     systems = [
         _dragoman("fp32", slots),

@@ -78,8 +78,10 @@ def _notes(systems: Sequence[OfflineResult]) -> list[str]:
         for system in systems
         for search in SEARCHES
     ]
-    notes = [f"- Batches: {', '.join(batchings)}."] if batchings else []
-    notes.append(f"- Threads for one sentence at a time: {', '.join(threads)}.")
+    notes = [
+        f"- Batches, or rows of each engine: {', '.join(batchings)}.",
+        f"- Threads for one sentence at a time: {', '.join(threads)}.",
+    ]
     for system in systems:
         for search, found in (system.differences or {}).items():
             if found:
