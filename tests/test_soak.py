@@ -7,7 +7,16 @@ import pytest
 
 from loadtest.load.scenario import RequestKind
 from loadtest.load.served_process import ServedProcess
-from loadtest.load.soak import ADMIN_KEY, Soak, SoakKind, SoakResult, soak_kinds
+from loadtest.load.soak import (
+    ADMIN_KEY,
+    LASTING_SECONDS,
+    MOST_GROWTH_BYTES,
+    Soak,
+    SoakKind,
+    SoakResult,
+    growth,
+    soak_kinds,
+)
 from loadtest.load.soak_command import format_soak
 from model.text.tokenizer import Tokenizer
 from serve.server_process import choose_ports
@@ -50,6 +59,15 @@ def test_clients_and_server_count_the_same(bundle: Path, tmp_path: Path) -> None
     assert result.killed_clients > 0
     assert all(result.outcomes.values()), "every kind was sent"
     assert "clients and server count the same" in format_soak(result)
+    assert all(result.resident_bytes)
+
+
+def test_memory_may_grow_while_slots_are_filled_and_not_for_ever() -> None:
+    half_bytes = 10 * MOST_GROWTH_BYTES
+    assert list(growth((0, half_bytes, half_bytes + MOST_GROWTH_BYTES), LASTING_SECONDS)) == []
+    grown = (half_bytes, half_bytes, half_bytes + 2 * MOST_GROWTH_BYTES)
+    assert list(growth(grown, LASTING_SECONDS)) == ["memory: 64 MiB more in the second half, expected at most 32"]
+    assert list(growth(grown, LASTING_SECONDS - 1)) == []
 
 
 def test_an_outcome_that_a_kind_does_not_explain_is_told(bundle: Path, tmp_path: Path) -> None:

@@ -41,6 +41,9 @@ KILLED_RATE = 50.0
 KILLED_AFTER_SECONDS = 0.4
 # Open files at the end, beside those at the start: both without a connection of ours.
 MORE_OPEN_FILES = 5
+# A server takes memory as its slots are filled for the first time: in the second half of a soak that lasts, no more.
+LASTING_SECONDS = 600.0
+MOST_GROWTH_BYTES = 32 * 2**20
 
 REFUSED = frozenset({"RESOURCE_EXHAUSTED", "429 queue_full"})
 LATE = frozenset({TIMED_OUT, "DEADLINE_EXCEEDED", "504 deadline_exceeded"})
@@ -95,7 +98,7 @@ class SoakResult:
         outcomes: how many requests of each kind ended how.
         killed_clients: how many there were.
         reloads: how often the models were read again, each time with another bundle.
-        resident_bytes: of the server's process at the start and at the end.
+        resident_bytes: of the server's process at the start, when half of the time is over, and at the end.
         open_files: of the server's process at the start and at the end.
         problems: what should not be so.
     """
@@ -103,7 +106,7 @@ class SoakResult:
     outcomes: dict[str, dict[str, int]] = field(default_factory=dict)
     killed_clients: int = 0
     reloads: int = 0
-    resident_bytes: tuple[int, int] = (0, 0)
+    resident_bytes: tuple[int, int, int] = (0, 0, 0)
     open_files: tuple[int, int] = (0, 0)
     problems: list[str] = field(default_factory=list)
 
@@ -226,9 +229,11 @@ class Soak:
         if first is None or last is None:
             result.problems.append("something is left in the server, or it does not answer")
             return
-        result.resident_bytes = (first.resident_bytes, last.resident_bytes)
+        seconds = run.record.plan.duration_seconds
+        half = next((state for second, state in run.states if second >= seconds / 2), last)
+        result.resident_bytes = (first.resident_bytes, half.resident_bytes, last.resident_bytes)
         result.open_files = (first.open_files, last.open_files)
-        result.problems += self._count(seen, first, last)
+        result.problems += [*self._count(seen, first, last), *growth(result.resident_bytes, seconds)]
 
     def _count(self, seen: dict[Protocol, Counter[str]], first: ServerState, last: ServerState) -> Iterator[str]:
         counted = {name: count - first.requests.get(name, 0) for name, count in last.requests.items()}
@@ -238,6 +243,19 @@ class Soak:
         before, after = self._result.open_files
         if after > before + MORE_OPEN_FILES:
             yield f"open files: {before} before, {after} after, expected at most {MORE_OPEN_FILES} more"
+
+
+def growth(resident_bytes: tuple[int, int, int], seconds: float) -> Iterator[str]:
+    """Yields what is wrong with the memory of a server, if anything is.
+
+    Args:
+        resident_bytes: at the start of a soak, when half of its time is over, and at the end.
+        seconds: how long it is.
+    """
+    _, half_bytes, end_bytes = resident_bytes
+    if seconds >= LASTING_SECONDS and end_bytes - half_bytes > MOST_GROWTH_BYTES:
+        grown, most = (end_bytes - half_bytes) / 2**20, MOST_GROWTH_BYTES / 2**20
+        yield f"memory: {grown:.0f} MiB more in the second half, expected at most {most:.0f}"
 
 
 def change_manifest(bundle: Path) -> None:
