@@ -440,9 +440,9 @@ def test_no_import_is_relative() -> None:
     assert [module for module, node in nodes if isinstance(node, ast.ImportFrom) and node.level] == []
 
 
-def test_only_the_runtime_imports_onnx_runtime() -> None:
+def test_only_one_module_imports_onnx_runtime() -> None:
     importers = {module for module in MODULES if any(is_within(name, ("onnxruntime",)) for name in imports_of(module))}
-    assert importers <= {"serve.engine.runtime"}
+    assert importers == {"serve.engine.onnx_runtime"}
 
 
 def test_only_the_application_of_ray_serve_imports_ray() -> None:
