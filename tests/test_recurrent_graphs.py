@@ -96,7 +96,8 @@ def random_sources(longest: int) -> list[NDArray[np.int64]]:
 
 
 def export(module: nn.Module, inputs: tuple[Any, ...], dynamic: tuple[Any, ...], names: list[list[str]]) -> Any:
-    return to_onnx._to_onnx(module, inputs, dynamic, GraphSignature(inputs=tuple(names[0]), outputs=tuple(names[1])))
+    signature = GraphSignature(inputs=tuple(names[0]), outputs=tuple(names[1]))
+    return to_onnx._to_onnx(module, inputs, dynamic, signature, OPSET)
 
 
 def export_recurrent(model: Recurrent) -> Exported:

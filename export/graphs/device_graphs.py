@@ -19,15 +19,17 @@ FOLDER = Path(__file__).parent.parent.parent / "serve" / "engine" / "device_grap
 # Not the newest: every operator has had a CUDA kernel at this version for years.
 OPSET = 20
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
+# Name, type and dimensions of each input or output.
+Signature = Sequence[tuple[str, int, Sequence[str | int]]]
 
 
 def choose_graph() -> onnx.ModelProto:
     """Returns a graph from logits, float [R, V], to what a step says of the next tokens.
 
     Its other input is the last id of the vocabulary, int64 [1, 1]. Its outputs are natural log-probabilities, float
-    [R, V], the best token of each row, int64 [R, 1], the lower id in a tie, and its log-probability, float [R, 1]. A row
-    with NaN, with +inf or with nothing but -inf has log-probabilities NaN, and what it chooses is an id all the same:
-    an index out of bounds would be the end of a CUDA context.
+    [R, V], the best token of each row, int64 [R, 1], the lower id in a tie, and its log-probability, float [R, 1].
+    A row with NaN, with +inf or with nothing but -inf has log-probabilities NaN, and what it chooses is an id all the
+    same: an index out of bounds would be the end of a CUDA context.
     """
     nodes = [
         helper.make_node("LogSoftmax", ["logits"], ["log_probabilities"], axis=-1),
@@ -40,11 +42,11 @@ def choose_graph() -> onnx.ModelProto:
     return _model(
         "choose",
         nodes,
-        [("logits", FLOAT, ["R", "V"]), ("last_id", INT64, [1, 1])],
+        [("logits", FLOAT, ("R", "V")), ("last_id", INT64, (1, 1))],
         [
-            ("log_probabilities", FLOAT, ["R", "V"]),
-            ("token_ids", INT64, ["R", 1]),
-            ("token_scores", FLOAT, ["R", 1]),
+            ("log_probabilities", FLOAT, ("R", "V")),
+            ("token_ids", INT64, ("R", 1)),
+            ("token_scores", FLOAT, ("R", 1)),
         ],
         constants,
     )
@@ -56,15 +58,15 @@ def token_scores_graph() -> onnx.ModelProto:
     From log-probabilities, float [R, V], and token ids, int64 [R, 1], to float [R, 1].
     """
     node = helper.make_node("GatherElements", ["log_probabilities", "token_ids"], ["token_scores"], axis=1)
-    inputs = [("log_probabilities", FLOAT, ["R", "V"]), ("token_ids", INT64, ["R", 1])]
-    return _model("token_scores", [node], inputs, [("token_scores", FLOAT, ["R", 1])])
+    inputs: Signature = [("log_probabilities", FLOAT, ("R", "V")), ("token_ids", INT64, ("R", 1))]
+    return _model("token_scores", [node], inputs, [("token_scores", FLOAT, ("R", 1))])
 
 
 def topk_graph() -> onnx.ModelProto:
     """Returns the graph of `export.graphs.search_graphs.topk_graph`, of an older version of the standard."""
     node = helper.make_node("TopK", ["scores", "count"], ["best_scores", "token_ids"], axis=-1)
-    inputs = [("scores", FLOAT, ["R", "V"]), ("count", INT64, [1])]
-    return _model("topk", [node], inputs, [("best_scores", FLOAT, ["R", "K"]), ("token_ids", INT64, ["R", "K"])])
+    inputs: Signature = [("scores", FLOAT, ("R", "V")), ("count", INT64, (1,))]
+    return _model("topk", [node], inputs, [("best_scores", FLOAT, ("R", "K")), ("token_ids", INT64, ("R", "K"))])
 
 
 def copy_rows_graph() -> onnx.ModelProto:
@@ -77,7 +79,7 @@ def copy_rows_graph() -> onnx.ModelProto:
         helper.make_node("Gather", ["source", "source_rows"], ["rows"], axis=0),
         helper.make_node("ScatterND", ["target", "target_rows", "rows"], ["copied"]),
     ]
-    inputs = [
+    inputs: Signature = [
         ("source", FLOAT, ["N", "W"]),
         ("target", FLOAT, ["P", "W"]),
         ("source_rows", INT64, ["M"]),
@@ -119,8 +121,6 @@ GRAPHS = {
     "zeros.onnx": zeros_graph,
 }
 
-Signature = Sequence[tuple[str, int, list[str | int]]]
-
 
 def _model(
     name: str,
@@ -129,8 +129,8 @@ def _model(
     outputs: Signature,
     constants: Sequence[onnx.TensorProto] = (),
 ) -> onnx.ModelProto:
-    infos = [[helper.make_tensor_value_info(*value) for value in values] for values in (inputs, outputs)]
-    graph = helper.make_graph(nodes, name, *infos, initializer=constants)
+    taken, given = ([helper.make_tensor_value_info(*value) for value in values] for values in (inputs, outputs))
+    graph = helper.make_graph(nodes, name, taken, given, initializer=constants)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
 
 

@@ -17,7 +17,8 @@ from export.verification.reader import Reader
 from export.verification.stepped_engine import SteppedEngine
 from export.verification.stepper import References, Stepper, gap_of
 from export.verification.tokens import Demands, check_against_by_hand, check_against_pytorch, check_golden
-from serve.engine.runtime import Sessions
+from serve.engine.device_choice import DeviceChoice
+from serve.engine.model_sessions import open_sessions
 from serve.engine.sequence import Wish
 from serve.search.options import SearchOptions
 
@@ -65,6 +66,8 @@ class Examination:
         sentences: Sequence[Sentence],
         references: References | None,
         plan: Plan,
+        *,
+        device: DeviceChoice = "auto",
     ) -> None:
         """Opens the bundle's graphs.
 
@@ -74,6 +77,7 @@ class Examination:
             sentences: of one of its directions, none too long for it.
             references: what it was made from; None if that is not at hand.
             plan: what to check.
+            device: where the graphs run.
 
         Raises:
             BundleError: if ONNX Runtime cannot run the graphs here.
@@ -84,7 +88,7 @@ class Examination:
         self._accompanied = sentences[: plan.invariance_sentences]
         self._references = references
         self._plan = plan
-        self._sessions = Sessions.load(bundle, threads=1)
+        self._sessions = open_sessions(bundle, device)
         self._by_hand = RuntimeStepper(self._sessions)
         limit = bundle.manifest.max_target_tokens
         self._searches = {

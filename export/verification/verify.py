@@ -25,6 +25,7 @@ from export.verification.stepper import References
 from export.verification.tokens import Demands
 from model.data.corpus import Corpus, CorpusError, read_corpus
 from model.text.tokenizer import TokenizerError
+from serve.engine.device_choice import DeviceChoice
 
 # What 8 bits change is no fault of a graph: how many translations stay the same is told, and demanded only on request.
 DEMANDS: dict[Precision, Demands] = {
@@ -75,6 +76,9 @@ class VerifyCommand(BaseSettings):
     batches: tuple[PositiveInt, ...] = Field(
         (2, 8, 32, 128), min_length=1, description="invariance: translations that run at once, separated by commas"
     )
+    device: DeviceChoice = Field(
+        "auto", description="where the graphs run; auto: as their variant says, cpu, or cuda on the first GPU"
+    )
     seed: int = Field(1, ge=0, description="invariance: of who joins when, and in whose company")
 
     def cli_cmd(self) -> None:
@@ -85,7 +89,9 @@ class VerifyCommand(BaseSettings):
             corpus = read_corpus(self.data, self.split, self.multi30k_folder)
             sentences = self._read(bundle, reader, corpus)
             references = None if self.run is None else self._references(self.run, bundle, corpus, sentences)
-            examination = Examination(bundle, reader, sentences, references, self._plan(bundle.manifest.precision))
+            examination = Examination(
+                bundle, reader, sentences, references, self._plan(bundle.manifest.precision), device=self.device
+            )
         except (BundleError, CorpusError, TokenizerError) as error:
             raise SystemExit(f"dragoman verify: {error}") from error
         outcomes: list[Outcome] = []

@@ -1,7 +1,7 @@
 """Memory of a device, and runs of sessions upon it: nothing that is bound is copied but what a run is told to fetch.
 
-A device is a GPU or, so that everything here is tested everywhere, the CPU. Memory is taken by a graph that makes zeros,
-so that it comes from the session's bounded arena. Knows no model.
+A device is a GPU or, so that everything here is tested everywhere, the CPU. Memory is taken by a graph that makes
+zeros, so that it comes from the session's bounded arena. Knows no model.
 """
 
 import math
@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from serve.engine.capture_gate import GATE
 from serve.engine.onnx_runtime import value_on
 
 DeviceKind = Literal["cpu", "cuda"]
@@ -18,6 +19,8 @@ DeviceKind = Literal["cpu", "cuda"]
 FLOAT, INT32, INT64, FLOAT16 = 1, 6, 7, 10
 ELEMENT_BYTES = {FLOAT: 4, INT32: 4, INT64: 8, FLOAT16: 2}
 ELEMENTS = {np.dtype(np.float32): FLOAT, np.dtype(np.int32): INT32, np.dtype(np.int64): INT64}
+# What a session takes: a tensor that lies on the device, or an array that is copied there.
+Given = Mapping[str, "View | NDArray[Any]"]
 # Memory is counted and copied in words.
 WORD_BYTES = 4
 
@@ -59,7 +62,8 @@ class Memory:
 
     def write(self, array: NDArray[Any]) -> None:
         """Overwrites all of it with an array of the same type and size; the address stays."""
-        self._value.update_inplace(array)
+        with GATE.use():
+            self._value.update_inplace(array)
 
 
 class Device:
@@ -79,7 +83,8 @@ class Device:
 
     def hold(self, array: NDArray[Any]) -> tuple[Memory, View]:
         """Returns memory with an array in it, and all of it as a tensor."""
-        memory = Memory(value_on(self.kind, self.number, array.copy()))
+        with GATE.use():
+            memory = Memory(value_on(self.kind, self.number, array.copy()))
         return memory, memory.view(ELEMENTS[array.dtype], array.shape)
 
     def allocate(self, session: Any, words: int) -> Memory:
@@ -93,12 +98,13 @@ class Device:
             Exception: whatever ONNX Runtime raises if there is not so much memory.
         """
         binding = session.io_binding()
-        binding.bind_cpu_input("words", np.array([words]))
-        binding.bind_output("zeros", self.kind, self.number)
-        session.run_with_iobinding(binding)
+        with GATE.use():
+            binding.bind_cpu_input("words", np.array([words]))
+            binding.bind_output("zeros", self.kind, self.number)
+            session.run_with_iobinding(binding)
         return Memory(binding.get_outputs()[0])
 
-    def bind(self, session: Any, inputs: Mapping[str, View | NDArray[Any]], outputs: Mapping[str, View]) -> Any:
+    def bind(self, session: Any, inputs: Given, outputs: Mapping[str, View]) -> Any:
         """Returns a binding of a session.
 
         Args:
@@ -119,13 +125,14 @@ class Device:
     def run(
         self,
         session: Any,
-        inputs: Mapping[str, View | NDArray[Any]],
+        inputs: Given,
         outputs: Mapping[str, View],
         fetched: Sequence[str] = (),
     ) -> list[NDArray[Any]]:
         """Runs a session and returns the outputs that are to be fetched, as arrays in this machine's memory."""
-        binding = self.bind(session, inputs, outputs)
-        for name in fetched:
-            binding.bind_output(name, "cpu")
-        session.run_with_iobinding(binding)
+        with GATE.use():
+            binding = self.bind(session, inputs, outputs)
+            for name in fetched:
+                binding.bind_output(name, "cpu")
+            session.run_with_iobinding(binding)
         return [value.numpy() for value in binding.get_outputs()[len(outputs) :]]

@@ -8,7 +8,6 @@ from math import prod
 
 from export.bundle import WEIGHTS_FILE, Bundle
 from export.manifest import Manifest, StateSpec
-from serve.engine.buckets import Buckets
 from serve.engine.device import ELEMENT_BYTES, FLOAT
 from serve.engine.device_runtime import ENCODER_ROWS
 from serve.engine.device_sessions import STATE_ELEMENTS
@@ -81,8 +80,3 @@ def _state_bytes(spec: StateSpec, manifest: Manifest) -> int:
     lengths = {"source": manifest.max_source_tokens, "target": manifest.max_target_tokens}
     size = prod(lengths[each] if isinstance(each, str) else each for each in spec.shape)
     return size * ELEMENT_BYTES[STATE_ELEMENTS[manifest.precision]]
-
-
-def captured_graphs(manifest: Manifest, slots: int, least_source: int) -> int:
-    """Returns how many CUDA graphs an engine captures while it gets ready."""
-    return len(Buckets(slots).sizes) * len(Buckets(manifest.max_source_tokens, least_source).sizes)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from export.manifest import ALIGNMENTS, DECODER_INPUTS, ENCODER_INPUTS, LOGITS
 from serve.engine.buckets import Buckets
+from serve.engine.capture_gate import GATE
 from serve.engine.device import FLOAT, Memory, View
 from serve.engine.device_scores import DeviceScores
 from serve.engine.device_state import DeviceState
@@ -217,7 +218,8 @@ class DeviceRuntime:
         if bucket not in self._inputs:
             self._inputs[bucket] = self._make_inputs(bucket)
         place = bucket, self._state.source_capacity
-        if place not in self._steps:
+        new = place not in self._steps
+        if new:
             self._steps[place] = self._bind(bucket)
         self._inputs[bucket].write(
             _padded(token_ids.astype(np.int64), bucket, self._manifest.bos_id),
@@ -225,10 +227,9 @@ class DeviceRuntime:
             _padded(source_lengths, bucket, 1),
         )
         step = self._steps[place]
-        if step.options is None:
-            self._sessions.decoder.run_with_iobinding(step.binding)
-        else:
-            self._sessions.decoder.run_with_iobinding(step.binding, step.options)
+        captures = new and step.options is not None
+        with GATE.capture() if captures else GATE.use():
+            self._sessions.decoder.run_with_iobinding(*(each for each in step if each is not None))
 
     def _make_inputs(self, bucket: int) -> _StepInputs:
         held = [self._tools.device.hold(np.zeros(bucket, dtype)) for dtype in (np.int64, np.int32, np.int32)]

@@ -45,7 +45,15 @@ class DeviceSessions:
     captured: bool
 
     @classmethod
-    def load(cls, bundle: Bundle, device: Device, *, aligned: bool = False, memory_bytes: int | None = None) -> Self:
+    def load(
+        cls,
+        bundle: Bundle,
+        device: Device,
+        *,
+        aligned: bool = False,
+        memory_bytes: int | None = None,
+        captured: bool = True,
+    ) -> Self:
         """Opens the graphs of a bundle.
 
         Args:
@@ -53,12 +61,13 @@ class DeviceSessions:
             device: where they run.
             aligned: whether steps are to give alignments, which the bundle must have been exported for.
             memory_bytes: the most that the arena of any one session may take; None: all of the device.
+            captured: whether a GPU's steps are captured as CUDA graphs; without, each launches its kernels again.
 
         Raises:
             BundleError: if a state is not one of attention, or ONNX Runtime refuses a graph.
         """
         _check_states(bundle)
-        captured = device.kind == "cuda"
+        captured = captured and device.kind == "cuda"
         plain, capturing = (_provider(device, memory_bytes, captured=each) for each in (False, captured))
         options = session_options(threads=1)
         skipped = SLOW_FUSIONS if device.kind == "cpu" else ()

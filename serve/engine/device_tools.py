@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from serve.engine.device import FLOAT, Device, Memory, View
+from serve.engine.device import FLOAT, Device, Given, Memory, View
 from serve.engine.onnx_runtime import Provider, open_session, session_options
 
 FOLDER = Path(__file__).parent / "device_graphs"
@@ -64,14 +64,14 @@ class DeviceTools(NamedTuple):
 
     def scores_of(self, log_probabilities: View, token_ids: NDArray[np.int64]) -> NDArray[np.float32]:
         """Returns the log-probability of one token of each row, float32 [R]."""
-        inputs = {"log_probabilities": log_probabilities, "token_ids": token_ids[:, np.newaxis]}
+        inputs: Given = {"log_probabilities": log_probabilities, "token_ids": token_ids[:, np.newaxis]}
         (scores,) = self.device.run(self.token_scores, inputs, {}, ("token_scores",))
         column: NDArray[np.float32] = scores[:, 0]
         return column
 
     def best(self, log_probabilities: View, count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Returns the best scores of each row, float32 [R, count], and their tokens, int64 [R, count]."""
-        inputs = {"scores": log_probabilities, "count": np.array([count])}
+        inputs: Given = {"scores": log_probabilities, "count": np.array([count])}
         scores, token_ids = self.device.run(self.topk, inputs, {}, ("best_scores", "token_ids"))
         return scores, token_ids
 
@@ -95,7 +95,7 @@ class DeviceTools(NamedTuple):
 
     def fetch(self, source: View, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Returns rows of a matrix, float32 [M, W], in this machine's memory."""
-        inputs = {"source": source, "source_rows": rows}
+        inputs: Given = {"source": source, "source_rows": rows}
         values: NDArray[np.float32]
         (values,) = self.device.run(self.gather_rows, inputs, {}, ("rows",))
         return values

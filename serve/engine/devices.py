@@ -4,17 +4,17 @@ Settles, before anything is loaded, what the settings leave open: the device, an
 its memory holds. Called when a bundle is opened, and by whoever computes without a service.
 """
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import structlog
 
-from export.bundle import Bundle
+from export.bundle import Bundle, BundleError
 from serve.engine.cuda import why_no_cuda
 from serve.engine.device import DeviceKind
+from serve.engine.device_choice import DeviceChoice
 from serve.engine.device_memory import MemoryPlan, plan_memory
 from serve.engine.gpus import Gpu, gpus
 
-DeviceChoice = Literal["auto", "cpu", "cuda"]
 # Of the memory that is free: allocators take it in larger pieces than are asked for.
 USED_SHARE = 0.9
 EXPORT_CUDA = "`dragoman export RUN --out FOLDER --variant cuda --precision fp16`"
@@ -23,7 +23,7 @@ EXPORT_CPU = "`dragoman export RUN --out FOLDER --variant cpu`"
 log = structlog.get_logger("dragoman")
 
 
-class DeviceError(Exception):
+class DeviceError(BundleError):
     """A bundle cannot be computed where it is to be; the message names the option, its value and what was expected."""
 
 
