@@ -9,16 +9,19 @@ import numpy as np
 import pytest
 
 from export.bundle import Bundle
+from export.graphs.cuda_attention import CudaAttention
+from export.graphs.graphs import ATTENTION
 from export.verification.answer import Answer
 from export.verification.by_hand import RuntimeStepper, translate_by_hand
 from export.verification.stepped_engine import SteppedEngine
-from model.text.tokenizer import EOS_ID
+from model.text.tokenizer import EOS_ID, Tokenizer
 from serve.engine.device import Device
 from serve.engine.device_sessions import DeviceSessions
 from serve.engine.runtime import Sessions
 from serve.engine.sequence import Wish
 from serve.search.options import SearchOptions
 from tests.live import run_service
+from tests.toy import WIDE, export_model, random_model
 
 LIMIT = 12
 SEARCHES = {
@@ -70,6 +73,18 @@ def test_each_search_answers_what_the_cpu_answers(host: Sessions, device: Device
 
 def test_all_searches_at_once_answer_what_the_cpu_answers(host: Sessions, device: DeviceSessions) -> None:
     wanted = wishes(host, [*SEARCHES.values()] * 3)
+    assert answers(device, wanted, TOGETHER) == answers(host, wanted, TOGETHER)
+
+
+def test_graphs_for_gpus_answer_on_a_device_what_they_answer_on_the_cpu(
+    tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The operators of the variant `cuda` in 32 bits, which the CPU has too: cross-attention takes any capacity."""
+    monkeypatch.setitem(ATTENTION, "cpu", CudaAttention)
+    model = random_model(3, tokenizer.vocabulary_size, **WIDE, max_source_tokens=40, max_target_tokens=24)
+    bundle = export_model(model, tokenizer, tmp_path / "cuda")
+    host, device = Sessions.load(bundle, threads=1), DeviceSessions.load(bundle, Device("cpu"))
+    wanted = wishes(host, [*SEARCHES.values()])
     assert answers(device, wanted, TOGETHER) == answers(host, wanted, TOGETHER)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from export.bundle import Bundle
 from export.manifest import GraphVariant
@@ -24,9 +25,11 @@ from serve.engine.device_tools import DeviceTools
 from serve.engine.devices import DeviceError, choose_device, place
 from serve.engine.gpus import Gpu, GpuError
 from serve.engine.runtime import rows_ahead
+from serve.gpu_metrics import GpuCollector
 
 ROOT = Path(__file__).parent.parent
 CUDA_13 = "13.0"
+KINDS = ("total", "used")
 
 
 @dataclass
@@ -185,6 +188,16 @@ def test_gpus_are_those_that_cuda_sees_in_its_order(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv(gpus.VISIBLE, "7")
     with pytest.raises(GpuError, match="the NVIDIA driver fails: Invalid Argument"):
         gpus.gpus()
+
+
+def test_the_memory_of_gpus_is_a_metric_while_the_driver_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = CollectorRegistry()
+    registry.register(GpuCollector())
+    FakeNvml([10, 20]).install(monkeypatch)
+    values = {each: registry.get_sample_value(f"dragoman_gpu_memory_{each}_bytes", {"gpu": "1"}) for each in KINDS}
+    assert values == {"total": 20, "used": 10}
+    FakeNvml(problem="GPU is lost").install(monkeypatch)
+    assert not list(registry.collect())
 
 
 def on_gpus(monkeypatch: pytest.MonkeyPatch, *free_bytes: int) -> None:

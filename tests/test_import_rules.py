@@ -255,6 +255,7 @@ EXCEPTIONS = {
         "serve.metrics",
         "serve.engine.runtime",
         "serve.engine.scheduler",
+        "serve.engine.scores",
         "serve.engine.sequence",
     },
 }

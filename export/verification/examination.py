@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from export.bundle import Bundle
+from export.manifest import Precision
 from export.verification.answer import Answer, Sentence
 from export.verification.by_hand import BATCH_ROWS, RuntimeStepper, translate_by_hand
 from export.verification.invariance import Companies, check_invariance
@@ -26,7 +27,7 @@ Advance = Callable[[int], object]
 Check = Literal["logits", "tokens", "invariance"]
 GREEDY = "greedy"
 # With both logits within half of the lead that golden sentences must have at every step, none can come out otherwise.
-FLOAT_LOGITS_TOLERANCE = 5e-4
+LOGITS_TOLERANCES: dict[Precision, float] = {"fp32": 5e-4, "fp16": 0.05, "int8": 5e-4}
 NO_RUN = "needs --run, the training run that the bundle was made from"
 
 
@@ -155,7 +156,9 @@ class Examination:
         def compare(expected: Stepper, actual: Stepper) -> list[Apart]:
             return compare_logits(expected, actual, self._compared, targets, rows=BATCH_ROWS, advance=advance)
 
-        tolerance = Tolerance(FLOAT_LOGITS_TOLERANCE, "half of what golden sentences are decided by")
+        tolerance = Tolerance(
+            LOGITS_TOLERANCES[self._bundle.manifest.precision], "half of what golden sentences are decided by"
+        )
         if self._plan.logits_tolerance is not None:
             tolerance = Tolerance(self._plan.logits_tolerance, "as demanded")
         elif rounded is not None:

@@ -64,7 +64,7 @@ class VerifyCommand(BaseSettings):
         None,
         ge=0,
         description="largest difference of a logit; default: 5e-4, half of the lead by which golden sentences are "
-        "decided; in int8, as much as rounding changes in PyTorch",
+        "decided, in fp16 0.05; in int8, as much as rounding changes in PyTorch",
     )
     score_tolerance: float | None = Field(
         None, ge=0, description="largest difference of a score, in nats; default: 1e-3; in int8, any"
