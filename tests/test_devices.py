@@ -158,7 +158,7 @@ def test_what_the_loader_misses_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     """The library of the real package for GPUs, where it is installed; elsewhere a path where none is."""
     FakeNvml().install(monkeypatch)
     monkeypatch.setattr(onnx_runtime, "load_cuda_libraries", lambda: None)
-    monkeypatch.setattr(onnx_runtime, "cuda_library", lambda: Path("/nowhere/libonnxruntime_providers_cuda.so"))
+    monkeypatch.setattr(onnx_runtime, "cuda_libraries", lambda: [Path("/nowhere/libonnxruntime_providers_cuda.so")])
     problem = cuda.why_no_cuda()
     assert problem is not None
     assert "cannot open shared object file" in problem

@@ -7,6 +7,8 @@ library of CUDA is missing.
 
 import ctypes
 import os
+import re
+from collections.abc import Iterable
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -22,7 +24,9 @@ PROBE = FOLDER / "zeros.onnx"
 
 def why_no_cuda() -> str | None:
     """Returns what keeps ONNX Runtime from computing on a GPU; None: nothing does."""
-    return _why_no_package() or _why_no_driver() or _why_no_libraries(onnx_runtime.cuda_library()) or _why_no_session()
+    return (
+        _why_no_package() or _why_no_driver() or _why_no_libraries(onnx_runtime.cuda_libraries()) or _why_no_session()
+    )
 
 
 def _why_no_package() -> str | None:
@@ -50,12 +54,13 @@ def _why_no_driver() -> str | None:
     return None
 
 
-def _why_no_libraries(library: Path) -> str | None:
-    """Loads the libraries that pip installed, then what needs them; the loader says which one is missing."""
+def _why_no_libraries(libraries: Iterable[Path]) -> str | None:
+    """Loads the libraries that pip installed, then those that need them; the loader says which one is missing."""
     with redirect_stdout(StringIO()):
         onnx_runtime.load_cuda_libraries()
     try:
-        ctypes.CDLL(str(library))
+        for library in libraries:
+            ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
     except OSError as error:
         return f"{error}: {EXTRA}, which brings the libraries of CUDA {onnx_runtime.cuda_version()} and cuDNN"
     return None
@@ -66,7 +71,9 @@ def _why_no_session() -> str | None:
     try:
         session = onnx_runtime.open_session(PROBE, onnx_runtime.session_options(threads=1), [provider])
     except BundleError as error:
-        return str(error)
+        # What CUDA says stands in the middle of a C++ signature.
+        failure = re.search(r"CUDA failure \d+: [^;]*", str(error))
+        return " ".join((failure[0] if failure else str(error)).split())
     if provider not in session.get_providers():
         return "ONNX Runtime falls back to the CPU, and says why on stderr"
     return None

@@ -44,14 +44,16 @@ def open_session(
     Args:
         path: the graph.
         options: of the session.
-        providers: what computes it, the preferred first.
+        providers: what computes it, the preferred first; where one fails, no other is tried.
         skipped: optimisations to leave out.
 
     Raises:
         BundleError: if ONNX Runtime refuses the graph.
     """
     try:
-        return onnxruntime.InferenceSession(path, options, providers=list(providers), disabled_optimizers=list(skipped))
+        return onnxruntime.InferenceSession(
+            path, options, providers=list(providers), disabled_optimizers=list(skipped), enable_fallback=0
+        )
     except Exception as error:  # ONNX Runtime's exceptions share no base class of their own
         raise BundleError(f"{path}: ONNX Runtime {VERSION} refuses it: {error}") from error
 
@@ -87,9 +89,10 @@ def cuda_version() -> str:
     return str(getattr(onnxruntime, "cuda_version", "") or "")
 
 
-def cuda_library() -> Path:
-    """Returns the file of the package that needs the libraries of CUDA."""
-    return Path(onnxruntime.__file__).parent / "capi" / "libonnxruntime_providers_cuda.so"
+def cuda_libraries() -> tuple[Path, ...]:
+    """Returns the files of the package to be loaded for CUDA, in this order; the last needs the libraries of CUDA."""
+    folder = Path(onnxruntime.__file__).parent / "capi"
+    return folder / "libonnxruntime_providers_shared.so", folder / "libonnxruntime_providers_cuda.so"
 
 
 def load_cuda_libraries() -> None:

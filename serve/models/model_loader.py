@@ -9,7 +9,6 @@ import structlog
 
 from export.bundle import Bundle, BundleError
 from model.text.tokenizer import TokenizerError
-from serve.engine.devices import place
 from serve.engine.engine import Model
 from serve.errors import ServiceError
 from serve.models.golden import GoldenMismatchError
@@ -91,6 +90,8 @@ def settled(settings: ServeSettings, bundle: Bundle) -> ServeSettings:
     Raises:
         DeviceError: if the bundle cannot be computed where it is to be.
     """
+    from serve.engine.devices import place  # noqa: PLC0415 - who only names our errors needs no ONNX Runtime
+
     placement = place(
         settings.device,
         bundle,
