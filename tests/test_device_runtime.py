@@ -4,6 +4,7 @@ What needs a GPU is in `tests/gpu`; this is everything else, in the very code th
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,13 +13,15 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from export.bundle import Bundle, BundleError
-from export.manifest import StateSpec
-from model.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
+from export.make_bundle import BundleOptions
+from export.manifest import AttentionHead, StateSpec
+from model.text.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 from serve.engine import device_runtime
 from serve.engine.device import Device
 from serve.engine.device_runtime import DeviceRuntime
 from serve.engine.device_sessions import DeviceSessions
 from serve.engine.runtime import Runtime, Sessions
+from tests.toy import export_model, random_model
 
 SLOTS, AHEAD = 6, 2
 MAX_SOURCE, MAX_TARGET = 40, 24
@@ -189,6 +192,22 @@ def test_rows_that_come_go_and_move(
             if row != last:
                 pair.copy(last, row)
             pair.lengths.pop(), pair.positions.pop()
+
+
+def test_alignments_are_those_of_the_cpu_in_any_capacity(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    heads = (AttentionHead(layer=0, head=1), AttentionHead(layer=0, head=0))
+    model = random_model(5, tokenizer.vocabulary_size, max_source_tokens=MAX_SOURCE, max_target_tokens=MAX_TARGET)
+    options = BundleOptions("aligned", alignment_heads=heads)
+    bundle = export_model(model, tokenizer, tmp_path / "aligned", options=options)
+    pair = Pair(Sessions.load(bundle, 1, aligned=True), DeviceSessions.load(bundle, Device("cpu"), aligned=True))
+    assert pair.device.alignments.shape == pair.host.alignments.shape == (SLOTS, 2, MAX_SOURCE)
+    for joining in ((5, 3, 7), (33,)):
+        pair.encode(*joining)
+        pair.step()
+        for row, length in enumerate(pair.lengths):
+            expected, actual = (each.alignments[row, :, :length] for each in (pair.host, pair.device))
+            assert actual.tobytes() == expected.tobytes()
+            assert actual.sum(axis=1) == pytest.approx([1, 1])
 
 
 def test_a_state_that_is_none_of_attention_is_refused(wide_bundle: Bundle) -> None:

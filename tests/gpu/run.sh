@@ -7,10 +7,11 @@
 #     DATA  held-out sentences, as of `dragoman verify`: multi30k:en-de, files:test.en,test.de, ...
 #     OUT   folder for logs, bundles and figures; default: build/gpu
 #
-# Where there is no network, WHEELS is a folder of wheels for onnxruntime-gpu, the packages of its extras and
-# nvidia-ml-py; a wheel may come in parts, NAME.whl.part*, which are put together in the order of their names. Without
-# WHEELS, pip installs from its index. Needs Python 3.11, a driver for CUDA 13, and PyTorch with CUDA for what is
-# measured beside it. CAPACITY_RATE is where the search for the capacity begins, in requests per second.
+# Where there is no network, WHEELS is a folder of wheels: onnxruntime-gpu, the packages of its extras, nvidia-ml-py and
+# whatever of Dragoman's extras and of the tests the machine lacks; a wheel may come in parts, NAME.whl.part*, which are
+# put together in the order of their names. Without WHEELS, pip installs from its index. Needs Python 3.11, a driver for
+# CUDA 13, and PyTorch with CUDA for what is measured beside it; packages that the machine has are used.
+# CAPACITY_RATE is where the search for the capacity begins, in requests per second.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -35,8 +36,10 @@ install() {
     done
     options=(--no-index --find-links "$WHEELS" --find-links "$out")
   fi
-  "$environment/bin/pip" uninstall --quiet --yes onnxruntime 2> /dev/null
-  "$environment/bin/pip" install --disable-pip-version-check "${options[@]}" 'onnxruntime-gpu[cuda,cudnn]' nvidia-ml-py
+  # Without build isolation, which would want the network; hatchling is one of the extras of the tests.
+  "$environment/bin/pip" install --disable-pip-version-check "${options[@]}" hatchling pytest pytest-timeout hypothesis httpx \
+    && "$environment/bin/pip" install --disable-pip-version-check "${options[@]}" --no-build-isolation \
+      --editable '.[cuda,train,export,bench]'
 }
 
 # part NAME COMMAND...: runs it, keeps what it prints, and writes down how it ended and its last line.
