@@ -11,7 +11,7 @@ from export.bundle import Bundle, file_hashes, write_golden, write_manifest
 from export.bundle_tokenizer import write_tokenizer
 from export.exportable import Exportable
 from export.graphs.graphs import graphs_of
-from export.graphs.to_onnx import ExportedGraphs, export_graphs
+from export.graphs.to_onnx import OPSET, ExportedGraphs, export_graphs
 from export.manifest import (
     AttentionHead,
     BundleDirection,
@@ -213,7 +213,7 @@ def _manifest(folder: Path, contents: _Contents, options: BundleOptions, golden:
         max_target_tokens=model.limits.max_target_tokens,
         variant=options.variant,
         precision=options.precision,
-        opset=graphs.opset,
+        opset=OPSET,
         encoder=graphs.encoder,
         decoder=graphs.decoder,
         files=dict(file_hashes(folder)),

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from export.bundle import Bundle
 from export.graphs.graphs import Graphs
-from export.graphs.to_onnx import export_graphs
+from export.graphs.to_onnx import OPSET, export_graphs
 from export.manifest import BundleDirection, Manifest, Provenance, SentencePieceSpec, StateSpec
 from model.text.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
@@ -100,7 +100,7 @@ def recall_bundle(graphs: Graphs, folder: Path) -> Bundle:
         max_source_tokens=MAX_SOURCE_TOKENS,
         max_target_tokens=MAX_TARGET_TOKENS,
         precision="fp32",
-        opset=graphs.opset,
+        opset=OPSET,
         encoder=exported.encoder,
         decoder=exported.decoder,
         files={},

@@ -96,8 +96,7 @@ def random_sources(longest: int) -> list[NDArray[np.int64]]:
 
 
 def export(module: nn.Module, inputs: tuple[Any, ...], dynamic: tuple[Any, ...], names: list[list[str]]) -> Any:
-    signature = GraphSignature(inputs=tuple(names[0]), outputs=tuple(names[1]))
-    return to_onnx._to_onnx(module, inputs, dynamic, signature, OPSET)
+    return to_onnx._to_onnx(module, inputs, dynamic, GraphSignature(inputs=tuple(names[0]), outputs=tuple(names[1])))
 
 
 def export_recurrent(model: Recurrent) -> Exported:

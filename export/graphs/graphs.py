@@ -24,12 +24,6 @@ from model.network.recurrent import Recurrent
 from model.network.transformer import Transformer
 from model.network.translation_model import TranslationModel
 
-# Version of the ONNX standard that graphs follow, for ONNX Runtime's CPU provider and for other runtimes.
-OPSET = 24
-# Its CUDA provider has no kernel for an operator that a version changed until somebody writes one, and falls back to
-# the CPU; this version is old enough.
-CUDA_OPSET = 20
-
 
 @dataclass(frozen=True, slots=True)
 class Graphs:
@@ -45,7 +39,6 @@ class Graphs:
         dtype: of the states.
         aligned_decoder: the same as `decoder`, with one more output: how much each of the chosen heads of
             cross-attention looked at each source position, float [R, A, C] with the capacity C of the source states.
-        opset: version of the ONNX standard to write them in.
     """
 
     encoder: nn.Module
@@ -53,7 +46,6 @@ class Graphs:
     states: tuple[StateSpec, ...]
     dtype: torch.dtype = torch.float32
     aligned_decoder: nn.Module | None = None
-    opset: int = OPSET
 
 
 ATTENTION: dict[GraphVariant, type[AttentionOperators]] = {
@@ -119,14 +111,7 @@ def _transformer_graphs(
         modules = [deepcopy(module).half() for module in modules]
     encoder, decoder, *aligned = modules
     dtype = torch.float16 if precision == "fp16" else torch.float32
-    return Graphs(
-        encoder,
-        decoder,
-        _transformer_states(model.config),
-        dtype,
-        aligned[0] if aligned else None,
-        CUDA_OPSET if variant == "cuda" else OPSET,
-    )
+    return Graphs(encoder, decoder, _transformer_states(model.config), dtype, aligned[0] if aligned else None)
 
 
 def _transformer_states(config: TransformerConfig) -> tuple[StateSpec, ...]:

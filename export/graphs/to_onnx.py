@@ -30,6 +30,7 @@ from export.graphs.graphs import Graphs
 from export.graphs.search_graphs import log_probabilities_graph, topk_graph
 from export.manifest import ALIGNMENTS, DECODER_INPUTS, ENCODER_INPUTS, LOGITS, GraphSignature, StateSpec
 
+OPSET = 24
 # Weights below this stay in the graph, where ONNX Runtime's optimiser can fold them.
 SMALLEST_EXTERNAL_BYTES = 1024
 # Sizes of the example that the exporter traces. No two are equal, lest it takes one dimension for another.
@@ -50,7 +51,6 @@ class ExportedGraphs:
     encoder: GraphSignature
     decoder: GraphSignature
     states: tuple[StateSpec, ...]
-    opset: int
 
 
 def export_graphs(graphs: Graphs, folder: Path) -> ExportedGraphs:
@@ -62,13 +62,13 @@ def export_graphs(graphs: Graphs, folder: Path) -> ExportedGraphs:
     files = {
         ENCODER_FILE: encoder,
         DECODER_FILE: decoder,
-        LOG_PROBABILITIES_FILE: log_probabilities_graph(graphs.opset),
-        TOPK_FILE: topk_graph(graphs.opset),
+        LOG_PROBABILITIES_FILE: log_probabilities_graph(OPSET),
+        TOPK_FILE: topk_graph(OPSET),
     }
     if graphs.aligned_decoder is not None:
         files[ALIGNED_DECODER_FILE] = _export_decoder(graphs.aligned_decoder, graphs, (*outputs, ALIGNMENTS))
     _share_weights(files, folder)
-    return ExportedGraphs(_signature(encoder), _signature(decoder), graphs.states, graphs.opset)
+    return ExportedGraphs(_signature(encoder), _signature(decoder), graphs.states)
 
 
 def _export_encoder(graphs: Graphs) -> onnx.ModelProto:
@@ -82,7 +82,6 @@ def _export_encoder(graphs: Graphs) -> onnx.ModelProto:
         GraphSignature(
             inputs=ENCODER_INPUTS, outputs=tuple(state.name for state in graphs.states if state.kind != "target")
         ),
-        graphs.opset,
     )
 
 
@@ -98,7 +97,6 @@ def _export_decoder(module: nn.Module, graphs: Graphs, outputs: tuple[str, ...])
         ),
         ({0: ROWS}, {0: ROWS}, {0: ROWS}, [_dynamic_dimensions(state) for state in graphs.states]),
         GraphSignature(inputs=(*DECODER_INPUTS, *(state.decoder_input for state in graphs.states)), outputs=outputs),
-        graphs.opset,
     )
 
 
@@ -120,7 +118,7 @@ def _signature(graph: onnx.ModelProto) -> GraphSignature:
 
 
 def _to_onnx(
-    module: nn.Module, inputs: tuple[object, ...], dynamic: tuple[object, ...], names: GraphSignature, opset: int
+    module: nn.Module, inputs: tuple[object, ...], dynamic: tuple[object, ...], names: GraphSignature
 ) -> onnx.ModelProto:
     # The exporter's notes are about packages that it can do without.
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
@@ -134,7 +132,7 @@ def _to_onnx(
             dynamic_shapes=dynamic,
             input_names=names.inputs,
             output_names=names.outputs,
-            opset_version=opset,
+            opset_version=OPSET,
             verbose=False,
         )
     if program is None:
