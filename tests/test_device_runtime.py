@@ -4,6 +4,7 @@ What needs a GPU is in `tests/gpu`; this is everything else, in the very code th
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from serve.engine import device_runtime
 from serve.engine.device import Device
 from serve.engine.device_runtime import DeviceRuntime
 from serve.engine.device_sessions import DeviceSessions
+from serve.engine.onnx_runtime import run_options
 from serve.engine.runtime import Runtime, Sessions
 from tests.toy import export_model, random_model
 
@@ -208,6 +210,27 @@ def test_alignments_are_those_of_the_cpu_in_any_capacity(tokenizer: Tokenizer, t
             expected, actual = (each.alignments[row, :, :length] for each in (pair.host, pair.device))
             assert actual.tobytes() == expected.tobytes()
             assert actual.sum(axis=1) == pytest.approx([1, 1])
+
+
+def test_no_two_steps_of_any_runtime_share_a_cuda_graph(
+    sessions: Sessions, device_sessions: DeviceSessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A graph replays with the addresses that it was captured with: those of another runtime would be written."""
+    numbers: list[int] = []
+
+    def note(number: int) -> object:
+        numbers.append(number)
+        return run_options(number)
+
+    monkeypatch.setattr("serve.engine.device_runtime.run_options", note)
+    capturing = replace(device_sessions, captured=True)  # which the CPU provider takes no notice of
+    for _ in range(2):
+        pair = Pair(sessions, capturing)
+        pair.device.prepare()
+        pair.encode(5, 9)
+        pair.step()
+    capacities, buckets = 4, 4
+    assert numbers == list(range(1, 1 + 2 * capacities * buckets))
 
 
 def test_a_state_that_is_none_of_attention_is_refused(wide_bundle: Bundle) -> None:

@@ -60,7 +60,7 @@ class DeviceRuntime:
         """Allocates the state.
 
         Args:
-            sessions: of the bundle, used by this runtime alone.
+            sessions: of the bundle, used by one thread alone.
             slots: the most rows of a step.
             ahead: rows behind those, which have a state but take part in no step.
 
@@ -245,8 +245,7 @@ class DeviceRuntime:
             shape = (bucket, self._host_alignments.shape[1], self._state.source_capacity)
             outputs[ALIGNMENTS] = self._device_alignments.view(FLOAT, shape)
         binding = self._tools.device.bind(sessions.decoder, {name: inputs[name] for name in signature.inputs}, outputs)
-        # Graphs are numbered from 1 in the order in which they are first run; 0 is ONNX Runtime's own.
-        return _BoundStep(binding, run_options(len(self._steps) + 1) if sessions.captured else None)
+        return _BoundStep(binding, run_options(next(sessions.graph_ids)) if sessions.captured else None)
 
 
 def _padded(values: NDArray[Any], size: int, filler: int) -> NDArray[Any]:

@@ -4,7 +4,9 @@ Each engine has its own, because a CUDA graph that a session captured belongs to
 captured with. Knows nothing of how a device is chosen: that is `serve.engine.devices`.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, Self
 
 from export.bundle import Bundle, BundleError
@@ -35,6 +37,8 @@ class DeviceSessions:
     Attributes:
         decoder: of the plain decoder, or of the one that also gives alignments.
         captured: whether runs of the decoder are captured as CUDA graphs.
+        graph_ids: numbers for these, from 1, as 0 is ONNX Runtime's own. A number stands for addresses, so that no two
+            runtimes may share one.
     """
 
     manifest: Manifest
@@ -43,6 +47,7 @@ class DeviceSessions:
     decoder: Any
     aligned: bool
     captured: bool
+    graph_ids: Iterator[int] = field(default_factory=lambda: count(1))
 
     @classmethod
     def load(
