@@ -65,7 +65,8 @@ RUN python requirements.py cuda tracing > requirements.txt \
   && pip --python /opt/dragoman/bin/python install --requirement requirements.txt
 
 FROM serving AS cuda
-ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
+# It refuses bundles for a CPU: who pays for a GPU is to hear of it. BUNDLES has to hold one of the variant `cuda`.
+ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility DRAGOMAN_DEVICE=cuda
 COPY --from=cuda-dependencies /opt/dragoman /opt/dragoman
 COPY --from=code /code /opt/dragoman
 USER 10001:10001

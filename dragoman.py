@@ -36,6 +36,10 @@ COMMANDS = {
         "loadtest.graphs.bench_graphs:BenchGraphsCommand",
         "measure exported graphs beside CTranslate2 with the same weights",
     ),
+    "bench device": (
+        "loadtest.device.bench_device:BenchDeviceCommand",
+        "measure a bundle where it is served, a GPU or the CPU, beside PyTorch and beside the floor of its steps",
+    ),
     "bench offline": (
         "loadtest.offline.bench_offline:BenchOfflineCommand",
         "measure the engines beside CTranslate2, PyTorch and transformers with the same weights",

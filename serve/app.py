@@ -15,14 +15,19 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
+from itertools import cycle
 from typing import Any
 
 import structlog
 from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, ProcessCollector
 
-from export.bundle import Bundle
+from export.bundle import Bundle, BundleError
+from serve.engine.device import Device
+from serve.engine.device_sessions import DeviceSessions
 from serve.engine.engine import ENGINE_THREAD, Model
+from serve.engine.gpus import gpus
 from serve.engine.runtime import Runtime, Sessions, rows_ahead
+from serve.gpu_metrics import GpuCollector
 from serve.interfaces.grpc_api import GrpcApi
 from serve.interfaces.grpc_options import channel_options
 from serve.interfaces.http_api import HttpApi
@@ -75,6 +80,8 @@ class Service:
         ProcessCollector(registry=metrics.registry)
         metrics.registry.register(GC_COLLECTOR)
         metrics.registry.register(PLATFORM_COLLECTOR)
+        if any(model.pipeline.settings.device == "cuda" for model in models):
+            metrics.registry.register(GpuCollector())
         metrics.set_build(
             {
                 "version": version("dragoman"),
@@ -187,8 +194,9 @@ class Service:
             bundle=str(self._settings.bundle),
             models=self.models.names,
             directions=list(dict.fromkeys(directions)),
-            engines=self._settings.engine_count,
-            slots=self._settings.slots,
+            engines=sum(each.pipeline.settings.engine_count for each in self.models),
+            slots=sum(each.pipeline.settings.total_slots for each in self.models),
+            devices=sorted({each.pipeline.settings.device for each in self.models}),
             seconds=round(time.monotonic() - self._started_seconds, 3),
         )
         self.ready.set()
@@ -245,18 +253,39 @@ class Service:
 def load_models(
     settings: ServeSettings, bundle: Bundle, change: Callable[[Sessions], Sessions] = lambda sessions: sessions
 ) -> list[Model]:
-    """Returns a model for each engine; they share the sessions.
+    """Returns a model for each engine; on the CPU they share the sessions.
 
     Args:
-        settings: of the model.
+        settings: of the model, settled by `serve.models.model_loader`.
         bundle: what is loaded.
-        change: puts something around the sessions, whose answers it must not change; by default nothing.
+        change: puts something around the sessions, whose answers it must not change; by default nothing. CPU only.
 
     Raises:
         BundleError: if ONNX Runtime refuses a graph.
     """
+    if settings.device == "cuda":
+        return load_on_gpus(settings, bundle)
     sessions = change(Sessions.load(bundle, settings.engine_threads, aligned=settings.alignments))
     return [Runtime(sessions, settings.slots, rows_ahead(settings.slots)) for _ in range(settings.engine_count)]
+
+
+def load_on_gpus(settings: ServeSettings, bundle: Bundle) -> list[Model]:
+    """Returns a model for each engine, each with its own sessions; they take turns among the GPUs.
+
+    Raises:
+        BundleError: if ONNX Runtime refuses a graph, or a GPU has not the memory after all.
+    """
+    models: list[Model] = []
+    for number, gpu in zip(range(settings.engine_count), cycle(range(len(gpus())))):
+        sessions = DeviceSessions.load(
+            bundle, Device("cuda", gpu), aligned=settings.alignments, memory_bytes=settings.device_memory_bytes
+        )
+        try:
+            models.append(sessions.runtime(settings.slots, rows_ahead(settings.slots)))
+        except Exception as error:  # ONNX Runtime's exceptions share no base class of their own
+            problem = "expected memory for as many: use fewer, or --device-memory-bytes"
+            raise BundleError(f"--slots: {settings.slots}: {problem}: engine {number}, GPU {gpu}: {error}") from error
+    return models
 
 
 def configure_logs_and_traces(settings: ServeSettings) -> None:

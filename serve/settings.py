@@ -18,6 +18,7 @@ from pydantic_settings import (
 from serve.config_file import ConfigFile, ConfigFileError
 from serve.connection_settings import ConnectionSettings
 from serve.cpus import available_cpus
+from serve.engine.device_choice import DeviceChoice
 
 # Waiting rows for each slot: a few times the work in progress, so that bursts pass and overload is refused early.
 QUEUE_PER_SLOT = 4
@@ -38,6 +39,17 @@ class ModelSettings(BaseModel):
         description="Rows that one engine computes together; a sequence takes one for each hypothesis that is searched "
         "at once. More slots raise throughput, each step's time and memory: every slot holds keys and values for the "
         "longest source and target.",
+    )
+    device: DeviceChoice = Field(
+        "auto",
+        description="Where the model is computed. cuda: on NVIDIA GPUs, with an engine for each; the bundle must be "
+        "exported with --variant cuda. cpu: on the CPUs, with any other variant. auto: as the variant says.",
+    )
+    device_memory_bytes: int | None = Field(
+        None,
+        ge=1,
+        description="cuda: the most memory that the model may take of each GPU; there are fewer slots if they do not "
+        "fit. With several models on a GPU, give each its part. Default: what is free.",
     )
     mode: Literal["throughput", "latency"] = Field(
         "throughput",

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from serve.engine.scores import HostScores
 from serve.search.hypothesis import FinishReason
 
 PAD_ID, BOS_ID, EOS_ID = 0, 1, 2
@@ -98,6 +99,15 @@ class FakeModel:
             self._alignments[row, 0, :length] = next_attention(length, self._targets[row, : position + 1])
         return self._logits[: len(token_ids)]
 
+    def prepare(self) -> None:
+        """Has nothing to prepare."""
+
+    def step(
+        self, token_ids: NDArray[np.int64], positions: NDArray[np.int32], source_lengths: NDArray[np.int32]
+    ) -> HostScores:
+        """Computes the next logits."""
+        return HostScores(self.decode_step(token_ids, positions, source_lengths), self)
+
     def log_probabilities(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
         """Computes the logarithm of softmax."""
         return log_softmax(logits)
@@ -114,6 +124,14 @@ class FakeModel:
             assert (self._sources[source] == self._sources[target]).all()
             self._targets[target] = STALE
             self._targets[target, :count] = self._targets[source, :count]
+
+    def copy_rows(
+        self, sources: Sequence[int], targets: Sequence[int], positions: Sequence[int], source_lengths: Sequence[int]
+    ) -> None:
+        """Copies one row after the other."""
+        assert not set(sources) & set(targets)
+        for move in zip(sources, targets, positions, source_lengths, strict=True):
+            self.copy_row(*move)
 
     def copy_row(self, source: int, target: int, positions: int, source_length: int) -> None:
         """Copies what a row keeps; the rest of the other row is lost."""

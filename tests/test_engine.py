@@ -499,3 +499,32 @@ def test_a_sequence_that_ends_without_a_translation_has_no_pace() -> None:
     with capture_logs():
         bench.run()
     assert bench.sample("time_to_first_token_seconds_count") == 0
+
+
+class PreparedModel(FakeModel):
+    """A fake model that knows where it got ready, and may fail to."""
+
+    prepared_in: str | None = None
+    prepare_error: Exception | None = None
+
+    def prepare(self) -> None:
+        self.prepared_in = threading.current_thread().name
+        if self.prepare_error is not None:
+            raise self.prepare_error
+
+
+@pytest.mark.parametrize("error", [None, RuntimeError("out of memory")])
+def test_a_model_gets_ready_in_the_thread_of_its_engine_which_a_failure_does_not_end(error: Exception | None) -> None:
+    """What a device captures belongs to the thread that captured it; what was not captured is computed all the same."""
+    bench = Bench()
+    model = PreparedModel(bench.slots)
+    model.prepare_error = error
+    engine = bench.make_engine(model)
+    done = threading.Event()
+    sequence = Sequence((4, 5), SearchOptions(max_target_tokens=MAX_TARGET_TOKENS), None, lambda _: done.set())
+    engine.start()
+    bench.scheduler.submit([sequence])
+    assert done.wait(20)
+    engine.stop()
+    assert model.prepared_in == "engine"
+    assert answer(sequence) == alone((4, 5))

@@ -6,10 +6,11 @@ The state is counted as `serve.engine.decoder_state` allocates it. Knows no grap
 from dataclasses import dataclass
 from math import prod
 
-from export.manifest import Manifest, StateSpec
+from export.manifest import Manifest, Precision, StateSpec
 
-# Every state and the logits are 32-bit floats, whatever the products are computed in.
+# Logits are 32-bit floats, and so are states, whatever the products are computed in; except in fp16.
 FLOAT_BYTES = 4
+STATE_BYTES: dict[Precision, int] = {"fp32": 4, "int8": 4, "fp16": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ def measure_engine(manifest: Manifest, slots: int) -> EngineMemory:
 def _measure_state(spec: StateSpec, manifest: Manifest) -> StateMemory:
     limits = {"source": manifest.max_source_tokens, "target": manifest.max_target_tokens}
     shape = tuple(limits[size] if isinstance(size, str) else size for size in spec.shape)
-    value_bytes = prod(shape) * FLOAT_BYTES
+    value_bytes = prod(shape) * STATE_BYTES[manifest.precision]
     if spec.kind == "source":
         return StateMemory(spec.name, spec.kind, shape, value_bytes, 0)
     if spec.kind == "target":

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from export.bundle import Bundle
 from export.verification.answer import Answer
-from serve.engine.runtime import Runtime, Sessions
-from serve.search.greedy import greedy, token_scores
+from serve.engine.model_sessions import ModelSessions, open_sessions
+from serve.engine.scores import Scores
 
 BATCH_ROWS = 50
 
@@ -20,12 +20,12 @@ BATCH_ROWS = 50
 class RuntimeStepper:
     """ONNX Runtime, step by step; see `export.verification.stepper`."""
 
-    def __init__(self, sessions: Sessions) -> None:
+    def __init__(self, sessions: ModelSessions) -> None:
         """Holds the state of at most BATCH_ROWS rows."""
         self.manifest = sessions.manifest
         self.bos_id = self.manifest.bos_id
         self.max_target_tokens = self.manifest.max_target_tokens
-        self._runtime = Runtime(sessions, BATCH_ROWS)
+        self._runtime = sessions.runtime(BATCH_ROWS)
         self._source_lengths = np.zeros(0, np.int32)
         self._position = 0
 
@@ -40,18 +40,20 @@ class RuntimeStepper:
 
     def step(self, token_ids: NDArray[np.int64]) -> NDArray[np.float32]:
         """Reads the last token of each row, int64 [B]; returns logits, float32 [B, V], valid until the next step."""
-        positions = np.full(len(token_ids), self._position, np.int32)
-        self._position += 1
-        return self._runtime.decode_step(token_ids, positions, self._source_lengths)
+        return self._runtime.decode_step(token_ids, self._next_positions(), self._source_lengths)
 
-    def log_probabilities(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Returns natural log-probabilities, both float32 [B, V]."""
-        return self._runtime.log_probabilities(logits)
+    def score(self, token_ids: NDArray[np.int64]) -> Scores:
+        """Reads the last token of each row, int64 [B]; returns what the step says of the next tokens."""
+        return self._runtime.step(token_ids, self._next_positions(), self._source_lengths)
+
+    def _next_positions(self) -> NDArray[np.int32]:
+        self._position += 1
+        return np.full(len(self._source_lengths), self._position - 1, np.int32)
 
 
 def translate(bundle: Bundle, sources: Sequence[tuple[int, ...]]) -> list[Answer]:
     """Returns what a bundle answers to each source, greedily."""
-    return translate_by_hand(RuntimeStepper(Sessions.load(bundle, threads=1)), sources)
+    return translate_by_hand(RuntimeStepper(open_sessions(bundle, "cpu")), sources)
 
 
 def translate_by_hand(
@@ -71,11 +73,11 @@ def _translate_batch(stepper: RuntimeStepper, sources: Sequence[tuple[int, ...]]
     token_ids = np.full(len(sources), stepper.bos_id)
     targets: list[list[int]] = [[] for _ in sources]
     scores: list[list[float]] = [[] for _ in sources]
-    running = np.arange(len(sources))
+    running = everything = np.arange(len(sources))
     for _ in range(stepper.max_target_tokens):
-        logits = stepper.step(token_ids)
-        token_ids = greedy(logits)
-        step_scores = token_scores(stepper.log_probabilities(logits), token_ids)
+        said = stepper.score(token_ids)
+        token_ids = said.greedy(everything)
+        step_scores = said.of(everything, token_ids)
         for row in running.tolist():
             scores[row].append(float(step_scores[row]))
         running = running[token_ids[running] != stepper.manifest.eos_id]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from export.bundle import Bundle
+from export.manifest import Precision
 from export.verification.answer import Answer, Sentence
 from export.verification.by_hand import BATCH_ROWS, RuntimeStepper, translate_by_hand
 from export.verification.invariance import Companies, check_invariance
@@ -17,7 +18,8 @@ from export.verification.reader import Reader
 from export.verification.stepped_engine import SteppedEngine
 from export.verification.stepper import References, Stepper, gap_of
 from export.verification.tokens import Demands, check_against_by_hand, check_against_pytorch, check_golden
-from serve.engine.runtime import Sessions
+from serve.engine.device_choice import DeviceChoice
+from serve.engine.model_sessions import open_sessions
 from serve.engine.sequence import Wish
 from serve.search.options import SearchOptions
 
@@ -25,7 +27,7 @@ Advance = Callable[[int], object]
 Check = Literal["logits", "tokens", "invariance"]
 GREEDY = "greedy"
 # With both logits within half of the lead that golden sentences must have at every step, none can come out otherwise.
-FLOAT_LOGITS_TOLERANCE = 5e-4
+LOGITS_TOLERANCES: dict[Precision, float] = {"fp32": 5e-4, "fp16": 0.05, "int8": 5e-4}
 NO_RUN = "needs --run, the training run that the bundle was made from"
 
 
@@ -65,6 +67,8 @@ class Examination:
         sentences: Sequence[Sentence],
         references: References | None,
         plan: Plan,
+        *,
+        device: DeviceChoice = "auto",
     ) -> None:
         """Opens the bundle's graphs.
 
@@ -74,6 +78,7 @@ class Examination:
             sentences: of one of its directions, none too long for it.
             references: what it was made from; None if that is not at hand.
             plan: what to check.
+            device: where the graphs run.
 
         Raises:
             BundleError: if ONNX Runtime cannot run the graphs here.
@@ -84,7 +89,7 @@ class Examination:
         self._accompanied = sentences[: plan.invariance_sentences]
         self._references = references
         self._plan = plan
-        self._sessions = Sessions.load(bundle, threads=1)
+        self._sessions = open_sessions(bundle, device)
         self._by_hand = RuntimeStepper(self._sessions)
         limit = bundle.manifest.max_target_tokens
         self._searches = {
@@ -151,7 +156,9 @@ class Examination:
         def compare(expected: Stepper, actual: Stepper) -> list[Apart]:
             return compare_logits(expected, actual, self._compared, targets, rows=BATCH_ROWS, advance=advance)
 
-        tolerance = Tolerance(FLOAT_LOGITS_TOLERANCE, "half of what golden sentences are decided by")
+        tolerance = Tolerance(
+            LOGITS_TOLERANCES[self._bundle.manifest.precision], "half of what golden sentences are decided by"
+        )
         if self._plan.logits_tolerance is not None:
             tolerance = Tolerance(self._plan.logits_tolerance, "as demanded")
         elif rounded is not None:

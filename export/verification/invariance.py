@@ -13,7 +13,7 @@ import numpy as np
 from export.verification.answer import Answer, Gap, Said, Sentence, describe_difference
 from export.verification.outcome import Outcome, verdict_of
 from export.verification.stepped_engine import SteppedEngine
-from serve.engine.runtime import Sessions
+from serve.engine.model_sessions import ModelSessions
 from serve.engine.sequence import Wish
 from serve.search.options import SearchOptions
 
@@ -42,7 +42,7 @@ class Deviation(NamedTuple):
 
 
 def check_invariance(
-    sessions: Sessions,
+    sessions: ModelSessions,
     sentences: Sequence[Sentence],
     searches: Mapping[str, SearchOptions],
     companies: Companies,
@@ -59,7 +59,7 @@ def check_invariance(
 
 
 def find_deviations(
-    sessions: Sessions,
+    sessions: ModelSessions,
     sentences: Sequence[Sentence],
     searches: Mapping[str, SearchOptions],
     companies: Companies,

@@ -13,7 +13,8 @@ from prometheus_client import CollectorRegistry
 
 from export.verification.answer import Answer
 from serve.engine.engine import Engine
-from serve.engine.runtime import Runtime, Sessions, rows_ahead
+from serve.engine.model_sessions import ModelSessions
+from serve.engine.runtime import rows_ahead
 from serve.engine.scheduler import Scheduler
 from serve.engine.sequence import Sequence, Wish
 from serve.metrics import Metrics
@@ -25,7 +26,7 @@ PREFILL_TOKENS = 2048
 class SteppedEngine:
     """An engine without a thread."""
 
-    def __init__(self, sessions: Sessions, slots: int) -> None:
+    def __init__(self, sessions: ModelSessions, slots: int) -> None:
         """Starts empty.
 
         Args:
@@ -36,7 +37,7 @@ class SteppedEngine:
         metrics = Metrics(CollectorRegistry(), manifest.name)
         self._scheduler = Scheduler(slots, 0, PREFILL_TOKENS, metrics)
         self._engine = Engine(
-            Runtime(sessions, slots, rows_ahead(slots)),
+            sessions.runtime(slots, rows_ahead(slots)),
             self._scheduler,
             metrics,
             bos_id=manifest.bos_id,

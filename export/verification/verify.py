@@ -25,6 +25,7 @@ from export.verification.stepper import References
 from export.verification.tokens import Demands
 from model.data.corpus import Corpus, CorpusError, read_corpus
 from model.text.tokenizer import TokenizerError
+from serve.engine.device_choice import DeviceChoice
 
 # What 8 bits change is no fault of a graph: how many translations stay the same is told, and demanded only on request.
 DEMANDS: dict[Precision, Demands] = {
@@ -64,7 +65,7 @@ class VerifyCommand(BaseSettings):
         None,
         ge=0,
         description="largest difference of a logit; default: 5e-4, half of the lead by which golden sentences are "
-        "decided; in int8, as much as rounding changes in PyTorch",
+        "decided, in fp16 0.05; in int8, as much as rounding changes in PyTorch",
     )
     score_tolerance: float | None = Field(
         None, ge=0, description="largest difference of a score, in nats; default: 1e-3; in int8, any"
@@ -76,6 +77,9 @@ class VerifyCommand(BaseSettings):
     batches: tuple[PositiveInt, ...] = Field(
         (2, 8, 32, 128), min_length=1, description="invariance: translations that run at once, separated by commas"
     )
+    device: DeviceChoice = Field(
+        "auto", description="where the graphs run; auto: as their variant says, cpu, or cuda on the first GPU"
+    )
     seed: int = Field(1, ge=0, description="invariance: of who joins when, and in whose company")
 
     def cli_cmd(self) -> None:
@@ -86,7 +90,9 @@ class VerifyCommand(BaseSettings):
             corpus = read_corpus(self.data, self.split, self.multi30k_folder)
             sentences = self._read(bundle, reader, corpus)
             references = None if self.run is None else self._references(self.run, bundle, corpus, sentences)
-            examination = Examination(bundle, reader, sentences, references, self._plan(bundle.manifest.precision))
+            examination = Examination(
+                bundle, reader, sentences, references, self._plan(bundle.manifest.precision), device=self.device
+            )
         except (BundleError, CorpusError, TokenizerError) as error:
             raise SystemExit(f"dragoman verify: {error}") from error
         outcomes: list[Outcome] = []

@@ -17,6 +17,7 @@ from loadtest.profiling.stopwatch import Stopwatch
 from serve.engine.engine import Engine
 from serve.engine.runtime import Runtime, Sessions, rows_ahead
 from serve.engine.scheduler import Scheduler
+from serve.engine.scores import Scores
 from serve.engine.sequence import Sequence
 from serve.metrics import Metrics
 
@@ -51,10 +52,10 @@ class WatchedSession:
         """Returns a new binding."""
         return self._session.io_binding()
 
-    def run_with_iobinding(self, binding: Any) -> None:
+    def run_with_iobinding(self, *arguments: Any) -> None:
         """Runs the graph on memory that is bound."""
         with self._watch.measure(self._name):
-            self._session.run_with_iobinding(binding)
+            self._session.run_with_iobinding(*arguments)
 
 
 def watched(sessions: Sessions, watch: Watch) -> Sessions:
@@ -128,9 +129,9 @@ class WatchedEngine(Engine):
         with self._stopwatch.measure(PREFILL):
             super()._prefill(sequences)
 
-    def _select(self, logits: NDArray[np.float32]) -> NDArray[np.bool_]:
+    def _select(self, scores: Scores) -> NDArray[np.bool_]:
         with self._stopwatch.measure(SELECT):
-            return super()._select(logits)
+            return super()._select(scores)
 
     def _retire(self, over: NDArray[np.bool_]) -> None:
         with self._stopwatch.measure(RETIRE):

@@ -16,8 +16,9 @@ import structlog
 from numpy.typing import NDArray
 
 from serve.engine.prefill import batches, pad
-from serve.engine.rows import Rows
+from serve.engine.rows import Move, Rows
 from serve.engine.scheduler import Scheduler
+from serve.engine.scores import Scores
 from serve.engine.selection import Selection
 from serve.engine.sequence import Sequence
 from serve.errors import DrainingError, InternalError, ServiceError
@@ -35,8 +36,8 @@ log = structlog.get_logger(__name__)
 class Model(Protocol):
     """What the engine needs of a model: a few computations, and rows that can be copied.
 
-    A row is a place in the model's state; the running rows are always 0 to R - 1. B sources, M some rows, V vocabulary,
-    A alignment heads, S most source tokens.
+    A row is a place in the model's state; the running rows are always 0 to R - 1. B sources, A alignment heads, S most
+    source tokens.
     """
 
     @property
@@ -60,9 +61,12 @@ class Model(Protocol):
             rows: int64 [B].
         """
 
-    def decode_step(
+    def prepare(self) -> None:
+        """Gets ready for steps, once, in the thread that will make them; what it takes its time for is done then."""
+
+    def step(
         self, token_ids: NDArray[np.int64], positions: NDArray[np.int32], source_lengths: NDArray[np.int32]
-    ) -> NDArray[np.float32]:
+    ) -> Scores:
         """Computes one step of rows 0 to R - 1 and moves their state on by it.
 
         Args:
@@ -71,34 +75,26 @@ class Model(Protocol):
             source_lengths: int32 [R].
 
         Returns:
-            logits, float32 [R, V], valid until the next call; the caller may change them.
-        """
-
-    def log_probabilities(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Returns natural log-probabilities of M rows of logits, both float32 [M, V].
-
-        A row with NaN, with +inf or with nothing but -inf becomes NaN.
-        """
-
-    def best(self, scores: NDArray[np.float32], count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Finds the `count` best tokens of M rows of scores, float32 [M, V].
-
-        Returns:
-            their scores, float32 [M, count], best first, and token ids, int64 [M, count]; the lower id comes first in a
-            tie.
+            what it says of the next tokens, valid until the next call.
         """
 
     def branch_rows(self, sources: Sequences[int], targets: Sequences[int], positions: Sequences[int]) -> None:
         """Copies rows over others of the same source, `positions` tokens of each; no row is a source and a target."""
 
-    def copy_row(self, source: int, target: int, positions: int, source_length: int) -> None:
-        """Copies a row's state over that of another row.
+    def copy_rows(
+        self,
+        sources: Sequences[int],
+        targets: Sequences[int],
+        positions: Sequences[int],
+        source_lengths: Sequences[int],
+    ) -> None:
+        """Copies the states of rows over those of others.
 
         Args:
-            source: the row to copy.
-            target: the row to overwrite.
-            positions: tokens that the row has read.
-            source_length: source tokens of the row.
+            sources: the rows to copy.
+            targets: the rows to overwrite, all different; none of them is a source.
+            positions: tokens that each row has read.
+            source_lengths: source tokens of each row.
         """
 
 
@@ -146,7 +142,7 @@ class Engine:
             eos_id=eos_id,
             aligned=aligned,
         )
-        self._selection = Selection(model, eos_id)
+        self._selection = Selection(eos_id)
         self._step_timeout_seconds = step_timeout_seconds
         self._step_started_seconds: float | None = None
         self._failures = 0
@@ -210,6 +206,10 @@ class Engine:
             self._fail_rows(InternalError(FAILURE_MESSAGE))
 
     def _run(self) -> None:
+        try:
+            self._model.prepare()
+        except Exception:  # a model that cannot even compute tells so at its first step, to those who wait for it
+            log.exception("the model is not prepared")
         while not self._stopping and (self._rows or self._scheduler.wait()):
             self.step()
 
@@ -225,9 +225,13 @@ class Engine:
         started_seconds = self._clock()
         try:
             self._model.encode(source_ids, source_lengths, np.array([place.start for place in places]))
-            for place, source_length in zip(places, source_lengths.tolist(), strict=True):
-                for further in place[1:]:
-                    self._model.copy_row(place.start, further, 0, source_length)
+            self._copy(
+                [
+                    Move(place.start, further, 0, source_length)
+                    for place, source_length in zip(places, source_lengths.tolist(), strict=True)
+                    for further in place[1:]
+                ]
+            )
         except Exception:
             log.exception("encode failed", sequences=len(sequences))
             self._failures += 1
@@ -241,18 +245,22 @@ class Engine:
         self._metrics.observe_padding(source_ids.size - int(source_lengths.sum()))
         self._rows.append(sequences)
 
-    def _decode(self) -> NDArray[np.float32]:
+    def _copy(self, moves: list[Move]) -> None:
+        if moves:
+            self._model.copy_rows(*zip(*moves, strict=True))
+
+    def _decode(self) -> Scores:
         started_seconds = self._clock()
         columns = self._rows.columns
-        logits = self._model.decode_step(columns.token_ids, columns.positions, columns.source_lengths)
+        scores = self._model.step(columns.token_ids, columns.positions, columns.source_lengths)
         self._metrics.observe_step("decode", len(self._rows), self._clock() - started_seconds)
-        return logits
+        return scores
 
-    def _select(self, logits: NDArray[np.float32]) -> NDArray[np.bool_]:
+    def _select(self, scores: Scores) -> NDArray[np.bool_]:
         """Chooses the next token of every row; returns the rows that are over, bool [R]."""
         attended = self._rows.columns.attended.any()
         attention = self._model.alignments[: len(self._rows)].mean(axis=1) if attended else None  # [R, S]
-        over, sources, targets = self._selection.advance(self._rows, logits, attention)
+        over, sources, targets = self._selection.advance(self._rows, scores, attention)
         if len(sources):
             positions = self._rows.columns.positions[targets]
             self._model.branch_rows(sources.tolist(), targets.tolist(), positions.tolist())
@@ -273,8 +281,7 @@ class Engine:
         leaving = self._rows.abandoned(now_seconds)  # [encoded]
         leaving[: len(over)] |= over
         if leaving.any():
-            for move in self._rows.moves(leaving):
-                self._model.copy_row(*move)
+            self._copy(self._rows.moves(leaving))
             for sequence in self._rows.remove(leaving):
                 self._finish(sequence, now_seconds)
         self._failures = 0

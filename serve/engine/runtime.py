@@ -1,11 +1,10 @@
 """The model as ONNX Runtime computes it: sessions that all engines share, and a runtime with a state for each engine.
 
-The only module that imports onnxruntime. A decoder step binds views of the first R slots, so that running fewer rows
-copies nothing; the bindings are made once for each R. Knows neither search nor sequences, and of the architecture only
-the names of inputs and outputs.
+On the CPU; on a device it is `serve.engine.device_runtime`. A decoder step binds views of the first R slots, so that
+running fewer rows copies nothing; the bindings are made once for each R. Knows neither search nor sequences, and of the
+architecture only the names of inputs and outputs.
 """
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,14 +25,9 @@ from export.manifest import (
     Manifest,
 )
 from serve.engine.decoder_state import DecoderState
+from serve.engine.onnx_runtime import bind_view, open_session, session_options
+from serve.engine.scores import HostScores
 
-# ONNX Runtime reports its use to its makers, unless told otherwise before it is loaded. A server that people trust with
-# their texts calls nobody.
-os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-import onnxruntime
-
-# ONNX Runtime fuses Add + LayerNormalization into an operator that is ten times slower on the CPU (1.31, measured).
-SLOW_FUSIONS = ["SkipLayerNormFusion"]
 # A sequence costs the encoder more alone than in company, but waits longer the more are encoded before they can run.
 SLOTS_PER_ROW_AHEAD = 8
 # The activations of more source tokens leave the caches of a CPU: in one run 2,560 tokens took 15 % longer, and memory
@@ -73,21 +67,28 @@ class Sessions:
             BundleError: if the graphs are not for a CPU, or ONNX Runtime refuses one.
         """
         if bundle.manifest.variant == "cuda":
-            raise BundleError(f"{bundle.folder}: variant: cuda: expected cpu or portable: there is only the CPU yet")
-        options = _session_options(threads)
+            raise BundleError(
+                f"{bundle.folder}: variant: cuda: expected cpu or portable on a CPU: export with `dragoman export "
+                "--variant cpu`, or serve on an NVIDIA GPU with --device cuda"
+            )
+        options = session_options(threads)
         decoder_path = bundle.aligned_decoder_path if aligned else bundle.decoder_path
-        decoder_options = _session_options(threads)
+        decoder_options = session_options(threads)
         if profile_prefix is not None:
             decoder_options.enable_profiling = True
             decoder_options.profile_file_prefix = str(profile_prefix)
         return cls(
             bundle.manifest,
-            encoder=_open(bundle.encoder_path, options),
-            decoder=_open(decoder_path, decoder_options),
-            log_probabilities=_open(bundle.log_probabilities_path, options),
-            topk=_open(bundle.topk_path, options),
+            encoder=open_session(bundle.encoder_path, options),
+            decoder=open_session(decoder_path, decoder_options),
+            log_probabilities=open_session(bundle.log_probabilities_path, options),
+            topk=open_session(bundle.topk_path, options),
             aligned=aligned,
         )
+
+    def runtime(self, slots: int, ahead: int = 0) -> "Runtime":
+        """Returns a runtime with a state of its own; see `Runtime`."""
+        return Runtime(self, slots, ahead)
 
 
 def rows_ahead(slots: int) -> int:
@@ -166,6 +167,15 @@ class Runtime:
         self._state.advance(rows)
         return self._logits[:rows]
 
+    def prepare(self) -> None:
+        """Has nothing to do: there is nothing that a first step would have to make."""
+
+    def step(
+        self, token_ids: NDArray[np.int64], positions: NDArray[np.int32], source_lengths: NDArray[np.int32]
+    ) -> HostScores:
+        """Computes one step as `decode_step` does; returns what it says of the next tokens."""
+        return HostScores(self.decode_step(token_ids, positions, source_lengths), self)
+
     @property
     def alignments(self) -> NDArray[np.float32]:
         """How much each of A alignment heads looked at each source position in the last step.
@@ -204,6 +214,13 @@ class Runtime:
         """Copies a row's state over that of another row, `positions` and `source_length` tokens of it."""
         self._state.copy(source, target, source_length=source_length, target_length=positions)
 
+    def copy_rows(
+        self, sources: Sequence[int], targets: Sequence[int], positions: Sequence[int], source_lengths: Sequence[int]
+    ) -> None:
+        """Copies rows as `copy_row` does."""
+        for move in zip(sources, targets, positions, source_lengths, strict=True):
+            self.copy_row(*move)
+
     def branch_rows(self, sources: Sequence[int], targets: Sequence[int], positions: Sequence[int]) -> None:
         """Copies rows of the same source over others, `positions` tokens of each; no row is a source and a target."""
         self._state.branch(sources, targets, positions)
@@ -215,10 +232,10 @@ class Runtime:
         inputs = {**dict(zip(DECODER_INPUTS, given, strict=True)), **self._state.inputs}
         outputs = {LOGITS: self._logits, ALIGNMENTS: self._alignments, **self._state.outputs}
         for name in self._manifest.decoder.inputs:
-            _bind_view(binding.bind_input, name, inputs[name][:rows])
+            bind_view(binding.bind_input, name, inputs[name][:rows])
         names = self._manifest.decoder.outputs
         for name in (*names, ALIGNMENTS) if self._sessions.aligned else names:
-            _bind_view(binding.bind_output, name, outputs[name][:rows])
+            bind_view(binding.bind_output, name, outputs[name][:rows])
         return binding
 
 
@@ -232,29 +249,6 @@ def save_optimised(graph: Path, out: Path) -> None:
     Raises:
         BundleError: if ONNX Runtime refuses the graph.
     """
-    options = _session_options(threads=1)
+    options = session_options(threads=1)
     options.optimized_model_filepath = str(out)
-    _open(graph, options)
-
-
-def _session_options(threads: int) -> Any:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    # A spinning thread would take the CPU away from the other engines and from the event loop.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return options
-
-
-def _open(path: Path, options: Any) -> Any:
-    try:
-        return onnxruntime.InferenceSession(
-            path, options, providers=["CPUExecutionProvider"], disabled_optimizers=SLOW_FUSIONS
-        )
-    except Exception as error:  # ONNX Runtime's exceptions share no base class of their own
-        raise BundleError(f"{path}: ONNX Runtime {onnxruntime.__version__} refuses it: {error}") from error
-
-
-def _bind_view(bind: Any, name: str, view: NDArray[Any]) -> None:
-    bind(name, "cpu", 0, view.dtype.type, view.shape, view.ctypes.data)
+    open_session(graph, options)

@@ -1,45 +1,33 @@
 """Chooses the next token of every running row, each by the options of its sequence, and finishes hypotheses.
 
 Rows that are searched by themselves, greedily or by drawing, are handled all at once, and so are all beams of one size.
-Called by the engine after each step; knows the model only as what makes probabilities of logits.
+Called by the engine after each step; knows of the model only what it says of the next tokens.
 
 Shapes: R running rows, M some of them, B beams of size K, V vocabulary.
 """
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from serve.engine.columns import NO_TOKEN
 from serve.engine.rows import End, Rows
+from serve.engine.scores import Scores
 from serve.search import beam
 from serve.search.constraints import forbid_repeated_ngrams, penalise_repetition, postpone_end, suppress
-from serve.search.greedy import greedy, token_scores
 from serve.search.sampling import draw
-
-
-class Probabilities(Protocol):
-    """What selection needs of a model, as `serve.engine.engine.Model` says it."""
-
-    def log_probabilities(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Returns natural log-probabilities of rows of logits, both float32 [M, V]."""
-
-    def best(self, scores: NDArray[np.float32], count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Returns the best C scores of each row, float32 [M, C], best first, and their tokens, int64 [M, C]."""
 
 
 class Step(NamedTuple):
     """What the model gave for R rows.
 
     Attributes:
-        logits: float32 [R, V], with all constraints applied.
-        log_probabilities: natural ones, of these logits, float32 [R, V]; a row without probabilities holds NaN.
+        scores: of the next tokens, with all constraints applied.
         attention: where each row looked, float32 [R, S], the mean of the alignment heads; None if no row keeps it.
     """
 
-    logits: NDArray[np.float32]
-    log_probabilities: NDArray[np.float32]
+    scores: Scores
     attention: NDArray[np.float32] | None
 
     def end(self, row: int, score: float) -> End:
@@ -68,34 +56,28 @@ class Selected(NamedTuple):
 class Selection:
     """The rules by which tokens are chosen."""
 
-    def __init__(self, model: Probabilities, eos_id: int) -> None:
-        """Keeps what it needs.
-
-        Args:
-            model: makes probabilities of its logits.
-            eos_id: the token that ends a translation.
-        """
-        self._model = model
+    def __init__(self, eos_id: int) -> None:
+        """Keeps the token that ends a translation."""
         self._eos_id = eos_id
 
-    def advance(
-        self, rows: Rows, logits: NDArray[np.float32], attention: NDArray[np.float32] | None = None
-    ) -> Selected:
+    def advance(self, rows: Rows, scores: Scores, attention: NDArray[np.float32] | None = None) -> Selected:
         """Writes the next token of every row down; a finished hypothesis goes to its sequence.
 
         A sequence that the model gave no probabilities for gets a hypothesis with score NaN.
 
         Args:
             rows: R rows.
-            logits: float32 [R, V]; changed in place.
+            scores: what the step says of their next tokens; constraints change them.
             attention: where each row looked, float32 [R, S]; None if no row keeps it.
         """
         columns = rows.columns
         forced_ids = np.full(len(rows), NO_TOKEN)
-        if columns.constrained.any():
+        constrained = np.flatnonzero(columns.constrained)
+        if len(constrained):
             forced_ids = columns.forced_ids[np.arange(len(rows)), columns.positions]
-            constrain(rows, logits, forced_ids == NO_TOKEN, self._eos_id)
-        step = Step(logits, self._model.log_probabilities(logits), attention)
+            constrain(rows, scores.fetch(constrained), forced_ids == NO_TOKEN, self._eos_id)
+            scores.store(constrained)
+        step = Step(scores, attention)
         no_rows = np.zeros(0, np.int64)
         single = columns.beam_sizes == 1
         if single.all():
@@ -117,10 +99,9 @@ class Selection:
     ) -> NDArray[np.bool_]:
         """Advances rows that are searched by themselves, int64 [M]; returns which of them are over, bool [M]."""
         columns = rows.columns
-        logits = step.logits if len(chosen) == len(rows) else step.logits[chosen]
-        token_ids = self._drawn(rows, chosen, logits, greedy(logits))
+        token_ids = self._drawn(rows, chosen, step.scores)
         token_ids = np.where(forced_ids[chosen] == NO_TOKEN, token_ids, forced_ids[chosen])
-        scores = step.log_probabilities[chosen, token_ids]
+        scores = step.scores.of(chosen, token_ids)
         ended = (token_ids == self._eos_id) | np.isnan(scores)
         going = chosen[~ended]
         rows.record(going, token_ids[~ended], scores[~ended], step.attention_of(going))
@@ -132,19 +113,16 @@ class Selection:
         return np.asarray(ended | cut)
 
     @staticmethod
-    def _drawn(
-        rows: Rows, chosen: NDArray[np.int64], logits: NDArray[np.float32], best_ids: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
+    def _drawn(rows: Rows, chosen: NDArray[np.int64], scores: Scores) -> NDArray[np.int64]:
         """Returns the best tokens, and others where they are drawn, int64 [M]."""
         columns = rows.columns
-        drawn = columns.temperatures[chosen] > 0
-        if not drawn.any():
-            return best_ids
-        places = np.flatnonzero(drawn)
+        token_ids = scores.greedy(chosen)
+        places = np.flatnonzero(columns.temperatures[chosen] > 0)
+        if not len(places):
+            return token_ids
         drawing = chosen[places]
-        token_ids = best_ids.copy()
         token_ids[places] = draw(
-            logits[places],
+            scores.fetch(drawing)[drawing],
             columns.temperatures[drawing],
             columns.top_ks[drawing],
             columns.top_ps[drawing],
@@ -167,7 +145,7 @@ class Selection:
             which beams are over, bool [B], and the rows to copy, int64 [N], and to copy to, int64 [N].
         """
         columns, beam_size = rows.columns, grid.shape[1]
-        log_probabilities, token_ids = self._candidates(grid, step.log_probabilities, forced_ids)
+        log_probabilities, token_ids = self._candidates(grid, len(rows), step.scores, forced_ids)
         scores = columns.scores[grid]
         failed = beam.broken(scores, log_probabilities)
         candidates = beam.expand(scores, log_probabilities, token_ids)
@@ -199,26 +177,26 @@ class Selection:
         over[going[cut]] = True
         return over, placement.sources, placement.targets
 
+    @staticmethod
     def _candidates(
-        self, grid: NDArray[np.int64], all_scores: NDArray[np.float32], forced_ids: NDArray[np.int64]
+        grid: NDArray[np.int64], running: int, scores: Scores, forced_ids: NDArray[np.int64]
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Returns the best tokens of beams: log-probabilities, float32 [B, K, C], and ids, int64 [B, K, C].
 
         Args:
             grid: the row of each rank of each beam, int64 [B, K].
-            all_scores: log-probabilities, float32 [R, V].
+            running: R.
+            scores: of their next tokens.
             forced_ids: the token to choose in each row, int64 [R].
         """
-        count = min(2 * grid.shape[1], all_scores.shape[1])
-        everything = grid.size == len(all_scores)  # as in memory, whatever the ranks are: nothing is copied
-        rows = np.arange(len(all_scores)) if everything else grid.ravel()
-        own = all_scores if everything else all_scores[rows]
-        log_probabilities, token_ids = self._model.best(own, count)
+        everything = grid.size == running  # as in memory, whatever the ranks are: nothing is copied
+        rows = np.arange(running) if everything else grid.ravel()
+        log_probabilities, token_ids = scores.best(rows, 2 * grid.shape[1])
         forced = np.flatnonzero(forced_ids[rows] != NO_TOKEN)
         if len(forced):
             token_ids[forced, 0] = forced_ids[rows[forced]]
             log_probabilities[forced] = -np.inf
-            log_probabilities[forced, 0] = token_scores(own[forced], token_ids[forced, 0])
+            log_probabilities[forced, 0] = scores.of(rows[forced], token_ids[forced, 0])
         places = grid if everything else np.arange(grid.size).reshape(grid.shape)
         return log_probabilities[places], token_ids[places]
 

@@ -66,12 +66,12 @@ class ModelLoader:
         """Opens a bundle; the model is not loaded yet.
 
         Raises:
-            BundleError: if the bundle is not what its manifest says.
+            BundleError: if the bundle is not what its manifest says, or cannot be computed where it is to be.
             TokenizerError: if its tokenizer is none.
         """
         bundle = Bundle.open(found.path)
         metrics = self._metrics.of_model(found.name)
-        pipeline = Pipeline(self._settings.of_model(found.name), bundle, metrics)
+        pipeline = Pipeline(settled(self._settings.of_model(found.name), bundle), bundle, metrics)
         return ServedModel(found.name, found.manifest_sha256, pipeline)
 
     async def start(self, model: ServedModel) -> None:
@@ -82,3 +82,23 @@ class ModelLoader:
         """
         pipeline = model.pipeline
         await model.start(lambda: self._load_models(pipeline.settings, pipeline.bundle))
+
+
+def settled(settings: ServeSettings, bundle: Bundle) -> ServeSettings:
+    """Returns settings with the device that they lead to, and what its memory makes of the engines and slots.
+
+    Raises:
+        DeviceError: if the bundle cannot be computed where it is to be.
+    """
+    from serve.engine.devices import place  # noqa: PLC0415 - who only names our errors needs no ONNX Runtime
+
+    placement = place(
+        settings.device,
+        bundle,
+        engines=settings.engines,
+        slots=settings.slots,
+        memory_bytes=settings.device_memory_bytes,
+    )
+    return settings.model_copy(
+        update={"device": placement.kind, "engines": placement.engines, "slots": placement.slots}
+    )

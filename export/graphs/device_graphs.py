@@ -1,0 +1,139 @@
+"""The graphs that a server calls on a device beside the model's: they choose tokens and move rows about.
+
+They have no weights and fit every model, so they travel with the server, in `serve/engine/device_graphs`, and not with
+bundles: `python -m export.graphs.device_graphs` writes them there. Memory is copied as 32-bit words, whatever these
+hold. Who calls them is `serve.engine.device_tools`.
+
+Shapes: R rows of a step, V vocabulary; N and P rows of two blocks of memory, W words of each; M rows that are copied.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import onnx
+from onnx import TensorProto, helper
+
+from export.graphs.search_graphs import IR_VERSION
+
+FOLDER = Path(__file__).parent.parent.parent / "serve" / "engine" / "device_graphs"
+# Not the newest: every operator has had a CUDA kernel at this version for years.
+OPSET = 20
+FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
+# Name, type and dimensions of each input or output.
+Signature = Sequence[tuple[str, int, Sequence[str | int]]]
+
+
+def choose_graph() -> onnx.ModelProto:
+    """Returns a graph from logits, float [R, V], to what a step says of the next tokens.
+
+    Its other input is the last id of the vocabulary, int64 [1, 1]. Its outputs are natural log-probabilities, float
+    [R, V], the best token of each row, int64 [R, 1], the lower id in a tie, and its log-probability, float [R, 1].
+    A row with NaN, with +inf or with nothing but -inf has log-probabilities NaN, and what it chooses is an id all the
+    same: an index out of bounds would be the end of a CUDA context.
+    """
+    nodes = [
+        helper.make_node("LogSoftmax", ["logits"], ["log_probabilities"], axis=-1),
+        helper.make_node("TopK", ["logits", "one"], ["_", "ranked_ids"], axis=-1),
+        helper.make_node("Max", ["ranked_ids", "zero"], ["positive_ids"]),
+        helper.make_node("Min", ["positive_ids", "last_id"], ["token_ids"]),
+        helper.make_node("GatherElements", ["log_probabilities", "token_ids"], ["token_scores"], axis=1),
+    ]
+    constants = [helper.make_tensor("one", INT64, [1], [1]), helper.make_tensor("zero", INT64, [1, 1], [0])]
+    return _model(
+        "choose",
+        nodes,
+        [("logits", FLOAT, ("R", "V")), ("last_id", INT64, (1, 1))],
+        [
+            ("log_probabilities", FLOAT, ("R", "V")),
+            ("token_ids", INT64, ("R", 1)),
+            ("token_scores", FLOAT, ("R", 1)),
+        ],
+        constants,
+    )
+
+
+def token_scores_graph() -> onnx.ModelProto:
+    """Returns a graph that picks the log-probability of one token of each row.
+
+    From log-probabilities, float [R, V], and token ids, int64 [R, 1], to float [R, 1].
+    """
+    node = helper.make_node("GatherElements", ["log_probabilities", "token_ids"], ["token_scores"], axis=1)
+    inputs: Signature = [("log_probabilities", FLOAT, ("R", "V")), ("token_ids", INT64, ("R", 1))]
+    return _model("token_scores", [node], inputs, [("token_scores", FLOAT, ("R", 1))])
+
+
+def topk_graph() -> onnx.ModelProto:
+    """Returns the graph of `export.graphs.search_graphs.topk_graph`, of an older version of the standard."""
+    node = helper.make_node("TopK", ["scores", "count"], ["best_scores", "token_ids"], axis=-1)
+    inputs: Signature = [("scores", FLOAT, ("R", "V")), ("count", INT64, (1,))]
+    return _model("topk", [node], inputs, [("best_scores", FLOAT, ("R", "K")), ("token_ids", INT64, ("R", "K"))])
+
+
+def copy_rows_graph() -> onnx.ModelProto:
+    """Returns a graph that writes M rows of a source, float [N, W], over rows of a target, float [P, W].
+
+    Which ones, `source_rows` tells, int64 [M], and `target_rows`, int64 [M, 1]. The output is the target: bound to the
+    same memory, it is changed in place. The source may be the same memory too: it is read before anything is written.
+    """
+    nodes = [
+        helper.make_node("Gather", ["source", "source_rows"], ["rows"], axis=0),
+        helper.make_node("ScatterND", ["target", "target_rows", "rows"], ["copied"]),
+    ]
+    inputs: Signature = [
+        ("source", FLOAT, ["N", "W"]),
+        ("target", FLOAT, ["P", "W"]),
+        ("source_rows", INT64, ["M"]),
+        ("target_rows", INT64, ["M", 1]),
+    ]
+    return _model("copy_rows", nodes, inputs, [("copied", FLOAT, ["P", "W"])])
+
+
+def gather_rows_graph() -> onnx.ModelProto:
+    """Returns a graph from a source, float [N, W], and row numbers, int64 [M], to these rows, float [M, W]."""
+    node = helper.make_node("Gather", ["source", "source_rows"], ["rows"], axis=0)
+    inputs = [("source", FLOAT, ["N", "W"]), ("source_rows", INT64, ["M"])]
+    return _model("gather_rows", [node], inputs, [("rows", FLOAT, ["M", "W"])])
+
+
+def resize_graph() -> onnx.ModelProto:
+    """Returns a graph that gives rows another capacity: from float [R, H, C, D] and int64 [P] to float [R, H, P, D].
+
+    `positions` tells which position of the old rows stands at each of the new.
+    """
+    node = helper.make_node("Gather", ["source", "positions"], ["resized"], axis=2)
+    inputs = [("source", FLOAT, ["R", "H", "C", "D"]), ("positions", INT64, ["P"])]
+    return _model("resize", [node], inputs, [("resized", FLOAT, ["R", "H", "P", "D"])])
+
+
+def zeros_graph() -> onnx.ModelProto:
+    """Returns a graph from a number of words, int64 [1], to so many zeros: memory that a device allocates."""
+    node = helper.make_node("ConstantOfShape", ["words"], ["zeros"])
+    return _model("zeros", [node], [("words", INT64, [1])], [("zeros", FLOAT, ["W"])])
+
+
+GRAPHS = {
+    "choose.onnx": choose_graph,
+    "copy_rows.onnx": copy_rows_graph,
+    "gather_rows.onnx": gather_rows_graph,
+    "resize.onnx": resize_graph,
+    "token_scores.onnx": token_scores_graph,
+    "topk.onnx": topk_graph,
+    "zeros.onnx": zeros_graph,
+}
+
+
+def _model(
+    name: str,
+    nodes: list[onnx.NodeProto],
+    inputs: Signature,
+    outputs: Signature,
+    constants: Sequence[onnx.TensorProto] = (),
+) -> onnx.ModelProto:
+    taken, given = ([helper.make_tensor_value_info(*value) for value in values] for values in (inputs, outputs))
+    graph = helper.make_graph(nodes, name, taken, given, initializer=constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
+
+
+if __name__ == "__main__":
+    for file, build in GRAPHS.items():
+        onnx.save(build(), FOLDER / file)

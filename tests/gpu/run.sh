@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# Shows on a GPU what Dragoman promises of it: runs the tests marked `gpu`, the checks and the benchmarks, and prints one
+# table last. Exits with 1 if a part fails; the others run all the same.
+#
+#   tests/gpu/run.sh RUN DATA [OUT]
+#     RUN   folder of a training run of a Transformer
+#     DATA  held-out sentences, as of `dragoman verify`: multi30k:en-de, files:test.en,test.de, ...
+#     OUT   folder for logs, bundles and figures; default: build/gpu
+#
+# Where there is no network, WHEELS is a folder of wheels: onnxruntime-gpu, the packages of its extras, nvidia-ml-py and
+# whatever of Dragoman's extras and of the tests the machine lacks; a wheel may come in parts, NAME.whl.part*, which are
+# put together in the order of their names. Without WHEELS, pip installs from its index. Needs Python 3.11, a driver for
+# CUDA 13, and PyTorch with CUDA for what is measured beside it; packages that the machine has are used.
+# CAPACITY_RATE is where the search for the capacity begins, in requests per second.
+set -uo pipefail
+cd "$(dirname "$0")/../.."
+
+[ $# -ge 2 ] || { sed -n '2,/^set/p' "$0" | sed 's/^# \{0,1\}//; /^set/d' >&2; exit 2; }
+run=$1 data=$2 out=${3:-build/gpu}
+python=${PYTHON:-python3.11}
+environment=${ENVIRONMENT:-$out/venv}
+mkdir -p "$out"
+table=$out/table.txt
+: > "$table"
+failed=0
+
+install() {
+  [ -x "$environment/bin/python" ] || "$python" -m venv --system-site-packages "$environment"
+  local options=()
+  if [ -n "${WHEELS:-}" ]; then
+    local part
+    for part in "$WHEELS"/*.whl.part*; do
+      [ -e "$part" ] || break
+      local whole="$out/$(basename "${part%%.part*}")"
+      [ -e "$whole" ] || cat "$WHEELS/$(basename "$whole")".part* > "$whole"
+    done
+    options=(--no-index --find-links "$WHEELS" --find-links "$out")
+  fi
+  # Without build isolation, which would want the network; hatchling is one of the extras of the tests.
+  "$environment/bin/pip" install --disable-pip-version-check "${options[@]}" hatchling pytest pytest-timeout hypothesis httpx \
+    && "$environment/bin/pip" install --disable-pip-version-check "${options[@]}" --no-build-isolation \
+      --editable '.[cuda,train,export,bench]'
+}
+
+# part NAME COMMAND...: runs it, keeps what it prints, and writes down how it ended and its last line.
+part() {
+  local name=$1 log="$out/${1// /-}.log"
+  shift
+  echo "== $name: $*"
+  local started=$SECONDS result=pass
+  "$@" > "$log" 2>&1 || { result=FAIL; failed=1; }
+  tail -n 40 "$log"
+  printf '%-28s %-5s %5s s  %s\n' "$name" "$result" "$((SECONDS - started))" \
+    "$(grep -v '^[[:space:]]*$' "$log" | tail -n 1 | cut -c 1-150)" >> "$table"
+}
+
+dragoman() { PYTHONPATH=$PWD "$environment/bin/python" -m dragoman "$@"; }
+
+# Serves the bundle until the command has ended.
+while_serving() {
+  dragoman serve "$out/cuda" --device cuda --slots 512 --prefill-token-budget 4096 --lame-duck-seconds 0 > "$out/serve.log" 2>&1 &
+  local server=$! status=1
+  if curl --silent --fail --output /dev/null --retry 180 --retry-all-errors --retry-delay 1 http://127.0.0.1:8000/readyz
+  then "$@"; status=$?; fi
+  curl --silent http://127.0.0.1:8000/metrics | grep '^dragoman_gpu_memory' || true
+  kill "$server" && wait "$server"
+  return $status
+}
+
+kernels() {
+  # ONNX Runtime prints which attention each node got; every kind of line once.
+  ORT_ENABLE_ATTENTION_KERNEL_DEBUG_INFO=1 dragoman verify "$out/cuda" --data "$data" --device cuda --checks tokens \
+    --sentences 64 2>&1 | tee "$out/attention-kernels.txt" | grep -o 'Operator=.*' | sed 's/Node=[^ ]* //' | sort | uniq -c
+}
+
+part "environment" nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv
+part "installation" install
+part "pytest gpu" env PYTHONPATH="$PWD" "$environment/bin/python" -m pytest -q -m gpu tests/test_gpu.py
+part "pytest device code" env PYTHONPATH="$PWD" "$environment/bin/python" -m pytest -q tests/test_device_runtime.py \
+  tests/test_device_engine.py tests/test_device_graphs.py tests/test_devices.py
+rm -rf "$out/cuda"
+part "export fp16" dragoman export "$run" --out "$out/cuda" --variant cuda --precision fp16
+# Tokens beside PyTorch's in 32 bits, and how many translations company changes: the exact rate is in its log.
+part "tokens beside PyTorch" dragoman verify "$out/cuda" --run "$run" --data "$data" --device cuda \
+  --checks tokens --sentences 1000 --minimum-identical 0.99
+part "logits beside PyTorch" dragoman verify "$out/cuda" --run "$run" --data "$data" --device cuda \
+  --checks logits --sentences 200
+part "batch invariance" dragoman verify "$out/cuda" --data "$data" --device cuda --checks invariance
+part "BLEU" dragoman evaluate "$out/cuda" --data "$data"
+part "BLEU of PyTorch" dragoman evaluate "$run" --data "$data"
+part "attention kernels" kernels
+part "bench device" dragoman bench device "$out/cuda" --data "$data" --run "$run" --json "$out/bench.json"
+part "capacity at p99 100 ms" while_serving dragoman load --find-capacity --protocol grpc \
+  --rate "${CAPACITY_RATE:-200}" --out "$out/capacity"
+
+echo
+cat "$table"
+exit $failed
