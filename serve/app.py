@@ -22,12 +22,12 @@ import structlog
 from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, ProcessCollector
 
 from export.bundle import Bundle, BundleError
-from serve.engine.device import Device
-from serve.engine.device_sessions import DeviceSessions
+from serve.device.device import Device
+from serve.device.device_sessions import DeviceSessions
+from serve.device.gpu_metrics import GpuCollector
+from serve.device.gpus import gpus
 from serve.engine.engine import ENGINE_THREAD, Model
-from serve.engine.gpus import gpus
 from serve.engine.runtime import Runtime, Sessions, rows_ahead
-from serve.gpu_metrics import GpuCollector
 from serve.interfaces.grpc_api import GrpcApi
 from serve.interfaces.grpc_options import channel_options
 from serve.interfaces.http_api import HttpApi

@@ -18,7 +18,7 @@ from pydantic_settings import (
 from serve.config_file import ConfigFile, ConfigFileError
 from serve.connection_settings import ConnectionSettings
 from serve.cpus import available_cpus
-from serve.engine.device_choice import DeviceChoice
+from serve.device.device_choice import DeviceChoice
 
 # Waiting rows for each slot: a few times the work in progress, so that bursts pass and overload is refused early.
 QUEUE_PER_SLOT = 4

@@ -12,7 +12,7 @@ from export.bundle import WEIGHTS_FILE, Bundle
 from loadtest.device.step_floor import time_steps
 from loadtest.device.throughput import Run, measure
 from model.run import RunFolder
-from serve.engine.model_sessions import open_sessions
+from serve.device.model_sessions import open_sessions
 from tests.toy import toy_test_sentences, write_pairs
 
 

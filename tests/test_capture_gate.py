@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from serve.engine.capture_gate import CaptureGate
+from serve.device.capture_gate import CaptureGate
 from tests.live import eventually
 
 SECONDS = 20.0

@@ -15,8 +15,8 @@ from export.verification.answer import Answer
 from export.verification.by_hand import RuntimeStepper, translate_by_hand
 from export.verification.stepped_engine import SteppedEngine
 from model.text.tokenizer import EOS_ID, Tokenizer
-from serve.engine.device import Device
-from serve.engine.device_sessions import DeviceSessions
+from serve.device.device import Device
+from serve.device.device_sessions import DeviceSessions
 from serve.engine.runtime import Sessions
 from serve.engine.sequence import Wish
 from serve.search.options import SearchOptions

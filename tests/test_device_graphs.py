@@ -5,8 +5,8 @@ import onnx
 import pytest
 
 from export.graphs.device_graphs import FOLDER, GRAPHS
-from serve.engine.device import FLOAT, Device
-from serve.engine.device_tools import DeviceTools
+from serve.device.device import FLOAT, Device
+from serve.device.device_tools import DeviceTools
 from serve.engine.onnx_runtime import CPU_PROVIDER
 
 

@@ -17,10 +17,10 @@ from export.bundle import Bundle, BundleError
 from export.make_bundle import BundleOptions
 from export.manifest import AttentionHead, StateSpec
 from model.text.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
-from serve.engine import device_runtime
-from serve.engine.device import Device
-from serve.engine.device_runtime import DeviceRuntime
-from serve.engine.device_sessions import DeviceSessions
+from serve.device import device_runtime
+from serve.device.device import Device
+from serve.device.device_runtime import DeviceRuntime
+from serve.device.device_sessions import DeviceSessions
 from serve.engine.onnx_runtime import run_options
 from serve.engine.runtime import Runtime, Sessions
 from tests.toy import export_model, random_model
@@ -158,7 +158,7 @@ def test_room_is_not_taken_back_while_sources_may_be_encoded_ahead(pair: Pair) -
 
 
 def test_more_rows_than_one_run_copies(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("serve.engine.device_state.COPIED_ROWS", 2)
+    monkeypatch.setattr("serve.device.device_state.COPIED_ROWS", 2)
     pair.encode(5, 6, 7, 8, 9, 10)
     pair.step()
     for runtime in (pair.host, pair.device):
@@ -222,7 +222,7 @@ def test_no_two_steps_of_any_runtime_share_a_cuda_graph(
         numbers.append(number)
         return run_options(number)
 
-    monkeypatch.setattr("serve.engine.device_runtime.run_options", note)
+    monkeypatch.setattr("serve.device.device_runtime.run_options", note)
     capturing = replace(device_sessions, captured=True)  # which the CPU provider takes no notice of
     for _ in range(2):
         pair = Pair(sessions, capturing)

@@ -1,8 +1,8 @@
 """The graphs that a server calls on a device beside the model's: they choose tokens and move rows about.
 
-They have no weights and fit every model, so they travel with the server, in `serve/engine/device_graphs`, and not with
+They have no weights and fit every model, so they travel with the server, in `serve/device/device_graphs`, and not with
 bundles: `python -m export.graphs.device_graphs` writes them there. Memory is copied as 32-bit words, whatever these
-hold. Who calls them is `serve.engine.device_tools`.
+hold. Who calls them is `serve.device.device_tools`.
 
 Shapes: R rows of a step, V vocabulary; N and P rows of two blocks of memory, W words of each; M rows that are copied.
 """
@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 
 from export.graphs.search_graphs import IR_VERSION
 
-FOLDER = Path(__file__).parent.parent.parent / "serve" / "engine" / "device_graphs"
+FOLDER = Path(__file__).parent.parent.parent / "serve" / "device" / "device_graphs"
 # Not the newest: every operator has had a CUDA kernel at this version for years.
 OPSET = 20
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64

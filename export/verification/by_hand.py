@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from export.bundle import Bundle
 from export.verification.answer import Answer
-from serve.engine.model_sessions import ModelSessions, open_sessions
+from serve.device.model_sessions import ModelSessions, open_sessions
 from serve.engine.scores import Scores
 
 BATCH_ROWS = 50

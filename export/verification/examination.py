@@ -18,8 +18,8 @@ from export.verification.reader import Reader
 from export.verification.stepped_engine import SteppedEngine
 from export.verification.stepper import References, Stepper, gap_of
 from export.verification.tokens import Demands, check_against_by_hand, check_against_pytorch, check_golden
-from serve.engine.device_choice import DeviceChoice
-from serve.engine.model_sessions import open_sessions
+from serve.device.device_choice import DeviceChoice
+from serve.device.model_sessions import open_sessions
 from serve.engine.sequence import Wish
 from serve.search.options import SearchOptions
 

@@ -13,7 +13,7 @@ import numpy as np
 from export.verification.answer import Answer, Gap, Said, Sentence, describe_difference
 from export.verification.outcome import Outcome, verdict_of
 from export.verification.stepped_engine import SteppedEngine
-from serve.engine.model_sessions import ModelSessions
+from serve.device.model_sessions import ModelSessions
 from serve.engine.sequence import Wish
 from serve.search.options import SearchOptions
 

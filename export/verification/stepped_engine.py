@@ -12,8 +12,8 @@ import numpy as np
 from prometheus_client import CollectorRegistry
 
 from export.verification.answer import Answer
+from serve.device.model_sessions import ModelSessions
 from serve.engine.engine import Engine
-from serve.engine.model_sessions import ModelSessions
 from serve.engine.runtime import rows_ahead
 from serve.engine.scheduler import Scheduler
 from serve.engine.sequence import Sequence, Wish

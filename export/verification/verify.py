@@ -25,7 +25,7 @@ from export.verification.stepper import References
 from export.verification.tokens import Demands
 from model.data.corpus import Corpus, CorpusError, read_corpus
 from model.text.tokenizer import TokenizerError
-from serve.engine.device_choice import DeviceChoice
+from serve.device.device_choice import DeviceChoice
 
 # What 8 bits change is no fault of a graph: how many translations stay the same is told, and demanded only on request.
 DEMANDS: dict[Precision, Demands] = {

@@ -20,12 +20,12 @@ from loadtest.device.throughput import Run, engine_of, measure, pytorch_of
 from model.data.corpus import CorpusError, read_corpus
 from model.report.provenance import Provenance, command_line
 from model.text.tokenizer import TokenizerError
-from serve.engine.device import Device
-from serve.engine.device_choice import DeviceChoice
-from serve.engine.device_sessions import DeviceSessions
-from serve.engine.devices import choose_device
-from serve.engine.gpus import gpus
-from serve.engine.model_sessions import open_sessions
+from serve.device.device import Device
+from serve.device.device_choice import DeviceChoice
+from serve.device.device_sessions import DeviceSessions
+from serve.device.gpus import gpus
+from serve.device.model_sessions import open_sessions
+from serve.device.placement import choose_device
 
 LIBRARIES = ("onnxruntime", "onnxruntime-gpu", "torch", "numpy")
 # What a batch of one row is enough with: it is slow, and every sentence is measured for itself.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from serve.engine.model_sessions import ModelSessions
+from serve.device.model_sessions import ModelSessions
 
 # The first steps of a size are planned, or captured as a CUDA graph.
 WARM_UP_STEPS = 5

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from export.verification.stepped_engine import SteppedEngine
-from serve.engine.model_sessions import ModelSessions
+from serve.device.model_sessions import ModelSessions
 from serve.engine.sequence import Wish
 from serve.search.options import SearchOptions
 

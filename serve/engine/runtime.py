@@ -1,6 +1,6 @@
 """The model as ONNX Runtime computes it: sessions that all engines share, and a runtime with a state for each engine.
 
-On the CPU; on a device it is `serve.engine.device_runtime`. A decoder step binds views of the first R slots, so that
+On the CPU; on a device it is `serve.device.device_runtime`. A decoder step binds views of the first R slots, so that
 running fewer rows copies nothing; the bindings are made once for each R. Knows neither search nor sequences, and of the
 architecture only the names of inputs and outputs.
 """

@@ -1,7 +1,7 @@
 """What a step says of the next tokens, wherever its logits lie: asked a few questions, it answers with small arrays.
 
 `Scores` is what selection needs of a step. `HostScores` is the step of a model that computes in this machine's memory;
-on a device it is `serve.engine.device_scores`, which keeps the logits there. Knows neither rows nor options.
+on a device it is `serve.device.device_scores`, which keeps the logits there. Knows neither rows nor options.
 
 Shapes: R rows of the step, M some of them, V vocabulary.
 """

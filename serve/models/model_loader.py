@@ -90,7 +90,7 @@ def settled(settings: ServeSettings, bundle: Bundle) -> ServeSettings:
     Raises:
         DeviceError: if the bundle cannot be computed where it is to be.
     """
-    from serve.engine.devices import place  # noqa: PLC0415 - who only names our errors needs no ONNX Runtime
+    from serve.device.placement import place  # noqa: PLC0415 - who only names our errors needs no ONNX Runtime
 
     placement = place(
         settings.device,

@@ -77,7 +77,7 @@ part "environment" nvidia-smi --query-gpu=name,driver_version,memory.total --for
 part "installation" install
 part "pytest gpu" env PYTHONPATH="$PWD" "$environment/bin/python" -m pytest -q -m gpu tests/test_gpu.py
 part "pytest device code" env PYTHONPATH="$PWD" "$environment/bin/python" -m pytest -q tests/test_device_runtime.py \
-  tests/test_device_engine.py tests/test_device_graphs.py tests/test_devices.py
+  tests/test_device_engine.py tests/test_device_graphs.py tests/test_placement.py
 rm -rf "$out/cuda"
 part "export fp16" dragoman export "$run" --out "$out/cuda" --variant cuda --precision fp16
 # Tokens beside PyTorch's in 32 bits, and how many translations company changes: the exact rate is in its log.

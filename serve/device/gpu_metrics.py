@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from serve.engine.gpus import GpuError, gpus
+from serve.device.gpus import GpuError, gpus
 
 
 class GpuCollector(Collector):

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from serve.engine.device import View
-from serve.engine.device_tools import DeviceTools
+from serve.device.device import View
+from serve.device.device_tools import DeviceTools
 
 
 class Chosen(NamedTuple):

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from export.manifest import StateSpec
-from serve.engine.device import ELEMENT_BYTES, FLOAT, WORD_BYTES, Memory, View
-from serve.engine.device_tools import DeviceTools
+from serve.device.device import ELEMENT_BYTES, FLOAT, WORD_BYTES, Memory, View
+from serve.device.device_tools import DeviceTools
 
 # Rows that are copied by one run, which holds them in between: it bounds the memory that this takes.
 COPIED_ROWS = 32

@@ -9,11 +9,11 @@ from typing import NamedTuple
 import structlog
 
 from export.bundle import Bundle, BundleError
-from serve.engine.cuda import why_no_cuda
-from serve.engine.device import DeviceKind
-from serve.engine.device_choice import DeviceChoice
-from serve.engine.device_memory import MemoryPlan, plan_memory
-from serve.engine.gpus import Gpu, gpus
+from serve.device.cuda import why_no_cuda
+from serve.device.device import DeviceKind
+from serve.device.device_choice import DeviceChoice
+from serve.device.device_memory import MemoryPlan, plan_memory
+from serve.device.gpus import Gpu, gpus
 
 # Of the memory that is free: allocators take it in larger pieces than are asked for.
 USED_SHARE = 0.9

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from serve.engine.capture_gate import GATE
+from serve.device.capture_gate import GATE
 from serve.engine.onnx_runtime import value_on
 
 DeviceKind = Literal["cpu", "cuda"]

@@ -16,16 +16,17 @@ from prometheus_client import CollectorRegistry
 
 from export.bundle import Bundle
 from export.manifest import GraphVariant
-from serve.engine import cuda, devices, gpus, onnx_runtime
-from serve.engine.device import Device, Memory
-from serve.engine.device_choice import DeviceChoice
-from serve.engine.device_memory import ENCODER_ACTIVATIONS, MATRICES, RESERVE_BYTES, WEIGHT_COPIES, plan_memory
-from serve.engine.device_sessions import DeviceSessions
-from serve.engine.device_tools import DeviceTools
-from serve.engine.devices import DeviceError, choose_device, place
-from serve.engine.gpus import Gpu, GpuError
+from serve.device import cuda, gpus
+from serve.device.device import Device, Memory
+from serve.device.device_choice import DeviceChoice
+from serve.device.device_memory import ENCODER_ACTIVATIONS, MATRICES, RESERVE_BYTES, WEIGHT_COPIES, plan_memory
+from serve.device.device_sessions import DeviceSessions
+from serve.device.device_tools import DeviceTools
+from serve.device.gpu_metrics import GpuCollector
+from serve.device.gpus import Gpu, GpuError
+from serve.device.placement import USED_SHARE, DeviceError, choose_device, place
+from serve.engine import onnx_runtime
 from serve.engine.runtime import rows_ahead
-from serve.gpu_metrics import GpuCollector
 
 ROOT = Path(__file__).parent.parent
 CUDA_13 = "13.0"
@@ -112,7 +113,7 @@ def test_a_cpu_does_not_take_what_is_made_for_a_gpu(wide_bundle: Bundle) -> None
 def test_why_there_is_no_gpu_is_said_in_one_line(
     choice: DeviceChoice, wide_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(devices, "why_no_cuda", lambda: "no NVIDIA driver answers")
+    monkeypatch.setattr("serve.device.placement.why_no_cuda", lambda: "no NVIDIA driver answers")
     with pytest.raises(DeviceError) as caught:
         choose_device(choice, of_variant(wide_bundle, "cuda"))
     message = str(caught.value)
@@ -202,8 +203,8 @@ def test_the_memory_of_gpus_is_a_metric_while_the_driver_answers(monkeypatch: py
 
 def on_gpus(monkeypatch: pytest.MonkeyPatch, *free_bytes: int) -> None:
     """Makes as if there were GPUs with so much free memory."""
-    monkeypatch.setattr(devices, "why_no_cuda", lambda: None)
-    monkeypatch.setattr(devices, "gpus", lambda: [Gpu("fake", 2 * free, free) for free in free_bytes])
+    monkeypatch.setattr("serve.device.placement.why_no_cuda", lambda: None)
+    monkeypatch.setattr("serve.device.placement.gpus", lambda: [Gpu("fake", 2 * free, free) for free in free_bytes])
 
 
 def test_each_gpu_gets_an_engine(wide_bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,7 +230,7 @@ def test_there_are_as_many_slots_as_memory_holds(wide_bundle: Bundle, monkeypatc
     on_gpus(monkeypatch, 8 << 30)
     bound = plan.fixed_bytes + 10 * plan.slot_bytes
     assert place("cuda", bundle, engines=None, slots=64, memory_bytes=bound).slots == 10
-    on_gpus(monkeypatch, int(bound / devices.USED_SHARE) + 1)
+    on_gpus(monkeypatch, int(bound / USED_SHARE) + 1)
     assert place("cuda", bundle, engines=None, slots=64, memory_bytes=None).slots == 10
 
 

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from export.bundle import Bundle
 from export.manifest import Manifest
-from serve.engine.device import Device
-from serve.engine.device_choice import DeviceChoice
-from serve.engine.device_sessions import DeviceSessions
-from serve.engine.devices import choose_device
+from serve.device.device import Device
+from serve.device.device_choice import DeviceChoice
+from serve.device.device_sessions import DeviceSessions
+from serve.device.placement import choose_device
 from serve.engine.engine import Model
 from serve.engine.runtime import Sessions
 

@@ -1,6 +1,6 @@
 """How much of a GPU's memory an engine takes, counted before it is taken: what is fixed, and what each slot costs.
 
-The state is counted as `serve.engine.device_state` allocates it; `docs/gpu.md` has the formula. Knows no device.
+The state is counted as `serve.device.device_state` allocates it; `docs/gpu.md` has the formula. Knows no device.
 """
 
 from dataclasses import dataclass
@@ -8,9 +8,9 @@ from math import prod
 
 from export.bundle import WEIGHTS_FILE, Bundle
 from export.manifest import Manifest, StateSpec
-from serve.engine.device import ELEMENT_BYTES, FLOAT
-from serve.engine.device_runtime import ENCODER_ROWS
-from serve.engine.device_sessions import STATE_ELEMENTS
+from serve.device.device import ELEMENT_BYTES, FLOAT
+from serve.device.device_runtime import ENCODER_ROWS
+from serve.device.device_sessions import STATE_ELEMENTS
 from serve.engine.runtime import rows_ahead
 
 FLOAT_BYTES = ELEMENT_BYTES[FLOAT]

@@ -16,15 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from export.manifest import ALIGNMENTS, DECODER_INPUTS, ENCODER_INPUTS, LOGITS
-from serve.engine.buckets import Buckets
-from serve.engine.capture_gate import GATE
-from serve.engine.device import FLOAT, Memory, View
-from serve.engine.device_scores import DeviceScores
-from serve.engine.device_state import DeviceState
+from serve.device.buckets import Buckets
+from serve.device.capture_gate import GATE
+from serve.device.device import FLOAT, Memory, View
+from serve.device.device_scores import DeviceScores
+from serve.device.device_state import DeviceState
 from serve.engine.onnx_runtime import run_options
 
 if TYPE_CHECKING:
-    from serve.engine.device_sessions import DeviceSessions
+    from serve.device.device_sessions import DeviceSessions
 
 # The most sources that are encoded together: it bounds the memory that they wait in before they get their rows.
 ENCODER_ROWS = 32

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from serve.engine.device import FLOAT, Device, Given, Memory, View
+from serve.device.device import FLOAT, Device, Given, Memory, View
 from serve.engine.onnx_runtime import Provider, open_session, session_options
 
 FOLDER = Path(__file__).parent / "device_graphs"

@@ -14,9 +14,9 @@ from io import StringIO
 from pathlib import Path
 
 from export.bundle import BundleError
+from serve.device.device_tools import FOLDER
+from serve.device.gpus import VISIBLE, GpuError, driver_cuda_version, gpus
 from serve.engine import onnx_runtime
-from serve.engine.device_tools import FOLDER
-from serve.engine.gpus import VISIBLE, GpuError, driver_cuda_version, gpus
 
 EXTRA = "pip install 'dragoman[cuda]'"
 PROBE = FOLDER / "zeros.onnx"

@@ -1,7 +1,7 @@
 """The sessions of a bundle on a device: the same graphs and a runtime of the same form as on the CPU.
 
 Each engine has its own, because a CUDA graph that a session captured belongs to the thread and the memory that it was
-captured with. Knows nothing of how a device is chosen: that is `serve.engine.devices`.
+captured with. Knows nothing of how a device is chosen: that is `serve.device.placement`.
 """
 
 from collections.abc import Iterator
@@ -11,9 +11,9 @@ from typing import Any, Self
 
 from export.bundle import Bundle, BundleError
 from export.manifest import Manifest, Precision
-from serve.engine.device import FLOAT, FLOAT16, Device
-from serve.engine.device_runtime import DeviceRuntime
-from serve.engine.device_tools import DeviceTools
+from serve.device.device import FLOAT, FLOAT16, Device
+from serve.device.device_runtime import DeviceRuntime
+from serve.device.device_tools import DeviceTools
 from serve.engine.onnx_runtime import (
     CPU_PROVIDER,
     CUDA_PROVIDER,
