@@ -1,7 +1,7 @@
 """Where the service is in its life: the one answer that probes, the door and the gauges agree on.
 
 A lame duck says to probes that it is not ready but still serves, so that load balancers have time to look elsewhere.
-`serve.app` moves the service from stage to stage; this module knows neither protocol. What a single model is fit for,
+`serve.service` moves from stage to stage; this module knows neither protocol. What a single model is fit for,
 `serve.models.readiness` knows.
 """
 

@@ -1,6 +1,6 @@
 """From settings to what secures both ports: TLS, the keys of clients, and that of the administration.
 
-Every mistake in the settings or the files is found here, before anything listens. Built by `serve.app`.
+Every mistake in the settings or the files is found here, before anything listens. Built by `serve.service`.
 """
 
 from dataclasses import dataclass

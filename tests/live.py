@@ -51,11 +51,11 @@ from protos.translation_pb2 import (
     TranslateResponse,
     TranslateStreamResponse,
 )
-from serve.app import Service
 from serve.engine.engine import Engine, Model
 from serve.models.model_loader import LoadModels, ModelLoader
 from serve.models.models import Models
 from serve.models.pipeline import Pipeline
+from serve.service import Service
 from serve.service_metrics import ServiceMetrics, _Merged
 from serve.settings import ServeSettings
 from tests.fakes import BOS_ID, EOS_ID, PAD_ID, FakeModel, translate

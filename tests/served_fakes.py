@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from export.bundle import Bundle
-from serve.app import Service
 from serve.models.model_loader import ModelLoader
 from serve.models.models import Models
+from serve.service import Service
 from serve.service_metrics import ServiceMetrics
 from serve.settings import ServeSettings
 from tests.fakes import FakeModel

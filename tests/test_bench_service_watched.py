@@ -13,7 +13,7 @@ from loadtest.profiling.watched_engine import watched
 from loadtest.service.cpu_times import CpuTimes, CpuTimesCollector, read_cpu_times
 from loadtest.service.run_clock import RunClock
 from loadtest.service.watched_server import WatchedServer
-from serve.app import load_models
+from serve.models.engine_models import load_models
 from serve.settings import ServeSettings
 from tests.live import LiveService, run_service
 from tests.toy import toy_test_sentences

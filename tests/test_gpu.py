@@ -12,11 +12,11 @@ from export.bundle import Bundle, BundleError
 from export.make_bundle import BundleOptions
 from model.network.transformer import Transformer
 from model.text.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
-from serve.app import load_on_gpus
 from serve.device.cuda import why_no_cuda
 from serve.device.device import FLOAT16, Device
 from serve.device.device_runtime import DeviceRuntime
 from serve.device.device_sessions import DeviceSessions
+from serve.models.engine_models import load_on_gpus
 from serve.settings import ServeSettings
 from tests.served import serve
 from tests.toy import export_model, random_model

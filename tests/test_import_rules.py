@@ -237,7 +237,12 @@ EXCEPTIONS = {
         "model.text.text_tokenizer",
         "serve.translation.passage",
     },
-    "loadtest.service.watched_server": {"serve.app", "serve.server_process", "serve.settings"},
+    "loadtest.service.watched_server": {
+        "serve.app",
+        "serve.models.engine_models",
+        "serve.server_process",
+        "serve.settings",
+    },
     "loadtest.profiling.steady_engine": {
         "serve.metrics",
         "serve.search.options",
@@ -408,6 +413,7 @@ FORBIDDEN = {
 COMPOSERS = {
     "dragoman",
     "loadtest.service.watched_server",
+    "serve.app",
     "serve.clients.local_translator",
     "serve.command",
     "serve.ray_serve.replica",
@@ -507,7 +513,11 @@ def test_only_the_application_of_ray_serve_imports_ray() -> None:
 
 
 def test_nobody_but_composers_imports_the_composition_root() -> None:
-    importers = {module for module in MODULES if any(is_within(name, ("serve.app",)) for name in imports_of(module))}
+    importers = {
+        module
+        for module in MODULES
+        if any(is_within(name, ("serve.app", "serve.service")) for name in imports_of(module))
+    }
     assert importers <= COMPOSERS
 
 

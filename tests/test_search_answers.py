@@ -12,8 +12,8 @@ from export.make_bundle import BundleOptions
 from export.manifest import AttentionHead
 from model.run import RunFolder
 from model.text.tokenizer import Tokenizer
-from serve.app import load_models
 from serve.engine.runtime import Runtime, Sessions
+from serve.models.engine_models import load_models
 from serve.search.options import SearchOptions
 from serve.settings import ServeSettings
 from tests.fake_reference import reference

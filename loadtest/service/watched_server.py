@@ -13,7 +13,8 @@ from pydantic_settings import CliApp, SettingsConfigDict
 from loadtest.profiling.watched_engine import watched
 from loadtest.service.cpu_times import CpuTimesCollector
 from loadtest.service.run_clock import RunClock
-from serve.app import load_models, serve
+from serve.app import serve
+from serve.models.engine_models import load_models
 from serve.server_process import HOST
 from serve.settings import ServeSettings
 

@@ -1,6 +1,6 @@
 """The memory of the GPUs as metrics: asked of the driver whenever somebody reads them.
 
-Registered by `serve.app` where a model is computed on GPUs.
+Registered by `serve.service` where a model is computed on GPUs.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """The gRPC interface: messages to requests, deadlines, cancellation and status codes; health and reflection.
 
 It decides nothing about translation: it hands requests to the dispatcher and turns errors into statuses. Built by
-`serve.app`.
+`serve.service`.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """From settings to what gRPC is told about the connections of a server.
 
-What clients notice of it is described in `docs/clients.md`. Called by `serve.app`.
+What clients notice of it is described in `docs/clients.md`. Called by `serve.service`.
 """
 
 import math

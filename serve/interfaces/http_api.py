@@ -1,7 +1,7 @@
 """The REST interface: JSON to requests, deadlines, disconnects and status codes; probes, metrics and documentation.
 
 Nothing is decided here about translation: requests go to the dispatcher. Errors travel as exceptions to
-`serve.interfaces.http_recorder`, which counts them and answers with problem documents. Built by `serve.app`.
+`serve.interfaces.http_recorder`, which counts them and answers with problem documents. Built by `serve.service`.
 """
 
 from collections.abc import Coroutine, Sequence

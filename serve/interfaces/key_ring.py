@@ -1,7 +1,7 @@
 """Keys that clients show as `Authorization: Bearer KEY`, over REST and gRPC alike.
 
 Only digests are kept, and no key is ever written anywhere. Comparing takes as long whatever is compared, so that nobody
-learns from the clock how much of a key is right. Built by `serve.app`.
+learns from the clock how much of a key is right. Built by `serve.service`.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""Ports, and uvicorn inside an event loop that it does not own. Called by `serve.app` only."""
+"""Ports, and uvicorn inside an event loop that it does not own. Called by `serve.service` only."""
 
 import asyncio
 import contextlib

@@ -1,7 +1,7 @@
 """The Open Inference Protocol, version 2: what its two forms, REST and gRPC, have in common.
 
 Requests with tensors become requests for translations, which go to the dispatcher like all others; translations become
-tensors. What a client asks about server and models is answered here as well. Built by `serve.app`.
+tensors. What a client asks about server and models is answered here as well. Built by `serve.service`.
 """
 
 import time

@@ -1,7 +1,7 @@
 """TLS for both ports: the server's certificate, and the authorities of its clients if those must have one, too.
 
 New connections get what the files hold now; open ones go on. Over REST a client's certificate is asked for and checked,
-but `serve.interfaces.door` decides who needs one: probes have none. Built by `serve.app`.
+but `serve.interfaces.door` decides who needs one: probes have none. Built by `serve.service`.
 """
 
 import ssl

@@ -1,7 +1,7 @@
 """What a few files hold, read again when they change; a change that makes no sense leaves the old in its place.
 
 Certificates and keys are renewed while a server runs, most often by renaming. Knows nothing of what the files mean;
-`serve.app` asks for changes now and then, and nobody else waits for a disk.
+`serve.service` asks for changes now and then, and nobody else waits for a disk.
 """
 
 from collections.abc import Callable, Iterable

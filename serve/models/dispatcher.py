@@ -1,7 +1,7 @@
 """The one use case that interfaces and commands call: choose who translates a request, and have it translated.
 
 A request goes to one model, or by way of a third language to one after the other. The models that it needs are kept
-until it is answered, whatever is loaded or removed meanwhile. Knows no protocol; built by `serve.app`.
+until it is answered, whatever is loaded or removed meanwhile. Knows no protocol; built by `serve.service`.
 """
 
 import time

@@ -1,0 +1,243 @@
+"""The service: the served models behind both interfaces, from the first open port to the last closed one.
+
+STARTING: both ports answer, nothing is translated; the models are loaded and translate their golden sentences.
+READY: until it is told to stop. LAME_DUCK: not ready for probes, but everything is still served. DRAINING: what was
+accepted is finished, new requests are refused. Then both ports close. Built by `serve.app`.
+"""
+
+import asyncio
+import platform
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import structlog
+from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, ProcessCollector
+
+from serve.device.gpu_metrics import GpuCollector
+from serve.interfaces.grpc_api import GrpcApi
+from serve.interfaces.grpc_options import channel_options
+from serve.interfaces.http_api import HttpApi
+from serve.interfaces.http_reader import RequestReader
+from serve.interfaces.listeners import HttpServer, open_port
+from serve.interfaces.open_inference import OpenInference
+from serve.interfaces.open_inference_grpc import OpenInferenceGrpc
+from serve.interfaces.open_inference_http import OpenInferenceHttp
+from serve.lifecycle import Lifecycle, Stage
+from serve.models.dispatcher import Dispatcher
+from serve.models.model_loader import ModelLoader
+from serve.models.models import Models
+from serve.models.reloader import Reloader
+from serve.security import Security
+from serve.service_metrics import ServiceMetrics
+from serve.settings import ServeSettings
+
+# How often readiness is looked at, for those who do not ask but watch.
+WATCH_SECONDS = 0.5
+# Every answer is ready by then; this is the time to send it, and all that a watcher of the health can delay the exit.
+GRPC_GRACE_SECONDS = 1.0
+
+log = structlog.get_logger("dragoman")
+
+
+class Service:
+    """The served models behind both interfaces, from the first open port to the last closed one."""
+
+    def __init__(self, settings: ServeSettings, models: Models, loader: ModelLoader, metrics: ServiceMetrics) -> None:
+        """Builds every object. Must be called inside the event loop.
+
+        Args:
+            settings: of the operator.
+            models: opened, not loaded yet; at least one.
+            loader: loads them, and those that come later.
+            metrics: of the service; gets those of the process and the interpreter.
+
+        Raises:
+            FileError: if a certificate or the keys cannot be had.
+            SystemExit: if the admin key cannot be had.
+        """
+        self._settings = settings
+        self._loader = loader
+        self.models = models
+        self.metrics = metrics
+        ProcessCollector(registry=metrics.registry)
+        metrics.registry.register(GC_COLLECTOR)
+        metrics.registry.register(PLATFORM_COLLECTOR)
+        if any(model.pipeline.settings.device == "cuda" for model in models):
+            metrics.registry.register(GpuCollector())
+        metrics.set_build(
+            {
+                "version": version("dragoman"),
+                "python": platform.python_version(),
+                "onnxruntime": _version_of_any("onnxruntime", "onnxruntime-gpu"),
+            }
+        )
+        self._security = Security.open(settings)
+        self.lifecycle = Lifecycle(metrics, models)
+        self.reloader = Reloader(models, loader, self.lifecycle, metrics)
+        dispatcher = Dispatcher(models, self.lifecycle, settings.request_timeout_seconds)
+        open_inference = OpenInference(dispatcher, models, self.lifecycle)
+        self._grpc = GrpcApi(
+            dispatcher,
+            models,
+            metrics,
+            OpenInferenceGrpc(open_inference, metrics),
+            door=self._security.door,
+            options=channel_options(settings),
+            tls=self._security.tls,
+            stream_unanswered_texts=settings.max_stream_texts,
+        )
+        reader = RequestReader(settings.max_body_bytes, settings.request_timeout_seconds)
+        http_api = HttpApi(
+            dispatcher,
+            models,
+            self.lifecycle,
+            metrics,
+            reloader=self.reloader,
+            reader=reader,
+            open_inference=OpenInferenceHttp(open_inference, reader),
+            door=self._security.door,
+            admin_door=self._security.admin_door,
+            open_metrics=settings.open_metrics,
+            cors_origins=settings.cors_origins,
+        )
+        self.http_app = http_api.build()
+        self._http = HttpServer(self.http_app, self._security.tls)
+        self._started_seconds = time.monotonic()
+        self.http_port = 0
+        self.grpc_port = 0
+        self.ready = asyncio.Event()
+
+    def grpc_handler(self, method: str, authorisation: str) -> Any:
+        """Returns what answers a gRPC call; see `GrpcApi.handler`."""
+        return self._grpc.handler(method, authorisation)
+
+    async def listen(self) -> None:
+        """Opens both ports; requests are answered with `not_ready` for now.
+
+        Raises:
+            ListenError: if a port cannot be had.
+        """
+        # gRPC's own complaint about a taken port does not say why, so a plain socket tries first.
+        open_port(self._settings.host, self._settings.grpc_port).close()
+        http_socket = open_port(self._settings.host, self._settings.http_port)
+        self.http_port = http_socket.getsockname()[1]
+        self._http_task = asyncio.create_task(self._http.serve([http_socket]))
+        self.grpc_port = await self._grpc.listen(self._settings.host, self._settings.grpc_port)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serves until `stop` is set, then drains and closes.
+
+        Raises:
+            Exception: whatever kept the service from becoming ready.
+        """
+        starting = asyncio.create_task(self._become_ready())
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                starting.result()
+                watching = asyncio.create_task(self._watch())
+                await stopping
+                watching.cancel()
+                await self._drain()
+        finally:
+            starting.cancel()
+            stopping.cancel()
+            await self._close()
+
+    @asynccontextmanager
+    async def without_ports(self) -> AsyncIterator[None]:
+        """Is ready while the block runs, for a server that brings the ports; then finishes what was accepted.
+
+        Raises:
+            Exception: whatever kept the service from becoming ready.
+        """
+        try:
+            await self._become_ready()
+            watching = asyncio.create_task(self._watch())
+            try:
+                yield
+            finally:
+                watching.cancel()
+            await self._finish_accepted()
+        finally:
+            await self._stop_models()
+
+    async def _become_ready(self) -> None:
+        for model in self.models:
+            await self._loader.start(model)
+        self.lifecycle.enter(Stage.READY)
+        await self._publish_health()
+        directions = [str(direction) for each in self.models for direction in each.pipeline.manifest.directions]
+        log.info(
+            "ready",
+            http_port=self.http_port,
+            grpc_port=self.grpc_port,
+            bundle=str(self._settings.bundle),
+            models=self.models.names,
+            directions=list(dict.fromkeys(directions)),
+            engines=sum(each.pipeline.settings.engine_count for each in self.models),
+            slots=sum(each.pipeline.settings.total_slots for each in self.models),
+            devices=sorted({each.pipeline.settings.device for each in self.models}),
+            seconds=round(time.monotonic() - self._started_seconds, 3),
+        )
+        self.ready.set()
+
+    async def _watch(self) -> None:
+        """Follows the models, which fail, come and go, and the files of certificates and keys."""
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            self._security.refresh()
+            await self._publish_health()
+
+    async def _publish_health(self) -> None:
+        models = {each.name: each.pipeline.readiness.ready for each in self.models}
+        await self._grpc.set_serving(self.lifecycle.refresh(), models)
+
+    async def _drain(self) -> None:
+        self.lifecycle.enter(Stage.LAME_DUCK)
+        await self._grpc.set_serving(serving=False, models=dict.fromkeys(self.models.names, False))
+        log.info("lame duck", seconds=self._settings.lame_duck_seconds)
+        await asyncio.sleep(self._settings.lame_duck_seconds)
+        await self._finish_accepted()
+
+    async def _finish_accepted(self) -> None:
+        self.lifecycle.enter(Stage.DRAINING)
+        self._grpc.drain()
+        schedulers = [each.pipeline.scheduler for each in self.models]
+
+        def load() -> dict[str, int]:
+            return {
+                "running": sum(each.running for each in schedulers),
+                "waiting": sum(each.waiting for each in schedulers),
+            }
+
+        log.info("draining", **load())
+        try:
+            async with asyncio.timeout(self._settings.drain_seconds):
+                await self.models.wait_unused()
+        except TimeoutError:
+            log.warning("drain time is over", **load())
+
+    async def _close(self) -> None:
+        await self._stop_models()
+        self._http.should_exit = True
+        await asyncio.gather(self._grpc.stop(GRPC_GRACE_SECONDS), self._http_task)
+        log.info("stopped")
+
+    async def _stop_models(self) -> None:
+        self.lifecycle.enter(Stage.DRAINING)
+        self._grpc.drain()
+        await self.reloader.stop()
+        await self.models.stop()
+
+
+def _version_of_any(*distributions: str) -> str:
+    """Returns the version of the one of them that is installed; empty: none is."""
+    for distribution in distributions:
+        with suppress(PackageNotFoundError):
+            return version(distribution)
+    return ""
