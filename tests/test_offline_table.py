@@ -43,6 +43,8 @@ RESULT = OfflineModelResult("m30k", "small", 100, 10, [OURS, THEIRS])
 def test_a_table_has_a_row_for_each_measure_and_a_column_for_each_system() -> None:
     ours = "dragoman fp32 greedy 2, dragoman fp32 beam 4 2"
     theirs = "ctranslate2 fp32 greedy 1, ctranslate2 fp32 beam 4 1"
+    batches = "ctranslate2 fp32 greedy 64:tokens, ctranslate2 fp32 beam 4 8:examples"
+    rows = "dragoman fp32 greedy 16:rows, dragoman fp32 beam 4 8:rows"
     assert format_offline(RESULT).splitlines() == [
         "**m30k**: small. 100 sentences, 10 of them alone.",
         "",
@@ -58,8 +60,7 @@ def test_a_table_has_a_row_for_each_measure_and_a_column_for_each_system() -> No
         "| greedy, same as ctranslate2 | 100.00% |  |",
         "| beam 4, same as ctranslate2 | 99.00% |  |",
         "",
-        "- Batches, or rows of each engine: dragoman fp32 greedy 16:rows, dragoman fp32 beam 4 8:rows, "
-        "ctranslate2 fp32 greedy 64:tokens, ctranslate2 fp32 beam 4 8:examples.",
+        f"- Batches, or rows of each engine: {rows}, {batches}.",
         f"- Threads for one sentence at a time: {ours}, {theirs}.",
         "- dragoman, beam 4, sentences that differ from ctranslate2: 7 (1.5e-06).",
     ]
