@@ -92,6 +92,7 @@ EXCEPTIONS = {
     },
     "loadtest.device.bench_device": {
         "export.bundle",
+        "export.origin",
         "export.verification.reader",
         "model.data.corpus",
         "model.report.provenance",

@@ -74,7 +74,9 @@ class BenchDeviceCommand(BaseSettings):
     data: str = Field(description="sentences: multi30k:en-de, files:test.en,test.de or tsv:pairs.en-de.tsv")
     split: Literal["train", "validation", "test"] = Field("test", description="part of a data set that has parts")
     multi30k_folder: Path | None = Field(None, description="where Multi30k is; default: $DRAGOMAN_MULTI30K")
-    run: Path | None = Field(None, description="the training run behind the bundle; without it, PyTorch is left out")
+    run: Path | None = Field(
+        None, description="training run, or bundle in fp32, behind the bundle; without it, PyTorch is left out"
+    )
     device: DeviceChoice = Field("auto", description="where it is computed; auto: as the bundle's variant says")
     rows: tuple[Annotated[int, Field(gt=0)], ...] = Field(
         (1, 32, 128, 512), min_length=1, description="translations at once"
@@ -129,9 +131,13 @@ class BenchDeviceCommand(BaseSettings):
         """Returns the trained model where the bundle runs, in 16 bits if the bundle is."""
         import torch  # noqa: PLC0415 - who has no run needs no torch
 
-        from model.run import RunFolder  # noqa: PLC0415
+        from export.origin import read_origin  # noqa: PLC0415
+        from model.run import RunError  # noqa: PLC0415
 
-        model = RunFolder(run).load().model.eval()
+        try:
+            model = read_origin(run)[0].model
+        except (CorpusError, RunError) as error:
+            raise SystemExit(f"dragoman bench device: {error}") from error
         if bundle.manifest.precision == "fp16":
             model = model.half()
         return model.to("cuda" if torch.cuda.is_available() and bundle.manifest.variant == "cuda" else "cpu")

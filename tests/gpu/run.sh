@@ -3,7 +3,7 @@
 # table last. Exits with 1 if a part fails; the others run all the same.
 #
 #   tests/gpu/run.sh RUN DATA [OUT]
-#     RUN   folder of a training run of a Transformer
+#     RUN   folder of a training run of a Transformer, or of a bundle in fp32
 #     DATA  held-out sentences, as of `dragoman verify`: multi30k:en-de, files:test.en,test.de, ...
 #     OUT   folder for logs, bundles and figures; default: build/gpu
 #
