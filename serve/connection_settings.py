@@ -50,12 +50,13 @@ class ConnectionSettings(BaseModel):
         300.0,
         gt=0,
         description="After about so long, a gRPC connection takes no further calls: its client opens another one, and "
-        "finds new replicas by that. inf: never.",
+        "finds new replicas by that. A stream of requests is read for so long. inf: never, and for ever.",
     )
     grpc_max_connection_age_grace_seconds: float = Field(
-        30.0,
+        360.0,
         gt=0,
-        description="How long the calls of such a connection may still take; longer than any deadline of clients.",
+        description="How long the calls of such a connection may still take: longer than a stream of requests is read, "
+        "and than any deadline of clients besides.",
     )
     grpc_max_calls: int | None = Field(
         None, ge=1, description="Calls at once on one gRPC connection; further ones wait in the client. Default: any."

@@ -88,6 +88,7 @@ class Service:
             options=channel_options(settings),
             tls=self._security.tls,
             stream_unanswered_texts=settings.max_stream_texts,
+            stream_seconds=settings.grpc_max_connection_age_seconds,
         )
         reader = RequestReader(settings.max_body_bytes, settings.request_timeout_seconds)
         http_api = HttpApi(

@@ -1,5 +1,7 @@
 """Streams of requests over real connections: what is read when, what is answered, and what becomes of the rest."""
 
+import asyncio
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,6 +14,9 @@ import pytest
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo
 from structlog.testing import capture_logs
 
+from loadtest.load.client import OK
+from loadtest.load.clients import Targets, open_clients
+from loadtest.load.request import LoadRequest
 from protos.translation_pb2 import SearchOptions, TranslateManyRequest, TranslateManyResponse, TranslateRequest
 from tests.fakes import FakeModel
 from tests.live import LONG_TEXT, WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
@@ -70,6 +75,42 @@ def converse(live: LiveService, timeout: float | None = WAIT_SECONDS, metadata: 
         conversation.call = method(iter(conversation.sent.get, None), timeout=timeout, metadata=metadata)
         yield conversation
         conversation.close()
+
+
+def test_a_stream_that_lasted_long_enough_answers_what_was_read(bundle_path: Path) -> None:
+    """Its connection is about to end, and nothing that was accepted may end with it."""
+    model = GatedModel(2)
+    ages: dict[str, Any] = {"grpc_max_connection_age_seconds": 0.5}
+    with run_service(bundle_path, [model], **ages) as live, converse(live) as stream:
+        model.gate.clear()
+        for name in ("one", "two"):
+            stream.send(name, LONG_TEXT)
+        assert model.stepping.wait(WAIT_SECONDS)
+        time.sleep(1.0)
+        model.gate.set()
+        assert {stream.receive().id, stream.receive().id} == {"one", "two"}
+        assert stream.failure() is grpc.StatusCode.UNAVAILABLE
+        assert "this stream has lasted long enough" in stream.call.details()
+        live.settle()
+        assert live.metric("requests_total", method="translate_many", outcome="ok") == 2
+
+
+def test_the_load_generator_sends_what_a_stream_left_on_the_next_one(bundle_path: Path) -> None:
+    async def ask(target: str) -> list[str]:
+        request = LoadRequest((LONG_TEXT,), "grpc-many", timeout_seconds=WAIT_SECONDS)
+        async with open_clients(Targets(target, "", 1), {"grpc-many"}) as client:
+            asking = []
+            for _ in range(40):
+                asking.append(asyncio.create_task(client.send(request)))
+                await asyncio.sleep(0.02)
+            return [answer.outcome for answer in await asyncio.gather(*asking)]
+
+    ages: dict[str, Any] = {"grpc_max_connection_age_seconds": 0.3}
+    with run_service(bundle_path, [GatedModel(4)], **ages) as live, capture_logs() as logs:
+        assert asyncio.run(ask(live.grpc_target)) == [OK] * 40
+        live.settle()
+        assert live.metric("requests_total", method="translate_many", outcome="ok") == 40
+    assert len([log for log in logs if log["event"] == "stream"]) > 1
 
 
 def reason_of(answer: TranslateManyResponse) -> str:

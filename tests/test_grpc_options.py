@@ -86,4 +86,4 @@ def test_what_is_to_last_for_ever_has_no_end_that_an_option_could_not_hold(age: 
 def test_by_default_a_connection_lasts_five_minutes_and_its_calls_half_a_minute_longer() -> None:
     options = dict(channel_options(ServeSettings()))
     assert options["grpc.max_connection_age_ms"] == 300_000
-    assert options["grpc.max_connection_age_grace_ms"] == 30_000
+    assert options["grpc.max_connection_age_grace_ms"] == 360_000

@@ -86,6 +86,13 @@ def test_nothing_new_is_left_as_it_is(live: LiveService) -> None:
     assert reload(live) == {"unchanged": ["a", "b"]}
 
 
+def test_a_reload_gives_back_what_earlier_models_left(live: LiveService, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[None] = []
+    monkeypatch.setattr("serve.models.reloader.give_back", lambda: given.append(None))
+    reload(live)
+    assert len(given) == 1
+
+
 def test_a_new_bundle_is_served(live: LiveService, folder: Path, tokenizer: Tokenizer) -> None:
     put_bundle(folder / "c", tokenizer, direction("en-fr", 8))
     assert reload(live) == {"loaded": ["c"], "unchanged": ["a", "b"]}

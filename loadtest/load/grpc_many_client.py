@@ -1,7 +1,8 @@
 """A client of gRPC's stream of requests: one stream on each connection, answers in any order.
 
-A server that holds a stream back makes its requests wait here, which their latency tells. Opened by
-`loadtest.load.clients`.
+A server that holds a stream back makes its requests wait here, which their latency tells. One that ends a stream and
+says when to come back has not read what has no answer: that is sent on the next stream, as `docs/clients.md` tells.
+Opened by `loadtest.load.clients`.
 """
 
 import asyncio
@@ -19,6 +20,7 @@ from protos.translation_pb2 import TranslateManyRequest, TranslateManyResponse
 
 _STATUSES = {status.value[0]: status.name for status in grpc.StatusCode}
 TIMED_OUT = grpc.StatusCode.DEADLINE_EXCEEDED.name
+RETRY_AFTER_KEY = "grpc-retry-pushback-ms"
 
 
 class GrpcManyClient:
@@ -54,6 +56,19 @@ class _Call:
     requests: asyncio.Queue[TranslateManyRequest] = field(default_factory=asyncio.Queue)
     waiting: dict[str, tuple[LoadRequest, asyncio.Future[str]]] = field(default_factory=dict)
 
+    def put(self, name: str, request: LoadRequest) -> None:
+        """Has a request sent."""
+        self.requests.put_nowait(
+            TranslateManyRequest(id=name, request=message_of(request), timeout_seconds=request.timeout_seconds)
+        )
+
+    def successor(self) -> "_Call":
+        """Returns a call that sends what has no answer yet, to those who wait for it already."""
+        call = _Call(waiting=self.waiting)
+        for name, (request, _) in self.waiting.items():
+            call.put(name, request)
+        return call
+
 
 class _Stream:
     """A stream that is opened when it is needed, and again after it has ended."""
@@ -72,9 +87,7 @@ class _Stream:
         call, name = self._call, str(next(self._numbers))
         answered: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         call.waiting[name] = (request, answered)
-        call.requests.put_nowait(
-            TranslateManyRequest(id=name, request=message_of(request), timeout_seconds=request.timeout_seconds)
-        )
+        call.put(name, request)
         try:
             return await answered
         finally:
@@ -85,9 +98,10 @@ class _Stream:
             self._lasting.cancel()
             await asyncio.gather(self._lasting, return_exceptions=True)
 
-    async def _last(self, call: _Call) -> None:
+    async def _last(self, call: _Call, pause_seconds: float = 0.0) -> None:
         """Sends requests and hands answers out until the stream ends; whoever still waits then has its status."""
-        ended = NO_RESULT
+        await asyncio.sleep(pause_seconds)
+        ended, pushback_seconds = NO_RESULT, None
         stream = self._stub.TranslateMany(metadata=self._metadata)
 
         async def write() -> None:
@@ -106,13 +120,26 @@ class _Stream:
                     _answer(answered, _outcome(response, request))
         except grpc.aio.AioRpcError as error:
             ended = error.code().name
+            if error.code() is grpc.StatusCode.UNAVAILABLE:
+                pushback_seconds = _pushback_seconds(error)
         finally:
-            self._call = None
+            # At once: who asks meanwhile belongs to the next stream.
+            resent = pushback_seconds is not None and bool(call.waiting)
+            self._call = call.successor() if resent else None
             writing.cancel()
             stream.cancel()
+            if self._call is not None:
+                self._lasting = asyncio.create_task(self._last(self._call, pushback_seconds or 0.0))
+            else:
+                for _, answered in list(call.waiting.values()):
+                    _answer(answered, ended)
             await asyncio.gather(writing, return_exceptions=True)
-            for _, answered in list(call.waiting.values()):
-                _answer(answered, ended)
+
+
+def _pushback_seconds(error: grpc.aio.AioRpcError) -> float | None:
+    """Returns when the server wants to be asked again; None: it does not say."""
+    told = dict(error.trailing_metadata()).get(RETRY_AFTER_KEY)
+    return None if told is None else float(told) / 1000
 
 
 def _outcome(response: TranslateManyResponse, request: LoadRequest) -> str:

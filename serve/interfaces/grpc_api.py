@@ -72,6 +72,7 @@ class GrpcApi:
         options: ChannelOptions,
         tls: Tls | None,
         stream_unanswered_texts: int,
+        stream_seconds: float,
     ) -> None:
         """Builds the server, which listens nowhere yet. Must be called inside the event loop.
 
@@ -84,11 +85,13 @@ class GrpcApi:
             options: of the server, see `channel_options`.
             tls: what connections are encrypted with; None: nothing.
             stream_unanswered_texts: a stream of requests is read on only while fewer texts of it are unanswered.
+            stream_seconds: how long it is read at most.
         """
         self._dispatcher = dispatcher
         self._models = models
         self._metrics = metrics
         self._stream_unanswered_texts = stream_unanswered_texts
+        self._stream_seconds = stream_seconds
         self._draining = asyncio.Event()
         self._healthy_names: set[str] = set()
         self._health = health_aio.HealthServicer()
@@ -210,6 +213,7 @@ class GrpcApi:
                 self._translate,
                 self._metrics,
                 unanswered_texts=self._stream_unanswered_texts,
+                longest_seconds=self._stream_seconds,
                 draining=self._draining,
             )
             await stream.run()

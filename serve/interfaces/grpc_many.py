@@ -41,6 +41,7 @@ class ManyStream:
         metrics: ServiceMetrics,
         *,
         unanswered_texts: int,
+        longest_seconds: float,
         draining: asyncio.Event,
     ) -> None:
         """Begins the stream; `run` serves it.
@@ -51,6 +52,7 @@ class ManyStream:
             translate: translates one request.
             metrics: counts every request.
             unanswered_texts: the stream is read on only while fewer are unanswered.
+            longest_seconds: how long it is read. A connection does not last for ever, and what was read is answered.
             draining: set when the server wants to read no more.
         """
         self._context = context
@@ -59,6 +61,7 @@ class ManyStream:
         self._translate = translate
         self._metrics = metrics
         self._limit_texts = unanswered_texts
+        self._longest_seconds = longest_seconds
         self._draining = draining
         self._flow = Flow()
         self._read = 0
@@ -70,30 +73,36 @@ class ManyStream:
         self._writing = asyncio.Lock()
 
     async def run(self) -> None:
-        """Answers until the client half-closes; if the server drains before that, ends with UNAVAILABLE."""
+        """Answers until the client half-closes; ends with UNAVAILABLE if the server reads no more before that."""
         started_seconds = time.monotonic()
-        drained = asyncio.create_task(self._draining.wait())
+        closing = asyncio.create_task(self._wait_closing())
         try:
             # So that the client knows that it is let in before it sends anything.
             await self._context.send_initial_metadata(((REQUEST_ID_KEY, self._request_id),))
             async with asyncio.TaskGroup() as answers:
-                while (item := await self._next(drained)) is not None:
+                while (item := await self._next(closing)) is not None:
                     answers.create_task(self._answer(item, self._read))
         finally:
-            drained.cancel()
+            closing.cancel()
             seconds = round(time.monotonic() - started_seconds, 6)
             _log.info("stream", request_id=self._request_id, requests=self._read, duration_seconds=seconds)
         if self._interrupted:
-            error = DrainingError("shutting down, send what has no answer to another server")
+            why = "shutting down" if self._draining.is_set() else "this stream has lasted long enough"
+            error = DrainingError(f"{why}, send what has no answer on another one")
             await self._context.abort(error.grpc_status, str(error), trailers(self._request_id, error))
         self._context.set_trailing_metadata(trailers(self._request_id))
 
-    async def _next(self, drained: asyncio.Task[bool]) -> Item | None:
+    async def _wait_closing(self) -> None:
+        """Waits until nothing is to be read any more."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._draining.wait(), self._longest_seconds)
+
+    async def _next(self, closing: asyncio.Task[None]) -> Item | None:
         """Returns the next request as soon as there is room for it; None: there will be none."""
         await self._room.wait()
         reading = asyncio.ensure_future(self._context.read())
         try:
-            await asyncio.wait((reading, drained), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((reading, closing), return_when=asyncio.FIRST_COMPLETED)
             if not reading.done():
                 self._interrupted = True
                 return None

@@ -12,6 +12,7 @@ import structlog
 
 from export.bundle import BundleError
 from serve.errors import DrainingError
+from serve.freed_memory import give_back
 from serve.lifecycle import Lifecycle, Stage
 from serve.models.model_folder import FoundBundle
 from serve.models.model_loader import LOAD_ERRORS, ModelLoader
@@ -97,6 +98,8 @@ class Reloader:
     async def _reload(self) -> ReloadReport:
         async with self._turn:
             report = await self._follow_folder()
+            # What the models before those left that were replaced now: these are only about to stop.
+            await run_aside(give_back)
             self._metrics.observe_reload(report.failures)
             if report.failures:
                 log.error("reload failed", **_facts(report))
