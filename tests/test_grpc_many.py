@@ -410,6 +410,9 @@ def test_what_is_not_done_when_the_drain_time_is_over_has_no_answer(bundle_path:
         assert model.stepping.wait(WAIT_SECONDS)
         live.stop()
         eventually(lambda: "drain time is over" in [log["event"] for log in logs])
+        # An engine that does not know yet that it is to stop would finish the translation.
+        (served,) = live.service.models
+        eventually(lambda: all(engine._stopping for engine in served.pipeline._engines))
         model.gate.set()
         with pytest.raises(grpc.RpcError):
             many.receive()
