@@ -147,6 +147,7 @@ EXCEPTIONS = {
     "loadtest.load.clients": {"serve.clients.channels"},
     "loadtest.load.command": {"model.report.provenance", "serve.interfaces.watched_files"},
     "loadtest.load.grpc_clients": {"serve.clients.channels"},
+    "loadtest.load.grpc_many_client": {"serve.clients.client_errors"},
     "loadtest.load.nginx": {"serve.server_process"},
     "loadtest.load.options": {"serve.clients.connection_options"},
     "loadtest.load.replicas": {"serve.clients.channels", "serve.server_process"},

@@ -17,10 +17,10 @@ from loadtest.load.client import NO_RESULT, Answer, outcome_of
 from loadtest.load.grpc_clients import AsyncStub, Metadata, message_of
 from loadtest.load.request import LoadRequest
 from protos.translation_pb2 import TranslateManyRequest, TranslateManyResponse
+from serve.clients.client_errors import UnavailableError, call_error
 
 _STATUSES = {status.value[0]: status.name for status in grpc.StatusCode}
 TIMED_OUT = grpc.StatusCode.DEADLINE_EXCEEDED.name
-RETRY_AFTER_KEY = "grpc-retry-pushback-ms"
 
 
 class GrpcManyClient:
@@ -120,8 +120,9 @@ class _Stream:
                     _answer(answered, _outcome(response, request))
         except grpc.aio.AioRpcError as error:
             ended = error.code().name
-            if error.code() is grpc.StatusCode.UNAVAILABLE:
-                pushback_seconds = _pushback_seconds(error)
+            told = call_error(error)
+            if isinstance(told, UnavailableError):
+                pushback_seconds = told.retry_after_seconds
         finally:
             # At once: who asks meanwhile belongs to the next stream.
             resent = pushback_seconds is not None and bool(call.waiting)
@@ -134,12 +135,6 @@ class _Stream:
                 for _, answered in list(call.waiting.values()):
                     _answer(answered, ended)
             await asyncio.gather(writing, return_exceptions=True)
-
-
-def _pushback_seconds(error: grpc.aio.AioRpcError) -> float | None:
-    """Returns when the server wants to be asked again; None: it does not say."""
-    told = dict(error.trailing_metadata()).get(RETRY_AFTER_KEY)
-    return None if told is None else float(told) / 1000
 
 
 def _outcome(response: TranslateManyResponse, request: LoadRequest) -> str:
