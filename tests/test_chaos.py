@@ -101,7 +101,7 @@ def test_rounds_load_at_a_share_of_the_capacity_that_was_found(
     assert [found["mishap"] for found in document["rounds"]] == ["nothing", "nothing"]
     assert "capacity (p99 <= 30000 ms, failed 0): 40.0 requests/s" in output
     assert "load: 28.0 requests/s, 70% of the capacity" in output
-    assert "2 engines with 16 slots in all" in output
+    assert "  0: engines 2, slots of all 16" in output
 
 
 @pytest.mark.usefixtures("_fakes")

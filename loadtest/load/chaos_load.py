@@ -132,8 +132,9 @@ async def _load(served: Served, rate: float, capacity: CapacityResult | None) ->
 
 def format_load(load: ChaosLoad) -> str:
     """Returns what is asked of which servers as lines."""
-    each = "; ".join(f"{server.engines} engines with {server.slots} slots in all" for server in load.servers)
-    lines = [f"{len(load.servers)} servers on {load.cpus} CPUs, which the generator shares: {each}"]
+    lines = [f"servers: {len(load.servers)}, CPUs that they share with the generator: {load.cpus}"]
+    for number, server in enumerate(load.servers):
+        lines.append(f"  {number}: engines {server.engines}, slots of all {server.slots}")
     share = ""
     if load.capacity is not None and load.capacity.capacity_per_second is not None:
         lines.append(format_capacity(load.capacity))
