@@ -48,6 +48,10 @@ COMMANDS = {
         "loadtest.online.bench_online:BenchOnlineCommand",
         "measure the server beside others under the same open-loop load",
     ),
+    "bench replicas": (
+        "loadtest.replicas.bench_replicas:BenchReplicasCommand",
+        "measure several servers of one bundle on the same CPUs, and what a million sentences cost",
+    ),
     "bench scheduling": (
         "loadtest.scheduling.bench_scheduling:BenchSchedulingCommand",
         "measure how the engines share their time out between requests",

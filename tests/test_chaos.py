@@ -1,11 +1,13 @@
 """Chaos in short: a server with fake models is killed, a client is killed, and no request goes uncounted."""
 
 import asyncio
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import dragoman
 from loadtest.load.chaos import LOST_CONNECTION, MISHAPS, PROTOCOLS, ChaosRound, Mishap, run_round
 from loadtest.load.chaos_command import format_round
 from loadtest.load.client import OK
@@ -71,3 +73,70 @@ def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
         pytest.raises(ServedProcessError, match=r"ended with status 1: .*nowhere"),
     ):
         asyncio.run(served.wait_ready())
+
+
+@pytest.fixture(name="_fakes")
+def _fake_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command serves fake models, and searches a capacity in less than a second."""
+    monkeypatch.setattr(
+        "loadtest.load.chaos_command.server_command", lambda bundle, *ports, **_: served_fakes.command(bundle, ports)
+    )
+    monkeypatch.setattr("loadtest.load.load_session.TRIAL_WARM_UP_SECONDS", 0.0)
+    monkeypatch.setattr("loadtest.load.capacity.MOST_DOUBLINGS", 1)
+
+
+@pytest.mark.usefixtures("_fakes")
+def test_rounds_load_at_a_share_of_the_capacity_that_was_found(
+    bundle_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A bound of half a minute is met by any rate that is tried, so that the search ends after one doubling."""
+    search = ["--rate=20", "--capacity-share=0.7", "--trial-seconds=0.3", "--objective.latency-seconds=30"]
+    patient = ["--timeout-seconds=30", "--round-seconds=1"]
+    dragoman.run("load chaos", [str(bundle_path), "--only=nothing", "--repeat=2", *search, *patient])
+    output = capsys.readouterr().out
+    document = json.loads(output.splitlines()[-1])
+    assert document["load"]["capacity"]["capacity_per_second"] == 40.0
+    assert document["load"]["rate"] == pytest.approx(28.0)
+    assert document["load"]["servers"] == [{"engines": 2, "slots": 16}]
+    assert [found["mishap"] for found in document["rounds"]] == ["nothing", "nothing"]
+    assert "capacity (p99 <= 30000 ms, failed 0): 40.0 requests/s" in output
+    assert "load: 28.0 requests/s, 70% of the capacity" in output
+    assert "  0: engines 2, slots of all 16" in output
+
+
+@pytest.mark.usefixtures("_fakes")
+def test_an_outcome_that_the_mishap_cannot_cause_ends_the_command_with_status_1(
+    bundle_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unasked = Mishap("killed", mishap("server killed").happen, frozenset({OK}))
+    monkeypatch.setattr("loadtest.load.chaos_command.MISHAPS", (unasked,))
+    with pytest.raises(SystemExit) as ended:
+        dragoman.run("load chaos", [str(bundle_path), "--only=killed", "--rate=40", "--round-seconds=1"])
+    assert ended.value.code == 1
+    document = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (document["load"]["rate"], document["load"]["capacity"]) == (40.0, None)
+    assert any("not to be expected" in problem for problem in document["rounds"][0]["problems"])
+
+
+@pytest.mark.usefixtures("_fakes")
+def test_an_objective_that_no_rate_meets_is_told(bundle_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loadtest.load.capacity.MOST_HALVINGS", 0)
+    impossible = ["--capacity-share=0.7", "--trial-seconds=0.3", "--objective.latency-seconds=1e-6"]
+    with pytest.raises(SystemExit, match=r"^dragoman load chaos: objective: p99 <= 0.001 ms.* expected one that"):
+        dragoman.run("load chaos", [str(bundle_path), *impossible])
+
+
+@pytest.mark.parametrize(
+    ("balance", "names"),
+    [
+        ([], "'nothing', 'server stalled', 'server killed', 'client stalled', 'client killed'"),
+        (["--balance=clients"], "'nothing', 'all replicas restarted in turn', 'a replica killed and started again'"),
+    ],
+)
+def test_a_mishap_that_there_is_not_is_refused_and_those_that_there_are_are_told(
+    balance: list[str], names: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        dragoman.run("load chaos", ["nowhere", *balance, "--only=nothing,all at once"])
+    assert ended.value.code == 2
+    assert f"--only: Value error, expected some of {names}" in capsys.readouterr().err

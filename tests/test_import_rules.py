@@ -221,6 +221,13 @@ EXCEPTIONS = {
         "serve.errors",
     },
     "loadtest.scheduling.scheduling_options": {"export.manifest", "model.config"},
+    "loadtest.replicas.busy_replicas": {"export.manifest", "serve.server_process"},
+    "loadtest.replicas.replicas_benchmark": {
+        "export.bundle",
+        "model.data.corpus",
+        "model.report.provenance",
+        "model.text.tokenizer",
+    },
     "loadtest.service.busy_server": {"export.manifest"},
     "loadtest.service.lone_clients": {"export.manifest", "model.text.text_tokenizer"},
     "loadtest.service.service_benchmark": {

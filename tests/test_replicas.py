@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from loadtest.load.chaos import PROTOCOLS, ChaosRound, Mishap, run_round
+from loadtest.load.chaos_load import CapacitySearch, ServerSlots, found_load
 from loadtest.load.client import OK
 from loadtest.load.generators import Generators
 from loadtest.load.nginx import find_nginx
+from loadtest.load.objective import Objective
 from loadtest.load.replica_mishaps import LONGEST_SECONDS, VICTIM, replica_mishaps, restart
 from loadtest.load.replicas import Replicas, balanced_by_clients, behind_nginx, start_replicas, until
 from loadtest.load.scenario import RequestKind
@@ -112,6 +114,21 @@ def test_a_replica_that_is_killed_costs_no_request(
     measured("R36", f"balanced by {where}: a replica killed {times} times: of {sent} requests {failed} failed")
     assert [found.problems for found in rounds] == [[]] * times
     assert failed == 0
+
+
+def test_replicas_are_loaded_at_a_share_of_what_they_take_together(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any rate that is tried meets a bound of half a minute, so that the search ends after one doubling."""
+    monkeypatch.setattr("loadtest.load.load_session.TRIAL_WARM_UP_SECONDS", 0.0)
+    monkeypatch.setattr("loadtest.load.capacity.MOST_DOUBLINGS", 1)
+    kinds = [RequestKind(name=each, protocol=each, timeout_seconds=TIMEOUT_SECONDS) for each in replicas.protocols]
+    search = CapacitySearch(0.5, Objective(latency_seconds=30.0), trial_seconds=0.3)
+    load = asyncio.run(found_load(replicas, search, kinds, ["alpha beta."], first_rate=RATE, seed=1))
+    assert load.rate == RATE
+    assert load.capacity is not None
+    assert load.capacity.capacity_per_second == 2 * RATE
+    assert load.servers == [ServerSlots(2, 16)] * 3
 
 
 async def _hang(replicas: Replicas, _generators: Generators) -> None:

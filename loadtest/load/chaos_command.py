@@ -6,17 +6,19 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 from pydantic_core import to_json
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
-from loadtest.load.chaos import MISHAPS, PROTOCOLS, ChaosRound, Mishap, S, run_round
+from loadtest.load.chaos import MISHAPS, PROTOCOLS, ChaosRound, Mishap, S, Served, run_round
+from loadtest.load.chaos_load import CapacitySearch, ChaosLoad, format_load, found_load, given_load
 from loadtest.load.command import told
+from loadtest.load.objective import Objective
 from loadtest.load.replica_mishaps import replica_mishaps
 from loadtest.load.replicas import Replicas, balanced_by_clients, behind_nginx, start_replicas
-from loadtest.load.scenario import RequestKind, ScenarioError
+from loadtest.load.scenario import MAX_RATE, RequestKind, ScenarioError
 from loadtest.load.search_options import SearchOptions
 from loadtest.load.sentences import sentences_of
 from loadtest.load.served_process import ServedProcess, ServedProcessError
@@ -34,7 +36,8 @@ class ChaosCommand(BaseSettings):
     has to have exactly one outcome, one that the mishap can cause; when it is over, all are answered again, and nothing
     is left in the server's slots and queue. With --balance there are three replicas: all are restarted in turn, one is
     killed, one stands still, and whoever asks the others must notice nothing. Exit status 1 if anything else is found.
-    The last line of the output is one JSON document.
+    With --capacity-share it is first searched how many requests per second are answered soon enough when nothing goes
+    wrong; servers have the settings that DRAGOMAN_... say. The last line of the output is one JSON document.
     """
 
     model_config = SettingsConfigDict(env_prefix="DRAGOMAN_LOAD_CHAOS_", frozen=True, extra="forbid")
@@ -48,7 +51,24 @@ class ChaosCommand(BaseSettings):
     nginx: Path = Field(
         Path("deploy/nginx"), description="Folder with nginx.conf and watch_replicas.sh; with --balance nginx."
     )
-    rate: float = Field(20.0, gt=0, description="Requests per second, over all interfaces.")
+    only: tuple[str, ...] = Field((), description="Rounds that are run, by what goes wrong. Default: all.")
+    rate: float = Field(
+        20.0,
+        gt=0,
+        le=MAX_RATE,
+        description="Requests per second, over all interfaces; with --capacity-share, where the search begins.",
+    )
+    capacity_share: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="Share of the capacity, the highest rate that meets the objective, at which the rounds load, as in "
+        "0.7. Default: they load at --rate.",
+    )
+    objective: Objective = Field(Objective(), description="With --capacity-share: what an answer is good for.")
+    trial_seconds: float = Field(
+        5.0, gt=0, description="With --capacity-share: length of the measured part of a trial of a rate."
+    )
     round_seconds: float = Field(
         20.0, gt=0, description="Length of a round, without the time that a server takes to start again."
     )
@@ -58,6 +78,15 @@ class ChaosCommand(BaseSettings):
     timeout_seconds: float = Field(5.0, gt=0, le=3600, description="How long a request waits for its answer.")
     seed: int = Field(1, ge=0, description="Seed of the send times and of the choice of requests.")
 
+    @field_validator("only")
+    @classmethod
+    def _check_names(cls, only: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        mishaps: Sequence[Mishap[Any]] = MISHAPS if info.data.get("balance") is None else replica_mishaps(PROTOCOLS)
+        names = [each.name for each in mishaps]
+        if not set(only) <= set(names):
+            raise ValueError(f"expected some of {', '.join(map(repr, names))}")
+        return only
+
     def cli_cmd(self) -> None:
         """Runs the rounds, prints what was found, and exits with status 1 if anything is wrong."""
         with told("dragoman load chaos"), TemporaryDirectory(prefix="dragoman-") as folder:
@@ -66,20 +95,22 @@ class ChaosCommand(BaseSettings):
                     ports = choose_ports(0, 0)
                     command = server_command(self.bundle, *ports)
                     with ServedProcess.run(command, ports, Path(folder) / "server.log") as served:
-                        rounds = asyncio.run(self.run(served, MISHAPS))
+                        load, rounds = asyncio.run(self.run(served, MISHAPS))
                 else:
                     with self._replicas(Path(folder)) as replicas:
-                        rounds = asyncio.run(self.run(replicas, replica_mishaps(replicas.protocols)))
+                        load, rounds = asyncio.run(self.run(replicas, replica_mishaps(replicas.protocols)))
             except ServedProcessError as error:
                 raise ScenarioError(str(error)) from error
-        print(to_json({"rounds": [asdict(each) for each in rounds]}).decode())
+        print(to_json({"load": asdict(load), "rounds": [asdict(each) for each in rounds]}).decode())
         if any(each.problems for each in rounds):
             raise SystemExit(1)
 
-    async def run(self, served: S, mishaps: Sequence[Mishap[S]]) -> list[ChaosRound]:
-        """Runs all rounds against a server, or several, and prints each.
+    async def run(self, served: S, mishaps: Sequence[Mishap[S]]) -> tuple[ChaosLoad, list[ChaosRound]]:
+        """Runs the rounds against a server, or several, and prints how they are loaded, and each.
 
         Raises:
+            GeneratorLostError: if a generator dies while the capacity is searched.
+            ScenarioError: if sentences cannot be read, or no rate meets the objective.
             ServedProcessError: if a server does not come back, or does not end as it should.
         """
         await served.wait_ready()
@@ -87,21 +118,37 @@ class ChaosCommand(BaseSettings):
             sentences = sentences_of(self.sentences)
         except (OSError, ValueError) as error:
             raise ScenarioError(f"sentences: {self.sentences}: {error}") from error
+        chosen = [mishap for mishap in mishaps if not self.only or mishap.name in self.only]
+        load = await self._load(served, chosen, sentences)
+        print(format_load(load), flush=True)
         rounds = []
-        for number, mishap in enumerate([*mishaps] * self.repeat):
+        for number, mishap in enumerate(chosen * self.repeat):
             found = await run_round(
                 served,
                 mishap,
                 self._kinds(),
                 sentences,
-                rate=self.rate,
+                rate=load.rate,
                 seconds=self.round_seconds,
                 seed=self.seed + number,
             )
             print(format_round(found), flush=True)
             rounds.append(found)
         await served.stop()
-        return rounds
+        return load, rounds
+
+    async def _load(self, served: Served, mishaps: Sequence[Mishap[Any]], sentences: Sequence[str]) -> ChaosLoad:
+        if self.capacity_share is None:
+            return await given_load(served, self.rate)
+        protocols = {protocol for mishap in mishaps for protocol in mishap.protocols}
+        return await found_load(
+            served,
+            CapacitySearch(self.capacity_share, self.objective, self.trial_seconds),
+            [kind for kind in self._kinds() if kind.protocol in protocols],
+            sentences,
+            first_rate=self.rate,
+            seed=self.seed,
+        )
 
     @contextmanager
     def _replicas(self, folder: Path) -> Iterator[Replicas]:

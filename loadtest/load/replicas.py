@@ -1,6 +1,7 @@
-"""Three servers of one bundle in processes of their own, that clients reach through nginx or balance by themselves.
+"""Servers of one bundle in processes of their own, that clients reach through nginx or balance by themselves.
 
-What may happen to them is `loadtest.load.replica_mishaps`; called by `loadtest.load.chaos_command`.
+What may happen to them is `loadtest.load.replica_mishaps`; called by `loadtest.load.chaos_command` and by
+`loadtest.replicas.busy_replicas`.
 """
 
 import asyncio
@@ -81,14 +82,15 @@ class Replicas:
 
 
 @contextmanager
-def start_replicas(command: Command, folder: Path) -> Iterator[tuple[ServedProcess, ...]]:
+def start_replicas(command: Command, folder: Path, count: int = REPLICAS) -> Iterator[tuple[ServedProcess, ...]]:
     """Runs replicas until the block ends; they are not ready yet.
 
     Args:
         command: of a replica.
         folder: for what they log.
+        count: how many.
     """
-    ports = free_ports(2 * REPLICAS)
+    ports = free_ports(2 * count)
     pairs = list(zip(ports[::2], ports[1::2], strict=True))
     with ExitStack() as stack:
         yield tuple(

@@ -6,10 +6,10 @@ Another server than ours has other metrics or none: then nothing is known, which
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, TypeVar
 
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
@@ -29,6 +29,8 @@ PHASES = {
     "decoder runs": "dragoman_engine_step_seconds decode",
 }
 _DECODED = "dragoman_engine_step_sequences decode"
+
+Figure = TypeVar("Figure", int, float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,30 @@ def rows_per_step(first: ServerState, last: ServerState) -> float | None:
     """Returns how many sequences a run of the decoder computed on average between two moments; None: none ran."""
     steps = last.counts[_DECODED] - first.counts[_DECODED]
     return (last.totals[_DECODED] - first.totals[_DECODED]) / steps if steps > 0 else None
+
+
+def together(states: Sequence[ServerState]) -> ServerState:
+    """Returns what servers say as if they were one: every figure is the sum of theirs."""
+
+    def added(figures: Iterable[Mapping[str, Figure]]) -> dict[str, Figure]:
+        total: dict[str, Figure] = {}
+        for each in figures:
+            for name, figure in each.items():
+                total[name] = total[name] + figure if name in total else figure
+        return total
+
+    return ServerState(
+        rows=sum(each.rows for each in states),
+        slots=sum(each.slots for each in states),
+        waiting=sum(each.waiting for each in states),
+        in_flight=sum(each.in_flight for each in states),
+        requests=added(each.requests for each in states),
+        totals=added(each.totals for each in states),
+        counts=added(each.counts for each in states),
+        cpu_seconds=sum(each.cpu_seconds for each in states),
+        resident_bytes=sum(each.resident_bytes for each in states),
+        open_files=sum(each.open_files for each in states),
+    )
 
 
 def _suffixed(name: str, suffix: str) -> str:

@@ -1,7 +1,6 @@
-"""A watched server that many clients keep busy: each waits for its answer and asks again at once (a closed loop).
+"""A watched server that many clients keep busy, by one interface after the other.
 
-The clients are those of `dragoman load`, in processes of their own. What the server did and spent is what it says
-itself at both ends of the measured time, in which the clients do not stop. Called by
+The clients are those of `loadtest.load.closed_loop`, in processes of their own. Called by
 `loadtest.service.service_benchmark`.
 """
 
@@ -16,22 +15,16 @@ from export.manifest import BundleDirection
 from loadtest.comparison.rounds import in_turn
 from loadtest.load.client import OK
 from loadtest.load.clients import Targets
+from loadtest.load.closed_loop import BusyServerError, BusyTime, ClosedLoop
 from loadtest.load.generators import Generators
-from loadtest.load.plan import Plan, draw_plan
-from loadtest.load.record import Record
+from loadtest.load.plan import Plan
 from loadtest.load.request import Protocol
-from loadtest.load.scenario import ConstantPhase, RequestKind, Scenario
+from loadtest.load.scenario import RequestKind
 from loadtest.load.server_metrics import MetricsReader, ServerState, rows_per_step
-from loadtest.load.tally import Bound
 from loadtest.service.cpu_times import CpuTimes, read_cpu_times
 from loadtest.service.service_options import ServiceOptions
 from loadtest.service.service_results import INTERFACES, BusyResult, BusyTurn, Interface
 
-SEED = 1
-# The clients go on until they are stopped, but not for ever.
-LONGEST_SECONDS = 600.0
-# Sentences that each client draws; it begins again with the first when it has asked for all.
-SENTENCES_OF_A_CLIENT = 20
 _PROTOCOLS: dict[Interface, Protocol] = {"gRPC": "grpc", "REST": "rest", "TranslateMany": "grpc-many"}
 # As the server counts them.
 _REQUESTS: dict[Interface, str] = {
@@ -39,10 +32,6 @@ _REQUESTS: dict[Interface, str] = {
     "REST": "rest translate ok",
     "TranslateMany": "grpc translate_many ok",
 }
-
-
-class BusyServerError(Exception):
-    """The server does not tell what it does, or does nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +61,13 @@ class BusyServer:
 
     def __init__(
         self,
-        options: ServiceOptions,
+        loop: ClosedLoop,
         plans: dict[Interface, Plan],
         generators: Generators,
         metrics: MetricsReader,
         watch_url: str,
     ) -> None:
-        self._options = options
+        self._loop = loop
         self._plans = plans
         self._generators = generators
         self._metrics = metrics
@@ -97,8 +86,10 @@ class BusyServer:
             texts: that are asked for, one in each request.
             direction: from which language into which.
         """
+        loop = ClosedLoop(options.clients, options.warm_up_seconds, options.seconds)
+        languages = {"source_language": direction.source, "target_language": direction.target}
         plans = {
-            interface: draw_plan(_scenario(options, protocol, direction), texts, SEED)
+            interface: loop.plan(RequestKind(protocol=protocol, **languages), texts)
             for interface, protocol in _PROTOCOLS.items()
         }
         async with (
@@ -107,7 +98,7 @@ class BusyServer:
                 options.processes, address.targets, set(_PROTOCOLS.values()), options.generator_cpus
             ) as generators,
         ):
-            yield cls(options, plans, generators, metrics, address.watch_url)
+            yield cls(loop, plans, generators, metrics, address.watch_url)
 
     async def take_turn(self, interface: Interface) -> BusyTurn:
         """Keeps the server busy by one interface.
@@ -116,35 +107,14 @@ class BusyServer:
             BusyServerError: if it does not tell what it does, or does nothing.
             GeneratorLostError: if clients die.
         """
-        plan, clients = self._plans[interface], self._options.clients
-        record = Record(plan, clients)
-        before = await self._state()
-        start_seconds = self._generators.start_seconds(plan)
-        asking = asyncio.ensure_future(
-            self._generators.carry_out(plan, start_seconds, Bound(), record.add, users=clients)
-        )
-        try:
-            await asyncio.sleep(start_seconds + self._options.warm_up_seconds - time.monotonic())
-            first = await self._read()
-            last = await self._read_after_work(first, _REQUESTS[interface], asking)
-            self._generators.halt()
-            await asking
-        finally:
-            asking.cancel()
-            await asyncio.gather(asking, return_exceptions=True)
-        served = _requests(before, await self._state(), _REQUESTS[interface])
-        return _turn(record, first, last, _REQUESTS[interface], served)
+        requests = _REQUESTS[interface]
 
-    async def _read_after_work(self, first: _Reading, requests: str, asking: "asyncio.Future[None]") -> _Reading:
-        """Returns what the server says when the measured time is over, and it has done something in it."""
-        while True:
-            await asyncio.wait((asking,), timeout=self._options.seconds)
-            last = await self._read()
-            if _requests(first.state, last.state, requests) and last.cpu.runs > first.cpu.runs:
-                return last
-            if asking.done():
-                asking.result()
-                raise BusyServerError(f"{requests}: the server answered nothing")
+        def worked(first: _Reading, last: _Reading) -> bool:
+            return _requests(first.state, last.state, requests) > 0 and last.cpu.runs > first.cpu.runs
+
+        before = await self._state()
+        busy = await self._loop.keep_busy(self._generators, self._plans[interface], self._read, worked)
+        return _turn(busy, requests, _requests(before, await self._state(), requests))
 
     async def _read(self) -> _Reading:
         """Returns what the server says now, which costs it some milliseconds."""
@@ -182,15 +152,8 @@ async def measure_busy(
     return BusyResult(options.clients, len(texts), options.words, turns)
 
 
-def _scenario(options: ServiceOptions, protocol: Protocol, direction: BundleDirection) -> Scenario:
-    kind = RequestKind(protocol=protocol, source_language=direction.source, target_language=direction.target)
-    # In a closed loop nobody keeps to the rate: it only makes enough requests to choose from.
-    rate = options.clients * SENTENCES_OF_A_CLIENT / LONGEST_SECONDS
-    phase = ConstantPhase(arrivals="constant", rate=rate, duration_seconds=LONGEST_SECONDS)
-    return Scenario(warm_up_seconds=0, requests=(kind,), phases=(phase,))
-
-
-def _turn(record: Record, first: _Reading, last: _Reading, requests: str, served: int) -> BusyTurn:
+def _turn(busy: BusyTime[_Reading], requests: str, served: int) -> BusyTurn:
+    record, first, last = busy.record, busy.first, busy.last
     sentences = _requests(first.state, last.state, requests)
     seconds = last.seconds - first.seconds
     return BusyTurn(

@@ -17,8 +17,9 @@ from export.bundle import Bundle, BundleError
 from loadtest.comparison.affinity import AffinityError, running_on
 from loadtest.comparison.report_files import ReportFileError, ReportFiles
 from loadtest.load.clients import Targets
+from loadtest.load.closed_loop import BusyServerError
 from loadtest.load.generators import GeneratorLostError
-from loadtest.service.busy_server import BusyAddress, BusyServer, BusyServerError, measure_busy
+from loadtest.service.busy_server import BusyAddress, BusyServer, measure_busy
 from loadtest.service.lone_clients import EngineClient, GrpcLoneClient, LoneClient, LoneClientError, RestLoneClient
 from loadtest.service.overhead import measure_overhead
 from loadtest.service.service_options import ServiceOptions

@@ -1,6 +1,6 @@
 """What `dragoman bench service` has translated: sentences as text for the server, and as tokens for the bare engine.
 
-Knows bundles and data, no server.
+Knows bundles and data, no server. `dragoman bench replicas` takes the texts.
 """
 
 from collections.abc import Iterable, Sequence

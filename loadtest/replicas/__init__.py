@@ -1,0 +1,1 @@
+"""`dragoman bench replicas`: several servers of one bundle on the same CPUs, and what a million sentences cost."""

@@ -1,0 +1,118 @@
+"""What `dragoman bench replicas` does with its options: turns of every number of replicas, and a table of them.
+
+Called by `loadtest.replicas.bench_replicas`.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+
+from tqdm import tqdm
+
+from export.bundle import Bundle, BundleError
+from loadtest.comparison.affinity import AffinityError, running_on
+from loadtest.comparison.report_files import ReportFileError, ReportFiles
+from loadtest.comparison.rounds import in_turn
+from loadtest.load.closed_loop import BusyServerError
+from loadtest.load.generators import GeneratorLostError
+from loadtest.load.served_process import ServedProcessError
+from loadtest.replicas.busy_replicas import BusyReplicas
+from loadtest.replicas.cost import million_cost
+from loadtest.replicas.replicas_options import ReplicasOptions
+from loadtest.replicas.replicas_results import Layout, LayoutResult, ReplicasResult, ReplicasTurn, median_throughput
+from loadtest.replicas.replicas_table import format_replicas
+from loadtest.service.service_sentences import ServiceSentences, read_sentences
+from model.data.corpus import CorpusError
+from model.report.provenance import Provenance, command_line
+from model.text.tokenizer import TokenizerError
+
+LIBRARIES = ("onnxruntime", "grpcio", "uvicorn", "numpy")
+
+
+def benchmark(options: ReplicasOptions) -> None:
+    """Measures and leaves the findings.
+
+    Raises:
+        SystemExit: naming what was wrong and what was expected.
+    """
+    try:
+        files = ReportFiles("replicas", options.out, options.document)
+        files.prepare()
+        bundle = Bundle.open(options.bundle)
+        sentences = read_sentences(bundle, options.data)
+        with running_on(options.server_cpus):  # so that a wrong one is told before anything is measured
+            pass
+        cpus = f"CPUs of the replicas: {len(options.server_cpus)}, of the clients: {len(options.generator_cpus)}"
+        provenance = Provenance.now(command_line("bench replicas", options, positional="bundle"), LIBRARIES, cpus)
+        turns = _measure(options, sentences)
+        result = _result(options, bundle, sentences, turns)
+        table = format_replicas(result)
+        print(table)
+        files.write(table, {"settings": options.model_dump(mode="json"), **asdict(result)}, provenance)
+    except (
+        AffinityError,
+        BundleError,
+        BusyServerError,
+        CorpusError,
+        GeneratorLostError,
+        ReportFileError,
+        ServedProcessError,
+        TokenizerError,
+    ) as error:
+        raise SystemExit(f"dragoman bench replicas: {error}") from error
+
+
+def _measure(options: ReplicasOptions, sentences: ServiceSentences) -> dict[Layout, list[ReplicasTurn]]:
+    cpus = len(set(options.server_cpus))
+    layouts = [Layout.of(replicas, cpus=cpus, slots=options.slots) for replicas in options.replicas]
+    busy = BusyReplicas(options, [each.text for each in sentences.sentences], sentences.direction)
+    with (
+        running_on(options.generator_cpus),
+        tqdm(total=options.rounds * len(layouts), unit=" turns", disable=None) as progress,
+    ):
+        return asyncio.run(_take_turns(busy, layouts, options.rounds, progress.update))
+
+
+async def _take_turns(
+    busy: BusyReplicas, layouts: Sequence[Layout], rounds: int, advance: Callable[[], object]
+) -> dict[Layout, list[ReplicasTurn]]:
+    turns: dict[Layout, list[ReplicasTurn]] = {layout: [] for layout in layouts}
+    for number in range(rounds):
+        for layout in in_turn(layouts, number):
+            turns[layout].append(await busy.take_turn(layout))
+            advance()
+    return turns
+
+
+def _result(
+    options: ReplicasOptions,
+    bundle: Bundle,
+    sentences: ServiceSentences,
+    turns: dict[Layout, list[ReplicasTurn]],
+) -> ReplicasResult:
+    cpus = set(options.server_cpus)
+    layouts = [
+        LayoutResult(
+            layout,
+            each,
+            million_cost(
+                median_throughput(each),
+                cpus=len(cpus),
+                utilisation=options.utilisation,
+                cpu_hour_price=options.cpu_hour_price,
+            ),
+        )
+        for layout, each in turns.items()
+    ]
+    manifest = bundle.manifest
+    return ReplicasResult(
+        name=manifest.name,
+        direction=str(sentences.direction),
+        precision=manifest.precision,
+        clients=options.clients,
+        sentences=len(sentences.sentences),
+        cpus=len(cpus),
+        clients_share=not cpus.isdisjoint(options.generator_cpus),
+        utilisation=options.utilisation,
+        layouts=layouts,
+    )
