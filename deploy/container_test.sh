@@ -4,6 +4,7 @@
 #
 #   deploy/container_test.sh [FOLDER [NAME]]     the bundle is FOLDER/NAME, demo/bundle without arguments
 #
+# The bundle has to translate from English into German.
 # ENGINE is docker, podman or what is called like them; BUILD_OPTIONS and RUN_OPTIONS are given to it as they are.
 set -euo pipefail
 cd "$(dirname "$0")/.."
