@@ -23,6 +23,9 @@ from protos.translation_pb2_grpc import TranslationServiceStub
 REST = "http://127.0.0.1:8000"
 GRPC = "127.0.0.1:8001"
 SENTENCE = "A man in a red shirt is playing the guitar."
+# Named, because a bundle may have several directions.
+SOURCE_LANGUAGE = "en"
+TARGET_LANGUAGE = "de"
 LOAD_TEXTS = 64
 LOAD_REQUESTS = 20
 LATE_REQUESTS = 20
@@ -100,7 +103,8 @@ def require(held: bool, rule: str) -> None:
 
 def post(texts: list[str]) -> list[str]:
     """Translates over REST."""
-    body = json.dumps({"text": texts}).encode()
+    languages = {"source_language": SOURCE_LANGUAGE, "target_language": TARGET_LANGUAGE}
+    body = json.dumps({"text": texts} | languages).encode()
     request = Request(f"{REST}/v1/translate", body, {"content-type": "application/json"})  # noqa: S310 - it is http
     with open_url(request, timeout=60) as response:
         return [translation["text"] for translation in json.load(response)["translations"]]
@@ -108,8 +112,9 @@ def post(texts: list[str]) -> list[str]:
 
 def call(texts: list[str]) -> list[str]:
     """Translates over gRPC."""
+    request = TranslateRequest(text=texts, source_language=SOURCE_LANGUAGE, target_language=TARGET_LANGUAGE)
     with grpc.insecure_channel(GRPC) as channel:
-        response = TranslationServiceStub(channel).Translate(TranslateRequest(text=texts), timeout=60)
+        response = TranslationServiceStub(channel).Translate(request, timeout=60)
         return [translation.text for translation in response.translations]
 
 
