@@ -13,13 +13,14 @@ import structlog
 from hypothesis import settings
 
 from export.bundle import Bundle
-from export.manifest import AttentionHead
+from export.manifest import AttentionHead, GraphVariant, Precision
 from model.text.tokenizer import Tokenizer, train_tokenizer
 from tests.fakes import EOS_ID, VOCABULARY, FakeModel, FiniteModel, translate
 from tests.live import LONG_TEXT, MAX_TARGET_TOKENS, GatedModel, LiveService, run_service, write_bundle
 
 if TYPE_CHECKING:
     from model.run import RunFolder
+    from tests.toy import ToyBundles
 
 pytest_plugins = ("tests.promises",)
 
@@ -156,13 +157,22 @@ def toy_run(once: Once) -> "RunFolder":
 
 
 @pytest.fixture(scope="session")
-def toy_bundle(toy_run: "RunFolder", once: Once) -> Path:
-    """The toy model as it is served."""
+def toy_bundles(toy_run: "RunFolder", once: Once) -> "ToyBundles":
+    """The toy model in every kind of graphs."""
     from export.make_bundle import BundleOptions, make_bundle  # noqa: PLC0415 - see above
     from tests.toy import samples_of, toy_test_sentences  # noqa: PLC0415 - see above
 
-    samples = samples_of(toy_test_sentences()[:20])
-    return once("toy", lambda out: make_bundle(toy_run.load(), samples, out, BundleOptions("toy")))
+    def make(variant: GraphVariant, precision: Precision) -> Path:
+        samples, options = samples_of(toy_test_sentences()[:20]), BundleOptions("toy", variant, precision)
+        return once(f"toy-{variant}-{precision}", lambda out: make_bundle(toy_run.load(), samples, out, options))
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def toy_bundle(toy_bundles: "ToyBundles") -> Path:
+    """The toy model as it is served."""
+    return toy_bundles("cpu", "fp32")
 
 
 @pytest.fixture(scope="session")

@@ -18,8 +18,8 @@ from export.bundle import (
 )
 from export.bundled_model import read_bundle
 from export.graphs.weight_names import TRANSPOSED
-from model.run import RunError, RunFolder
-from tests.toy import toy_test_sentences, write_pairs
+from model.run import RunError
+from tests.toy import ToyBundles, toy_test_sentences, write_pairs
 
 SHIPPED = sorted(path.parent for path in (Path(__file__).parent.parent / "bundles").glob(f"*/{MANIFEST_FILE}"))
 
@@ -33,22 +33,25 @@ def test_a_bundle_made_of_a_bundle_is_the_same(toy_bundle: Path, tmp_path: Path)
     assert again.manifest.provenance.steps == first.manifest.provenance.steps > 0
 
 
-def test_other_options_make_of_it_what_they_make_of_a_run(toy_run: RunFolder, toy_bundle: Path, tmp_path: Path) -> None:
-    weights = []
-    for number, origin in enumerate((toy_run.path, toy_bundle)):
-        out = tmp_path / str(number)
-        dragoman.run("export", [str(origin), "--precision", "int8", "--out", str(out)])
-        weights.append({name: (out / name).read_bytes() for name in (ENCODER_FILE, DECODER_FILE, WEIGHTS_FILE)})
-    assert weights[0] == weights[1]
+@pytest.fixture(scope="module", name="in_8_bits")
+def _in_8_bits(toy_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("rounded") / "int8"
+    dragoman.run("export", [str(toy_bundle), "--precision", "int8", "--out", str(out)])
+    return out
+
+
+def test_other_options_make_of_it_what_they_make_of_a_run(in_8_bits: Path, toy_bundles: ToyBundles) -> None:
+    of_run = toy_bundles("cpu", "int8")
+    for name in (ENCODER_FILE, DECODER_FILE, WEIGHTS_FILE):
+        assert (in_8_bits / name).read_bytes() == (of_run / name).read_bytes()
 
 
 def test_a_bundle_is_verified_against_the_one_that_it_was_made_of(
-    toy_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    in_8_bits: Path, toy_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out, data = tmp_path / "int8", write_pairs(tmp_path, "test", toy_test_sentences()[:2])
-    dragoman.run("export", [str(toy_bundle), "--precision", "int8", "--out", str(out)])
+    data = write_pairs(tmp_path, "test", toy_test_sentences()[:2])
     options = ["--data", data, "--sentences", "2", "--invariance-sentences", "2"]
-    dragoman.run("verify", [str(out), "--run", str(toy_bundle), *options])
+    dragoman.run("verify", [str(in_8_bits), "--run", str(toy_bundle), *options])
     assert "PyTorch" in capsys.readouterr().out
 
 

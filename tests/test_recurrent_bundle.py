@@ -22,8 +22,12 @@ from tests.toy import (
 )
 
 SENTENCES = 1200
+# Their graphs have every operator of the others' graphs.
+MOST_GENERAL = [kind for kind in KINDS if kind["attention"] in {"concat", "local_predictive"} or len(kind) > 1]
 OPTIONS = [
     "--model.architecture=recurrent",
+    "--model.attention=additive",
+    "--model.hard",
     "--model.d-model=64",
     "--model.dropout=0",
     "--model.max-source-tokens=32",
@@ -37,7 +41,7 @@ OPTIONS = [
 ]
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=name_kind)
+@pytest.mark.parametrize("kind", MOST_GENERAL, ids=name_kind)
 def test_a_bundle_says_token_by_token_what_pytorch_says(kind: Kind, tokenizer: Tokenizer, tmp_path: Path) -> None:
     model = random_recurrent(tokenizer.vocabulary_size, max_source_tokens=30, max_target_tokens=20, **kind)
     bundle = export_model(model, tokenizer, tmp_path / "bundle")
@@ -49,13 +53,10 @@ def test_a_bundle_says_token_by_token_what_pytorch_says(kind: Kind, tokenizer: T
 
 
 @pytest.mark.usefixtures("restored_logs")
-@pytest.mark.parametrize("options", [["--model.attention=additive", "--model.hard"], ["--model.attention=general"]])
-def test_the_commands_train_export_verify_and_evaluate_it(
-    options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_commands_train_export_verify_and_evaluate_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run, bundle = tmp_path / "run", tmp_path / "bundle"
     data = write_pairs(tmp_path, "train", toy_sentences()[:SENTENCES])
-    dragoman.run("train", ["--data", data, "--out", str(run), *OPTIONS, *options])
+    dragoman.run("train", ["--data", data, "--out", str(run), *OPTIONS])
     dragoman.run("export", [str(run), "--out", str(bundle)])
     test = write_pairs(tmp_path, "test", toy_test_sentences()[:100])
     dragoman.run(
@@ -65,9 +66,8 @@ def test_the_commands_train_export_verify_and_evaluate_it(
     dragoman.run("evaluate", [str(bundle), "--data", test, "--minimum-exact", "0.7"])
 
 
-def test_its_manifest_names_what_a_step_remembers(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    bundle = export_model(random_recurrent(tokenizer.vocabulary_size), tokenizer, tmp_path / "bundle")
-    kinds = {state.name: state.kind for state in Bundle.open(bundle.folder).manifest.states}
+def test_its_manifest_names_what_a_step_remembers(recurrent_bundle: Bundle) -> None:
+    kinds = {state.name: state.kind for state in recurrent_bundle.manifest.states}
     assert kinds["annotations"] == "source"
     assert "recurrent" in kinds.values()
     assert "target" not in kinds.values()

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
-from export.make_bundle import BundleOptions, make_bundle
 from loadtest.compared.batching import Batching
 from loadtest.compared.source_sentence import SourceSentence, draw_sentences
 from loadtest.compared.translating import Translator
@@ -18,7 +18,7 @@ from loadtest.peers.transformers_translator import TransformersTranslator
 from model.network.transformer import Transformer
 from model.run import RunFolder, TrainedModel
 from model.text.tokenizer import EOS_ID
-from tests.toy import samples_of, toy_test_sentences
+from tests.toy import toy_test_sentences
 
 SENTENCES = 60
 BATCHING = Batching(8, "examples")
@@ -31,13 +31,14 @@ def _trained(toy_run: RunFolder) -> TrainedModel:
 
 
 @pytest.fixture(scope="module", name="translators")
-def _translators(trained: TrainedModel, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Translator]]:
+def _translators(
+    trained: TrainedModel, toy_bundle: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Translator]]:
     assert isinstance(trained.model, Transformer)
     folder = tmp_path_factory.mktemp("systems")
-    bundle = make_bundle(trained, samples_of(toy_test_sentences()[:5]), folder / "bundle", BundleOptions("toy"))
     write_model(folder / "ctranslate2", spec_of(trained.model, trained.tokenizer.source_pieces))
     write_checkpoint(folder / "checkpoint", trained.model)
-    with closing(EngineTranslator(str(bundle.folder), copies=2, threads=1, slots=8)) as engine:
+    with closing(EngineTranslator(str(toy_bundle), copies=2, threads=1, slots=8)) as engine:
         yield {
             "engine": engine,
             "ctranslate2": CTranslate2Translator(str(folder / "ctranslate2"), 2, 1, "float32"),

@@ -18,7 +18,7 @@ from export.manifest import GraphVariant, Manifest, Precision
 from model.run import RunFolder
 from model.text.tokenizer import EOS_ID
 from tests.promises import Measured
-from tests.toy import RANDOM_TEXTS, samples_of, spoil_bundle, toy_test_sentences, write_pairs
+from tests.toy import RANDOM_TEXTS, ToyBundles, samples_of, spoil_bundle, toy_test_sentences, write_pairs
 
 KINDS: list[tuple[GraphVariant, Precision]] = [
     ("cpu", "fp32"),
@@ -50,13 +50,9 @@ def arguments(toy_run: RunFolder, data: str) -> list[str]:
 
 
 @pytest.fixture(scope="module", params=KINDS, ids="-".join)
-def bundle_of_any_kind(
-    request: pytest.FixtureRequest, toy_run: RunFolder, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def bundle_of_any_kind(request: pytest.FixtureRequest, toy_bundles: ToyBundles) -> Path:
     """The toy model in every kind of graphs for a CPU."""
-    out = tmp_path_factory.mktemp("bundle") / "toy"
-    samples = samples_of(toy_test_sentences()[:20])
-    return make_bundle(toy_run.load(), samples, out, BundleOptions("toy", *request.param)).folder
+    return toy_bundles(*request.param)
 
 
 @pytest.fixture(scope="module", params=[("fp32", 1e-4), ("int8", 0.2)], ids=["fp32", "int8"])

@@ -4,7 +4,7 @@ In the toy language every source word has one translation, and the order stays: 
 random model tries what a trained one rarely does: it ends at once, late or never.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 from shutil import copytree
@@ -16,7 +16,7 @@ from torch import nn
 
 from export.bundle import MANIFEST_FILE, WEIGHTS_FILE, Bundle, file_hashes, write_manifest
 from export.make_bundle import BundleOptions, Sample, make_bundle
-from export.manifest import Manifest
+from export.manifest import GraphVariant, Manifest, Precision
 from model.config import Direction, RunConfig, TokenizerConfig, TrainingConfig, TransformerConfig
 from model.data.cleaning import clean
 from model.data.corpus import read_corpus
@@ -41,6 +41,8 @@ WORDS = {
     "stone": "kiesel",
     "tree": "baum",
 }
+# Returns the bundle of the toy model in a variant and a precision.
+ToyBundles = Callable[[GraphVariant, Precision], Path]
 # A shape at which matrix products take other ways for one row than for many.
 WIDE = {"d_model": 256, "d_ff": 1024, "heads": 4, "encoder_layers": 2, "decoder_layers": 2}
 # Every option of a Transformer that changes what it computes, alone and all together.
