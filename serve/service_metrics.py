@@ -7,7 +7,7 @@ metrics sees one registry. Conventions are those of `serve.metrics`. Built by `s
 
 from collections.abc import Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Info
+from prometheus_client import CollectorRegistry, Counter, Gauge, Info, disable_created_metrics
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -17,6 +17,8 @@ from serve.request_metrics import Method, Protocol, RequestMetrics
 RELOAD_OUTCOMES = ("ok", "failed")
 # The label of requests that never came to a model; Prometheus takes it for no label at all.
 NO_MODEL = ""
+# When a series began is of no use to rates, and would be a third of all lines.
+disable_created_metrics()
 
 
 class ServiceMetrics:

@@ -2,11 +2,13 @@
 
 import json
 import socket
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from model.text.tokenizer import Tokenizer
@@ -232,6 +234,26 @@ def test_a_server_whose_model_hangs_is_neither_ready_nor_live_until_it_answers(b
         assert answer.result().status_code == 200
         eventually(lambda: live.get("/healthz").status_code == 200)
         eventually(lambda: live.get("/readyz").status_code == 200)
+
+
+def test_whoever_reads_the_metrics_holds_up_nobody(live: LiveService, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def write_slowly(_: CollectorRegistry) -> bytes:
+        begun.set()
+        assert go_on.wait(WAIT_SECONDS)
+        return b"written"
+
+    monkeypatch.setattr("serve.interfaces.http_api.generate_latest", write_slowly)
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        reader = pool.submit(live.get, "/metrics")
+        assert begun.wait(WAIT_SECONDS)
+        try:
+            assert live.post(GOOD).status_code == 200
+            assert not reader.done()
+        finally:
+            go_on.set()
+        assert reader.result().text == "written"
 
 
 def test_every_request_is_counted_and_logged_once(live: LiveService) -> None:

@@ -18,6 +18,13 @@ def series(metrics: ServiceMetrics, model: str) -> dict[str, float]:
     }
 
 
+def test_a_counter_is_one_series_for_each_of_its_labels() -> None:
+    """When it was created is not told."""
+    metrics = ServiceMetrics()
+    metrics.of_model("a")
+    assert [name for name in series(metrics, "a") if name.endswith("_created")] == []
+
+
 def test_models_share_families_and_not_series() -> None:
     metrics = ServiceMetrics()
     for slots, name in enumerate(("a", "b"), start=3):
