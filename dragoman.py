@@ -1,5 +1,6 @@
 """The front door: one command line whose subcommands import their package only when they are called."""
 
+import signal
 import sys
 from importlib import import_module
 from inspect import getdoc
@@ -73,6 +74,8 @@ COMMANDS = {
     ),
     "demo": ("serve.demo:DemoCommand", "serve a bundle, translate a few sentences, keep serving"),
 }
+# As shells say it.
+TERMINATED = 128 + signal.SIGTERM
 
 
 def main() -> None:
@@ -89,6 +92,9 @@ def main() -> None:
     for words in (2, 1):
         name = " ".join(arguments[:words])
         if name in COMMANDS:
+            if COMMANDS[name][0].startswith("loadtest."):
+                # The servers and clients that they start have to end with them.
+                signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
             run(name, arguments[words:])
             return
     print(f"{usage()}\n\ndragoman: {arguments[0]!r} is not a command", file=sys.stderr)

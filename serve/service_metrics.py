@@ -18,7 +18,7 @@ RELOAD_OUTCOMES = ("ok", "failed")
 # The label of requests that never came to a model; Prometheus takes it for no label at all.
 NO_MODEL = ""
 # When a series began is of no use to rates, and would be a third of all lines.
-disable_created_metrics()
+disable_created_metrics()  # type: ignore[no-untyped-call]  # the library's
 
 
 class ServiceMetrics:

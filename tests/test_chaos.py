@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +17,8 @@ from loadtest.load.scenario import RequestKind
 from loadtest.load.served_process import ServedProcess, ServedProcessError
 from serve.server_process import choose_ports
 from tests import served_fakes
+from tests.live import WAIT_SECONDS, eventually
+from tests.served import ROOT
 
 KINDS = [RequestKind(name=protocol, protocol=protocol, timeout_seconds=5) for protocol in PROTOCOLS]
 
@@ -35,6 +39,27 @@ def run(served: ServedProcess, mishap: Mishap[ServedProcess], seconds: float) ->
 
 def mishap(name: str) -> Mishap[ServedProcess]:
     return next(each for each in MISHAPS if each.name == name)
+
+
+def test_a_command_that_is_stopped_leaves_no_server_behind(toy_bundle: Path) -> None:
+    command = [sys.executable, "-m", "dragoman", "load", "chaos", str(toy_bundle)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=ROOT) as process:
+        eventually(lambda: bool(servers_of(process.pid)))
+        servers = servers_of(process.pid)
+        process.terminate()
+        assert process.wait(WAIT_SECONDS) == dragoman.TERMINATED
+    assert [server for server in servers if server.exists()] == []
+
+
+def servers_of(process_id: int) -> list[Path]:
+    """Returns the folders in which Linux tells of the servers that a process has started, once they are at work."""
+    started = Path(f"/proc/{process_id}/task/{process_id}/children").read_text(encoding="ascii").split()
+    folders = [Path(f"/proc/{child}") for child in started]
+    return [
+        folder
+        for folder in folders
+        if b"\0serve\0" in (folder / "cmdline").read_bytes() and len(list((folder / "task").iterdir())) > 1
+    ]
 
 
 def test_a_killed_client_takes_its_own_requests_along_and_no_others(served: ServedProcess) -> None:
