@@ -142,7 +142,7 @@ def test_a_row_is_bitwise_the_same_alone_and_in_company(exported: Exported) -> N
         assert alone == together
 
 
-@pytest.mark.parametrize(("options", "variant"), zip(MODELS, cycle(CPU_VARIANTS), strict=False))
+@pytest.mark.parametrize(("options", "variant"), [*zip(MODELS, cycle(CPU_VARIANTS), strict=False)])
 def test_a_row_in_8_bits_is_bitwise_the_same_alone_and_in_company(
     options: str, variant: GraphVariant, tokenizer: Tokenizer, tmp_path: Path
 ) -> None:

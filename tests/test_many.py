@@ -14,11 +14,19 @@ import pytest
 
 from protos.translation_pb2 import TranslateManyResponse
 from serve.clients.async_translation_client import AsyncTranslationClient
-from serve.clients.client_errors import BadRequestError, CallError, NoSuchModelError, TooLateError, UnavailableError
+from serve.clients.client_errors import (
+    BadRequestError,
+    CallError,
+    NoSuchModelError,
+    ServerFailedError,
+    TooLateError,
+    UnavailableError,
+    stream_error,
+)
 from serve.clients.many import MAX_FRUITLESS_TRIES, ManyItem, Unanswered
 from serve.clients.translation_client import TranslationClient
-from serve.errors import DrainingError
-from serve.interfaces.grpc_status import rich_status
+from serve.errors import DrainingError, InternalError
+from serve.interfaces.grpc_status import rich_status, trailers
 from serve.translation.search_fields import SearchFields
 from tests.live import LONG_TEXT, GatedModel, LiveService, eventually, run_service
 from tests.test_translation_client import IMPATIENT, PATIENT, Ask, ask, ask_async, ask_blocking, closed_port
@@ -237,3 +245,15 @@ def test_the_error_of_an_item_is_read_from_its_status() -> None:
     result = unanswered.take(TranslateManyResponse(id=message.id, error=rich_status(DrainingError("going"), "id-7")))
     assert isinstance(result.error, UnavailableError)
     assert (result.error.reason, result.error.retry_after_seconds, result.error.request_id) == ("DRAINING", 1.0, "id-7")
+
+
+@pytest.mark.parametrize(
+    ("sent", "kind"),
+    [((), UnavailableError), (trailers("id", InternalError("it failed")), ServerFailedError)],
+    ids=["by nobody", "by the server"],
+)
+def test_an_internal_error_that_no_server_sent_is_a_lost_connection(
+    sent: tuple[tuple[str, str | bytes], ...], kind: type[CallError]
+) -> None:
+    status, metadata = grpc.StatusCode.INTERNAL, grpc.aio.Metadata
+    assert isinstance(stream_error(grpc.aio.AioRpcError(status, metadata(), metadata(*sent), "it failed")), kind)

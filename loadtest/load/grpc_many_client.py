@@ -17,7 +17,7 @@ from loadtest.load.client import NO_RESULT, Answer, outcome_of
 from loadtest.load.grpc_clients import AsyncStub, Metadata, message_of
 from loadtest.load.request import LoadRequest
 from protos.translation_pb2 import TranslateManyRequest, TranslateManyResponse
-from serve.clients.client_errors import UnavailableError, call_error
+from serve.clients.client_errors import UnavailableError, stream_error
 
 _STATUSES = {status.value[0]: status.name for status in grpc.StatusCode}
 TIMED_OUT = grpc.StatusCode.DEADLINE_EXCEEDED.name
@@ -119,8 +119,8 @@ class _Stream:
                     request, answered = call.waiting[response.id]
                     _answer(answered, _outcome(response, request))
         except grpc.aio.AioRpcError as error:
-            ended = error.code().name
-            told = call_error(error)
+            told = stream_error(error)
+            ended = told.code.name
             if isinstance(told, UnavailableError):
                 pushback_seconds = told.retry_after_seconds
         finally:

@@ -6,7 +6,7 @@ It retries what a later try can mend, as the server asks, and gives no call more
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Self, Unpack
 
 import grpc.aio
@@ -15,7 +15,7 @@ from protos.translation_pb2 import TranslateManyRequest, TranslateManyResponse
 from protos.translation_pb2_grpc import TranslationServiceStub
 from serve.clients.asking import Asking, Timing, choose_deadline, time_left
 from serve.clients.channels import DEFAULTS, ClientSettings, open_async_channel
-from serve.clients.client_errors import CallError, ServerFailedError, broken_stream, typed_errors
+from serve.clients.client_errors import CallError, stream_error, typed_errors
 from serve.clients.client_messages import (
     Texts,
     read_event,
@@ -126,12 +126,10 @@ class AsyncTranslationClient:
         call = self._stub.TranslateMany(timeout=timeout_seconds, metadata=self._settings.metadata)
         sending = asyncio.create_task(window.send(call))
         try:
-            with typed_errors():
-                async for answer in call:
-                    yield window.take(answer)
-        except ServerFailedError as error:
-            # Why a stream broke, gRPC forgets if a message was just being written.
-            raise broken_stream() if window.broken else error from error
+            async for answer in call:
+                yield window.take(answer)
+        except grpc.RpcError as error:
+            raise stream_error(error) from error
         finally:
             sending.cancel()
             call.cancel()
@@ -142,11 +140,7 @@ class AsyncTranslationClient:
 
 
 class _Window:
-    """The items that are on their way, and those that have to be sent.
-
-    Attributes:
-        broken: whether the last stream could not be written to any more.
-    """
+    """The items that are on their way, and those that have to be sent."""
 
     def __init__(self, items: Items, in_flight: int) -> None:
         self.unanswered = Unanswered()
@@ -154,7 +148,6 @@ class _Window:
         self._places = asyncio.Semaphore(in_flight)
         self._sent = asyncio.Queue[TranslateManyRequest | None]()
         self._exhausted = False
-        self.broken = False
 
     @property
     def answered(self) -> bool:
@@ -180,16 +173,13 @@ class _Window:
             self._sent.put_nowait(message)
         if self._exhausted:
             self._sent.put_nowait(None)
-        self.broken = False
-        try:
+        # Whoever reads the stream is told that it broke.
+        with suppress(grpc.RpcError, asyncio.InvalidStateError, grpc.aio.UsageError):
             # A call that is refused must not be written to: the reason would be lost.
             await call.initial_metadata()
             while (next_message := await self._sent.get()) is not None:
                 await call.write(next_message)
             await call.done_writing()
-        except (grpc.RpcError, asyncio.InvalidStateError, grpc.aio.UsageError):
-            # Whoever reads the stream is told.
-            self.broken = True
 
     def take(self, answer: TranslateManyResponse) -> ManyResult:
         """Returns what became of an item, and makes room for another one."""

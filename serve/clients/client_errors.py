@@ -136,9 +136,16 @@ def too_late() -> TooLateError:
     return TooLateError(StatusCode.DEADLINE_EXCEEDED, "no time was left to ask")
 
 
-def broken_stream() -> UnavailableError:
-    """Returns the error of a stream that broke, nobody knows why."""
-    return UnavailableError(StatusCode.UNAVAILABLE, "the stream broke")
+def stream_error(error: Any) -> CallError:
+    """Returns the typed error of a stream of requests that ended.
+
+    Why its connection was lost, asyncio's gRPC forgets if a message was just being written: it reports an error of its
+    own, which unlike the server's has no request id.
+    """
+    told = call_error(error)
+    if told.code is StatusCode.INTERNAL and not told.request_id:
+        return UnavailableError(StatusCode.UNAVAILABLE, "the stream broke")
+    return told
 
 
 def _kind(code: StatusCode) -> type[CallError]:
