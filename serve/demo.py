@@ -7,8 +7,6 @@ with an error.
 import http.client
 import json
 import shlex
-import signal
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import closing
@@ -27,7 +25,6 @@ from serve.server_process import HOST, ServerProcess, ServerProcessError, choose
 
 REQUEST_SECONDS = 30.0
 INTERRUPTED = 130
-TERMINATED = 143
 
 # Sentences of the demo grammar whose words stand in another order in German.
 DEFAULT_SENTENCES = (
@@ -77,8 +74,6 @@ class DemoCommand(BaseSettings):
             SystemExit: if the server does not start, fails a request or ends by itself.
         """
         sentences = self._read_sentences()
-        # Whoever stops the demo stops its server.
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
         try:
             self._run(sentences)
         except (RequestFailedError, ServerProcessError) as error:

@@ -1,10 +1,11 @@
-"""`dragoman serve` with fake models in a process of its own, and what it logs."""
+"""`dragoman serve` with fake models in a process of its own, what it logs, and how much memory this process holds."""
 
 import json
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from mmap import PAGESIZE
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,11 @@ def start_process(bundle_path: Path, kind: str = "open", *options: str) -> Itera
             yield process
         finally:
             process.kill()
+
+
+def resident_bytes() -> int:
+    """Returns the memory that this process holds (Linux)."""
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * PAGESIZE
 
 
 def read_log(process: subprocess.Popen[str]) -> dict[str, Any]:

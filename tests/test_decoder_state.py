@@ -1,8 +1,6 @@
 """The state holds what was written, where it was written, and nothing else changes."""
 
 from collections.abc import Callable
-from mmap import PAGESIZE
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +8,7 @@ from numpy.typing import NDArray
 
 from export.manifest import StateSpec
 from serve.engine.decoder_state import DecoderState
+from tests.processes import resident_bytes
 
 SLOTS, SOURCE, TARGET = 5, 7, 6
 SPECS = (
@@ -86,10 +85,6 @@ def test_every_state_has_zeros_for_all_slots() -> None:
     }
     arrays = [*state.inputs.values(), *state.outputs.values()]
     assert all(array.dtype == np.float32 and not array.any() for array in arrays)
-
-
-def resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1]) * PAGESIZE
 
 
 def test_only_filled_positions_take_memory() -> None:

@@ -4,18 +4,13 @@ import ctypes
 import sys
 import threading
 import weakref
-from pathlib import Path
 
 import pytest
 
 from serve.freed_memory import give_back
+from tests.processes import resident_bytes
 
 PIECES, PIECE_BYTES = 200_000, 400
-PAGE_BYTES = 4096
-
-
-def resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * PAGE_BYTES
 
 
 class Held:

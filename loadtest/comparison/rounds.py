@@ -4,7 +4,7 @@ In a round every system is started anew, in a process of its own; then each task
 Every round begins with another system. Knows neither systems nor tasks. Called by the benchmarks.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -13,6 +13,8 @@ from loadtest.comparison.system_process import Launch, SystemProcess
 from loadtest.comparison.worker import Assignment, Loaded, Turn
 
 AnyPlayer = TypeVar("AnyPlayer")
+AnyName = TypeVar("AnyName", bound=Hashable)
+AnyTurn = TypeVar("AnyTurn")
 
 
 class Progress(Protocol):
@@ -56,6 +58,28 @@ def in_turn(players: Sequence[AnyPlayer], number: int) -> list[AnyPlayer]:
     """Returns the order of a round, by its number: every round begins with another player."""
     first = number % len(players)
     return [*players[first:], *players[:first]]
+
+
+async def take_turns(
+    players: Sequence[AnyName],
+    rounds: int,
+    take_turn: Callable[[AnyName], Awaitable[AnyTurn]],
+    advance: Callable[[], object],
+) -> dict[AnyName, list[AnyTurn]]:
+    """Has each player take its turn in every round, and returns what they did, round by round.
+
+    Args:
+        players: in the order of the first round.
+        rounds: so many.
+        take_turn: what a player does in a round.
+        advance: is called after each turn.
+    """
+    turns: dict[AnyName, list[AnyTurn]] = {player: [] for player in players}
+    for number in range(rounds):
+        for player in in_turn(players, number):
+            turns[player].append(await take_turn(player))
+            advance()
+    return turns
 
 
 def steps_of(systems: int, tasks: int, rounds: int) -> int:

@@ -25,6 +25,10 @@ class Spread:
         """Returns the spread of the figures, at least one."""
         return cls(statistics.median(figures), min(figures), max(figures))
 
+    def format(self, form: str) -> str:
+        """Returns median, smallest and largest, each in a form of `str.format`: as in `237 (125-241)`."""
+        return f"{form.format(self.median)} ({form.format(self.low)}-{form.format(self.high)})"
+
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Spread:
     """Returns how many times theirs ours is.
@@ -54,6 +58,11 @@ def format_figures(figures: Sequence[float], times: Spread | None) -> str:
     middle = Spread.of(figures).median
     median = f"{middle:.1f}" if middle < FINE_BELOW else f"{middle:,.0f}"
     return median if times is None else f"{median}, {format_ratio(times)}"
+
+
+def format_range(figures: Sequence[float], form: str) -> str:
+    """Returns figures, round by round, as their spread; one figure as it is."""
+    return form.format(figures[0]) if len(figures) == 1 else Spread.of(figures).format(form)
 
 
 def format_ratio(times: Spread) -> str:

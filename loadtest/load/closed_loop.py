@@ -15,6 +15,7 @@ from loadtest.load.generators import Generators
 from loadtest.load.plan import Plan, draw_plan
 from loadtest.load.record import Record
 from loadtest.load.scenario import ConstantPhase, RequestKind, Scenario
+from loadtest.load.server_metrics import MetricsReader, ServerState
 from loadtest.load.tally import Bound
 
 SEED = 1
@@ -28,6 +29,18 @@ Reading = TypeVar("Reading")
 
 class BusyServerError(Exception):
     """A server does not tell what it does, or does nothing."""
+
+
+async def read_state(metrics: MetricsReader) -> ServerState:
+    """Returns what a server says now.
+
+    Raises:
+        BusyServerError: if it says nothing that is known.
+    """
+    state = await metrics.read()
+    if state is None:
+        raise BusyServerError("a server does not show its metrics")
+    return state
 
 
 @dataclass(frozen=True, slots=True)

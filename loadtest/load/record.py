@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from loadtest.load.client import OK
 from loadtest.load.plan import WARM_UP, Plan, Slice
 from loadtest.load.tally import PackedTallies, Tally
 
@@ -61,6 +62,11 @@ class Record:
     def in_flight(self) -> int:
         """Requests that were sent and have not ended."""
         return self.sent - self.outcomes.total()
+
+    @property
+    def failed(self) -> dict[str, int]:
+        """Requests that were not answered, by outcome, in the order of these."""
+        return {outcome: count for outcome, count in sorted(self.outcomes.items()) if outcome != OK}
 
     def slices_of(self, phase: str, windows: Sequence[int] | None = None) -> list[int]:
         """Returns the numbers of the slices of a phase, or of some of its windows."""

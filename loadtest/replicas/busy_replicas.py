@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from export.manifest import BundleDirection
 from loadtest.comparison.affinity import running_on
 from loadtest.load.client import OK
-from loadtest.load.closed_loop import BusyServerError, BusyTime, ClosedLoop
+from loadtest.load.closed_loop import BusyTime, ClosedLoop, read_state
 from loadtest.load.generators import Generators
 from loadtest.load.replicas import balanced_by_clients, start_replicas
 from loadtest.load.request import Protocol
@@ -87,7 +87,7 @@ class BusyReplicas:
             )
 
             async def read() -> _Reading:
-                return _Reading(time.monotonic(), await asyncio.gather(*map(_state, metrics)))
+                return _Reading(time.monotonic(), await asyncio.gather(*map(read_state, metrics)))
 
             busy = await self._loop.keep_busy(
                 generators, self._plan, read, lambda first, last: sum(last.answered) > sum(first.answered)
@@ -101,18 +101,10 @@ class BusyReplicas:
         return [*server_command(self._options.bundle, *ports), *engines]
 
 
-async def _state(metrics: MetricsReader) -> ServerState:
-    state = await metrics.read()
-    if state is None:
-        raise BusyServerError("a replica does not show its metrics")
-    return state
-
-
 def _turn(busy: BusyTime[_Reading], ready_seconds: float, served: int) -> ReplicasTurn:
     sentences = [last - first for first, last in zip(busy.first.answered, busy.last.answered, strict=True)]
     first, last = together(busy.first.states), together(busy.last.states)
     seconds = busy.last.seconds - busy.first.seconds
-    outcomes = busy.record.outcomes
     return ReplicasTurn(
         ready_seconds,
         seconds,
@@ -121,7 +113,7 @@ def _turn(busy: BusyTime[_Reading], ready_seconds: float, served: int) -> Replic
         rows_per_step(first, last),
         last.cpu_seconds - first.cpu_seconds,
         last.resident_bytes,
-        outcomes[OK],
+        busy.record.outcomes[OK],
         served,
-        {outcome: count for outcome, count in sorted(outcomes.items()) if outcome != OK},
+        busy.record.failed,
     )

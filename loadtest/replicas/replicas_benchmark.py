@@ -4,7 +4,6 @@ Called by `loadtest.replicas.bench_replicas`.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 from tqdm import tqdm
@@ -12,7 +11,7 @@ from tqdm import tqdm
 from export.bundle import Bundle, BundleError
 from loadtest.comparison.affinity import AffinityError, running_on
 from loadtest.comparison.report_files import ReportFileError, ReportFiles
-from loadtest.comparison.rounds import in_turn
+from loadtest.comparison.rounds import take_turns
 from loadtest.load.closed_loop import BusyServerError
 from loadtest.load.generators import GeneratorLostError
 from loadtest.load.served_process import ServedProcessError
@@ -70,18 +69,7 @@ def _measure(options: ReplicasOptions, sentences: ServiceSentences) -> dict[Layo
         running_on(options.generator_cpus),
         tqdm(total=options.rounds * len(layouts), unit=" turns", disable=None) as progress,
     ):
-        return asyncio.run(_take_turns(busy, layouts, options.rounds, progress.update))
-
-
-async def _take_turns(
-    busy: BusyReplicas, layouts: Sequence[Layout], rounds: int, advance: Callable[[], object]
-) -> dict[Layout, list[ReplicasTurn]]:
-    turns: dict[Layout, list[ReplicasTurn]] = {layout: [] for layout in layouts}
-    for number in range(rounds):
-        for layout in in_turn(layouts, number):
-            turns[layout].append(await busy.take_turn(layout))
-            advance()
-    return turns
+        return asyncio.run(take_turns(layouts, options.rounds, busy.take_turn, progress.update))
 
 
 def _result(

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from loadtest.comparison.markdown_table import markdown_table
-from loadtest.comparison.spread import Spread, format_ratio, ratio
+from loadtest.comparison.spread import format_range, format_ratio, ratio
 from loadtest.replicas.replicas_results import LayoutResult, ReplicasResult, ReplicasTurn
 
 MEBIBYTE = 1 << 20
@@ -36,7 +36,7 @@ def _layout_rows(layouts: Sequence[LayoutResult]) -> list[list[str]]:
 
 def _turn_rows(layouts: Sequence[LayoutResult]) -> list[list[str]]:
     def row(name: str, of: Callable[[ReplicasTurn], float], form: str) -> list[str]:
-        return [name, *(_figures([of(turn) for turn in each.turns], form) for each in layouts)]
+        return [name, *(format_range([of(turn) for turn in each.turns], form) for each in layouts)]
 
     return [
         row("sentences/s", lambda turn: turn.sentences_per_second, "{:,.0f}"),
@@ -64,13 +64,6 @@ def _times(result: LayoutResult, base: LayoutResult) -> str:
         return ""
     ours, theirs = ([turn.sentences_per_second for turn in each.turns] for each in (result, base))
     return format_ratio(ratio(ours, theirs))
-
-
-def _figures(figures: Sequence[float], form: str) -> str:
-    """Returns the median of the rounds and, if there are several, the smallest and the largest figure."""
-    spread = Spread.of(figures)
-    median = form.format(spread.median)
-    return median if len(figures) == 1 else f"{median} ({form.format(spread.low)}-{form.format(spread.high)})"
 
 
 def _notes(result: ReplicasResult) -> str:

@@ -63,22 +63,15 @@ def measure(model: ScheduledModel, options: SchedulingOptions, progress: Progres
 def table(results: dict[str, list[Conserved]]) -> str:
     """Returns the table of all models."""
     heading = ["model", "search", "slots taken while something waits", "between decoder runs, us: median", "p99"]
-    rows = []
-    for name, found in results.items():
-        for result in found:
-            share = Spread.of(result.occupancy)
-            rows.append(
-                [
-                    name,
-                    result.search,
-                    f"{share.median:.1%} ({share.low:.1%}-{share.high:.1%})",
-                    *(
-                        f"{each.median:,.0f} ({each.low:,.0f}-{each.high:,.0f})"
-                        for each in (
-                            Spread.of([gaps.median for gaps in result.gaps]),
-                            Spread.of([gaps.p99 for gaps in result.gaps]),
-                        )
-                    ),
-                ]
-            )
+    rows = [
+        [
+            name,
+            result.search,
+            Spread.of(result.occupancy).format("{:.1%}"),
+            Spread.of([gaps.median for gaps in result.gaps]).format("{:,.0f}"),
+            Spread.of([gaps.p99 for gaps in result.gaps]).format("{:,.0f}"),
+        ]
+        for name, found in results.items()
+        for result in found
+    ]
     return markdown_table(heading, rows, words=2)

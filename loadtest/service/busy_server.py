@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Self
 
 from export.manifest import BundleDirection
-from loadtest.comparison.rounds import in_turn
+from loadtest.comparison.rounds import take_turns
 from loadtest.load.client import OK
 from loadtest.load.clients import Targets
-from loadtest.load.closed_loop import BusyServerError, BusyTime, ClosedLoop
+from loadtest.load.closed_loop import BusyTime, ClosedLoop, read_state
 from loadtest.load.generators import Generators
 from loadtest.load.plan import Plan
 from loadtest.load.request import Protocol
@@ -112,21 +112,15 @@ class BusyServer:
         def worked(first: _Reading, last: _Reading) -> bool:
             return _requests(first.state, last.state, requests) > 0 and last.cpu.runs > first.cpu.runs
 
-        before = await self._state()
+        before = await read_state(self._metrics)
         busy = await self._loop.keep_busy(self._generators, self._plans[interface], self._read, worked)
-        return _turn(busy, requests, _requests(before, await self._state(), requests))
+        return _turn(busy, requests, _requests(before, await read_state(self._metrics), requests))
 
     async def _read(self) -> _Reading:
         """Returns what the server says now, which costs it some milliseconds."""
-        state = await self._state()
+        state = await read_state(self._metrics)
         cpu = await asyncio.to_thread(read_cpu_times, self._watch_url)
         return _Reading(time.monotonic(), state, cpu)
-
-    async def _state(self) -> ServerState:
-        state = await self._metrics.read()
-        if state is None:
-            raise BusyServerError("the server does not show its metrics")
-        return state
 
 
 async def measure_busy(
@@ -144,11 +138,7 @@ async def measure_busy(
         BusyServerError: if the server does not tell what it does.
         GeneratorLostError: if clients die.
     """
-    turns: dict[Interface, list[BusyTurn]] = {interface: [] for interface in INTERFACES}
-    for number in range(options.rounds):
-        for interface in in_turn(INTERFACES, number):
-            turns[interface].append(await server.take_turn(interface))
-            advance()
+    turns = await take_turns(INTERFACES, options.rounds, server.take_turn, advance)
     return BusyResult(options.clients, len(texts), options.words, turns)
 
 
@@ -164,7 +154,7 @@ def _turn(busy: BusyTime[_Reading], requests: str, served: int) -> BusyTurn:
         last.cpu.since(first.cpu),
         record.outcomes[OK],
         served,
-        {outcome: count for outcome, count in sorted(record.outcomes.items()) if outcome != OK},
+        record.failed,
     )
 
 

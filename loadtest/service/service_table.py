@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from loadtest.comparison.markdown_table import markdown_table
-from loadtest.comparison.spread import Spread
+from loadtest.comparison.spread import Spread, format_range
 from loadtest.service.service_results import ENGINE, BusyResult, BusyTurn, OverheadResult, ServiceResult, WayResult
 
 # What an interface is to add to the time of a sentence, and the share of the CPU time that the service is to leave to
@@ -94,7 +94,4 @@ def _verdict(*, met: bool) -> str:
 
 
 def _figures(turns: Sequence[BusyTurn], of: Callable[[BusyTurn], float], form: str) -> str:
-    """Returns the median of the rounds and, if there are several, the smallest and the largest figure."""
-    spread = Spread.of([of(turn) for turn in turns])
-    median = form.format(spread.median)
-    return median if len(turns) == 1 else f"{median} ({form.format(spread.low)}-{form.format(spread.high)})"
+    return format_range([of(turn) for turn in turns], form)
