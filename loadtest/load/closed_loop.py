@@ -23,6 +23,8 @@ SEED = 1
 LONGEST_SECONDS = 600.0
 # Sentences that each client draws; it begins again with the first when it has asked for all.
 SENTENCES_OF_A_CLIENT = 20
+# A server that is kept busy on few CPUs may take long to say what it does, and a measurement ends without it.
+STATE_TIMEOUT_SECONDS = 60.0
 
 Reading = TypeVar("Reading")
 
@@ -37,7 +39,7 @@ async def read_state(metrics: MetricsReader) -> ServerState:
     Raises:
         BusyServerError: if it says nothing that is known.
     """
-    state = await metrics.read()
+    state = await metrics.read(STATE_TIMEOUT_SECONDS)
     if state is None:
         raise BusyServerError("a server does not show its metrics")
     return state

@@ -160,10 +160,10 @@ class MetricsReader:
         async with open_session(targets.rest, targets.security) as session:
             yield cls(session)
 
-    async def read(self) -> ServerState | None:
-        """Returns what the server says now; None if it says nothing, or nothing that is known."""
+    async def read(self, timeout_seconds: float = TIMEOUT_SECONDS) -> ServerState | None:
+        """Returns what the server says now; None if it says nothing in time, or nothing that is known."""
         try:
-            async with self._session.get(METRICS_PATH, timeout=aiohttp.ClientTimeout(TIMEOUT_SECONDS)) as response:
+            async with self._session.get(METRICS_PATH, timeout=aiohttp.ClientTimeout(timeout_seconds)) as response:
                 text = await response.text()
         except (TimeoutError, aiohttp.ClientError, OSError):
             return None
