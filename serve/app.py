@@ -22,6 +22,7 @@ from serve.models.dispatcher import Dispatcher
 from serve.models.engine_models import load_models
 from serve.models.model_loader import LOAD_ERRORS, LoadModels, ModelLoader
 from serve.models.models import Models
+from serve.process_memory import settle
 from serve.service import Service
 from serve.service_metrics import ServiceMetrics
 from serve.settings import ServeSettings
@@ -123,6 +124,7 @@ async def _serve(settings: ServeSettings, load: LoadModels) -> None:
         return
     service = building.result()
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, service.reloader.start)
+    settle()
     await service.listen()
     await service.run(stop)
 

@@ -12,7 +12,7 @@ import structlog
 
 from export.bundle import BundleError
 from serve.errors import DrainingError
-from serve.freed_memory import give_back
+from serve.process_memory import settle
 from serve.lifecycle import Lifecycle, Stage
 from serve.models.model_folder import FoundBundle
 from serve.models.model_loader import LOAD_ERRORS, ModelLoader
@@ -99,7 +99,7 @@ class Reloader:
         async with self._turn:
             report = await self._follow_folder()
             # What the models before those left that were replaced now: these are only about to stop.
-            await run_aside(give_back)
+            await run_aside(settle)
             self._metrics.observe_reload(report.failures)
             if report.failures:
                 log.error("reload failed", **_facts(report))

@@ -1,13 +1,14 @@
-"""What was freed is given back: circles that nobody holds, and small pieces between others that are still in use."""
+"""What stays is passed over by the garbage collector, and what was freed is given back: circles, and small pieces."""
 
 import ctypes
+import gc
 import sys
 import threading
 import weakref
 
 import pytest
 
-from serve.freed_memory import give_back
+from serve.process_memory import settle
 from tests.processes import resident_bytes
 
 PIECES, PIECE_BYTES = 200_000, 400
@@ -22,7 +23,27 @@ class Held:
 
 def test_circles_are_let_go_of() -> None:
     held = weakref.ref(Held())
-    give_back()
+    settle()
+    assert held() is None
+
+
+def test_what_is_there_is_passed_over_by_the_collector() -> None:
+    there = Held()
+    settle()
+    later = Held()
+    looked_through = {id(each) for each in gc.get_objects()}
+    assert id(there) not in looked_through
+    assert id(later) in looked_through
+
+
+def test_circles_that_were_passed_over_are_let_go_of_the_next_time() -> None:
+    there = Held()
+    held = weakref.ref(there)
+    settle()
+    del there
+    gc.collect()
+    assert held() is not None
+    settle()
     assert held() is None
 
 
@@ -32,7 +53,7 @@ def test_small_pieces_are_given_back() -> None:
     libc = ctypes.CDLL(None)
     libc.malloc.restype = ctypes.c_void_p
     libc.free.argtypes = [ctypes.c_void_p]
-    give_back()  # or what other tests left could be used instead
+    settle()  # or what other tests left could be used instead
     before = resident_bytes()
 
     def fill() -> None:
@@ -46,6 +67,6 @@ def test_small_pieces_are_given_back() -> None:
     thread.start()
     thread.join()
     kept = resident_bytes() - before
-    give_back()
+    settle()
     assert kept > PIECES * PIECE_BYTES / 2
     assert resident_bytes() - before < kept / 4
