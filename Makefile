@@ -9,7 +9,7 @@ setup: .venv/installed
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[cpu,train,export,bench,peers,tracing,locust,dev]'
+	$(BIN)/pip install --disable-pip-version-check --no-compile -c constraints.txt -e '.[cpu,train,export,bench,peers,tracing,locust,dev]'
 	touch $@
 
 # Trains once; later calls start serving at once. ONESHOT=1 ends after translating.
