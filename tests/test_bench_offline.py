@@ -14,8 +14,9 @@ from tests.toy import toy_test_sentences, write_pairs
 
 SHAPE = ["--random.d-model=64", "--random.d-ff=64", "--random.heads=4", "--vocabulary-size=100"]
 SHAPE += ["--random.encoder-layers=1", "--random.decoder-layers=1"]
-QUICK = ["--rounds=1", "--alone=2", "--batches=2:examples,40:tokens", "--alone-threads=1"]
-QUICK += ["--slots=8,16", "--engines=2"]
+QUICK = ["--rounds=1", "--alone=2", "--alone-threads=1", "--engines=2"]
+TRIALS = ["--batches=2:examples,40:tokens", "--slots=8,16"]
+NO_TRIALS = ["--batches=2:examples", "--slots=8"]
 SENTENCES = 6
 MAKERS = ["dragoman", "ctranslate2"] * 2
 PEERS = "--peers=ctranslate2"  # importing torch and transformers takes long; their translators have tests of their own
@@ -37,7 +38,7 @@ def _report(toy_run: RunFolder, data: str, tmp_path_factory: pytest.TempPathFact
     document = out / "document.md"
     document.write_text("<!-- offline --><!-- /offline -->", encoding="utf-8")
     options = ["--out", str(out), "--document", str(document), "--run", str(toy_run.path), "--data", data]
-    dragoman.run("bench offline", [*options, PEERS, *SHAPE, *QUICK, f"--sentences={SENTENCES}"])
+    dragoman.run("bench offline", [*options, PEERS, *SHAPE, *QUICK, *TRIALS, f"--sentences={SENTENCES}"])
     return out
 
 
@@ -114,7 +115,7 @@ def test_without_peers_their_libraries_are_not_needed_nor_torch_by_the_engines(
     for library in ("ctranslate2", "transformers"):
         monkeypatch.setitem(sys.modules, library, None)
     options = ["--peers=pytorch", "--data", data, "--sentences=2", "--out", str(tmp_path)]
-    dragoman.run("bench offline", [*SHAPE, *QUICK, *options])
+    dragoman.run("bench offline", [*SHAPE, *QUICK, *NO_TRIALS, *options])
     assert "| fp32 | dragoman | pytorch |" in (tmp_path / "offline.md").read_text(encoding="utf-8")
     (model,) = json.loads((tmp_path / "offline.json").read_text(encoding="utf-8"))["models"]
     peaks = {system["maker"]: system["together"][0]["peak_bytes"] for system in model["systems"]}
@@ -151,7 +152,7 @@ def test_a_model_that_transformers_does_not_have_is_told(data: str, tmp_path: Pa
 @pytest.mark.parametrize("batch", ["64:", "0:examples", "64:rows", "x64:tokens"])
 def test_a_wrong_batch_is_told(batch: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert refusal("--out", str(tmp_path), "--batches", batch) == "2"
-    assert "--batches.2: String should match pattern" in capsys.readouterr().err
+    assert "--batches.0: String should match pattern" in capsys.readouterr().err
 
 
 def test_a_sentence_that_is_too_long_for_the_random_model_is_told(data: str, tmp_path: Path) -> None:

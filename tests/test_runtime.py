@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from export.bundle import DECODER_FILE, ENCODER_FILE, Bundle, BundleError
 from model.text.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 from serve.engine.runtime import Runtime, Sessions, save_optimised
-from tests.recurrent_models import ATTENTIONS, random_recurrent
+from tests.recurrent_models import random_recurrent
 from tests.toy import export_model
 
 ROOT = Path(__file__).parent.parent
@@ -81,9 +81,12 @@ def source_states(runtime: Runtime) -> list[tuple[int, NDArray[np.float32]]]:
     ]
 
 
-@pytest.fixture(scope="module", params=["transformer", *ATTENTIONS, "hard"])
+@pytest.fixture(scope="module", params=["transformer", "concat", "local_predictive", "hard"])
 def bundle(request: pytest.FixtureRequest, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    """A bundle of every architecture: the promise is the same for all."""
+    """A bundle of both architectures, with every kind of state and the attentions that compute most.
+
+    `test_recurrent_graphs` shows the same of the graphs of every attention.
+    """
     if request.param == "transformer":
         wide: Bundle = request.getfixturevalue("wide_bundle")
         return wide

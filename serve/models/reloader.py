@@ -12,11 +12,11 @@ import structlog
 
 from export.bundle import BundleError
 from serve.errors import DrainingError
-from serve.process_memory import settle
 from serve.lifecycle import Lifecycle, Stage
 from serve.models.model_folder import FoundBundle
 from serve.models.model_loader import LOAD_ERRORS, ModelLoader
 from serve.models.models import Models
+from serve.process_memory import settle
 from serve.service_metrics import ServiceMetrics
 from serve.side_thread import run_aside
 
