@@ -33,6 +33,16 @@ def running_on(cpus: Collection[int]) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
+def check_cpus(cpus: Collection[int]) -> None:
+    """Goes to some CPUs and comes back, so that wrong ones are told before anything is measured.
+
+    Raises:
+        AffinityError: if this process may not run there.
+    """
+    with running_on(cpus):
+        return
+
+
 def _move(cpus: Collection[int]) -> None:
     try:
         os.sched_setaffinity(0, cpus)

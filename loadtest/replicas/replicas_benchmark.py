@@ -9,7 +9,7 @@ from dataclasses import asdict
 from tqdm import tqdm
 
 from export.bundle import Bundle, BundleError
-from loadtest.comparison.affinity import AffinityError, running_on
+from loadtest.comparison.affinity import AffinityError, check_cpus, running_on
 from loadtest.comparison.report_files import ReportFileError, ReportFiles
 from loadtest.comparison.rounds import take_turns
 from loadtest.load.closed_loop import BusyServerError
@@ -39,8 +39,7 @@ def benchmark(options: ReplicasOptions) -> None:
         files.prepare()
         bundle = Bundle.open(options.bundle)
         sentences = read_sentences(bundle, options.data)
-        with running_on(options.server_cpus):  # so that a wrong one is told before anything is measured
-            pass
+        check_cpus(options.server_cpus)
         cpus = f"CPUs of the replicas: {len(options.server_cpus)}, of the clients: {len(options.generator_cpus)}"
         provenance = Provenance.now(command_line("bench replicas", options, positional="bundle"), LIBRARIES, cpus)
         turns = _measure(options, sentences)
