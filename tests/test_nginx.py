@@ -89,7 +89,9 @@ def test_the_id_of_a_request_is_the_same_everywhere(nginx: Nginx) -> None:
         given = rest.post(TRANSLATE, json={"text": LONG_TEXT}, headers={"x-request-id": "mine"})
         made = rest.post(TRANSLATE, json={"text": LONG_TEXT})
     assert given.headers["x-request-id"] == "mine"
-    lines = (nginx.folder / "requests.log").read_text(encoding="utf-8").splitlines()
+    log = nginx.folder / "requests.log"
+    eventually(lambda: log.read_text(encoding="utf-8").count("\n") == 2)  # nginx answers first
+    lines = log.read_text(encoding="utf-8").splitlines()
     assert [json.loads(line)["request_id"] for line in lines] == ["mine", made.headers["x-request-id"]]
 
 
