@@ -21,7 +21,7 @@ from tests.promises import Measured
 REPLICAS = 3
 REQUESTS_PER_SECOND = 100
 # Health travels by gRPC's Watch; this is many times what that takes.
-LAME_DUCK_SECONDS = 2.0
+LAME_DUCK_SECONDS = 5.0
 TEXT = "alpha beta gamma."
 ONCE = ClientSettings(retries=False, balanced=True, timeout_seconds=WAIT_SECONDS)
 
