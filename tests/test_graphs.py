@@ -2,6 +2,7 @@
 
 import getpass
 from collections.abc import Iterator
+from itertools import cycle, product
 from pathlib import Path
 from typing import Any
 
@@ -62,11 +63,7 @@ MODELS: dict[str, dict[str, Any]] = {
 Exported = tuple[Transformer, Bundle]
 
 
-# What differs between the variants is attention and what the paper's layers are made of.
-EXPORTED = [*((model, "cpu") for model in MODELS), ("the paper's", "portable"), ("modern", "portable")]
-
-
-@pytest.fixture(scope="module", params=EXPORTED, ids="-".join)
+@pytest.fixture(scope="module", params=[*product(MODELS, CPU_VARIANTS)], ids="-".join)
 def exported(
     request: pytest.FixtureRequest, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory
 ) -> Exported:
@@ -145,9 +142,7 @@ def test_a_row_is_bitwise_the_same_alone_and_in_company(exported: Exported) -> N
         assert alone == together
 
 
-@pytest.mark.parametrize(
-    ("options", "variant"), [("the paper's", "cpu"), ("rms, learned", "cpu"), ("modern", "portable")]
-)
+@pytest.mark.parametrize(("options", "variant"), [*zip(MODELS, cycle(CPU_VARIANTS), strict=False)])
 def test_a_row_in_8_bits_is_bitwise_the_same_alone_and_in_company(
     options: str, variant: GraphVariant, tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
