@@ -47,7 +47,9 @@ class ExportCommand(BaseSettings):
         description="cpu, cuda: the fastest operators of ONNX Runtime there; portable: those of the standard alone",
     )
     precision: Precision = Field(
-        "fp32", description="numbers to compute with; int8: faster, smaller, less exact; fp16: for cuda"
+        "fp32",
+        description="numbers to compute with; int8: faster, smaller, less exact; int8-static: faster and less exact "
+        "still, with scales that the golden sentences fix; fp16: for cuda",
     )
     align: tuple[Annotated[str, StringConstraints(pattern=r"^\d+:\d+$")], ...] = Field(
         (),

@@ -11,8 +11,11 @@ from export.bundle import Bundle, file_hashes, write_golden, write_manifest
 from export.bundle_tokenizer import write_tokenizer
 from export.exportable import Exportable
 from export.graphs.graphs import graphs_of
+from export.graphs.static_quantisation import observe_activations
 from export.graphs.to_onnx import OPSET, ExportedGraphs, export_graphs
 from export.manifest import (
+    EIGHT_BITS,
+    ActivationRange,
     AttentionHead,
     BundleDirection,
     GoldenSentence,
@@ -25,12 +28,14 @@ from export.manifest import (
 from model.config import Direction
 from model.data.corpus import CorpusError, read_lines
 from model.decoding.generate import generate_greedy
+from model.network.transformer import Transformer
+from model.network.translation_model import TranslationModel
 from model.run import RunError, TrainedModel
 from model.versions import installed_versions
 
 # A sentence at which two tokens are nearly as probable says nothing about a graph: another CPU may round the other way,
 # and 16-bit floats are a thousand times coarser than those that the golden sentences are made with.
-SMALLEST_GOLDEN_GAP: dict[Precision, float] = {"fp32": 1e-3, "int8": 1e-3, "fp16": 0.1}
+SMALLEST_GOLDEN_GAP: dict[Precision, float] = {"fp32": 1e-3, "int8": 1e-3, "int8-static": 1e-3, "fp16": 0.1}
 # Either of the two ONNX Runtimes, or none: an export in floats needs no runtime.
 LIBRARIES = ("dragoman", "onnx", "onnxruntime", "onnxruntime-gpu", "sentencepiece", "torch")
 
@@ -98,9 +103,6 @@ def write_bundle(exportable: Exportable, samples: Sequence[Sample], out: Path, o
     out.parent.mkdir(parents=True, exist_ok=True)
     workshop = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}-"))
     try:
-        heads = options.alignment_heads
-        graphs = export_graphs(graphs_of(exportable.model, options.variant, options.precision, heads), workshop)
-        tokenizer = write_tokenizer(exportable.tokenizer, workshop)
         golden = [
             sentence
             for direction in exportable.directions
@@ -108,9 +110,12 @@ def write_bundle(exportable: Exportable, samples: Sequence[Sample], out: Path, o
                 exportable, direction, _texts_of(direction, samples), SMALLEST_GOLDEN_GAP[options.precision]
             )
         ]
-        contents = _Contents(exportable, graphs, tokenizer)
+        ranges = _observe(exportable.model, golden) if options.precision == "int8-static" else {}
+        heads = options.alignment_heads
+        graphs = export_graphs(graphs_of(exportable.model, options.variant, options.precision, heads, ranges), workshop)
+        contents = _Contents(exportable, graphs, ranges, write_tokenizer(exportable.tokenizer, workshop))
         _seal(workshop, contents, options, golden)
-        if options.precision == "int8":
+        if options.precision in EIGHT_BITS:
             _seal(workshop, contents, options, reproduced(Bundle.open(workshop)))
         workshop.chmod(0o755)
         workshop.rename(out)
@@ -136,12 +141,20 @@ def reproduced(bundle: Bundle) -> list[GoldenSentence]:
     return kept
 
 
+def _observe(model: TranslationModel, golden: Sequence[GoldenSentence]) -> dict[str, ActivationRange]:
+    """Returns what static quantisation needs; nothing of an architecture that has no 8-bit graphs."""
+    if not isinstance(model, Transformer):
+        return {}
+    return observe_activations(model, [(sentence.source_ids, sentence.target_ids) for sentence in golden])
+
+
 @dataclass(frozen=True, slots=True)
 class _Contents:
     """What a bundle holds beside golden sentences, and what was written of it."""
 
     exportable: Exportable
     graphs: ExportedGraphs
+    activation_ranges: dict[str, ActivationRange]
     tokenizer: TokenizerSpec
 
 
@@ -213,6 +226,7 @@ def _manifest(folder: Path, contents: _Contents, options: BundleOptions, golden:
         max_target_tokens=model.limits.max_target_tokens,
         variant=options.variant,
         precision=options.precision,
+        activation_ranges=contents.activation_ranges,
         opset=OPSET,
         encoder=graphs.encoder,
         decoder=graphs.decoder,

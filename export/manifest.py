@@ -22,8 +22,10 @@ FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-
 Language = Annotated[str, StringConstraints(pattern=r"^[a-z]{2,3}$")]
 # What graphs are made of: ONNX Runtime's fastest operators for a CPU or an NVIDIA GPU, or those of the ONNX standard.
 GraphVariant = Literal["cpu", "cuda", "portable"]
-# What graphs compute in: 32-bit or 16-bit floats, or products of 8-bit integers with a scale for each row and column.
-Precision = Literal["fp32", "fp16", "int8"]
+# What graphs compute in: 32-bit or 16-bit floats, or products of 8-bit integers. Their activations have a scale for
+# each row, which every step computes, or a static one, which was fixed at export.
+Precision = Literal["fp32", "fp16", "int8", "int8-static"]
+EIGHT_BITS: tuple[Precision, ...] = ("int8", "int8-static")
 Dimension = Annotated[int, Field(gt=0)] | Literal["source", "target"]
 
 # What the graphs take beside the state, in this order; a graph that has no use for one of them may lack it.
@@ -151,6 +153,13 @@ class AttentionHead(_Record):
         return f"{self.layer}:{self.head}"
 
 
+class ActivationRange(_Record):
+    """Between which values activations lay when the model translated its golden sentences; zero is among them."""
+
+    smallest: float = Field(le=0, allow_inf_nan=False)
+    largest: float = Field(ge=0, allow_inf_nan=False)
+
+
 class GoldenSentence(_Record):
     """A sentence and the exact answer of the trained model, computed by PyTorch at export time.
 
@@ -207,6 +216,9 @@ class Manifest(_Record):
         states: what the decoder remembers, in the order of the graphs' inputs and outputs.
         alignment_heads: whose weights the aligned decoder gives, in this order; none if there is no such decoder.
         variant: which operators the graphs are made of.
+        precision: what they compute in.
+        activation_ranges: what the scales of static quantisation are made of: the values that linear layers of the
+            PyTorch model read, by the name of their module.
         opset: version of the ONNX standard that the graphs follow.
     """
 
@@ -226,6 +238,7 @@ class Manifest(_Record):
     max_target_tokens: int = Field(gt=0)
     variant: GraphVariant = "cpu"
     precision: Precision
+    activation_ranges: dict[str, ActivationRange] = {}
     opset: int
     encoder: GraphSignature
     decoder: GraphSignature

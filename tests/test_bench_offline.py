@@ -14,7 +14,7 @@ from tests.toy import toy_test_sentences, write_pairs
 
 SHAPE = ["--random.d-model=64", "--random.d-ff=64", "--random.heads=4", "--vocabulary-size=100"]
 SHAPE += ["--random.encoder-layers=1", "--random.decoder-layers=1"]
-QUICK = ["--rounds=1", "--alone=2", "--alone-threads=1", "--engines=2"]
+QUICK = ["--rounds=1", "--precisions=fp32,int8-static", "--alone=2", "--alone-threads=1", "--engines=2"]
 TRIALS = ["--batches=2:examples,40:tokens", "--slots=8,16"]
 NO_TRIALS = ["--batches=2:examples", "--slots=8"]
 SENTENCES = 6
@@ -100,7 +100,7 @@ def test_the_document_gets_the_tables_and_their_provenance(report: Path) -> None
     assert text.startswith("<!-- offline -->\n\n**run**: ")
     assert (report / "offline.md").read_text(encoding="utf-8").strip() in text
     assert text.count("| fp32 | dragoman | ctranslate2 |") == 2
-    assert text.count("| int8 | dragoman | ctranslate2 |") == 2
+    assert text.count("| int8-static | dragoman | ctranslate2 |") == 2
     assert text.count("| greedy, same as ctranslate2 | 100.00% |") == 1
 
 

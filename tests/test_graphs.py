@@ -18,7 +18,7 @@ from export.graphs.cuda_attention import CudaAttention
 from export.graphs.graphs import ATTENTION, UnsupportedGraphError, graphs_of
 from export.graphs.to_onnx import OPSET, SMALLEST_EXTERNAL_BYTES
 from export.make_bundle import BundleOptions
-from export.manifest import AttentionHead, GraphVariant, Precision
+from export.manifest import EIGHT_BITS, AttentionHead, GraphVariant, Precision
 from model.data.batches import pad
 from model.network.transformer import Transformer
 from model.run import RunFolder
@@ -142,12 +142,14 @@ def test_a_row_is_bitwise_the_same_alone_and_in_company(exported: Exported) -> N
         assert alone == together
 
 
-@pytest.mark.parametrize(("options", "variant"), [*zip(MODELS, cycle(CPU_VARIANTS), strict=False)])
+@pytest.mark.parametrize(
+    ("options", "kind"), [*zip(MODELS, cycle(product(CPU_VARIANTS, EIGHT_BITS)), strict=False)], ids=str
+)
 def test_a_row_in_8_bits_is_bitwise_the_same_alone_and_in_company(
-    options: str, variant: GraphVariant, tokenizer: Tokenizer, tmp_path: Path
+    options: str, kind: tuple[GraphVariant, Precision], tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
     model = random_model(7, tokenizer.vocabulary_size, **MODELS[options])
-    bundle = export_model(model, tokenizer, tmp_path / "random", options=BundleOptions("random", variant, "int8"))
+    bundle = export_model(model, tokenizer, tmp_path / "random", options=BundleOptions("random", *kind))
     for alone, together in decode_alone_and_together(model, bundle):
         assert alone == together
 

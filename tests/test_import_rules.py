@@ -175,6 +175,7 @@ EXCEPTIONS = {
     },
     "loadtest.offline.offline_results": {"export.manifest"},
     "loadtest.offline.offline_sentences": {"model.data.corpus", "model.text.tokenizer"},
+    "loadtest.compared.compute_type": {"export.manifest"},
     "loadtest.offline.offline_systems": {"export.manifest"},
     "loadtest.graphs.onnx_decoder": {"export.bundle", "serve.engine.runtime", "serve.search.greedy"},
     "loadtest.online.online_benchmark": {

@@ -1,16 +1,12 @@
 """8-bit graphs compute what a plain reference does, row by row, whatever stands beside a row."""
 
-import warnings
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 import torch
-from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from export.bundle import WEIGHTS_FILE, Bundle
 from export.exportable import Exportable
@@ -18,17 +14,17 @@ from export.graphs.graphs import UnsupportedGraphError
 from export.graphs.quantisation import QuantisedEmbedding, QuantisedLinear, QuantisedMatrix
 from export.graphs.vocabulary_graphs import Embedding, frozen
 from export.make_bundle import BundleOptions, make_bundle, reproduced
-from export.manifest import GraphVariant
+from export.manifest import EIGHT_BITS, GraphVariant
 from model.config import RecurrentConfig
 from model.network.recurrent import Recurrent
 from model.network.transformer import Transformer
 from model.run import RunError, RunFolder
 from model.text.tokenizer import PAD_ID, Tokenizer
 from tests.comparisons import compare
+from tests.one_layer import Array, run_layer, session_of
 from tests.toy import ToyBundles, export_model, samples_of, toy_test_sentences
 
 VARIANTS: tuple[GraphVariant, ...] = ("cpu", "portable")
-Array = NDArray[np.float32]
 
 
 def quantise_reference(values: Array) -> tuple[Array, Array]:
@@ -46,33 +42,6 @@ def multiply_reference(states: Array, weight: Array, bias: Array | None) -> Arra
     return result if bias is None else result + bias
 
 
-class Only(nn.Module):
-    """A graph with one layer."""
-
-    def __init__(self, layer: nn.Module) -> None:
-        super().__init__()
-        self.layer = layer
-
-    def forward(self, states: Tensor) -> Tensor:
-        output: Tensor = self.layer(states)
-        return output
-
-
-def session_of(layer: nn.Module, example: Tensor) -> Any:
-    dynamic = ({0: torch.export.Dim.DYNAMIC},)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
-        program = torch.onnx.export(Only(layer).eval(), (example,), dynamo=True, dynamic_shapes=dynamic, verbose=False)
-    assert program is not None
-    return onnxruntime.InferenceSession(program.model_proto.SerializeToString(), providers=["CPUExecutionProvider"])
-
-
-def run(session: Any, states: NDArray[Any]) -> Array:
-    (output,) = session.run(None, {session.get_inputs()[0].name: states})
-    result: Array = output
-    return result
-
-
 @pytest.mark.parametrize(("variant", "bias"), [*product(VARIANTS, (True, False))])
 def test_a_quantised_layer_multiplies_whole_numbers(variant: GraphVariant, bias: bool) -> None:
     torch.manual_seed(1)
@@ -83,7 +52,7 @@ def test_a_quantised_layer_multiplies_whole_numbers(variant: GraphVariant, bias:
     states[4] *= 1e4
     shift = linear.bias.detach().numpy() if bias else None
     expected = multiply_reference(states, linear.weight.detach().numpy(), shift)
-    assert run(session, states) == pytest.approx(expected, rel=1e-5, abs=1e-5)
+    assert run_layer(session, states) == pytest.approx(expected, rel=1e-5, abs=1e-5)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -93,8 +62,8 @@ def test_a_neighbour_with_large_activations_changes_no_bit(variant: GraphVariant
     session = session_of(QuantisedLinear(nn.Linear(64, 40), variant), torch.randn(2, 64))
     states = np.random.default_rng(4).standard_normal((33, 64)).astype(np.float32)
     states[1::2] *= 1e6
-    together = run(session, states)
-    assert all(run(session, states[row : row + 1]).tobytes() == together[row].tobytes() for row in range(33))
+    together = run_layer(session, states)
+    assert all(run_layer(session, states[row : row + 1]).tobytes() == together[row].tobytes() for row in range(33))
 
 
 def test_a_weight_is_at_most_half_a_step_from_its_rounded_value() -> None:
@@ -113,23 +82,23 @@ def test_an_embedding_is_the_rounded_row() -> None:
     session = session_of(QuantisedEmbedding(Embedding(frozen(weight), 4.0), "cpu"), torch.tensor([1, 2, 3]))
     rounded, scales = quantise_reference(weight.numpy())
     ids = np.array([10, 0, 4, 4])
-    assert run(session, ids) == pytest.approx((rounded * scales * 4.0)[ids], rel=1e-6)
+    assert run_layer(session, ids) == pytest.approx((rounded * scales * 4.0)[ids], rel=1e-6)
 
 
-@pytest.fixture(scope="module", params=VARIANTS)
-def toy_int8_bundle(request: pytest.FixtureRequest, toy_bundles: ToyBundles) -> Bundle:
-    return Bundle.open(toy_bundles(request.param, "int8"))
+@pytest.fixture(scope="module", params=[*product(VARIANTS, EIGHT_BITS)], ids="-".join)
+def toy_8_bit_bundle(request: pytest.FixtureRequest, toy_bundles: ToyBundles) -> Bundle:
+    return Bundle.open(toy_bundles(*request.param))
 
 
-def test_a_trained_model_says_nearly_always_the_same_in_8_bits(toy_run: RunFolder, toy_int8_bundle: Bundle) -> None:
-    comparisons = compare(toy_int8_bundle, Exportable.of_run(toy_run.load()), toy_test_sentences()[:200])
+def test_a_trained_model_says_nearly_always_the_same_in_8_bits(toy_run: RunFolder, toy_8_bit_bundle: Bundle) -> None:
+    comparisons = compare(toy_8_bit_bundle, Exportable.of_run(toy_run.load()), toy_test_sentences()[:200])
     assert sum(comparison.identical for comparison in comparisons) >= 190
     assert any(comparison.score_error > 1e-5 for comparison in comparisons)
 
 
-def test_the_golden_sentences_are_those_that_8_bits_reproduce(toy_int8_bundle: Bundle) -> None:
-    assert toy_int8_bundle.golden == tuple(reproduced(toy_int8_bundle))
-    assert toy_int8_bundle.manifest.precision == "int8"
+def test_the_golden_sentences_are_those_that_8_bits_reproduce(toy_8_bit_bundle: Bundle) -> None:
+    assert toy_8_bit_bundle.golden == tuple(reproduced(toy_8_bit_bundle))
+    assert toy_8_bit_bundle.manifest.precision in EIGHT_BITS
 
 
 def test_a_model_that_8_bits_change_everywhere_makes_no_bundle(
@@ -143,14 +112,14 @@ def test_a_model_that_8_bits_change_everywhere_makes_no_bundle(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_8_bit_bundle_has_a_byte_for_every_weight(toy_run: RunFolder, toy_int8_bundle: Bundle) -> None:
+def test_an_8_bit_bundle_has_a_byte_for_every_weight(toy_run: RunFolder, toy_8_bit_bundle: Bundle) -> None:
     """Tied embeddings, as rows and as columns, are stored once; scales, biases and positions have 32 bits."""
     model = toy_run.load().model
     assert isinstance(model, Transformer)
     matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]
     others = sum(parameter.numel() for parameter in model.parameters() if parameter.dim() == 1)
     floats = others + sum(len(matrix) for matrix in matrices) + model.source_positions.table.numel()
-    stored_bytes = (toy_int8_bundle.folder / WEIGHTS_FILE).stat().st_size
+    stored_bytes = (toy_8_bit_bundle.folder / WEIGHTS_FILE).stat().st_size
     assert stored_bytes <= sum(matrix.numel() for matrix in matrices) + 4 * floats
 
 

@@ -25,6 +25,8 @@ KINDS: list[tuple[GraphVariant, Precision]] = [
     ("portable", "fp32"),
     ("cpu", "int8"),
     ("portable", "int8"),
+    ("cpu", "int8-static"),
+    ("portable", "int8-static"),
 ]
 FEW = ["--sentences", "60", "--invariance-sentences", "20", "--batches", "2,16"]
 CHECKS = [

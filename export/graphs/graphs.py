@@ -4,9 +4,10 @@
 the PyTorch modules; this one chooses.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import torch
 from torch import nn
@@ -14,11 +15,11 @@ from torch import nn
 from export.graphs.attention_operators import AttentionOperators
 from export.graphs.contrib_attention import ContribAttention
 from export.graphs.cuda_attention import CudaAttention
-from export.graphs.quantisation import quantised
+from export.graphs.quantised_graph import Ranges, quantised
 from export.graphs.recurrent_graphs import RecurrentDecoderGraph, RecurrentEncoderGraph, recurrent_states
 from export.graphs.standard_attention import StandardAttention
 from export.graphs.transformer_graphs import DecoderGraph, EncoderGraph
-from export.manifest import AttentionHead, GraphVariant, Precision, StateSpec
+from export.manifest import EIGHT_BITS, ActivationRange, AttentionHead, GraphVariant, Precision, StateSpec
 from model.config import TransformerConfig
 from model.network.recurrent import Recurrent
 from model.network.transformer import Transformer
@@ -64,6 +65,7 @@ def graphs_of(
     variant: GraphVariant = "cpu",
     precision: Precision = "fp32",
     alignment_heads: Sequence[AttentionHead] = (),
+    activation_ranges: Mapping[str, ActivationRange] = MappingProxyType({}),
 ) -> Graphs:
     """Returns the graphs of a trained model, which hold its parameters.
 
@@ -72,12 +74,15 @@ def graphs_of(
         variant: what the graphs are made of.
         precision: what they compute in.
         alignment_heads: whose weights an aligned decoder is to give; none: there is no such decoder.
+        activation_ranges: of the model's linear layers by name, for static quantisation.
 
     Raises:
         UnsupportedGraphError: if the architecture has no such graphs, or not these heads.
     """
     if isinstance(model, Transformer):
-        return _transformer_graphs(model, variant, precision, alignment_heads)
+        modules = dict(model.named_modules())
+        ranges = {modules[name]: observed for name, observed in activation_ranges.items()}
+        return _transformer_graphs(model, variant, precision, alignment_heads, ranges)
     if variant == "cuda":
         raise UnsupportedGraphError("variant: cuda: expected cpu, as this is no Transformer")
     if precision != "fp32":
@@ -91,7 +96,11 @@ def graphs_of(
 
 
 def _transformer_graphs(
-    model: Transformer, variant: GraphVariant, precision: Precision, alignment_heads: Sequence[AttentionHead]
+    model: Transformer,
+    variant: GraphVariant,
+    precision: Precision,
+    alignment_heads: Sequence[AttentionHead],
+    ranges: Ranges,
 ) -> Graphs:
     layers, heads = model.config.decoder_layers, model.config.heads
     for chosen in alignment_heads:
@@ -105,8 +114,8 @@ def _transformer_graphs(
     modules: list[nn.Module] = [EncoderGraph(model, attention), DecoderGraph(model, attention)]
     if alignment_heads:
         modules.append(DecoderGraph(model, attention, alignment_heads))
-    if precision == "int8":
-        modules = [quantised(module, variant) for module in modules]
+    if precision in EIGHT_BITS:
+        modules = [quantised(module, variant, ranges) for module in modules]
     elif precision == "fp16":
         modules = [deepcopy(module).half() for module in modules]
     encoder, decoder, *aligned = modules

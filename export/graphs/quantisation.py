@@ -1,15 +1,10 @@
-"""Graphs in 8-bit integers for a CPU, in which a row's result never depends on the rows beside it.
+"""Layers in 8-bit integers for a CPU, in which a row's result never depends on the rows beside it.
 
 Weights have one scale per column, activations one per row, computed when the row is: the usual dynamic quantisation has
 one scale per batch, so that a stranger with a large activation would coarsen everybody's. Activations are unsigned
 around 128, which is what the integer units of x86 multiply with signed weights.
-
-Linear layers, embeddings and the projection to the vocabulary are replaced; normalisation, attention and residual
-connections stay in 32-bit floats. Products that read the same activations share their quantisation: the runtime
-computes equal nodes once.
 """
 
-from copy import deepcopy
 from typing import NamedTuple
 
 import torch
@@ -111,23 +106,6 @@ class QuantisedProjection(nn.Module):
         """Maps states [..., d_model] to logits [..., V]."""
         product = self.matrix.multiply(states)
         return product if self.bias is None else product + self.bias
-
-
-def quantised(graph: nn.Module, variant: GraphVariant) -> nn.Module:
-    """Returns a copy of a graph's module that computes in 8-bit integers; it can be exported, not run by PyTorch."""
-    copy = deepcopy(graph)
-    _replace_children(copy, variant)
-    return copy
-
-
-def _replace_children(module: nn.Module, variant: GraphVariant) -> None:
-    replacements = {nn.Linear: QuantisedLinear, Embedding: QuantisedEmbedding, Projection: QuantisedProjection}
-    for name, child in module.named_children():
-        replacement = replacements.get(type(child))
-        if replacement is None:
-            _replace_children(child, variant)
-        else:
-            setattr(module, name, replacement(child, variant))
 
 
 def quantise_rows(states: Tensor) -> QuantisedRows:

@@ -63,7 +63,7 @@ class EncoderLayerGraph(nn.Module):
         super().__init__()
         self.layer = layer
         self.attention = attention
-        self.qkv = packed_projection(layer.self_attention)
+        self.qkv = PackedProjection(layer.self_attention)
 
     def forward(self, states: Tensor, source_lengths: Tensor) -> Tensor:
         """Maps source states [B, S, d_model] to [B, S, d_model]."""
@@ -147,7 +147,7 @@ class DecoderLayerGraph(nn.Module):
         super().__init__()
         self.layer = layer
         self.attention = attention
-        self.qkv = packed_projection(layer.self_attention)
+        self.qkv = PackedProjection(layer.self_attention)
 
     def forward(
         self, states: Tensor, positions: Tensor, source_lengths: Tensor, caches: Sequence[Tensor]
@@ -170,10 +170,16 @@ class DecoderLayerGraph(nn.Module):
         return layer.feed_forward_residual(states, layer.feed_forward), query, present_key, present_value
 
 
-def packed_projection(attention: MultiHeadAttention) -> nn.Linear:
-    """Returns one projection that gives queries, keys and values side by side: one matrix product instead of three."""
-    parts = (attention.query, attention.key, attention.value)
-    packed = nn.Linear(attention.query.in_features, sum(part.out_features for part in parts))
-    packed.weight = nn.Parameter(torch.cat([part.weight for part in parts]), requires_grad=False)
-    packed.bias = nn.Parameter(torch.cat([part.bias for part in parts]), requires_grad=False)
-    return packed
+class PackedProjection(nn.Linear):
+    """One projection that gives queries, keys and values side by side: one matrix product instead of three.
+
+    Attributes:
+        parts: what it stands for; they read the same.
+    """
+
+    def __init__(self, attention: MultiHeadAttention) -> None:
+        parts = (attention.query, attention.key, attention.value)
+        super().__init__(attention.query.in_features, sum(part.out_features for part in parts))
+        self.parts = parts
+        self.weight = nn.Parameter(torch.cat([part.weight for part in parts]), requires_grad=False)
+        self.bias = nn.Parameter(torch.cat([part.bias for part in parts]), requires_grad=False)

@@ -10,7 +10,7 @@ from export.manifest import Manifest, Precision, StateSpec
 
 # Logits are 32-bit floats, and so are states, whatever the products are computed in; except in fp16.
 FLOAT_BYTES = 4
-STATE_BYTES: dict[Precision, int] = {"fp32": 4, "int8": 4, "fp16": 2}
+STATE_BYTES: dict[Precision, int] = {"fp32": 4, "int8": 4, "int8-static": 4, "fp16": 2}
 
 
 @dataclass(frozen=True, slots=True)

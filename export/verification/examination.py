@@ -27,7 +27,7 @@ Advance = Callable[[int], object]
 Check = Literal["logits", "tokens", "invariance"]
 GREEDY = "greedy"
 # With both logits within half of the lead that golden sentences must have at every step, none can come out otherwise.
-LOGITS_TOLERANCES: dict[Precision, float] = {"fp32": 5e-4, "fp16": 0.05, "int8": 5e-4}
+LOGITS_TOLERANCES: dict[Precision, float] = {"fp32": 5e-4, "fp16": 0.05, "int8": 5e-4, "int8-static": 5e-4}
 NO_RUN = "needs --run, the training run that the bundle was made from"
 
 

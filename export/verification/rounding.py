@@ -5,10 +5,13 @@ and one activation that falls to the other side of a half moves what follows: th
 them, not to the last bit.
 """
 
+from collections.abc import Callable, Mapping
 from copy import deepcopy
+from functools import partial
 
 from torch import Tensor, nn
 
+from export.manifest import ActivationRange
 from model.network.transformer import Transformer
 from model.network.translation_model import TranslationModel
 
@@ -16,8 +19,12 @@ LEVELS = 127  # on either side of zero
 SMALLEST_MAXIMUM = 1e-12  # of a row of zeros, for which any scale will do
 
 
-def rounded(model: TranslationModel) -> Transformer:
+def rounded(model: TranslationModel, activation_ranges: Mapping[str, ActivationRange]) -> Transformer:
     """Returns a copy of a Transformer whose weights are rounded, and activations before every product.
+
+    Args:
+        model: the model.
+        activation_ranges: of its layers by name; where there is none, every row has a scale of its own.
 
     Raises:
         TypeError: if it is no Transformer: there are no 8-bit graphs of others.
@@ -25,12 +32,14 @@ def rounded(model: TranslationModel) -> Transformer:
     if not isinstance(model, Transformer):
         raise TypeError(f"{type(model).__name__}: expected a Transformer")
     copy = deepcopy(model)
-    products = [module for module in copy.modules() if isinstance(module, nn.Linear)]
-    weights = (*(module.weight for module in products), copy.source_weight, copy.target_weight)
+    products = {name: module for name, module in copy.named_modules() if isinstance(module, nn.Linear)}
+    weights = (*(module.weight for module in products.values()), copy.source_weight, copy.target_weight)
     for weight in dict.fromkeys(weights):  # tied ones once
         weight.data = rounded_rows(weight.data)
-    for module in products:
-        module.register_forward_pre_hook(_round_input)
+    for name, module in products.items():
+        known = activation_ranges.get(name)
+        rounding = rounded_rows if known is None else partial(rounded_in, known)
+        module.register_forward_pre_hook(partial(_round_input, rounding))
     # The product that gives the logits is a function, no module: what it reads comes from here.
     copy.decoder_norm.register_forward_hook(_round_output)
     return copy
@@ -42,8 +51,15 @@ def rounded_rows(values: Tensor) -> Tensor:
     return (values / scales).round() * scales
 
 
-def _round_input(_: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
-    return rounded_rows(inputs[0])
+def rounded_in(known: ActivationRange, values: Tensor) -> Tensor:
+    """Rounds values to the 256 in a range that begin with a multiple of their distance; those outside come inside."""
+    distance = max(known.largest - known.smallest, SMALLEST_MAXIMUM) / (2 * LEVELS + 1)
+    lowest = -round(-known.smallest / distance)
+    return (values / distance).round().clamp(lowest, lowest + 2 * LEVELS + 1) * distance
+
+
+def _round_input(rounding: Callable[[Tensor], Tensor], _: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
+    return rounding(inputs[0])
 
 
 def _round_output(_: nn.Module, __: tuple[Tensor, ...], output: Tensor) -> Tensor:

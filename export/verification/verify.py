@@ -32,6 +32,7 @@ DEMANDS: dict[Precision, Demands] = {
     "fp32": Demands(0.999, 1e-3),
     "fp16": Demands(0.99, 0.1),
     "int8": Demands(0.0, math.inf),
+    "int8-static": Demands(0.0, math.inf),
 }
 
 
@@ -65,13 +66,13 @@ class VerifyCommand(BaseSettings):
         None,
         ge=0,
         description="largest difference of a logit; default: 5e-4, half of the lead by which golden sentences are "
-        "decided, in fp16 0.05; in int8, as much as rounding changes in PyTorch",
+        "decided, in fp16 0.05; in 8 bits, as much as rounding changes in PyTorch",
     )
     score_tolerance: float | None = Field(
-        None, ge=0, description="largest difference of a score, in nats; default: 1e-3; in int8, any"
+        None, ge=0, description="largest difference of a score, in nats; default: 1e-3; in 8 bits, any"
     )
     minimum_identical: float | None = Field(
-        None, ge=0, le=1, description="share of translations with PyTorch's tokens; default: 0.999; in int8, 0"
+        None, ge=0, le=1, description="share of translations with PyTorch's tokens; default: 0.999; in 8 bits, 0"
     )
     invariance_sentences: int = Field(512, gt=0, description="invariance: how many sentences")
     batches: tuple[PositiveInt, ...] = Field(
@@ -137,7 +138,7 @@ class VerifyCommand(BaseSettings):
                     f"dragoman verify: run: {run}: reads other tokens than the bundle, expected the run that the "
                     f"bundle was made from: {sentence.text}"
                 )
-        return references_of(exportable.model, bundle.manifest.precision)
+        return references_of(exportable.model, bundle.manifest.precision, bundle.manifest.activation_ranges)
 
     def _plan(self, precision: Precision) -> Plan:
         demands = DEMANDS[precision]

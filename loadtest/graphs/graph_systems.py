@@ -12,7 +12,13 @@ from loadtest.compared.model_files import ModelFiles
 from loadtest.comparison.system_process import Launch
 
 SystemName = Literal[
-    "cpu-fp32", "portable-fp32", "ctranslate2-float32", "cpu-int8", "portable-int8", "ctranslate2-int8"
+    "cpu-fp32",
+    "portable-fp32",
+    "ctranslate2-float32",
+    "cpu-int8",
+    "cpu-int8-static",
+    "portable-int8",
+    "ctranslate2-int8",
 ]
 
 
@@ -66,6 +72,7 @@ SYSTEMS: dict[SystemName, GraphSystem] = {
         OnnxSystem("portable-fp32", "portable", "fp32", "ctranslate2-float32"),
         CTranslate2System("ctranslate2-float32", "float32"),
         OnnxSystem("cpu-int8", "cpu", "int8", "ctranslate2-int8"),
+        OnnxSystem("cpu-int8-static", "cpu", "int8-static", "ctranslate2-int8"),
         OnnxSystem("portable-int8", "portable", "int8", "ctranslate2-int8"),
         CTranslate2System("ctranslate2-int8", "int8"),
     )

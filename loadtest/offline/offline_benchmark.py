@@ -38,7 +38,7 @@ def benchmark(options: OfflineOptions) -> None:
         files.prepare()
         engines = options.engines or available_cpus()
         models = compared_models(options.run, options.random, options.vocabulary_size)
-        systems = offline_systems(options.peers, options.slots[0])
+        systems = offline_systems(options.peers, options.precisions, options.slots[0])
         if any(system.maker == "transformers" for system in systems):
             _check_transformers(models)
         all_sentences = sentences_of(models, options.data, options.sentences)

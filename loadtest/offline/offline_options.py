@@ -10,6 +10,7 @@ from loadtest.compared.batching import PATTERN
 from loadtest.compared.random_shape import BASE, BASE_VOCABULARY_SIZE, MOST_TOKENS
 from model.config import TransformerConfig
 
+CpuPrecision = Literal["fp32", "int8", "int8-static"]
 BATCHES = ("16:examples", "32:examples", "64:examples", "128:examples", "512:tokens", "2048:tokens")
 
 
@@ -30,6 +31,11 @@ class OfflineOptions(BaseSettings):
     vocabulary_size: int = Field(BASE_VOCABULARY_SIZE, gt=8, le=MOST_TOKENS, description="tokens of the random model")
     peers: tuple[Literal["ctranslate2", "pytorch", "transformers", "optimum"], ...] = Field(
         ("ctranslate2", "pytorch", "transformers"), description="what the engines are measured beside"
+    )
+    precisions: tuple[CpuPrecision, ...] = Field(
+        ("fp32", "int8", "int8-static"),
+        min_length=1,
+        description="of the engines; the others get the nearest they have",
     )
     sentences: int | None = Field(None, gt=0, description="so many sentences of the data; default: all")
     alone: int = Field(50, gt=0, description="so many of them are also translated one at a time")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from export.manifest import Precision
+from loadtest.compared.compute_type import compute_type
 from loadtest.compared.model_files import ModelFiles
 from loadtest.comparison.system_process import Launch
 
@@ -56,21 +57,19 @@ class OfflineSystem:
         return Launch(f"{self.name}, {copies} x {threads}", self.module, {**places, **self.options})
 
 
-def offline_systems(peers: Collection[str], slots: int) -> list[OfflineSystem]:
-    """Returns ours and those of the peers, each in every precision that it has; ours first in each.
+def offline_systems(peers: Collection[str], precisions: Collection[Precision], slots: int) -> list[OfflineSystem]:
+    """Returns ours and those of the peers in each precision; ours first.
 
     Args:
         peers: what ours is compared with.
+        precisions: of ours; those of the peers are the nearest that they have, if any.
         slots: rows of each of our engines, until a batching tells another number.
     """
-    systems = [
-        _dragoman("fp32", slots),
-        _ctranslate2("fp32", "float32"),
-        _with_torch("pytorch"),
-        _with_torch("transformers"),
-        _dragoman("int8", slots),
-        _ctranslate2("int8", "int8"),
-    ]
+    systems: list[OfflineSystem] = []
+    for precision in precisions:
+        systems += [_dragoman(precision, slots), _ctranslate2(precision)]
+        if precision == "fp32":
+            systems += [_with_torch("pytorch"), _with_torch("transformers")]
     return [system for system in systems if system.maker in ("dragoman", *peers)]
 
 
@@ -84,13 +83,14 @@ def _dragoman(precision: Precision, slots: int) -> OfflineSystem:
     )
 
 
-def _ctranslate2(precision: Precision, compute_type: str) -> OfflineSystem:
+def _ctranslate2(precision: Precision) -> OfflineSystem:
+    weights = compute_type(precision)
     return OfflineSystem(
         "ctranslate2",
         precision,
         "loadtest.peers.ctranslate2_translator",
-        lambda model, folder: model.write_ctranslate2(folder, compute_type),
-        {"compute_type": compute_type},
+        lambda model, folder: model.write_ctranslate2(folder, weights),
+        {"compute_type": weights},
     )
 
 

@@ -20,7 +20,7 @@ class OnlineOptions(BaseSettings):
     out: Path = Field(description="folder that gets online.md, online.json and online.html")
     document: Path | None = Field(None, description="Markdown file whose place <!-- online --> gets the tables")
     data: str = Field("multi30k:en-de", description="test data, as `dragoman evaluate` takes them: what is translated")
-    precision: Precision = Field("int8", description="of all servers but PyTorch, which computes in fp32")
+    precision: Precision = Field("int8-static", description="of all servers but PyTorch, which computes in fp32")
     peers: tuple[PeerName, ...] = Field(
         ("ctranslate2", "onnx", "pytorch"), min_length=1, description="what our server is measured beside"
     )

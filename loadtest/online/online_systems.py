@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from loadtest.compared.compute_type import compute_type
 from loadtest.compared.model_files import ModelFiles
 from loadtest.online.online_options import OnlineOptions
 from loadtest.online.online_results import Setting, SystemName
@@ -51,9 +52,7 @@ def write_files(model: ModelFiles, workshop: Path, options: OnlineOptions) -> No
     """Writes the files of the systems that are measured."""
     writers: Mapping[str, Callable[[Path], None]] = {
         "bundle": lambda folder: model.write_bundle(folder, "cpu", options.precision),
-        "ctranslate2": lambda folder: model.write_ctranslate2(
-            folder, "int8" if options.precision == "int8" else "float32"
-        ),
+        "ctranslate2": lambda folder: model.write_ctranslate2(folder, compute_type(options.precision)),
         "checkpoint": model.write_checkpoint,
     }
     for name in dict.fromkeys(FOLDERS[system] for system in systems_of(options)):
@@ -100,7 +99,7 @@ def command_of(
     extra: dict[SystemName, dict[str, Any]] = {
         # Every row of a batch has its slot: none waits for another one's end.
         "onnx": {"slots": options.batch_size * beam_size},
-        "ctranslate2": {"compute_type": "int8" if options.precision == "int8" else "float32"},
+        "ctranslate2": {"compute_type": compute_type(options.precision)},
     }
     # The engines take the CPUs one by one; a batch is shared out among them.
     copies, threads = (setting.threads, 1) if system == "onnx" else (setting.copies, setting.threads)

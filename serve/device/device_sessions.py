@@ -24,7 +24,7 @@ from serve.engine.onnx_runtime import (
 )
 
 # What states are made of, as ONNX numbers types.
-STATE_ELEMENTS: dict[Precision, int] = {"fp32": FLOAT, "int8": FLOAT, "fp16": FLOAT16}
+STATE_ELEMENTS: dict[Precision, int] = {"fp32": FLOAT, "int8": FLOAT, "int8-static": FLOAT, "fp16": FLOAT16}
 # Bits of ONNX Runtime's `sdpa_kernel`: flash attention and memory-efficient attention, and no other. Left to itself it
 # would choose by shape, so that a row's bits could depend on how many are beside it.
 PINNED_ATTENTION = 1 | 2

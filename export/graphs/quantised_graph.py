@@ -1,0 +1,63 @@
+"""A graph's module with its layers replaced by those in 8-bit integers.
+
+Linear layers, embeddings and the projection to the vocabulary are replaced; normalisation, attention and residual
+connections stay in 32-bit floats. Products that read the same activations share their quantisation: the runtime
+computes equal nodes once.
+"""
+
+from collections.abc import Mapping
+from copy import deepcopy
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from export.graphs.quantisation import QuantisedEmbedding, QuantisedLinear, QuantisedProjection
+from export.graphs.static_quantisation import StaticLinear
+from export.graphs.transformer_graphs import PackedProjection
+from export.graphs.vocabulary_graphs import Embedding, Projection
+from export.manifest import ActivationRange, GraphVariant
+from model.network.feed_forward import FeedForward
+
+Ranges = Mapping[nn.Module, ActivationRange]
+
+
+def quantised(graph: nn.Module, variant: GraphVariant, ranges: Ranges) -> nn.Module:
+    """Returns a copy of a graph's module that computes in 8-bit integers; it can be exported, not run by PyTorch.
+
+    Args:
+        graph: the module; it stays as it is.
+        variant: what products are made of.
+        ranges: of the activations of its linear layers; those that are not there get a scale for every row.
+    """
+    copy = deepcopy(graph)
+    _replace_children(graph, copy, variant, ranges)
+    return copy
+
+
+def _replace_children(module: nn.Module, copy: nn.Module, variant: GraphVariant, ranges: Ranges) -> None:
+    for name, child in module.named_children():
+        replacement = _replacement(child, variant, ranges)
+        if replacement is None:
+            _replace_children(child, copy.get_submodule(name), variant, ranges)
+        else:
+            setattr(copy, name, replacement)
+    if isinstance(copy, FeedForward) and copy.activation is functional.relu:
+        outer: nn.Module = copy.outer
+        if isinstance(outer, StaticLinear) and outer.rectifies:
+            copy.activation = _unchanged
+
+
+def _replacement(child: nn.Module, variant: GraphVariant, ranges: Ranges) -> nn.Module | None:
+    if isinstance(child, Embedding):
+        return QuantisedEmbedding(child, variant)
+    if isinstance(child, Projection):
+        return QuantisedProjection(child, variant)
+    if not isinstance(child, nn.Linear):
+        return None
+    # What is packed reads what its parts read.
+    activations = ranges.get(child.parts[0] if isinstance(child, PackedProjection) else child)
+    return QuantisedLinear(child, variant) if activations is None else StaticLinear(child, variant, activations)
+
+
+def _unchanged(states: Tensor) -> Tensor:
+    return states

@@ -1,0 +1,106 @@
+"""Linear layers in 8-bit integers whose activations have one scale each, fixed at export: static quantisation.
+
+`export.graphs.quantisation` computes a scale for every row in every step; here a step only rounds. Activations are
+unsigned, and the integer that means zero is chosen so that none of the 256 is wasted: rectified ones begin at 0. What
+lies outside of the range that was observed becomes the nearest value in it. A row's result depends on no other row.
+"""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+from torch.onnx.ops import symbolic
+
+from export.graphs.quantisation import QuantisedMatrix
+from export.manifest import ActivationRange, GraphVariant
+from model.network.transformer import Transformer
+
+LEVELS = 255
+# Of activations that were all zero: any scale will do that is no zero.
+SMALLEST_RANGE = 1e-12
+
+
+class StaticLinear(nn.Module):
+    """`nn.Linear` with 8-bit weights, and 8-bit activations of a known range."""
+
+    scale: Tensor
+    zero_point: Tensor
+
+    def __init__(self, linear: nn.Linear, variant: GraphVariant, activations: ActivationRange) -> None:
+        super().__init__()
+        self.matrix = QuantisedMatrix(linear.weight, variant)
+        self.bias = None if linear.bias is None else nn.Parameter(linear.bias.detach(), requires_grad=False)
+        scale = max(activations.largest - activations.smallest, SMALLEST_RANGE) / LEVELS
+        self.register_buffer("scale", torch.tensor(scale))
+        self.register_buffer("zero_point", torch.tensor(round(-activations.smallest / scale), dtype=torch.uint8))
+        self._multiply = self._multiply_by_standard if variant == "portable" else self._multiply_by_contrib
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Maps states [..., in] to [..., out]."""
+        values: Tensor = symbolic(
+            "::QuantizeLinear", [states, self.scale, self.zero_point], dtype=torch.uint8, shape=states.shape
+        )
+        return self._multiply(values)
+
+    @property
+    def rectifies(self) -> bool:
+        """Whether rounding makes every negative activation zero, so that nothing else has to."""
+        return int(self.zero_point) == 0
+
+    def _multiply_by_contrib(self, values: Tensor) -> Tensor:
+        matrix = self.matrix
+        product: Tensor = symbolic(
+            "com.microsoft::MatMulIntegerToFloat",
+            # With one scale for all rows the operator adds its own bias as it should.
+            [values, matrix.quantised.T, self.scale, matrix.scales, self.zero_point, None, self.bias],
+            dtype=matrix.scales.dtype,
+            shape=(*values.shape[:-1], len(matrix.scales)),
+            version=1,
+        )
+        return product
+
+    def _multiply_by_standard(self, values: Tensor) -> Tensor:
+        matrix = self.matrix
+        product: Tensor = symbolic(
+            "::MatMulInteger",
+            [values, matrix.quantised.T, self.zero_point],
+            dtype=torch.int32,
+            shape=(*values.shape[:-1], len(matrix.scales)),
+        )
+        scaled = product.to(matrix.scales.dtype) * (matrix.scales * self.scale)
+        return scaled if self.bias is None else scaled + self.bias
+
+
+@torch.inference_mode()
+def observe_activations(
+    model: Transformer, translations: Iterable[tuple[tuple[int, ...], tuple[int, ...]]]
+) -> dict[str, ActivationRange]:
+    """Returns between which values lay what the linear layers of a model read, by the name of each layer.
+
+    The projection to the vocabulary is not among them: it decides the tokens, and keeps a scale for each row.
+
+    Args:
+        model: in evaluation mode.
+        translations: source and target ids; one at a time, as padding would be observed as well.
+    """
+    observed: dict[str, ActivationRange] = {}
+
+    def observe(name: str, states: Tensor) -> None:
+        before = observed.get(name, ActivationRange(smallest=0, largest=0))
+        smallest, largest = states.aminmax()
+        observed[name] = ActivationRange(
+            smallest=min(before.smallest, smallest.item()), largest=max(before.largest, largest.item())
+        )
+
+    hooks = [
+        module.register_forward_pre_hook(lambda _, inputs, name=name: observe(name, inputs[0]))
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear)
+    ]
+    try:
+        for source_ids, target_ids in translations:
+            model(torch.tensor([source_ids]), torch.tensor([[model.bos_id, *target_ids]]))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return observed

@@ -1,0 +1,41 @@
+"""A graph of one layer, to be compared with a plain reference."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+Array = NDArray[np.float32]
+
+
+class Only(nn.Module):
+    """A graph with one layer."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, states: Tensor) -> Tensor:
+        output: Tensor = self.layer(states)
+        return output
+
+
+def session_of(layer: nn.Module, example: Tensor) -> Any:
+    """Returns a session of the layer's graph, for any number of rows."""
+    dynamic = ({0: torch.export.Dim.DYNAMIC},)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        program = torch.onnx.export(Only(layer).eval(), (example,), dynamo=True, dynamic_shapes=dynamic, verbose=False)
+    assert program is not None
+    return onnxruntime.InferenceSession(program.model_proto.SerializeToString(), providers=["CPUExecutionProvider"])
+
+
+def run_layer(session: Any, states: NDArray[Any]) -> Array:
+    """Returns what the layer makes of states."""
+    (output,) = session.run(None, {session.get_inputs()[0].name: states})
+    result: Array = output
+    return result
