@@ -77,6 +77,11 @@ class ExportCommand(BaseSettings):
         if len(given) != 1:
             raise SystemExit("dragoman export: expected either a run, or --from-marian, or --from-ctranslate2")
         ((origin, path),) = given.items()
+        if self.precision == "int8-static" and origin != "run" and self.sentences is None:
+            raise SystemExit(
+                "dragoman export: precision: int8-static: expected --sentences with an import: the texts that are made up "
+                "without it do not show what activations real ones have"
+            )
         try:
             exportable, samples = self._read(origin, path)
             name = self.name or self.out.resolve().name

@@ -377,3 +377,9 @@ def test_sentences_of_ones_own_become_golden(checkpoint: Path, tmp_path: Path) -
     assert [sentence.source for sentence in bundle.golden] == ["bakoli muneba", "kobara"]
     assert bundle.manifest.max_source_tokens == 40
     assert bundle.manifest.bos_id == bundle.manifest.pad_id == VOCABULARY[PAD_PIECE]
+
+
+def test_static_quantisation_of_an_import_wants_real_texts(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as ended:
+        dragoman.run("export", ["--from-marian", "m", "--out", str(tmp_path / "b"), "--precision", "int8-static"])
+    assert str(ended.value.code).startswith("dragoman export: precision: int8-static: expected --sentences")
