@@ -79,8 +79,8 @@ class ExportCommand(BaseSettings):
         ((origin, path),) = given.items()
         if self.precision == "int8-static" and origin != "run" and self.sentences is None:
             raise SystemExit(
-                "dragoman export: precision: int8-static: expected --sentences with an import: the texts that are made up "
-                "without it do not show what activations real ones have"
+                "dragoman export: precision: int8-static: expected --sentences with an import: the texts that are "
+                "made up without it do not show what activations real ones have"
             )
         try:
             exportable, samples = self._read(origin, path)

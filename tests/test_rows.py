@@ -1,11 +1,14 @@
 """Rows stay dense and keep what is known of them, whoever leaves."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from serve.engine.columns import Kinds
 from serve.engine.rows import End, Rows
 from serve.engine.sequence import Sequence
 from serve.search.hypothesis import FinishReason
@@ -141,3 +144,31 @@ def test_alignments_are_kept_if_asked_for() -> None:
     assert alignments is not None
     assert alignments.tolist() == [[0.25, 0.25, 0.25]]
     assert rows.hypothesis(1, None).alignments is None
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "constrained": {"min_target_tokens": 2},
+    "drawn": {"temperature": 1.0, "seed": 1},
+    "attended": {"alignments": True},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(others=st.integers(0, 3))
+def test_a_kind_is_there_as_long_as_a_row_of_it(kind: str, others: int) -> None:
+    plain = Kinds(single=True, drawn=False, constrained=False, attended=False, streamed=False)
+    rows = Rows(others + 1, max_source_tokens=2, max_target_tokens=LIMIT, bos_id=BOS_ID, eos_id=EOS_ID, aligned=True)
+    if others:
+        rows.append([make_sequence() for _ in range(others)])
+    assert rows.columns.kinds == plain
+    rows.append([make_sequence(**KINDS[kind])])
+    assert rows.columns.kinds == plain._replace(**{kind: True})
+    rows.remove(np.arange(others + 1) == others)
+    assert rows.columns.kinds == plain
+
+
+def test_rows_of_a_beam_are_not_searched_by_themselves() -> None:
+    rows = make_rows([make_sequence(), make_sequence(beam_size=2, hypotheses=1)])
+    assert not rows.columns.kinds.single
+    rows.remove(np.array([False, True, True]))
+    assert rows.columns.kinds.single

@@ -6,8 +6,9 @@ model.
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import cached_property
 from operator import attrgetter
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,22 @@ from numpy.typing import NDArray
 NO_TOKEN = -1
 
 
-@dataclass(frozen=True, slots=True)
+class Kinds(NamedTuple):
+    """What there is among some rows.
+
+    Attributes:
+        single: whether every row is searched by itself.
+        drawn, constrained, attended, streamed: whether there is such a row.
+    """
+
+    single: bool
+    drawn: bool
+    constrained: bool
+    attended: bool
+    streamed: bool
+
+
+@dataclass(frozen=True)
 class Columns:
     """The columns of R rows; T most target tokens, S most source tokens, W most suppressed tokens.
 
@@ -103,6 +119,17 @@ class Columns:
             constrained=np.zeros(rows, np.bool_),
             attended=np.zeros(rows, np.bool_),
             streamed=np.zeros(rows, np.bool_),
+        )
+
+    @cached_property
+    def kinds(self) -> Kinds:
+        """What there is among the rows, found out once: when rows come or go, there are other columns."""
+        return Kinds(
+            single=bool((self.beam_sizes == 1).all()),
+            drawn=bool((self.temperatures > 0).any()),
+            constrained=bool(self.constrained.any()),
+            attended=bool(self.attended.any()),
+            streamed=bool(self.streamed.any()),
         )
 
     def first(self, rows: int) -> Self:

@@ -258,7 +258,7 @@ class Engine:
 
     def _select(self, scores: Scores) -> NDArray[np.bool_]:
         """Chooses the next token of every row; returns the rows that are over, bool [R]."""
-        attended = self._rows.columns.attended.any()
+        attended = self._rows.columns.kinds.attended
         attention = self._model.alignments[: len(self._rows)].mean(axis=1) if attended else None  # [R, S]
         over, sources, targets = self._selection.advance(self._rows, scores, attention)
         if len(sources):

@@ -150,7 +150,7 @@ class Rows:
             over: rows that are not decoded any more, bool [R].
         """
         columns = self.columns
-        if not columns.streamed.any():
+        if not columns.kinds.streamed:
             return
         for row in np.flatnonzero(columns.streamed & ~over).tolist():
             if on_token := self.sequence(row).on_token:

@@ -72,16 +72,16 @@ class Selection:
         """
         columns = rows.columns
         forced_ids = np.full(len(rows), NO_TOKEN)
-        constrained = np.flatnonzero(columns.constrained)
-        if len(constrained):
+        if columns.kinds.constrained:
+            constrained = np.flatnonzero(columns.constrained)
             forced_ids = columns.forced_ids[np.arange(len(rows)), columns.positions]
             constrain(rows, scores.fetch(constrained), forced_ids == NO_TOKEN, self._eos_id)
             scores.store(constrained)
         step = Step(scores, attention)
         no_rows = np.zeros(0, np.int64)
-        single = columns.beam_sizes == 1
-        if single.all():
+        if columns.kinds.single:
             return Selected(self._advance_single(rows, np.arange(len(rows)), step, forced_ids), no_rows, no_rows)
+        single = columns.beam_sizes == 1
         over = np.zeros(len(rows), np.bool_)
         if single.any():
             over[single] = self._advance_single(rows, np.flatnonzero(single), step, forced_ids)
@@ -100,7 +100,8 @@ class Selection:
         """Advances rows that are searched by themselves, int64 [M]; returns which of them are over, bool [M]."""
         columns = rows.columns
         token_ids = self._drawn(rows, chosen, step.scores)
-        token_ids = np.where(forced_ids[chosen] == NO_TOKEN, token_ids, forced_ids[chosen])
+        if columns.kinds.constrained:
+            token_ids = np.where(forced_ids[chosen] == NO_TOKEN, token_ids, forced_ids[chosen])
         scores = step.scores.of(chosen, token_ids)
         ended = (token_ids == self._eos_id) | np.isnan(scores)
         going = chosen[~ended]
@@ -117,6 +118,8 @@ class Selection:
         """Returns the best tokens, and others where they are drawn, int64 [M]."""
         columns = rows.columns
         token_ids = scores.greedy(chosen)
+        if not columns.kinds.drawn:
+            return token_ids
         places = np.flatnonzero(columns.temperatures[chosen] > 0)
         if not len(places):
             return token_ids
