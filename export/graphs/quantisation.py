@@ -10,9 +10,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.onnx.ops import symbolic
 
-from export.graphs.vocabulary_graphs import Embedding, Projection
+from export.graphs.integer_operators import multiply_integers, multiply_to_float, quantise
+from export.graphs.vocabulary_graphs import Embedding, Projection, frozen
 from export.manifest import GraphVariant
 
 # Symmetric: -128 is not used.
@@ -72,7 +72,7 @@ class QuantisedLinear(nn.Module):
     def __init__(self, linear: nn.Linear, variant: GraphVariant) -> None:
         super().__init__()
         self.matrix = QuantisedMatrix(linear.weight, variant)
-        self.bias = None if linear.bias is None else nn.Parameter(linear.bias.detach(), requires_grad=False)
+        self.bias = None if linear.bias is None else frozen(linear.bias)
 
     def forward(self, states: Tensor) -> Tensor:
         """Maps states [..., in] to [..., out]."""
@@ -114,13 +114,7 @@ def quantise_rows(states: Tensor) -> QuantisedRows:
     Of a row that is all zero, which a rectified row may be, the values mean nothing: their product is taken by zero.
     """
     maxima = states.abs().amax(dim=-1, keepdim=True)
-    values: Tensor = symbolic(
-        "::QuantizeLinear",
-        [states / maxima, torch.tensor(1 / LARGEST), zero_point()],
-        dtype=torch.uint8,
-        shape=states.shape,
-    )
-    return QuantisedRows(values, maxima)
+    return QuantisedRows(quantise(states / maxima, torch.tensor(1 / LARGEST), zero_point()), maxima)
 
 
 def multiply_by_contrib(rows: QuantisedRows, matrix: Tensor, scales: Tensor) -> Tensor:
@@ -134,25 +128,12 @@ def multiply_by_contrib(rows: QuantisedRows, matrix: Tensor, scales: Tensor) -> 
     Returns:
         Float [..., out].
     """
-    product: Tensor = symbolic(
-        "com.microsoft::MatMulIntegerToFloat",
-        [rows.values, matrix, rows.maxima, scales, zero_point()],
-        dtype=scales.dtype,
-        shape=(*rows.values.shape[:-1], matrix.shape[1]),
-        version=1,
-    )
-    return product
+    return multiply_to_float(rows.values, matrix, rows.maxima, scales, zero_point())
 
 
 def multiply_by_standard(rows: QuantisedRows, matrix: Tensor, scales: Tensor) -> Tensor:
     """Does the same as `multiply_by_contrib` with standard operators."""
-    product: Tensor = symbolic(
-        "::MatMulInteger",
-        [rows.values, matrix, zero_point()],
-        dtype=torch.int32,
-        shape=(*rows.values.shape[:-1], matrix.shape[1]),
-    )
-    return product.to(scales.dtype) * rows.maxima * scales
+    return multiply_integers(rows.values, matrix, zero_point()).to(scales.dtype) * rows.maxima * scales
 
 
 def zero_point() -> Tensor:

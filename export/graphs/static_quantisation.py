@@ -9,9 +9,10 @@ from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
-from torch.onnx.ops import symbolic
 
+from export.graphs.integer_operators import multiply_integers, multiply_to_float, quantise
 from export.graphs.quantisation import QuantisedMatrix
+from export.graphs.vocabulary_graphs import frozen
 from export.manifest import ActivationRange, GraphVariant
 from model.network.transformer import Transformer
 
@@ -29,7 +30,7 @@ class StaticLinear(nn.Module):
     def __init__(self, linear: nn.Linear, variant: GraphVariant, activations: ActivationRange) -> None:
         super().__init__()
         self.matrix = QuantisedMatrix(linear.weight, variant)
-        self.bias = None if linear.bias is None else nn.Parameter(linear.bias.detach(), requires_grad=False)
+        self.bias = None if linear.bias is None else frozen(linear.bias)
         scale = max(activations.largest - activations.smallest, SMALLEST_RANGE) / LEVELS
         self.register_buffer("scale", torch.tensor(scale))
         self.register_buffer("zero_point", torch.tensor(round(-activations.smallest / scale), dtype=torch.uint8))
@@ -37,10 +38,7 @@ class StaticLinear(nn.Module):
 
     def forward(self, states: Tensor) -> Tensor:
         """Maps states [..., in] to [..., out]."""
-        values: Tensor = symbolic(
-            "::QuantizeLinear", [states, self.scale, self.zero_point], dtype=torch.uint8, shape=states.shape
-        )
-        return self._multiply(values)
+        return self._multiply(quantise(states, self.scale, self.zero_point))
 
     @property
     def rectifies(self) -> bool:
@@ -49,24 +47,11 @@ class StaticLinear(nn.Module):
 
     def _multiply_by_contrib(self, values: Tensor) -> Tensor:
         matrix = self.matrix
-        product: Tensor = symbolic(
-            "com.microsoft::MatMulIntegerToFloat",
-            # With one scale for all rows the operator adds its own bias as it should.
-            [values, matrix.quantised.T, self.scale, matrix.scales, self.zero_point, None, self.bias],
-            dtype=matrix.scales.dtype,
-            shape=(*values.shape[:-1], len(matrix.scales)),
-            version=1,
-        )
-        return product
+        return multiply_to_float(values, matrix.quantised.T, self.scale, matrix.scales, self.zero_point, bias=self.bias)
 
     def _multiply_by_standard(self, values: Tensor) -> Tensor:
         matrix = self.matrix
-        product: Tensor = symbolic(
-            "::MatMulInteger",
-            [values, matrix.quantised.T, self.zero_point],
-            dtype=torch.int32,
-            shape=(*values.shape[:-1], len(matrix.scales)),
-        )
+        product = multiply_integers(values, matrix.quantised.T, self.zero_point)
         scaled = product.to(matrix.scales.dtype) * (matrix.scales * self.scale)
         return scaled if self.bias is None else scaled + self.bias
 

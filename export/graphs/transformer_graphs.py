@@ -181,5 +181,5 @@ class PackedProjection(nn.Linear):
         parts = (attention.query, attention.key, attention.value)
         super().__init__(attention.query.in_features, sum(part.out_features for part in parts))
         self.parts = parts
-        self.weight = nn.Parameter(torch.cat([part.weight for part in parts]), requires_grad=False)
-        self.bias = nn.Parameter(torch.cat([part.bias for part in parts]), requires_grad=False)
+        self.weight = frozen(torch.cat([part.weight for part in parts]))
+        self.bias = frozen(torch.cat([part.bias for part in parts]))

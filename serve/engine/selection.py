@@ -121,8 +121,6 @@ class Selection:
         if not columns.kinds.drawn:
             return token_ids
         places = np.flatnonzero(columns.temperatures[chosen] > 0)
-        if not len(places):
-            return token_ids
         drawing = chosen[places]
         token_ids[places] = draw(
             scores.fetch(drawing)[drawing],
