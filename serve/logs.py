@@ -8,12 +8,12 @@ asks for that. Both interfaces wrap each request in `record_request`, which also
 import asyncio
 import logging
 import re
+import secrets
 import sys
 import time
-import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -29,6 +29,7 @@ LogFormat = Literal["json", "console"]
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
+_REQUEST_ID_BYTES = 16
 _log = structlog.get_logger("dragoman")
 _texts_wanted = False
 
@@ -87,7 +88,7 @@ def configure_logs(log_format: LogFormat, *, texts: bool = False) -> None:
 
 def choose_request_id(given: str | None) -> str:
     """Returns the client's id if it is 1 to 128 visible ASCII characters, and a new one otherwise."""
-    return given if given and _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+    return given if given and _REQUEST_ID.fullmatch(given) else secrets.token_hex(_REQUEST_ID_BYTES)
 
 
 @contextmanager
@@ -97,6 +98,8 @@ def record_request(
     method: Method,
     request_id: str,
     headers: Mapping[str, str] = NO_HEADERS,
+    *,
+    afterwards: Callable[[Callable[[], None]], object] = lambda write: write(),
 ) -> Iterator[RequestRecord]:
     """Counts, times, logs and traces one request, however it ends.
 
@@ -106,6 +109,8 @@ def record_request(
         method: what it wants.
         request_id: what it is called.
         headers: where its client may tell of a trace of its own.
+        afterwards: calls what writes all of that down; `call_soon` of the event loop, where the answer leaves only
+            after the block and is not to wait for that.
 
     Raises:
         ServiceError: the one raised inside, or an `InternalError` in place of any unexpected exception.
@@ -126,11 +131,15 @@ def record_request(
             raise
         finally:
             seconds = time.monotonic() - started_seconds
-            try:
-                _tell(record, protocol, method, seconds, trace)
-            finally:
-                # Last: who sees that nothing is in flight finds all of it in logs and traces.
-                metrics.finish_request(record.model, protocol, method, record.outcome, seconds)
+
+            def write_down() -> None:
+                try:
+                    _tell(record, protocol, method, seconds, trace)
+                finally:
+                    # Last: who sees that nothing is in flight finds all of it in logs and traces.
+                    metrics.finish_request(record.model, protocol, method, record.outcome, seconds)
+
+            afterwards(write_down)
 
 
 def _tell(record: RequestRecord, protocol: Protocol, method: Method, seconds: float, trace: Trace | None) -> None:
@@ -174,5 +183,5 @@ def _facts(record: RequestRecord) -> dict[str, str | int | float]:
         facts["texts"] = len(results)
         facts["source_tokens"] = sum(result.source_tokens for result in results)
         facts["target_tokens"] = sum(result.target_tokens for result in results)
-        facts |= {name: round(seconds, 6) for name, seconds in asdict(record.response.timings).items()}
+        facts |= {name: round(seconds, 6) for name, seconds in record.response.timings.by_name.items()}
     return facts

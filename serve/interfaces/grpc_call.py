@@ -37,7 +37,8 @@ async def recorded_call(metrics: ServiceMetrics, method: Method, context: Contex
     headers = call_headers(context)
     request_id = choose_request_id(headers.get(REQUEST_ID_KEY))
     try:
-        with record_request(metrics, "grpc", method, request_id, headers) as record:
+        call_soon = asyncio.get_running_loop().call_soon
+        with record_request(metrics, "grpc", method, request_id, headers, afterwards=call_soon) as record:
             yield record
     except ServiceError as error:
         await context.abort(error.grpc_status, str(error), trailers(request_id, error))

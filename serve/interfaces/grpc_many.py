@@ -119,7 +119,10 @@ class ManyStream:
         request_id = f"{self._request_id}-{number}"
         message: TranslateManyResponse | None = None
         try:
-            with record_request(self._metrics, "grpc", "translate_many", request_id, self._headers) as record:
+            call_soon = asyncio.get_running_loop().call_soon
+            with record_request(
+                self._metrics, "grpc", "translate_many", request_id, self._headers, afterwards=call_soon
+            ) as record:
                 response = await answer(item.message, self._translate_item, self._context, record)
             message = TranslateManyResponse(id=item.id, response=translate_response(response))
         except DrainingError:

@@ -7,7 +7,7 @@ tensors. What a client asks about server and models is answered here as well. Bu
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 
 from serve.errors import InvalidRequestError, ModelNotFoundError
@@ -72,7 +72,7 @@ class Inferred:
     @property
     def seconds(self) -> dict[str, float]:
         """The timings by name."""
-        return {} if self.timings is None else asdict(self.timings)
+        return {} if self.timings is None else self.timings.by_name
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,7 +185,7 @@ class Dispatcher:
 
 def _admit(asked: AskedTranslation, leg: Leg, served: ServedModel) -> TranslationRequest:
     """Returns the request to one model if every field is valid for it."""
-    request = served.pipeline.limits.admit(
+    return served.pipeline.limits.admit(
         texts=asked.texts,
         source_language=leg.source,
         target_language=leg.target,
@@ -194,5 +194,5 @@ def _admit(asked: AskedTranslation, leg: Leg, served: ServedModel) -> Translatio
         deadline_seconds=asked.deadline_seconds,
         split_sentences=asked.split_sentences,
         priority=asked.priority,
+        flow=asked.flow,
     )
-    return replace(request, flow=asked.flow)

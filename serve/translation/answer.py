@@ -87,6 +87,11 @@ class Timings:
     inference_seconds: float
     total_seconds: float
 
+    @property
+    def by_name(self) -> dict[str, float]:
+        """The times by the names of their attributes."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
 
 @dataclass(frozen=True, slots=True)
 class Pivot:

@@ -3,8 +3,7 @@
 Called by `serve.translation.translator` for each text. Knows neither the scheduler nor any protocol.
 """
 
-from dataclasses import fields
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from model.text.text_tokenizer import TextTokenizer
 from serve.engine.sequence import Wish
@@ -41,11 +40,11 @@ class AnswerWriter:
             found: for the text.
             token_scores: whether the client wants the score of every token.
         """
-        best, *others = (self._alternative(hypothesis, token_scores=token_scores) for hypothesis in found.hypotheses)
+        best, *others = (self._facts(hypothesis, token_scores=token_scores) for hypothesis in found.hypotheses)
         return Translation(
-            **{field.name: getattr(best, field.name) for field in fields(best)},
+            **best,
             source_tokens=len(found.wish.source_ids),
-            alternatives=tuple(others),
+            alternatives=tuple(Alternative(**other) for other in others),
             seed=found.wish.options.seed if found.wish.options.sampled else None,
             cached=found.cached,
         )
@@ -61,17 +60,18 @@ class AnswerWriter:
             cached=found.cached,
         )
 
-    def _alternative(self, hypothesis: Hypothesis, *, token_scores: bool) -> Alternative:
+    def _facts(self, hypothesis: Hypothesis, *, token_scores: bool) -> dict[str, Any]:
+        """Returns what an `Alternative` is made of."""
         alignments = hypothesis.alignments
-        return Alternative(
-            text=self._tokenizer.decode(hypothesis.target_ids),
-            score=hypothesis.score,
-            normalised_score=hypothesis.normalised_score,
-            finish_reason=hypothesis.finish_reason,
-            target_tokens=len(hypothesis.target_ids),
-            tokens=self._tokens(hypothesis) if token_scores else None,
-            alignments=None if alignments is None else tuple(map(tuple, alignments.tolist())),
-        )
+        return {
+            "text": self._tokenizer.decode(hypothesis.target_ids),
+            "score": hypothesis.score,
+            "normalised_score": hypothesis.normalised_score,
+            "finish_reason": hypothesis.finish_reason,
+            "target_tokens": len(hypothesis.target_ids),
+            "tokens": self._tokens(hypothesis) if token_scores else None,
+            "alignments": None if alignments is None else tuple(map(tuple, alignments.tolist())),
+        }
 
     def _tokens(self, hypothesis: Hypothesis) -> tuple[TokenScore, ...]:
         end = (self._vocabulary.eos_id,) if hypothesis.finish_reason is FinishReason.EOS else ()

@@ -32,6 +32,11 @@ class Passage:
     gaps: tuple[str, ...]
     cut_sentences: int
 
+    @property
+    def plain(self) -> bool:
+        """Whether the text is one sentence and nothing else."""
+        return self.gaps == ("", "")
+
     @classmethod
     def whole(cls, text: str) -> "Passage":
         """Takes a text as it is for one sentence."""

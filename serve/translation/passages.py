@@ -50,15 +50,20 @@ class Passages:
             request: for the texts.
             passages: each text as `split_text` cuts it.
         """
-        texts = tuple(
-            replace(text, text=sentence)
-            for text, passage in zip(request.texts, passages, strict=True)
-            for sentence in passage.sentences
-        )
-        return cls(tuple(passages), replace(request, texts=texts))
+        # The usual request is one sentence, which needs no other; so does its answer below.
+        if not all(passage.plain for passage in passages):
+            texts = tuple(
+                replace(text, text=sentence)
+                for text, passage in zip(request.texts, passages, strict=True)
+                for sentence in passage.sentences
+            )
+            request = replace(request, texts=texts)
+        return cls(tuple(passages), request)
 
     def join(self, response: TranslationResponse) -> TranslationResponse:
         """Returns the answer for the texts, given that for the sentences."""
+        if all(passage.plain for passage in self.passages):
+            return response
         translations = iter(response.translations)
         joined = (_join(passage, tuple(islice(translations, len(passage.sentences)))) for passage in self.passages)
         return replace(response, translations=tuple(joined))

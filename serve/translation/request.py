@@ -90,6 +90,7 @@ class RequestLimits:
         deadline_seconds: float | None,
         split_sentences: bool,
         priority: int = 0,
+        flow: Flow | None = None,
     ) -> TranslationRequest:
         """Returns the request for translations if every field is valid.
 
@@ -112,7 +113,7 @@ class RequestLimits:
         plan = self.search.plan(options)
         self.check_rows(f"{len(texts)} texts", len(texts), plan)
         return TranslationRequest(
-            requests, direction.source_prefix, plan, deadline_seconds, direction.source, split_sentences, priority
+            requests, direction.source_prefix, plan, deadline_seconds, direction.source, split_sentences, priority, flow
         )
 
     def check_rows(self, what: str, count: int, plan: SearchPlan) -> None:

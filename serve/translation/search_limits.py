@@ -56,10 +56,13 @@ class SearchPlan:
         room = longest - options.forced_end
         if len(target_prefix) > room:
             raise InvalidRequestError(field, f"{len(target_prefix)} tokens, expected at most {room}")
+        shortest = min(shortest, longest)
+        if not target_prefix and (longest, shortest) == (options.max_target_tokens, options.min_target_tokens):
+            return options
         return replace(
             options,
             max_target_tokens=longest,
-            min_target_tokens=min(shortest, longest),
+            min_target_tokens=shortest,
             target_prefix=target_prefix,
         )
 

@@ -4,6 +4,7 @@ It lives in the event loop; `serve.translation.submission` leads from there to t
 their own. Nothing here knows a protocol or ONNX Runtime.
 """
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
@@ -259,7 +260,8 @@ class Translator:
         return Wish(source, request.plan.options_for(len(source), prefix, text.prefix_field))
 
     def _observed(self, response: AnyResponse) -> AnyResponse:
-        self._metrics.observe_response(response)
+        # The client need not wait for it.
+        asyncio.get_running_loop().call_soon(self._metrics.observe_response, response)
         return response
 
 
