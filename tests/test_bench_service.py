@@ -11,8 +11,9 @@ import pytest
 import dragoman
 from export.bundle import Bundle
 from loadtest.comparison.report_files import ReportFiles
+from loadtest.load.request import LoadRequest
 from loadtest.service.cpu_times import CpuTimes
-from loadtest.service.lone_clients import Answer, LoneClientError
+from loadtest.service.lone_clients import Answer, EngineClient, GrpcLoneClient, LoneClientError, RestLoneClient
 from loadtest.service.overhead import measure_overhead
 from loadtest.service.service_results import (
     BusyResult,
@@ -25,6 +26,7 @@ from loadtest.service.service_results import (
 )
 from loadtest.service.service_sentences import ServiceSentence, read_sentences
 from loadtest.service.service_table import format_service
+from tests.live import LiveService
 
 ROOT = Path(__file__).parent.parent
 CPU = str(min(os.sched_getaffinity(0)))
@@ -141,6 +143,23 @@ def test_without_data_the_golden_sentences_of_the_first_direction_are_translated
     sentences = read_sentences(replace(bundle, golden=(other, *bundle.golden)), None).sentences
     assert [each.text for each in sentences] == [each.source for each in bundle.golden]
     assert [each.source.source_ids for each in sentences] == [each.source_ids for each in bundle.golden]
+
+
+def test_a_ratio_bounds_the_translations_of_every_way_alike(toy_server: LiveService, toy_bundle: Path) -> None:
+    """A model that was never trained would write as much as it can."""
+    sentences = read_sentences(Bundle.open(toy_bundle), None, max_target_ratio=0.5)
+    first = max(sentences.sentences, key=lambda each: len(each.source.source_ids))
+    assert first.source.max_target_tokens == len(first.source.source_ids) // 2
+    request = LoadRequest((), languages=sentences.languages, options={"max_target_ratio": 0.5})
+    with (
+        EngineClient.open(toy_bundle, 4, sentences.tokenizer) as engine,
+        GrpcLoneClient.open(toy_server.grpc_target, request) as grpc,
+        RestLoneClient.open("127.0.0.1", toy_server.service.http_port, request) as rest,
+    ):
+        bounded = {client.ask(first)() for client in (engine, grpc, rest)}
+    whole = toy_server.post({"text": first.text}).json()["translations"][0]["text"]
+    assert bounded != {whole}
+    assert len(bounded) == 1
 
 
 class Clock:

@@ -92,13 +92,16 @@ async def open_session(base_url: str, security: ClientSettings = DEFAULTS) -> As
         yield session
 
 
+def body_of(request: LoadRequest) -> dict[str, Any]:
+    """Returns a request as REST sends it, in JSON."""
+    options = {"options": dict(request.options)} if request.options else {}
+    return {"text": list(request.texts), **asdict(request.languages), **options}
+
+
 def _arguments(request: LoadRequest) -> Mapping[str, Any]:
     """Returns what a request is sent with."""
-    body: dict[str, Any] = {"text": list(request.texts), **asdict(request.languages)}
-    if request.options:
-        body["options"] = dict(request.options)
     return {
-        "json": body,
+        "json": body_of(request),
         "timeout": aiohttp.ClientTimeout(total=request.timeout_seconds),
         # gRPC tells the server the deadline by itself; here a header does, so that no translation outlives its client.
         "headers": {TIMEOUT_HEADER: str(math.ceil(request.timeout_seconds * 1000))},

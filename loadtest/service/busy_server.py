@@ -8,17 +8,16 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Self
 
-from export.manifest import BundleDirection
 from loadtest.comparison.rounds import take_turns
 from loadtest.load.client import OK
 from loadtest.load.clients import Targets
 from loadtest.load.closed_loop import BusyTime, ClosedLoop, read_state
 from loadtest.load.generators import Generators
 from loadtest.load.plan import Plan
-from loadtest.load.request import Protocol
+from loadtest.load.request import Languages, Protocol
 from loadtest.load.scenario import RequestKind
 from loadtest.load.server_metrics import MetricsReader, ServerState, rows_per_step
 from loadtest.service.cpu_times import CpuTimes, read_cpu_times
@@ -76,7 +75,7 @@ class BusyServer:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, options: ServiceOptions, address: BusyAddress, texts: Sequence[str], direction: BundleDirection
+        cls, options: ServiceOptions, address: BusyAddress, texts: Sequence[str], languages: Languages
     ) -> AsyncIterator[Self]:
         """Starts the clients, and stops them when the block ends.
 
@@ -84,12 +83,12 @@ class BusyServer:
             options: of the benchmark.
             address: of the server.
             texts: that are asked for, one in each request.
-            direction: from which language into which.
+            languages: from which into which.
         """
         loop = ClosedLoop(options.clients, options.warm_up_seconds, options.seconds)
-        languages = {"source_language": direction.source, "target_language": direction.target}
+        asked = {**asdict(languages), "options": options.search_options}
         plans = {
-            interface: loop.plan(RequestKind(protocol=protocol, **languages), texts)
+            interface: loop.plan(RequestKind(protocol=protocol, **asked), texts)
             for interface, protocol in _PROTOCOLS.items()
         }
         async with (

@@ -14,9 +14,10 @@ from typing import Protocol
 
 import grpc
 
-from export.manifest import BundleDirection
 from loadtest.compared.batching import Batching
-from loadtest.load.rest_clients import TRANSLATE_PATH
+from loadtest.load.grpc_clients import message_of
+from loadtest.load.request import LoadRequest
+from loadtest.load.rest_clients import TRANSLATE_PATH, body_of
 from loadtest.offline.engine_translator import EngineTranslator
 from loadtest.service.service_sentences import ServiceSentence
 from model.text.text_tokenizer import TextTokenizer
@@ -72,16 +73,21 @@ class EngineClient:
 class GrpcLoneClient:
     """Asks a server over one gRPC channel."""
 
-    def __init__(self, channel: grpc.Channel, direction: BundleDirection) -> None:
+    def __init__(self, channel: grpc.Channel, request: LoadRequest) -> None:
         self._stub = TranslationServiceStub(channel)
-        self._direction = direction
+        self._message = message_of(request)
 
     @classmethod
     @contextmanager
-    def open(cls, target: str, direction: BundleDirection) -> Iterator["GrpcLoneClient"]:
-        """Connects to a server and leaves it when the block ends."""
+    def open(cls, target: str, request: LoadRequest) -> Iterator["GrpcLoneClient"]:
+        """Connects to a server and leaves it when the block ends.
+
+        Args:
+            target: the server's host and port.
+            request: what is asked for, but for its text.
+        """
         with grpc.insecure_channel(target) as channel:
-            yield cls(channel, direction)
+            yield cls(channel, request)
 
     def ask(self, sentence: ServiceSentence) -> Answer:
         """Returns what the server says.
@@ -89,11 +95,10 @@ class GrpcLoneClient:
         Raises:
             LoneClientError: if it does not translate.
         """
-        request = TranslateRequest(
-            text=[sentence.text], source_language=self._direction.source, target_language=self._direction.target
-        )
+        message = TranslateRequest(text=[sentence.text])
+        message.MergeFrom(self._message)
         try:
-            response = self._stub.Translate(request, timeout=TIMEOUT_SECONDS)
+            response = self._stub.Translate(message, timeout=TIMEOUT_SECONDS)
         except grpc.RpcError as error:
             raise LoneClientError(f"gRPC: {sentence.text}: {error}") from error
         return lambda: response.translations[0].text
@@ -102,16 +107,22 @@ class GrpcLoneClient:
 class RestLoneClient:
     """Asks a server over one HTTP connection that is kept alive."""
 
-    def __init__(self, connection: http.client.HTTPConnection, direction: BundleDirection) -> None:
+    def __init__(self, connection: http.client.HTTPConnection, request: LoadRequest) -> None:
         self._connection = connection
-        self._languages = {"source_language": direction.source, "target_language": direction.target}
+        self._body = body_of(request)
 
     @classmethod
     @contextmanager
-    def open(cls, host: str, port: int, direction: BundleDirection) -> Iterator["RestLoneClient"]:
-        """Connects to a server and leaves it when the block ends."""
+    def open(cls, host: str, port: int, request: LoadRequest) -> Iterator["RestLoneClient"]:
+        """Connects to a server and leaves it when the block ends.
+
+        Args:
+            host: of the server.
+            port: of its REST interface.
+            request: what is asked for, but for its text.
+        """
         with closing(http.client.HTTPConnection(host, port, timeout=TIMEOUT_SECONDS)) as connection:
-            yield cls(connection, direction)
+            yield cls(connection, request)
 
     def ask(self, sentence: ServiceSentence) -> Answer:
         """Returns what the server says.
@@ -119,7 +130,7 @@ class RestLoneClient:
         Raises:
             LoneClientError: if it does not translate.
         """
-        body = json.dumps({"text": sentence.text, **self._languages})
+        body = json.dumps({**self._body, "text": sentence.text})
         try:
             self._connection.request("POST", TRANSLATE_PATH, body, {"Content-Type": "application/json"})
             response = self._connection.getresponse()

@@ -19,6 +19,7 @@ from loadtest.comparison.report_files import ReportFileError, ReportFiles
 from loadtest.load.clients import Targets
 from loadtest.load.closed_loop import BusyServerError
 from loadtest.load.generators import GeneratorLostError
+from loadtest.load.request import LoadRequest
 from loadtest.service.busy_server import BusyAddress, BusyServer, measure_busy
 from loadtest.service.lone_clients import EngineClient, GrpcLoneClient, LoneClient, LoneClientError, RestLoneClient
 from loadtest.service.overhead import measure_overhead
@@ -47,7 +48,7 @@ def benchmark(options: ServiceOptions) -> None:
         files = ReportFiles("service", options.out, options.document)
         files.prepare()
         bundle = Bundle.open(options.bundle)
-        sentences = read_sentences(bundle, options.data)
+        sentences = read_sentences(bundle, options.data, options.max_target_ratio)
         texts = sentences.short(options.words)
         cpus = f"CPUs of the server: {len(options.server_cpus)}, of the clients: {len(options.generator_cpus)}"
         provenance = Provenance.now(command_line("bench service", options, positional="bundle"), LIBRARIES, cpus)
@@ -95,7 +96,8 @@ class _Measurement:
 
     def overhead(self) -> OverheadResult:
         """Returns what one client waits for; server and bare engine have one engine each."""
-        options, direction = self._options, self._sentences.direction
+        options = self._options
+        request = LoadRequest((), languages=self._sentences.languages, options=options.search_options.given())
         http_port, grpc_port = choose_ports(0, 0)
         command = [*server_command(options.bundle, http_port, grpc_port), *self._engines(1)]
         with ExitStack() as stack:
@@ -104,8 +106,8 @@ class _Measurement:
                 engine = stack.enter_context(
                     EngineClient.open(options.bundle, options.slots, self._sentences.tokenizer)
                 )
-            grpc = stack.enter_context(GrpcLoneClient.open(f"{HOST}:{grpc_port}", direction))
-            rest = stack.enter_context(RestLoneClient.open(HOST, http_port, direction))
+            grpc = stack.enter_context(GrpcLoneClient.open(f"{HOST}:{grpc_port}", request))
+            rest = stack.enter_context(RestLoneClient.open(HOST, http_port, request))
             clients: dict[Way, LoneClient] = {"engine": engine, "gRPC": grpc, "REST": rest}
             sentences = self._sentences.sentences[: options.sentences]
             return measure_overhead(clients, sentences, options.rounds, self._advance)
@@ -121,7 +123,7 @@ class _Measurement:
         targets = Targets(f"{HOST}:{grpc_port}", f"http://{HOST}:{http_port}", connections=1)
         address = BusyAddress(targets, f"http://{HOST}:{watch_port}/metrics")
         with self._serve(command, http_port):
-            async with BusyServer.open(options, address, texts, self._sentences.direction) as server:
+            async with BusyServer.open(options, address, texts, self._sentences.languages) as server:
                 return await measure_busy(server, options, texts, self._advance)
 
     def _engines(self, count: int) -> list[str]:

@@ -6,6 +6,7 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
 from loadtest.comparison.affinity import Cpus
+from loadtest.load.search_options import SearchOptions
 
 
 class ServiceOptions(BaseSettings):
@@ -21,6 +22,14 @@ class ServiceOptions(BaseSettings):
         description="test data, as `dragoman evaluate` takes them: what is translated. Default: the golden sentences "
         "of the bundle's first direction",
     )
+    max_target_ratio: float | None = Field(
+        None,
+        gt=0,
+        le=100,
+        allow_inf_nan=False,
+        description="the longest translation that clients ask for, times the tokens of its source; for a model that "
+        "was never trained and ends none by itself. Default: the model's limit",
+    )
     sentences: int = Field(100, ge=1, description="so many of them are asked by one client, at most")
     words: int = Field(8, ge=1, description="many clients ask for those with at most so many words")
     clients: int = Field(64, ge=1, description="clients that keep the server busy, each waiting for its answers")
@@ -31,3 +40,8 @@ class ServiceOptions(BaseSettings):
     server_cpus: Cpus = Field((0,), min_length=1, description="CPUs of the server; it has an engine for each")
     generator_cpus: Cpus = Field((1,), min_length=1, description="CPUs of the clients")
     processes: int = Field(1, ge=1, description="processes that hold the many clients, each with one gRPC connection")
+
+    @property
+    def search_options(self) -> SearchOptions:
+        """How all sentences are searched for: greedily."""
+        return SearchOptions(max_target_ratio=self.max_target_ratio)

@@ -3,13 +3,15 @@
 Knows bundles and data, no server. `dragoman bench replicas` takes the texts.
 """
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from export.bundle import Bundle
 from export.bundle_tokenizer import load_tokenizer
 from export.manifest import BundleDirection
 from loadtest.compared.source_sentence import SourceSentence
+from loadtest.load.request import Languages
 from model.data.corpus import CorpusError, read_corpus
 from model.text.text_tokenizer import TextTokenizer
 from serve.translation.passage import Passage
@@ -42,6 +44,11 @@ class ServiceSentences:
     sentences: Sequence[ServiceSentence]
     tokenizer: TextTokenizer
 
+    @property
+    def languages(self) -> Languages:
+        """The direction as clients name it."""
+        return Languages(self.direction.source, self.direction.target)
+
     def short(self, words: int) -> list[str]:
         """Returns the texts of those with at most so many words.
 
@@ -54,12 +61,13 @@ class ServiceSentences:
         return texts
 
 
-def read_sentences(bundle: Bundle, data: str | None) -> ServiceSentences:
+def read_sentences(bundle: Bundle, data: str | None, max_target_ratio: float | None = None) -> ServiceSentences:
     """Returns the sentences of a bundle or of other data; those that a server would cut into several are left out.
 
     Args:
         bundle: that translates them.
         data: test data; None: the golden sentences of the bundle's first direction.
+        max_target_ratio: the longest translation, times the tokens of its source; None: the model's limit.
 
     Raises:
         CorpusError: if the data cannot be read, or the bundle does not translate them.
@@ -67,7 +75,11 @@ def read_sentences(bundle: Bundle, data: str | None) -> ServiceSentences:
     """
     direction, texts = _golden(bundle) if data is None else _test_set(bundle, data)
     tokenizer = load_tokenizer(bundle)
-    sentences = _sentences(bundle, direction, tokenizer, texts)
+    longest = bundle.manifest.max_target_tokens
+    sentences = [
+        ServiceSentence(text, SourceSentence(source_ids, 0, _target_limit(longest, len(source_ids), max_target_ratio)))
+        for text, source_ids in _sources(bundle, direction, tokenizer, texts)
+    ]
     if not sentences:
         raise CorpusError(f"data: {data}: expected sentences that the model reads")
     return ServiceSentences(direction, sentences, tokenizer)
@@ -89,14 +101,17 @@ def _test_set(bundle: Bundle, data: str) -> tuple[BundleDirection, list[str]]:
     raise CorpusError(f"data: {data}: {'-'.join(corpus.languages)}: expected what the bundle translates: {known}")
 
 
-def _sentences(
+def _sources(
     bundle: Bundle, direction: BundleDirection, tokenizer: TextTokenizer, texts: Iterable[str]
-) -> list[ServiceSentence]:
+) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yields the texts that a server takes for one sentence each, and the tokens that it makes of them."""
     manifest = bundle.manifest
-    found = []
     for text in texts:
         source_ids = (*direction.source_prefix, *tokenizer.encode(text), *manifest.source_suffix)
-        whole = Passage.of(text, direction.source, lambda _: True) == Passage.whole(text)
-        if whole and len(source_ids) <= manifest.max_source_tokens:
-            found.append(ServiceSentence(text, SourceSentence(source_ids, 0, manifest.max_target_tokens)))
-    return found
+        if Passage.of(text, direction.source, lambda _: True).plain and len(source_ids) <= manifest.max_source_tokens:
+            yield text, source_ids
+
+
+def _target_limit(longest: int, source_tokens: int, max_target_ratio: float | None) -> int:
+    """Returns the longest translation of a source, as the server reads the ratio."""
+    return longest if max_target_ratio is None else max(1, min(longest, math.floor(max_target_ratio * source_tokens)))
