@@ -80,7 +80,8 @@ class ModelSettings(BaseModel):
         gt=0,
         allow_inf_nan=False,
         description="How long a request may wait until it starts; after that, or if the queue moves so slowly that it "
-        "would, it is refused. Default: as long as its deadline lets it.",
+        "would, it is refused. Requests of a TranslateMany stream wait as long as their deadlines let them, as all do "
+        "by default.",
     )
     prefill_token_budget: int = Field(
         128,

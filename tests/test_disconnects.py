@@ -208,8 +208,8 @@ def count_submitted(live: LiveService) -> list[object]:
     scheduler, submitted = live.pipeline.scheduler, list[object]()
     submit = scheduler.submit
 
-    def note(sequences: Any, reservation: Any = None) -> None:
-        submit(sequences, reservation)
+    def note(sequences: Any, reservation: Any = None, **how: Any) -> None:
+        submit(sequences, reservation, **how)
         submitted.extend(sequences)
 
     scheduler.submit = note  # type: ignore[method-assign]

@@ -1,6 +1,8 @@
 """Translating by way of a third language over real connections: who is let in, streams, and those that end early."""
 
 import json
+import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,8 +12,18 @@ import grpc
 import pytest
 
 from model.text.tokenizer import Tokenizer
-from protos.translation_pb2 import TranslateRequest
-from tests.live import LONG_TEXT, WAIT_SECONDS, GatedModel, LiveService, direction, eventually, put_bundle, run_service
+from protos.translation_pb2 import TranslateManyRequest, TranslateManyResponse, TranslateRequest
+from tests.live import (
+    LONG_TEXT,
+    WAIT_SECONDS,
+    GatedModel,
+    LiveService,
+    direction,
+    eventually,
+    load_fakes,
+    put_bundle,
+    run_service,
+)
 
 SLOTS, QUEUE_LIMIT = 1, 1
 ROOM = SLOTS + QUEUE_LIMIT
@@ -122,6 +134,78 @@ def test_a_client_that_goes_away_on_the_way_leaves_nothing_behind(
     eventually(lambda: load_of(live, where) == 0)
     for name in models:
         assert live.post({"text": ["alpha."] * ROOM, "model": name}).status_code == 200
+
+
+def converse(live: LiveService, *requests: TranslateRequest, timeout: float = WAIT_SECONDS) -> list[Any]:
+    """Returns the answers to the requests of one stream, each sent when the one before was answered."""
+    answered = threading.Semaphore(1)
+
+    def messages() -> Iterator[bytes]:
+        for number, request in enumerate(requests):
+            answered.acquire()
+            yield TranslateManyRequest(id=str(number), request=request).SerializeToString()
+
+    answers = []
+    with live.grpc_channel() as channel:
+        method: Any = channel.stream_stream(
+            "/dragoman.v1.TranslationService/TranslateMany", response_deserializer=TranslateManyResponse.FromString
+        )
+        for answer in method(messages(), timeout=timeout):
+            answers.append(answer)
+            answered.release()
+    return answers
+
+
+@pytest.mark.promise("R9")
+def test_a_stream_may_fill_both_models_again_and_again(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """What a request has in the one model is not held against it in the other, nor against those that follow."""
+    put_bundle(tmp_path / "first", tokenizer, direction("fr-en", 7))
+    put_bundle(tmp_path / "second", tokenizer, direction("en-de", 8))
+    page = TranslateRequest(text=["alpha beta"] * 8, split_sentences=False, **FR_DE)
+    with run_service(tmp_path, load=load_fakes, engines=1, slots=2, queue_limit=6) as live:
+        answers = converse(live, page, page, page, timeout=WAIT_SECONDS / 2)
+        assert [len(answer.response.translations) for answer in answers] == [8] * 3
+
+
+def test_streams_that_go_opposite_ways_do_not_wait_for_each_other(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    put_bundle(tmp_path / "romance", tokenizer, direction("fr-en", 7), direction("en-fr", 8))
+    put_bundle(tmp_path / "teutonic", tokenizer, direction("de-en", 7), direction("en-de", 8))
+    ways = [("fr", "de"), ("de", "fr")]
+    with (
+        run_service(tmp_path, load=load_fakes, engines=1, slots=2, queue_limit=2) as live,
+        ThreadPoolExecutor() as pool,
+    ):
+        pages = [
+            TranslateRequest(
+                text=["alpha beta"] * 4,
+                source_language=source,
+                target_language=target,
+                allow_pivot=True,
+                split_sentences=False,
+            )
+            for source, target in ways
+        ]
+        streams = [pool.submit(converse, live, *[page] * 10) for page in pages]
+        for stream in streams:
+            assert [len(answer.response.translations) for answer in stream.result()] == [4] * 10
+
+
+def test_a_request_without_a_deadline_gets_one_for_all_that_is_done_for_it(live: LiveService) -> None:
+    deadlines: list[float | None] = []
+    for served in live.service.models:
+        submit = served.pipeline.scheduler.submit
+
+        def record(sequences: Any, *rest: Any, submit: Any = submit, **how: Any) -> None:
+            deadlines.extend(sequence.deadline_seconds for sequence in sequences)
+            submit(sequences, *rest, **how)
+
+        served.pipeline.scheduler.submit = record  # type: ignore[method-assign]
+    before_seconds = time.monotonic()
+    live.call(MESSAGE, timeout=None)
+    assert len(deadlines) == 2
+    (deadline_seconds,) = set(deadlines)
+    assert deadline_seconds is not None
+    assert 30 <= deadline_seconds - before_seconds < 60
 
 
 def test_both_translations_share_the_deadline(live: LiveService, models: dict[str, GatedModel]) -> None:

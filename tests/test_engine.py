@@ -430,6 +430,25 @@ def test_stopping_an_engine_that_hangs_tells_those_who_wait_and_leaves_it_behind
     assert ends.wait(30)
 
 
+def test_those_whose_sources_are_encoded_when_it_hangs_are_told_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have left the queue and have no rows yet."""
+    bench = Bench(slots=2)
+    answers, stands = threading.Event(), threading.Event()
+
+    def hang(*_: object) -> None:
+        stands.set()
+        assert answers.wait(30)
+
+    monkeypatch.setattr(bench.model, "encode", hang)
+    joining = [bench.submit(7), bench.submit(8)]
+    bench.engine.start()
+    assert stands.wait(30)
+    with capture_logs():
+        bench.engine.stop(0.01)
+        assert [type(each.error) for each in joining] == [DrainingError] * 2
+        answers.set()
+
+
 def test_stopping_a_busy_engine_tells_every_sequence() -> None:
     bench = Bench(slots=2)
     started = threading.Event()

@@ -79,6 +79,12 @@ def test_the_sentences_run_together(bundle_path: Path) -> None:
         assert max(model.steps) == 3
 
 
+def test_golden_sentences_may_wait_for_longer_than_requests(bundle_path: Path) -> None:
+    """A warm-up that a setting for requests could end would keep the server from starting at all."""
+    with run_service(bundle_path, [FakeModel(1)], queue_limit=8, queue_timeout_seconds=1e-9) as live:
+        assert live.get("/readyz").status_code == 200
+
+
 def test_a_model_that_fails_never_serves(bundle_path: Path) -> None:
     model = FakeModel(4)
     model.encode_error = RuntimeError("broken")

@@ -131,6 +131,28 @@ def test_a_client_that_hangs_up_at_its_deadline_has_not_gone_away(
     assert gated.metric("requests_total", outcome=outcome) == 1
 
 
+def test_a_client_that_is_gone_before_a_write_has_gone_away(gated: LiveService) -> None:
+    """The write may fail before gRPC cancels the call."""
+
+    class GoneContext(FakeContext):
+        async def write(self, _: object) -> None:
+            raise grpc.aio.UsageError("the connection is closed")
+
+        def invocation_metadata(self) -> tuple[()]:
+            return ()
+
+    async def stream() -> None:
+        handler = gated.service._grpc._handlers["TranslateStream"]
+        context: Any = GoneContext([None, None])
+        await handler.unary_stream(TranslateRequest(text=["alpha"]), context)
+
+    with pytest.raises(CancelledError):
+        asyncio.run_coroutine_threadsafe(stream(), gated.loop).result(WAIT_SECONDS)
+    gated.settle()
+    assert gated.metric("requests_total", method="translate_stream", outcome="cancelled") == 1
+    assert gated.metric("requests_total", outcome="internal") == 0
+
+
 def test_an_expired_deadline_is_refused(gated: LiveService, model: GatedModel) -> None:
     """The gate is shut, since gRPC rounds the deadline that it sends up: an idle server may answer before it passes."""
     model.gate.clear()

@@ -29,7 +29,7 @@ def text_request(text: str, prefix: str = "") -> TextRequest:
 
 
 def request(*texts: TextRequest, split_sentences: bool = True, plan: SearchPlan = GREEDY) -> TranslationRequest:
-    return TranslationRequest(texts, (), plan, None, source_language="en", split_sentences=split_sentences)
+    return TranslationRequest(texts, (), plan, 7.0, source_language="en", split_sentences=split_sentences)
 
 
 def passages_of(asked: TranslationRequest) -> Passages:

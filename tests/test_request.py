@@ -42,7 +42,7 @@ def admit(
     target_language: str = "",
     options: SearchFields = GREEDY,
     target_prefix: Sequence[str] = (),
-    deadline_seconds: float | None = None,
+    deadline_seconds: float = 7.0,
     limits: RequestLimits = LIMITS,
 ) -> TranslationRequest:
     return limits.admit(
@@ -57,7 +57,7 @@ def admit(
 
 
 def admit_pairs(*pairs: tuple[str, str], limits: RequestLimits = LIMITS) -> TranslationRequest:
-    return limits.admit_pairs(pairs=pairs, source_language="", target_language="", deadline_seconds=None)
+    return limits.admit_pairs(pairs=pairs, source_language="", target_language="", deadline_seconds=7.0)
 
 
 def texts_of(request: TranslationRequest) -> list[str]:
@@ -96,7 +96,7 @@ def test_a_valid_request_for_scores_is_kept_as_it_came() -> None:
         ),
         (),
         SearchPlan(SearchOptions(max_target_tokens=20, forced_end=True), token_scores=True),
-        None,
+        7.0,
         source_language="en",
     )
 

@@ -363,6 +363,30 @@ def test_a_newcomer_that_would_wait_longer_than_it_may_is_refused_at_once() -> N
         scheduler.reserve(1)
 
 
+def test_who_is_patient_waits_for_longer_than_the_queue_timeout() -> None:
+    clock = FakeClock()
+    scheduler = make_scheduler(slots=1, clock=clock, queue_timeout_seconds=1.0)
+    patient, other = make_sequence(), make_sequence()
+    scheduler.submit([make_sequence()])
+    assert len(scheduler.admit(1, 0)) == 1
+    scheduler.submit([patient], patient=True)
+    scheduler.submit([other])
+    clock.seconds += 2.0
+    scheduler.admit(0, 1)
+    assert isinstance(other.error, QueueTimeoutError)
+    assert scheduler.admit(1, 0) == [patient]
+
+
+def test_a_reservation_that_is_given_back_twice_is_over_once() -> None:
+    scheduler = make_scheduler(slots=2)
+    over: list[int] = []
+    with scheduler.reserve(2) as reservation:
+        reservation.on_exit = lambda: over.append(1)
+        with reservation:
+            pass
+    assert over == [1]
+
+
 def test_what_has_started_is_not_bound_by_the_queue_timeout() -> None:
     clock = FakeClock()
     scheduler = make_scheduler(slots=1, clock=clock, queue_timeout_seconds=1.0)

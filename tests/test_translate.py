@@ -365,6 +365,15 @@ def test_a_bundle_translates_without_a_server(
         assert translation.score == pytest.approx(score, rel=1e-5)
 
 
+def test_lines_of_many_sentences_wait_for_places(bundle_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each needs as many places as it has sentences; all at once, many times as many as there are."""
+    text = "alpha. beta. alpha beta. beta alpha."
+    with fake_models(monkeypatch):
+        translations = translate_in_process(bundle_path, [text] * 16)
+    assert len({each.text for each in translations if each is not None}) == 1
+    assert len(translations) == 16
+
+
 def test_a_folder_of_bundles_translates_by_way_of_a_pivot(
     tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,7 @@ from serve.models.dispatcher import Dispatcher
 from serve.settings import ServeSettings
 from serve.translation.answer import TranslationDelta
 from serve.translation.asked import AskedDirection, AskedTranslation
+from serve.translation.flow import Flow
 from serve.translation.search_fields import SearchFields
 
 
@@ -27,6 +28,8 @@ class LocalTranslator:
     def __init__(self, dispatcher: Dispatcher, timeout_seconds: float) -> None:
         self._dispatcher = dispatcher
         self._timeout_seconds = timeout_seconds
+        # Texts of several sentences need more places than there may be: they wait for them, as those of a stream do.
+        self._flow = Flow()
 
     @classmethod
     @asynccontextmanager
@@ -78,6 +81,7 @@ class LocalTranslator:
             options=wanted.get("options", SearchFields()),
             deadline_seconds=time.monotonic() + self._timeout_seconds,
             split_sentences=wanted.get("split_sentences", True),
+            flow=self._flow,
         )
 
 

@@ -20,7 +20,7 @@ from serve.engine.rows import Move, Rows
 from serve.engine.scheduler import Scheduler
 from serve.engine.scores import Scores
 from serve.engine.selection import Selection
-from serve.engine.sequence import Sequence
+from serve.engine.sequence import Sequence, SequenceState
 from serve.errors import DrainingError, InternalError, ServiceError
 from serve.metrics import Metrics
 
@@ -145,6 +145,7 @@ class Engine:
         self._selection = Selection(eos_id)
         self._step_timeout_seconds = step_timeout_seconds
         self._step_started_seconds: float | None = None
+        self._joining: list[Sequence] = []
         self._failures = 0
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=ENGINE_THREAD, daemon=True)
@@ -181,8 +182,10 @@ class Engine:
             self._fail_rows(error)
             return
         log.error("the engine hangs and is left behind", rows=len(self._rows))
-        for sequence in self._rows.sequences:
-            sequence.finish(self._clock(), error)
+        # It may hang while it encodes what has no row yet.
+        for sequence in dict.fromkeys((*self._rows.sequences, *self._joining)):
+            if sequence.state is not SequenceState.FINISHED:
+                sequence.finish(self._clock(), error)
 
     def step(self) -> None:
         """Moves every sequence on by one token; a failing model ends sequences, never the engine."""
@@ -192,8 +195,10 @@ class Engine:
 
     def _step(self) -> None:
         if admitted := self._admit():
+            self._joining = admitted
             for batch in batches(admitted):
                 self._prefill(batch)
+            self._joining = []
         if not self._rows:
             return
         try:

@@ -47,6 +47,7 @@ class Reservation:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Gives the rows back."""
+        """Gives the rows back; a second time, there is nothing left to do."""
         self._resize(self, 0, 0)
-        self.on_exit()
+        on_exit, self.on_exit = self.on_exit, lambda: None
+        on_exit()

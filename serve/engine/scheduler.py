@@ -100,13 +100,16 @@ class Scheduler:
         with self._changed:
             return not self._waiting and not self._running.sequences
 
-    def reserve(self, rows: int, deadline_seconds: float | None = None, priority: int = 0) -> Reservation:
+    def reserve(
+        self, rows: int, deadline_seconds: float | None = None, priority: int = 0, *, patient: bool = False
+    ) -> Reservation:
         """Keeps rows for sequences that are still to be made.
 
         Args:
             rows: how many; the reservation may be resized.
             deadline_seconds: when the client stops waiting (monotonic clock); None: never.
             priority: that of the sequences.
+            patient: whether they may wait for longer than the queue's timeout.
 
         Raises:
             DrainingError: after `drain`.
@@ -117,16 +120,19 @@ class Scheduler:
         """
         with self._changed:
             self._check_room(rows)
-            self._check_wait(deadline_seconds, priority)
+            self._check_wait(deadline_seconds, priority, None if patient else self._queue_timeout_seconds)
             self._reserved_rows += rows
         return Reservation(rows, self._resize)
 
-    def submit(self, sequences: Collection[Sequence], reservation: Reservation | None = None) -> None:
+    def submit(
+        self, sequences: Collection[Sequence], reservation: Reservation | None = None, *, patient: bool = False
+    ) -> None:
         """Queues all of the sequences, or none.
 
         Args:
             sequences: all of one request.
             reservation: what was kept for them; they take their rows from it, and it is used up.
+            patient: whether they may wait for longer than the queue's timeout.
 
         Raises:
             ValueError: if a sequence takes more rows than an engine has; whoever makes options must not let it through.
@@ -147,7 +153,7 @@ class Scheduler:
             now_seconds = self._clock()
             for sequence in sequences:
                 sequence.submitted_seconds = now_seconds
-                if self._queue_timeout_seconds is not None:
+                if self._queue_timeout_seconds is not None and not patient:
                     sequence.start_by_seconds = now_seconds + self._queue_timeout_seconds
                 self._waiting.push(sequence)
             self._publish()
@@ -233,7 +239,7 @@ class Scheduler:
                 f"expected at most {self._capacity_rows} together; try again later"
             )
 
-    def _check_wait(self, deadline_seconds: float | None, priority: int) -> None:
+    def _check_wait(self, deadline_seconds: float | None, priority: int, timeout_seconds: float | None) -> None:
         now_seconds = self._clock()
         if deadline_seconds is not None and deadline_seconds <= now_seconds:
             raise DeadlineExceededError("the deadline passed before the request was looked at")
@@ -248,8 +254,8 @@ class Scheduler:
                     f"{wait} and {run_seconds:.3g} s to translate, but {left_seconds:.3g} s to the deadline; "
                     "try again later"
                 )
-        if self._queue_timeout_seconds is not None and wait_seconds >= self._queue_timeout_seconds:
-            raise QueueTimeoutError(f"{wait}, expected at most {self._queue_timeout_seconds:.3g} s; try again later")
+        if timeout_seconds is not None and wait_seconds >= timeout_seconds:
+            raise QueueTimeoutError(f"{wait}, expected at most {timeout_seconds:.3g} s; try again later")
 
     def _resize(self, reservation: Reservation, rows: int, spare_rows: int) -> None:
         with self._changed:

@@ -20,7 +20,7 @@ from protos.translation_pb2 import DESCRIPTOR, GetModelRequest, ListModelsReques
 from serve.errors import InvalidRequestError, ServiceError
 from serve.interfaces.door import Door
 from serve.interfaces.grpc_access import Access
-from serve.interfaces.grpc_call import Context, answer, call_headers, recorded_call
+from serve.interfaces.grpc_call import Context, answer, call_headers, recorded_call, send
 from serve.interfaces.grpc_many import ManyStream
 from serve.interfaces.grpc_messages import (
     model_list,
@@ -188,7 +188,7 @@ class GrpcApi:
             async def serve(valid: TranslateRequest, deadline_seconds: float | None, record: RequestRecord) -> None:
                 async with aclosing(self._dispatcher.stream(_asked(valid, deadline_seconds), record)) as events:
                     async for event in events:
-                        await context.write(stream_response(event))
+                        await send(context, stream_response(event))
 
             async with recorded_call(self._metrics, "translate_stream", context) as record:
                 await answer(message, serve, context, record)

@@ -5,8 +5,8 @@ What all handlers of the gRPC interface have in common; knows neither messages n
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
 import grpc.aio
@@ -58,17 +58,38 @@ async def answer(
     """
     if isinstance(message, InvalidRequestError):
         raise message
-    timeout_seconds = _time_remaining(context)
-    try:
+    with told_apart(context, record) as timeout_seconds:
         deadline_seconds = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         return await serve(message, deadline_seconds, record)
+
+
+@contextmanager
+def told_apart(context: Context, record: RequestRecord) -> Iterator[float | None]:
+    """Records a call that is cancelled as too late where that is the reason; gives the time to its deadline.
+
+    gRPC cancels a call both when its client hangs up and when its deadline passes.
+    """
+    timeout_seconds = _time_remaining(context)
+    try:
+        yield timeout_seconds
     except asyncio.CancelledError:
-        # gRPC cancels the call both when the client hangs up and when its deadline passes.
         remaining_seconds = _time_remaining(context)
         if timeout_seconds is not None and remaining_seconds is not None:
             passed = remaining_seconds <= DEADLINE_ROUNDING * timeout_seconds
             record.outcome = DeadlineExceededError.reason if passed else record.outcome
         raise
+
+
+async def send(context: Context, message: object) -> None:
+    """Writes a message of a stream.
+
+    Raises:
+        CancelledError: if the client has gone, which a write may notice before gRPC cancels the call.
+    """
+    try:
+        await context.write(message)
+    except grpc.aio.BaseError as error:
+        raise asyncio.CancelledError from error
 
 
 def _time_remaining(context: Context) -> float | None:

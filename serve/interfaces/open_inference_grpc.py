@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 
 from protos import inference_pb2 as messages
 from serve.errors import InvalidRequestError, ServiceError
-from serve.interfaces.grpc_call import Context, call_headers
+from serve.interfaces.grpc_call import Context, call_headers, send, told_apart
 from serve.interfaces.grpc_wire import RequestParser
 from serve.interfaces.open_inference import EXTENSIONS, PLATFORM, SERVER, Inference, Inferred, OpenInference
 from serve.interfaces.open_inference_parameters import Parameters
@@ -145,18 +145,16 @@ class OpenInferenceGrpc:
     async def _stream_infer(self, requests: AsyncIterator[Parsed], context: Context) -> None:
         """Answers the requests of a stream side by side; ends when all are answered that the client sent."""
         headers = call_headers(context)
-        remaining_seconds: float | None = context.time_remaining()
-        deadline_seconds = None if remaining_seconds is None else time.monotonic() + remaining_seconds
         places = asyncio.Semaphore(STREAM_REQUESTS)
         writing = asyncio.Lock()
 
-        async def send(response: messages.ModelStreamInferResponse) -> None:
+        async def write(response: messages.ModelStreamInferResponse) -> None:
             async with writing:
-                await context.write(response)
+                await send(context, response)
 
         async def answer(request: Parsed) -> None:
             try:
-                await self._answer_one(request, deadline_seconds, headers, send)
+                await self._answer_one(request, context, headers, write)
             finally:
                 places.release()
 
@@ -169,9 +167,9 @@ class OpenInferenceGrpc:
     async def _answer_one(
         self,
         request: Parsed,
-        deadline_seconds: float | None,
+        context: Context,
         headers: Mapping[str, str],
-        send: Callable[[messages.ModelStreamInferResponse], Awaitable[None]],
+        write: Callable[[messages.ModelStreamInferResponse], Awaitable[None]],
     ) -> None:
         response = messages.ModelInferResponse()
         if isinstance(request, messages.ModelInferRequest):
@@ -181,13 +179,15 @@ class OpenInferenceGrpc:
             with record_request(self._metrics, "grpc", "infer_stream", request_id, headers) as record:
                 if isinstance(request, InvalidRequestError):
                     raise request
-                async with aclosing(self._inferred(request, deadline_seconds, record)) as answers:
-                    async for inferred in answers:
-                        message = _response(inferred, raw=bool(request.raw_input_contents))
-                        message.parameters[FINAL].bool_param = inferred.timings is not None
-                        await send(messages.ModelStreamInferResponse(infer_response=message))
+                with told_apart(context, record) as timeout_seconds:
+                    deadline_seconds = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+                    async with aclosing(self._inferred(request, deadline_seconds, record)) as answers:
+                        async for inferred in answers:
+                            message = _response(inferred, raw=bool(request.raw_input_contents))
+                            message.parameters[FINAL].bool_param = inferred.timings is not None
+                            await write(messages.ModelStreamInferResponse(infer_response=message))
         except ServiceError as error:
-            await send(messages.ModelStreamInferResponse(error_message=str(error), infer_response=response))
+            await write(messages.ModelStreamInferResponse(error_message=str(error), infer_response=response))
 
     async def _inferred(
         self, request: messages.ModelInferRequest, deadline_seconds: float | None, record: RequestRecord

@@ -120,11 +120,15 @@ class Dispatcher:
                 pairs=asked.pairs,
                 source_language=leg.source,
                 target_language=leg.target,
-                deadline_seconds=asked.deadline_seconds,
+                deadline_seconds=self._deadline_seconds(asked.deadline_seconds),
             )
             response = await served.pipeline.translator.score(request)
         record.response = named = replace(response, model=served.name)
         return named
+
+    def _deadline_seconds(self, asked_seconds: float | None) -> float:
+        """Returns when nobody waits any more for what is asked now."""
+        return time.monotonic() + self._default_timeout_seconds if asked_seconds is None else asked_seconds
 
     @asynccontextmanager
     async def prepare(self, asked: AskedTranslation, record: RequestRecord) -> AsyncIterator[LastTranslation]:
@@ -134,15 +138,17 @@ class Dispatcher:
             ServiceError: why there will be no translation.
         """
         self._lifecycle.check_admission()
+        deadline_seconds = self._deadline_seconds(asked.deadline_seconds)
         record.source_texts = asked.texts
         with ExitStack() as uses:
             legs = self._keep(find_route(asked.direction, self._models.offers), record, uses)
             if len(legs) == 1:
                 ((leg, served),) = legs
-                yield LastTranslation(served.name, served.pipeline.translator, _admit(asked, leg, served))
+                request = _admit(asked, leg, served, deadline_seconds)
+                yield LastTranslation(served.name, served.pipeline.translator, request)
             else:
                 first, last = legs
-                prepared = await self._go_by_way(asked, first, last, uses)
+                prepared = await self._go_by_way(asked, deadline_seconds, (first, last), uses)
                 try:
                     yield prepared
                 except InvalidRequestError as error:
@@ -160,30 +166,39 @@ class Dispatcher:
         return kept
 
     async def _go_by_way(
-        self, asked: AskedTranslation, first: tuple[Leg, ServedModel], last: tuple[Leg, ServedModel], uses: ExitStack
+        self,
+        asked: AskedTranslation,
+        deadline_seconds: float,
+        legs: tuple[tuple[Leg, ServedModel], tuple[Leg, ServedModel]],
+        uses: ExitStack,
     ) -> LastTranslation:
         """Translates into the pivot's language and prepares the translation from it; both share the deadline.
 
-        What the second model would refuse must not cost a translation by the first: its places are kept from now on,
-        until `uses` ends.
+        What the second model would refuse must not cost a translation by the first: places in both are kept from now
+        on, until `uses` ends.
         """
         first_options, last_options = pivot.split_options(asked.options)
-        deadline_seconds = asked.deadline_seconds
-        if deadline_seconds is None:
-            deadline_seconds = time.monotonic() + self._default_timeout_seconds
-        asked_last = replace(asked, options=last_options, deadline_seconds=deadline_seconds)
+        asked_last = replace(asked, options=last_options)
         asked_first = replace(asked_last, options=first_options, target_prefix=())
-        kept = uses.enter_context(await last[1].pipeline.translator.reserve(_admit(asked_last, *last)))
-        response = await first[1].pipeline.translator.translate(_admit(asked_first, *first))
+        requests = [
+            _admit(each, *leg, deadline_seconds) for each, leg in zip((asked_first, asked_last), legs, strict=True)
+        ]
+        translators = [served.pipeline.translator for _, served in legs]
+        kept: dict[int, Reservation] = {}
+        # In one order for all: of two requests that go opposite ways, neither waits for what the other one keeps.
+        for number in sorted(range(len(legs)), key=lambda number: legs[number][1].name):
+            kept[number] = uses.enter_context(await translators[number].reserve(requests[number]))
+        response = await translators[0].translate(requests[0], kept[0])
+        first, last = legs
         between = Pivot(first[0].target, first[1].name)
         try:
-            request = _admit(pivot.ask_last(asked_last, response), *last)
+            request = _admit(pivot.ask_last(asked_last, response), *last, deadline_seconds)
         except InvalidRequestError as error:
             raise pivot.explain(error, between.language) from error
-        return LastTranslation(last[1].name, last[1].pipeline.translator, request, (response, between), kept)
+        return LastTranslation(last[1].name, translators[1], request, (response, between), kept[1])
 
 
-def _admit(asked: AskedTranslation, leg: Leg, served: ServedModel) -> TranslationRequest:
+def _admit(asked: AskedTranslation, leg: Leg, served: ServedModel, deadline_seconds: float) -> TranslationRequest:
     """Returns the request to one model if every field is valid for it."""
     return served.pipeline.limits.admit(
         texts=asked.texts,
@@ -191,7 +206,7 @@ def _admit(asked: AskedTranslation, leg: Leg, served: ServedModel) -> Translatio
         target_language=leg.target,
         options=asked.options,
         target_prefix=asked.target_prefix,
-        deadline_seconds=asked.deadline_seconds,
+        deadline_seconds=deadline_seconds,
         split_sentences=asked.split_sentences,
         priority=asked.priority,
         flow=asked.flow,

@@ -91,7 +91,6 @@ class Pipeline:
             metrics=self.metrics,
             source_suffix=manifest.source_suffix,
             max_source_tokens=manifest.max_source_tokens,
-            default_timeout_seconds=settings.request_timeout_seconds,
             spare_rows=settings.max_waiting // 2,
             cache=None
             if settings.result_cache_bytes is None

@@ -6,6 +6,8 @@ first competes with everybody else, so that no stream starves either. Called by 
 """
 
 import asyncio
+from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
 
 from serve.engine.reservation import Reservation
 from serve.engine.scheduler import Scheduler
@@ -14,6 +16,23 @@ from serve.translation.flow import Flow
 
 # Room is made by whatever ends; this is about the time of a few steps of a model.
 PAUSE_SECONDS = 0.01
+
+
+@dataclass(slots=True, eq=False)
+class _Visitors:
+    """The requests of one stream.
+
+    Attributes:
+        turn: held by the one of them that is next to come in.
+        inside: how many of them wait for a slot or have one.
+    """
+
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    inside: int = 0
+
+    def leave(self) -> None:
+        """Counts one of them out."""
+        self.inside -= 1
 
 
 class Doorway:
@@ -29,6 +48,7 @@ class Doorway:
         self._scheduler = scheduler
         self._spare_rows = spare_rows
         self._line = asyncio.Lock()
+        self._visitors = WeakKeyDictionary[Flow, _Visitors]()
 
     async def enter(self, rows: int, flow: Flow | None, deadline_seconds: float, priority: int) -> Reservation:
         """Returns places for a request, which is inside until they are given back; who has no flow does not wait.
@@ -39,10 +59,11 @@ class Doorway:
         """
         if flow is None:
             return self._scheduler.reserve(rows, deadline_seconds, priority)
-        reservation = self._scheduler.reserve(0, deadline_seconds, priority)
-        await self._wait(reservation, rows, flow, deadline_seconds)
-        flow.inside += 1
-        reservation.on_exit = flow.leave
+        visitors = self._visitors.setdefault(flow, _Visitors())
+        reservation = self._scheduler.reserve(0, deadline_seconds, priority, patient=True)
+        await self._wait(reservation, rows, visitors, deadline_seconds)
+        visitors.inside += 1
+        reservation.on_exit = visitors.leave
         return reservation
 
     async def widen(self, reservation: Reservation, rows: int, flow: Flow | None, deadline_seconds: float) -> None:
@@ -55,27 +76,28 @@ class Doorway:
             reservation.resize(rows)
             return
         # Who waits for room must not hold any: two of them could wait for each other.
+        visitors = self._visitors[flow]
         reservation.resize(0)
-        flow.leave()
+        visitors.leave()
         try:
-            await self._wait(reservation, rows, flow, deadline_seconds)
+            await self._wait(reservation, rows, visitors, deadline_seconds)
         finally:
-            flow.inside += 1
+            visitors.inside += 1
 
-    async def _wait(self, reservation: Reservation, rows: int, flow: Flow, deadline_seconds: float) -> None:
+    async def _wait(self, reservation: Reservation, rows: int, visitors: _Visitors, deadline_seconds: float) -> None:
         try:
             # One request of each flow stands in line, and goes to its end after a try in vain: flows take turns
             # whatever they have outside, and one that has to leave room holds up none that may take the last.
-            async with asyncio.timeout_at(deadline_seconds), flow.turn:
-                while not await self._try(reservation, rows, flow):
+            async with asyncio.timeout_at(deadline_seconds), visitors.turn:
+                while not await self._try(reservation, rows, visitors):
                     pass
         except TimeoutError:
             raise DeadlineExceededError("the deadline passed before there was room") from None
 
-    async def _try(self, reservation: Reservation, rows: int, flow: Flow) -> bool:
+    async def _try(self, reservation: Reservation, rows: int, visitors: _Visitors) -> bool:
         async with self._line:
             try:
-                reservation.resize(rows, self._spare_rows if flow.inside else 0)
+                reservation.resize(rows, self._spare_rows if visitors.inside else 0)
             except QueueFullError:
                 await asyncio.sleep(PAUSE_SECONDS)
                 return False

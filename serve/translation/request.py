@@ -39,7 +39,7 @@ class TranslationRequest:
         texts: what is asked of each text; at least one.
         source_prefix: tokens before the source of each text, which tell the model what to translate into.
         plan: how translations are searched for.
-        deadline_seconds: when the client stops waiting, on the clock of `time.monotonic`; None: it did not say.
+        deadline_seconds: when nobody waits any more, on the clock of `time.monotonic`.
         source_language: ISO 639-1 code of the texts' language.
         split_sentences: whether a text may be several sentences; if not, it is taken for one.
         priority: what waits with a lower one starts later.
@@ -49,7 +49,7 @@ class TranslationRequest:
     texts: tuple[TextRequest, ...]
     source_prefix: tuple[int, ...]
     plan: SearchPlan
-    deadline_seconds: float | None
+    deadline_seconds: float
     source_language: str = ""
     split_sentences: bool = False
     priority: int = 0
@@ -87,7 +87,7 @@ class RequestLimits:
         target_language: str,
         options: SearchFields,
         target_prefix: Sequence[str],
-        deadline_seconds: float | None,
+        deadline_seconds: float,
         split_sentences: bool,
         priority: int = 0,
         flow: Flow | None = None,
@@ -133,7 +133,7 @@ class RequestLimits:
         pairs: Sequence[tuple[str, str]],
         source_language: str,
         target_language: str,
-        deadline_seconds: float | None,
+        deadline_seconds: float,
     ) -> TranslationRequest:
         """Returns the request for the scores of pairs of text and translation if every field is valid.
 

@@ -69,6 +69,7 @@ class Submission:
         reservation: Reservation | None = None,
         priority: int = 0,
         flow: object | None = None,
+        patient: bool = False,
     ) -> None:
         """Makes the sequences. Must be called inside the event loop.
 
@@ -81,11 +82,13 @@ class Submission:
             reservation: the rows that are kept for them.
             priority: what waits with a lower one starts later.
             flow: whose turn they take; None: nobody else's.
+            patient: whether they may wait for longer than the queue's timeout.
         """
         self._scheduler = scheduler
         self._deadline_seconds = deadline_seconds
         self._alarm = alarm
         self._reservation = reservation
+        self._patient = patient
         self._trace = current_trace()
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
@@ -113,7 +116,7 @@ class Submission:
         Raises:
             ServiceError: if the scheduler takes none.
         """
-        self._scheduler.submit(self.sequences, self._reservation)
+        self._scheduler.submit(self.sequences, self._reservation, patient=self._patient)
         return self
 
     def __exit__(
@@ -204,7 +207,9 @@ async def run_sequences(
     *,
     deadline_seconds: float | None,
 ) -> tuple[Sequence, ...]:
-    """Runs one sequence for each wish, all or none, and returns them finished. The call is one flow.
+    """Runs one sequence for each wish, all or none, and returns them finished, however long they wait in the queue.
+
+    The call is one flow.
 
     Args:
         scheduler: takes the sequences.
@@ -214,6 +219,6 @@ async def run_sequences(
     Raises:
         ServiceError: the first one that any of the sequences ended with; the others are cancelled.
     """
-    with Submission(scheduler, wishes, deadline_seconds=deadline_seconds) as submission:
+    with Submission(scheduler, wishes, deadline_seconds=deadline_seconds, patient=True) as submission:
         await submission.finish()
     return submission.sequences

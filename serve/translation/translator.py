@@ -41,14 +41,13 @@ class Admitted:
         reservation: the places that are kept for its texts.
         wishes: one for each text.
         kept: what the result cache has for the text of some indices.
-        deadline_seconds, started_seconds, tokenized_seconds: times of the monotonic clock.
+        started_seconds, tokenized_seconds: times of the monotonic clock.
     """
 
     request: TranslationRequest
     reservation: Reservation
     wishes: list[Wish]
     kept: dict[int, Hypotheses]
-    deadline_seconds: float
     started_seconds: float
     tokenized_seconds: float
 
@@ -71,7 +70,6 @@ class Translator:
         metrics: Metrics,
         source_suffix: tuple[int, ...],
         max_source_tokens: int,
-        default_timeout_seconds: float,
         spare_rows: int = 0,
         cache: ResultCache | None = None,
     ) -> None:
@@ -85,7 +83,6 @@ class Translator:
             metrics: gets counts and timings of each answered request.
             source_suffix: tokens after every source.
             max_source_tokens: the longest source that the model reads, prefix and suffix included.
-            default_timeout_seconds: how long a request may take whose client sets no deadline.
             spare_rows: how many rows streams of requests leave free for others.
             cache: keeps answers; None: nobody does.
         """
@@ -96,7 +93,6 @@ class Translator:
         self._metrics = metrics
         self._source_suffix = source_suffix
         self._max_source_tokens = max_source_tokens
-        self._default_timeout_seconds = default_timeout_seconds
         self._cache = cache
         self._alarm = Alarm()
         self._doorway = Doorway(scheduler, spare_rows)
@@ -114,7 +110,7 @@ class Translator:
             ServiceError: why the request is not let in.
         """
         self._readiness.check()
-        return await self._doorway.enter(request.rows, request.flow, self._deadline_seconds(request), request.priority)
+        return await self._doorway.enter(request.rows, request.flow, request.deadline_seconds, request.priority)
 
     async def widen(self, reservation: Reservation, request: TranslationRequest) -> None:
         """Keeps as many places as a request needs that turned out to be larger.
@@ -122,7 +118,7 @@ class Translator:
         Raises:
             ServiceError: if there are not so many.
         """
-        await self._doorway.widen(reservation, request.rows, request.flow, self._deadline_seconds(request))
+        await self._doorway.widen(reservation, request.rows, request.flow, request.deadline_seconds)
 
     async def translate(self, request: TranslationRequest, reservation: Reservation) -> TranslationResponse:
         """Translates every text of the request, or none. Cancelling the call frees its slots within one step.
@@ -177,20 +173,14 @@ class Translator:
                             yield TranslationDelta(text_index=index, text=text, target_tokens=len(target_ids))
         yield self._translated(request, admitted, submission.sequences)
 
-    def _deadline_seconds(self, request: TranslationRequest) -> float:
-        if request.deadline_seconds is None:
-            return time.monotonic() + self._default_timeout_seconds
-        return request.deadline_seconds
-
     async def _admit(self, request: TranslationRequest, reservation: Reservation) -> Admitted:
         started_seconds = time.monotonic()
-        deadline_seconds = self._deadline_seconds(request)
         wishes = await self._tokenize(request)
         kept = self._kept(wishes) if request.plan.repeatable else {}
         tokenized_seconds = time.monotonic()
         if trace := current_trace():
             trace.add_phase("tokenize", started_seconds, tokenized_seconds, {"texts": len(wishes)})
-        return Admitted(request, reservation, wishes, kept, deadline_seconds, started_seconds, tokenized_seconds)
+        return Admitted(request, reservation, wishes, kept, started_seconds, tokenized_seconds)
 
     def _kept(self, wishes: list[Wish]) -> dict[int, Hypotheses]:
         if self._cache is None:
@@ -202,11 +192,12 @@ class Translator:
         return Submission(
             self._scheduler,
             [admitted.wishes[index] for index in admitted.searched],
-            deadline_seconds=admitted.deadline_seconds,
+            deadline_seconds=admitted.request.deadline_seconds,
             alarm=alarm,
             reservation=admitted.reservation,
             priority=admitted.request.priority,
             flow=admitted.request.flow,
+            patient=admitted.request.flow is not None,
         )
 
     async def _search(self, admitted: Admitted) -> tuple[Sequence, ...]:
