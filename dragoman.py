@@ -74,8 +74,8 @@ COMMANDS = {
     ),
     "demo": ("serve.demo:DemoCommand", "serve a bundle, translate a few sentences, keep serving"),
 }
-# The modules of commands that start servers and clients in processes of their own.
-STARTING_OTHERS = ("loadtest.", "serve.demo:")
+# The modules of commands that start servers and clients in processes of their own, or write into folders aside.
+LEAVING_THINGS = ("export.", "loadtest.", "serve.demo:")
 # As shells say it.
 TERMINATED = 128 + signal.SIGTERM
 
@@ -94,8 +94,8 @@ def main() -> None:
     for words in (2, 1):
         name = " ".join(arguments[:words])
         if name in COMMANDS:
-            if COMMANDS[name][0].startswith(STARTING_OTHERS):
-                # What they start has to end with them.
+            if COMMANDS[name][0].startswith(LEAVING_THINGS):
+                # What they started or only half wrote has to go with them.
                 signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
             run(name, arguments[words:])
             return

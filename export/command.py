@@ -22,6 +22,7 @@ from model.run import RunError
 from model.text.tokenizer import TokenizerError
 
 ORIGINS = ("run", "from_marian", "from_ctranslate2")
+OF_IMPORTS = ("source_language", "target_language", "sentences", "max_source_tokens", "max_target_tokens")
 
 
 class ExportCommand(BaseSettings):
@@ -77,6 +78,10 @@ class ExportCommand(BaseSettings):
         if len(given) != 1:
             raise SystemExit("dragoman export: expected either a run, or --from-marian, or --from-ctranslate2")
         ((origin, path),) = given.items()
+        ignored = [name for name in OF_IMPORTS if origin == "run" and getattr(self, name) is not None]
+        if ignored:
+            problem = "expected no such option with a run or a bundle, which tell it themselves"
+            raise SystemExit(f"dragoman export: {ignored[0].replace('_', '-')}: {problem}")
         if self.precision == "int8-static" and origin != "run" and self.sentences is None:
             raise SystemExit(
                 "dragoman export: precision: int8-static: expected --sentences with an import: the texts that are "

@@ -53,11 +53,11 @@ def test_the_engine_and_pytorch_translate_the_same_sentences_alike(
     assert [(each["rows"], each["beam_size"]) for each in figures["throughput"]] == [(1, 1), (3, 1), (1, 2), (3, 2)]
     assert all(each["identical"] == 1 for each in figures["throughput"])
     assert all(rate > 0 for each in figures["throughput"] for rate in each["tokens_per_second"].values())
-    assert figures["weights_bytes"] == (toy_bundle / WEIGHTS_FILE).stat().st_size
+    assert 0 < figures["weights_bytes"] < (toy_bundle / WEIGHTS_FILE).stat().st_size, "the encoder's are not read"
     printed = capsys.readouterr().out
     assert "| beam 2 |" in printed
     assert "| as served |" in printed
-    assert f"floor: {figures['weights_bytes']} bytes of weights" in printed
+    assert f"floor: {figures['weights_bytes']} bytes of the decoder's weights" in printed
 
 
 def test_a_gpu_is_not_what_the_bundle_is_for(toy_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -364,6 +364,17 @@ def test_damaged_files_are_named(folder: Path, damage: Callable[[Path], object],
     assert refusal(folder).startswith(expected)
 
 
+@pytest.mark.parametrize("form", ["__{}__", "{}a_Latn", "{}_XX"])
+def test_models_whose_translations_begin_with_a_language_are_refused(folder: Path, form: str) -> None:
+    """NLLB, M2M100, mBART: in silence they would translate into any language."""
+    path = folder / "shared_vocabulary.json"
+    pieces = json.loads(path.read_text(encoding="utf-8"))
+    pieces[-2:] = [form.format("de"), form.format("fr")]
+    path.write_text(json.dumps(pieces), encoding="utf-8")
+    expected = f"shared_vocabulary.json: {form.format('de')}: asks for a language as the first token"
+    assert refusal(folder).startswith(expected)
+
+
 def test_languages_have_to_be_told(small: Path) -> None:
     expected = "the model's files do not tell, expected an ISO 639 code"
     assert refusal(small, ImportOptions()) == f"source-language: None: {expected}"

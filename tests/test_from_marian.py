@@ -215,6 +215,7 @@ def test_every_language_token_becomes_a_direction(tmp_path: Path) -> None:
     assert {sentence.target_language for sentence in bundle.golden} == {"fra", "spa"}
     only = import_marian(folder, ImportOptions(target_language="spa", max_target_tokens=LIMIT))
     assert [each.target for each in only.directions] == ["spa"]
+    assert refusal(folder, ImportOptions(target_language="fr")) == "target-language: fr: expected one of fra, spa"
 
 
 def test_nobody_switches_the_language_or_ends_a_sentence_by_typing(tmp_path: Path) -> None:
@@ -377,6 +378,14 @@ def test_sentences_of_ones_own_become_golden(checkpoint: Path, tmp_path: Path) -
     assert [sentence.source for sentence in bundle.golden] == ["bakoli muneba", "kobara"]
     assert bundle.manifest.max_source_tokens == 40
     assert bundle.manifest.bos_id == bundle.manifest.pad_id == VOCABULARY[PAD_PIECE]
+
+
+@pytest.mark.parametrize("option", ["--sentences=texts.txt", "--source-language=en", "--max-target-tokens=40"])
+def test_a_run_tells_itself_what_imports_are_told(option: str, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as ended:
+        dragoman.run("export", ["run", option, "--out", str(tmp_path / "b")])
+    name = option.removeprefix("--").partition("=")[0]
+    assert str(ended.value.code).startswith(f"dragoman export: {name}: expected no such option with a run or a bundle")
 
 
 def test_static_quantisation_of_an_import_wants_real_texts(tmp_path: Path) -> None:

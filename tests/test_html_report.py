@@ -15,7 +15,7 @@ from loadtest.load.durations import Percentiles
 from loadtest.load.results import Point, RequestsResult, RunResult, ServerPhase, ServerPoint, ServerResult
 
 PERCENTILES = Percentiles(0.01, 0.02, 0.03, 0.04, 0.05)
-REQUESTS = RequestsResult(11, 10, 9, {"<429> queue_full": 1}, PERCENTILES, None, PERCENTILES)
+REQUESTS = RequestsResult(11, 10, 9, 0, {"<429> queue_full": 1}, PERCENTILES, None, PERCENTILES)
 RUN = RunResult(
     name="steady",
     loop="open",

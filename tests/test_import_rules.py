@@ -91,6 +91,7 @@ EXCEPTIONS = {
         "serve.settings",
     },
     "loadtest.device.bench_device": {
+        "export.inspection.stored_graph",
         "export.bundle",
         "export.origin",
         "export.verification.reader",
@@ -105,7 +106,7 @@ EXCEPTIONS = {
         "serve.device.gpus",
         "serve.device.model_sessions",
     },
-    "loadtest.device.step_floor": {"serve.device.model_sessions"},
+    "loadtest.device.step_floor": {"export.inspection.stored_graph", "serve.device.model_sessions"},
     "loadtest.device.throughput": {
         "export.verification.stepped_engine",
         "model.decoding.generate",

@@ -130,12 +130,49 @@ def test_a_capacity_is_searched_and_told_with_goodput_around_it(
     monkeypatch.setattr("loadtest.load.load_session.TRIAL_WARM_UP_SECONDS", 0.0)
     monkeypatch.setattr("loadtest.load.capacity.MOST_DOUBLINGS", 1)
     monkeypatch.setattr("loadtest.load.capacity.CURVE_SHARES", (1.0, 2.0))
-    load(live, sentences, find_capacity=True, trial_seconds=0.1).cli_cmd()
+    make_command(live, sentences=sentences, rate=40.0, find_capacity=True, trial_seconds=0.1).cli_cmd()
     output = capsys.readouterr().out
     capacity = json.loads(output.splitlines()[-1])["capacity"]
     assert capacity["capacity_per_second"] == 80.0
     assert [point["failed_share"] for point in capacity["curve"]] == [0.0] * 2
     assert "capacity (p99 <= 60000 ms, failed 0): 80.0 requests/s" in output
+
+
+def test_a_capacity_that_the_generator_limits_is_void(
+    live: LiveService, sentences: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No generator is punctual to the microsecond: no rate is known to be too high."""
+    monkeypatch.setattr("loadtest.load.load_session.TRIAL_WARM_UP_SECONDS", 0.0)
+    monkeypatch.setattr("loadtest.load.capacity.MOST_HALVINGS", 1)
+    command = make_command(
+        live, sentences=sentences, rate=40.0, find_capacity=True, trial_seconds=0.1, max_lag_seconds=1e-9
+    )
+    with pytest.raises(SystemExit):
+        command.cli_cmd()
+    output = capsys.readouterr().out
+    document = json.loads(output.splitlines()[-1])
+    assert "VOID: nothing is known of higher rates: the generator was late" in output
+    assert document["void"] is True
+    assert document["capacity"]["capacity_per_second"] is None
+
+
+def test_clients_that_go_away_on_purpose_are_told_apart(
+    live: LiveService, sentences: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    load(live, sentences, cancelled_share=1.0, protocol=("grpc-stream",)).cli_cmd()
+    output = capsys.readouterr().out
+    (run,) = json.loads(output.splitlines()[-1])["runs"]
+    assert run["all"]["errors"] == {}
+    assert run["all"]["sent"] == run["all"]["ok"] + run["all"]["gone"]
+    assert " 0 failed" in output
+
+
+def test_more_users_than_requests_are_all_busy(
+    live: LiveService, sentences: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    load(live, sentences, closed_loop=9, rate=5.0, duration_seconds=0.5, warm_up_seconds=0.0).cli_cmd()
+    (run,) = document_of(capsys)["runs"]
+    assert run["all"]["ok"] == run["all"]["sent"] >= 9
 
 
 def test_a_late_generator_ends_with_status_1_and_says_so_twice(
@@ -157,7 +194,11 @@ def test_a_late_generator_ends_with_status_1_and_says_so_twice(
         ({"scenario": Path("missing.yaml")}, r"dragoman load: missing\.yaml"),
         ({"scenario": Path("any.yaml"), "rate": 5.0}, r"dragoman load: rate: given, expected no such option beside"),
         ({"arrivals": "replay"}, r"dragoman load: trace: missing"),
-        ({"find_capacity": True, "closed_loop": 2}, r"dragoman load: find-capacity: expected neither --closed-loop"),
+        ({"find_capacity": True, "closed_loop": 2}, r"dragoman load: closed-loop: given, expected no such option: the"),
+        ({"find_capacity": True, "scenario": Path("any.yaml")}, r"dragoman load: scenario: given, expected no such"),
+        ({"find_capacity": True, "arrivals": "burst"}, r"dragoman load: arrivals: given, expected no such option: the"),
+        ({"find_capacity": True, "protocol": ("grpc", "rest")}, r"dragoman load: protocol: 2 of them, expected one"),
+        ({"duration_seconds": float("inf")}, r"dragoman load: duration-seconds: Input should be a finite number"),
         ({"arrivals": "burst", "every_seconds": 0.1}, r"dragoman load: .*burst_seconds: 1.0, expected at most"),
     ],
 )

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from loadtest.load.client import OK
+from loadtest.load.client import GONE, OK
 from loadtest.load.objective import Objective
 from loadtest.load.request import LoadRequest
 from loadtest.load.sample import Sample
@@ -31,6 +31,15 @@ def test_no_failure_is_allowed_unless_it_says_so() -> None:
     tally = tally_of([0.1] * 99, failed=1)
     assert not Objective().is_met(tally)
     assert Objective(failed_share=0.01).is_met(tally)
+
+
+def test_who_goes_away_on_purpose_has_not_failed() -> None:
+    tally = tally_of([0.1] * 9)
+    for outcome in [GONE] * 90 + ["timeout"]:
+        tally.record(Sample(LoadRequest(("One.",)), 0.0, 0.0, 0.2, outcome, None), Objective().bound)
+    assert (tally.ended, tally.ok, tally.gone, tally.failed, tally.failed_share) == (100, 9, 90, 1, 0.1)
+    assert Objective(failed_share=0.1).is_met(tally)
+    assert not Objective(failed_share=0.09).is_met(tally)
 
 
 def test_the_first_token_may_be_bounded_too() -> None:

@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from pydantic import ValidationError
 
 from loadtest.load.self_test import SelfTestCommand, SelfTestResult
 
@@ -19,6 +20,14 @@ def test_a_stall_is_charged_as_arithmetic_says() -> None:
     # A busy machine makes users wait even longer; that nobody is charged too much, the generator's own tests show.
     assert result.open_seconds >= 0.95 * result.expected_seconds
     assert result.closed_seconds < result.open_seconds / 2
+
+
+@pytest.mark.parametrize(("duration_seconds", "stall_seconds"), [(300.0, 2.0), (60.0, 0.6), (3.0, 2.0)])
+def test_a_stall_that_the_percentile_does_not_feel_or_that_outlasts_the_run_proves_nothing(
+    duration_seconds: float, stall_seconds: float
+) -> None:
+    with pytest.raises(ValidationError, match=r"stall_seconds: .*: expected more than .* and less than"):
+        SelfTestCommand(duration_seconds=duration_seconds, stall_seconds=stall_seconds)
 
 
 def test_a_generator_that_tells_the_truth_passes() -> None:

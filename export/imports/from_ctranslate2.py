@@ -5,6 +5,7 @@ Special tokens and what surrounds a source come from the files beside model.bin,
 """
 
 import math
+import re
 from pathlib import Path
 
 import torch
@@ -38,6 +39,8 @@ from export.imports.tensors import grown
 from model.network.transformer import Transformer
 
 MODEL_FILE = "model.bin"
+# Languages as M2M100, NLLB and mBART write them: __de__, deu_Latn, de_DE.
+_FIRST_TOKEN = re.compile(r"__[a-z]{2,3}__|[a-z]{3}_[A-Z][a-z]{3}|[a-z]{2}_[A-Z]{2}")
 
 
 def import_ctranslate2(path: Path, options: ImportOptions) -> Exportable:
@@ -52,6 +55,7 @@ def import_ctranslate2(path: Path, options: ImportOptions) -> Exportable:
         config = read_config(folder, file)
         variables = read_transformer(folder / MODEL_FILE, file, config)
         vocabularies = read_vocabularies(folder)
+        _check_languages(vocabularies)
         tokenizer = read_tokenizer(folder, config, vocabularies)
         model = _model(folder, config, vocabularies, variables, options)
         prefix, suffix = _around_sources(config, vocabularies, variables)
@@ -60,15 +64,26 @@ def import_ctranslate2(path: Path, options: ImportOptions) -> Exportable:
             model=model,
             tokenizer=tokenizer,
             directions=find_directions(
-                vocabularies.source,
-                options.source_language or package.source,
-                options.target_language or package.target,
-                prefix,
+                vocabularies.source, options, source=package.source, target=package.target, prefix=prefix
             ),
             source_suffix=suffix,
             unk_id=tokenizer.unk_id,
             training={"imported_from": "ctranslate2", "config": told},
             steps=0,
+        )
+
+
+def _check_languages(vocabularies: Vocabularies) -> None:
+    """Refuses models of many languages whose translations begin with the one that is asked for.
+
+    Raises:
+        ImportedModelError: naming a piece that asks for one.
+    """
+    asking = [piece for piece in vocabularies.target if _FIRST_TOKEN.fullmatch(piece)]
+    if len(asking) > 1:
+        raise ImportedModelError(
+            f"{vocabularies.target_path}: {asking[0]}: asks for a language as the first token of each translation, as "
+            "NLLB, M2M100 and mBART do: expected a model of one language, or with tokens as >>de<< before the source"
         )
 
 

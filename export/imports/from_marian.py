@@ -58,8 +58,9 @@ def import_marian(folder: Path, options: ImportOptions) -> Exportable:
         tokenizer=tokenizer,
         directions=find_directions(
             tokenizer.source_pieces,
-            options.source_language or _text(told.get("source_lang")),
-            options.target_language or _text(told.get("target_lang")),
+            options,
+            source=_text(told.get("source_lang")),
+            target=_text(told.get("target_lang")),
         ),
         source_suffix=(find_piece(folder / "vocab.json", tokenizer.source_pieces, eos),),
         unk_id=tokenizer.unk_id,

@@ -134,19 +134,26 @@ def find_limits(options: ImportOptions, positions: int | None) -> Limits:
 
 
 def find_directions(
-    pieces: Sequence[str], source: str | None, target: str | None, prefix: tuple[int, ...] = ()
+    pieces: Sequence[str],
+    options: ImportOptions,
+    *,
+    source: str | None,
+    target: str | None,
+    prefix: tuple[int, ...] = (),
 ) -> tuple[BundleDirection, ...]:
     """Returns what a model translates: one direction, or one for each language token of its source vocabulary.
 
     Args:
         pieces: of the source vocabulary.
-        source: language of the sources, if it is known.
-        target: language of the translations, if it is known; of a model with language tokens, the only one to offer.
+        options: languages there win; the target of a model with language tokens is the only one to offer.
+        source: language of the sources, if the files tell.
+        target: language of the translations, or of a family of them, if the files tell.
         prefix: tokens before every source.
 
     Raises:
-        ImportedModelError: if a language is not known, or not written like one.
+        ImportedModelError: if a language is not known, not written like one, or none of the model's.
     """
+    source, target = options.source_language or source, options.target_language or target
     tokens = language_tokens(pieces)
     _check_language("source-language", source)
     if not tokens:
@@ -155,6 +162,8 @@ def find_directions(
     offered = {name: token for name, token in tokens.items() if _LANGUAGE.fullmatch(name)}
     if target in offered:
         offered = {target: offered[target]}
+    elif offered and options.target_language is not None:
+        raise ImportedModelError(f"target-language: {target}: expected one of {', '.join(sorted(offered))}")
     if not offered:
         named = ", ".join(sorted(tokens))
         raise ImportedModelError(f"target-language: {target}: expected a model with ISO 639 codes, not {named}")

@@ -6,6 +6,8 @@ The state is counted as `serve.engine.decoder_state` allocates it. Knows no grap
 from dataclasses import dataclass
 from math import prod
 
+import numpy as np
+
 from export.manifest import Manifest, Precision, StateSpec
 
 # Logits are 32-bit floats, and so are states, whatever the products are computed in; except in fp16.
@@ -18,6 +20,7 @@ class StateMemory:
     """One state tensor of a slot.
 
     Attributes:
+        dtype: of its values.
         shape: of one slot, with the model's limits in place of the lengths.
         slot_bytes: what a slot takes.
         step_bytes: what one decoder step writes of a row; 0 if the encoder writes it once.
@@ -25,6 +28,7 @@ class StateMemory:
 
     name: str
     kind: str
+    dtype: str
     shape: tuple[int, ...]
     slot_bytes: int
     step_bytes: int
@@ -60,10 +64,11 @@ def measure_engine(manifest: Manifest, slots: int) -> EngineMemory:
 def _measure_state(spec: StateSpec, manifest: Manifest) -> StateMemory:
     limits = {"source": manifest.max_source_tokens, "target": manifest.max_target_tokens}
     shape = tuple(limits[size] if isinstance(size, str) else size for size in spec.shape)
-    value_bytes = prod(shape) * STATE_BYTES[manifest.precision]
+    dtype = np.dtype(f"f{STATE_BYTES[manifest.precision]}")
+    value_bytes = prod(shape) * dtype.itemsize
     if spec.kind == "source":
-        return StateMemory(spec.name, spec.kind, shape, value_bytes, 0)
+        return StateMemory(spec.name, spec.kind, dtype.name, shape, value_bytes, 0)
     if spec.kind == "target":
-        return StateMemory(spec.name, spec.kind, shape, value_bytes, value_bytes // limits["target"])
+        return StateMemory(spec.name, spec.kind, dtype.name, shape, value_bytes, value_bytes // limits["target"])
     # A step reads one value and writes another.
-    return StateMemory(spec.name, spec.kind, shape, 2 * value_bytes, value_bytes)
+    return StateMemory(spec.name, spec.kind, dtype.name, shape, 2 * value_bytes, value_bytes)

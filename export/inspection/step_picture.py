@@ -147,12 +147,12 @@ def _flow(states: Sequence[StateMemory], rounds: int, *, is_read: bool, is_writt
     slot_bytes = sum(state.slot_bytes for state in states) // rounds
     read_bytes = slot_bytes // 2 if states[0].kind == "recurrent" else slot_bytes
     limit = "" if states[0].kind == "recurrent" else "≤ "
-    shapes = dict.fromkeys(format_shape(("R", *state.shape)) for state in states)
+    types = dict.fromkeys(f"{state.dtype} {format_shape(('R', *state.shape))}" for state in states)
     return _Flow(
         _Text(
             (
                 *_wrapped(fold_names([state.name for state in states]), LEFT),
-                *(f"float32 {shape}" for shape in shapes),
+                *types,
                 f"{count}, {format_bytes(slot_bytes)} a slot",
             ),
             states[0].kind,

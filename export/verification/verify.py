@@ -69,10 +69,13 @@ class VerifyCommand(BaseSettings):
         "decided, in fp16 0.05; in 8 bits, as much as rounding changes in PyTorch",
     )
     score_tolerance: float | None = Field(
-        None, ge=0, description="largest difference of a score, in nats; default: 1e-3; in 8 bits, any"
+        None, ge=0, description="largest difference of a score, in nats; default: 1e-3; in fp16 0.1; in 8 bits, any"
     )
     minimum_identical: float | None = Field(
-        None, ge=0, le=1, description="share of translations with PyTorch's tokens; default: 0.999; in 8 bits, 0"
+        None,
+        ge=0,
+        le=1,
+        description="share of translations with PyTorch's tokens; default: 0.999; in fp16 0.99; in 8 bits, 0",
     )
     invariance_sentences: int = Field(512, gt=0, description="invariance: how many sentences")
     batches: tuple[PositiveInt, ...] = Field(

@@ -12,10 +12,17 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
-from export.bundle import WEIGHTS_FILE, Bundle, BundleError
+from export.bundle import Bundle, BundleError
+from export.inspection.stored_graph import read_graph
 from export.verification.reader import Reader
 from loadtest.comparison.markdown_table import markdown_table
-from loadtest.device.step_floor import StepTime, copy_bandwidth, gpu_copy_bandwidth, time_steps
+from loadtest.device.step_floor import (
+    StepTime,
+    copy_bandwidth,
+    gpu_copy_bandwidth,
+    step_weights_bytes,
+    time_steps,
+)
 from loadtest.device.throughput import Run, engine_of, measure, pytorch_of
 from model.data.corpus import CorpusError, read_corpus
 from model.report.provenance import Provenance, command_line
@@ -62,8 +69,8 @@ class Result:
 class BenchDeviceCommand(BaseSettings):
     """Measures a bundle where it is served: tokens per second and latency beside PyTorch, and steps beside their floor.
 
-    The floor of a step is the time that it takes to read all weights once, with the bandwidth that copying within the
-    device's memory reaches.
+    The floor of a step is the time that it takes to read all weights of the decoder once, with the bandwidth that
+    copying within the device's memory reaches. On a CPU the engine and PyTorch have one thread each.
     """
 
     model_config = SettingsConfigDict(
@@ -98,10 +105,10 @@ class BenchDeviceCommand(BaseSettings):
             results = [self._result(bundle, sources, rows, beam) for beam in (1, self.beam_size) for rows in self.rows]
             steps = {name: self._time(sessions) for name, sessions in self._step_sessions(bundle, kind)}
             bandwidth = gpu_copy_bandwidth() if kind == "cuda" else copy_bandwidth()
+            weights_bytes = step_weights_bytes(read_graph(bundle.decoder_path))
         except (BundleError, CorpusError, TokenizerError) as error:
             raise SystemExit(f"dragoman bench device: {error}") from error
-        weights_bytes = (bundle.folder / WEIGHTS_FILE).stat().st_size
-        floor = f"floor: {weights_bytes} bytes of weights / {bandwidth / 1e9:.0f} GB/s"
+        floor = f"floor: {weights_bytes} bytes of the decoder's weights / {bandwidth / 1e9:.0f} GB/s"
         floor += f" = {1e3 * weights_bytes / bandwidth:.3f} ms"
         print(f"{_throughput_table(results)}\n\n{_step_table(steps)}\n\n{floor}\n\n{provenance}")
         figures: dict[str, Any] = {
@@ -140,7 +147,10 @@ class BenchDeviceCommand(BaseSettings):
             raise SystemExit(f"dragoman bench device: {error}") from error
         if bundle.manifest.precision == "fp16":
             model = model.half()
-        return model.to("cuda" if torch.cuda.is_available() and bundle.manifest.variant == "cuda" else "cpu")
+        if bundle.manifest.variant == "cuda" and torch.cuda.is_available():
+            return model.to("cuda")
+        torch.set_num_threads(1)  # as our sessions have
+        return model
 
     def _step_sessions(self, bundle: Bundle, kind: str) -> list[tuple[str, Any]]:
         sessions: list[tuple[str, Any]] = [("as served", open_sessions(bundle, self.device))]

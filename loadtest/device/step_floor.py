@@ -1,4 +1,4 @@
-"""The time of a decoder step beside the least that it could take: reading every weight once.
+"""The time of a decoder step beside the least that it could take: reading every weight of the decoder once.
 
 Steps are run for their own sake, on rows of one made-up source. Knows neither engine nor texts.
 """
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from export.inspection.stored_graph import StoredGraph
 from serve.device.model_sessions import ModelSessions
 
 # The first steps of a size are planned, or captured as a CUDA graph.
@@ -56,6 +57,17 @@ def time_steps(sessions: ModelSessions, rows: int, source_tokens: int, steps: in
         totals.append(time.perf_counter() - started)
     decoder, total = (float(np.median(times[WARM_UP_STEPS:])) for times in (decoders, totals))
     return StepTime(rows, decoder, total)
+
+
+def step_weights_bytes(decoder: StoredGraph) -> int:
+    """Returns the bytes of the weights that a step reads; of a table it gathers only the rows that it needs."""
+    read = {
+        name
+        for node in decoder.nodes
+        for place, name in enumerate(node.inputs)
+        if not (node.operator == "Gather" and place == 0)
+    }
+    return sum(weight.size_bytes for name, weight in decoder.weights.items() if name in read)
 
 
 def copy_bandwidth() -> float:

@@ -49,8 +49,6 @@ class LoadCommand(LoadOptions):
             raise SystemExit(1)
 
     async def _run(self) -> LoadDocument:
-        if self.find_capacity and (self.closed_loop is not None or self.scenario is not None):
-            raise ScenarioError("find-capacity: expected neither --closed-loop nor --scenario, but rates to choose")
         runs: list[RunResult] = []
         capacity: CapacityResult | None = None
         described: dict[str, float] = {}
@@ -84,7 +82,9 @@ class LoadCommand(LoadOptions):
         self, runs: list[RunResult], capacity: CapacityResult | None, sentences: dict[str, float]
     ) -> LoadDocument:
         provenance = Provenance.now(command_line("load", self), LIBRARIES, f"generator processes: {self.processes}")
-        voids = [run.void for run in runs] + [point.void for point in (capacity.curve if capacity else ())]
+        voids = [run.void for run in runs]
+        if capacity is not None:
+            voids += [capacity.void, *(point.void for point in capacity.curve)]
         return LoadDocument(
             provenance.command,
             provenance.machine,

@@ -42,6 +42,7 @@ class CapacityResult:
         capacity_per_second: the highest rate that met it; None: none did.
         trials: every rate that was tried, in the order of the search.
         curve: rates from a tenth of the capacity to twice as much.
+        void: why it is the generator's capacity rather than the server's, if it is.
     """
 
     objective: str
@@ -49,6 +50,7 @@ class CapacityResult:
     capacity_per_second: float | None
     trials: list[CurvePoint]
     curve: list[CurvePoint]
+    void: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

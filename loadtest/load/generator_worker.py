@@ -118,7 +118,9 @@ class _Worker:
                 if order.users is None:
                     await run_open_loop(client, order.plan, order.start_seconds, book, self._stop)
                 else:
-                    users = [order.plan.part(number, order.users) for number in range(order.users)]
+                    parts = (order.plan.part(number, order.users) for number in range(order.users))
+                    # Of more users than requests, those who would have none of their own send all of them.
+                    users = [part if part.requests else order.plan for part in parts if order.plan.requests]
                     await run_closed_loop(client, users, order.start_seconds, book, self._stop)
                 reporting.cancel()
                 self._tell(book.take())

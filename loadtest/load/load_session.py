@@ -121,11 +121,11 @@ class LoadSession:
         Raises:
             GeneratorLostError: if a generator dies.
         """
-        trials: list[CurvePoint] = []
+        trials: list[tuple[float, CurvePoint]] = []
 
         async def meets(rate: float) -> bool:
             tally, point = await self._try(f"{title}, {rate:.1f}/s", rate, trial_seconds, len(trials))
-            trials.append(point)
+            trials.append((rate, point))
             return point.void is None and self._options.objective.is_met(tally)
 
         found = await find_capacity(meets, first_rate, tolerance)
@@ -133,7 +133,10 @@ class LoadSession:
         for number, rate in enumerate(curve_rates(found) if curve and found is not None else ()):
             points.append((await self._try(f"{title}, {rate:.1f}/s", rate, trial_seconds, len(trials) + number))[1])
         objective = self._options.objective
-        return CapacityResult(str(objective), objective.latency_seconds, found, trials, points)
+        tried = [point for _, point in trials]
+        higher = [point.void for rate, point in trials if found is None or rate > found]
+        void = higher[-1] if higher and None not in higher else None
+        return CapacityResult(str(objective), objective.latency_seconds, found, tried, points, void)
 
     async def _try(self, title: str, rate: float, seconds: float, number: int) -> tuple[Tally, CurvePoint]:
         """Returns what became of a Poisson load of a rate."""
@@ -153,7 +156,7 @@ class LoadSession:
             tally.ok / elapsed_seconds,
             tally.good / elapsed_seconds,
             tally.latency.percentiles(),
-            (tally.ended - tally.ok) / max(1, tally.ended),
+            tally.failed_share,
             why_void(tally.lag, self._options.max_lag_seconds),
         )
         return tally, point

@@ -34,8 +34,8 @@ class Objective(BaseModel):
     def is_met(self, tally: Tally) -> bool:
         """Tells whether requests, all of which have ended, meet it; none at all do not."""
         return (
-            tally.ended > 0
-            and tally.ended - tally.ok <= self.failed_share * tally.ended
+            tally.ok > 0
+            and tally.failed_share <= self.failed_share
             and self._within(tally.latency, self.latency_seconds)
             and (self.first_token_seconds is None or self._within(tally.first_token, self.first_token_seconds))
         )

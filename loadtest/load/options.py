@@ -23,6 +23,13 @@ _OF_A_SCENARIO = frozenset(
         *("texts_per_request", "options", "timeout_seconds", "cancelled_share"),
     }
 )
+# What a search for the capacity chooses itself.
+_OF_A_LOAD = frozenset(
+    {
+        *("scenario", "closed_loop", "until_stable", "arrivals", "trace", "speed"),
+        *("last_rate", "peak_rate", "every_seconds", "burst_seconds", "duration_seconds", "warm_up_seconds"),
+    }
+)
 _OF_PHASES = {
     "poisson": ("rate", "duration_seconds"),
     "constant": ("rate", "duration_seconds"),
@@ -133,12 +140,23 @@ class LoadOptions(ServerOptions):
         Raises:
             ScenarioError: if the scenario cannot be had.
         """
+        if self.find_capacity:
+            self._check_search()
         if self.scenario is None:
             return {protocol: self._of_flags(protocol) for protocol in self.protocol}
         both = sorted(_OF_A_SCENARIO & self.model_fields_set)
         if both:
             raise ScenarioError(f"{both[0].replace('_', '-')}: given, expected no such option beside a scenario")
         return {self.scenario.stem: read_scenario(self.scenario)}
+
+    def _check_search(self) -> None:
+        defaults = type(self).model_fields
+        changed = sorted(name for name in _OF_A_LOAD if getattr(self, name) != defaults[name].default)
+        if changed:
+            problem = "given, expected no such option: the search chooses rates, and tries them with Poisson arrivals"
+            raise ScenarioError(f"{changed[0].replace('_', '-')}: {problem}")
+        if len(self.protocol) > 1:
+            raise ScenarioError(f"protocol: {len(self.protocol)} of them, expected one whose capacity is searched")
 
     def _of_flags(self, protocol: Protocol) -> Scenario:
         if self.arrivals == "replay" and self.trace is None:
@@ -162,7 +180,8 @@ class LoadOptions(ServerOptions):
         try:
             return Scenario.model_validate(content)
         except ValidationError as error:
-            raise ScenarioError("; ".join(each["msg"] for each in error.errors())) from error
+            told = (f"{str(each['loc'][-1]).replace('_', '-')}: {each['msg']}" for each in error.errors())
+            raise ScenarioError("; ".join(told)) from error
 
 
 def _scheme_of(url: str) -> str:

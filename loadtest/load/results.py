@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
+from loadtest.load.client import GONE, OK
 from loadtest.load.durations import Durations, Percentiles
 from loadtest.load.measurement import Run
 from loadtest.load.record import span
@@ -19,12 +20,13 @@ Loop = Literal["open", "closed"]
 
 @dataclass(frozen=True, slots=True)
 class RequestsResult:
-    """What became of some requests; `sent` is `ok` and the sum of the others.
+    """What became of some requests; `sent` is `ok`, `gone` and the sum of the others.
 
     Attributes:
         sent: how many were sent.
         ok: how many were answered.
         good: how many of these soon enough for the objective; all, if there is none.
+        gone: how many their clients left alone, as they were meant to.
         errors: the others, by status and reason.
         latency_seconds: of the answered ones; None: there were none.
         first_token_seconds: of those that were streamed; None: there were none.
@@ -34,10 +36,16 @@ class RequestsResult:
     sent: int
     ok: int
     good: int
+    gone: int
     errors: dict[str, int]
     latency_seconds: Percentiles | None
     first_token_seconds: Percentiles | None
     lag_seconds: Percentiles | None
+
+    @property
+    def failed(self) -> int:
+        """The sum of the others."""
+        return sum(self.errors.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,11 +194,12 @@ def _phase_result(run: Run, phase: str, max_lag_seconds: float) -> RunResult:
 
 def requests_result(tally: Tally) -> RequestsResult:
     """Returns a tally as plain values."""
-    errors = {outcome: count for outcome, count in sorted(tally.outcomes.items()) if outcome != "ok"}
+    errors = {outcome: count for outcome, count in sorted(tally.outcomes.items()) if outcome not in (OK, GONE)}
     return RequestsResult(
         tally.sent,
         tally.ok,
         tally.good,
+        tally.gone,
         errors,
         tally.latency.percentiles(),
         tally.first_token.percentiles(),
@@ -218,7 +227,7 @@ def _point(run: Run, number: int) -> Point:
         (each.begin_seconds + each.end_seconds) / 2,
         tally.sent / seconds,
         tally.ok / seconds,
-        (tally.ended - tally.ok) / seconds,
+        tally.failed / seconds,
         tally.latency.percentile(50),
         tally.latency.percentile(99),
     )

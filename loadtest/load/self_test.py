@@ -14,8 +14,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from typing import Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from pydantic_core import to_json
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -93,6 +94,17 @@ class SelfTestCommand(BaseSettings):
     max_lag_seconds: float = Field(
         0.1, gt=0, description="The test is void if the 99th percentile of the generator's lag exceeds it."
     )
+
+    @model_validator(mode="after")
+    def _check_stall(self) -> Self:
+        hidden_seconds = (1 - self.percentile / 100) * self.duration_seconds
+        rest_seconds = (1 - STALL_BEGINS_AT) * self.duration_seconds
+        if not hidden_seconds < self.stall_seconds < rest_seconds:
+            raise ValueError(
+                f"stall_seconds: {self.stall_seconds:g}: expected more than {hidden_seconds:g}, so that the percentile "
+                f"feels it, and less than {rest_seconds:g}, the rest of the run"
+            )
+        return self
 
     def cli_cmd(self) -> None:
         """Runs the test, prints what was found, and exits with status 1 if the generator is wrong."""

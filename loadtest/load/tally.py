@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
-from loadtest.load.client import OK
+from loadtest.load.client import GONE, OK
 from loadtest.load.durations import Durations
 from loadtest.load.sample import Sample
 
@@ -73,8 +73,23 @@ class Tally:
 
     @property
     def ended(self) -> int:
-        """Requests that were answered or failed."""
+        """Requests that were answered, left alone by a client that was meant to go away, or failed."""
         return self.outcomes.total()
+
+    @property
+    def gone(self) -> int:
+        """Requests that their clients left alone, as they were meant to."""
+        return self.outcomes[GONE]
+
+    @property
+    def failed(self) -> int:
+        """All other requests that ended."""
+        return self.ended - self.ok - self.gone
+
+    @property
+    def failed_share(self) -> float:
+        """The share of those that failed in all whose client waited for the end; 0 if there was none."""
+        return self.failed / max(1, self.ok + self.failed)
 
     def record(self, sample: Sample, bound: Bound) -> None:
         """Counts a request that ended; that it was sent was counted before."""

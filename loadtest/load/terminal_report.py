@@ -19,7 +19,7 @@ def format_run(result: RunResult) -> str:
 def _lines(result: RunResult) -> Iterator[str]:
     loop = "" if result.users is None else f" (CLOSED LOOP, {result.users} users: no measure of latency under load)"
     whole = result.all
-    yield f"{result.name}{loop}: {whole.sent} sent, {whole.ok} ok, {whole.sent - whole.ok} failed"
+    yield f"{result.name}{loop}: {_counts(whole)}"
     yield f"  {'':12}" + "".join(f"{name:>12}" for name in _COLUMNS)
     yield _percentiles("latency", whole.latency_seconds)
     if whole.first_token_seconds is not None:
@@ -34,7 +34,7 @@ def _lines(result: RunResult) -> Iterator[str]:
     if len(result.kinds) > 1:
         for name, kind in result.kinds.items():
             p99 = "-" if kind.latency_seconds is None else milliseconds(kind.latency_seconds.p99)
-            yield f"  {name}: {kind.sent} sent, {kind.ok} ok, p99 {p99}"
+            yield f"  {name}: {_counts(kind)}, p99 {p99}"
             yield from (f"  {line}" for line in _failures(kind))
     if whole.ok < FEWEST_FOR_P99_9:
         yield f"  p99.9 is of {whole.ok} requests only: {FEWEST_FOR_P99_9} would make it worth something"
@@ -44,6 +44,11 @@ def _lines(result: RunResult) -> Iterator[str]:
         yield f"  {tried} windows; the last {used} {verdict}"
     if result.void is not None:
         yield f"  VOID: {result.void}"
+
+
+def _counts(requests: RequestsResult) -> str:
+    gone = f", {requests.gone} left alone" if requests.gone else ""
+    return f"{requests.sent} sent, {requests.ok} ok, {requests.failed} failed{gone}"
 
 
 def _failures(requests: RequestsResult) -> Iterator[str]:
@@ -57,7 +62,14 @@ def format_capacity(result: CapacityResult) -> str:
     heading = f"{'offered/s':>12}{'answered/s':>12}{'goodput/s':>12}{'failed':>9}" + "".join(
         f"{name:>12}" for name in ("p50", "p99")
     )
-    lines = [f"capacity ({result.objective}): {first}", "  searched:", f"  {heading}", *map(_point, result.trials)]
+    void = [] if result.void is None else [f"  VOID: nothing is known of higher rates: {result.void}"]
+    lines = [
+        f"capacity ({result.objective}): {first}",
+        *void,
+        "  searched:",
+        f"  {heading}",
+        *map(_point, result.trials),
+    ]
     if result.curve:
         lines += ["  from a tenth of it to twice as much:", f"  {heading}", *map(_point, result.curve)]
     return "\n".join(lines)

@@ -21,6 +21,7 @@ from loadtest.load.document import CapacityResult
 from loadtest.load.live_view import LiveView
 from loadtest.load.load_session import LoadSession, SessionOptions
 from loadtest.load.objective import Objective
+from loadtest.load.request import Languages
 from loadtest.load.results import RunResult
 from loadtest.load.scenario import ConstantPhase, RequestKind, Scenario
 from loadtest.load.search_options import SearchOptions
@@ -126,6 +127,11 @@ class _Benchmark:
         return self._options
 
     @property
+    def languages(self) -> Languages:
+        """The direction of the data, as clients name it."""
+        return Languages(*self._corpus.languages)
+
+    @property
     def workshop(self) -> Path:
         return self._served.workshop
 
@@ -198,7 +204,8 @@ class _Measured:
         search = SearchOptions(beam_size=self._beam_size)
         # Enough different requests for users who come back.
         phase = ConstantPhase(name="closed", arrivals="constant", rate=50.0, duration_seconds=seconds)
-        kind = RequestKind(protocol="rest", options=search)
+        languages = asdict(self._benchmark.languages)
+        kind = RequestKind(protocol="rest", options=search, **languages)
         return Scenario(warm_up_seconds=WARM_UP_SECONDS, requests=(kind,), phases=(phase,))
 
     @contextmanager

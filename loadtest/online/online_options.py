@@ -17,7 +17,7 @@ class OnlineOptions(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="DRAGOMAN_BENCH_ONLINE_", frozen=True, extra="forbid")
 
     run: Path = Field(description="training run or bundle in fp32, whose model all servers serve")
-    out: Path = Field(description="folder that gets online.md, online.json and online.html")
+    out: Path = Field(description="folder that gets online.md and online.json")
     document: Path | None = Field(None, description="Markdown file whose place <!-- online --> gets the tables")
     data: str = Field("multi30k:en-de", description="test data, as `dragoman evaluate` takes them: what is translated")
     precision: Precision = Field("int8-static", description="of all servers but PyTorch, which computes in fp32")
