@@ -51,7 +51,8 @@ from protos.translation_pb2 import (
     TranslateResponse,
     TranslateStreamResponse,
 )
-from serve.engine.engine import Engine, Model
+from serve.engine.engine import Engine
+from serve.engine.model import Model
 from serve.models.model_loader import LoadModels, ModelLoader
 from serve.models.models import Models
 from serve.models.pipeline import Pipeline

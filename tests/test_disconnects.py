@@ -195,7 +195,7 @@ def test_a_storm_of_cancellations_leaves_nothing_behind(
     assert counted == live.metric("requests_total", outcome="ok") + cancelled
     assert cancelled > 0
     eventually(lambda: live.metric("sequences_finished_total") - golden == len(submitted))
-    assert live.pipeline.scheduler._reserved_rows == 0
+    assert live.pipeline.scheduler._admission.reserved_rows == 0
     measured(
         "R19",
         f"{name}: of {sent:,} requests {seen['left']:,} left; {counted:,.0f} counted, each once; "

@@ -208,11 +208,11 @@ def test_failures_in_a_row_make_the_engine_unhealthy_until_a_step_succeeds(broke
             assert bench.engine.healthy
             bench.submit(7)
             bench.step()
-    assert not bench.engine.healthy
+    assert (bench.engine.healthy, bench.engine.falls) == (False, 1)
     setattr(bench.model, broken, None)
     bench.submit(7)
     bench.step()
-    assert bench.engine.healthy
+    assert (bench.engine.healthy, bench.engine.falls) == (True, 1)
 
 
 def test_a_step_that_takes_too_long_hangs_until_it_ends() -> None:
@@ -426,8 +426,11 @@ def test_stopping_an_engine_that_hangs_tells_those_who_wait_and_leaves_it_behind
     assert [entry["event"] for entry in logs] == ["the engine hangs and is left behind"]
     assert isinstance(running.error, DrainingError)
     assert isinstance(waiting.error, DrainingError)
+    assert (bench.scheduler.running, bench.scheduler.running_rows) == (0, 0), "nor do gauges tell of it for ever"
     answers.set()
     assert ends.wait(30)
+    bench.engine.stop()
+    assert bench.scheduler.running == 0
 
 
 def test_those_whose_sources_are_encoded_when_it_hangs_are_told_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -331,7 +331,9 @@ STRICT_MODULES = {
     "serve.engine.running": {"serve.engine.sequence"},
     "serve.engine.pace": set[str](),
     "serve.engine.reservation": set[str](),
+    "serve.engine.admission": {"serve.engine.pace", "serve.engine.running", "serve.engine.waiting", "serve.errors"},
     "serve.engine.scheduler": {
+        "serve.engine.admission",
         "serve.engine.pace",
         "serve.engine.reservation",
         "serve.engine.sequence",
@@ -396,6 +398,7 @@ FORBIDDEN = {
     "serve.engine.flows": ("asyncio", "numpy"),
     "serve.engine.waiting": ("asyncio", "numpy"),
     "serve.engine.running": ("asyncio", "numpy"),
+    "serve.engine.admission": ("asyncio", "numpy"),
     "serve.engine.scheduler": ("asyncio", "numpy"),
     "serve.engine.engine": (
         "asyncio",

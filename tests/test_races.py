@@ -122,9 +122,9 @@ def hook(live: LiveService, trouble: Trouble, point: str) -> None:
         if here == point:
             trouble.strike()
 
-    def submit_in_trouble(sequences: Any, reservation: Any = None) -> None:
+    def submit_in_trouble(sequences: Any, reservation: Any = None, **how: Any) -> None:
         strike("enqueue")
-        submit(sequences, reservation)
+        submit(sequences, reservation, **how)
         trouble.submitted += len(sequences)
         strike("enqueue")
 
@@ -248,7 +248,7 @@ def test_every_request_has_one_end_whatever_happens_on_its_way(
         eventually(lambda: live.pipeline.scheduler.idle)
         answered, sent = sum(seen.values()) - seen["gone"], sum(seen.values())
         eventually(lambda: live.metric("sequences_finished_total") - golden == trouble.submitted)
-        assert live.pipeline.scheduler._reserved_rows == 0
+        assert live.pipeline.scheduler._admission.reserved_rows == 0
         assert set(seen) <= {*ANSWERS, "gone"}
         assert trouble.times > requests
         assert seen["gone"] > 0

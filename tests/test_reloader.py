@@ -14,7 +14,7 @@ import pytest
 
 from export.bundle import Bundle
 from model.text.tokenizer import Tokenizer
-from serve.engine.engine import Model
+from serve.engine.model import Model
 from serve.settings import ServeSettings
 from tests.fakes import EOS_ID, FakeModel, translate
 from tests.live import (

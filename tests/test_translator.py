@@ -93,7 +93,9 @@ class Bench:
             pad_id=PAD_ID,
             max_target_tokens=MAX_TARGET_TOKENS,
         )
-        self.readiness = Readiness(metrics, lambda: self.engine.healthy, lambda: self.engine.hanging)
+        self.readiness = Readiness(
+            metrics, lambda: self.engine.healthy, lambda: self.engine.hanging, lambda: self.engine.falls
+        )
         self.readiness.proven = True
         self.translator = Translator(
             tokenizer=NumberTokenizer(),

@@ -14,7 +14,7 @@ from serve.device.device import Device
 from serve.device.device_choice import DeviceChoice
 from serve.device.device_sessions import DeviceSessions
 from serve.device.placement import choose_device
-from serve.engine.engine import Model
+from serve.engine.model import Model
 from serve.engine.runtime import Sessions
 
 

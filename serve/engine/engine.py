@@ -8,19 +8,18 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from collections.abc import Sequence as Sequences
-from typing import Protocol
 
 import numpy as np
 import structlog
 from numpy.typing import NDArray
 
+from serve.engine.model import Model
 from serve.engine.prefill import batches, pad
 from serve.engine.rows import Move, Rows
 from serve.engine.scheduler import Scheduler
 from serve.engine.scores import Scores
 from serve.engine.selection import Selection
-from serve.engine.sequence import Sequence, SequenceState
+from serve.engine.sequence import Sequence
 from serve.errors import DrainingError, InternalError, ServiceError
 from serve.metrics import Metrics
 
@@ -33,73 +32,12 @@ FAILURE_MESSAGE = "the translation failed inside the server"
 log = structlog.get_logger(__name__)
 
 
-class Model(Protocol):
-    """What the engine needs of a model: a few computations, and rows that can be copied.
-
-    A row is a place in the model's state; the running rows are always 0 to R - 1. B sources, A alignment heads, S most
-    source tokens.
-    """
-
-    @property
-    def slots(self) -> int:
-        """The most running rows."""
-
-    @property
-    def ahead(self) -> int:
-        """Further rows, behind those, for what is encoded before there is a slot for it."""
-
-    @property
-    def alignments(self) -> NDArray[np.float32]:
-        """Where each row looked in the last step, float32 [slots, A, S]; A is 0 if the model does not tell."""
-
-    def encode(self, source_ids: NDArray[np.int64], source_lengths: NDArray[np.int32], rows: NDArray[np.int64]) -> None:
-        """Encodes sources and keeps what the decoder needs of each in its row.
-
-        Args:
-            source_ids: int64 [B, S], padded on the right.
-            source_lengths: int32 [B], source tokens without padding.
-            rows: int64 [B].
-        """
-
-    def prepare(self) -> None:
-        """Gets ready for steps, once, in the thread that will make them; what it takes its time for is done then."""
-
-    def step(
-        self, token_ids: NDArray[np.int64], positions: NDArray[np.int32], source_lengths: NDArray[np.int32]
-    ) -> Scores:
-        """Computes one step of rows 0 to R - 1 and moves their state on by it.
-
-        Args:
-            token_ids: int64 [R], the last token of each row.
-            positions: int32 [R], its position; the row has read that many tokens already.
-            source_lengths: int32 [R].
-
-        Returns:
-            what it says of the next tokens, valid until the next call.
-        """
-
-    def branch_rows(self, sources: Sequences[int], targets: Sequences[int], positions: Sequences[int]) -> None:
-        """Copies rows over others of the same source, `positions` tokens of each; no row is a source and a target."""
-
-    def copy_rows(
-        self,
-        sources: Sequences[int],
-        targets: Sequences[int],
-        positions: Sequences[int],
-        source_lengths: Sequences[int],
-    ) -> None:
-        """Copies the states of rows over those of others.
-
-        Args:
-            sources: the rows to copy.
-            targets: the rows to overwrite, all different; none of them is a source.
-            positions: tokens that each row has read.
-            source_lengths: source tokens of each row.
-        """
-
-
 class Engine:
-    """One model, its rows and the thread that steps them."""
+    """One model, its rows and the thread that steps them.
+
+    Attributes:
+        falls: how often the model failed so many times in a row that it was not healthy any more.
+    """
 
     def __init__(
         self,
@@ -146,6 +84,7 @@ class Engine:
         self._step_timeout_seconds = step_timeout_seconds
         self._step_started_seconds: float | None = None
         self._joining: list[Sequence] = []
+        self.falls = 0
         self._failures = 0
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=ENGINE_THREAD, daemon=True)
@@ -184,8 +123,7 @@ class Engine:
         log.error("the engine hangs and is left behind", rows=len(self._rows))
         # It may hang while it encodes what has no row yet.
         for sequence in dict.fromkeys((*self._rows.sequences, *self._joining)):
-            if sequence.state is not SequenceState.FINISHED:
-                sequence.finish(self._clock(), error)
+            self._scheduler.finish(sequence, error)
 
     def step(self) -> None:
         """Moves every sequence on by one token; a failing model ends sequences, never the engine."""
@@ -207,7 +145,7 @@ class Engine:
             self._retire(over)
         except Exception:
             log.exception("decode failed", rows=len(self._rows))
-            self._failures += 1
+            self._count_failure()
             self._fail_rows(InternalError(FAILURE_MESSAGE))
 
     def _run(self) -> None:
@@ -239,7 +177,7 @@ class Engine:
             )
         except Exception:
             log.exception("encode failed", sequences=len(sequences))
-            self._failures += 1
+            self._count_failure()
             for sequence in sequences:
                 self._scheduler.finish(sequence, InternalError(FAILURE_MESSAGE))
             return
@@ -249,6 +187,11 @@ class Engine:
         self._metrics.observe_step("encode", len(sequences), encoded_seconds - started_seconds)
         self._metrics.observe_padding(source_ids.size - int(source_lengths.sum()))
         self._rows.append(sequences)
+
+    def _count_failure(self) -> None:
+        self._failures += 1
+        if self._failures == UNHEALTHY_FAILURES:
+            self.falls += 1
 
     def _copy(self, moves: list[Move]) -> None:
         if moves:

@@ -1,14 +1,15 @@
 """Decides who runs: a bounded, ordered queue in front of the rows of one or more engines.
 
 The event loop submits, each engine admits into its free rows and reports what ended. Every sequence that was accepted
-is finished exactly once. `serve.engine.waiting` knows the order, `serve.engine.running` counts; knows neither asyncio
-nor the model; every method may be called from any thread.
+is finished exactly once. `serve.engine.admission` says who may come in, `serve.engine.waiting` knows the order,
+`serve.engine.running` counts; knows neither asyncio nor the model; every method may be called from any thread.
 """
 
 import threading
 import time
 from collections.abc import Callable, Collection
 
+from serve.engine.admission import Admission
 from serve.engine.pace import Pace
 from serve.engine.reservation import Reservation
 from serve.engine.running import Running
@@ -17,10 +18,6 @@ from serve.engine.waiting import Waiting
 from serve.errors import (
     CancelledError,
     DeadlineExceededError,
-    DeadlineUnmeetableError,
-    DrainingError,
-    QueueFullError,
-    QueueTimeoutError,
     ServiceError,
 )
 from serve.metrics import Metrics
@@ -55,7 +52,6 @@ class Scheduler:
                 None: no bound. A sequence that is larger runs alone.
             queue_timeout_seconds: how long a sequence may wait before it starts; None: as long as its deadline lets it.
         """
-        self._capacity_rows = slots + queue_limit
         self._engine_rows = slots // engines
         self._engines = engines
         self._prefill_token_budget = prefill_token_budget
@@ -65,10 +61,9 @@ class Scheduler:
         self._waiting = Waiting(pass_limit_rows=self._engine_rows)
         self._running = Running(running_token_budget)
         self._pace = Pace(slots)
-        self._reserved_rows = 0
+        self._admission = Admission(slots + queue_limit, self._waiting, self._running, self._pace)
         self._queue_timeout_seconds = queue_timeout_seconds
         self._stalled = False
-        self._draining = False
         self._changed = threading.Condition()
 
     @property
@@ -119,9 +114,10 @@ class Scheduler:
             QueueTimeoutError: if it moves so slowly that nothing would start in time.
         """
         with self._changed:
-            self._check_room(rows)
-            self._check_wait(deadline_seconds, priority, None if patient else self._queue_timeout_seconds)
-            self._reserved_rows += rows
+            self._admission.check_room(rows)
+            timeout_seconds = None if patient else self._queue_timeout_seconds
+            self._admission.check_wait(self._clock(), deadline_seconds, priority, timeout_seconds)
+            self._admission.reserved_rows += rows
         return Reservation(rows, self._resize)
 
     def submit(
@@ -146,10 +142,10 @@ class Scheduler:
             )
         with self._changed:
             reserved_rows = 0 if reservation is None else reservation.rows
-            self._check_room(sum(rows) - reserved_rows)
+            self._admission.check_room(sum(rows) - reserved_rows)
             if reservation is not None:
                 reservation.rows = 0
-                self._reserved_rows -= reserved_rows
+                self._admission.reserved_rows -= reserved_rows
             now_seconds = self._clock()
             for sequence in sequences:
                 sequence.submitted_seconds = now_seconds
@@ -194,8 +190,13 @@ class Scheduler:
         return admitted
 
     def finish(self, sequence: Sequence, error: ServiceError | None = None) -> None:
-        """Ends a running sequence, with its translation or with an error."""
+        """Ends a running sequence, with its translation or with an error; does nothing if it has ended already.
+
+        Who ends it twice is an engine that was left behind because it hung, and goes on after all.
+        """
         with self._changed:
+            if sequence.state is SequenceState.FINISHED:
+                return
             self._running.remove(sequence)
             now_seconds = self._clock()
             self._pace.free(now_seconds, sequence.options.rows)
@@ -207,7 +208,7 @@ class Scheduler:
     def wait(self) -> bool:
         """Blocks an idle engine until something may start; returns False if nothing ever will again, after `drain`."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._stalled if self._waiting else self._draining)
+            self._changed.wait_for(lambda: not self._stalled if self._waiting else self._admission.draining)
             return bool(self._waiting)
 
     def wait_idle(self, timeout_seconds: float) -> bool:
@@ -218,7 +219,7 @@ class Scheduler:
     def drain(self) -> None:
         """Refuses new sequences from now on; those already accepted go on."""
         with self._changed:
-            self._draining = True
+            self._admission.draining = True
             self._publish()
 
     def fail_all(self, error: ServiceError) -> None:
@@ -229,41 +230,13 @@ class Scheduler:
         for sequence in failed:
             self._end(sequence, error)
 
-    def _check_room(self, rows: int) -> None:
-        if self._draining:
-            raise DrainingError("the server is shutting down")
-        waiting_rows = self._waiting.rows + self._reserved_rows
-        if self._running.rows + waiting_rows + rows > self._capacity_rows:
-            raise QueueFullError(
-                f"{rows} more rows do not fit: {self._running.rows} rows run and {waiting_rows} wait, "
-                f"expected at most {self._capacity_rows} together; try again later"
-            )
-
-    def _check_wait(self, deadline_seconds: float | None, priority: int, timeout_seconds: float | None) -> None:
-        now_seconds = self._clock()
-        if deadline_seconds is not None and deadline_seconds <= now_seconds:
-            raise DeadlineExceededError("the deadline passed before the request was looked at")
-        wait_seconds = self._pace.wait_seconds(self._waiting.rows_before(deadline_seconds, priority), now_seconds)
-        if not wait_seconds:
-            return  # how long a translation takes is for its client to judge; what counts here is others' time
-        wait = f"about {wait_seconds:.3g} s to wait in the queue"
-        if deadline_seconds is not None:
-            run_seconds, left_seconds = self._pace.run_seconds(), deadline_seconds - now_seconds
-            if wait_seconds + run_seconds >= left_seconds:
-                raise DeadlineUnmeetableError(
-                    f"{wait} and {run_seconds:.3g} s to translate, but {left_seconds:.3g} s to the deadline; "
-                    "try again later"
-                )
-        if timeout_seconds is not None and wait_seconds >= timeout_seconds:
-            raise QueueTimeoutError(f"{wait}, expected at most {timeout_seconds:.3g} s; try again later")
-
     def _resize(self, reservation: Reservation, rows: int, spare_rows: int) -> None:
         with self._changed:
             more_rows = rows - reservation.rows
             if more_rows > 0:
-                self._check_room(more_rows + spare_rows)
+                self._admission.check_room(more_rows + spare_rows)
             reservation.rows = rows
-            self._reserved_rows += more_rows
+            self._admission.reserved_rows += more_rows
 
     def _take(self, free_rows: int, running_rows: int, rows_ahead: int) -> list[Sequence]:
         # An engine that has its share of all rows leaves the rest to the others. While something waits, one of them

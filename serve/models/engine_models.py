@@ -7,7 +7,7 @@ from export.bundle import Bundle, BundleError
 from serve.device.device import Device
 from serve.device.device_sessions import DeviceSessions
 from serve.device.gpus import gpus
-from serve.engine.engine import Model
+from serve.engine.model import Model
 from serve.engine.runtime import Runtime, Sessions, rows_ahead
 from serve.settings import ServeSettings
 

@@ -9,7 +9,7 @@ import structlog
 
 from export.bundle import Bundle, BundleError
 from model.text.tokenizer import TokenizerError
-from serve.engine.engine import Model
+from serve.engine.model import Model
 from serve.errors import ServiceError
 from serve.models.golden import GoldenMismatchError
 from serve.models.model_folder import FoundBundle, ModelFolder

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 
 from export.bundle import WEIGHTS_FILE, Bundle, BundleError
 from export.bundle_tokenizer import load_tokenizer
-from serve.engine.engine import Engine, Model
+from serve.engine.engine import Engine
+from serve.engine.model import Model
 from serve.engine.scheduler import Scheduler
 from serve.metrics import Metrics
 from serve.models.golden import check_golden
@@ -70,6 +71,7 @@ class Pipeline:
             self.metrics,
             lambda: all(engine.healthy for engine in self._engines),
             lambda: any(engine.hanging for engine in self._engines),
+            lambda: sum(engine.falls for engine in self._engines),
         )
         self.limits = RequestLimits(
             directions=manifest.directions,

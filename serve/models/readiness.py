@@ -14,7 +14,11 @@ class Readiness:
     """What is known of one model. Belongs to the event loop's thread."""
 
     def __init__(
-        self, metrics: Metrics, engines_healthy: Callable[[], bool], engines_hanging: Callable[[], bool]
+        self,
+        metrics: Metrics,
+        engines_healthy: Callable[[], bool],
+        engines_hanging: Callable[[], bool],
+        engines_falls: Callable[[], int],
     ) -> None:
         """Starts without proof that the model is right.
 
@@ -22,20 +26,22 @@ class Readiness:
             metrics: gets the gauge `model_ready`.
             engines_healthy: False once the model failed in a way that it does not recover from.
             engines_hanging: True while it gives no answer at all.
+            engines_falls: how often it failed in that way, also if it does not any more.
         """
         self._metrics = metrics
         self._engines_healthy = engines_healthy
         self._engines_hanging = engines_hanging
-        self._proven = False
+        self._engines_falls = engines_falls
+        self._proven_after_falls: int | None = None
 
     @property
     def proven(self) -> bool:
-        """Whether the golden sentences came out right."""
-        return self._proven
+        """Whether the golden sentences came out right, and nothing has failed since that would take the proof away."""
+        return self._proven_after_falls == self._engines_falls()
 
     @proven.setter
     def proven(self, proven: bool) -> None:
-        self._proven = proven
+        self._proven_after_falls = self._engines_falls() if proven else None
         self.refresh()
 
     @property
@@ -61,7 +67,7 @@ class Readiness:
         """Returns what keeps the model from translating; None: nothing does."""
         if not self._engines_healthy():
             return NotReadyError("the model failed")
-        if not self._proven:
+        if not self.proven:
             return NotReadyError("warming up")
         return None
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import structlog
 
-from serve.engine.engine import Model
+from serve.engine.model import Model
 from serve.errors import ServiceError
 from serve.models.golden import GoldenMismatchError
 from serve.models.model_description import ModelDescription, describe
