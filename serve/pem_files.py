@@ -39,11 +39,13 @@ def load_key(context: ssl.SSLContext, certificate: Path, option: str, path: Path
     try:
         # The empty password keeps OpenSSL from asking for one on the terminal.
         context.load_cert_chain(certificate, path, password="")
-    except OSError as error:  # an SSLError is one; another: the file has gone since it was read
+    except ssl.SSLError as error:
         problem = (
             f"not the key of the certificate in {certificate}"
-            if getattr(error, "reason", "") == "KEY_VALUES_MISMATCH"
+            if error.reason == "KEY_VALUES_MISMATCH"
             else "not a key in PEM, or encrypted"
         )
         raise FileError(f"--{option}: {path}: {problem}") from error
+    except OSError as error:  # one of the files has gone since it was read
+        raise FileError(f"--{option}: {path}: {error.strerror}") from error
     return content

@@ -53,6 +53,7 @@ from protos.translation_pb2 import (
 )
 from serve.engine.engine import Engine
 from serve.engine.model import Model
+from serve.engine.sequence import Sequence as EngineSequence
 from serve.models.model_loader import LoadModels, ModelLoader
 from serve.models.models import Models
 from serve.models.pipeline import Pipeline
@@ -311,6 +312,19 @@ class LiveService:
         registry = self.service.metrics.registry
         (merged,) = (each for each in registry._collector_to_names if isinstance(each, _Merged))
         return [registry, merged._unrouted, *(metrics.registry for metrics in list(merged._models.values()))]
+
+    def count_submitted(self) -> list[EngineSequence]:
+        """Returns a list of every sequence that the schedulers take from now on."""
+        submitted: list[EngineSequence] = []
+        for served in self.service.models:
+            submit = served.pipeline.scheduler.submit
+
+            def note(sequences: Any, *rest: Any, submit: Any = submit, **how: Any) -> None:
+                submit(sequences, *rest, **how)
+                submitted.extend(sequences)
+
+            served.pipeline.scheduler.submit = note  # type: ignore[method-assign]
+        return submitted
 
     def settle(self) -> None:
         """Waits until every request is counted out; a client may see the answer a moment earlier."""

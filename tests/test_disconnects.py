@@ -180,7 +180,7 @@ def test_a_storm_of_cancellations_leaves_nothing_behind(
 ) -> None:
     requests = (10_000 if thorough else 320) // CLIENTS
     golden = live.metric("sequences_finished_total")
-    submitted = count_submitted(live)
+    submitted = live.count_submitted()
     with ThreadPoolExecutor(CLIENTS) as pool:
         storms = [pool.submit(storm, live, random.Random(client), requests) for client in range(CLIENTS)]
         seen = sum((each.result() for each in storms), start=Counter[str]())
@@ -201,19 +201,6 @@ def test_a_storm_of_cancellations_leaves_nothing_behind(
         f"{name}: of {sent:,} requests {seen['left']:,} left; {counted:,.0f} counted, each once; "
         f"sequences left over: 0; gauges 0 after {idle_seconds * 1000:.0f} ms",
     )
-
-
-def count_submitted(live: LiveService) -> list[object]:
-    """Returns a list of every sequence that the scheduler takes from now on."""
-    scheduler, submitted = live.pipeline.scheduler, list[object]()
-    submit = scheduler.submit
-
-    def note(sequences: Any, reservation: Any = None, **how: Any) -> None:
-        submit(sequences, reservation, **how)
-        submitted.extend(sequences)
-
-    scheduler.submit = note  # type: ignore[method-assign]
-    return submitted
 
 
 @pytest.mark.promise("R30")

@@ -1,10 +1,10 @@
 """Translating by way of a third language over real connections: who is let in, streams, and those that end early."""
 
 import json
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,8 @@ import grpc
 import pytest
 
 from model.text.tokenizer import Tokenizer
-from protos.translation_pb2 import TranslateManyRequest, TranslateManyResponse, TranslateRequest
+from protos.translation_pb2 import TranslateRequest
+from tests.conversation import Conversation, converse
 from tests.live import (
     LONG_TEXT,
     WAIT_SECONDS,
@@ -136,24 +137,13 @@ def test_a_client_that_goes_away_on_the_way_leaves_nothing_behind(
         assert live.post({"text": ["alpha."] * ROOM, "model": name}).status_code == 200
 
 
-def converse(live: LiveService, *requests: TranslateRequest, timeout: float = WAIT_SECONDS) -> list[Any]:
-    """Returns the answers to the requests of one stream, each sent when the one before was answered."""
-    answered = threading.Semaphore(1)
-
-    def messages() -> Iterator[bytes]:
-        for number, request in enumerate(requests):
-            answered.acquire()
-            yield TranslateManyRequest(id=str(number), request=request).SerializeToString()
-
-    answers = []
-    with live.grpc_channel() as channel:
-        method: Any = channel.stream_stream(
-            "/dragoman.v1.TranslationService/TranslateMany", response_deserializer=TranslateManyResponse.FromString
-        )
-        for answer in method(messages(), timeout=timeout):
-            answers.append(answer)
-            answered.release()
-    return answers
+def fill(many: Conversation, texts: int, times: int, **fields: Any) -> list[int]:
+    """Sends a request of so many texts, again whenever it was answered; returns how many came back each time."""
+    answered = []
+    for number in range(times):
+        many.send(str(number), *["alpha beta"] * texts, split_sentences=False, **fields)
+        answered.append(len(many.receive().response.translations))
+    return answered
 
 
 @pytest.mark.promise("R9")
@@ -161,10 +151,11 @@ def test_a_stream_may_fill_both_models_again_and_again(tokenizer: Tokenizer, tmp
     """What a request has in the one model is not held against it in the other, nor against those that follow."""
     put_bundle(tmp_path / "first", tokenizer, direction("fr-en", 7))
     put_bundle(tmp_path / "second", tokenizer, direction("en-de", 8))
-    page = TranslateRequest(text=["alpha beta"] * 8, split_sentences=False, **FR_DE)
-    with run_service(tmp_path, load=load_fakes, engines=1, slots=2, queue_limit=6) as live:
-        answers = converse(live, page, page, page, timeout=WAIT_SECONDS / 2)
-        assert [len(answer.response.translations) for answer in answers] == [8] * 3
+    with (
+        run_service(tmp_path, load=load_fakes, engines=1, slots=2, queue_limit=6) as live,
+        converse(live, timeout=WAIT_SECONDS / 2) as many,
+    ):
+        assert fill(many, 8, 3, **FR_DE) == [8] * 3
 
 
 def test_streams_that_go_opposite_ways_do_not_wait_for_each_other(tokenizer: Tokenizer, tmp_path: Path) -> None:
@@ -174,36 +165,30 @@ def test_streams_that_go_opposite_ways_do_not_wait_for_each_other(tokenizer: Tok
     with (
         run_service(tmp_path, load=load_fakes, engines=1, slots=2, queue_limit=2) as live,
         ThreadPoolExecutor() as pool,
+        ExitStack() as streams,
     ):
-        pages = [
-            TranslateRequest(
-                text=["alpha beta"] * 4,
+        filled = [
+            pool.submit(
+                fill,
+                streams.enter_context(converse(live)),
+                4,
+                10,
                 source_language=source,
                 target_language=target,
                 allow_pivot=True,
-                split_sentences=False,
             )
             for source, target in ways
         ]
-        streams = [pool.submit(converse, live, *[page] * 10) for page in pages]
-        for stream in streams:
-            assert [len(answer.response.translations) for answer in stream.result()] == [4] * 10
+        for stream in filled:
+            assert stream.result() == [4] * 10
 
 
 def test_a_request_without_a_deadline_gets_one_for_all_that_is_done_for_it(live: LiveService) -> None:
-    deadlines: list[float | None] = []
-    for served in live.service.models:
-        submit = served.pipeline.scheduler.submit
-
-        def record(sequences: Any, *rest: Any, submit: Any = submit, **how: Any) -> None:
-            deadlines.extend(sequence.deadline_seconds for sequence in sequences)
-            submit(sequences, *rest, **how)
-
-        served.pipeline.scheduler.submit = record  # type: ignore[method-assign]
+    sequences = live.count_submitted()
     before_seconds = time.monotonic()
     live.call(MESSAGE, timeout=None)
-    assert len(deadlines) == 2
-    (deadline_seconds,) = set(deadlines)
+    assert len(sequences) == 2
+    (deadline_seconds,) = {sequence.deadline_seconds for sequence in sequences}
     assert deadline_seconds is not None
     assert 30 <= deadline_seconds - before_seconds < 60
 

@@ -3,10 +3,7 @@
 import asyncio
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from queue import Queue
 from typing import Any
 
 import grpc
@@ -18,63 +15,9 @@ from loadtest.load.client import OK
 from loadtest.load.clients import Targets, open_clients
 from loadtest.load.request import LoadRequest
 from protos.translation_pb2 import SearchOptions, TranslateManyRequest, TranslateManyResponse, TranslateRequest
+from tests.conversation import converse
 from tests.fakes import FakeModel
 from tests.live import LONG_TEXT, WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
-
-MANY_METHOD = "/dragoman.v1.TranslationService/TranslateMany"
-
-
-@dataclass
-class Conversation:
-    """A stream of requests, seen by the client."""
-
-    call: Any = None
-    sent: "Queue[bytes | None]" = field(default_factory=Queue)
-
-    def send(self, item_id: str, *texts: str, timeout_seconds: float | None = None, **fields: Any) -> None:
-        """Sends one request as soon as the server takes it."""
-        request = TranslateRequest(text=texts, **fields)
-        self.send_bytes(
-            TranslateManyRequest(id=item_id, request=request, timeout_seconds=timeout_seconds).SerializeToString()
-        )
-
-    def send_bytes(self, data: bytes) -> None:
-        """Sends bytes in place of a request."""
-        self.sent.put(data)
-
-    def close(self) -> None:
-        """Sends no more."""
-        self.sent.put(None)
-
-    def receive(self) -> TranslateManyResponse:
-        """Returns the next answer."""
-        answer: TranslateManyResponse = next(self.call)
-        return answer
-
-    def rest(self) -> dict[str, TranslateManyResponse]:
-        """Sends no more and returns all other answers by their ids."""
-        self.close()
-        answers = list(self.call)
-        assert len({answer.id for answer in answers}) == len(answers)
-        return {answer.id: answer for answer in answers}
-
-    def failure(self) -> grpc.StatusCode:
-        """Returns what the stream ends with, after its other answers."""
-        with pytest.raises(grpc.RpcError):
-            list(self.call)
-        code: grpc.StatusCode = self.call.code()
-        return code
-
-
-@contextmanager
-def converse(live: LiveService, timeout: float | None = WAIT_SECONDS, metadata: Any = None) -> Iterator[Conversation]:
-    """Opens a stream; its connection is closed when the block ends."""
-    conversation = Conversation()
-    with live.grpc_channel() as channel:
-        method: Any = channel.stream_stream(MANY_METHOD, response_deserializer=TranslateManyResponse.FromString)
-        conversation.call = method(iter(conversation.sent.get, None), timeout=timeout, metadata=metadata)
-        yield conversation
-        conversation.close()
 
 
 def test_a_stream_that_lasted_long_enough_answers_what_was_read(bundle_path: Path) -> None:

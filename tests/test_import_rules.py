@@ -230,8 +230,7 @@ EXCEPTIONS = {
         "model.report.provenance",
         "model.text.tokenizer",
     },
-    "loadtest.service.busy_server": {"export.manifest"},
-    "loadtest.service.lone_clients": {"export.manifest", "model.text.text_tokenizer"},
+    "loadtest.service.lone_clients": {"model.text.text_tokenizer"},
     "loadtest.service.service_benchmark": {
         "export.bundle",
         "model.data.corpus",
@@ -240,13 +239,16 @@ EXCEPTIONS = {
         "serve.errors",
         "serve.server_process",
     },
+    "loadtest.service.service_options": {"serve.translation.search_fields"},
     "loadtest.service.service_sentences": {
         "export.bundle",
         "export.bundle_tokenizer",
         "export.manifest",
         "model.data.corpus",
         "model.text.text_tokenizer",
+        "serve.search.options",
         "serve.translation.passage",
+        "serve.translation.search_limits",
     },
     "loadtest.service.watched_server": {
         "serve.app",

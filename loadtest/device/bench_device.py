@@ -16,13 +16,7 @@ from export.bundle import Bundle, BundleError
 from export.inspection.stored_graph import read_graph
 from export.verification.reader import Reader
 from loadtest.comparison.markdown_table import markdown_table
-from loadtest.device.step_floor import (
-    StepTime,
-    copy_bandwidth,
-    gpu_copy_bandwidth,
-    step_weights_bytes,
-    time_steps,
-)
+from loadtest.device.step_floor import StepTime, copy_bandwidth, gpu_copy_bandwidth, step_weights_bytes, time_steps
 from loadtest.device.throughput import Run, engine_of, measure, pytorch_of
 from model.data.corpus import CorpusError, read_corpus
 from model.report.provenance import Provenance, command_line

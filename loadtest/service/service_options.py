@@ -7,6 +7,7 @@ from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
 from loadtest.comparison.affinity import Cpus
 from loadtest.load.search_options import SearchOptions
+from serve.translation.search_fields import TargetRatio
 
 
 class ServiceOptions(BaseSettings):
@@ -22,11 +23,8 @@ class ServiceOptions(BaseSettings):
         description="test data, as `dragoman evaluate` takes them: what is translated. Default: the golden sentences "
         "of the bundle's first direction",
     )
-    max_target_ratio: float | None = Field(
+    max_target_ratio: TargetRatio | None = Field(
         None,
-        gt=0,
-        le=100,
-        allow_inf_nan=False,
         description="the longest translation that clients ask for, times the tokens of its source; for a model that "
         "was never trained and ends none by itself. Default: the model's limit",
     )

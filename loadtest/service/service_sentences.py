@@ -3,7 +3,6 @@
 Knows bundles and data, no server. `dragoman bench replicas` takes the texts.
 """
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +13,9 @@ from loadtest.compared.source_sentence import SourceSentence
 from loadtest.load.request import Languages
 from model.data.corpus import CorpusError, read_corpus
 from model.text.text_tokenizer import TextTokenizer
+from serve.search.options import SearchOptions
 from serve.translation.passage import Passage
+from serve.translation.search_limits import SearchPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +76,12 @@ def read_sentences(bundle: Bundle, data: str | None, max_target_ratio: float | N
     """
     direction, texts = _golden(bundle) if data is None else _test_set(bundle, data)
     tokenizer = load_tokenizer(bundle)
-    longest = bundle.manifest.max_target_tokens
+    # As the server limits translations.
+    plan = SearchPlan(SearchOptions(max_target_tokens=bundle.manifest.max_target_tokens), max_target_ratio)
     sentences = [
-        ServiceSentence(text, SourceSentence(source_ids, 0, _target_limit(longest, len(source_ids), max_target_ratio)))
+        ServiceSentence(
+            text, SourceSentence(source_ids, 0, plan.options_for(len(source_ids), (), "").max_target_tokens)
+        )
         for text, source_ids in _sources(bundle, direction, tokenizer, texts)
     ]
     if not sentences:
@@ -110,8 +114,3 @@ def _sources(
         source_ids = (*direction.source_prefix, *tokenizer.encode(text), *manifest.source_suffix)
         if Passage.of(text, direction.source, lambda _: True).plain and len(source_ids) <= manifest.max_source_tokens:
             yield text, source_ids
-
-
-def _target_limit(longest: int, source_tokens: int, max_target_ratio: float | None) -> int:
-    """Returns the longest translation of a source, as the server reads the ratio."""
-    return longest if max_target_ratio is None else max(1, min(longest, math.floor(max_target_ratio * source_tokens)))

@@ -15,11 +15,7 @@ from serve.engine.reservation import Reservation
 from serve.engine.running import Running
 from serve.engine.sequence import Sequence, SequenceState
 from serve.engine.waiting import Waiting
-from serve.errors import (
-    CancelledError,
-    DeadlineExceededError,
-    ServiceError,
-)
+from serve.errors import CancelledError, DeadlineExceededError, ServiceError
 from serve.metrics import Metrics
 
 

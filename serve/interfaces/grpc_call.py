@@ -5,8 +5,8 @@ What all handlers of the gRPC interface have in common; knows neither messages n
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
 import grpc.aio
@@ -31,14 +31,21 @@ def call_headers(context: Context) -> dict[str, str]:
     return {key: value for key, value in metadata if isinstance(value, str)}
 
 
+def recorded(
+    metrics: ServiceMetrics, method: Method, request_id: str, headers: Mapping[str, str]
+) -> AbstractContextManager[RequestRecord]:
+    """Records what happens inside as one request; its answer leaves before that is written down."""
+    call_soon = asyncio.get_running_loop().call_soon
+    return record_request(metrics, "grpc", method, request_id, headers, afterwards=call_soon)
+
+
 @asynccontextmanager
 async def recorded_call(metrics: ServiceMetrics, method: Method, context: Context) -> AsyncIterator[RequestRecord]:
     """Records what happens inside as one request, and ends the call with the status of an error."""
     headers = call_headers(context)
     request_id = choose_request_id(headers.get(REQUEST_ID_KEY))
     try:
-        call_soon = asyncio.get_running_loop().call_soon
-        with record_request(metrics, "grpc", method, request_id, headers, afterwards=call_soon) as record:
+        with recorded(metrics, method, request_id, headers) as record:
             yield record
     except ServiceError as error:
         await context.abort(error.grpc_status, str(error), trailers(request_id, error))
@@ -58,20 +65,19 @@ async def answer(
     """
     if isinstance(message, InvalidRequestError):
         raise message
-    with told_apart(context, record) as timeout_seconds:
-        deadline_seconds = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+    with told_apart(context, record) as deadline_seconds:
         return await serve(message, deadline_seconds, record)
 
 
 @contextmanager
 def told_apart(context: Context, record: RequestRecord) -> Iterator[float | None]:
-    """Records a call that is cancelled as too late where that is the reason; gives the time to its deadline.
+    """Records a cancelled call as too late where that is the reason; gives its deadline on the monotonic clock.
 
     gRPC cancels a call both when its client hangs up and when its deadline passes.
     """
     timeout_seconds = _time_remaining(context)
     try:
-        yield timeout_seconds
+        yield None if timeout_seconds is None else time.monotonic() + timeout_seconds
     except asyncio.CancelledError:
         remaining_seconds = _time_remaining(context)
         if timeout_seconds is not None and remaining_seconds is not None:

@@ -15,11 +15,11 @@ import structlog
 
 from protos.translation_pb2 import TranslateManyRequest, TranslateManyResponse, TranslateRequest
 from serve.errors import DrainingError, InvalidRequestError, ServiceError
-from serve.interfaces.grpc_call import Context, answer
+from serve.interfaces.grpc_call import Context, answer, recorded
 from serve.interfaces.grpc_messages import translate_response
 from serve.interfaces.grpc_status import REQUEST_ID_KEY, rich_status, trailers
 from serve.interfaces.grpc_wire import Item
-from serve.logs import RequestRecord, choose_request_id, record_request
+from serve.logs import RequestRecord, choose_request_id
 from serve.service_metrics import ServiceMetrics
 from serve.translation.answer import TranslationResponse
 from serve.translation.flow import Flow
@@ -119,10 +119,7 @@ class ManyStream:
         request_id = f"{self._request_id}-{number}"
         message: TranslateManyResponse | None = None
         try:
-            call_soon = asyncio.get_running_loop().call_soon
-            with record_request(
-                self._metrics, "grpc", "translate_many", request_id, self._headers, afterwards=call_soon
-            ) as record:
+            with recorded(self._metrics, "translate_many", request_id, self._headers) as record:
                 response = await answer(item.message, self._translate_item, self._context, record)
             message = TranslateManyResponse(id=item.id, response=translate_response(response))
         except DrainingError:

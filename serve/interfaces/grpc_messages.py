@@ -139,9 +139,4 @@ def _alignments(found: Alternative) -> list[translation_pb2.AlignmentRow]:
 
 
 def _timings(timings: Timings) -> translation_pb2.Timings:
-    return translation_pb2.Timings(
-        tokenize_seconds=timings.tokenize_seconds,
-        queue_seconds=timings.queue_seconds,
-        inference_seconds=timings.inference_seconds,
-        total_seconds=timings.total_seconds,
-    )
+    return translation_pb2.Timings(**timings.by_name)

@@ -5,7 +5,6 @@ requests fail one by one, is served here. Knows nothing of translation.
 """
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Any
@@ -15,7 +14,7 @@ from google.protobuf.message import Message
 
 from protos import inference_pb2 as messages
 from serve.errors import InvalidRequestError, ServiceError
-from serve.interfaces.grpc_call import Context, call_headers, send, told_apart
+from serve.interfaces.grpc_call import Context, call_headers, recorded, send, told_apart
 from serve.interfaces.grpc_wire import RequestParser
 from serve.interfaces.open_inference import EXTENSIONS, PLATFORM, SERVER, Inference, Inferred, OpenInference
 from serve.interfaces.open_inference_parameters import Parameters
@@ -31,7 +30,7 @@ from serve.interfaces.open_inference_tensors import (
     decode_texts,
     unpack_texts,
 )
-from serve.logs import RequestRecord, choose_request_id, record_request
+from serve.logs import RequestRecord, choose_request_id
 from serve.request_metrics import Method
 from serve.service_metrics import ServiceMetrics
 
@@ -176,16 +175,17 @@ class OpenInferenceGrpc:
             response = messages.ModelInferResponse(model_name=request.model_name, id=request.id)
         try:
             request_id = choose_request_id(response.id)
-            with record_request(self._metrics, "grpc", "infer_stream", request_id, headers) as record:
+            with (
+                recorded(self._metrics, "infer_stream", request_id, headers) as record,
+                told_apart(context, record) as deadline_seconds,
+            ):
                 if isinstance(request, InvalidRequestError):
                     raise request
-                with told_apart(context, record) as timeout_seconds:
-                    deadline_seconds = None if timeout_seconds is None else time.monotonic() + timeout_seconds
-                    async with aclosing(self._inferred(request, deadline_seconds, record)) as answers:
-                        async for inferred in answers:
-                            message = _response(inferred, raw=bool(request.raw_input_contents))
-                            message.parameters[FINAL].bool_param = inferred.timings is not None
-                            await write(messages.ModelStreamInferResponse(infer_response=message))
+                async with aclosing(self._inferred(request, deadline_seconds, record)) as answers:
+                    async for inferred in answers:
+                        message = _response(inferred, raw=bool(request.raw_input_contents))
+                        message.parameters[FINAL].bool_param = inferred.timings is not None
+                        await write(messages.ModelStreamInferResponse(infer_response=message))
         except ServiceError as error:
             await write(messages.ModelStreamInferResponse(error_message=str(error), infer_response=response))
 

@@ -177,9 +177,10 @@ class Dispatcher:
         What the second model would refuse must not cost a translation by the first: places in both are kept from now
         on, until `uses` ends.
         """
+        first, last = legs
         first_options, last_options = pivot.split_options(asked.options)
         asked_last = replace(asked, options=last_options)
-        asked_first = replace(asked_last, options=first_options, target_prefix=())
+        asked_first = replace(asked, options=first_options, target_prefix=())
         requests = [
             _admit(each, *leg, deadline_seconds) for each, leg in zip((asked_first, asked_last), legs, strict=True)
         ]
@@ -189,7 +190,6 @@ class Dispatcher:
         for number in sorted(range(len(legs)), key=lambda number: legs[number][1].name):
             kept[number] = uses.enter_context(await translators[number].reserve(requests[number]))
         response = await translators[0].translate(requests[0], kept[0])
-        first, last = legs
         between = Pivot(first[0].target, first[1].name)
         try:
             request = _admit(pivot.ask_last(asked_last, response), *last, deadline_seconds)

@@ -26,6 +26,9 @@ def _check_count(pieces: tuple[str, ...]) -> tuple[str, ...]:
 Pieces = Annotated[tuple[str, ...], Field(strict=False), AfterValidator(_check_count)]
 
 
+TargetRatio = Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)]
+
+
 class SearchFields(Fields):
     """How the translations of a request are searched for; the default is greedy search.
 
@@ -102,11 +105,8 @@ class SearchFields(Fields):
     min_target_tokens: int = Field(
         0, ge=0, lt=1 << 32, description="The shortest translation: the end token may not come before."
     )
-    max_target_ratio: float | None = Field(
+    max_target_ratio: TargetRatio | None = Field(
         None,
-        gt=0,
-        le=100,
-        allow_inf_nan=False,
         description="The longest translation, times source_tokens of the answer and rounded down, but at least one "
         "token. The shorter of both maximums counts.",
     )
