@@ -191,8 +191,11 @@ class Service:
         """Follows the models, which fail, come and go, and the files of certificates and keys."""
         while True:
             await asyncio.sleep(WATCH_SECONDS)
-            self._security.refresh()
-            await self._publish_health()
+            try:
+                self._security.refresh()
+                await self._publish_health()
+            except Exception:  # a watch that ends would tell the health of this moment for ever
+                log.exception("watching failed")
 
     async def _publish_health(self) -> None:
         models = {each.name: each.pipeline.readiness.ready for each in self.models}

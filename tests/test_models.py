@@ -297,6 +297,39 @@ def test_a_model_that_fails_closes_its_own_door_and_the_services_readiness(folde
         eventually(lambda: live.get("/readyz").status_code == 200)
 
 
+def test_a_watch_goes_on_after_what_nobody_foresaw(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a moment's fault would be told for ever, or keep a model out that works again."""
+    models = {name: FakeModel(2) for name in PREFIXES}
+    with run_service(
+        folder, load=lambda _, bundle: [models[bundle.folder.name]], engines=1, slots=2, lame_duck_seconds=0
+    ) as live:
+        served = next(each for each in live.service.models if each.name == "fr-en")
+        warm_up, publish = served.pipeline.warm_up, live.service._publish_health
+        stumbles = {"warm up": 2, "publish": 2}
+
+        def stumble(where: str) -> None:
+            if stumbles[where]:
+                stumbles[where] -= 1
+                raise ZeroDivisionError(where)
+
+        async def stumble_and_warm_up() -> None:
+            stumble("warm up")
+            await warm_up()
+
+        async def stumble_and_publish() -> None:
+            stumble("publish")
+            await publish()
+
+        monkeypatch.setattr(served.pipeline, "warm_up", stumble_and_warm_up)
+        monkeypatch.setattr(live.service, "_publish_health", stumble_and_publish)
+        models["fr-en"].decode_error = RuntimeError("broken")
+        assert [live.post({"text": "one", "model": "fr-en"}).status_code for _ in range(3)] == [500] * 3
+        eventually(lambda: live.health(f"{SERVICE}/fr-en") == "NOT_SERVING")
+        models["fr-en"].decode_error = None
+        eventually(lambda: live.health(f"{SERVICE}/fr-en") == "SERVING")
+        assert stumbles == {"warm up": 0, "publish": 0}
+
+
 def test_it_is_ready_when_every_model_is(folder: Path) -> None:
     slow = GatedModel(2)
     slow.gate.clear()

@@ -95,5 +95,7 @@ class ServedModel:
                 await self.pipeline.warm_up()
             except (GoldenMismatchError, ServiceError) as error:
                 log.warning("not ready", model=self.name, problem=str(error))
+            except Exception:  # a watch that ends would leave the model out for ever
+                log.exception("watching failed", model=self.name)
             if readiness.fault() is None:
                 log.info("ready again", model=self.name)
