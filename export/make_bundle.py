@@ -10,12 +10,11 @@ from pathlib import Path
 from export.bundle import Bundle, file_hashes, write_golden, write_manifest
 from export.bundle_tokenizer import write_tokenizer
 from export.exportable import Exportable
-from export.graphs.graphs import graphs_of
-from export.graphs.static_quantisation import observe_activations
+from export.graphs.graphs import NOTHING_OBSERVED, graphs_of
+from export.graphs.static_quantisation import Observed, observe
 from export.graphs.to_onnx import OPSET, ExportedGraphs, export_graphs
 from export.manifest import (
     EIGHT_BITS,
-    ActivationRange,
     AttentionHead,
     BundleDirection,
     GoldenSentence,
@@ -110,10 +109,11 @@ def write_bundle(exportable: Exportable, samples: Sequence[Sample], out: Path, o
                 exportable, direction, _texts_of(direction, samples), SMALLEST_GOLDEN_GAP[options.precision]
             )
         ]
-        ranges = _observe(exportable.model, golden) if options.precision == "int8-static" else {}
+        observed = _observe(exportable.model, golden, options)
         heads = options.alignment_heads
-        graphs = export_graphs(graphs_of(exportable.model, options.variant, options.precision, heads, ranges), workshop)
-        contents = _Contents(exportable, graphs, ranges, write_tokenizer(exportable.tokenizer, workshop))
+        graphs = graphs_of(exportable.model, options.variant, options.precision, heads, observed)
+        exported = export_graphs(graphs, workshop)
+        contents = _Contents(exportable, exported, observed, write_tokenizer(exportable.tokenizer, workshop))
         _seal(workshop, contents, options, golden)
         if options.precision in EIGHT_BITS:
             _seal(workshop, contents, options, reproduced(Bundle.open(workshop)))
@@ -141,11 +141,13 @@ def reproduced(bundle: Bundle) -> list[GoldenSentence]:
     return kept
 
 
-def _observe(model: TranslationModel, golden: Sequence[GoldenSentence]) -> dict[str, ActivationRange]:
+def _observe(model: TranslationModel, golden: Sequence[GoldenSentence], options: BundleOptions) -> Observed:
     """Returns what static quantisation needs; nothing of an architecture that has no 8-bit graphs."""
-    if not isinstance(model, Transformer):
-        return {}
-    return observe_activations(model, [(sentence.source_ids, sentence.target_ids) for sentence in golden])
+    if options.precision != "int8-static" or not isinstance(model, Transformer):
+        return NOTHING_OBSERVED
+    observed = observe(model, [(sentence.source_ids, sentence.target_ids) for sentence in golden])
+    # Only ONNX Runtime's own operator for a CPU attends to integers.
+    return observed if options.variant == "cpu" else observed._replace(caches={})
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +156,7 @@ class _Contents:
 
     exportable: Exportable
     graphs: ExportedGraphs
-    activation_ranges: dict[str, ActivationRange]
+    observed: Observed
     tokenizer: TokenizerSpec
 
 
@@ -226,7 +228,8 @@ def _manifest(folder: Path, contents: _Contents, options: BundleOptions, golden:
         max_target_tokens=model.limits.max_target_tokens,
         variant=options.variant,
         precision=options.precision,
-        activation_ranges=contents.activation_ranges,
+        activation_ranges=contents.observed.activations,
+        cache_ranges=contents.observed.caches,
         opset=OPSET,
         encoder=graphs.encoder,
         decoder=graphs.decoder,

@@ -27,6 +27,7 @@ GraphVariant = Literal["cpu", "cuda", "portable"]
 Precision = Literal["fp32", "fp16", "int8", "int8-static"]
 EIGHT_BITS: tuple[Precision, ...] = ("int8", "int8-static")
 Dimension = Annotated[int, Field(gt=0)] | Literal["source", "target"]
+Element = Literal["float", "int8"]
 
 # What the graphs take beside the state, in this order; a graph that has no use for one of them may lack it.
 ENCODER_INPUTS = ("source_ids", "source_lengths")
@@ -115,10 +116,12 @@ class StateSpec(_Record):
     Attributes:
         name: of the encoder's output and, for a source state, of the decoder's input.
         shape: of one row; a length that differs from row to row has a name instead of a number.
+        element: what it is made of: floats as the graphs compute in them, or 8-bit integers.
     """
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
     shape: tuple[Dimension, ...]
+    element: Element = "float"
 
     @field_validator("shape")
     @classmethod
@@ -139,8 +142,11 @@ class StateSpec(_Record):
 
     @property
     def decoder_output(self) -> str | None:
-        """Name of the decoder's output that gives its next value; None if the decoder only reads it."""
-        return None if self.kind == "source" else f"present_{self.name}"
+        """Name of the decoder's output that gives its next value; None if there is none, as the decoder only reads it.
+
+        The operator that attends to integers insists on giving back what it read, even if it added nothing.
+        """
+        return None if self.kind == "source" and self.element == "float" else f"present_{self.name}"
 
 
 class AttentionHead(_Record):
@@ -219,6 +225,8 @@ class Manifest(_Record):
         precision: what they compute in.
         activation_ranges: what the scales of static quantisation are made of: the values that linear layers of the
             PyTorch model read, by the name of their module.
+        cache_ranges: the same for keys and values that are kept in 8-bit integers: what the linear layers wrote that
+            compute them.
         opset: version of the ONNX standard that the graphs follow.
     """
 
@@ -239,6 +247,7 @@ class Manifest(_Record):
     variant: GraphVariant = "cpu"
     precision: Precision
     activation_ranges: dict[str, ActivationRange] = {}
+    cache_ranges: dict[str, ActivationRange] = {}
     opset: int
     encoder: GraphSignature
     decoder: GraphSignature

@@ -240,6 +240,19 @@ def int8_bundle(tokenizer: Tokenizer, once: Once) -> Bundle:
 
 
 @pytest.fixture(scope="session")
+def static_bundle(tokenizer: Tokenizer, once: Once) -> Bundle:
+    """The same with scales that were fixed at export, which keeps keys and values in 8-bit integers as well."""
+    from export.make_bundle import BundleOptions  # noqa: PLC0415 - see above
+    from tests.toy import export_model, random_model  # noqa: PLC0415 - see above
+
+    model, options = (
+        random_model(1, tokenizer.vocabulary_size, decoder_layers=3),
+        BundleOptions("static", precision="int8-static"),
+    )
+    return Bundle.open(once("static", lambda out: export_model(model, tokenizer, out, options=options)))
+
+
+@pytest.fixture(scope="session")
 def recurrent_bundle(tokenizer: Tokenizer, once: Once) -> Bundle:
     """An untrained recurrent model with three decoder layers and the attention of Luong."""
     from tests.recurrent_models import random_recurrent  # noqa: PLC0415 - see above

@@ -26,10 +26,15 @@ class Only(nn.Module):
 
 def session_of(layer: nn.Module, example: Tensor) -> Any:
     """Returns a session of the layer's graph, for any number of rows."""
-    dynamic = ({0: torch.export.Dim.DYNAMIC},)
+    return session_of_module(Only(layer), example)
+
+
+def session_of_module(module: nn.Module, *examples: Tensor) -> Any:
+    """Returns a session of the graph of a module's forward, for any number of rows."""
+    dynamic = tuple({0: torch.export.Dim.DYNAMIC} for _ in examples)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
-        program = torch.onnx.export(Only(layer).eval(), (example,), dynamo=True, dynamic_shapes=dynamic, verbose=False)
+        program = torch.onnx.export(module.eval(), examples, dynamo=True, dynamic_shapes=dynamic, verbose=False)
     assert program is not None
     return onnxruntime.InferenceSession(program.model_proto.SerializeToString(), providers=["CPUExecutionProvider"])
 

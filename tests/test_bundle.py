@@ -20,7 +20,7 @@ from export.bundle import (
     write_golden,
 )
 from export.bundle_tokenizer import TOKENIZER_FILE
-from export.manifest import StateSpec
+from export.manifest import Element, StateSpec
 
 FILES = (*GRAPH_FILES, WEIGHTS_FILE, TOKENIZER_FILE, GOLDEN_FILE)
 
@@ -173,19 +173,21 @@ def test_a_bundle_of_an_earlier_version_says_what_to_do(folder: Path, version: i
 
 
 @pytest.mark.parametrize(
-    ("shape", "kind", "taken", "given"),
+    ("shape", "element", "kind", "taken", "given"),
     [
-        ((4, "target", 8), "target", "past_x", "present_x"),
-        ((4, "source", 8), "source", "x", None),
-        (("source",), "source", "x", None),
-        ((8,), "recurrent", "past_x", "present_x"),
-        ((), "recurrent", "past_x", "present_x"),
+        ((4, "target", 8), "float", "target", "past_x", "present_x"),
+        ((4, "target", 8), "int8", "target", "past_x", "present_x"),
+        ((4, "source", 8), "float", "source", "x", None),
+        ((4, "source", 8), "int8", "source", "x", "present_x"),
+        (("source",), "float", "source", "x", None),
+        ((8,), "float", "recurrent", "past_x", "present_x"),
+        ((), "float", "recurrent", "past_x", "present_x"),
     ],
 )
 def test_the_shape_of_a_state_tells_its_kind_and_its_names(
-    shape: tuple[Any, ...], kind: str, taken: str, given: str | None
+    shape: tuple[Any, ...], element: Element, kind: str, taken: str, given: str | None
 ) -> None:
-    state = StateSpec(name="x", shape=shape)
+    state = StateSpec(name="x", shape=shape, element=element)
     assert (state.kind, state.decoder_input, state.decoder_output) == (kind, taken, given)
 
 

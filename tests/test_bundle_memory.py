@@ -8,7 +8,9 @@ from serve.engine.decoder_state import DecoderState
 from serve.engine.runtime import Runtime, Sessions
 
 SLOTS = 5
-BUNDLES = pytest.mark.parametrize("fixture", ["wide_bundle", "int8_bundle", "recurrent_bundle", "two_way_bundle"])
+BUNDLES = pytest.mark.parametrize(
+    "fixture", ["wide_bundle", "int8_bundle", "static_bundle", "recurrent_bundle", "two_way_bundle"]
+)
 
 
 @BUNDLES
@@ -38,6 +40,11 @@ def test_a_step_writes_one_position_of_a_cache_and_nothing_of_the_source(wide_bu
     assert cache.shape[1] == wide_bundle.manifest.max_target_tokens
     assert cache.step_bytes * wide_bundle.manifest.max_target_tokens == cache.slot_bytes
     assert states["cross_key_0"].step_bytes == 0
+
+
+def test_keys_and_values_in_8_bits_take_a_quarter(int8_bundle: Bundle, static_bundle: Bundle) -> None:
+    floats, integers = (measure_engine(bundle.manifest, SLOTS) for bundle in (int8_bundle, static_bundle))
+    assert floats.slot_bytes == 4 * integers.slot_bytes
 
 
 def test_a_slot_holds_two_values_of_a_recurrent_state_and_a_step_writes_one(recurrent_bundle: Bundle) -> None:

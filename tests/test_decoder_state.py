@@ -17,9 +17,11 @@ SPECS = (
     StateSpec(name="annotations", shape=("source", 4)),
     StateSpec(name="hidden", shape=(2, 8)),
     StateSpec(name="cross", shape=(3, "source", 8)),
+    StateSpec(name="whole", shape=(3, "source", 8), element="int8"),
 )
-ENCODED = ("cell", "annotations", "hidden", "cross")
-INPUTS = ("past_cell", "past_keys", "annotations", "past_hidden", "cross")
+ENCODED = ("cell", "annotations", "hidden", "cross", "whole")
+INPUTS = ("past_cell", "past_keys", "annotations", "past_hidden", "cross", "whole")
+OUTPUTS = ("present_cell", "present_keys", "present_hidden", "present_whole")
 # Of one slot: which part of each input is valid, for 4 source positions and 3 target positions.
 VALID: dict[str, tuple[slice, ...]] = {
     "past_cell": (),
@@ -27,9 +29,10 @@ VALID: dict[str, tuple[slice, ...]] = {
     "annotations": (slice(4),),
     "past_hidden": (),
     "cross": (slice(None), slice(4)),
+    "whole": (slice(None), slice(4)),
 }
 
-Arrays = dict[str, NDArray[np.float32]]
+Arrays = dict[str, NDArray[np.float32] | NDArray[np.int8]]
 
 
 def make_state() -> DecoderState:
@@ -41,7 +44,7 @@ def state() -> DecoderState:
     """A state in which every number tells its place."""
     state = make_state()
     for number, array in enumerate([*state.inputs.values(), *state.outputs.values()]):
-        array[...] = np.arange(array.size).reshape(array.shape) + 10_000 * number
+        array[...] = (np.arange(array.size).reshape(array.shape) + 10_000 * number).astype(array.dtype)
     return state
 
 
@@ -54,14 +57,14 @@ def changed(state: DecoderState, change: Callable[[], None]) -> tuple[Arrays, Ar
 
 def encoded(rows: int, length: int) -> list[NDArray[np.float32]]:
     """Returns what an encoder gives, each state with a number of its own."""
-    shapes = [(rows,), (rows, length, 4), (rows, 2, 8), (rows, 3, length, 8)]
+    shapes = [(rows,), (rows, length, 4), (rows, 2, 8), (rows, 3, length, 8), (rows, 3, length, 8)]
     return [np.full(shape, -1 - number, np.float32) for number, shape in enumerate(shapes)]
 
 
 @pytest.mark.parametrize("target", [0, 2, 4])
 def test_a_branch_copies_what_the_decoder_wrote_and_not_the_source(state: DecoderState, target: int) -> None:
     before, after = changed(state, lambda: state.branch([3, 1], [target, target], [3, 2]))
-    for name in ("annotations", "cross"):
+    for name in ("annotations", "cross", "whole"):
         assert (after[name] == before[name]).all()
     for name in ("past_cell", "past_hidden"):
         assert (after[name][target] == before[name][1]).all()
@@ -82,9 +85,12 @@ def test_every_state_has_zeros_for_all_slots() -> None:
         "annotations": (5, 7, 4),
         "past_hidden": (5, 2, 8),
         "cross": (5, 3, 7, 8),
+        "whole": (5, 3, 7, 8),
     }
-    arrays = [*state.inputs.values(), *state.outputs.values()]
-    assert all(array.dtype == np.float32 and not array.any() for array in arrays)
+    arrays = {**state.inputs, **state.outputs}
+    assert not any(array.any() for array in arrays.values())
+    assert {name for name, array in arrays.items() if array.dtype == np.int8} == {"whole", "present_whole"}
+    assert {array.dtype.name for array in arrays.values()} == {"float32", "int8"}
 
 
 def test_only_filled_positions_take_memory() -> None:
@@ -100,7 +106,12 @@ def test_only_filled_positions_take_memory() -> None:
 def test_inputs_are_in_the_order_of_the_bundle() -> None:
     state = make_state()
     assert tuple(state.inputs) == INPUTS
-    assert tuple(state.outputs) == ("present_cell", "present_keys", "present_hidden")
+    assert tuple(state.outputs) == OUTPUTS
+
+
+def test_a_source_state_that_is_given_back_stays_where_it_is() -> None:
+    state = make_state()
+    assert state.outputs["present_whole"].ctypes.data == state.inputs["whole"].ctypes.data
 
 
 def test_a_target_state_is_written_in_place_and_a_recurrent_one_is_not() -> None:
@@ -130,6 +141,7 @@ def test_what_was_encoded_is_kept_in_its_slots_alone(state: DecoderState, first:
         "annotations": (slots, slice(length)),
         "past_hidden": (slots,),
         "cross": (slots, slice(None), slice(length)),
+        "whole": (slots, slice(None), slice(length)),
     }
     for number, (name, place) in enumerate(places.items()):
         assert (after[name][place] == -1 - number).all()

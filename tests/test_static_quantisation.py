@@ -10,9 +10,10 @@ from torch import nn
 
 from export.bundle import Bundle
 from export.exportable import Exportable
+from export.graphs.graphs import NOTHING_OBSERVED
 from export.graphs.quantisation import QuantisedLinear
 from export.graphs.quantised_graph import quantised
-from export.graphs.static_quantisation import StaticLinear, observe_activations
+from export.graphs.static_quantisation import Observed, StaticLinear, observe
 from export.graphs.transformer_graphs import PackedProjection
 from export.manifest import ActivationRange, GraphVariant
 from model.network.feed_forward import FeedForward, build_feed_forward
@@ -69,26 +70,33 @@ def test_a_neighbour_with_large_activations_changes_no_bit(variant: GraphVariant
 def test_ranges_are_the_extremes_of_what_each_layer_reads(options: dict[str, Any]) -> None:
     model = random_model(3, decoder_layers=2, **options)
     translations = [((5, 6, 7, 2), (8, 9)), ((4, 2), (5, 4, 6))]
-    observed = observe_activations(model, translations)
+    observed = observe(model, translations)
 
-    layer = model.decoder_layers[1]
+    attention = model.decoder_layers[1].cross_attention
     read: list[torch.Tensor] = []
-    layer.cross_attention.query.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0]))
+    written: list[torch.Tensor] = []
+    attention.query.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0]))
+    attention.value.register_forward_hook(lambda _, __, output: written.append(output))
     for source_ids, target_ids in translations:
         model(torch.tensor([source_ids]), torch.tensor([[model.bos_id, *target_ids]]))
-    everything = torch.cat([states.flatten() for states in read])
-    assert len(everything) == (3 + 4) * model.config.d_model
-    known = observed["decoder.1.cross_attention.query"]
-    assert (known.smallest, known.largest) == (everything.min().item(), everything.max().item())
+    for seen, positions, known in (
+        (read, 3 + 4, observed.activations["decoder.1.cross_attention.query"]),
+        (written, 4 + 2, observed.caches["decoder.1.cross_attention.value"]),
+    ):
+        everything = torch.cat([states.flatten() for states in seen])
+        assert len(everything) == positions * model.config.d_model
+        assert (known.smallest, known.largest) == (everything.min().item(), everything.max().item())
 
     linear = {name for name, module in model.named_modules() if isinstance(module, nn.Linear)}
-    assert set(observed) == linear - {"output"}
+    assert set(observed.activations) == linear - {"output"}
+    decoder = {name for name in linear if name.startswith("decoder.")}
+    assert set(observed.caches) == {name for name in decoder if name.endswith((".key", ".value"))}
 
 
 def test_observing_leaves_nothing_behind() -> None:
     model = random_model(3)
-    observe_activations(model, [((5, 2), (6,))])
-    assert not any(module._forward_pre_hooks for module in model.modules())
+    observe(model, [((5, 2), (6,))])
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
 
 def feed_forward_graph(activation: str, known: ActivationRange) -> FeedForward:
@@ -127,6 +135,15 @@ def test_the_manifest_says_what_the_golden_sentences_showed(toy_run: RunFolder, 
     model = Exportable.of_run(toy_run.load()).model
     assert isinstance(model, Transformer)
     whole = Bundle.open(toy_bundles("cpu", "fp32")).golden  # those of 8 bits are what 8 bits reproduce of them
-    observed = observe_activations(model, [(sentence.source_ids, sentence.target_ids) for sentence in whole])
-    assert manifest.activation_ranges == observed
-    assert Bundle.open(toy_bundles("cpu", "int8")).manifest.activation_ranges == {}
+    observed = observe(model, [(sentence.source_ids, sentence.target_ids) for sentence in whole])
+    assert Observed(manifest.activation_ranges, manifest.cache_ranges) == observed
+    scales_of_rows = Bundle.open(toy_bundles("cpu", "int8")).manifest
+    assert Observed(scales_of_rows.activation_ranges, scales_of_rows.cache_ranges) == NOTHING_OBSERVED
+
+
+def test_only_graphs_for_a_cpu_keep_integers(toy_bundles: ToyBundles) -> None:
+    cpu, portable = (Bundle.open(toy_bundles(variant, "int8-static")).manifest for variant in VARIANTS)
+    assert {state.element for state in cpu.states} == {"int8"}
+    assert {state.element for state in portable.states} == {"float"}
+    assert portable.activation_ranges == cpu.activation_ranges
+    assert not portable.cache_ranges

@@ -17,7 +17,7 @@ from tests.recurrent_models import random_recurrent
 from tests.toy import OPTIONS, random_model
 
 LAYER = ["self-attention", "cross-attention", "feed-forward"]
-DECODERS = ("wide", "int8", "modern", "luong", "bahdanau")
+DECODERS = ("wide", "int8", "static", "modern", "luong", "bahdanau")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,11 @@ def export(graphs: Graphs, folder: Path) -> Decoder:
 
 @pytest.fixture(scope="module")
 def decoders(
-    wide_bundle: Bundle, int8_bundle: Bundle, recurrent_bundle: Bundle, tmp_path_factory: pytest.TempPathFactory
+    wide_bundle: Bundle,
+    int8_bundle: Bundle,
+    static_bundle: Bundle,
+    recurrent_bundle: Bundle,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[str, Decoder]:
     """Transformers with post-norm and pre-norm, fast and portable, in floats and integers, and recurrent ones."""
     modern = graphs_of(random_model(1, **OPTIONS["modern"]), "portable", "int8")
@@ -55,18 +59,19 @@ def decoders(
     return {
         "wide": decoder_of(wide_bundle),
         "int8": decoder_of(int8_bundle),
+        "static": decoder_of(static_bundle),
         "modern": export(modern, tmp_path_factory.mktemp("modern")),
         "luong": decoder_of(recurrent_bundle),
         "bahdanau": export(bahdanau, tmp_path_factory.mktemp("bahdanau")),
     }
 
 
-@pytest.mark.parametrize(("name", "layers"), [("wide", 2), ("int8", 3), ("modern", 2)])
+@pytest.mark.parametrize(("name", "layers"), [("wide", 2), ("int8", 3), ("static", 3), ("modern", 2)])
 def test_a_transformer_is_embedding_layers_and_projection(name: str, layers: int, decoders: dict[str, Decoder]) -> None:
     assert decoders[name].titles == ["embedding", *LAYER * layers, "projection"]
 
 
-@pytest.mark.parametrize(("name", "layers"), [("wide", 2), ("int8", 3), ("modern", 2)])
+@pytest.mark.parametrize(("name", "layers"), [("wide", 2), ("int8", 3), ("static", 3), ("modern", 2)])
 def test_the_layers_of_a_transformer_are_folded(name: str, layers: int, decoders: dict[str, Decoder]) -> None:
     """The final normalisation of a pre-norm decoder makes no difference."""
     folded = fold_blocks(decoders[name].blocks)
@@ -74,12 +79,16 @@ def test_the_layers_of_a_transformer_are_folded(name: str, layers: int, decoders
     assert titles == [(1, ["embedding"]), (layers, LAYER), (1, ["projection"])]
 
 
-def test_every_layer_of_a_transformer_takes_its_own_caches(decoders: dict[str, Decoder]) -> None:
-    attentions = [block for block in decoders["wide"].blocks if "attention" in block.title]
+@pytest.mark.parametrize(("name", "layers"), [("wide", 2), ("static", 3)])
+def test_every_layer_of_a_transformer_takes_its_own_caches(
+    name: str, layers: int, decoders: dict[str, Decoder]
+) -> None:
+    """And writes those of the target alone, even where it gives back those of the source."""
+    attentions = [block for block in decoders[name].blocks if "attention" in block.title]
     assert [[state.name for state in block.reads] for block in attentions] == [
-        [f"{kind}_{part}_{layer}" for part in ("key", "value")] for layer in (0, 1) for kind in ("self", "cross")
+        [f"{kind}_{part}_{layer}" for part in ("key", "value")] for layer in range(layers) for kind in ("self", "cross")
     ]
-    assert [block.writes == block.reads for block in attentions] == [True, False, True, False]
+    assert [block.writes == block.reads for block in attentions] == [True, False] * layers
 
 
 def test_the_matrices_of_a_block_are_those_of_the_layer(decoders: dict[str, Decoder]) -> None:
@@ -111,7 +120,7 @@ def test_every_operator_is_in_one_block_and_every_state_is_used(name: str, decod
     decoder = decoders[name]
     assert sum(block.nodes for block in decoder.blocks) == len(decoder.graph.nodes)
     assert {state for block in decoder.blocks for state in block.reads} == set(decoder.states)
-    updated = {state for state in decoder.states if state.decoder_output is not None}
+    updated = {state for state in decoder.states if state.kind != "source"}
     assert {state for block in decoder.blocks for state in block.writes} == updated
 
 

@@ -25,7 +25,8 @@ def test_as_many_translations_are_done_as_were_announced(
     reader = Reader(bundle)
     sentences = [Sentence(text, reader.source_ids(("en", "de"), text)) for text in toy_test_sentences()[:7]]
     model = Exportable.of_run(toy_run.load()).model
-    references = None if precision is None else references_of(model, "int8" if precision == "int8" else "fp32", {})
+    manifest = bundle.manifest.model_copy(update={"precision": precision})
+    references = None if precision is None else references_of(model, manifest)
     plan = Plan(
         checks=checks,
         sentences=5,

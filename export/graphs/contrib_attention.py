@@ -45,9 +45,11 @@ class ContribAttention(AttentionOperators):
         )
         return output, present_key, present_value
 
-    def attend_to_source(self, query: Tensor, key: Tensor, value: Tensor, lengths: Tensor) -> Tensor:
+    def attend_to_source(
+        self, query: Tensor, key: Tensor, value: Tensor, lengths: Tensor
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Borrows the operator made for self-attention: the source is the past, and nothing new is appended."""
-        nothing = query.new_zeros(query.shape[0], 0, query.shape[2])  # the same in all layers: computed once
+        nothing = nothing_new(query)
         output: Tensor = symbolic(
             OPERATOR,
             [query, nothing, nothing, key, value, lengths - 1, int32_scalar(key.shape[2])],
@@ -56,7 +58,12 @@ class ContribAttention(AttentionOperators):
             shape=query.shape,
             version=1,
         )
-        return output
+        return output, ()
+
+
+def nothing_new(query: Tensor) -> Tensor:
+    """Returns keys or values of no position; the same in all layers, so that they are computed once."""
+    return query.new_zeros(query.shape[0], 0, query.shape[2])
 
 
 def int32_scalar(value: int) -> Tensor:

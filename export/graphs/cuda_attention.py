@@ -18,9 +18,9 @@ class CudaAttention(ContribAttention):
         query, key, value = qkv.chunk(3, dim=-1)
         return self._attend(query, key, value, lengths)
 
-    def attend_to_source(self, query: Tensor, key: Tensor, value: Tensor, lengths: Tensor) -> Tensor:
+    def attend_to_source(self, query: Tensor, key: Tensor, value: Tensor, lengths: Tensor) -> tuple[Tensor, tuple[()]]:
         """Reads the caches as they are, with the heads on an axis of their own."""
-        return self._attend(query, key, value, lengths)
+        return self._attend(query, key, value, lengths), ()
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor, lengths: Tensor) -> Tensor:
         output: Tensor = symbolic(

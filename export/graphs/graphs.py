@@ -4,10 +4,9 @@
 the PyTorch modules; this one chooses.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import torch
 from torch import nn
@@ -15,11 +14,13 @@ from torch import nn
 from export.graphs.attention_operators import AttentionOperators
 from export.graphs.contrib_attention import ContribAttention
 from export.graphs.cuda_attention import CudaAttention
-from export.graphs.quantised_graph import Ranges, quantised
+from export.graphs.quantised_attention import CacheScales, QuantisedAttention
+from export.graphs.quantised_graph import quantised
 from export.graphs.recurrent_graphs import RecurrentDecoderGraph, RecurrentEncoderGraph, recurrent_states
 from export.graphs.standard_attention import StandardAttention
+from export.graphs.static_quantisation import Observed, cache_scale, cached_layers
 from export.graphs.transformer_graphs import DecoderGraph, EncoderGraph
-from export.manifest import EIGHT_BITS, ActivationRange, AttentionHead, GraphVariant, Precision, StateSpec
+from export.manifest import EIGHT_BITS, AttentionHead, Element, GraphVariant, Precision, StateSpec
 from model.config import TransformerConfig
 from model.network.recurrent import Recurrent
 from model.network.transformer import Transformer
@@ -37,7 +38,7 @@ class Graphs:
             of every state, [R, *shape], to a list: logits, float [R, V], then the next value of every state of target
             and recurrent kind, in the order of `states`.
         states: what the decoder remembers.
-        dtype: of the states.
+        dtype: of the states that are floats.
         aligned_decoder: the same as `decoder`, with one more output: how much each of the chosen heads of
             cross-attention looked at each source position, float [R, A, C] with the capacity C of the source states.
     """
@@ -55,6 +56,8 @@ ATTENTION: dict[GraphVariant, type[AttentionOperators]] = {
     "portable": StandardAttention,
 }
 
+NOTHING_OBSERVED = Observed({}, {})
+
 
 class UnsupportedGraphError(Exception):
     """An architecture has no such graphs; the message names the option and what was expected."""
@@ -65,7 +68,7 @@ def graphs_of(
     variant: GraphVariant = "cpu",
     precision: Precision = "fp32",
     alignment_heads: Sequence[AttentionHead] = (),
-    activation_ranges: Mapping[str, ActivationRange] = MappingProxyType({}),
+    observed: Observed = NOTHING_OBSERVED,
 ) -> Graphs:
     """Returns the graphs of a trained model, which hold its parameters.
 
@@ -74,15 +77,14 @@ def graphs_of(
         variant: what the graphs are made of.
         precision: what they compute in.
         alignment_heads: whose weights an aligned decoder is to give; none: there is no such decoder.
-        activation_ranges: of the model's linear layers by name, for static quantisation.
+        observed: of the model, for static quantisation: a layer that is not there has a scale for every row, and caches
+            that are not there are floats.
 
     Raises:
         UnsupportedGraphError: if the architecture has no such graphs, or not these heads.
     """
     if isinstance(model, Transformer):
-        modules = dict(model.named_modules())
-        ranges = {modules[name]: observed for name, observed in activation_ranges.items()}
-        return _transformer_graphs(model, variant, precision, alignment_heads, ranges)
+        return _transformer_graphs(model, variant, precision, alignment_heads, observed)
     if variant == "cuda":
         raise UnsupportedGraphError("variant: cuda: expected cpu, as this is no Transformer")
     if precision != "fp32":
@@ -100,7 +102,7 @@ def _transformer_graphs(
     variant: GraphVariant,
     precision: Precision,
     alignment_heads: Sequence[AttentionHead],
-    ranges: Ranges,
+    observed: Observed,
 ) -> Graphs:
     layers, heads = model.config.decoder_layers, model.config.heads
     for chosen in alignment_heads:
@@ -110,23 +112,34 @@ def _transformer_graphs(
     if (variant == "cuda") != (precision == "fp16"):
         expected = "fp16 with the variant cuda, and only with it"
         raise UnsupportedGraphError(f"precision: {precision} with the variant {variant}: expected {expected}")
-    attention = ATTENTION[variant](heads)
+    attention = _quantised_attention(model, observed) if observed.caches else ATTENTION[variant](heads)
     modules: list[nn.Module] = [EncoderGraph(model, attention), DecoderGraph(model, attention)]
     if alignment_heads:
         modules.append(DecoderGraph(model, attention, alignment_heads))
     if precision in EIGHT_BITS:
+        layers_by_name = dict(model.named_modules())
+        ranges = {layers_by_name[name]: known for name, known in observed.activations.items()}
         modules = [quantised(module, variant, ranges) for module in modules]
     elif precision == "fp16":
         modules = [deepcopy(module).half() for module in modules]
     encoder, decoder, *aligned = modules
     dtype = torch.float16 if precision == "fp16" else torch.float32
-    return Graphs(encoder, decoder, _transformer_states(model.config), dtype, aligned[0] if aligned else None)
+    states = _transformer_states(model.config, attention.element)
+    return Graphs(encoder, decoder, states, dtype, aligned[0] if aligned else None)
 
 
-def _transformer_states(config: TransformerConfig) -> tuple[StateSpec, ...]:
+def _quantised_attention(model: Transformer, observed: Observed) -> QuantisedAttention:
+    layers = [
+        CacheScales(*(cache_scale(observed.caches[name]) for name in cached_layers(layer)))
+        for layer in range(model.config.decoder_layers)
+    ]
+    return QuantisedAttention(model.config.heads, layers)
+
+
+def _transformer_states(config: TransformerConfig, element: Element) -> tuple[StateSpec, ...]:
     """Returns the keys and values of every decoder layer, in the order that `DecoderGraph` takes them."""
     return tuple(
-        StateSpec(name=f"{attention}_{part}_{layer}", shape=(config.heads, length, config.head_size))
+        StateSpec(name=f"{attention}_{part}_{layer}", shape=(config.heads, length, config.head_size), element=element)
         for layer in range(config.decoder_layers)
         for attention, length in (("self", "target"), ("cross", "source"))
         for part in ("key", "value")

@@ -9,8 +9,10 @@ from torch.onnx.ops import symbolic
 
 
 def quantise(states: Tensor, scale: Tensor, zero_point: Tensor) -> Tensor:
-    """Returns round(states / scale) + zero_point, at least 0 and at most 255: uint8 of the shape of states."""
-    values: Tensor = symbolic("::QuantizeLinear", [states, scale, zero_point], dtype=torch.uint8, shape=states.shape)
+    """Returns round(states / scale) + zero_point, the nearest of the zero point's type, uint8 or int8; same shape."""
+    values: Tensor = symbolic(
+        "::QuantizeLinear", [states, scale, zero_point], dtype=zero_point.dtype, shape=states.shape
+    )
     return values
 
 

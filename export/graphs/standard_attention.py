@@ -32,10 +32,10 @@ class StandardAttention(AttentionOperators):
         attended = _attention(query, present_key, present_value, positions + 1)
         return attended.flatten(start_dim=2).view(-1, 1, qkv.shape[2] // 3), present_key, present_value
 
-    def attend_to_source(self, query: Tensor, key: Tensor, value: Tensor, lengths: Tensor) -> Tensor:
+    def attend_to_source(self, query: Tensor, key: Tensor, value: Tensor, lengths: Tensor) -> tuple[Tensor, tuple[()]]:
         """Reads the caches alone."""
         heads = self._split(query, 1).transpose(1, 2)  # [R, H, 1, D]
-        return _attention(heads, key, value, lengths).reshape(query.shape)
+        return _attention(heads, key, value, lengths).reshape(query.shape), ()
 
     def _split(self, states: Tensor, parts: int) -> Tensor:
         """Cuts the width of one position into heads: [R, 1, parts * W] -> [R, parts, H, D]."""

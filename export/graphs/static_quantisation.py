@@ -6,12 +6,13 @@ lies outside of the range that was observed becomes the nearest value in it. A r
 """
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from export.graphs.integer_operators import multiply_integers, multiply_to_float, quantise
-from export.graphs.quantisation import QuantisedMatrix
+from export.graphs.quantisation import LARGEST, QuantisedMatrix
 from export.graphs.vocabulary_graphs import frozen
 from export.manifest import ActivationRange, GraphVariant
 from model.network.transformer import Transformer
@@ -56,29 +57,37 @@ class StaticLinear(nn.Module):
         return scaled if self.bias is None else scaled + self.bias
 
 
-@torch.inference_mode()
-def observe_activations(
-    model: Transformer, translations: Iterable[tuple[tuple[int, ...], tuple[int, ...]]]
-) -> dict[str, ActivationRange]:
-    """Returns between which values lay what the linear layers of a model read, by the name of each layer.
+class Observed(NamedTuple):
+    """Between which values lay what the linear layers of a model read and wrote, by the name of each layer.
 
-    The projection to the vocabulary is not among them: it decides the tokens, and keeps a scale for each row.
+    Attributes:
+        activations: what they read. The projection to the vocabulary is not among them: it decides the tokens, and
+            keeps a scale for each row.
+        caches: what those wrote that compute the keys and values of decoder layers.
+    """
+
+    activations: dict[str, ActivationRange]
+    caches: dict[str, ActivationRange]
+
+
+@torch.inference_mode()
+def observe(model: Transformer, translations: Iterable[tuple[tuple[int, ...], tuple[int, ...]]]) -> Observed:
+    """Has a model translate, and returns what was seen.
 
     Args:
         model: in evaluation mode.
         translations: source and target ids; one at a time, as padding would be observed as well.
     """
-    observed: dict[str, ActivationRange] = {}
+    observed = Observed({}, {})
+    cached = {name for layer in range(len(model.decoder_layers)) for name in cached_layers(layer)}
 
-    def observe(name: str, states: Tensor) -> None:
-        before = observed.get(name, ActivationRange(smallest=0, largest=0))
-        smallest, largest = states.aminmax()
-        observed[name] = ActivationRange(
-            smallest=min(before.smallest, smallest.item()), largest=max(before.largest, largest.item())
-        )
+    def watch(name: str, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        _widen(observed.activations, name, inputs[0])
+        if name in cached:
+            _widen(observed.caches, name, output)
 
     hooks = [
-        module.register_forward_pre_hook(lambda _, inputs, name=name: observe(name, inputs[0]))
+        module.register_forward_hook(lambda _, inputs, output, name=name: watch(name, inputs, output))
         for name, module in model.named_modules()
         if isinstance(module, nn.Linear)
     ]
@@ -89,3 +98,22 @@ def observe_activations(
         for hook in hooks:
             hook.remove()
     return observed
+
+
+def cached_layers(layer: int) -> tuple[str, ...]:
+    """Returns the names of the linear layers whose output a decoder layer caches, in the order of `CacheScales`."""
+    attentions = "self_attention", "cross_attention"
+    return tuple(f"decoder.{layer}.{attention}.{part}" for attention in attentions for part in ("key", "value"))
+
+
+def cache_scale(known: ActivationRange) -> float:
+    """Returns what the integer 1 stands for in a cache: the scale is symmetric, as the operator has no zero point."""
+    return max(-known.smallest, known.largest, SMALLEST_RANGE) / LARGEST
+
+
+def _widen(ranges: dict[str, ActivationRange], name: str, states: Tensor) -> None:
+    before = ranges.get(name, ActivationRange(smallest=0, largest=0))
+    smallest, largest = states.aminmax()
+    ranges[name] = ActivationRange(
+        smallest=min(before.smallest, smallest.item()), largest=max(before.largest, largest.item())
+    )

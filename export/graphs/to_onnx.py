@@ -103,7 +103,7 @@ def _export_decoder(module: nn.Module, graphs: Graphs, outputs: tuple[str, ...])
 
 def _example(state: StateSpec, dtype: torch.dtype) -> Tensor:
     lengths = (EXAMPLE_LENGTHS[size] if isinstance(size, str) else size for size in state.shape)
-    return torch.zeros(EXAMPLE_ROWS, *lengths, dtype=dtype)
+    return torch.zeros(EXAMPLE_ROWS, *lengths, dtype=torch.int8 if state.element == "int8" else dtype)
 
 
 def _dynamic_dimensions(state: StateSpec) -> dict[int, object]:

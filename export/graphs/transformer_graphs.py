@@ -33,6 +33,7 @@ class EncoderGraph(nn.Module):
         self.positions = frozen(transformer.source_positions.table)
         self.layers = nn.ModuleList(EncoderLayerGraph(layer, attention) for layer in transformer.encoder_layers)
         self.norm = transformer.encoder_norm
+        self.attention = attention
         self.cross = nn.ModuleList(layer.cross_attention for layer in transformer.decoder_layers)
 
     def forward(self, source_ids: Tensor, source_lengths: Tensor) -> list[Tensor]:
@@ -43,16 +44,16 @@ class EncoderGraph(nn.Module):
             source_lengths: real tokens of each row, int32 [B].
 
         Returns:
-            cross_key_0, cross_value_0, cross_key_1, ...: float [B, H, S, D]; what stands behind a row's length is
-            meaningless.
+            cross_key_0, cross_value_0, cross_key_1, ...: [B, H, S, D], as the caches hold them; what stands behind a
+            row's length is meaningless.
         """
         states = self.embedding(source_ids) + self.positions[: source_ids.shape[1]]
         for layer in self.layers:
             states = layer(states, source_lengths)
         memory = self.norm(states)
         outputs: list[Tensor] = []
-        for cross in cast("Iterable[MultiHeadAttention]", self.cross):
-            outputs += cross.project(memory)
+        for number, cross in enumerate(cast("Iterable[MultiHeadAttention]", self.cross)):
+            outputs += self.attention.in_decoder_layer(number).keep(cross.project(memory))
         return outputs
 
 
@@ -85,7 +86,11 @@ class DecoderGraph(nn.Module):
         weight = frozen(transformer.target_weight)
         self.embedding = Embedding(weight, transformer.embedding_scale)
         self.positions = frozen(transformer.target_positions.table)
-        self.layers = nn.ModuleList(DecoderLayerGraph(layer, attention) for layer in transformer.decoder_layers)
+        self.attention = attention
+        self.layers = nn.ModuleList(
+            DecoderLayerGraph(layer, attention.in_decoder_layer(number))
+            for number, layer in enumerate(transformer.decoder_layers)
+        )
         self.norm = transformer.decoder_norm
         # Tied embeddings are one parameter: two would be stored twice.
         output_weight = weight if transformer.output is None else frozen(transformer.output_weight)
@@ -101,21 +106,23 @@ class DecoderGraph(nn.Module):
             token_ids: last token of each row, int64 [R].
             positions: how many tokens each row's self-attention cache holds already, int32 [R].
             source_lengths: real source tokens of each row, int32 [R].
-            states: for each layer past_self_key and past_self_value, float [R, H, C_self, D], then cross_key and
-                cross_value, float [R, H, C_cross, D].
+            states: for each layer past_self_key and past_self_value, [R, H, C_self, D], then cross_key and
+                cross_value, [R, H, C_cross, D]: all float or all int8.
 
         Returns:
             logits, float [R, V], then for each layer present_self_key and present_self_value: the past ones with this
-            step's position written, to be bound to the same memory; then, if there are A alignment heads, how much each
-            of them looked at each source position, float [R, A, C_cross].
+            step's position written, to be bound to the same memory; of int8 also present_cross_key and
+            present_cross_value, likewise, in which nothing is written; then, if there are A alignment heads, how much
+            each of them looked at each source position, float [R, A, C_cross].
         """
         embedded = self.embedding(token_ids) + functional.embedding(positions, self.positions)
         hidden = embedded[:, None]  # [R, 1, d_model]
-        presents, queries = [], []
+        presents: list[Tensor] = []
+        queries: list[Tensor] = []
         for number, layer in enumerate(self.layers):
             caches = states[4 * number : 4 * number + 4]
-            hidden, query, present_key, present_value = layer(hidden, positions, source_lengths, caches)
-            presents += [present_key, present_value]
+            hidden, query, written = layer(hidden, positions, source_lengths, caches)
+            presents += written
             queries.append(query)
         # Search is in 32 bits, whatever the graph computes in.
         outputs = [self.projection(self.norm(hidden[:, 0])).float(), *presents]
@@ -131,7 +138,10 @@ class DecoderGraph(nn.Module):
             keys: the sources in each layer, [R, H, C, D].
             source_lengths: int32 [R].
         """
-        chosen = [keys[place.layer][:, place.head] for place in self.alignment_heads]  # [R, C, D] each
+        chosen = [
+            self.attention.in_decoder_layer(place.layer).kept_keys(keys[place.layer][:, place.head])
+            for place in self.alignment_heads
+        ]  # [R, C, D] each
         size = chosen[0].shape[2]
         parts = [queries[place.layer][:, 0, place.head * size :][:, :size] for place in self.alignment_heads]
         key, query = torch.stack(chosen, dim=1), torch.stack(parts, dim=1)  # [R, A, C, D], [R, A, D]
@@ -151,11 +161,11 @@ class DecoderLayerGraph(nn.Module):
 
     def forward(
         self, states: Tensor, positions: Tensor, source_lengths: Tensor, caches: Sequence[Tensor]
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
         """Maps states [R, 1, d_model] to the next ones.
 
         Returns:
-            The states, the queries of cross-attention, and the self-attention caches with this position written.
+            The states, the queries of cross-attention, and the caches that were written, or are given back.
         """
         past_key, past_value, cross_key, cross_value = caches
         layer = self.layer
@@ -165,9 +175,10 @@ class DecoderLayerGraph(nn.Module):
         states = residual.after(states, layer.self_attention.output(attended))
         residual = layer.cross_attention_residual
         query = layer.cross_attention.query(residual.before(states))
-        attended = self.attention.attend_to_source(query, cross_key, cross_value, source_lengths)
+        attended, given_back = self.attention.attend_to_source(query, cross_key, cross_value, source_lengths)
         states = residual.after(states, layer.cross_attention.output(attended))
-        return layer.feed_forward_residual(states, layer.feed_forward), query, present_key, present_value
+        states = layer.feed_forward_residual(states, layer.feed_forward)
+        return states, query, (present_key, present_value, *given_back)
 
 
 class PackedProjection(nn.Linear):

@@ -10,7 +10,8 @@ import numpy as np
 
 from export.manifest import Manifest, Precision, StateSpec
 
-# Logits are 32-bit floats, and so are states, whatever the products are computed in; except in fp16.
+# Logits are 32-bit floats, and so are states, whatever the products are computed in; except in fp16, and where a state
+# is made of integers.
 FLOAT_BYTES = 4
 STATE_BYTES: dict[Precision, int] = {"fp32": 4, "int8": 4, "int8-static": 4, "fp16": 2}
 
@@ -64,7 +65,7 @@ def measure_engine(manifest: Manifest, slots: int) -> EngineMemory:
 def _measure_state(spec: StateSpec, manifest: Manifest) -> StateMemory:
     limits = {"source": manifest.max_source_tokens, "target": manifest.max_target_tokens}
     shape = tuple(limits[size] if isinstance(size, str) else size for size in spec.shape)
-    dtype = np.dtype(f"f{STATE_BYTES[manifest.precision]}")
+    dtype = np.dtype("int8" if spec.element == "int8" else f"f{STATE_BYTES[manifest.precision]}")
     value_bytes = prod(shape) * dtype.itemsize
     if spec.kind == "source":
         return StateMemory(spec.name, spec.kind, dtype.name, shape, value_bytes, 0)

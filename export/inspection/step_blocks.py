@@ -192,7 +192,8 @@ def _join_preparations(spans: Iterable[_Span], states: Sequence[StateSpec]) -> l
 def _describe(span: _Span, graph: StoredGraph, states: Sequence[StateSpec]) -> Block:
     read, written = span.read, span.written
     reads = tuple(state for state in states if state.decoder_input in read)
-    writes = tuple(state for state in states if state.decoder_output in written)
+    # A source that an operator gives back has not changed.
+    writes = tuple(state for state in states if state.decoder_output in written and state.kind != "source")
     leaving = (*span.leaving, *(name for name in (LOGITS,) if name in written))
     weights = [weight for name, weight in graph.weights.items() if name in read and weight.is_parameter]
     return Block(

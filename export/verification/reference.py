@@ -4,13 +4,13 @@ With `export.verification.rounding` the only module of verification that needs t
 without it.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from export.manifest import EIGHT_BITS, ActivationRange, Precision
+from export.manifest import EIGHT_BITS, Manifest
 from export.verification.answer import Answer
 from export.verification.rounding import rounded
 from export.verification.stepper import References
@@ -21,13 +21,11 @@ from model.network.translation_model import DecoderState, TranslationModel
 BATCH_ROWS = 50
 
 
-def references_of(
-    model: TranslationModel, precision: Precision, activation_ranges: Mapping[str, ActivationRange]
-) -> References:
-    """Returns what a bundle of that precision is compared with, rounded as its manifest says."""
-    return References(
-        Reference(model), Reference(rounded(model, activation_ranges)) if precision in EIGHT_BITS else None
-    )
+def references_of(model: TranslationModel, manifest: Manifest) -> References:
+    """Returns what the bundle of a manifest is compared with."""
+    if manifest.precision not in EIGHT_BITS:
+        return References(Reference(model), None)
+    return References(Reference(model), Reference(rounded(model, manifest.activation_ranges, manifest.cache_ranges)))
 
 
 class Reference:

@@ -19,12 +19,17 @@ LEVELS = 127  # on either side of zero
 SMALLEST_MAXIMUM = 1e-12  # of a row of zeros, for which any scale will do
 
 
-def rounded(model: TranslationModel, activation_ranges: Mapping[str, ActivationRange]) -> Transformer:
+def rounded(
+    model: TranslationModel,
+    activation_ranges: Mapping[str, ActivationRange],
+    cache_ranges: Mapping[str, ActivationRange],
+) -> Transformer:
     """Returns a copy of a Transformer whose weights are rounded, and activations before every product.
 
     Args:
         model: the model.
         activation_ranges: of its layers by name; where there is none, every row has a scale of its own.
+        cache_ranges: of the layers by name whose output is kept in 8 bits as well; where there is none, it is not.
 
     Raises:
         TypeError: if it is no Transformer: there are no 8-bit graphs of others.
@@ -40,6 +45,8 @@ def rounded(model: TranslationModel, activation_ranges: Mapping[str, ActivationR
         known = activation_ranges.get(name)
         rounding = rounded_rows if known is None else partial(rounded_in, known)
         module.register_forward_pre_hook(partial(_round_input, rounding))
+    for name, known in cache_ranges.items():
+        products[name].register_forward_hook(partial(_round_cached, known))
     # The product that gives the logits is a function, no module: what it reads comes from here.
     copy.decoder_norm.register_forward_hook(_round_output)
     return copy
@@ -58,8 +65,18 @@ def rounded_in(known: ActivationRange, values: Tensor) -> Tensor:
     return (values / distance).round().clamp(lowest, lowest + 2 * LEVELS + 1) * distance
 
 
+def rounded_about_zero(known: ActivationRange, values: Tensor) -> Tensor:
+    """Rounds values to 128 below zero and 127 above, which reach the range's largest magnitude."""
+    distance = max(-known.smallest, known.largest, SMALLEST_MAXIMUM) / LEVELS
+    return (values / distance).round().clamp(-LEVELS - 1, LEVELS) * distance
+
+
 def _round_input(rounding: Callable[[Tensor], Tensor], _: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
     return rounding(inputs[0])
+
+
+def _round_cached(known: ActivationRange, _: nn.Module, __: tuple[Tensor, ...], output: Tensor) -> Tensor:
+    return rounded_about_zero(known, output)
 
 
 def _round_output(_: nn.Module, __: tuple[Tensor, ...], output: Tensor) -> Tensor:

@@ -141,7 +141,7 @@ class VerifyCommand(BaseSettings):
                     f"dragoman verify: run: {run}: reads other tokens than the bundle, expected the run that the "
                     f"bundle was made from: {sentence.text}"
                 )
-        return references_of(exportable.model, bundle.manifest.precision, bundle.manifest.activation_ranges)
+        return references_of(exportable.model, bundle.manifest)
 
     def _plan(self, precision: Precision) -> Plan:
         demands = DEMANDS[precision]

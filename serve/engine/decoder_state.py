@@ -10,25 +10,26 @@ that a slot is copied in all of them at once. This module knows neither sequence
 import math
 import mmap
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from export.manifest import StateSpec
+from export.manifest import Element, StateSpec
 
-Array = NDArray[np.float32]
+Array = NDArray[np.float32] | NDArray[np.int8]
+DTYPES: dict[Element, type[np.float32 | np.int8]] = {"float": np.float32, "int8": np.int8}
 
 
 @dataclass(frozen=True)
 class _Block:
-    """State tensors of one shape, for all slots.
+    """State tensors of one shape and element, for all slots.
 
     Attributes:
         specs: the N tensors.
-        values: what the decoder reads, float32 [N, slots, *shape]; of a target state also what it writes, in place.
+        values: what the decoder reads, [N, slots, *shape]; of a target state also what it writes, in place.
         replacements: of recurrent states what the decoder writes, for a graph may read the old value after it has
             written the new one.
     """
@@ -51,7 +52,7 @@ class _Block:
 
     @property
     def outputs(self) -> Array:
-        """What the decoder writes, float32 [N, slots, *shape]."""
+        """What the decoder writes, [N, slots, *shape]."""
         return self.values if self.replacements is None else self.replacements
 
     def valid(self, length: int) -> Array:
@@ -71,8 +72,8 @@ class DecoderState:
 
     Attributes:
         slots: the most rows.
-        inputs: by the name of the decoder's input, the array to bind to it, float32 [slots, *shape].
-        outputs: by the name of the decoder's output, the array to bind to it, float32 [slots, *shape].
+        inputs: by the name of the decoder's input, the array to bind to it, float32 or int8 [slots, *shape].
+        outputs: by the name of the decoder's output, the array to bind to it, float32 or int8 [slots, *shape].
     """
 
     def __init__(
@@ -81,13 +82,10 @@ class DecoderState:
         self.slots = slots
         specs = tuple(specs)
         lengths = {"source": max_source_tokens, "target": max_target_tokens}
-        alike = defaultdict[tuple[int | str, ...], list[StateSpec]](list)
+        alike = defaultdict[tuple[object, ...], list[StateSpec]](list)
         for spec in specs:
-            alike[spec.shape].append(spec)
-        self._blocks = [
-            _allocate(tuple(members), (slots, *(lengths[size] if isinstance(size, str) else size for size in shape)))
-            for shape, members in alike.items()
-        ]
+            alike[spec.shape, spec.element].append(spec)
+        self._blocks = [_allocate(tuple(members), slots, lengths) for members in alike.values()]
         self._decoded = [block for block in self._blocks if block.kind != "source"]
         places = {spec: (block, index) for block in self._blocks for index, spec in enumerate(block.specs)}
         self._encoded = [places[spec] for spec in specs if spec.kind != "target"]
@@ -141,18 +139,19 @@ class DecoderState:
                 block.copy(source, target, length)
 
 
-def _allocate(specs: tuple[StateSpec, ...], shape: tuple[int, ...]) -> _Block:
-    values = _zeros((len(specs), *shape))
+def _allocate(specs: tuple[StateSpec, ...], slots: int, lengths: Mapping[str, int]) -> _Block:
+    shape = (lengths[size] if isinstance(size, str) else size for size in specs[0].shape)
+    values = _zeros((len(specs), slots, *shape), specs[0].element)
     return _Block(specs, values, np.zeros_like(values) if specs[0].kind == "recurrent" else None)
 
 
-def _zeros(shape: tuple[int, ...]) -> Array:
-    """Returns zeros, float32, of which only the pages take memory that somebody has written to.
+def _zeros(shape: tuple[int, ...], element: Element) -> Array:
+    """Returns zeros of which only the pages take memory that somebody has written to.
 
     Zeros, not garbage: a NaN behind the valid length could leak through a product with zero.
     """
-    size = math.prod(shape)
-    pages = mmap.mmap(-1, max(size, 1) * np.dtype(np.float32).itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    size, dtype = math.prod(shape), np.dtype(DTYPES[element])
+    pages = mmap.mmap(-1, max(size, 1) * dtype.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     # NumPy asks for huge pages: one filled position would take 2 MB, the whole capacity of its head and of many more.
     pages.madvise(mmap.MADV_NOHUGEPAGE)
-    return np.frombuffer(pages, np.float32, size).reshape(shape)
+    return np.frombuffer(pages, dtype, size).reshape(shape)

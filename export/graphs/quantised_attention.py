@@ -1,0 +1,94 @@
+"""Attention to keys and values in 8-bit integers: a quarter of the memory to read, where attention waits for memory.
+
+Every cache has one scale, fixed at export, so that a row's result depends on no other row. What is new is rounded
+before anything attends to it: no position looks otherwise to itself than to those that come later.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.onnx.ops import symbolic_multi_out
+
+from export.graphs.contrib_attention import OPERATOR, ContribAttention, int32_scalar, nothing_new
+from export.graphs.integer_operators import quantise
+from export.manifest import Element
+from model.network.attention import KeysValues
+
+# Inputs of the operator between the lengths and the scales: of rotary embeddings, biases and sinks.
+UNUSED = (None,) * 5
+
+
+class CacheScales(NamedTuple):
+    """What the integer 1 stands for in the caches of one decoder layer, positive."""
+
+    self_key: float
+    self_value: float
+    cross_key: float
+    cross_value: float
+
+
+class QuantisedAttention(ContribAttention):
+    """The same operator, which takes such caches; attention in the encoder is inherited, for it has none."""
+
+    element: Element = "int8"
+
+    def __init__(self, heads: int, layers: Sequence[CacheScales], layer: int = 0) -> None:
+        """Keeps the scales of all decoder layers, for whichever `in_decoder_layer` is asked for."""
+        super().__init__(heads)
+        self.layers = layers
+        self.scales = layers[layer]
+
+    def in_decoder_layer(self, number: int) -> "QuantisedAttention":
+        """Returns the operators with the scales of that layer."""
+        return QuantisedAttention(self.heads, self.layers, number)
+
+    def keep(self, source: KeysValues) -> KeysValues:
+        """Rounds to int8."""
+        return KeysValues(_round(source.keys, self.scales.cross_key), _round(source.values, self.scales.cross_value))
+
+    def kept_keys(self, key: Tensor) -> Tensor:
+        """Returns what the integers stand for."""
+        return key.float() * self.scales.cross_key
+
+    def attend_in_target(
+        self, qkv: Tensor, past_key: Tensor, past_value: Tensor, positions: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Gives the operator the scales of the target."""
+        scales = self.scales.self_key, self.scales.self_value
+        return self._attend([qkv, None, None], KeysValues(past_key, past_value), positions, scales)
+
+    def attend_to_source(
+        self, query: Tensor, key: Tensor, value: Tensor, lengths: Tensor
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Gives the operator those of the source, and the caches back, which it would otherwise copy."""
+        scales = self.scales.cross_key, self.scales.cross_value
+        nothing = nothing_new(query)
+        output, *caches = self._attend([query, nothing, nothing], KeysValues(key, value), lengths - 1, scales)
+        return output, tuple(caches)
+
+    def _attend(
+        self, new: Sequence[Tensor | None], caches: KeysValues, lengths: Tensor, scales: tuple[float, float]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        rows, heads, capacity, head_size = caches.keys.shape
+        constants = (torch.tensor([scale]) for scale in scales)
+        attended, present_key, present_value = symbolic_multi_out(
+            OPERATOR,
+            [*new, *caches, lengths, int32_scalar(capacity), *UNUSED, *constants],
+            {
+                "num_heads": heads,
+                "kv_num_heads": heads,
+                "k_quant_type": "PER_TENSOR",
+                "v_quant_type": "PER_TENSOR",
+                "kv_cache_bit_width": 8,
+            },
+            dtypes=(torch.float32, torch.int8, torch.int8),
+            shapes=((rows, 1, heads * head_size), caches.keys.shape, caches.values.shape),
+            version=1,
+        )
+        return attended, present_key, present_value
+
+
+def _round(values: Tensor, scale: float) -> Tensor:
+    return quantise(values, torch.tensor(scale), torch.tensor(0, dtype=torch.int8))
