@@ -114,8 +114,9 @@ def test_without_peers_their_libraries_are_not_needed_nor_torch_by_the_engines(
     """Torch alone would make their processes twice as large."""
     for library in ("ctranslate2", "transformers"):
         monkeypatch.setitem(sys.modules, library, None)
-    options = ["--peers=pytorch", "--data", data, "--sentences=2", "--out", str(tmp_path)]
-    dragoman.run("bench offline", [*SHAPE, *QUICK, *NO_TRIALS, *options])
+    options = ["--peers=pytorch", "--precisions=fp32", "--rounds=1", "--alone=1", "--alone-threads=1", "--engines=1"]
+    where = ["--data", data, "--sentences=2", "--out", str(tmp_path)]
+    dragoman.run("bench offline", [*SHAPE, *options, *NO_TRIALS, *where])
     assert "| fp32 | dragoman | pytorch |" in (tmp_path / "offline.md").read_text(encoding="utf-8")
     (model,) = json.loads((tmp_path / "offline.json").read_text(encoding="utf-8"))["models"]
     peaks = {system["maker"]: system["together"][0]["peak_bytes"] for system in model["systems"]}
