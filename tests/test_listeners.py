@@ -1,10 +1,13 @@
-"""Ports that are open, and why one cannot be."""
+"""Ports that are open, and why one cannot be; and how long a connection is kept that nobody uses."""
 
+import http.client
 import socket
+import time
 
 import pytest
 
 from serve.interfaces.listeners import ListenError, open_port
+from tests.live import LiveService
 
 
 def test_port_zero_opens_a_free_port() -> None:
@@ -37,3 +40,16 @@ def test_an_address_of_another_machine_is_refused() -> None:
 def test_a_name_that_does_not_exist_is_refused() -> None:
     with pytest.raises(ListenError, match=r"^nowhere\.invalid:0: "):
         open_port("nowhere.invalid", 0)
+
+
+def test_a_connection_that_was_idle_for_a_while_is_used_again(live: LiveService) -> None:
+    """Load balancers keep theirs for a minute, and send no request again that may have arrived."""
+    connection = http.client.HTTPConnection("127.0.0.1", live.service.http_port)
+    connection.request("GET", "/healthz")
+    assert connection.getresponse().read()
+    opened = connection.sock
+    time.sleep(6)  # uvicorn's own choice are 5 seconds
+    connection.request("GET", "/healthz")
+    assert connection.getresponse().status == 200
+    assert connection.sock is opened
+    connection.close()

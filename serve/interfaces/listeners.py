@@ -13,6 +13,9 @@ from serve.interfaces.tls import Tls
 
 # How long a connection may take to end after the server stopped listening.
 CLOSE_SECONDS = 5
+# How long a connection is kept that nobody uses: longer than proxies and load balancers keep theirs, most often for a
+# minute, lest one of them sends a request down a connection that is being closed.
+IDLE_SECONDS = 75
 # What of a request's state tells whether its connection showed a certificate that an authority of the server signed.
 CERTIFIED = "certified"
 
@@ -60,6 +63,7 @@ class HttpServer(uvicorn.Server):
             log_config=None,
             access_log=False,
             server_header=False,
+            timeout_keep_alive=IDLE_SECONDS,
             timeout_graceful_shutdown=CLOSE_SECONDS,
         )
         super().__init__(config)
