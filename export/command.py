@@ -22,6 +22,8 @@ from model.run import RunError
 from model.text.tokenizer import TokenizerError
 
 ORIGINS = ("run", "from_marian", "from_ctranslate2")
+# For golden sentences and ranges of activations; more would say nothing new.
+MOST_SENTENCES = 1000
 OF_IMPORTS = ("source_language", "target_language", "sentences", "max_source_tokens", "max_target_tokens")
 
 
@@ -63,7 +65,8 @@ class ExportCommand(BaseSettings):
     source_language: str | None = Field(None, description="imports: what the model reads, where its files do not tell")
     target_language: str | None = Field(None, description="imports: what it writes; of several, the only one to offer")
     sentences: Path | None = Field(
-        None, description="imports: texts for golden sentences, one a line; default: made of the model's vocabulary"
+        None,
+        description="imports: texts for golden sentences, one a line, at most 1,000; default: made of its vocabulary",
     )
     max_source_tokens: int | None = Field(
         None, gt=1, description="imports: longest source; default: 256, or what the model has positions for"
@@ -110,9 +113,17 @@ class ExportCommand(BaseSettings):
             self.source_language, self.target_language, self.max_source_tokens, self.max_target_tokens
         )
         exportable = (import_marian if origin == "from_marian" else import_ctranslate2)(path, options)
-        texts = read_lines(self.sentences) if self.sentences else golden_texts(exportable.tokenizer.source_pieces)
+        texts = _read_sentences(self.sentences) if self.sentences else golden_texts(exportable.tokenizer.source_pieces)
         directions = [Direction(source=each.source, target=each.target) for each in exportable.directions]
         return exportable, [Sample(direction, text) for direction in directions for text in texts if text.strip()]
+
+
+def _read_sentences(path: Path) -> list[str]:
+    texts = read_lines(path)
+    if len(texts) > MOST_SENTENCES:
+        problem = f"expected at most {MOST_SENTENCES:,}: every server translates them before it is ready"
+        raise SystemExit(f"dragoman export: sentences: {path}: {len(texts):,} lines, {problem}")
+    return texts
 
 
 def _read_head(text: str) -> AttentionHead:

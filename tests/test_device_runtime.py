@@ -238,3 +238,10 @@ def test_a_state_that_is_none_of_attention_is_refused(wide_bundle: Bundle) -> No
     bundle = Bundle(wide_bundle.folder, wide_bundle.manifest.model_copy(update={"states": states}), ())
     with pytest.raises(BundleError, match=r"states: hidden: shape \(8,\): expected heads, a length and a size"):
         DeviceSessions.load(bundle, Device("cpu"))
+
+
+def test_states_in_integers_are_refused(wide_bundle: Bundle) -> None:
+    states = (StateSpec(name="source_key_0", shape=(4, "source", 8), element="int8"),)
+    bundle = Bundle(wide_bundle.folder, wide_bundle.manifest.model_copy(update={"states": states}), ())
+    with pytest.raises(BundleError, match="states: source_key_0: element int8: expected float on a device"):
+        DeviceSessions.load(bundle, Device("cpu"))

@@ -380,6 +380,19 @@ def test_sentences_of_ones_own_become_golden(checkpoint: Path, tmp_path: Path) -
     assert bundle.manifest.bos_id == bundle.manifest.pad_id == VOCABULARY[PAD_PIECE]
 
 
+def test_a_whole_corpus_is_refused_for_golden_sentences(checkpoint: Path, tmp_path: Path) -> None:
+    sentences = tmp_path / "corpus.txt"
+    sentences.write_text("kobara\n" * 1001, encoding="utf-8")
+    with pytest.raises(SystemExit) as ended:
+        dragoman.run(
+            "export",
+            ["--from-marian", str(checkpoint), "--sentences", str(sentences), "--out", str(tmp_path / "b")],
+        )
+    assert str(ended.value.code).startswith(
+        f"dragoman export: sentences: {sentences}: 1,001 lines, expected at most 1,000"
+    )
+
+
 @pytest.mark.parametrize("option", ["--sentences=texts.txt", "--source-language=en", "--max-target-tokens=40"])
 def test_a_run_tells_itself_what_imports_are_told(option: str, tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as ended:

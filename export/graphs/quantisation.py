@@ -67,12 +67,12 @@ class QuantisedMatrix(nn.Module):
 
 
 class QuantisedLinear(nn.Module):
-    """`nn.Linear` with 8-bit weights and activations."""
+    """`nn.Linear`, or the projection to the vocabulary, with 8-bit weights and activations."""
 
-    def __init__(self, linear: nn.Linear, variant: GraphVariant) -> None:
+    def __init__(self, layer: nn.Linear | Projection, variant: GraphVariant) -> None:
         super().__init__()
-        self.matrix = QuantisedMatrix(linear.weight, variant)
-        self.bias = None if linear.bias is None else frozen(linear.bias)
+        self.matrix = QuantisedMatrix(layer.weight, variant)
+        self.bias = None if layer.bias is None else frozen(layer.bias)
 
     def forward(self, states: Tensor) -> Tensor:
         """Maps states [..., in] to [..., out]."""
@@ -92,20 +92,6 @@ class QuantisedEmbedding(nn.Module):
     def forward(self, ids: Tensor) -> Tensor:
         """Maps ids [...] to embeddings [..., d_model]."""
         return self.matrix.rows(ids) * self.scale
-
-
-class QuantisedProjection(nn.Module):
-    """`Projection` with 8-bit weights and activations."""
-
-    def __init__(self, projection: Projection, variant: GraphVariant) -> None:
-        super().__init__()
-        self.matrix = QuantisedMatrix(projection.weight, variant)
-        self.bias = projection.bias
-
-    def forward(self, states: Tensor) -> Tensor:
-        """Maps states [..., d_model] to logits [..., V]."""
-        product = self.matrix.multiply(states)
-        return product if self.bias is None else product + self.bias
 
 
 def quantise_rows(states: Tensor) -> QuantisedRows:

@@ -11,7 +11,7 @@ from copy import deepcopy
 from torch import Tensor, nn
 from torch.nn import functional
 
-from export.graphs.quantisation import QuantisedEmbedding, QuantisedLinear, QuantisedProjection
+from export.graphs.quantisation import QuantisedEmbedding, QuantisedLinear
 from export.graphs.static_quantisation import StaticLinear
 from export.graphs.transformer_graphs import PackedProjection
 from export.graphs.vocabulary_graphs import Embedding, Projection
@@ -51,7 +51,7 @@ def _replacement(child: nn.Module, variant: GraphVariant, ranges: Ranges) -> nn.
     if isinstance(child, Embedding):
         return QuantisedEmbedding(child, variant)
     if isinstance(child, Projection):
-        return QuantisedProjection(child, variant)
+        return QuantisedLinear(child, variant)
     if not isinstance(child, nn.Linear):
         return None
     # What is packed reads what its parts read.

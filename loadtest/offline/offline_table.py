@@ -69,15 +69,9 @@ def _same(system: OfflineResult, search: str, sentences: int) -> str:
 
 def _notes(systems: Sequence[OfflineResult]) -> list[str]:
     batchings = [
-        f"{system.maker} {system.precision} {search} {best(tried)}"
-        for system in systems
-        for search, tried in system.trials.items()
+        f"{_name(system)} {search} {best(tried)}" for system in systems for search, tried in system.trials.items()
     ]
-    threads = [
-        f"{system.maker} {system.precision} {search} {system.best_threads(search)}"
-        for system in systems
-        for search in SEARCHES
-    ]
+    threads = [f"{_name(system)} {search} {system.best_threads(search)}" for system in systems for search in SEARCHES]
     notes = [
         f"- Batches, or rows of each engine: {', '.join(batchings)}.",
         f"- Threads for one sentence at a time: {', '.join(threads)}.",
@@ -92,3 +86,8 @@ def _notes(systems: Sequence[OfflineResult]) -> list[str]:
 
 def _row(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
+
+
+def _name(system: OfflineResult) -> str:
+    """Returns what notes call a system; the precision is ours."""
+    return f"{system.maker} {system.precision}" if system.maker == OURS else f"{system.maker} beside {system.precision}"

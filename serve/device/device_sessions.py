@@ -69,7 +69,7 @@ class DeviceSessions:
             captured: whether a GPU's steps are captured as CUDA graphs; without, each launches its kernels again.
 
         Raises:
-            BundleError: if a state is not one of attention, or ONNX Runtime refuses a graph.
+            BundleError: if a state is not one of attention in floats, or ONNX Runtime refuses a graph.
         """
         _check_states(bundle)
         captured = captured and device.kind == "cuda"
@@ -103,6 +103,11 @@ def _check_states(bundle: Bundle) -> None:
             raise BundleError(
                 f"{bundle.folder}: states: {spec.name}: shape {spec.shape}: expected heads, a length and a size: "
                 "only Transformers run on a device"
+            )
+        if spec.element != "float":
+            raise BundleError(
+                f"{bundle.folder}: states: {spec.name}: element {spec.element}: expected float on a device: export in "
+                "another precision, or with --variant portable"
             )
 
 
