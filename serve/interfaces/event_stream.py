@@ -16,10 +16,11 @@ from fastapi import Request
 from fastapi.responses import StreamingResponse
 from fastapi.sse import format_sse_event
 from pydantic import TypeAdapter
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from serve.errors import CancelledError, ServiceError
 from serve.interfaces.http_problem import service_problem
+from serve.interfaces.send_timeout import send_in_time
 from serve.logs import RequestRecord, hide_unexpected
 from serve.translation.answer import TranslationDelta, TranslationResponse
 
@@ -75,10 +76,14 @@ class EventStream(StreamingResponse):
         """Sends the events.
 
         Raises:
-            CancelledError: if the client goes away.
+            CancelledError: if the client goes away, or reads nothing.
         """
+
+        def send_event(message: Message) -> Awaitable[None]:
+            return send_in_time(send(message))
+
         async with aclosing(self._body):
-            await unless_disconnected(self._request, self.stream_response(send))
+            await unless_disconnected(self._request, self.stream_response(send_event))
 
 
 async def _body(

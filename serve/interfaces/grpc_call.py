@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 
 import grpc.aio
 
-from serve.errors import DeadlineExceededError, InvalidRequestError, ServiceError
+from serve.errors import CancelledError, DeadlineExceededError, InvalidRequestError, ServiceError
 from serve.interfaces.grpc_status import REQUEST_ID_KEY, trailers
+from serve.interfaces.send_timeout import send_in_time
 from serve.logs import RequestRecord, choose_request_id, record_request
 from serve.request_metrics import Method
 from serve.service_metrics import ServiceMetrics
@@ -90,12 +91,13 @@ async def send(context: Context, message: object) -> None:
     """Writes a message of a stream.
 
     Raises:
-        CancelledError: if the client has gone, which a write may notice before gRPC cancels the call.
+        asyncio.CancelledError: if the client has gone, which a write may notice before gRPC cancels the call, or reads
+            nothing.
     """
     try:
-        await context.write(message)
-    except grpc.aio.BaseError as error:
-        raise asyncio.CancelledError from error
+        await send_in_time(context.write(message))
+    except (grpc.aio.BaseError, CancelledError) as error:
+        raise asyncio.CancelledError from error  # a status would wait behind what nobody reads
 
 
 def _time_remaining(context: Context) -> float | None:

@@ -60,9 +60,12 @@ class RequestRecorder:
             return
         headers = Request(scope).headers
         request_id = choose_request_id(headers.get(REQUEST_ID_HEADER))
+        started = False
 
         async def send_with_headers(message: Message) -> None:
+            nonlocal started
             if message["type"] == "http.response.start":
+                started = True
                 message["headers"].append((REQUEST_ID_HEADER.encode(), request_id.encode()))
                 if self._lifecycle.leaving:
                     # So that no client sends its next request down a connection that is about to be closed.
@@ -78,6 +81,8 @@ class RequestRecorder:
                     self._door.check_key(headers.get("authorization", ""))
                 await self._app(scope, receive, send_with_headers)
         except ServiceError as error:
+            if started:  # nobody reads the rest: the server closes the connection
+                return
             answer = (
                 open_inference_http.write_error(error)
                 if _speaks_open_inference(scope["path"])
