@@ -42,8 +42,8 @@ RESULT = OfflineModelResult("m30k", "small", 100, 10, [OURS, THEIRS])
 
 def test_a_table_has_a_row_for_each_measure_and_a_column_for_each_system() -> None:
     ours = "dragoman fp32 greedy 2, dragoman fp32 beam 4 2"
-    theirs = "ctranslate2 fp32 greedy 1, ctranslate2 fp32 beam 4 1"
-    batches = "ctranslate2 fp32 greedy 64:tokens, ctranslate2 fp32 beam 4 8:examples"
+    theirs = "ctranslate2 beside fp32 greedy 1, ctranslate2 beside fp32 beam 4 1"
+    batches = "ctranslate2 beside fp32 greedy 64:tokens, ctranslate2 beside fp32 beam 4 8:examples"
     rows = "dragoman fp32 greedy 16:rows, dragoman fp32 beam 4 8:rows"
     assert format_offline(RESULT).splitlines() == [
         "**m30k**: small. 100 sentences, 10 of them alone.",
