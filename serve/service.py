@@ -25,6 +25,7 @@ from serve.interfaces.listeners import HttpServer, open_port
 from serve.interfaces.open_inference import OpenInference
 from serve.interfaces.open_inference_grpc import OpenInferenceGrpc
 from serve.interfaces.open_inference_http import OpenInferenceHttp
+from serve.interfaces.turnstile import Processor, Turnstile
 from serve.lifecycle import Lifecycle, Stage
 from serve.models.dispatcher import Dispatcher
 from serve.models.model_loader import ModelLoader
@@ -79,12 +80,14 @@ class Service:
         self.reloader = Reloader(models, loader, self.lifecycle, metrics)
         dispatcher = Dispatcher(models, self.lifecycle, settings.request_timeout_seconds)
         open_inference = OpenInference(dispatcher, models, self.lifecycle)
+        self._turnstile = Turnstile(lambda: (each.pipeline.scheduler for each in models), Processor().busy_share)
         self._grpc = GrpcApi(
             dispatcher,
             models,
             metrics,
             OpenInferenceGrpc(open_inference, metrics),
             door=self._security.door,
+            turnstile=self._turnstile,
             options=channel_options(settings),
             tls=self._security.tls,
             stream_unanswered_texts=settings.max_stream_texts,
@@ -100,6 +103,7 @@ class Service:
             reader=reader,
             open_inference=OpenInferenceHttp(open_inference, reader),
             door=self._security.door,
+            turnstile=self._turnstile,
             admin_door=self._security.admin_door,
             open_metrics=settings.open_metrics,
             cors_origins=settings.cors_origins,
@@ -193,6 +197,7 @@ class Service:
             await asyncio.sleep(WATCH_SECONDS)
             try:
                 self._security.refresh()
+                self._turnstile.watch()
                 await self._publish_health()
             except Exception:  # a watch that ends would tell the health of this moment for ever
                 log.exception("watching failed")

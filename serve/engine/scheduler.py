@@ -63,6 +63,16 @@ class Scheduler:
         self._changed = threading.Condition()
 
     @property
+    def slots(self) -> int:
+        """Rows of all engines together."""
+        return self._engine_rows * self._engines
+
+    @property
+    def capacity_rows(self) -> int:
+        """The most rows that run and wait together."""
+        return self._admission.capacity_rows
+
+    @property
     def waiting(self) -> int:
         """Sequences in the queue."""
         with self._changed:

@@ -6,7 +6,7 @@ It decides nothing about translation: it hands requests to the dispatcher and tu
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from typing import Any, TypeVar
 
 import grpc.aio
@@ -21,6 +21,7 @@ from serve.errors import InvalidRequestError, ServiceError
 from serve.interfaces.door import Door
 from serve.interfaces.grpc_access import Access
 from serve.interfaces.grpc_call import Context, answer, call_headers, recorded_call, send
+from serve.interfaces.grpc_gate import Gate
 from serve.interfaces.grpc_many import ManyStream
 from serve.interfaces.grpc_messages import (
     model_list,
@@ -36,6 +37,7 @@ from serve.interfaces.open_inference_grpc import METHODS as INFERENCE_METHODS
 from serve.interfaces.open_inference_grpc import SERVICE as INFERENCE_SERVICE
 from serve.interfaces.open_inference_grpc import OpenInferenceGrpc
 from serve.interfaces.tls import Tls
+from serve.interfaces.turnstile import Turnstile
 from serve.logs import RequestRecord
 from serve.models.dispatcher import Dispatcher
 from serve.models.model_description import ModelDescription
@@ -69,6 +71,7 @@ class GrpcApi:
         open_inference: OpenInferenceGrpc,
         *,
         door: Door,
+        turnstile: Turnstile,
         options: ChannelOptions,
         tls: Tls | None,
         stream_unanswered_texts: int,
@@ -82,6 +85,7 @@ class GrpcApi:
             metrics: counts every request.
             open_inference: the methods of that protocol.
             door: decides who may call.
+            turnstile: refuses what there is no time for.
             options: of the server, see `channel_options`.
             tls: what connections are encrypted with; None: nothing.
             stream_unanswered_texts: a stream of requests is read on only while fewer texts of it are unanswered.
@@ -90,6 +94,7 @@ class GrpcApi:
         self._dispatcher = dispatcher
         self._models = models
         self._metrics = metrics
+        self._turnstile = turnstile
         self._stream_unanswered_texts = stream_unanswered_texts
         self._stream_seconds = stream_seconds
         self._draining = asyncio.Event()
@@ -106,10 +111,9 @@ class GrpcApi:
             "ListModels": self._handler("other", ListModelsRequest, self._list_models, model_list),
             "GetModel": self._handler("other", GetModelRequest, self._get_model, model_message),
         }
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, self._handlers),))
-        inference_handlers = open_inference.handlers(self._handler)
+        services = {SERVICE: self._handlers, INFERENCE_SERVICE: open_inference.handlers(self._handler)}
         self._server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler(INFERENCE_SERVICE, inference_handlers),)
+            tuple(Gate(name, handlers, METHODS, turnstile, metrics) for name, handlers in services.items())
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         described = (SERVICE, INFERENCE_SERVICE, HEALTH_SERVICE, reflection.SERVICE_NAME)
@@ -175,7 +179,8 @@ class GrpcApi:
 
         async def handle(message: AnyRequest | InvalidRequestError, context: Context) -> Message:
             async with recorded_call(self._metrics, method, context) as record:
-                return write(await answer(message, serve, context, record))
+                with nullcontext() if method == "other" else self._turnstile.enter(record):
+                    return write(await answer(message, serve, context, record))
 
         return grpc.unary_unary_rpc_method_handler(
             handle, request_deserializer=RequestParser(kind).parse, response_serializer=_serialize
@@ -191,7 +196,8 @@ class GrpcApi:
                         await send(context, stream_response(event))
 
             async with recorded_call(self._metrics, "translate_stream", context) as record:
-                await answer(message, serve, context, record)
+                with self._turnstile.enter(record):
+                    await answer(message, serve, context, record)
 
         return grpc.unary_stream_rpc_method_handler(
             handle, request_deserializer=RequestParser(TranslateRequest).parse, response_serializer=_serialize

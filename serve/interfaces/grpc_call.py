@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import grpc.aio
 
 from serve.errors import CancelledError, DeadlineExceededError, InvalidRequestError, ServiceError
-from serve.interfaces.grpc_status import REQUEST_ID_KEY, trailers
+from serve.interfaces.grpc_status import REQUEST_ID_KEY, Metadata, trailers
 from serve.interfaces.send_timeout import send_in_time
 from serve.logs import RequestRecord, choose_request_id, record_request
 from serve.request_metrics import Method
@@ -49,8 +49,21 @@ async def recorded_call(metrics: ServiceMetrics, method: Method, context: Contex
         with recorded(metrics, method, request_id, headers) as record:
             yield record
     except ServiceError as error:
-        await context.abort(error.grpc_status, str(error), trailers(request_id, error))
+        await abort(context, error, trailers(request_id, error))
     context.set_trailing_metadata(trailers(request_id))
+
+
+async def abort(context: Context, error: ServiceError, metadata: Metadata) -> None:
+    """Ends a call with the status of an error.
+
+    Raises:
+        grpc.aio.AbortError: always, but
+        asyncio.CancelledError: if the client has gone meanwhile.
+    """
+    try:
+        await context.abort(error.grpc_status, str(error), metadata)
+    except grpc.aio.InternalError as gone:
+        raise asyncio.CancelledError from gone
 
 
 async def answer(

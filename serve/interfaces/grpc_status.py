@@ -21,8 +21,8 @@ DOMAIN = "dragoman.v1"
 Metadata = tuple[tuple[str, str | bytes], ...]
 
 
-def rich_status(error: ServiceError, request_id: str) -> Status:
-    """Returns code, message and details of an error."""
+def rich_status(error: ServiceError, request_id: str | None) -> Status:
+    """Returns code, message and details of an error; without an id they fit every call."""
     status = Status(code=error.grpc_status.value[0], message=str(error))
     for detail in _details(error, request_id):
         status.details.add().Pack(detail)
@@ -32,14 +32,18 @@ def rich_status(error: ServiceError, request_id: str) -> Status:
 def trailers(request_id: str, error: ServiceError | None = None) -> Metadata:
     """Returns the trailing metadata of a call, which ends with this error or well."""
     metadata: Metadata = ((REQUEST_ID_KEY, request_id),)
-    if error is None:
-        return metadata
+    return metadata if error is None else metadata + error_trailers(error, request_id)
+
+
+def error_trailers(error: ServiceError, request_id: str | None = None) -> Metadata:
+    """Returns what the trailing metadata tell of an error; without an id it fits every call."""
+    metadata: Metadata = ()
     if error.retry_after_seconds is not None:
-        metadata += ((RETRY_AFTER_KEY, str(error.retry_after_seconds * 1000)),)
+        metadata = ((RETRY_AFTER_KEY, str(error.retry_after_seconds * 1000)),)
     return metadata + tuple(to_status(rich_status(error, request_id)).trailing_metadata)
 
 
-def _details(error: ServiceError, request_id: str) -> list[Message]:
+def _details(error: ServiceError, request_id: str | None) -> list[Message]:
     facts = {} if error.field is None else {"field": error.field}
     # Upper case, as ErrorInfo wants it.
     details: list[Message] = [ErrorInfo(reason=error.reason.upper(), domain=DOMAIN, metadata=facts)]
@@ -48,5 +52,6 @@ def _details(error: ServiceError, request_id: str) -> list[Message]:
         details.append(BadRequest(field_violations=[violation]))
     if error.retry_after_seconds is not None:
         details.append(RetryInfo(retry_delay=Duration(seconds=error.retry_after_seconds)))
-    details.append(RequestInfo(request_id=request_id))
+    if request_id is not None:
+        details.append(RequestInfo(request_id=request_id))
     return details

@@ -32,6 +32,7 @@ from serve.interfaces.http_problem import problem_documentation, service_problem
 from serve.interfaces.http_reader import TIMEOUT_HEADER, RequestReader
 from serve.interfaces.http_recorder import RequestRecorder, answer_http_exception, record_of
 from serve.interfaces.open_inference_http import OpenInferenceHttp
+from serve.interfaces.turnstile import Turnstile
 from serve.lifecycle import Lifecycle
 from serve.logs import choose_request_id
 from serve.models.dispatcher import Dispatcher
@@ -74,6 +75,7 @@ class HttpApi:
         reader: RequestReader,
         open_inference: OpenInferenceHttp,
         door: Door,
+        turnstile: Turnstile,
         admin_door: Door | None,
         open_metrics: bool,
         cors_origins: Sequence[str] = (),
@@ -89,6 +91,7 @@ class HttpApi:
             reader: reads bodies and deadlines.
             open_inference: the handlers of that protocol.
             door: decides who may ask for translations.
+            turnstile: refuses what there is no time for.
             admin_door: decides who may have the folder read; None: nobody may.
             open_metrics: whether the door does not guard the metrics.
             cors_origins: whose pages in a browser may ask; none: nobody's.
@@ -100,6 +103,7 @@ class HttpApi:
         self._routers = (HttpModels(models, reloader, admin_door).build(), open_inference.build())
         self._reader = reader
         self._door = door
+        self._turnstile = turnstile
         self._open_paths = PROBE_PATHS if open_metrics else PROBE_PATHS - {METRICS_PATH}
         self._cors_origins = cors_origins
 
@@ -120,6 +124,7 @@ class HttpApi:
             metrics=self._metrics,
             lifecycle=self._lifecycle,
             door=self._door,
+            turnstile=self._turnstile,
             open_paths=self._open_paths,
             methods=METHODS,
         )

@@ -5,6 +5,7 @@ Errors travel as exceptions to here, and become answers in the form of the inter
 """
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 
 from fastapi import Request, Response
 from starlette.exceptions import HTTPException
@@ -17,6 +18,7 @@ from serve.interfaces.http_headers import REQUEST_ID_HEADER
 from serve.interfaces.http_models import RELOAD_PATH
 from serve.interfaces.http_problem import http_problem, service_problem
 from serve.interfaces.listeners import CERTIFIED
+from serve.interfaces.turnstile import Turnstile
 from serve.lifecycle import Lifecycle
 from serve.logs import RequestRecord, choose_request_id, record_request
 from serve.request_metrics import Method
@@ -33,6 +35,7 @@ class RequestRecorder:
         metrics: ServiceMetrics,
         lifecycle: Lifecycle,
         door: Door,
+        turnstile: Turnstile,
         open_paths: frozenset[str],
         methods: Mapping[str, Method],
     ) -> None:
@@ -43,6 +46,7 @@ class RequestRecorder:
             metrics: counts every request that is not a probe.
             lifecycle: tells when clients had better open new connections elsewhere.
             door: decides who may ask.
+            turnstile: refuses what there is no time for.
             open_paths: of probes.
             methods: the names of methods in the metrics, by their paths.
         """
@@ -50,6 +54,7 @@ class RequestRecorder:
         self._metrics = metrics
         self._lifecycle = lifecycle
         self._door = door
+        self._turnstile = turnstile
         self._open_paths = open_paths
         self._methods = methods
 
@@ -60,6 +65,7 @@ class RequestRecorder:
             return
         headers = Request(scope).headers
         request_id = choose_request_id(headers.get(REQUEST_ID_HEADER))
+        method = self._method(scope["path"])
         started = False
 
         async def send_with_headers(message: Message) -> None:
@@ -73,13 +79,14 @@ class RequestRecorder:
             await send(message)
 
         try:
-            with record_request(self._metrics, "rest", self._method(scope["path"]), request_id, headers) as record:
+            with record_request(self._metrics, "rest", method, request_id, headers) as record:
                 state = scope.setdefault("state", {})
                 state["record"] = record
                 self._door.check_certificate(shown=state.get(CERTIFIED, False))
                 if scope["path"] != RELOAD_PATH:  # which has a door of its own
                     self._door.check_key(headers.get("authorization", ""))
-                await self._app(scope, receive, send_with_headers)
+                with nullcontext() if method == "other" else self._turnstile.enter(record):
+                    await self._app(scope, receive, send_with_headers)
         except ServiceError as error:
             if started:  # nobody reads the rest: the server closes the connection
                 return
