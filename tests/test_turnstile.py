@@ -15,7 +15,15 @@ from protos.translation_pb2 import TranslateRequest
 from serve.engine.scheduler import Scheduler
 from serve.errors import DeadlineExceededError, InvalidRequestError, QueueFullError
 from serve.interfaces.grpc_call import abort
-from serve.interfaces.turnstile import ENDINGS, SHUT_SECONDS, STRAINED_SECONDS, Processor, Turnstile
+from serve.interfaces.turnstile import (
+    ENDINGS,
+    MOST_LATE,
+    SEVERAL_LATE,
+    SHUT_SECONDS,
+    STRAINED_SECONDS,
+    Processor,
+    Turnstile,
+)
 from serve.logs import RequestRecord
 from tests.fakes import FakeClock
 from tests.live import LONG_TEXT, TRANSLATE_METHOD, GatedModel, LiveService, eventually, run_service
@@ -72,9 +80,10 @@ def test_as_many_come_in_as_rows_run_and_wait_and_a_few_more_that_are_read_or_an
         pytest.param(asyncio.CancelledError(), "deadline_exceeded", id="gRPC ends the call"),
     ],
 )
-def test_while_something_came_too_late_hardly_anything_may_wait(error: BaseException, outcome: str) -> None:
+def test_while_several_come_too_late_hardly_anything_may_wait(error: BaseException, outcome: str) -> None:
     door = Door()
-    door.end(error, outcome)
+    for _ in range(SEVERAL_LATE):
+        door.end(error, outcome)
     assert door.room() == SLOTS + FEW
     door.clock.seconds += STRAINED_SECONDS
     assert door.room() == SLOTS + QUEUE_LIMIT + FEW
@@ -103,11 +112,20 @@ def test_deadlines_that_are_too_short_for_an_idle_server_change_nothing_for_othe
     assert door.room() == SLOTS + QUEUE_LIMIT + FEW
 
 
+def test_one_that_comes_too_late_now_and_then_changes_nothing() -> None:
+    door = Door()
+    for _ in range(10):
+        door.be_late(SEVERAL_LATE - 1)
+        for _ in range(ENDINGS):
+            door.end()
+    assert door.room() == SLOTS + QUEUE_LIMIT + FEW
+
+
 def test_when_most_come_too_late_nobody_comes_in_for_a_moment() -> None:
     door = Door()
-    door.be_late(ENDINGS // 2)
+    door.be_late(MOST_LATE - 1)
     assert door.turnstile.open
-    door.be_late(1)
+    door.be_late()
     assert door.room() == 0
     door.clock.seconds += SHUT_SECONDS
     assert door.room() == SLOTS + FEW

@@ -21,13 +21,15 @@ from serve.logs import RequestRecord
 
 # What comes too late while the CPUs are so busy came in too late, or too much came in before it.
 BUSY_SHARE = 0.8
-# For so long afterwards no more requests are let in than keep the engines busy: one for each slot, and a few that wait.
-# A queue that never empties makes everybody wait, and nobody faster.
+# If several of so many requests came too late, then for a while no more are let in than keep the engines busy: one for
+# each slot, and a few that wait. A queue that never empties makes everybody wait, and nobody faster.
+ENDINGS = 32
+SEVERAL_LATE = 3
 STRAINED_SECONDS = 10.0
 SLOTS_PER_WAITING = 8
-# If most of so many come too late, nobody comes in for a while. Who has waited unseen in the buffers of the network and
-# has no time left is sent away by then; who comes next has some.
-ENDINGS = 16
+# If most of them did, nobody comes in for a moment. Who has waited unseen in the buffers of the network and has no time
+# left is sent away by then; who comes next has some.
+MOST_LATE = 17
 SHUT_SECONDS = 0.1
 
 REFUSAL = "as many requests are in hand as can be answered; try again later"
@@ -117,9 +119,11 @@ class Turnstile:
         if not self._busy:  # the deadline was too short for whatever it was, and nobody else's is in danger
             return
         now_seconds = self._clock()
-        self._strained_until_seconds = now_seconds + STRAINED_SECONDS
         self._late.append(True)
-        if sum(self._late) > ENDINGS // 2:
+        late = sum(self._late)
+        if late >= SEVERAL_LATE:
+            self._strained_until_seconds = now_seconds + STRAINED_SECONDS
+        if late >= MOST_LATE:
             self._late.clear()
             self._shut_until_seconds = now_seconds + SHUT_SECONDS
 
