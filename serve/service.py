@@ -25,12 +25,13 @@ from serve.interfaces.listeners import HttpServer, open_port
 from serve.interfaces.open_inference import OpenInference
 from serve.interfaces.open_inference_grpc import OpenInferenceGrpc
 from serve.interfaces.open_inference_http import OpenInferenceHttp
-from serve.interfaces.turnstile import Processor, Turnstile
+from serve.interfaces.turnstile import Turnstile
 from serve.lifecycle import Lifecycle, Stage
 from serve.models.dispatcher import Dispatcher
 from serve.models.model_loader import ModelLoader
 from serve.models.models import Models
 from serve.models.reloader import Reloader
+from serve.processor import Processor
 from serve.security import Security
 from serve.service_metrics import ServiceMetrics
 from serve.settings import ServeSettings

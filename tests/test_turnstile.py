@@ -1,6 +1,7 @@
 """Who is let in before anything is read: by itself with a clock of its own, and over real connections."""
 
 import asyncio
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,6 @@ from typing import Any
 import grpc
 import pytest
 
-from protos.translation_pb2 import TranslateRequest
 from serve.engine.scheduler import Scheduler
 from serve.errors import DeadlineExceededError, InvalidRequestError, QueueFullError
 from serve.interfaces.grpc_call import abort
@@ -21,12 +21,12 @@ from serve.interfaces.turnstile import (
     SEVERAL_LATE,
     SHUT_SECONDS,
     STRAINED_SECONDS,
-    Processor,
     Turnstile,
 )
 from serve.logs import RequestRecord
+from serve.processor import Processor
 from tests.fakes import FakeClock
-from tests.live import LONG_TEXT, TRANSLATE_METHOD, GatedModel, LiveService, eventually, run_service
+from tests.live import LONG_TEXT, TRANSLATE_METHOD, WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
 from tests.test_scheduler import make_scheduler
 
 SLOTS, QUEUE_LIMIT = 8, 24
@@ -176,7 +176,7 @@ def live(bundle_path: Path, model: GatedModel) -> Iterator[LiveService]:
 
 @pytest.fixture
 def full(live: LiveService, model: GatedModel) -> Iterator[LiveService]:
-    """The service while five translations stand still and one stream waits for room without being refused."""
+    """The service while five translations stand still and a sixth request is being read."""
     turnstile = live.service._turnstile
     model.gate.clear()
     with ThreadPoolExecutor() as pool:
@@ -188,12 +188,19 @@ def full(live: LiveService, model: GatedModel) -> Iterator[LiveService]:
         assert [answer.result().status_code for answer in answers] == [200] * 5
 
 
-def test_over_grpc_what_does_not_fit_is_refused_unread(full: LiveService) -> None:
-    """Its text would be refused as well if anybody looked at it; counted, with its id, and told when to come back."""
+def test_over_grpc_what_does_not_fit_is_refused_before_its_message_comes(full: LiveService) -> None:
+    """It is counted, keeps its id and is told when to come back."""
+    answered = threading.Event()
+
+    def send_nothing() -> Iterator[bytes]:
+        answered.wait(WAIT_SECONDS)
+        yield b""
+
     with full.grpc_channel() as channel:
-        call: Any = channel.unary_unary(TRANSLATE_METHOD)
+        call: Any = channel.stream_unary(TRANSLATE_METHOD)
         with pytest.raises(grpc.RpcError) as raised:
-            call(TranslateRequest(text=[""]).SerializeToString(), metadata=(("x-request-id", "mine"),))
+            call(send_nothing(), timeout=WAIT_SECONDS, metadata=(("x-request-id", "mine"),))
+        answered.set()
     error: Any = raised.value
     trailers = dict(error.trailing_metadata())
     assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 
 import structlog
 
-from serve.cpus import available_cpus
 from serve.engine.scheduler import Scheduler
 from serve.errors import DeadlineExceededError, QueueFullError
 from serve.logs import RequestRecord
@@ -126,21 +125,3 @@ class Turnstile:
         if late >= MOST_LATE:
             self._late.clear()
             self._shut_until_seconds = now_seconds + SHUT_SECONDS
-
-
-class Processor:
-    """How busy the CPUs are. Belongs to the thread whose time counts by itself."""
-
-    def __init__(self) -> None:
-        """Begins to measure."""
-        self._cpus = available_cpus()
-        self._last = self._read()
-
-    def busy_share(self) -> float:
-        """Returns how busy they were since the last call, 0 to 1: all CPUs of this process, or the thread's own one."""
-        before, self._last = self._last, self._read()
-        seconds, process_seconds, thread_seconds = (new - old for new, old in zip(self._last, before, strict=True))
-        return max(process_seconds / self._cpus, thread_seconds) / seconds if seconds else 0.0
-
-    def _read(self) -> tuple[float, float, float]:
-        return time.monotonic(), time.process_time(), time.thread_time()
