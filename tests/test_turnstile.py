@@ -48,7 +48,7 @@ class Door:
         with ExitStack() as inside:
             for count in range(1000):
                 try:
-                    inside.enter_context(self.turnstile.enter(RequestRecord("id")))
+                    inside.enter_context(self.turnstile.enter(RequestRecord("id"), "translate"))
                 except QueueFullError:
                     return count
         raise AssertionError("nobody was refused")
@@ -56,7 +56,7 @@ class Door:
     def end(self, error: BaseException | None = None, outcome: str = "ok") -> None:
         """Lets one in that ends with an error, or well."""
         try:
-            with self.turnstile.enter(RequestRecord("id", outcome)):
+            with self.turnstile.enter(RequestRecord("id", outcome), "translate"):
                 if error is not None:
                     raise error
         except (InvalidRequestError, DeadlineExceededError, asyncio.CancelledError):
@@ -182,7 +182,7 @@ def full(live: LiveService, model: GatedModel) -> Iterator[LiveService]:
     with ThreadPoolExecutor() as pool:
         answers = [pool.submit(live.post, {"text": LONG_TEXT}) for _ in range(5)]
         eventually(lambda: turnstile._inside == 5)
-        with turnstile.enter(RequestRecord("being read")):
+        with turnstile.enter(RequestRecord("being read"), "translate"):
             yield live
         model.gate.set()
         assert [answer.result().status_code for answer in answers] == [200] * 5

@@ -6,7 +6,7 @@ It decides nothing about translation: it hands requests to the dispatcher and tu
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import aclosing, nullcontext
+from contextlib import aclosing
 from typing import Any, TypeVar
 
 import grpc.aio
@@ -179,7 +179,7 @@ class GrpcApi:
 
         async def handle(message: AnyRequest | InvalidRequestError, context: Context) -> Message:
             async with recorded_call(self._metrics, method, context) as record:
-                with nullcontext() if method == "other" else self._turnstile.enter(record):
+                with self._turnstile.enter(record, method):
                     return write(await answer(message, serve, context, record))
 
         return grpc.unary_unary_rpc_method_handler(
@@ -196,7 +196,7 @@ class GrpcApi:
                         await send(context, stream_response(event))
 
             async with recorded_call(self._metrics, "translate_stream", context) as record:
-                with self._turnstile.enter(record):
+                with self._turnstile.enter(record, "translate_stream"):
                     await answer(message, serve, context, record)
 
         return grpc.unary_stream_rpc_method_handler(

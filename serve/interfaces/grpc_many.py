@@ -15,7 +15,7 @@ import structlog
 
 from protos.translation_pb2 import TranslateManyRequest, TranslateManyResponse, TranslateRequest
 from serve.errors import DrainingError, InvalidRequestError, ServiceError
-from serve.interfaces.grpc_call import Context, answer, recorded
+from serve.interfaces.grpc_call import Context, abort, answer, recorded
 from serve.interfaces.grpc_messages import translate_response
 from serve.interfaces.grpc_status import REQUEST_ID_KEY, rich_status, trailers
 from serve.interfaces.grpc_wire import Item
@@ -89,7 +89,7 @@ class ManyStream:
         if self._interrupted:
             why = "shutting down" if self._draining.is_set() else "this stream has lasted long enough"
             error = DrainingError(f"{why}, send what has no answer on another one")
-            await self._context.abort(error.grpc_status, str(error), trailers(self._request_id, error))
+            await abort(self._context, error, trailers(self._request_id, error))
         self._context.set_trailing_metadata(trailers(self._request_id))
 
     async def _wait_closing(self) -> None:

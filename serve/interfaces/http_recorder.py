@@ -5,7 +5,6 @@ Errors travel as exceptions to here, and become answers in the form of the inter
 """
 
 from collections.abc import Mapping
-from contextlib import nullcontext
 
 from fastapi import Request, Response
 from starlette.exceptions import HTTPException
@@ -85,7 +84,7 @@ class RequestRecorder:
                 self._door.check_certificate(shown=state.get(CERTIFIED, False))
                 if scope["path"] != RELOAD_PATH:  # which has a door of its own
                     self._door.check_key(headers.get("authorization", ""))
-                with nullcontext() if method == "other" else self._turnstile.enter(record):
+                with self._turnstile.enter(record, method):
                     await self._app(scope, receive, send_with_headers)
         except ServiceError as error:
             if started:  # nobody reads the rest: the server closes the connection

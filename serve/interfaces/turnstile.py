@@ -17,6 +17,7 @@ import structlog
 from serve.engine.scheduler import Scheduler
 from serve.errors import DeadlineExceededError, QueueFullError
 from serve.logs import RequestRecord
+from serve.request_metrics import Method
 
 # What comes too late while the CPUs are so busy came in too late, or too much came in before it.
 BUSY_SHARE = 0.8
@@ -73,15 +74,19 @@ class Turnstile:
         return QueueFullError(REFUSAL)
 
     @contextmanager
-    def enter(self, record: RequestRecord) -> Iterator[None]:
+    def enter(self, record: RequestRecord, method: Method) -> Iterator[None]:
         """Lets a request in while the block runs.
 
         Args:
             record: says why it was cancelled, if it is.
+            method: what it wants; what needs no engine passes uncounted.
 
         Raises:
             QueueFullError: if it may not come in.
         """
+        if method == "other":
+            yield
+            return
         if not self.open:
             raise self.refuse()
         self._inside += 1

@@ -56,7 +56,6 @@ class Pipeline:
             tokenizer.target_pieces, unk_id=tokenizer.target_unk_id, eos_id=manifest.eos_id
         )
         self._engines: list[Engine] = []
-        self._capacity = settings.total_slots + settings.max_waiting
         self.metrics = metrics
         self.scheduler = Scheduler(
             settings.total_slots,
@@ -75,9 +74,9 @@ class Pipeline:
         )
         self.limits = RequestLimits(
             directions=manifest.directions,
-            max_texts=min(settings.max_texts, self._capacity),
+            max_texts=min(settings.max_texts, self.scheduler.capacity_rows),
             max_text_characters=settings.max_text_characters,
-            max_rows=self._capacity,
+            max_rows=self.scheduler.capacity_rows,
             search=SearchLimits(
                 max_target_tokens=manifest.max_target_tokens,
                 max_rows=settings.slots,
@@ -148,7 +147,7 @@ class Pipeline:
             self.scheduler,
             source_suffix=self.manifest.source_suffix,
             max_target_tokens=self.manifest.max_target_tokens,
-            together=self._capacity,
+            together=self.scheduler.capacity_rows,
         )
         self.readiness.proven = True
 
