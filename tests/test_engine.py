@@ -276,6 +276,18 @@ def test_what_was_encoded_ahead_has_its_first_token_after_its_first_step() -> No
     assert (first.first_token_seconds, second.first_token_seconds) == (1, 4)
 
 
+@pytest.mark.parametrize("beam_size", [1, 2])
+def test_the_first_token_comes_with_the_first_step_however_short_the_translation_is(beam_size: int) -> None:
+    bench = Bench(slots=24)
+    options = SearchOptions(max_target_tokens=3, beam_size=beam_size)
+    sequences = [bench.submit(token_id, options=options) for token_id in range(FIRST_ID, FIRST_ID + 12)]
+    for seconds in range(1, 5):
+        bench.clock.seconds = seconds
+        bench.step()
+    assert {len(sequence.best.target_ids) for sequence in sequences} >= {1, 3}
+    assert {sequence.first_token_seconds for sequence in sequences} == {1}
+
+
 @pytest.mark.parametrize("late", [True, False])
 def test_what_was_encoded_ahead_leaves_within_one_step_if_nobody_waits_for_it(*, late: bool) -> None:
     bench = Bench(slots=1, ahead=2)

@@ -21,11 +21,11 @@ class Kinds(NamedTuple):
     """What there is among some rows.
 
     Attributes:
-        single: whether every row is searched by itself.
+        beam_sizes: of the rows, all different, ascending; 1: there are rows that are searched by themselves.
         drawn, constrained, attended, streamed: whether there is such a row.
     """
 
-    single: bool
+    beam_sizes: tuple[int, ...]
     drawn: bool
     constrained: bool
     attended: bool
@@ -125,7 +125,7 @@ class Columns:
     def kinds(self) -> Kinds:
         """What there is among the rows, found out once: when rows come or go, there are other columns."""
         return Kinds(
-            single=bool((self.beam_sizes == 1).all()),
+            beam_sizes=tuple(np.unique(self.beam_sizes).tolist()),
             drawn=bool((self.temperatures > 0).any()),
             constrained=bool(self.constrained.any()),
             attended=bool(self.attended.any()),

@@ -217,11 +217,9 @@ class Engine:
     def _tell(self, over: NDArray[np.bool_]) -> None:
         """Writes down when sequences got their first token, and tells listeners the newest."""
         now_seconds = self._clock()
-        # The position is that of the token before an end token, which has none.
-        started = self._rows.columns.positions <= 1
-        if started.any():
-            for row in np.flatnonzero(started).tolist():
-                self._rows.sequence(row).first_token_seconds = now_seconds
+        for row in (self._rows.columns.positions <= 1).nonzero()[0].tolist():
+            sequence = self._rows.sequence(row)
+            sequence.first_token_seconds = sequence.first_token_seconds or now_seconds
         self._rows.tell(over)
 
     def _retire(self, over: NDArray[np.bool_]) -> None:

@@ -103,7 +103,7 @@ class Rows:
 
     def beams(self, beam_size: int) -> NDArray[np.int64]:
         """Returns the rows of every sequence with this beam size, by rank, int64 [B, K]."""
-        rows = np.flatnonzero(self.columns.beam_sizes == beam_size)
+        rows: NDArray[np.int64] = (self.columns.beam_sizes == beam_size).nonzero()[0]
         order = np.lexsort((self.columns.ranks[rows], self.columns.numbers[rows]))
         return rows[order].reshape(-1, beam_size)
 
@@ -141,7 +141,7 @@ class Rows:
             columns.attention[rows, positions] = attention
         columns.token_ids[rows] = token_ids
         columns.scores[rows] += token_scores
-        columns.positions[rows] += 1
+        columns.positions[rows] = positions + 1
 
     def tell(self, over: NDArray[np.bool_]) -> None:
         """Tells those who listen the newest token of each row that goes on.

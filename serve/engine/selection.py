@@ -18,17 +18,21 @@ from serve.search import beam
 from serve.search.constraints import forbid_repeated_ngrams, penalise_repetition, postpone_end, suppress
 from serve.search.sampling import draw
 
+NO_ROWS = np.zeros(0, np.int64)
+
 
 class Step(NamedTuple):
-    """What the model gave for R rows.
+    """What the model gave for R rows, and what is forced upon them.
 
     Attributes:
         scores: of the next tokens, with all constraints applied.
         attention: where each row looked, float32 [R, S], the mean of the alignment heads; None if no row keeps it.
+        forced_ids: the token to choose in each row, int64 [R]; None if no row is constrained.
     """
 
     scores: Scores
     attention: NDArray[np.float32] | None
+    forced_ids: NDArray[np.int64] | None
 
     def end(self, row: int, score: float) -> End:
         """Returns the end token that a row chose."""
@@ -71,47 +75,51 @@ class Selection:
             attention: where each row looked, float32 [R, S]; None if no row keeps it.
         """
         columns = rows.columns
-        forced_ids = np.full(len(rows), NO_TOKEN)
-        if columns.kinds.constrained:
-            constrained = np.flatnonzero(columns.constrained)
-            forced_ids = columns.forced_ids[np.arange(len(rows)), columns.positions]
-            constrain(rows, scores.fetch(constrained), forced_ids == NO_TOKEN, self._eos_id)
-            scores.store(constrained)
-        step = Step(scores, attention)
-        no_rows = np.zeros(0, np.int64)
-        if columns.kinds.single:
-            return Selected(self._advance_single(rows, np.arange(len(rows)), step, forced_ids), no_rows, no_rows)
-        single = columns.beam_sizes == 1
+        forced_ids = self._constrain(rows, scores) if columns.kinds.constrained else None
+        step = Step(scores, attention, forced_ids)
+        if columns.kinds.beam_sizes == (1,):
+            return Selected(self._advance_single(rows, np.arange(len(rows)), step), NO_ROWS, NO_ROWS)
         over = np.zeros(len(rows), np.bool_)
-        if single.any():
-            over[single] = self._advance_single(rows, np.flatnonzero(single), step, forced_ids)
-        copies = [(no_rows, no_rows)]
-        for beam_size in np.unique(columns.beam_sizes[~single]).tolist():
+        copies = []
+        for beam_size in columns.kinds.beam_sizes:
+            if beam_size == 1:
+                single = np.flatnonzero(columns.beam_sizes == 1)
+                over[single] = self._advance_single(rows, single, step)
+                continue
             grid = rows.beams(beam_size)
-            finished, sources, targets = self._advance_beams(rows, grid, step, forced_ids)
+            finished, sources, targets = self._advance_beams(rows, grid, step)
             over[grid[finished]] = True
             copies.append((sources, targets))
         sources, targets = map(np.concatenate, zip(*copies, strict=True))
         return Selected(over, sources, targets)
 
-    def _advance_single(
-        self, rows: Rows, chosen: NDArray[np.int64], step: Step, forced_ids: NDArray[np.int64]
-    ) -> NDArray[np.bool_]:
+    def _constrain(self, rows: Rows, scores: Scores) -> NDArray[np.int64]:
+        """Applies what options say of the next tokens to their scores; returns the forced tokens, int64 [R]."""
+        columns = rows.columns
+        constrained = np.flatnonzero(columns.constrained)
+        forced_ids = columns.forced_ids[np.arange(len(rows)), columns.positions]
+        constrain(rows, scores.fetch(constrained), forced_ids == NO_TOKEN, self._eos_id)
+        scores.store(constrained)
+        return forced_ids
+
+    def _advance_single(self, rows: Rows, chosen: NDArray[np.int64], step: Step) -> NDArray[np.bool_]:
         """Advances rows that are searched by themselves, int64 [M]; returns which of them are over, bool [M]."""
         columns = rows.columns
         token_ids = self._drawn(rows, chosen, step.scores)
-        if columns.kinds.constrained:
-            token_ids = np.where(forced_ids[chosen] == NO_TOKEN, token_ids, forced_ids[chosen])
+        if step.forced_ids is not None:
+            forced_ids = step.forced_ids[chosen]
+            token_ids = np.where(forced_ids == NO_TOKEN, token_ids, forced_ids)
         scores = step.scores.of(chosen, token_ids)
         ended = (token_ids == self._eos_id) | np.isnan(scores)
-        going = chosen[~ended]
-        rows.record(going, token_ids[~ended], scores[~ended], step.attention_of(going))
-        for row, score in zip(chosen[ended].tolist(), scores[ended].tolist(), strict=True):
-            rows.sequence(row).hypotheses.append(rows.hypothesis(row, step.end(row, score)))
-        cut = ~ended & (columns.positions[chosen] == columns.limits[chosen])
-        for row in chosen[cut].tolist():
+        for place in ended.nonzero()[0].tolist():
+            row = int(chosen[place])
+            rows.sequence(row).hypotheses.append(rows.hypothesis(row, step.end(row, float(scores[place]))))
+        # Rows that ended get their token as well, which is faster than leaving them out: nobody reads them any more.
+        rows.record(chosen, token_ids, scores, step.attention_of(chosen))
+        over: NDArray[np.bool_] = ended | (columns.positions[chosen] == columns.limits[chosen])
+        for row in chosen[over & ~ended].tolist():
             rows.sequence(row).hypotheses.append(rows.hypothesis(row, None))
-        return np.asarray(ended | cut)
+        return over
 
     @staticmethod
     def _drawn(rows: Rows, chosen: NDArray[np.int64], scores: Scores) -> NDArray[np.int64]:
@@ -132,7 +140,7 @@ class Selection:
         return token_ids
 
     def _advance_beams(
-        self, rows: Rows, grid: NDArray[np.int64], step: Step, forced_ids: NDArray[np.int64]
+        self, rows: Rows, grid: NDArray[np.int64], step: Step
     ) -> tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]]:
         """Advances beams of one size.
 
@@ -140,37 +148,35 @@ class Selection:
             rows: all rows.
             grid: the row of each rank of each beam, int64 [B, K].
             step: what the model gave.
-            forced_ids: the token to choose in each row, int64 [R].
 
         Returns:
             which beams are over, bool [B], and the rows to copy, int64 [N], and to copy to, int64 [N].
         """
         columns, beam_size = rows.columns, grid.shape[1]
-        log_probabilities, token_ids = self._candidates(grid, len(rows), step.scores, forced_ids)
+        log_probabilities, token_ids = self._candidates(grid, len(rows), step)
         scores = columns.scores[grid]
-        failed = beam.broken(scores, log_probabilities)
-        candidates = beam.expand(scores, log_probabilities, token_ids)
-        over = failed.copy()
-        for place in np.flatnonzero(failed).tolist():
+        over = beam.broken(scores, log_probabilities)
+        for place in over.nonzero()[0].tolist():
             row = int(grid[place, 0])
             rows.sequence(row).hypotheses.append(rows.hypothesis(row, step.end(row, np.nan)))
-        ended = beam.ended(candidates, self._eos_id) & ~failed[:, np.newaxis]
-        for place, rank in np.argwhere(ended).tolist():
+        candidates = beam.expand(scores, log_probabilities, token_ids)
+        ended = beam.ended(candidates, self._eos_id)
+        ended[over] = False
+        for place, rank in zip(*map(np.ndarray.tolist, np.nonzero(ended)), strict=True):
             row = int(grid[place, candidates.origins[place, rank]])
             sequence = rows.sequence(row)
             end = step.end(row, float(candidates.token_scores[place, rank]))
             sequence.hypotheses.append(rows.hypothesis(row, end))
             over[place] |= len(sequence.hypotheses) >= max(1, round(sequence.options.patience * beam_size))
-        going = np.flatnonzero(~over)
-        following = beam.survivors(candidates, self._eos_id)
-        origins = following.origins[going]
-        attention = step.attention_of(grid[going[:, np.newaxis], origins].ravel())
-        placement = beam.place(grid[going], origins)
+        going = (~over).nonzero()[0]
+        following = beam.survivors(candidates, self._eos_id).at(going)
+        attention = step.attention_of(grid[going[:, np.newaxis], following.origins].ravel())
+        placement = beam.place(grid[going], following.origins)
         columns.branch(placement.sources, placement.targets)
         placed = placement.rows.ravel()
         columns.ranks[placement.rows] = np.arange(beam_size)
-        rows.record(placed, following.token_ids[going].ravel(), following.token_scores[going].ravel(), attention)
-        columns.scores[placed] = following.scores[going].ravel()
+        rows.record(placed, following.token_ids.ravel(), following.token_scores.ravel(), attention)
+        columns.scores[placed] = following.scores.ravel()
         cut = columns.positions[placement.rows[:, 0]] == columns.limits[placement.rows[:, 0]]
         for row in placement.rows[cut].ravel().tolist():
             if columns.scores[row] != -np.inf:
@@ -179,25 +185,23 @@ class Selection:
         return over, placement.sources, placement.targets
 
     @staticmethod
-    def _candidates(
-        grid: NDArray[np.int64], running: int, scores: Scores, forced_ids: NDArray[np.int64]
-    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    def _candidates(grid: NDArray[np.int64], running: int, step: Step) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Returns the best tokens of beams: log-probabilities, float32 [B, K, C], and ids, int64 [B, K, C].
 
         Args:
             grid: the row of each rank of each beam, int64 [B, K].
             running: R.
-            scores: of their next tokens.
-            forced_ids: the token to choose in each row, int64 [R].
+            step: what the model gave.
         """
         everything = grid.size == running  # as in memory, whatever the ranks are: nothing is copied
         rows = np.arange(running) if everything else grid.ravel()
-        log_probabilities, token_ids = scores.best(rows, 2 * grid.shape[1])
-        forced = np.flatnonzero(forced_ids[rows] != NO_TOKEN)
-        if len(forced):
-            token_ids[forced, 0] = forced_ids[rows[forced]]
+        log_probabilities, token_ids = step.scores.best(rows, 2 * grid.shape[1])
+        if step.forced_ids is not None:
+            forced_ids = step.forced_ids[rows]
+            forced = np.flatnonzero(forced_ids != NO_TOKEN)
+            token_ids[forced, 0] = forced_ids[forced]
             log_probabilities[forced] = -np.inf
-            log_probabilities[forced, 0] = scores.of(rows[forced], token_ids[forced, 0])
+            log_probabilities[forced, 0] = step.scores.of(rows[forced], token_ids[forced, 0])
         places = grid if everything else np.arange(grid.size).reshape(grid.shape)
         return log_probabilities[places], token_ids[places]
 

@@ -8,18 +8,19 @@ Shapes: B sequences, all with K hypotheses, of any lengths; best first, where a 
 A hypothesis with score -inf does not exist; it is carried along because a sequence always owns K rows.
 """
 
-from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+Index = NDArray[np.int64] | tuple[slice | NDArray[np.int64], ...]
 
-@dataclass(frozen=True, slots=True)
-class Candidates:
-    """The C = 2K best expansions of each sequence's hypotheses by one token, best first.
 
-    At most K of them end, one for each hypothesis: the others suffice to fill the beam.
+class Candidates(NamedTuple):
+    """Expansions of each sequence's hypotheses by one token, best first: the best C = 2K, or those that live on, C = K.
+
+    At most K of the former end, one for each hypothesis: the others suffice to fill the beam.
 
     Attributes:
         scores: float64 [B, C], sum of the log-probabilities of all tokens; -inf: does not exist.
@@ -33,18 +34,12 @@ class Candidates:
     token_ids: NDArray[np.int64]
     token_scores: NDArray[np.float32]
 
-
-class Survivors(NamedTuple):
-    """The hypotheses after a step; each array [B, K], as of `Candidates`."""
-
-    scores: NDArray[np.float64]
-    origins: NDArray[np.int64]
-    token_ids: NDArray[np.int64]
-    token_scores: NDArray[np.float32]
+    def at(self, index: Index) -> "Candidates":
+        """Returns what an index takes from every array."""
+        return Candidates(self.scores[index], self.origins[index], self.token_ids[index], self.token_scores[index])
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(NamedTuple):
     """Where the hypotheses after a step live. No row is both a source and a target: copies may happen in any order.
 
     Attributes:
@@ -94,7 +89,10 @@ def broken(scores: NDArray[np.float64], log_probabilities: NDArray[np.float32]) 
         scores: float64 [B, K].
         log_probabilities: float32 [B, K, C].
     """
-    failed = np.isnan(log_probabilities).any(axis=2) & (scores != -np.inf)  # [B, K]
+    unknown = np.isnan(log_probabilities)
+    if not unknown.any():
+        return np.zeros(len(scores), np.bool_)
+    failed = unknown.any(axis=2) & (scores != -np.inf)  # [B, K]
     any_failed: NDArray[np.bool_] = failed.any(axis=1)
     return any_failed
 
@@ -109,18 +107,15 @@ def ended(candidates: Candidates, eos_id: int) -> NDArray[np.bool_]:
     return finishing
 
 
-def survivors(candidates: Candidates, eos_id: int) -> Survivors:
+def survivors(candidates: Candidates, eos_id: int) -> Candidates:
     """Returns the first K candidates that do not end, which are searched on."""
     beam_size = candidates.token_ids.shape[1] // 2
+    ending = candidates.token_ids == eos_id
+    if not ending[:, :beam_size].any():
+        return candidates.at((slice(None), slice(beam_size)))
     # A stable sort by one bit: what does not end comes first, in its order.
-    first = np.argsort(candidates.token_ids == eos_id, axis=1, kind="stable")[:, :beam_size]
-    each = _each(len(first))
-    return Survivors(
-        candidates.scores[each, first],
-        candidates.origins[each, first],
-        candidates.token_ids[each, first],
-        candidates.token_scores[each, first],
-    )
+    first = np.argsort(ending, axis=1, kind="stable")[:, :beam_size]
+    return candidates.at((_each(len(first)), first))
 
 
 def place(rows: NDArray[np.int64], origins: NDArray[np.int64]) -> Placement:
@@ -135,7 +130,7 @@ def place(rows: NDArray[np.int64], origins: NDArray[np.int64]) -> Placement:
     """
     beam_size = rows.shape[1]
     same = origins[:, :, np.newaxis] == origins[:, np.newaxis, :]  # [B, K, K]
-    further = np.tril(same, k=-1).any(axis=2)  # [B, K]: an earlier rank has the same origin
+    further = (same & _earlier(beam_size)).any(axis=2)  # [B, K]: an earlier rank has the same origin
     free = ~(origins[:, np.newaxis, :] == np.arange(beam_size)[:, np.newaxis]).any(axis=2)  # [B, K]
     origin_rows = rows[_each(len(rows)), origins]
     # Masks are read row by row, and each sequence has as many further hypotheses as free rows: both keep step.
@@ -143,6 +138,12 @@ def place(rows: NDArray[np.int64], origins: NDArray[np.int64]) -> Placement:
     placed = origin_rows.copy()
     placed[further] = targets
     return Placement(placed, sources, targets)
+
+
+@lru_cache
+def _earlier(beam_size: int) -> NDArray[np.bool_]:
+    """Returns which ranks come before which, bool [K, K]."""
+    return np.tri(beam_size, k=-1, dtype=np.bool_)
 
 
 def _each(sequences: int) -> NDArray[np.int64]:
