@@ -78,9 +78,10 @@ def test_as_many_come_in_as_rows_run_and_wait_and_a_few_more_that_are_read_or_an
     [
         pytest.param(DeadlineExceededError("too late"), "ok", id="an error says so"),
         pytest.param(asyncio.CancelledError(), "deadline_exceeded", id="gRPC ends the call"),
+        pytest.param(None, "deadline_exceeded", id="an event of the stream says so"),
     ],
 )
-def test_while_several_come_too_late_hardly_anything_may_wait(error: BaseException, outcome: str) -> None:
+def test_while_several_come_too_late_hardly_anything_may_wait(error: BaseException | None, outcome: str) -> None:
     door = Door()
     for _ in range(SEVERAL_LATE):
         door.end(error, outcome)

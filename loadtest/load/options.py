@@ -141,22 +141,18 @@ class LoadOptions(ServerOptions):
             ScenarioError: if the scenario cannot be had.
         """
         if self.find_capacity:
-            self._check_search()
+            self._refuse(_OF_A_LOAD, ": the search chooses rates, and tries them with Poisson arrivals")
+            if len(self.protocol) > 1:
+                raise ScenarioError(f"protocol: {len(self.protocol)} of them, expected one whose capacity is searched")
         if self.scenario is None:
             return {protocol: self._of_flags(protocol) for protocol in self.protocol}
-        both = sorted(_OF_A_SCENARIO & self.model_fields_set)
-        if both:
-            raise ScenarioError(f"{both[0].replace('_', '-')}: given, expected no such option beside a scenario")
+        self._refuse(_OF_A_SCENARIO, " beside a scenario")
         return {self.scenario.stem: read_scenario(self.scenario)}
 
-    def _check_search(self) -> None:
-        defaults = type(self).model_fields
-        changed = sorted(name for name in _OF_A_LOAD if getattr(self, name) != defaults[name].default)
-        if changed:
-            problem = "given, expected no such option: the search chooses rates, and tries them with Poisson arrivals"
-            raise ScenarioError(f"{changed[0].replace('_', '-')}: {problem}")
-        if len(self.protocol) > 1:
-            raise ScenarioError(f"protocol: {len(self.protocol)} of them, expected one whose capacity is searched")
+    def _refuse(self, names: frozenset[str], why: str) -> None:
+        given = sorted(names & self.model_fields_set)
+        if given:
+            raise ScenarioError(f"{given[0].replace('_', '-')}: given, expected no such option{why}")
 
     def _of_flags(self, protocol: Protocol) -> Scenario:
         if self.arrivals == "replay" and self.trace is None:

@@ -78,7 +78,7 @@ class Turnstile:
         """Lets a request in while the block runs.
 
         Args:
-            record: says why it was cancelled, if it is.
+            record: says why it was cancelled or how its stream of events ended, neither of which is an error here.
             method: what it wants; what needs no engine passes uncounted.
 
         Raises:
@@ -96,11 +96,14 @@ class Turnstile:
             self._note_late()
             raise
         except asyncio.CancelledError:
-            if record.outcome == DeadlineExceededError.reason:
+            if _came_too_late(record):
                 self._note_late()
             raise
         else:
-            self._late.append(False)
+            if _came_too_late(record):
+                self._note_late()
+            else:
+                self._late.append(False)
         finally:
             self._inside -= 1
 
@@ -130,3 +133,7 @@ class Turnstile:
         if late >= MOST_LATE:
             self._late.clear()
             self._shut_until_seconds = now_seconds + SHUT_SECONDS
+
+
+def _came_too_late(record: RequestRecord) -> bool:
+    return record.outcome == DeadlineExceededError.reason
