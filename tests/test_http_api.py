@@ -244,7 +244,7 @@ def test_whoever_reads_the_metrics_holds_up_nobody(live: LiveService, monkeypatc
         assert go_on.wait(WAIT_SECONDS)
         return b"written"
 
-    monkeypatch.setattr("serve.interfaces.http_api.generate_latest", write_slowly)
+    monkeypatch.setattr("serve.interfaces.http_api.write_metrics", write_slowly)
     with ThreadPoolExecutor(max_workers=1) as pool:
         reader = pool.submit(live.get, "/metrics")
         assert begun.wait(WAIT_SECONDS)
