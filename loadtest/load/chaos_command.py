@@ -74,6 +74,9 @@ class ChaosCommand(BaseSettings):
     )
     repeat: int = Field(1, ge=1, description="How often every round is run.")
     sentences: Path | None = Field(None, description="UTF-8 file, a sentence per line. Default: ten built-in ones.")
+    source_language: str = Field(
+        "", description="ISO 639-1 code of the sentences, if the model reads several languages."
+    )
     target_language: str = Field("", description="ISO 639-1 code of the translations, if the model writes several.")
     timeout_seconds: float = Field(5.0, gt=0, le=3600, description="How long a request waits for its answer.")
     seed: int = Field(1, ge=0, description="Seed of the send times and of the choice of requests.")
@@ -170,6 +173,7 @@ class ChaosCommand(BaseSettings):
                 name=f"{protocol}, {search}",
                 weight=weight,
                 protocol=protocol,
+                source_language=self.source_language,
                 target_language=self.target_language,
                 options=options,
                 timeout_seconds=self.timeout_seconds,
