@@ -156,6 +156,12 @@ class Rows:
             if on_token := self.sequence(row).on_token:
                 on_token(int(columns.token_ids[row]))
 
+    def finish(self, row: int, end: End | None) -> Sequence:
+        """Gives what a row has found to its sequence, which it returns; `hypothesis` tells of the arguments."""
+        sequence = self.sequence(row)
+        sequence.hypotheses.append(self.hypothesis(row, end))
+        return sequence
+
     def hypothesis(self, row: int, end: End | None) -> Hypothesis:
         """Returns what a row has found.
 

@@ -113,12 +113,12 @@ class Selection:
         ended = (token_ids == self._eos_id) | np.isnan(scores)
         for place in ended.nonzero()[0].tolist():
             row = int(chosen[place])
-            rows.sequence(row).hypotheses.append(rows.hypothesis(row, step.end(row, float(scores[place]))))
+            rows.finish(row, step.end(row, float(scores[place])))
         # Rows that ended get their token as well, which is faster than leaving them out: nobody reads them any more.
         rows.record(chosen, token_ids, scores, step.attention_of(chosen))
         over: NDArray[np.bool_] = ended | (columns.positions[chosen] == columns.limits[chosen])
         for row in chosen[over & ~ended].tolist():
-            rows.sequence(row).hypotheses.append(rows.hypothesis(row, None))
+            rows.finish(row, None)
         return over
 
     @staticmethod
@@ -158,15 +158,13 @@ class Selection:
         over = beam.broken(scores, log_probabilities)
         for place in over.nonzero()[0].tolist():
             row = int(grid[place, 0])
-            rows.sequence(row).hypotheses.append(rows.hypothesis(row, step.end(row, np.nan)))
+            rows.finish(row, step.end(row, np.nan))
         candidates = beam.expand(scores, log_probabilities, token_ids)
         ended = beam.ended(candidates, self._eos_id)
         ended[over] = False
-        for place, rank in zip(*map(np.ndarray.tolist, np.nonzero(ended)), strict=True):
+        for place, rank in np.argwhere(ended).tolist():
             row = int(grid[place, candidates.origins[place, rank]])
-            sequence = rows.sequence(row)
-            end = step.end(row, float(candidates.token_scores[place, rank]))
-            sequence.hypotheses.append(rows.hypothesis(row, end))
+            sequence = rows.finish(row, step.end(row, float(candidates.token_scores[place, rank])))
             over[place] |= len(sequence.hypotheses) >= max(1, round(sequence.options.patience * beam_size))
         going = (~over).nonzero()[0]
         following = beam.survivors(candidates, self._eos_id).at(going)
@@ -180,7 +178,7 @@ class Selection:
         cut = columns.positions[placement.rows[:, 0]] == columns.limits[placement.rows[:, 0]]
         for row in placement.rows[cut].ravel().tolist():
             if columns.scores[row] != -np.inf:
-                rows.sequence(row).hypotheses.append(rows.hypothesis(row, None))
+                rows.finish(row, None)
         over[going[cut]] = True
         return over, placement.sources, placement.targets
 
