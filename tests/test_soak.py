@@ -27,7 +27,7 @@ SENTENCES = ("alpha beta.", "one two three.")
 
 
 def test_the_mix_is_four_fifths_good() -> None:
-    kinds = soak_kinds("")
+    kinds = soak_kinds("", "")
     assert sum(kind.requests.weight for kind in kinds) == 100
     names = ("greedy", "beam")
     assert sum(kind.requests.weight for kind in kinds if kind.requests.name.startswith(names)) == 80
@@ -53,7 +53,7 @@ def _bundle(tokenizer: Tokenizer, tmp_path: Path) -> Path:
 
 
 def test_clients_and_server_count_the_same(bundle: Path, tmp_path: Path) -> None:
-    result = soak(tmp_path, bundle, soak_kinds(""), 2.5)
+    result = soak(tmp_path, bundle, soak_kinds("", ""), 2.5)
     assert result.problems == []
     assert result.reloads > 0
     assert result.killed_clients > 0

@@ -57,8 +57,13 @@ class SoakKind:
     outcomes: frozenset[str]
 
 
-def soak_kinds(target_language: str) -> list[SoakKind]:
-    """Returns the kinds of requests, four in five of which are good ones. Weights are per cent."""
+def soak_kinds(source_language: str, target_language: str) -> list[SoakKind]:
+    """Returns the kinds of requests, four in five of which are good ones. Weights are per cent.
+
+    Args:
+        source_language: of the sentences; empty: the model reads only one.
+        target_language: of the translations; empty: the model writes only one.
+    """
     good = frozenset({OK}) | REFUSED
     beam = SearchOptions(beam_size=4)
     kinds: list[tuple[str, float, Protocol, dict[str, object], frozenset[str]]] = [
@@ -78,7 +83,7 @@ def soak_kinds(target_language: str) -> list[SoakKind]:
         ("too long", 1, "grpc", {"text": "word " * 10_000}, frozenset({"INVALID_ARGUMENT"})),
         ("too large", 1, "rest", {"text": "word " * 500_000}, frozenset({"413 too_large"})),
     ]
-    common = {"target_language": target_language, "timeout_seconds": 30.0}
+    common = {"source_language": source_language, "target_language": target_language, "timeout_seconds": 30.0}
     return [
         SoakKind(
             RequestKind.model_validate(
@@ -167,7 +172,10 @@ class Soak:
         phase = ConstantPhase(
             name="killed", arrivals="constant", rate=KILLED_RATE, duration_seconds=KILLED_AFTER_SECONDS * 2
         )
-        kind = RequestKind(protocol=KILLED_PROTOCOL, target_language=self._kinds[0].requests.target_language)
+        asked = self._kinds[0].requests
+        kind = RequestKind(
+            protocol=KILLED_PROTOCOL, source_language=asked.source_language, target_language=asked.target_language
+        )
         plan = draw_plan(Scenario(warm_up_seconds=0, requests=(kind,), phases=(phase,)), self._sentences, self._seed)
         async for _ in self._moments(run, every_seconds):
             async with (

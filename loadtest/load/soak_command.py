@@ -41,6 +41,9 @@ class SoakCommand(BaseSettings):
         10.0, gt=0, description="Until a client is killed and the model is replaced, again and again."
     )
     sentences: Path | None = Field(None, description="UTF-8 file, a sentence per line. Default: ten built-in ones.")
+    source_language: str = Field(
+        "", description="ISO 639-1 code of the sentences, if the model reads several languages."
+    )
     target_language: str = Field("", description="ISO 639-1 code of the translations, if the model writes several.")
     seed: int = Field(1, ge=0, description="Seed of the send times and of the choice of requests.")
 
@@ -73,7 +76,7 @@ class SoakCommand(BaseSettings):
             sentences = sentences_of(self.sentences)
         except (OSError, ValueError) as error:
             raise ScenarioError(f"sentences: {self.sentences}: {error}") from error
-        soak = Soak(served, bundle, soak_kinds(self.target_language), sentences, self.seed)
+        soak = Soak(served, bundle, soak_kinds(self.source_language, self.target_language), sentences, self.seed)
         with LiveView.open(Console(stderr=True)) as view:
             view.begin("soak")
             result = await soak.run(self.rate, self.duration_seconds, self.every_seconds, view.show)
