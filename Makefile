@@ -3,13 +3,25 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 DEMO ?= demo
 SOAK_SECONDS ?= 60
-.PHONY: setup demo quality test reliability endurance fmt check bench soak protos
+BENCH_RUN ?= bundles/multi30k-en-de
+BENCH_DATA ?= multi30k:en-de
+BENCH_OPTIONS = --data $(BENCH_DATA) --out bench --document docs/benchmarks.md $(if $(ROUNDS),--rounds $(ROUNDS))
+.PHONY: setup optimum demo quality test reliability endurance fmt check bench capacity soak protos
 
 setup: .venv/installed
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --disable-pip-version-check --no-compile -c constraints.txt -e '.[cpu,train,export,bench,peers,tracing,locust,dev]'
+	touch $@
+
+# Optimum cannot be installed beside the transformers that all else is tested with.
+optimum: .venv-optimum/installed
+
+.venv-optimum/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-optimum
+	grep -vE '^(huggingface_hub|tokenizers|transformers)==' constraints.txt >.venv-optimum/constraints.txt
+	.venv-optimum/bin/pip install --disable-pip-version-check --no-compile -c .venv-optimum/constraints.txt -e '.[optimum]'
 	touch $@
 
 # Trains once; later calls start serving at once. ONESHOT=1 ends after translating.
@@ -37,7 +49,7 @@ quality: $(DEMO)/verified
 	$(BIN)/dragoman evaluate $(DEMO)/bundle --data files:$(DEMO)/corpus/test.en,$(DEMO)/corpus/test.de --minimum-exact 0.97
 
 # A process for each CPU; a file's tests stay together, because they share what is slow to make.
-test: setup
+test: setup optimum
 	$(BIN)/pytest --numprocesses auto --dist loadfile
 
 # Shows what the service promises, as often as docs/reliability.md says, and fills in its table.
@@ -58,8 +70,14 @@ fmt: setup
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
+# The engines, the server and its parts beside rivals: fills in docs/benchmarks.md. It takes hours; ROUNDS=2 makes it shorter.
+bench: setup optimum
+	$(BIN)/dragoman bench offline --run $(BENCH_RUN) --peers ctranslate2,pytorch,transformers,optimum $(BENCH_OPTIONS)
+	$(BIN)/dragoman bench online --run $(BENCH_RUN) $(BENCH_OPTIONS)
+	$(BIN)/dragoman bench service $(BENCH_RUN) $(BENCH_OPTIONS)
+
 # What users feel at 100 requests per second, and how many the server takes at most; demo/load/load.html has plots.
-bench: $(DEMO)/verified
+capacity: $(DEMO)/verified
 	$(BIN)/dragoman serve $(DEMO)/bundle --lame-duck-seconds 0 & trap "kill $$!" EXIT; \
 	  curl --silent --fail --retry 60 --retry-connrefused --retry-delay 1 http://127.0.0.1:8000/readyz && \
 	  $(BIN)/dragoman load --protocol grpc,rest --rate 100 --out $(DEMO)/load && \

@@ -43,7 +43,7 @@ COMMANDS = {
     ),
     "bench offline": (
         "loadtest.offline.bench_offline:BenchOfflineCommand",
-        "measure the engines beside CTranslate2, PyTorch and transformers with the same weights",
+        "measure the engines beside CTranslate2, PyTorch, transformers and Optimum with the same weights",
     ),
     "bench online": (
         "loadtest.online.bench_online:BenchOnlineCommand",

@@ -21,6 +21,7 @@ SENTENCES = 6
 MAKERS = ["dragoman", "ctranslate2"] * 2
 PEERS = "--peers=ctranslate2"  # importing torch and transformers takes long; their translators have tests of their own
 ROOT = Path(__file__).parent.parent
+OPTIMUM_PYTHON = ROOT / ".venv-optimum" / "bin" / "python"
 
 # Four exports and a dozen processes: minutes on a busy machine.
 pytestmark = pytest.mark.timeout(900)
@@ -139,9 +140,20 @@ def test_an_unknown_peer_is_told_with_those_there_are(tmp_path: Path, capsys: py
     assert "(given: 'marian')" in error
 
 
-def test_optimum_is_refused_with_the_reason(tmp_path: Path) -> None:
-    problem = refusal("--out", str(tmp_path), "--peers", "ctranslate2,pytorch,optimum")
-    assert problem.startswith("dragoman bench offline: peers: optimum: cannot be installed beside the others: ")
+def test_optimum_without_its_environment_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    problem = refusal("--out", str(tmp_path), "--peers", "ctranslate2,optimum", "--optimum-python", str(python))
+    assert problem.startswith(f"dragoman bench offline: optimum: {python}: No such file or directory; expected ")
+
+
+@pytest.mark.skipif(not OPTIMUM_PYTHON.exists(), reason="needs the environment that `make optimum` makes")
+def test_optimum_is_measured_in_an_environment_of_its_own(data: str, tmp_path: Path) -> None:
+    options = ["--peers=optimum", "--precisions=fp32", "--rounds=1", "--alone=1", "--alone-threads=1", "--engines=1"]
+    where = ["--data", data, "--sentences=2", "--out", str(tmp_path), "--optimum-python", str(OPTIMUM_PYTHON)]
+    dragoman.run("bench offline", [*SHAPE, *options, *NO_TRIALS, *where])
+    table = (tmp_path / "offline.md").read_text(encoding="utf-8")
+    assert "| fp32 | dragoman | optimum |" in table
+    assert "; optimum: optimum-onnx 0.1.0, transformers 4." in table
 
 
 def test_a_model_that_transformers_does_not_have_is_told(data: str, tmp_path: Path) -> None:

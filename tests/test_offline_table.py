@@ -73,6 +73,16 @@ def test_each_precision_has_a_table_of_its_own() -> None:
     assert text.count("same as ctranslate2") == 2
 
 
+def test_a_rival_without_a_precision_stands_there_with_its_own() -> None:
+    """So that a reader sees what 8-bit integers gain over somebody who has none."""
+    eight = replace(OURS, precision="int8", differences=None, together=rounds_of(0.5, 3000, 100))
+    floats_alone = replace(THEIRS, maker="optimum")
+    lines = format_offline(replace(RESULT, systems=[*RESULT.systems, floats_alone, eight])).splitlines()
+    assert "| fp32 | dragoman | ctranslate2 | optimum |" in lines
+    table = lines[lines.index("| int8 | dragoman | ctranslate2, fp32 | optimum, fp32 |") :]
+    assert table[2] == "| greedy, tokens/s | 4,500 | 1,125, 4.00x (4.00-4.00) | 1,125, 4.00x (4.00-4.00) |"
+
+
 def test_without_a_comparison_no_row_tells_of_one() -> None:
     text = format_offline(replace(RESULT, systems=[replace(OURS, differences=None), THEIRS]))
     assert "same as ctranslate2" not in text

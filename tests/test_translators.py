@@ -14,7 +14,7 @@ from loadtest.peers.checkpoint import write_checkpoint
 from loadtest.peers.ctranslate2_model import spec_of, write_model
 from loadtest.peers.ctranslate2_translator import CTranslate2Translator
 from loadtest.peers.pytorch_translator import PyTorchTranslator
-from loadtest.peers.transformers_translator import TransformersTranslator
+from loadtest.peers.transformers_translator import load_transformers
 from model.network.transformer import Transformer
 from model.run import RunFolder, TrainedModel
 from model.text.tokenizer import EOS_ID
@@ -43,7 +43,7 @@ def _translators(
             "engine": engine,
             "ctranslate2": CTranslate2Translator(str(folder / "ctranslate2"), 2, 1, "float32"),
             "pytorch": PyTorchTranslator(str(folder / "checkpoint"), 1, 1),
-            "transformers": TransformersTranslator(str(folder / "checkpoint"), 1, 1),
+            "transformers": load_transformers(str(folder / "checkpoint"), 1, 1),
         }
 
 

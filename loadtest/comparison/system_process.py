@@ -28,11 +28,13 @@ class Launch:
         name: in tables and messages.
         module: what its process runs; it calls `loadtest.comparison.worker.work`.
         options: from which the system is made; JSON can hold them.
+        python: the interpreter of its process, ours or that of another environment.
     """
 
     name: str
     module: str
     options: dict[str, Any]
+    python: str = sys.executable
 
 
 class SystemProcess:
@@ -59,7 +61,7 @@ class SystemProcess:
         Raises:
             SystemFailedError: if it does not load.
         """
-        command = [sys.executable, "-m", launch.module]
+        command = [launch.python, "-m", launch.module]
         with (
             TemporaryFile("w+", encoding="utf-8", errors="replace") as errors,
             # In a session of its own, Ctrl-C reaches us alone, and the block ends.

@@ -10,7 +10,12 @@ from loadtest.offline.offline_options import OfflineOptions
 # What is imported when the command runs, and the extra of the project that brings it.
 EXTRAS = {"torch": "export", "onnx": "export", "onnxscript": "export", "onnxruntime": "cpu"}
 # The same for what a peer needs besides.
-PEER_EXTRAS = {"ctranslate2": {"ctranslate2": "peers"}, "pytorch": {}, "transformers": {"transformers": "peers"}}
+PEER_EXTRAS: dict[str, dict[str, str]] = {
+    "ctranslate2": {"ctranslate2": "peers"},
+    "pytorch": {},
+    "transformers": {"transformers": "peers"},
+    "optimum": {"transformers": "peers"},
+}
 
 
 class BenchOfflineCommand(OfflineOptions):
@@ -36,11 +41,6 @@ class BenchOfflineCommand(OfflineOptions):
         benchmark(self)
 
     def _check_peers(self) -> None:
-        if "optimum" in self.peers:
-            raise SystemExit(
-                "dragoman bench offline: peers: optimum: cannot be installed beside the others: optimum-onnx needs"
-                " transformers before 4.58, the extra `peers` is tested with 5"
-            )
         needed = EXTRAS.copy()
         for peer in self.peers:
             needed |= PEER_EXTRAS[peer]

@@ -18,6 +18,7 @@ from loadtest.offline.offline_results import OfflineModelResult, OfflineWorkload
 from loadtest.offline.offline_sentences import sentences_of
 from loadtest.offline.offline_systems import OfflineSystem, offline_systems
 from loadtest.offline.offline_table import format_offline
+from loadtest.peers.optimum_environment import OptimumEnvironment
 from model.data.corpus import CorpusError
 from model.report.provenance import Provenance, command_line
 from model.run import RunError
@@ -36,16 +37,17 @@ def benchmark(options: OfflineOptions) -> None:
     try:
         files = ReportFiles("offline", options.out, options.document)
         files.prepare()
+        optimum = OptimumEnvironment(options.optimum_python)
+        versions = {"optimum": optimum.versions()} if "optimum" in options.peers else {}
         engines = options.engines or available_cpus()
         models = compared_models(options.run, options.random, options.vocabulary_size)
-        systems = offline_systems(options.peers, options.precisions, options.slots[0])
-        if any(system.maker == "transformers" for system in systems):
+        systems = offline_systems(options.peers, options.precisions, options.slots[0], optimum)
+        if any(system.maker in ("transformers", "optimum") for system in systems):
             _check_transformers(models)
         all_sentences = sentences_of(models, options.data, options.sentences)
         workloads = [_workload(options, engines, sentences) for sentences in all_sentences]
-        provenance = Provenance.now(
-            command_line("bench offline", options), LIBRARIES, f"threads of each system: {engines * options.threads}"
-        )
+        threads = f"threads of each system: {engines * options.threads}"
+        provenance = Provenance.now(command_line("bench offline", options), LIBRARIES, threads, versions)
         results = _compare(models, systems, workloads)
         files.write_models(results, map(format_offline, results), options.model_dump(mode="json"), provenance)
     except (CorpusError, ReportFileError, RunError, SystemFailedError, TokenizerError) as error:

@@ -32,6 +32,10 @@ class OfflineOptions(BaseSettings):
     peers: tuple[Literal["ctranslate2", "pytorch", "transformers", "optimum"], ...] = Field(
         ("ctranslate2", "pytorch", "transformers"), description="what the engines are measured beside"
     )
+    optimum_python: Path = Field(
+        Path(".venv-optimum/bin/python"),
+        description="interpreter of the environment of the peer optimum, which `make optimum` makes",
+    )
     precisions: tuple[CpuPrecision, ...] = Field(
         ("fp32", "int8", "int8-static"),
         min_length=1,

@@ -3,6 +3,7 @@
 Knows what each is, which files it needs and how it is started. Knows no torch.
 """
 
+import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,8 +13,9 @@ from export.manifest import Precision
 from loadtest.compared.compute_type import compute_type
 from loadtest.compared.model_files import ModelFiles
 from loadtest.comparison.system_process import Launch
+from loadtest.peers.optimum_environment import OptimumEnvironment
 
-Maker = Literal["dragoman", "ctranslate2", "pytorch", "transformers"]
+Maker = Literal["dragoman", "ctranslate2", "pytorch", "transformers", "optimum"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,7 @@ class OfflineSystem:
         module: its process.
         write: has a model write the files that it loads into a new folder.
         options: of its translator, beside those that all have.
+        python: the interpreter of its process.
     """
 
     maker: Maker
@@ -33,6 +36,7 @@ class OfflineSystem:
     module: str
     write: Callable[[ModelFiles, Path], None]
     options: Mapping[str, Any] = field(default_factory=dict)
+    python: str = sys.executable
 
     @property
     def name(self) -> str:
@@ -54,22 +58,25 @@ class OfflineSystem:
             threads: of each copy.
         """
         places = {"folder": str(folder), "sentences": str(sentences), "copies": copies, "threads": threads}
-        return Launch(f"{self.name}, {copies} x {threads}", self.module, {**places, **self.options})
+        return Launch(f"{self.name}, {copies} x {threads}", self.module, {**places, **self.options}, self.python)
 
 
-def offline_systems(peers: Collection[str], precisions: Collection[Precision], slots: int) -> list[OfflineSystem]:
+def offline_systems(
+    peers: Collection[str], precisions: Collection[Precision], slots: int, optimum: OptimumEnvironment
+) -> list[OfflineSystem]:
     """Returns ours and those of the peers in each precision; ours first.
 
     Args:
         peers: what ours is compared with.
         precisions: of ours; those of the peers are the nearest that they have, if any.
         slots: rows of each of our engines, until a batching tells another number.
+        optimum: where Optimum is installed, if it is a peer.
     """
     systems: list[OfflineSystem] = []
     for precision in precisions:
         systems += [_dragoman(precision, slots), _ctranslate2(precision)]
         if precision == "fp32":
-            systems += [_with_torch("pytorch"), _with_torch("transformers")]
+            systems += [_with_torch("pytorch"), _with_torch("transformers"), _optimum(optimum)]
     return [system for system in systems if system.maker in ("dragoman", *peers)]
 
 
@@ -97,4 +104,14 @@ def _ctranslate2(precision: Precision) -> OfflineSystem:
 def _with_torch(peer: Literal["pytorch", "transformers"]) -> OfflineSystem:
     return OfflineSystem(
         peer, "fp32", f"loadtest.peers.{peer}_translator", lambda model, folder: model.write_checkpoint(folder)
+    )
+
+
+def _optimum(environment: OptimumEnvironment) -> OfflineSystem:
+    return OfflineSystem(
+        "optimum",
+        "fp32",
+        "loadtest.peers.optimum_translator",
+        environment.write_model,
+        python=str(environment.python),
     )

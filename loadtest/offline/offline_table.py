@@ -14,7 +14,7 @@ def format_offline(result: OfflineModelResult) -> str:
         f"**{result.name}**: {result.description}. {result.sentences:,} sentences, {result.alone:,} of them alone."
     ]
     parts += [
-        _table(result, precision, [each for each in result.systems if each.precision == precision])
+        _table(result, precision, _beside(result.systems, precision))
         for precision in dict.fromkeys(system.precision for system in result.systems)
     ]
     return "\n\n".join([*parts, "\n".join(_notes(result.systems))])
@@ -33,9 +33,17 @@ def format_figure(theirs: list[float], ours: list[float] | None) -> str:
     return format_figures(theirs, None if ours is None else ratio(ours, theirs))
 
 
+def _beside(systems: Sequence[OfflineResult], precision: str) -> list[OfflineResult]:
+    """Returns the systems of a precision, and then the rivals that have none but another."""
+    having = [system for system in systems if system.precision == precision]
+    makers = {system.maker for system in having}
+    return [*having, *(system for system in systems if system.maker not in makers)]
+
+
 def _table(result: OfflineModelResult, precision: str, systems: Sequence[OfflineResult]) -> str:
     ours = next(system for system in systems if system.maker == OURS)
-    lines = [_row([precision, *(system.maker for system in systems)]), _row(["---", *["---:"] * len(systems)])]
+    names = [each.maker if each.precision == precision else f"{each.maker}, {each.precision}" for each in systems]
+    lines = [_row([precision, *names]), _row(["---", *["---:"] * len(systems)])]
     for label, figures_of_ours in _figures(ours, result).items():
         cells = [
             format_figure(_figures(each, result)[label], None if each is ours else figures_of_ours) for each in systems

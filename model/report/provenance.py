@@ -34,24 +34,37 @@ class Provenance:
     date: str
 
     @classmethod
-    def now(cls, command: str, libraries: Iterable[str], threads: str) -> Self:
+    def now(
+        cls,
+        command: str,
+        libraries: Iterable[str],
+        threads: str,
+        environments: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> Self:
         """Returns the conditions of this process.
 
         Args:
             command: what was called.
             libraries: those that matter; one that is not installed is left out.
             threads: which threads compute, and how many, as in `PyTorch threads: 2`.
+            environments: the versions of other environments that computed as well, by their names.
         """
         versions = {"Python": platform.python_version(), **installed_versions(libraries)}
         return cls(
             command,
             f"{_processor()}, CPUs: {os.cpu_count()}, {threads}",
-            ", ".join(f"{name} {version}" for name, version in versions.items()),
+            "; ".join(
+                [_listed(versions), *(f"{name}: {_listed(each)}" for name, each in (environments or {}).items())]
+            ),
             datetime.now(UTC).date().isoformat(),
         )
 
     def __str__(self) -> str:
         return f"Measured by `{self.command}` ({self.machine}; {self.versions}; {self.date})."
+
+
+def _listed(versions: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
 def command_line(name: str, command: BaseModel, positional: str | None = None) -> str:
