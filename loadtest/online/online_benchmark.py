@@ -28,7 +28,14 @@ from loadtest.load.search_options import SearchOptions
 from loadtest.load.served_process import ServedProcess, ServedProcessError
 from loadtest.offline.offline_results import SEARCHES
 from loadtest.online.online_options import OnlineOptions
-from loadtest.online.online_results import OnlineResult, SearchResult, Setting, SystemName, SystemResult
+from loadtest.online.online_results import (
+    OnlineResult,
+    SearchResult,
+    Setting,
+    SystemName,
+    SystemResult,
+    best_setting,
+)
 from loadtest.online.online_systems import ServedModel, command_of, settings_of, systems_of, write_files
 from loadtest.online.online_table import format_online
 from model.data.corpus import Corpus, CorpusError, read_corpus
@@ -98,7 +105,7 @@ class _Benchmark:
         systems = systems_of(self._options)
         measured = {system: _Measured(self, system, SEARCHES[search], view) for system in systems}
         tried = {system: await measured[system].try_settings() for system in systems}
-        best = {system: max(tried[system], key=lambda each: tried[system][each]) for system in systems}
+        best = {system: best_setting(tried[system]) for system in systems}
         alone = {system: await measured[system].alone(best[system]) for system in systems}
         bound_seconds = TIMES_ALONE * max(seconds for system, seconds in alone.items() if system in BOUND_BY)
         found: dict[SystemName, list[CapacityResult]] = {system: [] for system in systems}

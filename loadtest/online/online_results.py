@@ -1,5 +1,6 @@
 """What `dragoman bench online` found, as plain values. Knows no server."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -8,6 +9,8 @@ from loadtest.load.document import CurvePoint
 PeerName = Literal["ctranslate2", "onnx", "pytorch"]
 SystemName = Literal["dragoman", "ctranslate2", "onnx", "pytorch"]
 OURS: SystemName = "dragoman"
+# Rates that differ by less are as good as each other: trials are short.
+TIE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,16 @@ class Setting:
     def __str__(self) -> str:
         window = "" if self.window_ms is None else f", window {self.window_ms:g} ms"
         return f"{self.copies} x {self.threads} threads{window}"
+
+
+def best_setting(tried: Mapping[Setting, float]) -> Setting:
+    """Returns the setting that answers the most requests per second; of those that are as good the shortest window.
+
+    A window is latency that every request pays, and the bound of all servers depends on it.
+    """
+    most = max(tried.values())
+    as_good = [setting for setting, rate in tried.items() if rate >= (1 - TIE) * most]
+    return min(as_good, key=lambda setting: setting.window_ms or 0.0)
 
 
 @dataclass(frozen=True, slots=True)
