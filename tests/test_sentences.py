@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.load.sentences import DEFAULT_SENTENCES, describe, read_sentences, sentences_of
+from loadtest.load.scenario import ScenarioError
+from loadtest.load.sentences import DEFAULT_SENTENCES, describe, read_sentences
 
 
 def test_blank_lines_of_a_file_are_no_sentences(tmp_path: Path) -> None:
@@ -16,7 +17,15 @@ def test_blank_lines_of_a_file_are_no_sentences(tmp_path: Path) -> None:
 def test_a_file_without_sentences_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "sentences.txt"
     path.write_text("\n\n")
-    with pytest.raises(ValueError, match="at least one line"):
+    with pytest.raises(ScenarioError) as refused:
+        read_sentences(path)
+    assert str(refused.value) == f"sentences: {path}: expected at least one line that is not blank"
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "sentences.gz"
+    path.write_bytes(b"\x1f\x8b")
+    with pytest.raises(ScenarioError, match=r"sentences: .*sentences\.gz: .*can't decode byte"):
         read_sentences(path)
 
 
@@ -30,4 +39,4 @@ def test_sentences_are_described_by_their_words() -> None:
 
 
 def test_without_a_file_there_are_sentences() -> None:
-    assert sentences_of(None) == DEFAULT_SENTENCES
+    assert read_sentences(None) == DEFAULT_SENTENCES

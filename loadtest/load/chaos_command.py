@@ -20,7 +20,7 @@ from loadtest.load.replica_mishaps import replica_mishaps
 from loadtest.load.replicas import Replicas, balanced_by_clients, behind_nginx, start_replicas
 from loadtest.load.scenario import MAX_RATE, RequestKind, ScenarioError
 from loadtest.load.search_options import SearchOptions
-from loadtest.load.sentences import sentences_of
+from loadtest.load.sentences import SentencesPath, SourceLanguage, TargetLanguage, read_sentences
 from loadtest.load.served_process import ServedProcess, ServedProcessError
 from serve.server_process import choose_ports, server_command
 
@@ -73,11 +73,9 @@ class ChaosCommand(BaseSettings):
         20.0, gt=0, description="Length of a round, without the time that a server takes to start again."
     )
     repeat: int = Field(1, ge=1, description="How often every round is run.")
-    sentences: Path | None = Field(None, description="UTF-8 file, a sentence per line. Default: ten built-in ones.")
-    source_language: str = Field(
-        "", description="ISO 639-1 code of the sentences, if the model reads several languages."
-    )
-    target_language: str = Field("", description="ISO 639-1 code of the translations, if the model writes several.")
+    sentences: SentencesPath = None
+    source_language: SourceLanguage = ""
+    target_language: TargetLanguage = ""
     timeout_seconds: float = Field(5.0, gt=0, le=3600, description="How long a request waits for its answer.")
     seed: int = Field(1, ge=0, description="Seed of the send times and of the choice of requests.")
 
@@ -116,11 +114,8 @@ class ChaosCommand(BaseSettings):
             ScenarioError: if sentences cannot be read, or no rate meets the objective.
             ServedProcessError: if a server does not come back, or does not end as it should.
         """
+        sentences = read_sentences(self.sentences)
         await served.wait_ready()
-        try:
-            sentences = sentences_of(self.sentences)
-        except (OSError, ValueError) as error:
-            raise ScenarioError(f"sentences: {self.sentences}: {error}") from error
         chosen = [mishap for mishap in mishaps if not self.only or mishap.name in self.only]
         load = await self._load(served, chosen, sentences)
         print(format_load(load), flush=True)

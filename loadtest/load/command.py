@@ -17,8 +17,8 @@ from loadtest.load.live_view import LiveView
 from loadtest.load.load_session import LoadSession, SessionOptions
 from loadtest.load.options import LoadOptions
 from loadtest.load.results import RunResult
-from loadtest.load.scenario import Scenario, ScenarioError
-from loadtest.load.sentences import describe, sentences_of
+from loadtest.load.scenario import ScenarioError
+from loadtest.load.sentences import describe, read_sentences
 from loadtest.load.terminal_report import format_capacity, format_run
 from model.report.provenance import Provenance, command_line
 from serve.interfaces.watched_files import FileError
@@ -54,7 +54,7 @@ class LoadCommand(LoadOptions):
         described: dict[str, float] = {}
         with LiveView.open(Console(stderr=True)) as view:
             for name, scenario in self.scenarios().items():
-                sentences = _read_sentences(scenario)
+                sentences = read_sentences(scenario.sentences)
                 described = describe(sentences)
                 async with LoadSession.open(self._session_options(), scenario, sentences, view) as session:
                     if self.find_capacity:
@@ -111,10 +111,3 @@ def told(command: str) -> Iterator[None]:
         raise SystemExit(f"{command}: {error}") from error
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None
-
-
-def _read_sentences(scenario: Scenario) -> tuple[str, ...]:
-    try:
-        return sentences_of(scenario.sentences)
-    except (OSError, ValueError) as error:
-        raise ScenarioError(f"sentences: {scenario.sentences}: {error}") from error

@@ -13,6 +13,7 @@ from loadtest.load.objective import Objective
 from loadtest.load.request import Protocol
 from loadtest.load.scenario import MAX_RATE, Scenario, ScenarioError, read_scenario
 from loadtest.load.search_options import SearchOptions
+from loadtest.load.sentences import SentencesPath, SourceLanguage, TargetLanguage
 from serve.clients.connection_options import ConnectionOptions
 
 # What a scenario says in their place.
@@ -104,11 +105,9 @@ class LoadOptions(ServerOptions):
     speed: float = Field(1.0, gt=0, description="replay: how many times as fast as it was recorded.")
     duration_seconds: float = Field(30.0, gt=0, description="Length of the measured part of a run.")
     warm_up_seconds: float = Field(3.0, ge=0, description="Load before the measured part; not in the report.")
-    sentences: Path | None = Field(None, description="UTF-8 file, a sentence per line. Default: ten built-in ones.")
-    source_language: str = Field(
-        "", description="ISO 639-1 code of the sentences, if the model reads several languages."
-    )
-    target_language: str = Field("", description="ISO 639-1 code of the translations, if the model writes several.")
+    sentences: SentencesPath = None
+    source_language: SourceLanguage = ""
+    target_language: TargetLanguage = ""
     texts_per_request: int = Field(1, ge=1, description="Texts in one request.")
     options: SearchOptions = Field(SearchOptions(), description="How is searched.")
     timeout_seconds: float = Field(10.0, gt=0, le=3600, description="How long a request waits for its answer.")

@@ -5,9 +5,21 @@ A request's texts are drawn with replacement, so that requests differ in length 
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
+from loadtest.load.scenario import ScenarioError
+
+# The types of options that say what is translated, of every command that sends load.
+SentencesPath = Annotated[
+    Path | None, Field(description="UTF-8 file, a sentence per line. Default: ten built-in ones.")
+]
+SourceLanguage = Annotated[
+    str, Field(description="ISO 639-1 code of the sentences, if the model reads several languages.")
+]
+TargetLanguage = Annotated[str, Field(description="ISO 639-1 code of the translations, if the model writes several.")]
 # Sentences of the demo grammar, short and long ones.
 DEFAULT_SENTENCES = (
     "Peter is not sleeping.",
@@ -23,26 +35,21 @@ DEFAULT_SENTENCES = (
 )
 
 
-def read_sentences(path: Path) -> tuple[str, ...]:
-    """Returns the lines of a UTF-8 file that are not blank.
+def read_sentences(path: Path | None) -> tuple[str, ...]:
+    """Returns the lines of a UTF-8 file that are not blank, or the built-in sentences.
 
     Raises:
-        OSError: if the file cannot be read.
-        ValueError: if it holds no sentence or is not UTF-8.
+        ScenarioError: if the file cannot be read, is not UTF-8 or holds no sentence.
     """
-    sentences = tuple(line for line in path.read_text(encoding="utf-8").split("\n") if line.strip())
+    if path is None:
+        return DEFAULT_SENTENCES
+    try:
+        sentences = tuple(line for line in path.read_text(encoding="utf-8").split("\n") if line.strip())
+    except (OSError, ValueError) as error:
+        raise ScenarioError(f"sentences: {path}: {error}") from error
     if not sentences:
-        raise ValueError("expected at least one line that is not blank")
+        raise ScenarioError(f"sentences: {path}: expected at least one line that is not blank")
     return sentences
-
-
-def sentences_of(path: Path | None) -> tuple[str, ...]:
-    """Returns the sentences of a file, or the built-in ones.
-
-    Raises:
-        OSError, ValueError: as `read_sentences`.
-    """
-    return DEFAULT_SENTENCES if path is None else read_sentences(path)
 
 
 def describe(sentences: Sequence[str]) -> dict[str, float]:

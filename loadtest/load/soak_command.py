@@ -14,7 +14,7 @@ from rich.console import Console
 from loadtest.load.command import told
 from loadtest.load.live_view import LiveView
 from loadtest.load.scenario import ScenarioError
-from loadtest.load.sentences import sentences_of
+from loadtest.load.sentences import SentencesPath, SourceLanguage, TargetLanguage, read_sentences
 from loadtest.load.served_process import ServedProcess, ServedProcessError
 from loadtest.load.soak import ADMIN_KEY, Soak, SoakResult, soak_kinds
 from serve.server_process import choose_ports, server_command
@@ -40,11 +40,9 @@ class SoakCommand(BaseSettings):
     every_seconds: float = Field(
         10.0, gt=0, description="Until a client is killed and the model is replaced, again and again."
     )
-    sentences: Path | None = Field(None, description="UTF-8 file, a sentence per line. Default: ten built-in ones.")
-    source_language: str = Field(
-        "", description="ISO 639-1 code of the sentences, if the model reads several languages."
-    )
-    target_language: str = Field("", description="ISO 639-1 code of the translations, if the model writes several.")
+    sentences: SentencesPath = None
+    source_language: SourceLanguage = ""
+    target_language: TargetLanguage = ""
     seed: int = Field(1, ge=0, description="Seed of the send times and of the choice of requests.")
 
     def cli_cmd(self) -> None:
@@ -69,13 +67,11 @@ class SoakCommand(BaseSettings):
         """Returns what a soak of a server finds, which is stopped afterwards.
 
         Raises:
+            ScenarioError: if sentences cannot be read.
             ServedProcessError: if the server does not start, or does not end as it should.
         """
+        sentences = read_sentences(self.sentences)
         await served.wait_ready()
-        try:
-            sentences = sentences_of(self.sentences)
-        except (OSError, ValueError) as error:
-            raise ScenarioError(f"sentences: {self.sentences}: {error}") from error
         soak = Soak(served, bundle, soak_kinds(self.source_language, self.target_language), sentences, self.seed)
         with LiveView.open(Console(stderr=True)) as view:
             view.begin("soak")
