@@ -157,6 +157,14 @@ def toy_run(once: Once) -> "RunFolder":
 
 
 @pytest.fixture(scope="session")
+def toy_data(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A few pairs of the toy language that no model is trained on, as a data specification."""
+    from tests.toy import toy_test_sentences, write_pairs  # noqa: PLC0415 - see above
+
+    return write_pairs(tmp_path_factory.mktemp("data"), "few", toy_test_sentences()[:50])
+
+
+@pytest.fixture(scope="session")
 def toy_bundles(toy_run: "RunFolder", once: Once) -> "ToyBundles":
     """The toy model in every kind of graphs."""
     from export.make_bundle import BundleOptions, make_bundle  # noqa: PLC0415 - see above

@@ -10,7 +10,7 @@ import pytest
 import dragoman
 from loadtest.comparison.report_files import ReportFiles
 from model.run import RunFolder
-from tests.toy import toy_test_sentences, write_pairs
+from tests.optimum import PYTHON, needs_optimum
 
 SHAPE = ["--random.d-model=64", "--random.d-ff=64", "--random.heads=4", "--vocabulary-size=100"]
 SHAPE += ["--random.encoder-layers=1", "--random.decoder-layers=1"]
@@ -21,24 +21,18 @@ SENTENCES = 6
 MAKERS = ["dragoman", "ctranslate2"] * 2
 PEERS = "--peers=ctranslate2"  # importing torch and transformers takes long; their translators have tests of their own
 ROOT = Path(__file__).parent.parent
-OPTIMUM_PYTHON = ROOT / ".venv-optimum" / "bin" / "python"
 
 # Four exports and a dozen processes: minutes on a busy machine.
 pytestmark = pytest.mark.timeout(900)
 
 
-@pytest.fixture(scope="module", name="data")
-def _data(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return write_pairs(tmp_path_factory.mktemp("data"), "few", toy_test_sentences()[:50])
-
-
 @pytest.fixture(scope="module", name="report")
-def _report(toy_run: RunFolder, data: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def _report(toy_run: RunFolder, toy_data: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a report on the toy model and a random one; its document lies in it."""
     out = tmp_path_factory.mktemp("report")
     document = out / "document.md"
     document.write_text("<!-- offline --><!-- /offline -->", encoding="utf-8")
-    options = ["--out", str(out), "--document", str(document), "--run", str(toy_run.path), "--data", data]
+    options = ["--out", str(out), "--document", str(document), "--run", str(toy_run.path), "--data", toy_data]
     dragoman.run("bench offline", [*options, PEERS, *SHAPE, *QUICK, *TRIALS, f"--sentences={SENTENCES}"])
     return out
 
@@ -110,13 +104,13 @@ def test_the_documentation_has_a_place_for_the_tables(tmp_path: Path) -> None:
 
 
 def test_without_peers_their_libraries_are_not_needed_nor_torch_by_the_engines(
-    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    toy_data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Torch alone would make their processes twice as large."""
     for library in ("ctranslate2", "transformers"):
         monkeypatch.setitem(sys.modules, library, None)
     options = ["--peers=pytorch", "--precisions=fp32", "--rounds=1", "--alone=1", "--alone-threads=1", "--engines=1"]
-    where = ["--data", data, "--sentences=2", "--out", str(tmp_path)]
+    where = ["--data", toy_data, "--sentences=2", "--out", str(tmp_path)]
     dragoman.run("bench offline", [*SHAPE, *options, *NO_TRIALS, *where])
     assert "| fp32 | dragoman | pytorch |" in (tmp_path / "offline.md").read_text(encoding="utf-8")
     (model,) = json.loads((tmp_path / "offline.json").read_text(encoding="utf-8"))["models"]
@@ -146,18 +140,18 @@ def test_optimum_without_its_environment_is_refused_before_anything_is_measured(
     assert problem.startswith(f"dragoman bench offline: optimum: {python}: No such file or directory; expected ")
 
 
-@pytest.mark.skipif(not OPTIMUM_PYTHON.exists(), reason="needs the environment that `make optimum` makes")
-def test_optimum_is_measured_in_an_environment_of_its_own(data: str, tmp_path: Path) -> None:
+@needs_optimum
+def test_optimum_is_measured_in_an_environment_of_its_own(toy_data: str, tmp_path: Path) -> None:
     options = ["--peers=optimum", "--precisions=fp32", "--rounds=1", "--alone=1", "--alone-threads=1", "--engines=1"]
-    where = ["--data", data, "--sentences=2", "--out", str(tmp_path), "--optimum-python", str(OPTIMUM_PYTHON)]
+    where = ["--data", toy_data, "--sentences=2", "--out", str(tmp_path), "--optimum-python", str(PYTHON)]
     dragoman.run("bench offline", [*SHAPE, *options, *NO_TRIALS, *where])
     table = (tmp_path / "offline.md").read_text(encoding="utf-8")
     assert "| fp32 | dragoman | optimum |" in table
     assert "; optimum: optimum-onnx 0.1.0, transformers 4." in table
 
 
-def test_a_model_that_transformers_does_not_have_is_told(data: str, tmp_path: Path) -> None:
-    problem = refusal("--out", str(tmp_path), "--data", data, "--random.norm=rms")
+def test_a_model_that_transformers_does_not_have_is_told(toy_data: str, tmp_path: Path) -> None:
+    problem = refusal("--out", str(tmp_path), "--data", toy_data, "--random.norm=rms")
     expected = "norm: rms: expected layer, as the models of transformers have it; leave it out of --peers"
     assert problem == f"dragoman bench offline: random: {expected}"
 
@@ -168,8 +162,8 @@ def test_a_wrong_batch_is_told(batch: str, tmp_path: Path, capsys: pytest.Captur
     assert "--batches.0: String should match pattern" in capsys.readouterr().err
 
 
-def test_a_sentence_that_is_too_long_for_the_random_model_is_told(data: str, tmp_path: Path) -> None:
-    problem = refusal("--out", str(tmp_path), "--data", data, "--random.max-target-tokens=3")
+def test_a_sentence_that_is_too_long_for_the_random_model_is_told(toy_data: str, tmp_path: Path) -> None:
+    problem = refusal("--out", str(tmp_path), "--data", toy_data, "--random.max-target-tokens=3")
     assert problem.startswith("dragoman bench offline: sentence ")
     assert problem.endswith(" target tokens, expected at most 3: see --random.max-target-tokens")
 

@@ -12,7 +12,6 @@ import dragoman
 from loadtest.comparison.report_files import ReportFiles
 from loadtest.online import online_benchmark
 from model.run import RunFolder
-from tests.toy import toy_test_sentences, write_pairs
 
 ROOT = Path(__file__).parent.parent
 CPUS = sorted(os.sched_getaffinity(0))
@@ -25,17 +24,21 @@ TRIED = ["--searches=greedy", "--windows-ms=0,1", "--max-lag-seconds=10", "--slo
 pytestmark = pytest.mark.timeout(900)
 
 
-@pytest.fixture(scope="module", name="data")
-def _data(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return write_pairs(tmp_path_factory.mktemp("data"), "few", toy_test_sentences()[:50])
-
-
 @pytest.fixture(scope="module", name="report")
-def _report(toy_run: RunFolder, data: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def _report(toy_run: RunFolder, toy_data: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a report on the toy model; its document lies in it."""
     out = tmp_path_factory.mktemp("report")
     (out / "document.md").write_text("<!-- online --><!-- /online -->", encoding="utf-8")
-    options = ["--run", str(toy_run.path), "--data", data, "--out", str(out), "--document", str(out / "document.md")]
+    options = [
+        "--run",
+        str(toy_run.path),
+        "--data",
+        toy_data,
+        "--out",
+        str(out),
+        "--document",
+        str(out / "document.md"),
+    ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(online_benchmark, "WARM_UP_SECONDS", 0.2)
         dragoman.run("bench online", [*options, "--peers=ctranslate2", *WHERE, *QUICK, *TRIED])
@@ -93,8 +96,8 @@ def test_a_missing_library_is_told_with_the_extra_that_brings_it(
     assert refusal("--out", str(tmp_path), "--run", str(tmp_path)) == problem
 
 
-def test_a_folder_without_a_model_is_told(data: str, tmp_path: Path) -> None:
-    problem = refusal("--out", str(tmp_path / "out"), "--data", data, "--run", str(tmp_path / "none"))
+def test_a_folder_without_a_model_is_told(toy_data: str, tmp_path: Path) -> None:
+    problem = refusal("--out", str(tmp_path / "out"), "--data", toy_data, "--run", str(tmp_path / "none"))
     assert problem.startswith(f"dragoman bench online: {tmp_path / 'none'}")
 
 
@@ -105,7 +108,7 @@ def test_test_data_of_another_direction_are_told(toy_run: RunFolder, tmp_path: P
     assert problem == "dragoman bench online: run translates en-de, expected de-en as in the data"
 
 
-def test_cpus_that_this_process_may_not_use_are_told(toy_run: RunFolder, data: str, tmp_path: Path) -> None:
-    problem = refusal("--out", str(tmp_path), "--run", str(toy_run.path), "--data", data, "--generator-cpus=4096")
+def test_cpus_that_this_process_may_not_use_are_told(toy_run: RunFolder, toy_data: str, tmp_path: Path) -> None:
+    problem = refusal("--out", str(tmp_path), "--run", str(toy_run.path), "--data", toy_data, "--generator-cpus=4096")
     assert problem.startswith("dragoman bench online: ")
     assert "4096" in problem

@@ -15,11 +15,10 @@ from loadtest.comparison.worker import Assignment
 from loadtest.peers.ctranslate2_translator import CTranslate2Translator
 from loadtest.peers.optimum_environment import OptimumEnvironment
 from model.run import RunFolder
+from tests.optimum import PYTHON, needs_optimum
 from tests.toy import toy_test_sentences
 
 ROOT = Path(__file__).parent.parent
-PYTHON = ROOT / ".venv-optimum" / "bin" / "python"
-needs_optimum = pytest.mark.skipif(not PYTHON.exists(), reason="needs the environment that `make optimum` makes")
 BATCHING = "8:examples"
 
 # Its libraries are imported twice and a model is exported.
