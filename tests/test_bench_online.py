@@ -28,17 +28,9 @@ pytestmark = pytest.mark.timeout(900)
 def _report(toy_run: RunFolder, toy_data: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a report on the toy model; its document lies in it."""
     out = tmp_path_factory.mktemp("report")
-    (out / "document.md").write_text("<!-- online --><!-- /online -->", encoding="utf-8")
-    options = [
-        "--run",
-        str(toy_run.path),
-        "--data",
-        toy_data,
-        "--out",
-        str(out),
-        "--document",
-        str(out / "document.md"),
-    ]
+    document = out / "document.md"
+    document.write_text("<!-- online --><!-- /online -->", encoding="utf-8")
+    options = ["--run", str(toy_run.path), "--data", toy_data, "--out", str(out), "--document", str(document)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(online_benchmark, "WARM_UP_SECONDS", 0.2)
         dragoman.run("bench online", [*options, "--peers=ctranslate2", *WHERE, *QUICK, *TRIED])
