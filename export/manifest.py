@@ -26,7 +26,9 @@ GraphVariant = Literal["cpu", "cuda", "portable"]
 # each row, which every step computes, or a static one, which was fixed at export.
 Precision = Literal["fp32", "fp16", "int8", "int8-static"]
 EIGHT_BITS: tuple[Precision, ...] = ("int8", "int8-static")
-Dimension = Annotated[int, Field(gt=0)] | Literal["source", "target"]
+# What differs from row to row, in tokens.
+Length = Literal["source", "target"]
+Dimension = Annotated[int, Field(gt=0)] | Length
 Element = Literal["float", "int8"]
 
 # What the graphs take beside the state, in this order; a graph that has no use for one of them may lack it.
@@ -253,6 +255,14 @@ class Manifest(_Record):
     decoder: GraphSignature
     files: dict[FileName, str]
     provenance: Provenance
+
+    @property
+    def attends_to_lengths(self) -> bool:
+        """Whether the decoder reads states up to each row's length alone, so that what stands behind it costs nothing.
+
+        The operators of the standard compute with the whole capacity, and recurrent models with the longest source.
+        """
+        return self.variant == "cpu" and all(state.kind != "recurrent" for state in self.states)
 
     @field_validator("directions")
     @classmethod

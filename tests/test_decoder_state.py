@@ -1,13 +1,16 @@
 """The state holds what was written, where it was written, and nothing else changes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from random import Random
 
 import numpy as np
 import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from numpy.typing import NDArray
 
-from export.manifest import StateSpec
-from serve.engine.decoder_state import DecoderState
+from export.manifest import Length, StateSpec
+from serve.engine.decoder_state import STEPS_BETWEEN_LOOKS, DecoderState
 from tests.processes import resident_bytes
 
 SLOTS, SOURCE, TARGET = 5, 7, 6
@@ -59,6 +62,11 @@ def encoded(rows: int, length: int) -> list[NDArray[np.float32]]:
     """Returns what an encoder gives, each state with a number of its own."""
     shapes = [(rows,), (rows, length, 4), (rows, 2, 8), (rows, 3, length, 8), (rows, 3, length, 8)]
     return [np.full(shape, -1 - number, np.float32) for number, shape in enumerate(shapes)]
+
+
+def write(state: DecoderState, slots: NDArray[np.int64], length: int) -> None:
+    """Keeps what an encoder gives for sources of one length."""
+    state.write(slots, np.full(len(slots), length, np.int32), encoded(len(slots), length))
 
 
 @pytest.mark.parametrize("target", [0, 2, 4])
@@ -134,7 +142,7 @@ def test_the_first_slots_are_a_view_of_neighbouring_memory(state: DecoderState) 
 
 @pytest.mark.parametrize(("first", "rows", "length"), [(0, 1, 1), (0, SLOTS, SOURCE), (2, 3, 4), (4, 1, SOURCE)])
 def test_what_was_encoded_is_kept_in_its_slots_alone(state: DecoderState, first: int, rows: int, length: int) -> None:
-    before, after = changed(state, lambda: state.write(first + np.arange(rows), encoded(rows, length)))
+    before, after = changed(state, lambda: write(state, first + np.arange(rows), length))
     slots = slice(first, first + rows)
     places = {
         "past_cell": (slots,),
@@ -153,7 +161,7 @@ def test_what_was_encoded_is_kept_in_its_slots_alone(state: DecoderState, first:
 @pytest.mark.parametrize("wrong", [len(ENCODED) - 1, len(ENCODED) + 1])
 def test_another_number_of_states_is_an_error(state: DecoderState, wrong: int) -> None:
     with pytest.raises(ValueError, match="zip"):
-        state.write(np.array([0]), (encoded(1, 1) * 2)[:wrong])
+        state.write(np.array([0]), np.array([1], np.int32), (encoded(1, 1) * 2)[:wrong])
 
 
 @pytest.mark.parametrize("rows", [1, 3, SLOTS])
@@ -184,3 +192,143 @@ def test_a_move_at_the_ends_of_the_lengths(state: DecoderState, source_length: i
     assert (after["annotations"][1, source_length:] == before["annotations"][1, source_length:]).all()
     assert (after["past_keys"][1, :, :target_length] == before["past_keys"][3, :, :target_length]).all()
     assert (after["past_keys"][1, :, target_length:] == before["past_keys"][1, :, target_length:]).all()
+
+
+def test_the_padding_of_a_batch_takes_no_room() -> None:
+    state = make_state()
+    state.write(np.array([2]), np.array([3], np.int32), encoded(1, SOURCE))
+    assert (state.inputs["cross"][2, :, :3] == -1 - ENCODED.index("cross")).all()
+    assert not state.inputs["cross"][2, :, 3:].any()
+
+
+CACHES = (
+    StateSpec(name="keys", shape=(2, "target", 4)),
+    StateSpec(name="cross_keys", shape=(2, "source", 4)),
+    StateSpec(name="cross_values", shape=(2, "source", 4)),
+    StateSpec(name="small", shape=("source", 3), element="int8"),
+)
+LONGEST = 90
+
+
+def make_caches(tight: Collection[Length], slots: int = 12) -> DecoderState:
+    return DecoderState(CACHES, slots=slots, max_source_tokens=LONGEST, max_target_tokens=LONGEST, tight=tight)
+
+
+class Life(RuleBasedStateMachine):
+    """Rows come, grow, branch, move and leave in two states alike, of which one always has room for the longest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.roomy, self.tight = make_caches(()), make_caches(("source", "target"))
+        self.sources: list[int] = []
+        self.targets: list[int] = []
+        self.random = np.random.default_rng(0)
+
+    @precondition(lambda self: len(self.sources) < self.roomy.slots)
+    @rule(lengths=st.lists(st.integers(1, LONGEST), min_size=1, max_size=4), padding=st.integers(0, 3))
+    def come(self, lengths: list[int], padding: int) -> None:
+        lengths = lengths[: self.roomy.slots - len(self.sources)]
+        slots = len(self.sources) + np.arange(len(lengths))
+        shape = len(lengths), 2, max(lengths) + padding, 4
+        new = [self.random.standard_normal(shape).astype(np.float32) for _ in range(2)]
+        small = self.random.integers(-99, 99, (shape[0], shape[2], 3)).astype(np.int8)
+        for state in (self.roomy, self.tight):
+            state.write(slots, np.array(lengths, np.int32), [*new, small])
+        self.sources += lengths
+        self.targets += [0] * len(lengths)
+
+    @precondition(lambda self: self.sources and max(self.targets) < LONGEST)
+    @rule(steps=st.integers(1, 12))
+    def grow(self, steps: int) -> None:
+        for _ in range(min(steps, LONGEST - max(self.targets))):
+            written = self.random.standard_normal((len(self.targets), 2, 4))
+            for state in (self.roomy, self.tight):
+                state.fit(len(self.targets), max(self.targets) + 1)
+                keys = state.outputs["present_keys"]
+                for row, position in enumerate(self.targets):
+                    keys[row, :, position] = written[row]
+            self.targets = [position + 1 for position in self.targets]
+
+    @precondition(lambda self: len(self.sources) > 1)
+    @rule(choice=st.randoms(use_true_random=False))
+    def branch(self, choice: Random) -> None:
+        source, target = choice.sample(range(len(self.sources)), 2)
+        if self.sources[source] != self.sources[target]:
+            return
+        for state in (self.roomy, self.tight):
+            state.branch([source], [target], [self.targets[source]])
+        self.targets[target] = self.targets[source]
+
+    @precondition(lambda self: self.sources)
+    @rule(choice=st.randoms(use_true_random=False))
+    def leave(self, choice: Random) -> None:
+        row = choice.randrange(len(self.sources))
+        last = len(self.sources) - 1
+        if row != last:
+            for state in (self.roomy, self.tight):
+                state.copy(last, row, source_length=self.sources[last], target_length=self.targets[last])
+        self.sources[row], self.targets[row] = self.sources[last], self.targets[last]
+        del self.sources[last], self.targets[last]
+
+    @invariant()
+    def every_row_holds_what_it_would_with_the_most_room(self) -> None:
+        for name, axis in {"past_keys": 1, "cross_keys": 1, "cross_values": 1, "small": 0}.items():
+            lengths = self.targets if name == "past_keys" else self.sources
+            for row, length in enumerate(lengths):
+                valid: tuple[int | slice, ...] = (row, *(slice(None),) * axis, slice(length))
+                assert (self.tight.inputs[name][valid] == self.roomy.inputs[name][valid]).all()
+
+    @invariant()
+    def all_rows_fit(self) -> None:
+        assert max(self.sources, default=0) <= self.tight.capacities["source"] <= LONGEST
+        assert max(self.targets, default=0) <= self.tight.capacities["target"] <= LONGEST
+        assert self.roomy.capacities == {"source": LONGEST, "target": LONGEST}
+
+
+TestLife = Life.TestCase
+
+
+def hold(state: DecoderState, lengths: list[int], target_tokens: int, steps: int = STEPS_BETWEEN_LOOKS) -> None:
+    """Fills the first slots and makes some steps."""
+    rows, longest = len(lengths), max(lengths)
+    floats, small = np.ones((rows, 2, longest, 4), np.float32), np.ones((rows, longest, 3), np.int8)
+    state.write(np.arange(rows), np.array(lengths, np.int32), [floats, floats, small])
+    for _ in range(steps):
+        state.fit(rows, target_tokens)
+
+
+def test_many_rows_have_hardly_more_room_than_the_longest_needs() -> None:
+    state = make_caches(("source", "target"))
+    hold(state, [70, *[5] * 9], target_tokens=60)
+    assert state.capacities == {"source": 72, "target": 60}
+    hold(state, [9, *[5] * 9], target_tokens=6)
+    assert state.capacities == {"source": 12, "target": 8}
+    assert state.inputs["cross_keys"].shape == (12, 2, 12, 4)
+    assert state.inputs["cross_keys"].flags.c_contiguous
+
+
+def test_a_row_that_has_left_takes_no_room() -> None:
+    state = make_caches(("source", "target"))
+    hold(state, [*[5] * 9, 70], target_tokens=6)
+    for _ in range(STEPS_BETWEEN_LOOKS):
+        state.fit(9, 6)
+    assert state.capacities == {"source": 8, "target": 8}
+
+
+def test_few_rows_move_seldom() -> None:
+    """One row that grows from nothing to the limit, and then one that is short."""
+    state = make_caches(("source", "target"))
+    met = []
+    for position in range(LONGEST):
+        state.fit(1, position + 1)
+        met.append(state.capacities["target"])
+    assert sorted(set(met)) == [32, 66, LONGEST]
+    hold(state, [5], target_tokens=3, steps=10 * STEPS_BETWEEN_LOOKS)
+    assert state.capacities == {"source": 32, "target": LONGEST}
+
+
+@pytest.mark.parametrize("tight", [(), ("target",)])
+def test_a_length_that_is_not_tight_has_always_the_most_room(tight: tuple[Length, ...]) -> None:
+    state = make_caches(tight)
+    hold(state, [5] * 10, target_tokens=6)
+    assert state.capacities == {"source": LONGEST, "target": 8 if tight else LONGEST}

@@ -86,6 +86,7 @@ EXCEPTIONS = {
         "serve.metrics",
         "serve.search.options",
         "serve.models.pipeline",
+        "serve.engine.prefill",
         "serve.engine.runtime",
         "serve.engine.sequence",
         "serve.settings",
@@ -309,7 +310,8 @@ STRICT_MODULES = {
     },
     "serve.translation.answer": {"serve.search.hypothesis"},
     "serve.engine.sequence": {"serve.errors", "serve.search.hypothesis", "serve.search.options"},
-    "serve.engine.decoder_state": {"export.manifest"},
+    "serve.engine.state_block": {"export.manifest"},
+    "serve.engine.decoder_state": {"export.manifest", "serve.engine.state_block"},
     "serve.engine.onnx_runtime": {"export.bundle"},
     "serve.engine.runtime": {
         "serve.engine.decoder_state",
@@ -348,6 +350,7 @@ STRICT_MODULES = {
     "serve.traces": {"serve.engine.sequence"},
     "serve.translation.submission": {
         "serve.errors",
+        "serve.engine.prefill",
         "serve.engine.reservation",
         "serve.engine.scheduler",
         "serve.engine.sequence",

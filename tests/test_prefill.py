@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.engine.prefill import BATCH_OVERHEAD_TOKENS, batches, pad
+from serve.engine.prefill import BATCH_OVERHEAD_TOKENS, batches, longest_first, pad
 from serve.engine.sequence import Sequence
 from serve.search.options import SearchOptions
 
@@ -83,3 +83,8 @@ def test_a_batch_is_filled_up_on_the_right() -> None:
     assert source_lengths.dtype == np.int32
     assert source_ids.tolist() == [[1, 2, PAD_ID, PAD_ID], [1, 2, 3, 4]]
     assert source_lengths.tolist() == [2, 4]
+
+
+def test_the_longest_comes_first_and_equals_stay_in_order() -> None:
+    sequences = [make_sequence(length) for length in (2, 5, 1, 5, 2)]
+    assert longest_first(sequences) == [sequences[place] for place in (1, 3, 0, 4, 2)]

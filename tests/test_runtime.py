@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from export.bundle import DECODER_FILE, ENCODER_FILE, Bundle, BundleError
 from model.text.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 from serve.engine.runtime import Runtime, Sessions, save_optimised
+from serve.engine.state_block import Array
 from tests.recurrent_models import random_recurrent
 from tests.toy import export_model
 
@@ -73,7 +74,7 @@ def encode_all(runtime: Runtime, sequences: Sequence[Forced], length: int = 0) -
     runtime.encode(*pad([sequence.source_ids for sequence in sequences], length), np.arange(len(sequences)))
 
 
-def source_states(runtime: Runtime) -> list[tuple[int, NDArray[np.float32]]]:
+def source_states(runtime: Runtime) -> list[tuple[int, Array]]:
     """Returns the arrays that the encoder fills, each with its axis of source positions."""
     specs = runtime._sessions.manifest.states
     return [
@@ -133,6 +134,22 @@ def test_the_size_of_the_batch_changes_nothing(sessions: Sessions, forced: list[
     assert runtime.slots == rows
     encode_all(runtime, forced[:rows])
     assert_alone(runtime, forced[:rows])
+
+
+def test_the_room_of_the_rows_changes_nothing(sessions: Sessions, forced: list[Forced]) -> None:
+    """Sources of all lengths, then short ones in the same slots, then all lengths again."""
+    runtime = Runtime(sessions, slots=12)
+    by_length = sorted(forced, key=lambda sequence: len(sequence.source_ids))
+    rooms = []
+    for some in (forced[:12], by_length[:12], forced[12:24]):
+        encode_all(runtime, some)
+        assert_alone(runtime, some)
+        rooms.append(runtime._state.capacities["source"])
+    if sessions.tight_lengths:
+        assert rooms[1] < rooms[0] <= MAX_SOURCE
+        assert rooms[1] < rooms[2]
+    else:
+        assert rooms == [MAX_SOURCE] * 3
 
 
 @pytest.mark.parametrize("shift", [1, 7, 16, 32])

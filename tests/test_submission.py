@@ -1,4 +1,4 @@
-"""The alarm that engines ring: the event loop is woken once for many, not too often, and never too late."""
+"""The order in which sequences start, and the alarm: the event loop is woken once for many, and never too late."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -8,8 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
 
-from serve.translation.submission import PACE_SECONDS, Alarm
+from serve.engine.scheduler import Scheduler
+from serve.engine.sequence import Wish
+from serve.metrics import Metrics
+from serve.search.options import SearchOptions
+from serve.translation.submission import PACE_SECONDS, Alarm, Submission
 
 
 @dataclass
@@ -95,3 +100,17 @@ def test_a_loop_that_has_ended_troubles_no_engine() -> None:
     Alarm().ring(loop, asyncio.Event())
     with pytest.raises(RuntimeError):
         loop.call_soon_threadsafe(print)
+
+
+@pytest.mark.parametrize(("alarm", "started"), [(None, [4, 3, 1]), (Alarm(), [3, 1, 4])])
+def test_the_longest_starts_first_unless_somebody_listens(alarm: Alarm | None, started: list[int]) -> None:
+    scheduler = Scheduler(3, 0, 100, Metrics(CollectorRegistry(), model="tiny"))
+    wishes = [Wish((9,) * length, SearchOptions(max_target_tokens=1)) for length in (3, 1, 4)]
+
+    async def submit() -> None:
+        with Submission(scheduler, wishes, deadline_seconds=None, alarm=alarm) as submission:
+            admitted = scheduler.admit(3, 0)
+            assert [len(sequence.source_ids) for sequence in admitted] == started
+            assert [len(sequence.source_ids) for sequence in submission.sequences] == [3, 1, 4]
+
+    asyncio.run(submit())

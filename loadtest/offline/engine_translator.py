@@ -14,6 +14,7 @@ from export.bundle import Bundle
 from loadtest.compared.batching import Batching
 from loadtest.compared.source_sentence import SourceSentence
 from loadtest.compared.translating import LENGTH_PENALTY, take_turns
+from serve.engine.prefill import longest_first
 from serve.engine.runtime import Runtime, Sessions, rows_ahead
 from serve.engine.sequence import Sequence as ServedSequence
 from serve.errors import ServiceError
@@ -80,7 +81,8 @@ class EngineTranslator:
             )
             for sentence in sentences
         ]
-        self._pipeline.scheduler.submit(sequences)
+        # As the sequences of one request, which is answered when all are finished.
+        self._pipeline.scheduler.submit(longest_first(sequences))
         for _ in sequences:
             error = finished.get()
             if error is not None:

@@ -1,70 +1,30 @@
 """What the decoder remembers of every slot, in slot-major arrays that ONNX Runtime reads and writes.
 
 A bundle lists its state tensors (`export.manifest.StateSpec`): keys and values of attention, or the state of a
-recurrent network. Each is one array [slots, *shape], with the model's limit in place of a named length; memory is taken
-only for positions that were ever filled. A step binds the first R slots: because slots are the outermost axis, that is
-a view and copies nothing. Tensors of one shape, such as the keys and values of all layers, lie behind each other, so
-that a slot is copied in all of them at once. This module knows neither sequences nor ONNX Runtime.
+recurrent network. Each is one array [slots, *shape]. A step binds the first R slots: because slots are the outermost
+axis, that is a view and copies nothing. Tensors of one shape, such as the keys and values of all layers, lie behind
+each other, so that a slot is copied in all of them at once. This module knows neither sequences nor ONNX Runtime.
+
+In place of a named length the arrays have a *capacity*: the positions that every slot has room for. Where operators
+read a row no further than its own length, the capacity follows the longest row that is there. The less room there is
+between what a step reads, the less it waits for memory.
 """
 
-import math
-import mmap
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from export.manifest import Element, StateSpec
+from export.manifest import Length, StateSpec
+from serve.engine.state_block import Array, StateBlock
 
-Array = NDArray[np.float32] | NDArray[np.int8]
-DTYPES: dict[Element, type[np.float32 | np.int8]] = {"float": np.float32, "int8": np.int8}
-
-
-@dataclass(frozen=True)
-class _Block:
-    """State tensors of one shape and element, for all slots.
-
-    Attributes:
-        specs: the N tensors.
-        values: what the decoder reads, [N, slots, *shape]; of a target state also what it writes, in place.
-        replacements: of recurrent states what the decoder writes, for a graph may read the old value after it has
-            written the new one.
-    """
-
-    specs: tuple[StateSpec, ...]
-    values: Array
-    replacements: Array | None
-
-    @cached_property
-    def kind(self) -> str:
-        """Who writes the states, and when."""
-        return self.specs[0].kind
-
-    @cached_property
-    def axes_before_length(self) -> tuple[slice, ...]:
-        """Indices that keep what stands between slots and positions."""
-        return (slice(None),) * next(
-            (axis for axis, size in enumerate(self.specs[0].shape) if isinstance(size, str)), 0
-        )
-
-    @property
-    def outputs(self) -> Array:
-        """What the decoder writes, [N, slots, *shape]."""
-        return self.values if self.replacements is None else self.replacements
-
-    def valid(self, length: int) -> Array:
-        """Returns the part of all slots up to a length, which recurrent states have not."""
-        if self.kind == "recurrent":
-            return self.values
-        return self.values[:, :, *self.axes_before_length, :length]
-
-    def copy(self, source: int, target: int, length: int) -> None:
-        """Copies the valid part of one slot over that of another."""
-        valid = self.valid(length)
-        valid[:, target] = valid[:, source]
+# Most sentences fit into it. Fewer rows than many gain nothing from less room.
+FIRST_CAPACITY_TOKENS = 32
+MANY_ROWS = 8
+# Less room than these give would take more moves than it is worth.
+CAPACITY_STEP_TOKENS = 4
+STEPS_BETWEEN_LOOKS = 8
 
 
 class DecoderState:
@@ -72,47 +32,101 @@ class DecoderState:
 
     Attributes:
         slots: the most rows.
-        inputs: by the name of the decoder's input, the array to bind to it, float32 or int8 [slots, *shape].
-        outputs: by the name of the decoder's output, the array to bind to it, float32 or int8 [slots, *shape].
+        capacities: positions that every slot has room for, by the name of the length.
     """
 
     def __init__(
-        self, specs: Iterable[StateSpec], *, slots: int, max_source_tokens: int, max_target_tokens: int
+        self,
+        specs: Iterable[StateSpec],
+        *,
+        slots: int,
+        max_source_tokens: int,
+        max_target_tokens: int,
+        tight: Collection[Length] = (),
     ) -> None:
+        """Starts with zeros.
+
+        Args:
+            specs: the tensors.
+            slots: the most rows.
+            max_source_tokens: the longest source of any row.
+            max_target_tokens: the most positions that any row decodes.
+            tight: lengths whose capacity may be any that the rows fit into; that of others is the most of any row.
+        """
         self.slots = slots
+        self._limits: dict[Length, int] = {"source": max_source_tokens, "target": max_target_tokens}
+        self._tight = frozenset(tight)
+        self.capacities = {
+            length: min(FIRST_CAPACITY_TOKENS, limit) if length in self._tight else limit
+            for length, limit in self._limits.items()
+        }
+        self._source_lengths = np.zeros(slots, np.int32)
+        self._held = 0
+        self._steps = 0
         specs = tuple(specs)
-        lengths = {"source": max_source_tokens, "target": max_target_tokens}
         alike = defaultdict[tuple[object, ...], list[StateSpec]](list)
         for spec in specs:
             alike[spec.shape, spec.element].append(spec)
-        self._blocks = [_allocate(tuple(members), slots, lengths) for members in alike.values()]
+        self._blocks = [self._allocate(tuple(members)) for members in alike.values()]
         self._decoded = [block for block in self._blocks if block.kind != "source"]
         places = {spec: (block, index) for block in self._blocks for index, spec in enumerate(block.specs)}
+        self._places = {spec: places[spec] for spec in specs}
         self._encoded = [places[spec] for spec in specs if spec.kind != "target"]
-        self.inputs = {spec.decoder_input: places[spec][0].values[places[spec][1]] for spec in specs}
-        self.outputs = {
-            spec.decoder_output: places[spec][0].outputs[places[spec][1]]
-            for spec in specs
+
+    @property
+    def inputs(self) -> dict[str, Array]:
+        """By the name of the decoder's input, the array to bind to it, float32 or int8 [slots, *shape].
+
+        They lie elsewhere after a capacity has changed, as the outputs do.
+        """
+        return {spec.decoder_input: block.values[index] for spec, (block, index) in self._places.items()}
+
+    @property
+    def outputs(self) -> dict[str, Array]:
+        """By the name of the decoder's output, the array to bind to it, float32 or int8 [slots, *shape]."""
+        return {
+            spec.decoder_output: block.outputs[index]
+            for spec, (block, index) in self._places.items()
             if spec.decoder_output is not None
         }
 
-    def write(self, slots: NDArray[np.int64], encoded: Sequence[Array]) -> None:
+    def write(self, slots: NDArray[np.int64], source_lengths: NDArray[np.int32], encoded: Sequence[Array]) -> None:
         """Keeps what the encoder computed for B sequences.
 
         Args:
             slots: the slot of each sequence, int64 [B].
+            source_lengths: int32 [B].
             encoded: the source and recurrent states in the bundle's order, each [B, *shape]; the source length is at
                 most the limit.
         """
+        longest = int(source_lengths.max())
+        self._make_room("source", longest)
+        self._source_lengths[slots] = source_lengths
+        self._held = max(self._held, int(slots.max()) + 1)
         for (block, index), new in zip(self._encoded, encoded, strict=True):
-            length = new.shape[1 + len(block.axes_before_length)] if block.kind == "source" else 0
-            block.valid(length)[index, slots] = new
+            block.write(index, slots, new, longest)
+
+    def fit(self, held: int, target_tokens: int) -> None:
+        """Makes room for a step, and now and then gives up what no row needs; the other slots hold nothing any more.
+
+        Args:
+            held: slots that hold anything: those of the step, and what was encoded ahead.
+            target_tokens: the most positions that any of them has with this step.
+        """
+        self._held = held
+        self._make_room("target", target_tokens)
+        self._steps += 1
+        if self._steps < STEPS_BETWEEN_LOOKS:
+            return
+        self._steps = 0
+        if held >= MANY_ROWS:
+            self._give_up_room("source", int(self._source_lengths[:held].max()))
+            self._give_up_room("target", target_tokens)
 
     def advance(self, rows: int) -> None:
         """Makes what a step of the first `rows` slots wrote the state that the next step reads."""
-        for block in self._blocks:
-            if block.replacements is not None:
-                block.values[:, :rows] = block.replacements[:, :rows]
+        for block in self._decoded:
+            block.advance(rows)
 
     def copy(self, source: int, target: int, *, source_length: int, target_length: int) -> None:
         """Copies the valid part of one slot over that of another.
@@ -123,6 +137,8 @@ class DecoderState:
             source_length: valid positions of source states.
             target_length: valid positions of target states.
         """
+        self._source_lengths[target] = source_length
+        self._held = max(self._held, target + 1)
         for block in self._blocks:
             block.copy(source, target, source_length if block.kind == "source" else target_length)
 
@@ -138,20 +154,27 @@ class DecoderState:
             for source, target, length in zip(sources, targets, target_lengths, strict=True):
                 block.copy(source, target, length)
 
+    def _allocate(self, specs: tuple[StateSpec, ...]) -> StateBlock:
+        length = specs[0].kind
+        if length == "recurrent":
+            return StateBlock(specs, self.slots, limit=0, capacity=0)
+        return StateBlock(specs, self.slots, limit=self._limits[length], capacity=self.capacities[length])
 
-def _allocate(specs: tuple[StateSpec, ...], slots: int, lengths: Mapping[str, int]) -> _Block:
-    shape = (lengths[size] if isinstance(size, str) else size for size in specs[0].shape)
-    values = _zeros((len(specs), slots, *shape), specs[0].element)
-    return _Block(specs, values, np.zeros_like(values) if specs[0].kind == "recurrent" else None)
+    def _make_room(self, length: Length, tokens: int) -> None:
+        if tokens > self.capacities[length]:
+            # Few rows need no tight room, but would lay themselves out anew every few steps.
+            self._resize(length, _rounded(tokens) if self._held >= MANY_ROWS else 2 * tokens)
+
+    def _give_up_room(self, length: Length, tokens: int) -> None:
+        if length in self._tight and _rounded(tokens) < self.capacities[length]:
+            self._resize(length, _rounded(tokens))
+
+    def _resize(self, length: Length, capacity: int) -> None:
+        self.capacities[length] = min(capacity, self._limits[length])
+        for block in self._blocks:
+            if block.kind == length:
+                block.resize(self.capacities[length], self._held)
 
 
-def _zeros(shape: tuple[int, ...], element: Element) -> Array:
-    """Returns zeros of which only the pages take memory that somebody has written to.
-
-    Zeros, not garbage: a NaN behind the valid length could leak through a product with zero.
-    """
-    size, dtype = math.prod(shape), np.dtype(DTYPES[element])
-    pages = mmap.mmap(-1, max(size, 1) * dtype.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    # NumPy asks for huge pages: one filled position would take 2 MB, the whole capacity of its head and of many more.
-    pages.madvise(mmap.MADV_NOHUGEPAGE)
-    return np.frombuffer(pages, dtype, size).reshape(shape)
+def _rounded(tokens: int) -> int:
+    return -(-tokens // CAPACITY_STEP_TOKENS) * CAPACITY_STEP_TOKENS

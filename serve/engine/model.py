@@ -49,6 +49,8 @@ class Model(Protocol):
     ) -> Scores:
         """Computes one step of rows 0 to R - 1 and moves their state on by it.
 
+        Rows behind those hold nothing any more, unless R is `slots`.
+
         Args:
             token_ids: int64 [R], the last token of each row.
             positions: int32 [R], its position; the row has read that many tokens already.

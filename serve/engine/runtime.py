@@ -22,6 +22,7 @@ from export.manifest import (
     LOGITS,
     TOPK_INPUTS,
     TOPK_OUTPUTS,
+    Length,
     Manifest,
 )
 from serve.engine.decoder_state import DecoderState
@@ -86,6 +87,16 @@ class Sessions:
             aligned=aligned,
         )
 
+    @property
+    def tight_lengths(self) -> tuple[Length, ...]:
+        """Lengths whose capacity may be anything that the rows fit into.
+
+        Alignments are computed for the whole capacity, and so is the attention of other graphs.
+        """
+        if not self.manifest.attends_to_lengths:
+            return ()
+        return ("target",) if self.aligned else ("source", "target")
+
     def runtime(self, slots: int, ahead: int = 0) -> "Runtime":
         """Returns a runtime with a state of its own; see `Runtime`."""
         return Runtime(self, slots, ahead)
@@ -117,6 +128,7 @@ class Runtime:
             slots=slots + ahead,
             max_source_tokens=manifest.max_source_tokens,
             max_target_tokens=manifest.max_target_tokens,
+            tight=sessions.tight_lengths,
         )
         self._token_ids = np.zeros(slots, np.int64)
         self._positions = np.zeros(slots, np.int32)
@@ -125,6 +137,7 @@ class Runtime:
         heads = len(manifest.alignment_heads) if sessions.aligned else 0
         self._alignments = np.zeros((slots, heads, manifest.max_source_tokens), np.float32)
         self._bindings: dict[int, Any] = {}
+        self._bound_capacities = dict(self._state.capacities)
 
     def encode(self, source_ids: NDArray[np.int64], source_lengths: NDArray[np.int32], rows: NDArray[np.int64]) -> None:
         """Encodes B sources, a few at a time, and keeps what the decoder needs of each in its row.
@@ -141,7 +154,8 @@ class Runtime:
             part = slice(first, first + few)
             feeds = dict(zip(ENCODER_INPUTS, (source_ids[part], source_lengths[part]), strict=True))
             wanted = {name: feeds[name] for name in signature.inputs}
-            self._state.write(rows[part], self._sessions.encoder.run(signature.outputs, wanted))
+            encoded = self._sessions.encoder.run(signature.outputs, wanted)
+            self._state.write(rows[part], source_lengths[part], encoded)
 
     def decode_step(
         self, token_ids: NDArray[np.int64], positions: NDArray[np.int32], source_lengths: NDArray[np.int32]
@@ -157,13 +171,13 @@ class Runtime:
             Logits, float32 [R, V], valid until the next call.
         """
         rows = len(token_ids)
+        # Something is encoded ahead only while every slot is taken.
+        held = rows if rows < self.slots else self.slots + self.ahead
+        self._state.fit(held, max(positions.tolist()) + 1)
         self._token_ids[:rows] = token_ids
         self._positions[:rows] = positions
         self._source_lengths[:rows] = source_lengths
-        binding = self._bindings.get(rows)
-        if binding is None:
-            binding = self._bindings[rows] = self._bind(rows)
-        self._sessions.decoder.run_with_iobinding(binding)
+        self._sessions.decoder.run_with_iobinding(self._binding(rows))
         self._state.advance(rows)
         return self._logits[:rows]
 
@@ -224,6 +238,16 @@ class Runtime:
     def branch_rows(self, sources: Sequence[int], targets: Sequence[int], positions: Sequence[int]) -> None:
         """Copies rows of the same source over others, `positions` tokens of each; no row is a source and a target."""
         self._state.branch(sources, targets, positions)
+
+    def _binding(self, rows: int) -> Any:
+        """Returns the binding of a step of R rows, made once as long as the state stays where it is."""
+        if self._bound_capacities != self._state.capacities:
+            self._bound_capacities = dict(self._state.capacities)
+            self._bindings.clear()
+        binding = self._bindings.get(rows)
+        if binding is None:
+            binding = self._bindings[rows] = self._bind(rows)
+        return binding
 
     def _bind(self, rows: int) -> Any:
         """Returns the binding of a step of R rows: the same memory for past and present makes it in place."""

@@ -11,6 +11,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
+from serve.engine.prefill import longest_first
 from serve.engine.reservation import Reservation
 from serve.engine.scheduler import Scheduler
 from serve.engine.sequence import Sequence, Wish
@@ -111,12 +112,13 @@ class Submission:
         )
 
     def __enter__(self) -> Self:
-        """Submits the sequences.
+        """Submits the sequences; if nobody hears of them before all have ended, the longest first.
 
         Raises:
             ServiceError: if the scheduler takes none.
         """
-        self._scheduler.submit(self.sequences, self._reservation, patient=self._patient)
+        ordered = longest_first(self.sequences) if self._alarm is None else self.sequences
+        self._scheduler.submit(ordered, self._reservation, patient=self._patient)
         return self
 
     def __exit__(
