@@ -100,7 +100,7 @@ class DecoderState:
                 most the limit.
         """
         longest = int(source_lengths.max())
-        self._make_room("source", longest)
+        self._make_room("source", longest, _rounded(longest))
         self._source_lengths[slots] = source_lengths
         self._held = max(self._held, int(slots.max()) + 1)
         for (block, index), new in zip(self._encoded, encoded, strict=True):
@@ -114,7 +114,8 @@ class DecoderState:
             target_tokens: the most positions that any of them has with this step.
         """
         self._held = held
-        self._make_room("target", target_tokens)
+        # Few rows need no tight room, but would lay themselves out anew every few steps.
+        self._make_room("target", target_tokens, _rounded(target_tokens) if held >= MANY_ROWS else 2 * target_tokens)
         self._steps += 1
         if self._steps < STEPS_BETWEEN_LOOKS:
             return
@@ -160,10 +161,9 @@ class DecoderState:
             return StateBlock(specs, self.slots, limit=0, capacity=0)
         return StateBlock(specs, self.slots, limit=self._limits[length], capacity=self.capacities[length])
 
-    def _make_room(self, length: Length, tokens: int) -> None:
+    def _make_room(self, length: Length, tokens: int, capacity: int) -> None:
         if tokens > self.capacities[length]:
-            # Few rows need no tight room, but would lay themselves out anew every few steps.
-            self._resize(length, _rounded(tokens) if self._held >= MANY_ROWS else 2 * tokens)
+            self._resize(length, capacity)
 
     def _give_up_room(self, length: Length, tokens: int) -> None:
         if length in self._tight and _rounded(tokens) < self.capacities[length]:
