@@ -71,7 +71,7 @@ class DecoderState:
         self._decoded = [block for block in self._blocks if block.kind != "source"]
         places = {spec: (block, index) for block in self._blocks for index, spec in enumerate(block.specs)}
         self._places = {spec: places[spec] for spec in specs}
-        self._encoded = [places[spec] for spec in specs if spec.kind != "target"]
+        self._encoded = [place for spec, place in self._places.items() if spec.kind != "target"]
 
     @property
     def inputs(self) -> dict[str, Array]:
@@ -100,7 +100,8 @@ class DecoderState:
                 most the limit.
         """
         longest = int(source_lengths.max())
-        self._make_room("source", longest, _rounded(longest))
+        if longest > self.capacities["source"]:
+            self._resize("source", _rounded(longest))
         self._source_lengths[slots] = source_lengths
         self._held = max(self._held, int(slots.max()) + 1)
         for (block, index), new in zip(self._encoded, encoded, strict=True):
@@ -114,15 +115,15 @@ class DecoderState:
             target_tokens: the most positions that any of them has with this step.
         """
         self._held = held
-        # Few rows need no tight room, but would lay themselves out anew every few steps.
-        self._make_room("target", target_tokens, _rounded(target_tokens) if held >= MANY_ROWS else 2 * target_tokens)
-        self._steps += 1
-        if self._steps < STEPS_BETWEEN_LOOKS:
-            return
-        self._steps = 0
-        if held >= MANY_ROWS:
-            self._give_up_room("source", int(self._source_lengths[:held].max()))
-            self._give_up_room("target", target_tokens)
+        if target_tokens > self.capacities["target"]:
+            # Few rows need no tight room, but would lay themselves out anew every few steps.
+            self._resize("target", _rounded(target_tokens) if held >= MANY_ROWS else 2 * target_tokens)
+        self._steps = (self._steps + 1) % STEPS_BETWEEN_LOOKS
+        if self._steps == 0 and held >= MANY_ROWS:
+            longest = {"source": int(self._source_lengths[:held].max()), "target": target_tokens}
+            for length in self._tight:
+                if (capacity := _rounded(longest[length])) < self.capacities[length]:
+                    self._resize(length, capacity)
 
     def advance(self, rows: int) -> None:
         """Makes what a step of the first `rows` slots wrote the state that the next step reads."""
@@ -160,14 +161,6 @@ class DecoderState:
         if length == "recurrent":
             return StateBlock(specs, self.slots, limit=0, capacity=0)
         return StateBlock(specs, self.slots, limit=self._limits[length], capacity=self.capacities[length])
-
-    def _make_room(self, length: Length, tokens: int, capacity: int) -> None:
-        if tokens > self.capacities[length]:
-            self._resize(length, capacity)
-
-    def _give_up_room(self, length: Length, tokens: int) -> None:
-        if length in self._tight and _rounded(tokens) < self.capacities[length]:
-            self._resize(length, _rounded(tokens))
 
     def _resize(self, length: Length, capacity: int) -> None:
         self.capacities[length] = min(capacity, self._limits[length])

@@ -1,7 +1,8 @@
 """Which sequences start together, and how they are laid out for the encoder: by length, in batches with little padding.
 
 Every batch costs a fixed time however small it is, and every padded token costs time for nothing; the split into
-batches has the least of both together. Called by `serve.engine.engine`; knows neither the model nor rows.
+batches has the least of both together. Called by `serve.engine.engine` and by whoever submits the sequences of a
+request; knows neither the model nor rows.
 """
 
 from collections.abc import Iterable
