@@ -83,7 +83,12 @@ class FakeModel:
             self._sources[row, :length] = ids[:length]
 
     def decode_step(
-        self, token_ids: NDArray[np.int64], positions: NDArray[np.int32], source_lengths: NDArray[np.int32]
+        self,
+        token_ids: NDArray[np.int64],
+        positions: NDArray[np.int32],
+        source_lengths: NDArray[np.int32],
+        *,
+        held: int = 0,
     ) -> NDArray[np.float32]:
         """Keeps the last tokens and returns the next logits, in a buffer that the next call overwrites."""
         assert token_ids.dtype == np.int64
@@ -92,6 +97,8 @@ class FakeModel:
         self.on_step()
         if self.decode_error is not None:
             raise self.decode_error
+        for row in range(max(held, len(token_ids)), self.slots + self.ahead):
+            self._forget(row)
         for row, (token, position, length) in enumerate(zip(token_ids, positions, source_lengths, strict=True)):
             self._targets[row, position] = token
             self._logits[row] = next_logits(self._sources[row, :length], self._targets[row, : position + 1])
@@ -103,10 +110,15 @@ class FakeModel:
         """Has nothing to prepare."""
 
     def step(
-        self, token_ids: NDArray[np.int64], positions: NDArray[np.int32], source_lengths: NDArray[np.int32]
+        self,
+        token_ids: NDArray[np.int64],
+        positions: NDArray[np.int32],
+        source_lengths: NDArray[np.int32],
+        *,
+        held: int = 0,
     ) -> HostScores:
         """Computes the next logits."""
-        return HostScores(self.decode_step(token_ids, positions, source_lengths), self)
+        return HostScores(self.decode_step(token_ids, positions, source_lengths, held=held), self)
 
     def log_probabilities(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
         """Computes the logarithm of softmax."""
@@ -157,10 +169,15 @@ class FiniteModel(FakeModel):
     """The fake model with a chance for every token: as upon a real one, any token may be forced upon it."""
 
     def decode_step(
-        self, token_ids: NDArray[np.int64], positions: NDArray[np.int32], source_lengths: NDArray[np.int32]
+        self,
+        token_ids: NDArray[np.int64],
+        positions: NDArray[np.int32],
+        source_lengths: NDArray[np.int32],
+        *,
+        held: int = 0,
     ) -> NDArray[np.float32]:
         """Computes as the fake model does."""
-        logits = super().decode_step(token_ids, positions, source_lengths)
+        logits = super().decode_step(token_ids, positions, source_lengths, held=held)
         return np.maximum(logits, np.float32(-20.0), out=logits)
 
 

@@ -88,12 +88,17 @@ class GatedModel(FakeModel):
         self.gate.set()
 
     def decode_step(
-        self, token_ids: NDArray[np.int64], positions: NDArray[np.int32], source_lengths: NDArray[np.int32]
+        self,
+        token_ids: NDArray[np.int64],
+        positions: NDArray[np.int32],
+        source_lengths: NDArray[np.int32],
+        *,
+        held: int = 0,
     ) -> NDArray[np.float32]:
         """Says that it steps, waits for the gate and computes."""
         self.stepping.set()
         assert self.gate.wait(WAIT_SECONDS)
-        return super().decode_step(token_ids, positions, source_lengths)
+        return super().decode_step(token_ids, positions, source_lengths, held=held)
 
 
 def write_bundle(

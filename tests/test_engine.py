@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from structlog.testing import capture_logs
 
 from serve.engine.engine import UNHEALTHY_FAILURES
@@ -172,6 +173,48 @@ def test_a_failing_encoder_fails_only_the_sequences_of_its_prefill() -> None:
     bench.run()
     for sequence in (running, later):
         assert answer(sequence) == alone(sequence.source_ids)
+
+
+@settings(max_examples=30)
+@given(beam_sizes=st.lists(st.integers(1, 3), min_size=1, max_size=4), data=st.data())
+def test_a_batch_that_fails_to_be_encoded_takes_no_other_with_it(beam_sizes: list[int], data: st.DataObject) -> None:
+    """Sources of so different lengths are encoded one by one, and the rows of those that fail lie among the others'."""
+    failing = data.draw(st.sets(st.sampled_from(range(len(beam_sizes)))))
+    bench = Bench(slots=16)
+    running = bench.submit(7, ENDLESS_ID)
+    bench.step(2)
+    encode = bench.model.encode
+
+    def encode_some(source_ids: NDArray[np.int64], source_lengths: NDArray[np.int32], rows: NDArray[np.int64]) -> None:
+        if int(source_lengths[0]) // BATCH_OVERHEAD_TOKENS in failing:
+            raise RuntimeError("out of memory")
+        encode(source_ids, source_lengths, rows)
+
+    bench.model.encode = encode_some  # type: ignore[method-assign]
+    sources = [(8,) * (1 + number * (BATCH_OVERHEAD_TOKENS + 1)) for number in range(len(beam_sizes))]
+    options = [SearchOptions(max_target_tokens=9, beam_size=beam_size) for beam_size in beam_sizes]
+    with capture_logs():
+        joining = [bench.submit(*ids, options=chosen) for ids, chosen in zip(sources, options, strict=True)]
+        bench.step()
+    bench.run()
+    assert answer(running) == alone(running.source_ids)
+    for number, sequence in enumerate(joining):
+        if number in failing:
+            assert isinstance(sequence.error, InternalError)
+        else:
+            other = Bench()
+            expected = other.submit(*sequence.source_ids, options=sequence.options)
+            other.run()
+            assert answer(sequence) == answer(expected)
+
+
+def test_hypotheses_of_beams_that_do_not_exist_yet_are_not_computed() -> None:
+    bench = Bench(slots=12)
+    bench.submit(7, ENDLESS_ID)
+    for _ in range(2):
+        bench.submit(8, options=SearchOptions(max_target_tokens=5, beam_size=4))
+    bench.step(2)
+    assert bench.model.steps == [3, 9]
 
 
 @pytest.mark.promise("R29")
@@ -446,7 +489,7 @@ def test_stopping_an_engine_that_hangs_tells_those_who_wait_and_leaves_it_behind
 
 
 def test_those_whose_sources_are_encoded_when_it_hangs_are_told_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They have left the queue and have no rows yet."""
+    """They have left the queue, and no step has seen them yet."""
     bench = Bench(slots=2)
     answers, stands = threading.Event(), threading.Event()
 

@@ -316,10 +316,12 @@ STRICT_MODULES = {
     "serve.engine.runtime": {
         "serve.engine.decoder_state",
         "serve.engine.onnx_runtime",
+        "serve.engine.row_bindings",
         "serve.engine.scores",
         "export.bundle",
         "export.manifest",
     },
+    "serve.engine.row_bindings": set[str](),
     "serve.engine.scores": {"serve.search.greedy"},
     "serve.device.buckets": set[str](),
     "serve.device.capture_gate": set[str](),

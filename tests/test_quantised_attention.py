@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from export.graphs.quantised_attention import CacheScales, QuantisedAttention
 from model.network.attention import KeysValues
-from serve.engine.onnx_runtime import bind_view
 from tests.one_layer import session_of_module
 
 Array = NDArray[Any]
@@ -61,9 +60,9 @@ def run_in_place(session: Any, new: Array, key: Array, value: Array, lengths: Ar
     output = np.zeros((rows, 1, heads * head_size), np.float32)
     binding = session.io_binding()
     for node, array in zip(session.get_inputs(), (new, key, value, lengths), strict=True):
-        bind_view(binding.bind_input, node.name, array)
+        binding.bind_input(node.name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
     for node, array in zip(session.get_outputs(), (output, key, value), strict=True):
-        bind_view(binding.bind_output, node.name, array)
+        binding.bind_output(node.name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
     session.run_with_iobinding(binding)
     return output
 

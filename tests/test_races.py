@@ -64,13 +64,18 @@ class FaultyModel(FakeModel):
     fails_next: bool = False
 
     def decode_step(
-        self, token_ids: NDArray[np.int64], positions: NDArray[np.int32], source_lengths: NDArray[np.int32]
+        self,
+        token_ids: NDArray[np.int64],
+        positions: NDArray[np.int32],
+        source_lengths: NDArray[np.int32],
+        *,
+        held: int = 0,
     ) -> NDArray[np.float32]:
         """Fails, or computes."""
         if self.fails_next:
             self.fails_next = False
             raise RuntimeError("bad luck")
-        return super().decode_step(token_ids, positions, source_lengths)
+        return super().decode_step(token_ids, positions, source_lengths, held=held)
 
 
 @dataclass

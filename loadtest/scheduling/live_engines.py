@@ -47,11 +47,16 @@ class CountedRuntime(WatchedRuntime):
         super().__init__(sessions, slots, self.stopwatch)
 
     def decode_step(
-        self, token_ids: NDArray[np.int64], positions: NDArray[np.int32], source_lengths: NDArray[np.int32]
+        self,
+        token_ids: NDArray[np.int64],
+        positions: NDArray[np.int32],
+        source_lengths: NDArray[np.int32],
+        *,
+        held: int = 0,
     ) -> NDArray[np.float32]:
         """Computes one step."""
-        self.steps.append(Occupancy(len(token_ids), self._scheduler.waiting))
-        return super().decode_step(token_ids, positions, source_lengths)
+        self.steps.append(Occupancy(min(max(len(token_ids), held), self.slots), self._scheduler.waiting))
+        return super().decode_step(token_ids, positions, source_lengths, held=held)
 
 
 class LiveEngines:

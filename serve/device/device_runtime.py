@@ -138,7 +138,12 @@ class DeviceRuntime:
         self._state.write(rows, bucket)
 
     def step(
-        self, token_ids: NDArray[np.int64], positions: NDArray[np.int32], source_lengths: NDArray[np.int32]
+        self,
+        token_ids: NDArray[np.int64],
+        positions: NDArray[np.int32],
+        source_lengths: NDArray[np.int32],
+        *,
+        held: int = 0,
     ) -> DeviceScores:
         """Computes one step of rows 0 to R - 1 and moves their state on by it.
 
@@ -146,12 +151,13 @@ class DeviceRuntime:
             token_ids: last token of each row, int64 [R].
             positions: tokens that each row has read already, int32 [R].
             source_lengths: int32 [R].
+            held: rows that hold anything, if more than R.
 
         Returns:
             what it says of the next tokens, valid until the next call.
         """
         rows = len(token_ids)
-        self._shrink(source_lengths)
+        self._shrink(source_lengths, held)
         bucket = self._row_buckets.of(rows)
         self._run(bucket, token_ids, positions, source_lengths)
         self._last_rows = rows
@@ -160,10 +166,15 @@ class DeviceRuntime:
         )
 
     def decode_step(
-        self, token_ids: NDArray[np.int64], positions: NDArray[np.int32], source_lengths: NDArray[np.int32]
+        self,
+        token_ids: NDArray[np.int64],
+        positions: NDArray[np.int32],
+        source_lengths: NDArray[np.int32],
+        *,
+        held: int = 0,
     ) -> NDArray[np.float32]:
         """Computes a step as `step` does; returns all logits, float32 [R, V], valid until the next call."""
-        return self.step(token_ids, positions, source_lengths).fetch(np.arange(len(token_ids)))
+        return self.step(token_ids, positions, source_lengths, held=held).fetch(np.arange(len(token_ids)))
 
     @property
     def alignments(self) -> NDArray[np.float32]:
@@ -198,11 +209,11 @@ class DeviceRuntime:
         """Copies rows of the same source over others; no row is a source and a target."""
         self._state.branch(np.array(sources), np.array(targets))
 
-    def _shrink(self, source_lengths: NDArray[np.int32]) -> None:
+    def _shrink(self, source_lengths: NDArray[np.int32], held: int) -> None:
         """Lays the state out for shorter sources once only such have run for a while."""
-        # While every slot is taken, sources that nobody tells of may be encoded ahead.
+        # Behind the slots there are sources of other lengths, which nobody tells of.
         fitting = self._source_buckets.of(int(source_lengths.max()))
-        shorter = len(source_lengths) < self.slots and fitting < self._state.source_capacity
+        shorter = held <= self.slots and fitting < self._state.source_capacity
         self._shorter_steps = self._shorter_steps + 1 if shorter else 0
         if self._shorter_steps >= SHRINK_STEPS:
             self._state.resize(fitting)

@@ -22,7 +22,12 @@ class DirectModel(Model, Protocol):
     """An engine's model whose logits can be had as they are."""
 
     def decode_step(
-        self, token_ids: NDArray[np.int64], positions: NDArray[np.int32], source_lengths: NDArray[np.int32]
+        self,
+        token_ids: NDArray[np.int64],
+        positions: NDArray[np.int32],
+        source_lengths: NDArray[np.int32],
+        *,
+        held: int = 0,
     ) -> NDArray[np.float32]:
         """Computes a step as `step` does; returns all logits, float32 [R, V], valid until the next call."""
 

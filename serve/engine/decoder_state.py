@@ -111,7 +111,7 @@ class DecoderState:
         """Makes room for a step, and now and then gives up what no row needs; the other slots hold nothing any more.
 
         Args:
-            held: slots that hold anything: those of the step, and what was encoded ahead.
+            held: slots that hold anything: those of the step, and others behind them that take no part in it.
             target_tokens: the most positions that any of them has with this step.
         """
         self._held = held

@@ -83,7 +83,6 @@ class Engine:
         self._selection = Selection(eos_id)
         self._step_timeout_seconds = step_timeout_seconds
         self._step_started_seconds: float | None = None
-        self._joining: list[Sequence] = []
         self.falls = 0
         self._failures = 0
         self._stopping = False
@@ -121,8 +120,7 @@ class Engine:
             self._fail_rows(error)
             return
         log.error("the engine hangs and is left behind", rows=len(self._rows))
-        # It may hang while it encodes what has no row yet.
-        for sequence in dict.fromkeys((*self._rows.sequences, *self._joining)):
+        for sequence in self._rows.sequences:
             self._scheduler.finish(sequence, error)
 
     def step(self) -> None:
@@ -132,17 +130,14 @@ class Engine:
         self._step_started_seconds = None
 
     def _step(self) -> None:
-        if admitted := self._admit():
-            self._joining = admitted
-            for batch in batches(admitted):
-                self._prefill(batch)
-            self._joining = []
-        if not self._rows:
-            return
+        admitted = self._admit()
         try:
-            over = self._select(self._decode())
-            self._tell(over)
-            self._retire(over)
+            if admitted:
+                self._prefill(admitted)
+            if self._rows:
+                over = self._select(self._decode())
+                self._tell(over)
+                self._retire(over)
         except Exception:
             log.exception("decode failed", rows=len(self._rows))
             self._count_failure()
@@ -162,31 +157,38 @@ class Engine:
         return self._scheduler.admit(free_rows, self._rows.encoded, self._model.ahead if free_rows else 0)
 
     def _prefill(self, sequences: list[Sequence]) -> None:
-        """Encodes some sequences, which have rows then."""
-        source_ids, source_lengths = pad(sequences, self._pad_id)  # [B, S], [B]
-        places = self._rows.places(sequences)
-        started_seconds = self._clock()
-        try:
-            self._model.encode(source_ids, source_lengths, np.array([place.start for place in places]))
-            self._copy(
-                [
-                    Move(place.start, further, 0, source_length)
-                    for place, source_length in zip(places, source_lengths.tolist(), strict=True)
-                    for further in place[1:]
-                ]
-            )
-        except Exception:
-            log.exception("encode failed", sequences=len(sequences))
-            self._count_failure()
-            for sequence in sequences:
+        """Gives rows to some sequences and encodes them; those of a batch that fails have none afterwards."""
+        places = dict(zip(sequences, self._rows.append(sequences), strict=True))
+        failed: list[Sequence] = []
+        for batch in batches(sequences):
+            try:
+                self._encode(batch, [places[sequence] for sequence in batch])
+            except Exception:
+                log.exception("encode failed", sequences=len(batch))
+                self._count_failure()
+                failed += batch
+        if failed:
+            leaving = np.zeros(self._rows.encoded, np.bool_)
+            leaving[np.concatenate([places[sequence] for sequence in failed])] = True
+            for sequence in self._remove(leaving):
                 self._scheduler.finish(sequence, InternalError(FAILURE_MESSAGE))
-            return
+
+    def _encode(self, sequences: list[Sequence], places: list[NDArray[np.int64]]) -> None:
+        source_ids, source_lengths = pad(sequences, self._pad_id)  # [B, S], [B]
+        started_seconds = self._clock()
+        self._model.encode(source_ids, source_lengths, np.array([first for first, *_ in places]))
+        self._copy(
+            [
+                Move(first, row, 0, source_length)
+                for (first, *further), source_length in zip(places, source_lengths.tolist(), strict=True)
+                for row in further
+            ]
+        )
         encoded_seconds = self._clock()
         for sequence in sequences:
             sequence.encoded_seconds = encoded_seconds
         self._metrics.observe_step("encode", len(sequences), encoded_seconds - started_seconds)
         self._metrics.observe_padding(source_ids.size - int(source_lengths.sum()))
-        self._rows.append(sequences)
 
     def _count_failure(self) -> None:
         self._failures += 1
@@ -199,9 +201,14 @@ class Engine:
 
     def _decode(self) -> Scores:
         started_seconds = self._clock()
-        columns = self._rows.columns
-        scores = self._model.step(columns.token_ids, columns.positions, columns.source_lengths)
-        self._metrics.observe_step("decode", len(self._rows), self._clock() - started_seconds)
+        columns, computed = self._rows.columns, self._rows.computed
+        scores = self._model.step(
+            columns.token_ids[:computed],
+            columns.positions[:computed],
+            columns.source_lengths[:computed],
+            held=self._rows.encoded,
+        )
+        self._metrics.observe_step("decode", computed, self._clock() - started_seconds)
         return scores
 
     def _select(self, scores: Scores) -> NDArray[np.bool_]:
@@ -227,10 +234,14 @@ class Engine:
         leaving = self._rows.abandoned(now_seconds)  # [encoded]
         leaving[: len(over)] |= over
         if leaving.any():
-            self._copy(self._rows.moves(leaving))
-            for sequence in self._rows.remove(leaving):
+            for sequence in self._remove(leaving):
                 self._finish(sequence, now_seconds)
         self._failures = 0
+
+    def _remove(self, leaving: NDArray[np.bool_]) -> list[Sequence]:
+        """Takes rows out, bool [encoded]; returns the sequences that have no row left."""
+        self._copy(self._rows.moves(leaving))
+        return self._rows.remove(leaving)
 
     def _finish(self, sequence: Sequence, now_seconds: float) -> None:
         error: ServiceError | None = sequence.abandonment(now_seconds)

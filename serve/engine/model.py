@@ -45,16 +45,21 @@ class Model(Protocol):
         """Gets ready for steps, once, in the thread that will make them; what it takes its time for is done then."""
 
     def step(
-        self, token_ids: NDArray[np.int64], positions: NDArray[np.int32], source_lengths: NDArray[np.int32]
+        self,
+        token_ids: NDArray[np.int64],
+        positions: NDArray[np.int32],
+        source_lengths: NDArray[np.int32],
+        *,
+        held: int = 0,
     ) -> Scores:
         """Computes one step of rows 0 to R - 1 and moves their state on by it.
-
-        Rows behind those hold nothing any more, unless R is `slots`.
 
         Args:
             token_ids: int64 [R], the last token of each row.
             positions: int32 [R], its position; the row has read that many tokens already.
             source_lengths: int32 [R].
+            held: rows that hold anything, if more than R; those behind hold nothing any more. Their sources are no
+                longer than the longest of the R, except behind `slots`.
 
         Returns:
             what it says of the next tokens, valid until the next call.

@@ -58,11 +58,6 @@ def open_session(
         raise BundleError(f"{path}: ONNX Runtime {VERSION} refuses it: {error}") from error
 
 
-def bind_view(bind: Any, name: str, view: NDArray[Any]) -> None:
-    """Binds an array in this machine's memory to an input or output."""
-    bind(name, "cpu", 0, view.dtype.type, view.shape, view.ctypes.data)
-
-
 def value_on(kind: str, number: int, array: NDArray[Any]) -> Any:
     """Returns an OrtValue with a copy of an array in the memory of a device; on the CPU it is the array itself."""
     return onnxruntime.OrtValue.ortvalue_from_numpy(array, kind, number)

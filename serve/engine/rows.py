@@ -4,7 +4,6 @@ Row r lives in slot r of the model's state. Only rows that come or go are handle
 nor the scheduler, nor how tokens are chosen; called by the engine and by selection.
 """
 
-from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -107,17 +106,30 @@ class Rows:
         order = np.lexsort((self.columns.ranks[rows], self.columns.numbers[rows]))
         return rows[order].reshape(-1, beam_size)
 
-    def places(self, sequences: list[Sequence]) -> list[range]:
-        """Returns the rows that `append` would give to each sequence: behind all others, side by side."""
-        ends = list(accumulate((sequence.options.rows for sequence in sequences), initial=self.encoded))
-        return [range(first, end) for first, end in pairwise(ends)]
+    @property
+    def computed(self) -> int:
+        """How many of the running rows a step has to compute: behind them are only hypotheses that do not exist."""
+        columns = self.columns
+        if columns.kinds.beam_sizes == (1,):
+            return len(self)
+        missing = (columns.beam_sizes > 1) & (columns.scores == -np.inf)
+        return len(self) - int(missing[::-1].argmin())
 
-    def append(self, sequences: list[Sequence]) -> None:
-        """Adds the rows of some sequences, at least one, in the places that `places` tells."""
-        places = self.places(sequences)
-        self._resize(places[-1].stop)
+    def append(self, sequences: list[Sequence]) -> list[NDArray[np.int64]]:
+        """Adds the rows of some sequences behind all others; returns those of each, int64 [rows].
+
+        The first rows of all come before the further ones, of which those of beams do not exist in their first step.
+        """
+        further = self.encoded + len(sequences)
+        places = []
+        for first, sequence in enumerate(sequences, self.encoded):
+            end = further + sequence.options.rows - 1
+            places.append(np.array((first, *range(further, end))))
+            further = end
+        self._resize(further)
         for place, sequence in zip(places, sequences, strict=True):
-            self._fill(slice(place.start, place.stop), sequence)
+            self._fill(place, sequence)
+        return places
 
     def record(
         self,
@@ -245,7 +257,7 @@ class Rows:
         self._encoded = self._storage.first(encoded)
         self.columns = self._encoded if encoded <= self._slots else self._storage.first(self._slots)
 
-    def _fill(self, new: slice, sequence: Sequence) -> None:
+    def _fill(self, new: NDArray[np.int64], sequence: Sequence) -> None:
         columns, options = self._encoded, sequence.options
         columns.numbers[new] = self._next_number
         self._sequences[self._next_number] = sequence
@@ -257,7 +269,7 @@ class Rows:
         columns.source_lengths[new] = len(sequence.source_ids)
         columns.scores[new] = 0.0
         if not options.sampled:
-            columns.scores[new][1:] = -np.inf  # there is one hypothesis yet, which is empty
+            columns.scores[new[1:]] = -np.inf  # there is one hypothesis yet, which is empty
         deadline_seconds = sequence.deadline_seconds
         columns.deadlines_seconds[new] = np.inf if deadline_seconds is None else deadline_seconds
         columns.limits[new] = options.max_target_tokens
@@ -267,20 +279,20 @@ class Rows:
         columns.constrained[new] = options.constrained
         columns.attended[new] = options.alignments or options.coverage_penalty > 0
         columns.streamed[new] = sequence.on_token is not None
-        _fill_ids(columns.suppressed_ids[new], options.suppressed_ids)
+        _fill_ids(columns.suppressed_ids, new, options.suppressed_ids)
         end = (self._eos_id,) if options.forced_end else ()
-        _fill_ids(columns.forced_ids[new], (*options.target_prefix, *end))
+        _fill_ids(columns.forced_ids, new, (*options.target_prefix, *end))
         columns.temperatures[new] = options.temperature
         if options.sampled:
             columns.top_ks[new] = options.top_k
             columns.top_ps[new] = options.top_p
-            for hypothesis, numbers in enumerate(columns.uniforms[new]):
-                numbers[:] = uniforms(options.seed, hypothesis, len(numbers))
+            for hypothesis, row in enumerate(new.tolist()):
+                columns.uniforms[row] = uniforms(options.seed, hypothesis, columns.uniforms.shape[1])
 
 
-def _fill_ids(rows: NDArray[np.int64], ids: tuple[int, ...]) -> None:
-    rows[:] = NO_TOKEN
-    rows[:, : len(ids)] = ids
+def _fill_ids(column: NDArray[np.int64], rows: NDArray[np.int64], ids: tuple[int, ...]) -> None:
+    column[rows] = NO_TOKEN
+    column[rows, : len(ids)] = ids
 
 
 def _gaps(leaving: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

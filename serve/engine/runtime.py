@@ -26,7 +26,8 @@ from export.manifest import (
     Manifest,
 )
 from serve.engine.decoder_state import DecoderState
-from serve.engine.onnx_runtime import bind_view, open_session, session_options
+from serve.engine.onnx_runtime import open_session, session_options
+from serve.engine.row_bindings import RowBindings
 from serve.engine.scores import HostScores
 
 # A sequence costs the encoder more alone than in company, but waits longer the more are encoded before they can run.
@@ -136,7 +137,7 @@ class Runtime:
         self._logits = np.zeros((slots, manifest.vocabulary_size), np.float32)
         heads = len(manifest.alignment_heads) if sessions.aligned else 0
         self._alignments = np.zeros((slots, heads, manifest.max_source_tokens), np.float32)
-        self._bindings: dict[int, Any] = {}
+        self._bindings = self._bind()
         self._bound_capacities = dict(self._state.capacities)
 
     def encode(self, source_ids: NDArray[np.int64], source_lengths: NDArray[np.int32], rows: NDArray[np.int64]) -> None:
@@ -158,7 +159,12 @@ class Runtime:
             self._state.write(rows[part], source_lengths[part], encoded)
 
     def decode_step(
-        self, token_ids: NDArray[np.int64], positions: NDArray[np.int32], source_lengths: NDArray[np.int32]
+        self,
+        token_ids: NDArray[np.int64],
+        positions: NDArray[np.int32],
+        source_lengths: NDArray[np.int32],
+        *,
+        held: int = 0,
     ) -> NDArray[np.float32]:
         """Computes one step of rows 0 to R - 1 and moves their state on by it.
 
@@ -166,14 +172,13 @@ class Runtime:
             token_ids: last token of each row, int64 [R].
             positions: tokens that each row has read already, int32 [R].
             source_lengths: int32 [R].
+            held: rows that hold anything, if more than R.
 
         Returns:
             Logits, float32 [R, V], valid until the next call.
         """
         rows = len(token_ids)
-        # Something is encoded ahead only while every slot is taken.
-        held = rows if rows < self.slots else self.slots + self.ahead
-        self._state.fit(held, max(positions.tolist()) + 1)
+        self._state.fit(max(rows, held), max(positions.tolist()) + 1)
         self._token_ids[:rows] = token_ids
         self._positions[:rows] = positions
         self._source_lengths[:rows] = source_lengths
@@ -185,10 +190,15 @@ class Runtime:
         """Has nothing to do: there is nothing that a first step would have to make."""
 
     def step(
-        self, token_ids: NDArray[np.int64], positions: NDArray[np.int32], source_lengths: NDArray[np.int32]
+        self,
+        token_ids: NDArray[np.int64],
+        positions: NDArray[np.int32],
+        source_lengths: NDArray[np.int32],
+        *,
+        held: int = 0,
     ) -> HostScores:
         """Computes one step as `decode_step` does; returns what it says of the next tokens."""
-        return HostScores(self.decode_step(token_ids, positions, source_lengths), self)
+        return HostScores(self.decode_step(token_ids, positions, source_lengths, held=held), self)
 
     @property
     def alignments(self) -> NDArray[np.float32]:
@@ -240,27 +250,23 @@ class Runtime:
         self._state.branch(sources, targets, positions)
 
     def _binding(self, rows: int) -> Any:
-        """Returns the binding of a step of R rows, made once as long as the state stays where it is."""
+        """Returns the binding of a step of R rows, as long as the state stays where it is."""
         if self._bound_capacities != self._state.capacities:
             self._bound_capacities = dict(self._state.capacities)
-            self._bindings.clear()
-        binding = self._bindings.get(rows)
-        if binding is None:
-            binding = self._bindings[rows] = self._bind(rows)
-        return binding
+            self._bindings = self._bind()
+        return self._bindings.of(rows)
 
-    def _bind(self, rows: int) -> Any:
-        """Returns the binding of a step of R rows: the same memory for past and present makes it in place."""
-        binding = self._sessions.decoder.io_binding()
+    def _bind(self) -> RowBindings:
         given: list[NDArray[Any]] = [self._token_ids, self._positions, self._source_lengths]
         inputs = {**dict(zip(DECODER_INPUTS, given, strict=True)), **self._state.inputs}
         outputs = {LOGITS: self._logits, ALIGNMENTS: self._alignments, **self._state.outputs}
-        for name in self._manifest.decoder.inputs:
-            bind_view(binding.bind_input, name, inputs[name][:rows])
-        names = self._manifest.decoder.outputs
-        for name in (*names, ALIGNMENTS) if self._sessions.aligned else names:
-            bind_view(binding.bind_output, name, outputs[name][:rows])
-        return binding
+        signature = self._manifest.decoder
+        written = (*signature.outputs, ALIGNMENTS) if self._sessions.aligned else signature.outputs
+        return RowBindings(
+            self._sessions.decoder,
+            {name: inputs[name] for name in signature.inputs},
+            {name: outputs[name] for name in written},
+        )
 
 
 def save_optimised(graph: Path, out: Path) -> None:

@@ -6,6 +6,7 @@ on a device it is `serve.device.device_scores`, which keeps the logits there. Kn
 Shapes: R rows of the step, M some of them, V vocabulary.
 """
 
+from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
@@ -13,11 +14,14 @@ from numpy.typing import NDArray
 
 from serve.search.greedy import greedy, token_scores
 
+# Log-probabilities of more would not stay in the caches of a CPU until they are read, and take memory for all of them.
+SCORED_LOGITS = 2**19
+
 
 class Scores(Protocol):
     """The logits of R rows, valid until the next step.
 
-    Rows are asked for by their numbers, int64 [M], all different; who asks for all of them names them in their order.
+    Rows are asked for by their numbers, int64 [M], ascending.
     """
 
     def fetch(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -66,36 +70,41 @@ class HostScores:
         """
         self._logits = logits
         self._model = model
-        self._known: NDArray[np.float32] | None = None
 
     def fetch(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:  # noqa: ARG002 - they are all here
         """Returns the logits themselves."""
         return self._logits
 
-    def store(self, rows: NDArray[np.int64]) -> None:  # noqa: ARG002
-        """Forgets the probabilities of what the logits were before."""
-        self._known = None
+    def store(self, rows: NDArray[np.int64]) -> None:
+        """Has nothing to do: what was fetched are the logits themselves."""
 
     def greedy(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns the most probable tokens."""
-        return greedy(_of_rows(self._logits, rows))
+        return greedy(self._of(rows))
 
     def of(self, rows: NDArray[np.int64], token_ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Returns log-probabilities of tokens."""
-        return token_scores(_of_rows(self._log_probabilities, rows), token_ids)
+        """Returns log-probabilities of tokens, a few rows at a time."""
+        scores = np.empty(len(rows), np.float32)
+        for part in self._parts(rows):
+            scores[part] = token_scores(self._log_probabilities(rows[part]), token_ids[part])
+        return scores
 
     def best(self, rows: NDArray[np.int64], count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Returns the best tokens."""
-        return self._model.best(_of_rows(self._log_probabilities, rows), min(count, self._logits.shape[1]))
+        """Returns the best tokens, a few rows at a time."""
+        count = min(count, self._logits.shape[1])
+        scores, token_ids = np.empty((len(rows), count), np.float32), np.empty((len(rows), count), np.int64)
+        for part in self._parts(rows):
+            scores[part], token_ids[part] = self._model.best(self._log_probabilities(rows[part]), count)
+        return scores, token_ids
 
-    @property
-    def _log_probabilities(self) -> NDArray[np.float32]:
-        """Of all rows, float32 [R, V]."""
-        if self._known is None:
-            self._known = self._model.log_probabilities(self._logits)
-        return self._known
+    def _parts(self, rows: NDArray[np.int64]) -> Iterator[slice]:
+        few = max(1, SCORED_LOGITS // self._logits.shape[1])
+        return (slice(first, first + few) for first in range(0, len(rows), few))
 
+    def _log_probabilities(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        return self._model.log_probabilities(self._of(rows))
 
-def _of_rows(values: NDArray[np.float32], rows: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Returns rows of values, without a copy if they are all of them."""
-    return values if len(rows) == len(values) else values[rows]
+    def _of(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Returns logits of rows, at least one, without a copy if they lie side by side."""
+        first, end = int(rows[0]), int(rows[-1]) + 1
+        return self._logits[first:end] if end - first == len(rows) else self._logits[rows]

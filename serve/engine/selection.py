@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from serve.engine.columns import NO_TOKEN
+from serve.engine.columns import NO_TOKEN, Columns
 from serve.engine.rows import End, Rows
 from serve.engine.scores import Scores
 from serve.search import beam
@@ -25,11 +25,13 @@ class Step(NamedTuple):
     """What the model gave for R rows, and what is forced upon them.
 
     Attributes:
-        scores: of the next tokens, with all constraints applied.
+        computed: C, the rows that the model computed; behind them are hypotheses that do not exist.
+        scores: of the next tokens of those, with all constraints applied.
         attention: where each row looked, float32 [R, S], the mean of the alignment heads; None if no row keeps it.
-        forced_ids: the token to choose in each row, int64 [R]; None if no row is constrained.
+        forced_ids: the token to choose in each row, int64 [C]; None if no row is constrained.
     """
 
+    computed: int
     scores: Scores
     attention: NDArray[np.float32] | None
     forced_ids: NDArray[np.int64] | None
@@ -71,12 +73,13 @@ class Selection:
 
         Args:
             rows: R rows.
-            scores: what the step says of their next tokens; constraints change them.
+            scores: what the step says of the next tokens of those that it computed; constraints change them.
             attention: where each row looked, float32 [R, S]; None if no row keeps it.
         """
         columns = rows.columns
-        forced_ids = self._constrain(rows, scores) if columns.kinds.constrained else None
-        step = Step(scores, attention, forced_ids)
+        computed = rows.computed
+        forced_ids = self._constrain(columns.first(computed), scores) if columns.kinds.constrained else None
+        step = Step(computed, scores, attention, forced_ids)
         if columns.kinds.beam_sizes == (1,):
             return Selected(self._advance_single(rows, np.arange(len(rows)), step), NO_ROWS, NO_ROWS)
         over = np.zeros(len(rows), np.bool_)
@@ -93,12 +96,11 @@ class Selection:
         sources, targets = map(np.concatenate, zip(*copies, strict=True))
         return Selected(over, sources, targets)
 
-    def _constrain(self, rows: Rows, scores: Scores) -> NDArray[np.int64]:
-        """Applies what options say of the next tokens to their scores; returns the forced tokens, int64 [R]."""
-        columns = rows.columns
+    def _constrain(self, columns: Columns, scores: Scores) -> NDArray[np.int64]:
+        """Applies what options say of the next tokens to their scores; returns the forced tokens, int64 [C]."""
         constrained = np.flatnonzero(columns.constrained)
-        forced_ids = columns.forced_ids[np.arange(len(rows)), columns.positions]
-        constrain(rows, scores.fetch(constrained), forced_ids == NO_TOKEN, self._eos_id)
+        forced_ids = columns.forced_ids[np.arange(len(columns.positions)), columns.positions]
+        constrain(columns, scores.fetch(constrained), forced_ids == NO_TOKEN, self._eos_id)
         scores.store(constrained)
         return forced_ids
 
@@ -184,15 +186,15 @@ class Selection:
 
     @staticmethod
     def _candidates(grid: NDArray[np.int64], running: int, step: Step) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Returns the best tokens of beams: log-probabilities, float32 [B, K, C], and ids, int64 [B, K, C].
+        """Returns the N best tokens of beams: log-probabilities, float32 [B, K, N], and ids, int64 [B, K, N].
 
         Args:
             grid: the row of each rank of each beam, int64 [B, K].
             running: R.
             step: what the model gave.
         """
-        everything = grid.size == running  # as in memory, whatever the ranks are: nothing is copied
-        rows = np.arange(running) if everything else grid.ravel()
+        # In the order of memory, whatever the ranks are: if they are all rows of the step, nothing is copied.
+        rows = np.arange(step.computed) if grid.size == running else np.sort(grid[grid < step.computed])
         log_probabilities, token_ids = step.scores.best(rows, 2 * grid.shape[1])
         if step.forced_ids is not None:
             forced_ids = step.forced_ids[rows]
@@ -200,20 +202,20 @@ class Selection:
             token_ids[forced, 0] = forced_ids[forced]
             log_probabilities[forced] = -np.inf
             log_probabilities[forced, 0] = step.scores.of(rows[forced], token_ids[forced, 0])
-        places = grid if everything else np.arange(grid.size).reshape(grid.shape)
+        # What stands in the place of a hypothesis that does not exist means nothing.
+        places = grid if len(rows) == running else np.searchsorted(rows, grid).clip(max=len(rows) - 1)
         return log_probabilities[places], token_ids[places]
 
 
-def constrain(rows: Rows, logits: NDArray[np.float32], free: NDArray[np.bool_], eos_id: int) -> None:
+def constrain(columns: Columns, logits: NDArray[np.float32], free: NDArray[np.bool_], eos_id: int) -> None:
     """Applies what options say of single tokens, in place.
 
     Args:
-        rows: R rows.
+        columns: of R rows.
         logits: float32 [R, V].
         free: rows whose token is not forced, bool [R]; the others keep their logits.
         eos_id: the token that ends a translation.
     """
-    columns = rows.columns
     penalties = np.where(free, columns.repetition_penalties, 1)
     if (penalties != 1).any():
         penalise_repetition(logits, columns.target_ids, columns.positions, penalties)
