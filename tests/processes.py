@@ -26,12 +26,12 @@ from tests.live import GOLDEN
 KIND = sys.argv[1]
 
 class Model(FakeModel):
-    def decode_step(self, *arguments):
+    def decode_step(self, *arguments, **held):
         if KIND == "warming":
             print("stands still", file=sys.stderr, flush=True)
         if KIND == "warming" or (KIND == "shut" and sum(rows for rows, _ in self.prefills) > len(GOLDEN)):
             threading.Event().wait()
-        return super().decode_step(*arguments)
+        return super().decode_step(*arguments, **held)
 
 def load(settings, bundle):
     if KIND == "loading":

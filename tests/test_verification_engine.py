@@ -22,15 +22,20 @@ def sessions(wide_bundle: Bundle) -> Sessions:
 
 @pytest.fixture
 def rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many rows each step of a model has."""
+    """How many rows hold anything in each step of a model."""
     counts: list[int] = []
     step = Runtime.decode_step
 
     def decode_step(
-        self: Runtime, token_ids: NDArray[np.int64], positions: NDArray[np.int32], source_lengths: NDArray[np.int32]
+        self: Runtime,
+        token_ids: NDArray[np.int64],
+        positions: NDArray[np.int32],
+        source_lengths: NDArray[np.int32],
+        *,
+        held: int = 0,
     ) -> NDArray[np.float32]:
-        counts.append(len(token_ids))
-        return step(self, token_ids, positions, source_lengths)
+        counts.append(max(held, len(token_ids)))
+        return step(self, token_ids, positions, source_lengths, held=held)
 
     monkeypatch.setattr(Runtime, "decode_step", decode_step)
     return counts
@@ -90,7 +95,7 @@ def test_a_translation_that_is_scored_has_the_very_score_that_it_was_found_with(
 
 
 def test_where_the_model_fails_there_is_no_translation(sessions: Sessions, monkeypatch: pytest.MonkeyPatch) -> None:
-    def decode_step(*_: object) -> NDArray[np.float32]:
+    def decode_step(*_: object, **__: object) -> NDArray[np.float32]:
         return np.full((1, sessions.manifest.vocabulary_size), np.nan, np.float32)
 
     monkeypatch.setattr(Runtime, "decode_step", decode_step)

@@ -5,6 +5,7 @@ The format is that of Chrome's trace events: a list of objects, times in microse
 """
 
 import json
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -24,7 +25,7 @@ class NodeTime:
     Attributes:
         name: of the node.
         operator: its type.
-        output: the shape of its first output in the last run, as in `32 x 4000`.
+        output: the shape of its first output in the largest run, as in `32 x 4000`.
         microseconds: of a run, the mean of the middle half of all runs: the other processes of a machine do not count.
         share: of the time of all nodes.
     """
@@ -109,26 +110,31 @@ def middle_mean(times: Sequence[float]) -> float:
 
 def _nodes(events: Iterable[dict[str, Any]]) -> list[NodeTime]:
     all_times = defaultdict[str, list[float]](list)
-    last: dict[str, dict[str, Any]] = {}
+    largest: dict[str, dict[str, Any]] = {}
     for event in events:
         index = event["args"]["node_index"]  # names may be empty
         all_times[index].append(event["dur"])
-        last[index] = event
+        largest[index] = max(largest.get(index, event), event, key=_output_size)
     times = {index: middle_mean(some) for index, some in all_times.items()}
     everything = sum(times.values())
     nodes = [
         NodeTime(
             event["name"].removesuffix(KERNEL_SUFFIX),
             event["args"]["op_name"],
-            _shape(event["args"]["output_type_shape"]),
+            " x ".join(map(str, _output_shape(event))),
             times[index],
             times[index] / everything,
         )
-        for index, event in last.items()
+        for index, event in largest.items()
     ]
     return sorted(nodes, key=lambda node: -node.microseconds)
 
 
-def _shape(outputs: list[dict[str, list[int]]]) -> str:
+def _output_size(event: dict[str, Any]) -> int:
+    return math.prod(_output_shape(event))
+
+
+def _output_shape(event: dict[str, Any]) -> list[int]:
     """Returns the shape of the first output, of which the profiler tells one type with its sizes."""
-    return " x ".join(str(size) for sizes in outputs[:1] for each in sizes.values() for size in each)
+    outputs: list[dict[str, list[int]]] = event["args"]["output_type_shape"]
+    return [size for sizes in outputs[:1] for each in sizes.values() for size in each]
