@@ -96,6 +96,15 @@ class Rows:
         """The running rows and those that were encoded ahead."""
         return len(self._encoded.numbers)
 
+    @property
+    def computed(self) -> int:
+        """How many of the running rows a step has to compute: behind them are only hypotheses that do not exist."""
+        columns = self.columns
+        if columns.kinds.beam_sizes == (1,):
+            return len(self)
+        missing = (columns.beam_sizes > 1) & (columns.scores == -np.inf)
+        return len(self) - int(missing[::-1].argmin())
+
     def sequence(self, row: int) -> Sequence:
         """Returns whose row it is."""
         return self._sequences[int(self.columns.numbers[row])]
@@ -105,15 +114,6 @@ class Rows:
         rows: NDArray[np.int64] = (self.columns.beam_sizes == beam_size).nonzero()[0]
         order = np.lexsort((self.columns.ranks[rows], self.columns.numbers[rows]))
         return rows[order].reshape(-1, beam_size)
-
-    @property
-    def computed(self) -> int:
-        """How many of the running rows a step has to compute: behind them are only hypotheses that do not exist."""
-        columns = self.columns
-        if columns.kinds.beam_sizes == (1,):
-            return len(self)
-        missing = (columns.beam_sizes > 1) & (columns.scores == -np.inf)
-        return len(self) - int(missing[::-1].argmin())
 
     def append(self, sequences: list[Sequence]) -> list[NDArray[np.int64]]:
         """Adds the rows of some sequences behind all others; returns those of each, int64 [rows].
