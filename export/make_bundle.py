@@ -233,6 +233,7 @@ def _manifest(folder: Path, contents: _Contents, options: BundleOptions, golden:
         opset=OPSET,
         encoder=graphs.encoder,
         decoder=graphs.decoder,
+        shared_weights=graphs.shared_weights,
         files=dict(file_hashes(folder)),
         provenance=Provenance(
             created=datetime.now(UTC).isoformat(timespec="seconds"),

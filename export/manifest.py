@@ -30,6 +30,7 @@ EIGHT_BITS: tuple[Precision, ...] = ("int8", "int8-static")
 Length = Literal["source", "target"]
 Dimension = Annotated[int, Field(gt=0)] | Length
 Element = Literal["float", "int8"]
+WeightType = Literal["float32", "int8"]
 
 # What the graphs take beside the state, in this order; a graph that has no use for one of them may lack it.
 ENCODER_INPUTS = ("source_ids", "source_lengths")
@@ -195,6 +196,24 @@ class GraphSignature(_Record):
     outputs: tuple[str, ...]
 
 
+class SharedWeight(_Record):
+    """A weight that encoder and decoder both read, so that a server needs it in memory once.
+
+    Attributes:
+        encoder_name: of the initializer in the encoder.
+        decoder_name: the same in the decoder and the aligned decoder.
+        type: of its numbers.
+        shape: of the tensor, whose rows lie behind each other.
+        offset_bytes: where it begins in the file of weights.
+    """
+
+    encoder_name: str
+    decoder_name: str
+    type: WeightType
+    shape: tuple[Annotated[int, Field(gt=0)], ...]
+    offset_bytes: int = Field(ge=0)
+
+
 class Provenance(_Record):
     """Where the model comes from: enough to train it again.
 
@@ -230,6 +249,7 @@ class Manifest(_Record):
         cache_ranges: the same for keys and values that are kept in 8-bit integers: what the linear layers wrote that
             compute them.
         opset: version of the ONNX standard that the graphs follow.
+        shared_weights: what both graphs read; a bundle that lists none is served all the same, with two copies.
     """
 
     format_version: Literal[5] = 5
@@ -253,6 +273,7 @@ class Manifest(_Record):
     opset: int
     encoder: GraphSignature
     decoder: GraphSignature
+    shared_weights: tuple[SharedWeight, ...] = ()
     files: dict[FileName, str]
     provenance: Provenance
 

@@ -6,15 +6,16 @@ Knows a model as `export.graphs.graphs` shows it, as modules with a state, and n
 import hashlib
 import logging
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import onnx
 import torch
 from onnx import numpy_helper
-from onnx.external_data_helper import set_external_data
+from onnx.external_data_helper import ExternalDataInfo, set_external_data, uses_external_data
 from torch import Tensor, nn
 from torch.export import Dim
 
@@ -29,7 +30,16 @@ from export.bundle import (
 from export.graphs.graphs import Graphs
 from export.graphs.search_graphs import log_probabilities_graph, topk_graph
 from export.graphs.weight_names import name_weights
-from export.manifest import ALIGNMENTS, DECODER_INPUTS, ENCODER_INPUTS, LOGITS, GraphSignature, StateSpec
+from export.manifest import (
+    ALIGNMENTS,
+    DECODER_INPUTS,
+    ENCODER_INPUTS,
+    LOGITS,
+    GraphSignature,
+    SharedWeight,
+    StateSpec,
+    WeightType,
+)
 
 OPSET = 24
 # Weights below this stay in the graph, where ONNX Runtime's optimiser can fold them.
@@ -38,7 +48,12 @@ SMALLEST_EXTERNAL_BYTES = 1024
 EXAMPLE_ROWS = 2
 EXAMPLE_PREFILL_LENGTH = 3
 EXAMPLE_LENGTHS = {"source": 7, "target": 5}
+# Weights below this take less than a page of memory each time that they are mapped.
+SMALLEST_SHARED_BYTES = 4096
 TRANSPOSITION = (1, 0)
+# The graphs that may share weights, and what those are made of.
+WEIGHT_READERS = (ENCODER_FILE, DECODER_FILE, ALIGNED_DECODER_FILE)
+WEIGHT_TYPES: dict[int, WeightType] = {onnx.TensorProto.FLOAT: "float32", onnx.TensorProto.INT8: "int8"}
 # One name for what is always equal: its size is then read once in a graph, not once for each state.
 ROWS = Dim("rows")
 PREFILL_LENGTH = Dim("source_length")
@@ -52,6 +67,15 @@ class ExportedGraphs:
     encoder: GraphSignature
     decoder: GraphSignature
     states: tuple[StateSpec, ...]
+    shared_weights: tuple[SharedWeight, ...]
+
+
+class _Place(NamedTuple):
+    """Where a weight lies in the file of weights, and how it is to be read."""
+
+    offset_bytes: int
+    type: WeightType
+    shape: tuple[int, ...]
 
 
 def export_graphs(graphs: Graphs, folder: Path) -> ExportedGraphs:
@@ -68,8 +92,8 @@ def export_graphs(graphs: Graphs, folder: Path) -> ExportedGraphs:
     }
     if graphs.aligned_decoder is not None:
         files[ALIGNED_DECODER_FILE] = _export_decoder(graphs.aligned_decoder, graphs, (*outputs, ALIGNMENTS))
-    _share_weights(files, folder)
-    return ExportedGraphs(_signature(encoder), _signature(decoder), graphs.states)
+    _write(files, folder)
+    return ExportedGraphs(_signature(encoder), _signature(decoder), graphs.states, _shared_weights(files))
 
 
 def _export_encoder(graphs: Graphs) -> onnx.ModelProto:
@@ -166,7 +190,7 @@ def _transpose_embeddings(graph: onnx.GraphProto) -> None:
                 graph.node.insert(0, onnx.helper.make_node("Transpose", [name], [tensor.name], perm=TRANSPOSITION))
 
 
-def _share_weights(graphs: dict[str, onnx.ModelProto], folder: Path) -> None:
+def _write(graphs: dict[str, onnx.ModelProto], folder: Path) -> None:
     """Writes the weights of all graphs into one file, equal ones once, and the graphs beside it."""
     offsets: dict[bytes, int] = {}
     with (folder / WEIGHTS_FILE).open("wb") as file:
@@ -180,6 +204,28 @@ def _share_weights(graphs: dict[str, onnx.ModelProto], folder: Path) -> None:
     for name, graph in graphs.items():
         onnx.save(graph, folder / name)
         onnx.checker.check_model(folder / name)
+
+
+def _shared_weights(graphs: Mapping[str, onnx.ModelProto]) -> tuple[SharedWeight, ...]:
+    """Returns the large weights that the encoder and every decoder read from the same place of the written file."""
+    encoder, decoder, *aligned = (_places(graphs[name]) for name in WEIGHT_READERS if name in graphs)
+    return tuple(
+        SharedWeight(encoder_name=encoder[place], decoder_name=name, **place._asdict())
+        for place, name in sorted(decoder.items())
+        if place in encoder and all(places.get(place) == name for places in aligned)
+    )
+
+
+def _places(graph: onnx.ModelProto) -> dict[_Place, str]:
+    """Returns the names of a graph's large weights by the place that they are read from."""
+    places = {}
+    for tensor in graph.graph.initializer:
+        if uses_external_data(tensor) and tensor.data_type in WEIGHT_TYPES:
+            stored = ExternalDataInfo(tensor)
+            place = _Place(stored.offset or 0, WEIGHT_TYPES[tensor.data_type], tuple(tensor.dims))
+            if (stored.length or 0) >= SMALLEST_SHARED_BYTES:
+                places[place] = tensor.name
+    return places
 
 
 def _weights(graphs: Iterable[onnx.ModelProto]) -> Iterator[onnx.TensorProto]:

@@ -4,7 +4,7 @@ Knows neither bundles' contents nor states. Called by the modules of `serve.engi
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,13 @@ CPU_PROVIDER, CUDA_PROVIDER = "CPUExecutionProvider", "CUDAExecutionProvider"
 Provider = str | tuple[str, dict[str, str]]
 # ONNX Runtime fuses Add + LayerNormalization into an operator that is ten times slower on the CPU (1.31, measured).
 SLOW_FUSIONS = ["SkipLayerNormFusion"]
+# What sessions compute on the CPU lies in one arena, not one for each: no thread is in two of them at a time.
+onnxruntime.create_and_register_allocator(
+    onnxruntime.OrtMemoryInfo(
+        "Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
+    ),
+    onnxruntime.OrtArenaCfg({}),
+)
 
 
 def session_options(threads: int) -> Any:
@@ -33,6 +40,23 @@ def session_options(threads: int) -> Any:
     options.log_severity_level = 3
     # A spinning thread would take the CPU away from the other engines and from the event loop.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return options
+
+
+def shared_options(threads: int, weights: Mapping[str, Any]) -> Any:
+    """Returns options of a session on the CPU that shares memory with the others of the process.
+
+    Args:
+        threads: that its operators may use.
+        weights: OrtValues, which must outlive the session, to be read in place of the graph's initializers of the same
+            names.
+    """
+    options = session_options(threads)
+    options.add_session_config_entry("session.use_env_allocators", "1")
+    # Weights would leave holes in the arena when their session is closed.
+    options.add_session_config_entry("session.use_device_allocator_for_initializers", "1")
+    for name, value in weights.items():
+        options.add_initializer(name, value)
     return options
 
 

@@ -26,9 +26,10 @@ from export.manifest import (
     Manifest,
 )
 from serve.engine.decoder_state import DecoderState
-from serve.engine.onnx_runtime import open_session, session_options
+from serve.engine.onnx_runtime import open_session, session_options, shared_options
 from serve.engine.row_bindings import RowBindings
 from serve.engine.scores import HostScores
+from serve.engine.shared_weights import SharedWeights
 
 # A sequence costs the encoder more alone than in company, but waits longer the more are encoded before they can run.
 SLOTS_PER_ROW_AHEAD = 8
@@ -45,6 +46,7 @@ class Sessions:
         decoder: of the plain decoder, or of the one that also gives alignments.
         log_probabilities: of the graph that makes them of logits.
         topk: of the graph that finds the best tokens of each row.
+        weights: what encoder and decoder both read.
     """
 
     manifest: Manifest
@@ -53,6 +55,7 @@ class Sessions:
     log_probabilities: Any
     topk: Any
     aligned: bool
+    weights: SharedWeights
 
     @classmethod
     def load(cls, bundle: Bundle, threads: int, *, aligned: bool = False, profile_prefix: Path | None = None) -> Self:
@@ -73,19 +76,21 @@ class Sessions:
                 f"{bundle.folder}: variant: cuda: expected cpu or portable on a CPU: export with `dragoman export "
                 "--variant cpu`, or serve on an NVIDIA GPU with --device cuda"
             )
-        options = session_options(threads)
+        weights = SharedWeights.of(bundle)
+        options = shared_options(threads, {})
         decoder_path = bundle.aligned_decoder_path if aligned else bundle.decoder_path
-        decoder_options = session_options(threads)
+        decoder_options = shared_options(threads, weights.decoder)
         if profile_prefix is not None:
             decoder_options.enable_profiling = True
             decoder_options.profile_file_prefix = str(profile_prefix)
         return cls(
             bundle.manifest,
-            encoder=open_session(bundle.encoder_path, options),
+            encoder=open_session(bundle.encoder_path, shared_options(threads, weights.encoder)),
             decoder=open_session(decoder_path, decoder_options),
             log_probabilities=open_session(bundle.log_probabilities_path, options),
             topk=open_session(bundle.topk_path, options),
             aligned=aligned,
+            weights=weights,
         )
 
     @property
