@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from export.bundle import Bundle
-from export.manifest import PieceSpec, SentencePieceSpec
+from export.tokenizer_spec import PieceSpec, SentencePieceSpec
 from model.text.piece_tokenizer import PieceTokenizer
 from model.text.text_tokenizer import TextTokenizer
 from model.text.tokenizer import Tokenizer, TokenizerError

@@ -22,8 +22,8 @@ from export.manifest import (
     Manifest,
     Precision,
     Provenance,
-    TokenizerSpec,
 )
+from export.tokenizer_spec import TokenizerSpec
 from model.config import Direction
 from model.data.corpus import CorpusError, read_lines
 from model.decoding.generate import generate_greedy

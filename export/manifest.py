@@ -6,19 +6,11 @@
 from collections.abc import Iterable
 from typing import Annotated, Literal, Self
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Discriminator,
-    Field,
-    StringConstraints,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, StringConstraints, ValidationError, field_validator, model_validator
 
-# A name without a folder: a manifest must not lead out of its bundle.
-FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
+from export.record import FileName, Record
+from export.tokenizer_spec import TokenizerSpec
+
 Language = Annotated[str, StringConstraints(pattern=r"^[a-z]{2,3}$")]
 # What graphs are made of: ONNX Runtime's fastest operators for a CPU or an NVIDIA GPU, or those of the ONNX standard.
 GraphVariant = Literal["cpu", "cuda", "portable"]
@@ -43,11 +35,7 @@ TOPK_INPUTS = ("scores", "count")
 TOPK_OUTPUTS = ("best_scores", "token_ids")
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class BundleDirection(_Record):
+class BundleDirection(Record):
     """What the model translates from and into, as ISO 639-1 codes.
 
     Attributes:
@@ -64,52 +52,7 @@ class BundleDirection(_Record):
         return f"{self.source}-{self.target}"
 
 
-class SentencePieceSpec(_Record):
-    """A tokenizer whose ids are those of a SentencePiece model.
-
-    Attributes:
-        model: the file of the SentencePiece model.
-    """
-
-    kind: Literal["sentencepiece"] = "sentencepiece"
-    model: FileName
-
-    @property
-    def files(self) -> tuple[str, ...]:
-        """The files that make it."""
-        return (self.model,)
-
-
-class PieceSpec(_Record):
-    """A tokenizer that cuts text into pieces with SentencePiece models and numbers the pieces by a vocabulary.
-
-    Attributes:
-        source_model: the file of the SentencePiece model of sources.
-        target_model: that of translations; it may be the same one.
-        source_vocabulary: a JSON list of the pieces of sources, in the order of their ids.
-        target_vocabulary: the same for translations; it may be the same one.
-        unknown_piece: stands for pieces that the source vocabulary lacks.
-        special_pieces: those that no text contains, and that vanish from a translation.
-    """
-
-    kind: Literal["pieces"] = "pieces"
-    source_model: FileName
-    target_model: FileName
-    source_vocabulary: FileName
-    target_vocabulary: FileName
-    unknown_piece: str
-    special_pieces: tuple[str, ...]
-
-    @property
-    def files(self) -> tuple[str, ...]:
-        """The files that make it."""
-        return (self.source_model, self.target_model, self.source_vocabulary, self.target_vocabulary)
-
-
-TokenizerSpec = Annotated[SentencePieceSpec | PieceSpec, Discriminator("kind")]
-
-
-class StateSpec(_Record):
+class StateSpec(Record):
     """One tensor of what the decoder remembers between steps.
 
     Its kind follows from its shape. A *source* state has the length of the source: the encoder writes it once, the
@@ -152,7 +95,7 @@ class StateSpec(_Record):
         return None if self.kind == "source" and self.element == "float" else f"present_{self.name}"
 
 
-class AttentionHead(_Record):
+class AttentionHead(Record):
     """A head of cross-attention in the decoder, both numbers counted from 0."""
 
     layer: int = Field(ge=0)
@@ -162,14 +105,14 @@ class AttentionHead(_Record):
         return f"{self.layer}:{self.head}"
 
 
-class ActivationRange(_Record):
+class ActivationRange(Record):
     """Between which values activations lay when the model translated its golden sentences; zero is among them."""
 
     smallest: float = Field(le=0, allow_inf_nan=False)
     largest: float = Field(ge=0, allow_inf_nan=False)
 
 
-class GoldenSentence(_Record):
+class GoldenSentence(Record):
     """A sentence and the exact answer of the trained model, computed by PyTorch at export time.
 
     Attributes:
@@ -189,14 +132,14 @@ class GoldenSentence(_Record):
     target: str
 
 
-class GraphSignature(_Record):
+class GraphSignature(Record):
     """Names of a graph's inputs and outputs, in order."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
 
 
-class SharedWeight(_Record):
+class SharedWeight(Record):
     """A weight that encoder and decoder both read, so that a server needs it in memory once.
 
     Attributes:
@@ -214,7 +157,7 @@ class SharedWeight(_Record):
     offset_bytes: int = Field(ge=0)
 
 
-class Provenance(_Record):
+class Provenance(Record):
     """Where the model comes from: enough to train it again.
 
     Attributes:
@@ -232,7 +175,7 @@ class Provenance(_Record):
     scores: dict[str, float]
 
 
-class Manifest(_Record):
+class Manifest(Record):
     """What `manifest.json` holds. Lengths are in tokens; `max_target_tokens` does not count the end token.
 
     Attributes:
@@ -268,8 +211,8 @@ class Manifest(_Record):
     max_target_tokens: int = Field(gt=0)
     variant: GraphVariant = "cpu"
     precision: Precision
-    activation_ranges: dict[str, ActivationRange] = {}
-    cache_ranges: dict[str, ActivationRange] = {}
+    activation_ranges: dict[str, ActivationRange] = Field(default_factory=dict)
+    cache_ranges: dict[str, ActivationRange] = Field(default_factory=dict)
     opset: int
     encoder: GraphSignature
     decoder: GraphSignature

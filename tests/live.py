@@ -40,9 +40,9 @@ from export.manifest import (
     GraphSignature,
     Manifest,
     Provenance,
-    SentencePieceSpec,
     StateSpec,
 )
+from export.tokenizer_spec import SentencePieceSpec
 from model.text.tokenizer import Tokenizer
 from protos.translation_pb2 import (
     ScoreRequest,

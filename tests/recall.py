@@ -13,7 +13,8 @@ from torch.nn import functional
 from export.bundle import Bundle
 from export.graphs.graphs import Graphs
 from export.graphs.to_onnx import OPSET, export_graphs
-from export.manifest import BundleDirection, Manifest, Provenance, SentencePieceSpec, StateSpec
+from export.manifest import BundleDirection, Manifest, Provenance, StateSpec
+from export.tokenizer_spec import SentencePieceSpec
 from model.text.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 WIDTH = 8

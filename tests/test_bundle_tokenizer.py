@@ -6,7 +6,7 @@ import pytest
 
 from export.bundle import Bundle
 from export.bundle_tokenizer import load_tokenizer, write_tokenizer
-from export.manifest import PieceSpec, SentencePieceSpec
+from export.tokenizer_spec import PieceSpec, SentencePieceSpec
 from model.text.piece_tokenizer import PieceTokenizer
 from model.text.tokenizer import Tokenizer, TokenizerError, train_tokenizer
 
