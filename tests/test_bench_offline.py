@@ -16,7 +16,7 @@ SHAPE = ["--random.d-model=64", "--random.d-ff=64", "--random.heads=4", "--vocab
 SHAPE += ["--random.encoder-layers=1", "--random.decoder-layers=1"]
 QUICK = ["--rounds=1", "--precisions=fp32,int8-static", "--alone=2", "--alone-threads=1", "--engines=2"]
 TRIALS = ["--batches=2:examples,40:tokens", "--slots=8,16"]
-NO_TRIALS = ["--batches=2:examples", "--slots=8"]
+NO_TRIALS = ["--batches=2:examples", "--slots=8", "--trials=1"]
 SENTENCES = 6
 MAKERS = ["dragoman", "ctranslate2"] * 2
 PEERS = "--peers=ctranslate2"  # importing torch and transformers takes long; their translators have tests of their own
@@ -88,6 +88,12 @@ def test_everybody_tries_batches_and_engines_numbers_of_rows(models: list[dict[s
             tried = {"8:rows", "16:rows"} if system["maker"] == "dragoman" else {"2:examples", "40:tokens"}
             found = {search: set(trials) for search, trials in system["trials"].items()}
             assert found == {"greedy": tried, "beam 4": tried}
+
+
+def test_each_of_them_is_tried_in_several_passes(models: list[dict[str, Any]]) -> None:
+    systems = [system for model in models for system in model["systems"]]
+    passes = [speeds for system in systems for speeds in system["trials"]["beam 4"].values()]
+    assert {len(set(speeds)) for speeds in passes} == {2}
 
 
 def test_the_document_gets_the_tables_and_their_provenance(report: Path) -> None:

@@ -28,9 +28,9 @@ class BenchOfflineCommand(OfflineOptions):
     its turn at each task. Figures are the median of the rounds; behind a rival's stands how many times that ours is:
     the median of the rounds' ratios, the smallest and the largest.
 
-    Rivals that take batches get the best of --batches; a trial of each comes before the rounds. One sentence at a time
-    is translated with each of --alone-threads, and the best counts, for every system. Writes offline.md and
-    offline.json into a folder. Run it on a quiet machine; it takes an hour.
+    Rivals that take batches get the best of --batches, and our engines the best of --slots; --trials passes of each
+    come before the rounds. One sentence at a time is translated with each of --alone-threads, and the best counts, for
+    every system. Writes offline.md and offline.json into a folder. Run it on a quiet machine; it takes hours.
     """
 
     def cli_cmd(self) -> None:

@@ -68,6 +68,7 @@ def _workload(options: OfflineOptions, engines: int, sentences: list[SourceSente
     return OfflineWorkload(
         sentences,
         options.alone,
+        options.trials,
         options.rounds,
         tuple(map(Batching.parse, dict.fromkeys(options.batches))),
         tuple(Batching(slots, "rows") for slots in dict.fromkeys(options.slots)),

@@ -24,7 +24,7 @@ from loadtest.offline.offline_systems import OfflineSystem
 def steps_of_model(systems: Sequence[OfflineSystem], workload: OfflineWorkload) -> int:
     """Returns how many steps `compare_offline` tells a progress bar."""
     searches = len(SEARCHES)
-    trials = sum(steps_of(1, searches * len(_tried(system, workload)), 1) for system in systems)
+    trials = sum(steps_of(1, searches * len(_tried(system, workload)), workload.trials) for system in systems)
     together = steps_of(len(systems), searches, workload.rounds)
     alone = steps_of(len(systems) * len(workload.alone_threads), searches, workload.rounds)
     return len(systems) + trials + together + alone
@@ -91,7 +91,7 @@ class _Comparison:
         ]
 
     def _try_batchings(self, system: OfflineSystem) -> Trials:
-        """Translates once with each batching, and keeps the translations."""
+        """Translates with each batching, and keeps the translations."""
         names = {
             (search, str(batching)): f"{search}, {batching}"
             for search in SEARCHES
@@ -102,10 +102,10 @@ class _Comparison:
             for (search, batching), name in names.items()
         }
         launch = self._launch(system)
-        (tried,) = self._play([Player(launch, tasks)], rounds=1)[launch.name]
+        tried = self._play([Player(launch, tasks)], self._workload.trials)[launch.name]
         trials: Trials = {search: {} for search in SEARCHES}
         for (search, batching), name in names.items():
-            trials[search][batching] = tried.tokens_per_second[name]
+            trials[search][batching] = [each.tokens_per_second[name] for each in tried]
         return trials
 
     def _play_together(self, trials: Mapping[str, Trials]) -> dict[str, list[Round]]:
@@ -116,7 +116,7 @@ class _Comparison:
             )
             for system in self._systems
         }
-        played = self._play(list(players.values()))
+        played = self._play(list(players.values()), self._workload.rounds)
         return {name: played[player.launch.name] for name, player in players.items()}
 
     def _play_alone(self) -> dict[str, dict[int, list[Round]]]:
@@ -132,14 +132,14 @@ class _Comparison:
             for system in self._systems
             for threads in self._workload.alone_threads
         }
-        played = self._play(list(players.values()))
+        played = self._play(list(players.values()), self._workload.rounds)
         found: dict[str, dict[int, list[Round]]] = {system.name: {} for system in self._systems}
         for (name, threads), player in players.items():
             found[name][threads] = played[player.launch.name]
         return found
 
-    def _play(self, players: Sequence[Player], rounds: int | None = None) -> dict[str, list[Round]]:
-        return play(players, rounds=rounds or self._workload.rounds, seconds=None, progress=self._progress)
+    def _play(self, players: Sequence[Player], rounds: int) -> dict[str, list[Round]]:
+        return play(players, rounds=rounds, seconds=None, progress=self._progress)
 
     def _launch(self, system: OfflineSystem) -> Launch:
         engines, threads = self._workload.engines, self._workload.threads
