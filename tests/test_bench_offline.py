@@ -16,7 +16,7 @@ SHAPE = ["--random.d-model=64", "--random.d-ff=64", "--random.heads=4", "--vocab
 SHAPE += ["--random.encoder-layers=1", "--random.decoder-layers=1"]
 QUICK = ["--rounds=1", "--precisions=fp32,int8-static", "--alone=2", "--alone-threads=1", "--engines=2"]
 TRIALS = ["--batches=2:examples,40:tokens", "--slots=8,16"]
-NO_TRIALS = ["--batches=2:examples", "--slots=8", "--trials=1"]
+NO_TRIALS = ["--batches=2:examples", "--slots=8"]
 SENTENCES = 6
 MAKERS = ["dragoman", "ctranslate2"] * 2
 PEERS = "--peers=ctranslate2"  # importing torch and transformers takes long; their translators have tests of their own

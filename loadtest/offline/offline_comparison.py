@@ -24,7 +24,7 @@ from loadtest.offline.offline_systems import OfflineSystem
 def steps_of_model(systems: Sequence[OfflineSystem], workload: OfflineWorkload) -> int:
     """Returns how many steps `compare_offline` tells a progress bar."""
     searches = len(SEARCHES)
-    trials = sum(steps_of(1, searches * len(_tried(system, workload)), workload.trials) for system in systems)
+    trials = sum(steps_of(1, searches * len(_tried(system, workload)), _passes(system, workload)) for system in systems)
     together = steps_of(len(systems), searches, workload.rounds)
     alone = steps_of(len(systems) * len(workload.alone_threads), searches, workload.rounds)
     return len(systems) + trials + together + alone
@@ -102,7 +102,7 @@ class _Comparison:
             for (search, batching), name in names.items()
         }
         launch = self._launch(system)
-        tried = self._play([Player(launch, tasks)], self._workload.trials)[launch.name]
+        tried = self._play([Player(launch, tasks)], _passes(system, self._workload))[launch.name]
         trials: Trials = {search: {} for search in SEARCHES}
         for (search, batching), name in names.items():
             trials[search][batching] = [each.tokens_per_second[name] for each in tried]
@@ -168,6 +168,11 @@ class _Comparison:
 def _tried(system: OfflineSystem, workload: OfflineWorkload) -> tuple[Batching, ...]:
     """Returns the batchings to try."""
     return workload.batchings if system.batched else workload.rows
+
+
+def _passes(system: OfflineSystem, workload: OfflineWorkload) -> int:
+    """Returns how often each of them is tried: a single one, of which nothing is chosen, once for its translations."""
+    return workload.trials if len(_tried(system, workload)) > 1 else 1
 
 
 def _task(search: str, batching: str, **options: Any) -> dict[str, Any]:

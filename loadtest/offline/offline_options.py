@@ -43,7 +43,9 @@ class OfflineOptions(BaseSettings):
     )
     sentences: int | None = Field(None, gt=0, description="so many sentences of the data; default: all")
     trials: int = Field(
-        2, gt=0, description="passes of each size of --batches and --slots before the rounds; the fastest counts"
+        2,
+        gt=0,
+        description="passes of each size of --batches and --slots, if several, before the rounds; the fastest counts",
     )
     alone: int = Field(50, gt=0, description="so many of them are also translated one at a time")
     rounds: int = Field(5, gt=0, description="turns of each system at each task")

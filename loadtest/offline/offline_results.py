@@ -22,7 +22,7 @@ class OfflineWorkload:
     Attributes:
         sentences: what is translated as a whole.
         alone: how many of them are translated one at a time.
-        trials: passes of each batching that is tried.
+        trials: passes of each batching, where several are tried.
         rounds: in which every system has a turn at every task.
         batchings: which of them is best is tried for each system that translates batches.
         rows: the same for our engines.
