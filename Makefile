@@ -58,7 +58,7 @@ reliability: setup
 
 # The same for everything at once alone: SOAK_SECONDS=3600 for an hour.
 endurance: setup
-	$(BIN)/pytest tests/test_endurance.py --soak-seconds=$(SOAK_SECONDS) --timeout=0 --promises=-
+	$(BIN)/pytest tests/reliability/test_endurance.py --soak-seconds=$(SOAK_SECONDS) --timeout=0 --promises=-
 
 check: setup
 	$(BIN)/ruff check

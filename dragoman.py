@@ -10,72 +10,75 @@ from pydantic_settings import BaseSettings, CliApp, CliSettingsSource, SettingsE
 
 COMMANDS = {
     "corpus": ("model.demo.corpus:CorpusCommand", "write the demo corpus: English-German sentence pairs"),
-    "data": ("model.data.corpus_report:DataCommand", "tell what is in parallel text, and what cleaning leaves out"),
+    "data": ("model.data.report:DataCommand", "tell what is in parallel text, and what cleaning leaves out"),
     "train": ("model.training.train:TrainCommand", "train a Transformer on parallel text"),
     "export": ("export.command:ExportCommand", "turn a trained model into a bundle that can be served"),
     "inspect": (
-        "export.inspection.inspect_bundle:InspectCommand",
+        "export.inspect.command:InspectCommand",
         "tell what is in a bundle: graphs, decoder step, memory",
     ),
     "verify": (
-        "export.verification.verify:VerifyCommand",
+        "export.verify.command:VerifyCommand",
         "prove a bundle: its PyTorch model's answers, in any company",
     ),
     "evaluate": (
-        "export.evaluation.evaluate:EvaluateCommand",
+        "export.evaluate.command:EvaluateCommand",
         "measure how well a system translates: BLEU, chrF, significance",
     ),
     "serve": ("serve.command:ServeCommand", "serve one bundle, or a folder of them, over gRPC and REST"),
     "translate": ("serve.clients.translate:TranslateCommand", "translate standard input line by line"),
-    "attention": ("model.report.command:AttentionCommand", "compare kinds of attention: maps, costs, quality, speed"),
+    "attention": (
+        "examples.attention.command:AttentionCommand",
+        "compare kinds of attention: maps, costs, quality, speed",
+    ),
     "throughput": (
-        "model.training.throughput:ThroughputCommand",
+        "benchmarks.throughput:ThroughputCommand",
         "measure training beside torch.nn.Transformer",
     ),
-    "profile": ("loadtest.profiling.step_profile:ProfileCommand", "tell where the time of an engine's step goes"),
+    "profile": ("benchmarks.step_profile:ProfileCommand", "tell where the time of an engine's step goes"),
     "bench graphs": (
-        "loadtest.graphs.bench_graphs:BenchGraphsCommand",
+        "benchmarks.bench_graphs:BenchGraphsCommand",
         "measure exported graphs beside CTranslate2 with the same weights",
     ),
     "bench device": (
-        "loadtest.device.bench_device:BenchDeviceCommand",
+        "benchmarks.device:BenchDeviceCommand",
         "measure a bundle where it is served, a GPU or the CPU, beside PyTorch and beside the floor of its steps",
     ),
     "bench offline": (
-        "loadtest.offline.bench_offline:BenchOfflineCommand",
+        "benchmarks.bench_offline:BenchOfflineCommand",
         "measure the engines beside CTranslate2, PyTorch, transformers and Optimum with the same weights",
     ),
     "bench online": (
-        "loadtest.online.bench_online:BenchOnlineCommand",
+        "benchmarks.bench_online:BenchOnlineCommand",
         "measure the server beside others under the same open-loop load",
     ),
     "bench replicas": (
-        "loadtest.replicas.bench_replicas:BenchReplicasCommand",
+        "benchmarks.bench_replicas:BenchReplicasCommand",
         "measure several servers of one bundle on the same CPUs, and what a million sentences cost",
     ),
     "bench scheduling": (
-        "loadtest.scheduling.bench_scheduling:BenchSchedulingCommand",
+        "benchmarks.bench_scheduling:BenchSchedulingCommand",
         "measure how the engines share their time out between requests",
     ),
     "bench service": (
-        "loadtest.service.bench_service:BenchServiceCommand",
+        "benchmarks.bench_service:BenchServiceCommand",
         "measure what the service costs over its bare engine",
     ),
-    "load": ("loadtest.load.command:LoadCommand", "send load to a server and report latencies and capacity"),
+    "load": ("loadtest.command:LoadCommand", "send load to a server and report latencies and capacity"),
     "load self-test": (
-        "loadtest.load.self_test:SelfTestCommand",
+        "loadtest.self_test:SelfTestCommand",
         "prove the load generator on a server that stands still",
     ),
-    "load chaos": ("loadtest.load.chaos_command:ChaosCommand", "kill and stall server and clients under load"),
-    "load report": ("loadtest.load.report_command:LoadReportCommand", "compare what loads found on one page"),
+    "load chaos": ("loadtest.reliability.chaos_command:ChaosCommand", "kill and stall server and clients under load"),
+    "load report": ("loadtest.report_command:LoadReportCommand", "compare what loads found on one page"),
     "load soak": (
-        "loadtest.load.soak_command:SoakCommand",
+        "loadtest.reliability.soak_command:SoakCommand",
         "load a server for long with good and bad requests, and compare the counts",
     ),
     "demo": ("serve.demo:DemoCommand", "serve a bundle, translate a few sentences, keep serving"),
 }
 # The modules of commands that start servers and clients in processes of their own, or write into folders aside.
-LEAVING_THINGS = ("export.", "loadtest.", "serve.demo:")
+LEAVING_THINGS = ("export.", "loadtest.", "benchmarks.", "serve.demo:")
 # As shells say it.
 TERMINATED = 128 + signal.SIGTERM
 

@@ -12,16 +12,16 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from export.bundle import Bundle, BundleError
-from export.bundle_tokenizer import load_tokenizer
-from export.exportable import Exportable
 from export.graphs.weight_names import read_weights
 from export.make_bundle import Sample
-from export.manifest import first_problem
+from export.source_model import Exportable
 from model.config import Direction, RunConfig, TransformerConfig
 from model.network.transformer import Transformer
 from model.run import RunError
-from model.text.tokenizer import Tokenizer
+from model.tokenizer.tokenizer import Tokenizer
+from serve.bundle.bundle import Bundle, BundleError
+from serve.bundle.manifest import first_problem
+from serve.bundle.tokenizer import load_tokenizer
 
 # What a graph calls a parameter, and what the model does. The exporter avoids the name of the decoder's input.
 ENCODER_NAMES = {"positions": "source_positions.table"}

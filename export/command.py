@@ -6,20 +6,20 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
-from export.evaluation.evaluate import EvaluateCommand
-from export.exportable import Exportable
+from export.evaluate.command import EvaluateCommand
 from export.graphs.graphs import UnsupportedGraphError
+from export.imports.common import ImportedModelError, ImportOptions
 from export.imports.from_ctranslate2 import import_ctranslate2
-from export.imports.from_marian import import_marian
 from export.imports.golden_texts import golden_texts
-from export.imports.imported_model import ImportedModelError, ImportOptions
+from export.imports.marian import import_marian
 from export.make_bundle import BundleOptions, Sample, write_bundle
-from export.manifest import AttentionHead, GraphVariant, Precision
 from export.origin import read_origin
+from export.source_model import Exportable
 from model.config import Direction
 from model.data.corpus import CorpusError, Specifications, read_lines
 from model.run import RunError
-from model.text.tokenizer import TokenizerError
+from model.tokenizer.tokenizer import TokenizerError
+from serve.bundle.manifest import AttentionHead, GraphVariant, Precision
 
 ORIGINS = ("run", "from_marian", "from_ctranslate2")
 # For golden sentences and ranges of activations; more would say nothing new.

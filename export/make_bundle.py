@@ -7,13 +7,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from export.bundle import Bundle, file_hashes, write_golden, write_manifest
-from export.bundle_tokenizer import write_tokenizer
-from export.exportable import Exportable
+from export.graphs.calibration import Observed, observe
 from export.graphs.graphs import NOTHING_OBSERVED, graphs_of
-from export.graphs.static_quantisation import Observed, observe
 from export.graphs.to_onnx import OPSET, ExportedGraphs, export_graphs
-from export.manifest import (
+from export.source_model import Exportable
+from model.config import Direction
+from model.data.corpus import CorpusError, read_lines
+from model.generate import generate_greedy
+from model.network.transformer import Transformer
+from model.network.translation_model import TranslationModel
+from model.run import RunError, TrainedModel
+from model.versions import installed_versions
+from serve.bundle.bundle import Bundle, file_hashes, write_golden, write_manifest
+from serve.bundle.manifest import (
     EIGHT_BITS,
     AttentionHead,
     BundleDirection,
@@ -23,14 +29,8 @@ from export.manifest import (
     Precision,
     Provenance,
 )
-from export.tokenizer_spec import TokenizerSpec
-from model.config import Direction
-from model.data.corpus import CorpusError, read_lines
-from model.decoding.generate import generate_greedy
-from model.network.transformer import Transformer
-from model.network.translation_model import TranslationModel
-from model.run import RunError, TrainedModel
-from model.versions import installed_versions
+from serve.bundle.tokenizer import write_tokenizer
+from serve.bundle.tokenizer_spec import TokenizerSpec
 
 # A sentence at which two tokens are nearly as probable says nothing about a graph: another CPU may round the other way,
 # and 16-bit floats are a thousand times coarser than those that the golden sentences are made with.
@@ -130,7 +130,7 @@ def reproduced(bundle: Bundle) -> list[GoldenSentence]:
     Raises:
         RunError: if a direction is left without one.
     """
-    from export.verification.by_hand import translate  # noqa: PLC0415 - no other export needs ONNX Runtime
+    from export.verify.graph_decoder import translate  # noqa: PLC0415 - no other export needs ONNX Runtime
 
     answers = translate(bundle, [sentence.source_ids for sentence in bundle.golden])
     kept = [s for s, answer in zip(bundle.golden, answers, strict=True) if s.target_ids == answer.target_ids]

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from export.bundle import MANIFEST_FILE
 from export.bundled_model import read_bundle
-from export.exportable import Exportable
 from export.make_bundle import Sample, read_samples
+from export.source_model import Exportable
 from model.run import RunFolder
+from serve.bundle.bundle import MANIFEST_FILE
 
 
 def read_origin(path: Path) -> tuple[Exportable, list[Sample]]:

@@ -11,10 +11,10 @@ from pathlib import Path
 import torch
 
 from model.config import Direction, RunConfig
-from model.network.architectures import build_model
+from model.network.build import build_model
 from model.network.translation_model import TranslationModel
-from model.text.directions import source_prefix
-from model.text.tokenizer import EOS_ID, Tokenizer
+from model.tokenizer.directions import source_prefix
+from model.tokenizer.tokenizer import EOS_ID, Tokenizer
 
 # Lightning names parameters after the attribute of its module that holds the model.
 _PREFIX = "model."

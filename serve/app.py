@@ -13,21 +13,21 @@ from contextlib import asynccontextmanager
 
 import structlog
 
+from serve.api.server import ListenError
 from serve.engine.engine import ENGINE_THREAD
-from serve.interfaces.listeners import ListenError
-from serve.interfaces.watched_files import FileError
-from serve.lifecycle import Lifecycle, Stage
-from serve.logs import configure_logs
-from serve.models.dispatcher import Dispatcher
-from serve.models.engine_models import load_models
-from serve.models.model_loader import LOAD_ERRORS, LoadModels, ModelLoader
-from serve.models.models import Models
+from serve.files import FileError
+from serve.observability.logs import configure_logs
+from serve.observability.service_metrics import ServiceMetrics
+from serve.observability.traces import configure_traces, stop_traces
 from serve.process_memory import settle
+from serve.registry.dispatcher import Dispatcher
+from serve.registry.engine_models import load_models
+from serve.registry.lifecycle import Lifecycle, Stage
+from serve.registry.loader import LOAD_ERRORS, LoadModels, ModelLoader
+from serve.registry.registry import Models
 from serve.service import Service
-from serve.service_metrics import ServiceMetrics
 from serve.settings import ServeSettings
 from serve.side_thread import SIDE_THREAD, run_aside
-from serve.traces import configure_traces, stop_traces
 
 log = structlog.get_logger("dragoman")
 

@@ -1,12 +1,12 @@
 """Certificates and keys in PEM files: what cannot be used is told with its option and its file.
 
-Used by `serve.interfaces.tls`, for the server's own, and by `serve.clients.connection_options`, for those of clients.
+Used by `serve.api.auth`, for the server's own, and by `serve.clients.options`, for those of clients.
 """
 
 import ssl
 from pathlib import Path
 
-from serve.interfaces.watched_files import FileError, read_file
+from serve.files import FileError, read_file
 
 
 def read_certificates(option: str, path: Path) -> bytes:

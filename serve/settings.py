@@ -17,8 +17,8 @@ from pydantic_settings import (
 
 from serve.config_file import ConfigFile, ConfigFileError
 from serve.connection_settings import ConnectionSettings
-from serve.cpus import available_cpus
-from serve.device.device_choice import DeviceChoice
+from serve.runtime.device_choice import DeviceChoice
+from serve.system import available_cpus
 
 # Waiting rows for each slot: a few times the work in progress, so that bursts pass and overload is refused early.
 QUEUE_PER_SLOT = 4

@@ -12,17 +12,17 @@ import pytest
 import structlog
 from hypothesis import settings
 
-from export.bundle import Bundle
-from export.manifest import AttentionHead, GraphVariant, Precision
-from model.text.tokenizer import Tokenizer, train_tokenizer
-from tests.fakes import EOS_ID, VOCABULARY, FakeModel, FiniteModel, translate
-from tests.live import LONG_TEXT, MAX_TARGET_TOKENS, GatedModel, LiveService, run_service, write_bundle
+from model.tokenizer.tokenizer import Tokenizer, train_tokenizer
+from serve.bundle.bundle import Bundle
+from serve.bundle.manifest import AttentionHead, GraphVariant, Precision
+from tests.support.fakes import EOS_ID, VOCABULARY, FakeModel, FiniteModel, translate
+from tests.support.live import LONG_TEXT, MAX_TARGET_TOKENS, GatedModel, LiveService, run_service, write_bundle
 
 if TYPE_CHECKING:
     from model.run import RunFolder
-    from tests.toy import ToyBundles
+    from tests.support.toy import ToyBundles
 
-pytest_plugins = ("tests.promises",)
+pytest_plugins = ("tests.support.promises",)
 
 # For tiny models a second thread is only something to wait for, and on busy CPUs to wait long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -147,7 +147,7 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
 def toy_run(once: Once) -> "RunFolder":
     """A really trained tiny model; its data lie beside it."""
     from model.run import RunFolder  # noqa: PLC0415 - tests of serving alone start without torch
-    from tests.toy import train_toy  # noqa: PLC0415 - see above
+    from tests.support.toy import train_toy  # noqa: PLC0415 - see above
 
     def train(folder: Path) -> None:
         folder.mkdir()
@@ -159,7 +159,7 @@ def toy_run(once: Once) -> "RunFolder":
 @pytest.fixture(scope="session")
 def toy_data(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A few pairs of the toy language that no model is trained on, as a data specification."""
-    from tests.toy import toy_test_sentences, write_pairs  # noqa: PLC0415 - see above
+    from tests.support.toy import toy_test_sentences, write_pairs  # noqa: PLC0415 - see above
 
     return write_pairs(tmp_path_factory.mktemp("data"), "few", toy_test_sentences()[:50])
 
@@ -168,7 +168,7 @@ def toy_data(tmp_path_factory: pytest.TempPathFactory) -> str:
 def toy_bundles(toy_run: "RunFolder", once: Once) -> "ToyBundles":
     """The toy model in every kind of graphs."""
     from export.make_bundle import BundleOptions, make_bundle  # noqa: PLC0415 - see above
-    from tests.toy import samples_of, toy_test_sentences  # noqa: PLC0415 - see above
+    from tests.support.toy import samples_of, toy_test_sentences  # noqa: PLC0415 - see above
 
     def make(variant: GraphVariant, precision: Precision) -> Path:
         samples, options = samples_of(toy_test_sentences()[:20]), BundleOptions("toy", variant, precision)
@@ -186,7 +186,7 @@ def toy_bundle(toy_bundles: "ToyBundles") -> Path:
 @pytest.fixture(scope="session")
 def two_way_run(two_way_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> "RunFolder":
     """The run of an untrained model that translates from English to German and back."""
-    from tests.toy import write_two_way_run  # noqa: PLC0415 - see above
+    from tests.support.toy import write_two_way_run  # noqa: PLC0415 - see above
 
     return write_two_way_run(tmp_path_factory.mktemp("two_way"), two_way_tokenizer)
 
@@ -204,7 +204,7 @@ def two_way_bundle(two_way_run: "RunFolder", once: Once) -> Path:
 @pytest.fixture(scope="module")
 def toy_server(toy_bundle: Path) -> Iterator[LiveService]:
     """The toy model behind both interfaces."""
-    from serve.engine.runtime import Runtime, Sessions  # noqa: PLC0415 - a test that serves fakes needs no ONNX Runtime
+    from serve.runtime.cpu import Runtime, Sessions  # noqa: PLC0415 - a test that serves fakes needs no ONNX Runtime
 
     models = [Runtime(Sessions.load(Bundle.open(toy_bundle), threads=1), slots=8)]
     with run_service(toy_bundle, models) as service:
@@ -227,7 +227,7 @@ def restored_logs() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def wide_bundle(tokenizer: Tokenizer, once: Once) -> Bundle:
     """An untrained model of some width, whose translations tell its rows apart."""
-    from tests.toy import WIDE, export_model, random_model  # noqa: PLC0415 - see above
+    from tests.support.toy import WIDE, export_model, random_model  # noqa: PLC0415 - see above
 
     limits = {"max_source_tokens": 40, "max_target_tokens": 24}
     model = random_model(1, tokenizer.vocabulary_size, **WIDE, **limits)
@@ -238,7 +238,7 @@ def wide_bundle(tokenizer: Tokenizer, once: Once) -> Bundle:
 def int8_bundle(tokenizer: Tokenizer, once: Once) -> Bundle:
     """An untrained model that computes in 8-bit integers."""
     from export.make_bundle import BundleOptions  # noqa: PLC0415 - see above
-    from tests.toy import export_model, random_model  # noqa: PLC0415 - see above
+    from tests.support.toy import export_model, random_model  # noqa: PLC0415 - see above
 
     model, options = (
         random_model(1, tokenizer.vocabulary_size, decoder_layers=3),
@@ -251,7 +251,7 @@ def int8_bundle(tokenizer: Tokenizer, once: Once) -> Bundle:
 def static_bundle(tokenizer: Tokenizer, once: Once) -> Bundle:
     """The same with scales that were fixed at export, which keeps keys and values in 8-bit integers as well."""
     from export.make_bundle import BundleOptions  # noqa: PLC0415 - see above
-    from tests.toy import export_model, random_model  # noqa: PLC0415 - see above
+    from tests.support.toy import export_model, random_model  # noqa: PLC0415 - see above
 
     model, options = (
         random_model(1, tokenizer.vocabulary_size, decoder_layers=3),
@@ -263,8 +263,8 @@ def static_bundle(tokenizer: Tokenizer, once: Once) -> Bundle:
 @pytest.fixture(scope="session")
 def recurrent_bundle(tokenizer: Tokenizer, once: Once) -> Bundle:
     """An untrained recurrent model with three decoder layers and the attention of Luong."""
-    from tests.recurrent_models import random_recurrent  # noqa: PLC0415 - see above
-    from tests.toy import export_model  # noqa: PLC0415 - see above
+    from tests.support.recurrent_models import random_recurrent  # noqa: PLC0415 - see above
+    from tests.support.toy import export_model  # noqa: PLC0415 - see above
 
     model = random_recurrent(
         tokenizer.vocabulary_size, attention="general", decoder_layers=3, max_source_tokens=20, max_target_tokens=9

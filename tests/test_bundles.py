@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from export.bundle import Bundle
-from tests.served import serve
+from serve.bundle.bundle import Bundle
+from tests.support.paths import ROOT
+from tests.support.served import serve
 
-BUNDLES = Path(__file__).parent.parent / "bundles"
+BUNDLES = ROOT / "bundles"
 SHIPPED = sorted(path.parent for path in BUNDLES.glob("*/manifest.json"))
 MAX_BYTES = 24_000_000
 LANGUAGES = ("cs", "de", "en", "fr")

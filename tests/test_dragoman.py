@@ -4,15 +4,14 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import get_args, get_origin
 
 import pytest
 from pydantic import BaseModel
 
 import dragoman
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).parent.parent
 HEAVY = ("torch", "onnxruntime", "lightning", "onnx", "fastapi", "uvicorn")
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.promises import PROMISES
+from tests.support.promises import PROMISES
 
 pytest_plugins = ("pytester",)
 
@@ -32,7 +32,7 @@ def test_without_a_promise(measured):
     measured("R8", "nothing of it")
 """
 # Another process of tests starts sooner without those that it does not need.
-PLUGINS = ("-p", "tests.promises", "-p", "no:schemathesis", "-p", "no:hypothesispytest")
+PLUGINS = ("-p", "tests.support.promises", "-p", "no:schemathesis", "-p", "no:hypothesispytest")
 TEXT = "before\n<!-- promises --><!-- /promises -->\nafter\n"
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.support.paths import ROOT
+
 CONTRACTS = ("translation", "inference")
 GENERATED = [
     f"{contract}_{kind}" for contract in CONTRACTS for kind in ("pb2.py", "pb2.pyi", "pb2_grpc.py", "pb2_grpc.pyi")

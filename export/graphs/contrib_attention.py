@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.onnx.ops import symbolic, symbolic_multi_out
 
-from export.graphs.attention_operators import AttentionOperators
+from export.graphs.attention import AttentionOperators
 
 OPERATOR = "com.microsoft::GroupQueryAttention"
 

@@ -1,8 +1,8 @@
 """The graphs that a server calls on a device beside the model's: they choose tokens and move rows about.
 
-They have no weights and fit every model, so they travel with the server, in `serve/device/device_graphs`, and not with
-bundles: `python -m export.graphs.device_graphs` writes them there. Memory is copied as 32-bit words, whatever these
-hold. Who calls them is `serve.device.device_tools`.
+They have no weights and fit every model, so they travel with the server, in `serve/runtime/cuda/device_graphs`, and
+not with bundles: `python -m export.graphs.device_graphs` writes them there. Memory is copied as 32-bit words,
+whatever these hold. Who calls them is `serve.runtime.cuda.device_tools`.
 
 Shapes: R rows of a step, V vocabulary; N and P rows of two blocks of memory, W words of each; M rows that are copied.
 """
@@ -13,9 +13,9 @@ from pathlib import Path
 import onnx
 from onnx import TensorProto, helper
 
-from export.graphs.search_graphs import IR_VERSION
+from export.graphs.search import IR_VERSION
 
-FOLDER = Path(__file__).parent.parent.parent / "serve" / "device" / "device_graphs"
+FOLDER = Path(__file__).parent.parent.parent / "serve" / "runtime" / "cuda" / "device_graphs"
 # Not the newest: every operator has had a CUDA kernel at this version for years.
 OPSET = 20
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
@@ -63,7 +63,7 @@ def token_scores_graph() -> onnx.ModelProto:
 
 
 def topk_graph() -> onnx.ModelProto:
-    """Returns the graph of `export.graphs.search_graphs.topk_graph`, of an older version of the standard."""
+    """Returns the graph of `export.graphs.search.topk_graph`, of an older version of the standard."""
     node = helper.make_node("TopK", ["scores", "count"], ["best_scores", "token_ids"], axis=-1)
     inputs: Signature = [("scores", FLOAT, ("R", "V")), ("count", INT64, (1,))]
     return _model("topk", [node], inputs, [("best_scores", FLOAT, ("R", "K")), ("token_ids", INT64, ("R", "K"))])

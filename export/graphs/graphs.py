@@ -11,20 +11,20 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from export.graphs.attention_operators import AttentionOperators
+from export.graphs.attention import AttentionOperators
+from export.graphs.calibration import Observed, cache_scale, cached_layers
 from export.graphs.contrib_attention import ContribAttention
 from export.graphs.cuda_attention import CudaAttention
 from export.graphs.quantised_attention import CacheScales, QuantisedAttention
 from export.graphs.quantised_graph import quantised
-from export.graphs.recurrent_graphs import RecurrentDecoderGraph, RecurrentEncoderGraph, recurrent_states
+from export.graphs.recurrent import RecurrentDecoderGraph, RecurrentEncoderGraph, recurrent_states
 from export.graphs.standard_attention import StandardAttention
-from export.graphs.static_quantisation import Observed, cache_scale, cached_layers
-from export.graphs.transformer_graphs import DecoderGraph, EncoderGraph
-from export.manifest import EIGHT_BITS, AttentionHead, Element, GraphVariant, Precision, StateSpec
+from export.graphs.transformer import DecoderGraph, EncoderGraph
 from model.config import TransformerConfig
 from model.network.recurrent import Recurrent
 from model.network.transformer import Transformer
 from model.network.translation_model import TranslationModel
+from serve.bundle.manifest import EIGHT_BITS, AttentionHead, Element, GraphVariant, Precision, StateSpec
 
 
 @dataclass(frozen=True, slots=True)

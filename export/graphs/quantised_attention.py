@@ -13,8 +13,8 @@ from torch.onnx.ops import symbolic_multi_out
 
 from export.graphs.contrib_attention import OPERATOR, ContribAttention, int32_scalar, nothing_new
 from export.graphs.integer_operators import quantise
-from export.manifest import Element
 from model.network.attention import KeysValues
+from serve.bundle.manifest import Element
 
 # Inputs of the operator between the lengths and the scales: of rotary embeddings, biases and sinks.
 UNUSED = (None,) * 5

@@ -11,12 +11,12 @@ from copy import deepcopy
 from torch import Tensor, nn
 from torch.nn import functional
 
-from export.graphs.quantisation import QuantisedEmbedding, QuantisedLinear
-from export.graphs.static_quantisation import StaticLinear
-from export.graphs.transformer_graphs import PackedProjection
+from export.graphs.calibration import StaticLinear
+from export.graphs.quantised_layers import QuantisedEmbedding, QuantisedLinear
+from export.graphs.transformer import PackedProjection
 from export.graphs.vocabulary_graphs import Embedding, Projection
-from export.manifest import ActivationRange, GraphVariant
 from model.network.feed_forward import FeedForward
+from serve.bundle.manifest import ActivationRange, GraphVariant
 
 Ranges = Mapping[nn.Module, ActivationRange]
 

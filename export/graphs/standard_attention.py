@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.onnx.ops import symbolic
 
-from export.graphs.attention_operators import AttentionOperators
+from export.graphs.attention import AttentionOperators
 
 OPSET = 24
 

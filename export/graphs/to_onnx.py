@@ -19,7 +19,10 @@ from onnx.external_data_helper import ExternalDataInfo, set_external_data, uses_
 from torch import Tensor, nn
 from torch.export import Dim
 
-from export.bundle import (
+from export.graphs.graphs import Graphs
+from export.graphs.search import log_probabilities_graph, topk_graph
+from export.graphs.weight_names import name_weights
+from serve.bundle.bundle import (
     ALIGNED_DECODER_FILE,
     DECODER_FILE,
     ENCODER_FILE,
@@ -27,10 +30,7 @@ from export.bundle import (
     TOPK_FILE,
     WEIGHTS_FILE,
 )
-from export.graphs.graphs import Graphs
-from export.graphs.search_graphs import log_probabilities_graph, topk_graph
-from export.graphs.weight_names import name_weights
-from export.manifest import (
+from serve.bundle.manifest import (
     ALIGNMENTS,
     DECODER_INPUTS,
     ENCODER_INPUTS,

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from export.imports.imported_model import ImportedModelError, read_fields
+from export.imports.common import ImportedModelError, read_fields
 
 METADATA_FILE = "metadata.json"
 MODEL_FOLDER = "model"

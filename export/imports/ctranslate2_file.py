@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from export.imports.imported_model import ImportedModelError, read_bytes
+from export.imports.common import ImportedModelError, read_bytes
 
 OLDEST_VERSION, NEWEST_VERSION = 2, 6
 FIRST_WITH_ALIASES, FIRST_WITH_TYPES = 3, 4

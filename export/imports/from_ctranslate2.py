@@ -1,7 +1,7 @@
 """Imports an encoder-decoder Transformer of CTranslate2, and packages of Argos Translate, which hold one.
 
 Special tokens and what surrounds a source come from the files beside model.bin, parameters from
-`export.imports.ctranslate2_variables`. Called by `export.command`.
+`export.imports.ctranslate2`. Called by `export.command`.
 """
 
 import math
@@ -11,21 +11,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from export.exportable import Exportable
 from export.imports.argos_package import open_package
-from export.imports.ctranslate2_file import read_model_file
-from export.imports.ctranslate2_folder import (
-    CONFIG_FILE,
-    FIRST_WITH_CONFIG,
-    PAD_PIECES,
-    Config,
-    Vocabularies,
-    read_config,
-    read_tokenizer,
-    read_vocabularies,
-)
-from export.imports.ctranslate2_variables import TransformerVariables, computed_positions, read_transformer
-from export.imports.imported_model import (
+from export.imports.common import (
     ImportedModelError,
     ImportOptions,
     SpecialIds,
@@ -35,7 +22,20 @@ from export.imports.imported_model import (
     find_piece,
     read_fields,
 )
+from export.imports.ctranslate2 import TransformerVariables, computed_positions, read_transformer
+from export.imports.ctranslate2_file import read_model_file
+from export.imports.ctranslate2_files import (
+    CONFIG_FILE,
+    FIRST_WITH_CONFIG,
+    PAD_PIECES,
+    Config,
+    Vocabularies,
+    read_config,
+    read_tokenizer,
+    read_vocabularies,
+)
 from export.imports.tensors import grown
+from export.source_model import Exportable
 from model.network.transformer import Transformer
 
 MODEL_FILE = "model.bin"

@@ -6,7 +6,7 @@ They mean nothing; what counts is that the model translates them here and at the
 from collections.abc import Sequence
 from itertools import cycle, islice
 
-from model.text.tokenizer import WORD_START
+from model.tokenizer.tokenizer import WORD_START
 
 TEXTS = 24
 WORDS_OF_TEXTS = (1, 2, 3, 4, 5, 6, 8, 10)

@@ -1,6 +1,6 @@
 """The configuration of a Marian checkpoint: what is imported, and what is refused by name.
 
-Knows config.json and generation_config.json, no tensors. Called by `export.imports.from_marian`.
+Knows config.json and generation_config.json, no tensors. Called by `export.imports.marian`.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from export.imports.imported_model import ImportedModelError, read_fields
+from export.imports.common import ImportedModelError, read_fields
 
 CONFIG_FILE = "config.json"
 GENERATION_FILE = "generation_config.json"

@@ -11,7 +11,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from export.imports.imported_model import ImportedModelError
+from export.imports.common import ImportedModelError
 
 MATRIX_DIMENSIONS = 2
 

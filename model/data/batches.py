@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import IterableDataset
 
-from model.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
+from model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID
 
 
 class Batch(NamedTuple):

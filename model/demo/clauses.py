@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from model.demo.chance import Chance
 from model.demo.clause import Clause, VerbPhrase
 from model.demo.determiners import Reading
+from model.demo.lexicon import ANIMALS
 from model.demo.nominals import Nominals
 from model.demo.noun_phrase import NounPhrase
-from model.demo.nouns import ANIMALS
 from model.demo.pair import Pair
 from model.demo.places import OUTDOORS, City, Place
 from model.demo.predicates import Predicates

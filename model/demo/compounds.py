@@ -7,9 +7,9 @@ Called by grammar.py, which weighs these rules.
 from model.demo.clause import Clause, VerbPhrase
 from model.demo.clauses import Clauses
 from model.demo.determiners import Reading
+from model.demo.lexicon import ANIMALS, CHILDREN, FRUIT, ROLES, TEXTS, THINGS, NounClass
 from model.demo.nominals import alike
 from model.demo.noun_phrase import NounPhrase, relative
-from model.demo.nouns import ANIMALS, CHILDREN, FRUIT, ROLES, TEXTS, THINGS, NounClass
 from model.demo.pair import Pair, sentence
 from model.demo.verb_form import Mood
 from model.demo.verbs import DEALINGS, REPORTS

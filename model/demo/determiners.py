@@ -8,7 +8,7 @@ from enum import IntEnum, auto
 
 from model.demo.chance import spread
 from model.demo.inflection import Pattern
-from model.demo.nouns import Kind
+from model.demo.lexicon import Kind
 
 
 @dataclass(frozen=True, slots=True, eq=False)

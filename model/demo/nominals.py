@@ -9,6 +9,7 @@ from model.demo.adjectives import Adjective
 from model.demo.chance import Chance, spread
 from model.demo.determiners import NAMES, NUMBERED, OWNED, REFERENCES, THE, THIS, A, Reading
 from model.demo.inflection import Case
+from model.demo.lexicon import ANIMALS, FURNITURE, PEOPLE, ROLES, Kind, Noun, NounClass
 from model.demo.noun_phrase import (
     COUPLES,
     FIRST_PERSONS,
@@ -22,7 +23,6 @@ from model.demo.noun_phrase import (
     possessed,
     prepositional,
 )
-from model.demo.nouns import ANIMALS, FURNITURE, PEOPLE, ROLES, Kind, Noun, NounClass
 from model.demo.pair import Pair
 from model.demo.places import ADJECTIVES, SPOTS, City, Place
 from model.demo.times import NUMERALS

@@ -20,7 +20,7 @@ from model.demo.inflection import (
     indefinite_article,
     relative_pronoun,
 )
-from model.demo.nouns import Noun
+from model.demo.lexicon import Noun
 from model.demo.pair import Pair, join
 
 

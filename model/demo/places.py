@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from model.demo import adjectives
 from model.demo.inflection import Case
-from model.demo.nouns import Noun
+from model.demo.lexicon import Noun
 from model.demo.pair import Pair
 
 

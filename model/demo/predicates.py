@@ -8,9 +8,9 @@ from model.demo.chance import Chance
 from model.demo.clause import VerbPhrase
 from model.demo.determiners import Reading
 from model.demo.inflection import Case
+from model.demo.lexicon import PEOPLE, NounClass
 from model.demo.nominals import Nominals
 from model.demo.noun_phrase import NounPhrase, prepositional
-from model.demo.nouns import PEOPLE, NounClass
 from model.demo.pair import Pair
 from model.demo.verbs import BE, PUT, Verb
 

@@ -6,8 +6,8 @@ Shows English do-support and the German verb in first or second place. Called by
 from model.demo.clause import VerbPhrase
 from model.demo.clauses import Clauses
 from model.demo.determiners import HOW_MANY, WHICH, Reading, Reference
+from model.demo.lexicon import Kind
 from model.demo.noun_phrase import WHO, noun_phrase
-from model.demo.nouns import Kind
 from model.demo.pair import Pair, join, sentence
 from model.demo.verb_form import Mood
 from model.demo.verbs import ACTIVITIES, DEALINGS, GIVINGS, MOTIONS, PERSON_EVENTS, PREPOSITIONAL_DEALINGS, Verb

@@ -8,8 +8,7 @@ from model.demo.clause import Clause, VerbPhrase
 from model.demo.clauses import Clauses
 from model.demo.determiners import Reading
 from model.demo.inflection import Agreement, Case
-from model.demo.noun_phrase import THERE
-from model.demo.nouns import (
+from model.demo.lexicon import (
     ANIMALS,
     CHILDREN,
     DRINKS,
@@ -24,6 +23,7 @@ from model.demo.nouns import (
     THINGS,
     VEHICLES,
 )
+from model.demo.noun_phrase import THERE
 from model.demo.pair import Pair, sentence
 from model.demo.places import AT_HOME, OUTDOORS, TRADING
 from model.demo.times import AGES_OF_ADULTS, AGES_OF_CHILDREN, PRICES

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from model.demo.inflection import Case
-from model.demo.nouns import (
+from model.demo.lexicon import (
     ANIMALS,
     CLOTHES,
     DRINKS,

@@ -2,7 +2,7 @@
 
 A score says how well one decoder state and one source position go together; an alignment makes weights of the scores,
 over all positions (global) or over a window (local). `model.network.recurrent_decoder` calls it once for each target
-position, `export.graphs.recurrent_graphs` exports the same code.
+position, `export.graphs.recurrent` exports the same code.
 
 Shapes: B rows, S source positions, D width of states and annotations.
 """

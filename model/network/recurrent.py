@@ -2,7 +2,7 @@
 
 A bidirectional encoder of gated recurrent units annotates every source token with what stands before and behind it; a
 recurrent decoder attends to the annotations. One embedding matrix serves source, target and output. Knows no tokenizer,
-only ids; `export.graphs.recurrent_graphs` takes the same parameters apart.
+only ids; `export.graphs.recurrent` takes the same parameters apart.
 
 Shapes: B rows, S source length, T target length, D width, V vocabulary.
 """

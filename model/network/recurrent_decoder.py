@@ -1,7 +1,7 @@
 """The two recurrent decoders with attention: Bahdanau's looks at the source before its recurrent step, Luong's after.
 
 Both are made of gated recurrent units (Luong et al. used LSTMs), and get their first state in the same way, so that the
-attention is what they differ in. `model.network.recurrent` runs them over a target, `export.graphs.recurrent_graphs`
+attention is what they differ in. `model.network.recurrent` runs them over a target, `export.graphs.recurrent`
 exports one step.
 
 Shapes: B rows, S source positions, D width of embeddings, annotations and states.

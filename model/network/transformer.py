@@ -1,7 +1,7 @@
 """The Transformer of "Attention Is All You Need" (Vaswani et al. 2017, arXiv:1706.03762) and its usual variants.
 
 `TransformerConfig` chooses among them; its defaults are the paper's. Training calls `forward`,
-`model.decoding.generate` calls `encode`, `start` and `decode_step`, and `export.graphs.transformer_graphs` takes the
+`model.generate` calls `encode`, `start` and `decode_step`, and `export.graphs.transformer` takes the
 same parameters apart. It knows no tokenizer, only ids.
 
 Shapes: B rows, S source length, T target length, V vocabulary.
@@ -21,7 +21,7 @@ from model.network.layers import DecoderLayer, EncoderLayer
 from model.network.norms import build_norm
 from model.network.positions import Positions
 from model.network.translation_model import DecoderState, Memory, TranslationModel
-from model.text.tokenizer import BOS_ID, EOS_ID
+from model.tokenizer.tokenizer import BOS_ID, EOS_ID
 
 
 class Transformer(TranslationModel):

@@ -1,6 +1,6 @@
 """What training, generation and export need of a model, whatever its architecture.
 
-`model.network.transformer` implements it; `build_model` in `model.network.architectures` chooses. Knows no tokenizer,
+`model.network.transformer` implements it; `build_model` in `model.network.build` chooses. Knows no tokenizer,
 only ids.
 
 Shapes: B rows, S source length, T target length, D width of the states, V vocabulary.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from model.config import ModelConfig
-from model.text.tokenizer import BOS_ID, EOS_ID
+from model.tokenizer.tokenizer import BOS_ID, EOS_ID
 
 # What a decoder remembers between steps, by name; every tensor has the rows first.
 DecoderState = dict[str, Tensor]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from model.text.tokenizer import PAD_ID
+from model.tokenizer.tokenizer import PAD_ID
 
 # Rows of logits computed at once: 128 of 5,000 floats are 2.5 MB.
 CHUNK_ROWS = 128

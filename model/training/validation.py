@@ -4,10 +4,10 @@ from typing import Any
 
 from lightning.pytorch.callbacks import Callback
 
-from model.decoding.generate import generate_greedy
-from model.scoring.score import score
-from model.text.segmentation import Segmentation
-from model.text.tokenizer import EOS_ID
+from model.data.segmentation import Segmentation
+from model.generate import generate_greedy
+from model.score import score
+from model.tokenizer.tokenizer import EOS_ID
 
 # Enough for a BLEU that tells checkpoints apart; a validation set of many directions may have more.
 MAX_SENTENCES = 1200

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Protocol, TypedDict
 
-from serve.clients.client_errors import too_late
+from serve.clients.errors import too_late
 from serve.clients.wanted import Wanted
 
 

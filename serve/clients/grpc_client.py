@@ -1,7 +1,7 @@
 """A gRPC client for the commands that talk to a running server: one text in, its translation and score out.
 
-It is `serve.clients.async_translation_client` in the form that all clients of the commands have, such as
-`serve.clients.http_client` for REST. The load generator, which must not retry, has clients of its own.
+It is `serve.clients.aio` in the form that all clients of the commands have, such as
+`serve.clients.text_clients` for REST. The load generator, which must not retry, has clients of its own.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -9,10 +9,10 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Self, Unpack
 
-from serve.clients.async_translation_client import AsyncTranslationClient
-from serve.clients.channels import ClientSettings
+from serve.clients.aio import AsyncTranslationClient
+from serve.clients.channel import ClientSettings
 from serve.clients.wanted import Wanted
-from serve.translation.answer import TranslationDelta
+from serve.translation.response import TranslationDelta
 
 
 @dataclass(frozen=True, slots=True)

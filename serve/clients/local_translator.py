@@ -9,16 +9,16 @@ from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanage
 from pathlib import Path
 from typing import Self, Unpack
 
-from serve.clients.client_errors import NotTranslatedError
+from serve.clients.errors import NotTranslatedError
 from serve.clients.grpc_client import TranslatedText
 from serve.clients.wanted import Wanted
 from serve.errors import ServiceError
-from serve.logs import RequestRecord, configure_logs
-from serve.models.dispatcher import Dispatcher
+from serve.observability.logs import RequestRecord, configure_logs
+from serve.registry.dispatcher import Dispatcher
 from serve.settings import ServeSettings
-from serve.translation.answer import TranslationDelta
 from serve.translation.asked import AskedDirection, AskedTranslation
 from serve.translation.flow import Flow
+from serve.translation.response import TranslationDelta
 from serve.translation.search_fields import SearchFields
 
 

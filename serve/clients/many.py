@@ -11,9 +11,9 @@ from itertools import count
 
 from protos.translation_pb2 import TranslateManyRequest, TranslateManyResponse
 from serve.clients.asking import Asking
-from serve.clients.client_errors import CallError, UnavailableError, status_error
-from serve.clients.client_messages import read_translations, translate_request
-from serve.translation.answer import TranslationResponse
+from serve.clients.errors import CallError, UnavailableError, status_error
+from serve.clients.messages import read_translations, translate_request
+from serve.translation.response import TranslationResponse
 
 # Tries in a row that bring no answer at all; more if the server wants to be asked again, which may be shutting down for
 # a minute before its connections lead elsewhere. And how long to wait before the next one if nobody says.

@@ -1,6 +1,6 @@
 """How gRPC itself behaves for a client: retries, which wait as the server says, and the choice among replicas.
 
-The JSON of `service_config` works for clients of any language (`docs/clients.md`). Called by `serve.clients.channels`.
+The JSON of `service_config` works for clients of any language (`docs/clients.md`). Called by `serve.clients.channel`.
 """
 
 from typing import Any

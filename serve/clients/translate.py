@@ -17,14 +17,14 @@ from pydantic import ConfigDict, Field
 from pydantic_settings import SettingsConfigDict
 from tqdm import tqdm
 
-from serve.clients.client_errors import NotTranslatedError
-from serve.clients.connection_options import ConnectionOptions
+from serve.clients.errors import NotTranslatedError
 from serve.clients.grpc_client import GrpcClient, TranslatedText
 from serve.clients.lines import Line, LineError, map_in_order, read_lines
 from serve.clients.local_translator import open_bundle
+from serve.clients.options import ConnectionOptions
 from serve.clients.wanted import Wanted
-from serve.interfaces.watched_files import FileError
-from serve.models.model_loader import LOAD_ERRORS
+from serve.files import FileError
+from serve.registry.loader import LOAD_ERRORS
 from serve.translation.search_fields import SearchFields
 
 STANDARD_INPUT = 0

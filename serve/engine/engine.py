@@ -13,15 +13,15 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from serve.engine.model import Model
 from serve.engine.prefill import batches, pad
 from serve.engine.rows import Move, Rows
-from serve.engine.scheduler import Scheduler
-from serve.engine.scores import Scores
 from serve.engine.selection import Selection
-from serve.engine.sequence import Sequence
 from serve.errors import DrainingError, InternalError, ServiceError
-from serve.metrics import Metrics
+from serve.observability.metrics import Metrics
+from serve.runtime.model import Model
+from serve.runtime.scores import Scores
+from serve.scheduler.scheduler import Scheduler
+from serve.scheduler.sequence import Sequence
 
 # One failure may be the fault of one input; several in a row are the fault of the model or the device.
 UNHEALTHY_FAILURES = 3

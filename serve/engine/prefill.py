@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from serve.engine.sequence import Sequence
+from serve.scheduler.sequence import Sequence
 
 # What one run of the encoder costs before its first token, in tokens: fitted times gave 3 to 20 on a CPU, between a
 # base Transformer in int8 and a tiny one.

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serve.engine.columns import NO_TOKEN, Columns
-from serve.engine.sequence import Sequence
+from serve.scheduler.sequence import Sequence
 from serve.search.hypothesis import FinishReason, Hypothesis
 from serve.search.options import MAX_SUPPRESSED_IDS
 from serve.search.ranking import coverage, normalised_scores

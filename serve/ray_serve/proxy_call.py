@@ -1,4 +1,4 @@
-"""A gRPC call that came by way of Ray Serve's proxy, as the handlers of `serve.interfaces.grpc_api` know calls.
+"""A gRPC call that came by way of Ray Serve's proxy, as the handlers of `serve.api.grpc_api` know calls.
 
 The proxy sends metadata along and takes status, details and trailers back. It does not tell when the client stops
 waiting: it cancels the call then. Made by `serve.ray_serve.replica`.

@@ -12,12 +12,12 @@ from typing import Any
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import Message
 
+from serve.api.grpc_guard import KEY_METADATA
 from serve.app import configure_logs_and_traces, open_service
-from serve.interfaces.grpc_access import KEY_METADATA
 from serve.ray_serve.proxy_call import CallEndedError, ProxyCall, ProxyContext
-from serve.ray_serve.ray_settings import RaySettings
 from serve.ray_serve.replica_app import ReplicaApp
 from serve.ray_serve.replica_count import ROWS_RUNNING, SEQUENCES_WAITING, SLOTS
+from serve.ray_serve.settings import RaySettings
 from serve.service import Service
 
 

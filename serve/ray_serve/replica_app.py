@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serve.interfaces.http_headers import REQUEST_ID_HEADER
+from serve.api.http_headers import REQUEST_ID_HEADER
 
 
 class ReplicaApp:

@@ -5,10 +5,10 @@ Called by `serve.translation.translator` for each text. Knows neither the schedu
 
 from typing import Any, NamedTuple
 
-from model.text.text_tokenizer import TextTokenizer
-from serve.engine.sequence import Wish
+from model.tokenizer.text_tokenizer import TextTokenizer
+from serve.scheduler.sequence import Wish
 from serve.search.hypothesis import FinishReason, Hypothesis
-from serve.translation.answer import Alternative, TokenScore, Translation, TranslationScore
+from serve.translation.response import Alternative, TokenScore, Translation, TranslationScore
 from serve.translation.target_vocabulary import TargetVocabulary
 
 

@@ -1,6 +1,6 @@
 """What a client asks for before anybody looked whether it can be had: the fields of a request, of whatever protocol.
 
-Both interfaces and `dragoman translate` fill these records; `serve.models.dispatcher` turns them into valid requests.
+Both interfaces and `dragoman translate` fill these records; `serve.registry.dispatcher` turns them into valid requests.
 """
 
 from collections.abc import Sequence

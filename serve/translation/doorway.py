@@ -9,9 +9,9 @@ import asyncio
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
-from serve.engine.reservation import Reservation
-from serve.engine.scheduler import Scheduler
 from serve.errors import DeadlineExceededError, QueueFullError
+from serve.scheduler.reservation import Reservation
+from serve.scheduler.scheduler import Scheduler
 from serve.translation.flow import Flow
 
 # Room is made by whatever ends; this is about the time of a few steps of a model.

@@ -1,7 +1,7 @@
 """The deltas of one text, made of those of its sentences, which are translated at the same time.
 
 Clients read from left to right: what a sentence grows by waits until the sentences before it are complete. The white
-space of the text goes along. Called by `serve.translation.passages`.
+space of the text goes along. Called by `serve.translation.segments`.
 """
 
 from collections import deque
@@ -10,8 +10,8 @@ from dataclasses import replace
 from functools import partial
 
 from serve.search.hypothesis import FinishReason
-from serve.translation.answer import TranslationDelta
 from serve.translation.passage import Passage
+from serve.translation.response import TranslationDelta
 
 
 class PassageStream:

@@ -1,6 +1,6 @@
 """Translates texts of any number of sentences, each sentence as a sequence of its own.
 
-The sentences of one text run side by side, as those of different texts do. Lies between `serve.models.dispatcher`,
+The sentences of one text run side by side, as those of different texts do. Lies between `serve.registry.dispatcher`,
 which knows texts, and `serve.translation.translator`, for which a text is a sentence.
 """
 
@@ -8,10 +8,10 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from functools import partial
 
-from serve.engine.reservation import Reservation
-from serve.translation.answer import ScoreResponse, TranslationDelta, TranslationResponse
-from serve.translation.passages import Passages, split_text
+from serve.scheduler.reservation import Reservation
 from serve.translation.request import RequestLimits, TranslationRequest
+from serve.translation.response import ScoreResponse, TranslationDelta, TranslationResponse
+from serve.translation.segments import Passages, split_text
 from serve.translation.translator import Translator
 from serve.translation.turns import in_turns
 

@@ -1,6 +1,6 @@
 """Translating by way of a third language: what of a request is meant for which of the two translations, and one answer.
 
-Pure functions; `serve.models.dispatcher` runs the translations. Options that say how to search hold for both of them.
+Pure functions; `serve.registry.dispatcher` runs the translations. Options that say how to search hold for both of them.
 What belongs to the text that the client gets, its lengths, its prefix, its pieces and how many there are, is for the
 last.
 """
@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from serve.errors import InvalidRequestError
 from serve.search.hypothesis import FinishReason
-from serve.translation.answer import Pivot, Timings, Translation, TranslationResponse
 from serve.translation.asked import AskedTranslation
+from serve.translation.response import Pivot, Timings, Translation, TranslationResponse
 from serve.translation.search_fields import OPTIONS, SearchFields
 from serve.translation.search_limits import SEED_BITS
 

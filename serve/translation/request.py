@@ -8,7 +8,7 @@ texts are tokens. This module knows neither protocol.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from export.manifest import BundleDirection
+from serve.bundle.manifest import BundleDirection
 from serve.errors import InvalidRequestError
 from serve.translation.flow import Flow
 from serve.translation.search_fields import SearchFields

@@ -12,11 +12,11 @@ from types import TracebackType
 from typing import Self
 
 from serve.engine.prefill import longest_first
-from serve.engine.reservation import Reservation
-from serve.engine.scheduler import Scheduler
-from serve.engine.sequence import Sequence, Wish
 from serve.errors import DeadlineExceededError, ServiceError
-from serve.traces import current_trace
+from serve.observability.traces import current_trace
+from serve.scheduler.reservation import Reservation
+from serve.scheduler.scheduler import Scheduler
+from serve.scheduler.sequence import Sequence, Wish
 
 # Nobody reads a hundred words in a second.
 PACE_SECONDS = 0.01

@@ -1,6 +1,6 @@
 """The tokens of translations as clients write them: pieces to ids, and ids to pieces.
 
-Built once for each served model by `serve.models.pipeline`. Knows neither text nor search.
+Built once for each served model by `serve.registry.pipeline`. Knows neither text nor search.
 """
 
 from collections.abc import Mapping, Sequence

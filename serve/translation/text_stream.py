@@ -6,7 +6,7 @@ tokenizers drop at the end. Called by `serve.translation.translator`; knows neit
 
 from collections.abc import Sequence
 
-from model.text.text_tokenizer import TextTokenizer
+from model.tokenizer.text_tokenizer import TextTokenizer
 
 # What tokenizers write in the place of a byte that is no character by itself; the next byte may make it one.
 INCOMPLETE = "\ufffd"

@@ -10,20 +10,20 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from model.text.text_tokenizer import TextTokenizer
-from serve.engine.reservation import Reservation
-from serve.engine.scheduler import Scheduler
-from serve.engine.sequence import Sequence, Wish
+from model.tokenizer.text_tokenizer import TextTokenizer
+from serve.engine.readiness import Readiness
 from serve.errors import InvalidRequestError
-from serve.metrics import Metrics
-from serve.models.readiness import Readiness
+from serve.observability.metrics import Metrics
+from serve.observability.traces import current_trace
+from serve.scheduler.reservation import Reservation
+from serve.scheduler.scheduler import Scheduler
+from serve.scheduler.sequence import Sequence, Wish
 from serve.search.hypothesis import Hypothesis
-from serve.traces import current_trace
-from serve.translation.answer import ScoreResponse, Timings, TranslationDelta, TranslationResponse
 from serve.translation.answer_writer import AnswerWriter, Found
+from serve.translation.cache import Hypotheses, ResultCache
 from serve.translation.doorway import Doorway
 from serve.translation.request import TextRequest, TranslationRequest
-from serve.translation.result_cache import Hypotheses, ResultCache
+from serve.translation.response import ScoreResponse, Timings, TranslationDelta, TranslationResponse
 from serve.translation.submission import Alarm, Submission
 from serve.translation.target_vocabulary import TargetVocabulary
 from serve.translation.text_stream import TextStream

@@ -75,9 +75,9 @@ kernels() {
 
 part "environment" nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv
 part "installation" install
-part "pytest gpu" env PYTHONPATH="$PWD" "$environment/bin/python" -m pytest -q -m gpu tests/test_gpu.py
-part "pytest device code" env PYTHONPATH="$PWD" "$environment/bin/python" -m pytest -q tests/test_device_runtime.py \
-  tests/test_device_engine.py tests/test_device_graphs.py tests/test_placement.py
+part "pytest gpu" env PYTHONPATH="$PWD" "$environment/bin/python" -m pytest -q -m gpu tests/gpu/test_gpu.py
+part "pytest device code" env PYTHONPATH="$PWD" "$environment/bin/python" -m pytest -q tests/serve/runtime/cuda/test_device_runtime.py \
+  tests/serve/runtime/cuda/test_device_engine.py tests/export/graphs/test_device_graphs.py tests/serve/runtime/test_placement.py
 rm -rf "$out/cuda"
 part "export fp16" dragoman export "$run" --out "$out/cuda" --variant cuda --precision fp16
 # Tokens beside PyTorch's in 32 bits, and how many translations company changes: the exact rate is in its log.

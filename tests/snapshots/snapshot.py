@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(__file__).parent / "data"
 UPDATE = "UPDATE_SNAPSHOTS"
 HOW_TO_UPDATE = f"To accept the new text, run: {UPDATE}=1 pytest tests/snapshots"

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from dragoman import main
-from tests.snapshots.snapshot import ROOT, check
+from tests.snapshots.snapshot import check
+from tests.support.paths import ROOT
 
 BUNDLE = ROOT / "bundles" / "multi30k-en-de"
 COLUMNS = re.compile(r" {2,}")

@@ -7,7 +7,8 @@ import sys
 import pytest
 
 from dragoman import COMMANDS, main
-from tests.snapshots.snapshot import ROOT, check, check_names
+from tests.snapshots.snapshot import check, check_names
+from tests.support.paths import ROOT
 
 COLUMNS = 100
 

@@ -12,17 +12,18 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import CollectorRegistry
 
-from export.manifest import Manifest
 from protos.inference_pb2 import DESCRIPTOR as INFERENCE
 from protos.translation_pb2 import DESCRIPTOR as TRANSLATION
+from serve.bundle.manifest import Manifest
 from serve.command import ServeCommand
-from serve.device.gpu_metrics import GpuCollector
-from serve.device.gpus import Gpu
 from serve.errors import ERRORS
+from serve.runtime.cuda.driver import Gpu
+from serve.runtime.cuda.gpu_metrics import GpuCollector
 from serve.settings import ModelSettings, ServeSettings
-from tests.live import LiveService, run_service
 from tests.snapshots.proto_text import render_file
-from tests.snapshots.snapshot import ROOT, check
+from tests.snapshots.snapshot import check
+from tests.support.live import LiveService, run_service
+from tests.support.paths import ROOT
 
 OURS = "dragoman_"
 # Labels whose values depend on the deployment.

@@ -1,0 +1,1 @@
+"""Benchmarks against other systems; not part of the wheel."""

@@ -1,0 +1,1 @@
+"""Processes, rounds and spread of benchmarks."""

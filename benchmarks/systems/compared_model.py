@@ -1,0 +1,127 @@
+"""The models that benchmarks measure: a trained run, and a random model; as files of every system.
+
+All systems of a model hold the same weights. Knows nothing of what is measured. Called by the benchmarks.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from benchmarks.systems.checkpoint import write_checkpoint
+from benchmarks.systems.made_up_tokenizer import made_up_tokenizer, made_up_word
+from export.make_bundle import BundleOptions, Sample, write_bundle
+from export.origin import read_origin
+from export.source_model import Exportable
+from model.config import Direction, TransformerConfig
+from model.data.corpus import Corpus, CorpusError
+from model.network.transformer import Transformer
+from model.run import RunError
+from model.tokenizer.tokenizer import EOS_ID, PAD_ID, UNK_ID
+from serve.bundle.manifest import BundleDirection, GraphVariant, Precision
+
+RANDOM_SEED = 1
+RANDOM_DIRECTION = Direction(source="en", target="de")
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedModel:
+    """A Transformer and what its bundles are made of.
+
+    Attributes:
+        name: in tables and messages.
+        model: its weights are those of all systems.
+        exportable: the model and its tokenizer, as an export takes them.
+        samples: texts for golden sentences.
+        trained: whether its translations can be expected to mean something.
+    """
+
+    name: str
+    model: Transformer
+    exportable: Exportable
+    samples: list[Sample]
+    trained: bool
+
+    def describe(self) -> str:
+        """Returns its shape in words."""
+        config, parameters = self.model.config, sum(each.numel() for each in self.model.parameters())
+        return (
+            f"{parameters / 1e6:.1f} million parameters: width {config.d_model}, inner width {config.d_ff}, "
+            f"{config.heads} heads, {config.encoder_layers} + {config.decoder_layers} layers, "
+            f"{self.model.vocabulary_size:,} tokens"
+        )
+
+    def source_ids(self, corpus: Corpus) -> list[tuple[int, ...]]:
+        """Returns what the model reads of a test set.
+
+        Raises:
+            CorpusError: if it does not translate in this direction, or a sentence is too long for it.
+        """
+        directions = {(each.source, each.target): each for each in self.exportable.directions}
+        if corpus.languages not in directions:
+            known = ", ".join(map(str, self.exportable.directions))
+            raise CorpusError(f"{self.name} translates {known}, expected {corpus.direction} as in the data")
+        prefix = directions[corpus.languages].source_prefix
+        sources = [self.exportable.source_ids(prefix, text) for text in corpus.sources]
+        longest = self.model.config.max_source_tokens
+        for number, source in enumerate(sources, start=1):
+            if len(source) > longest:
+                raise CorpusError(f"sentence {number}: {len(source)} tokens, expected at most {longest}")
+        return sources
+
+    def write_bundle(self, folder: Path, variant: GraphVariant, precision: Precision) -> None:
+        """Writes a bundle into a new folder.
+
+        Raises:
+            RunError: if it cannot be made.
+        """
+        write_bundle(self.exportable, self.samples, folder, BundleOptions(self.name, variant, precision))
+
+    def write_ctranslate2(self, folder: Path, compute_type: str) -> None:
+        """Writes a model of CTranslate2 into a new folder."""
+        from benchmarks.systems.ctranslate2_model import spec_of, write_model  # noqa: PLC0415 - only with this peer
+
+        write_model(folder, spec_of(self.model, self.exportable.tokenizer.source_pieces), compute_type)
+
+    def write_checkpoint(self, folder: Path) -> None:
+        """Writes a checkpoint for the peers that compute with PyTorch into a new folder."""
+        write_checkpoint(folder, self.model)
+
+
+def compared_models(run: Path | None, config: TransformerConfig, vocabulary_size: int) -> list[ComparedModel]:
+    """Returns the model of a run, if there is one, and the random model of a shape.
+
+    Raises:
+        RunError, CorpusError, TokenizerError: as `trained_model` does.
+    """
+    trained = [] if run is None else [trained_model(run)]
+    return [*trained, random_model(config, vocabulary_size)]
+
+
+def trained_model(path: Path) -> ComparedModel:
+    """Returns the model of a run, or of a bundle that was made of one.
+
+    Raises:
+        RunError: if the folder is neither, or not one of a Transformer.
+        CorpusError: if its samples cannot be read.
+        TokenizerError: if its tokenizer lacks a token.
+    """
+    exportable, samples = read_origin(path)
+    if not isinstance(exportable.model, Transformer):
+        raise RunError(f"{path}: {type(exportable.model).__name__}: expected a Transformer, which CTranslate2 knows")
+    return ComparedModel(path.resolve().name, exportable.model, exportable, samples, trained=True)
+
+
+def random_model(config: TransformerConfig, vocabulary_size: int) -> ComparedModel:
+    """Returns a model of a shape as it is before training, always the same one.
+
+    It repeats the token that it starts from, and so surely that every precision does so: its bundles have golden
+    sentences like any other.
+    """
+    torch.manual_seed(RANDOM_SEED)
+    model = Transformer(config, vocabulary_size, PAD_ID).eval()
+    tokenizer = made_up_tokenizer(vocabulary_size)
+    direction = BundleDirection(source=RANDOM_DIRECTION.source, target=RANDOM_DIRECTION.target)
+    exportable = Exportable(model, tokenizer, (direction,), (EOS_ID,), UNK_ID, config.model_dump(mode="json"), steps=0)
+    samples = [Sample(RANDOM_DIRECTION, made_up_word(0))]
+    return ComparedModel("random", model, exportable, samples, trained=False)

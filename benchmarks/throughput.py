@@ -1,0 +1,173 @@
+"""`dragoman throughput`: how fast training is, beside a plain loop around `torch.nn.Transformer` of the same size.
+
+Both train on the same batches in turns, so that a busy machine slows both. The plain loop is what a tutorial teaches:
+logits, cross-entropy, backward, clip, Adam. Ours is what `dragoman train` runs, with everything around it.
+"""
+
+import json
+import math
+import statistics
+import tempfile
+import time
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from lightning.pytorch.callbacks import Callback
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import DataLoader
+
+from model.config import Direction, RunConfig, TrainingConfig, TransformerConfig
+from model.data.batches import Batch, BatchStream, TokenizedPairs
+from model.network.positions import sinusoidal_positions
+from model.run import RunFolder
+from model.tokenizer.tokenizer import PAD_ID
+from model.training.module import TranslationModule
+from model.training.trainer import HardwareConfig, make_trainer
+
+PAIRS = 10_000
+# Lengths are drawn from a gamma distribution that looks like Multi30k's: 15 tokens on average, few beyond 30.
+LENGTH_SHAPE, LENGTH_SCALE_TOKENS = 9.0, 1.7
+# The first steps of a turn warm caches up and are not counted.
+WARMUP_STEPS = 5
+
+
+class ThroughputCommand(BaseSettings):
+    """Measures training in source and target tokens per second, beside torch.nn.Transformer.
+
+    Both models have the same size, data and precision and take turns. Prints a line for each round, then the median of
+    the ratios; the last line is JSON.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix="DRAGOMAN_THROUGHPUT_", frozen=True, extra="forbid", nested_model_default_partial_update=True
+    )
+
+    model: TransformerConfig = Field(
+        TransformerConfig(d_model=128, d_ff=256, heads=4, encoder_layers=4, decoder_layers=4, dropout=0.3),
+        description="shape of both models",
+    )
+    vocabulary_size: int = Field(5000, gt=8, description="tokens of the vocabulary")
+    batch_tokens: int = Field(1024, gt=0, description="token budget of a batch")
+    precision: Literal["32-true", "bf16-mixed"] = Field("32-true", description="numbers that both compute with")
+    rounds: int = Field(5, gt=0, description="turns of each model")
+    steps: int = Field(40, gt=0, description="optimiser steps that are timed in a turn")
+
+    def cli_cmd(self) -> None:
+        """Measures; prints."""
+        ratios = []
+        for number in range(1, self.rounds + 1):
+            batches = _batches(self, seed=number)
+            plain, ours = _train_plain(self, batches), _train_ours(self, batches)
+            ratios.append(ours / plain)
+            print(f"round {number}: torch.nn.Transformer {plain:,.0f}, Dragoman {ours:,.0f} tokens/s: {ratios[-1]:.2f}")
+        ratio = statistics.median(ratios)
+        print(f"Dragoman trains {ratio:.2f} times as fast, with {torch.get_num_threads()} threads and {self.precision}")
+        print(json.dumps({**self.model_dump(mode="json"), "torch": torch.__version__, "ratios": ratios}))
+
+
+class PlainTransformer(nn.Module):
+    """`torch.nn.Transformer` with what it leaves to its user: embeddings, positions, masks and the projection."""
+
+    def __init__(self, config: TransformerConfig, vocabulary_size: int) -> None:
+        super().__init__()
+        self.scale = math.sqrt(config.d_model)
+        self.embedding = nn.Embedding(vocabulary_size, config.d_model, padding_idx=PAD_ID)
+        self.dropout = nn.Dropout(config.dropout)
+        self.transformer = nn.Transformer(
+            config.d_model,
+            config.heads,
+            config.encoder_layers,
+            config.decoder_layers,
+            config.d_ff,
+            config.dropout,
+            batch_first=True,
+        )
+        length = max(config.max_source_tokens, config.max_target_tokens + 1)
+        self.register_buffer("positions", sinusoidal_positions(length, config.d_model))
+
+    def forward(self, source_ids: Tensor, target_ids: Tensor) -> Tensor:
+        """Maps ids [B, S] and [B, T] to logits [B, T, V]."""
+        padding = source_ids == PAD_ID
+        later = nn.Transformer.generate_square_subsequent_mask(target_ids.shape[1], device=source_ids.device)
+        states = self.transformer(
+            self._embed(source_ids),
+            self._embed(target_ids),
+            tgt_mask=later,
+            src_key_padding_mask=padding,
+            memory_key_padding_mask=padding,
+            tgt_is_causal=True,
+        )
+        return functional.linear(states, self.embedding.weight)
+
+    def _embed(self, ids: Tensor) -> Tensor:
+        positions: Tensor = self.get_buffer("positions")[: ids.shape[1]]
+        embedded: Tensor = self.dropout(self.embedding(ids) * self.scale + positions)
+        return embedded
+
+
+class _Clock(Callback):
+    """Measures from the end of the warm-up to the end of the training."""
+
+    def __init__(self) -> None:
+        self.started_seconds = 0.0
+        self.seconds = 0.0
+
+    def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+        if trainer.global_step == WARMUP_STEPS:
+            self.started_seconds = time.perf_counter()
+        self.seconds = time.perf_counter() - self.started_seconds
+
+
+def _batches(command: ThroughputCommand, seed: int) -> list[Batch]:
+    random = np.random.default_rng(seed)
+    lengths = 1 + random.gamma(LENGTH_SHAPE, LENGTH_SCALE_TOKENS, size=(PAIRS, 2)).astype(int)
+    sides = [[random.integers(4, command.vocabulary_size, size=n).tolist() for n in side] for side in lengths.T]
+    stream = BatchStream(lambda _epoch: TokenizedPairs(*sides), command.batch_tokens, seed)
+    return list(islice(stream, WARMUP_STEPS + command.steps))
+
+
+def _tokens(batches: list[Batch]) -> int:
+    return sum(batch.count_tokens() for batch in batches[WARMUP_STEPS:])
+
+
+def _train_ours(command: ThroughputCommand, batches: list[Batch]) -> float:
+    """Returns tokens per second of a training by Lightning, as `dragoman train` sets it up."""
+    steps = len(batches)
+    training = TrainingConfig(max_steps=steps, validation_every_steps=steps, precision=command.precision)
+    directions = (Direction(source="en", target="de"),)
+    module = TranslationModule(
+        RunConfig(directions=directions, model=command.model, training=training), command.vocabulary_size
+    )
+    clock = _Clock()
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = make_trainer(RunFolder(Path(folder)), training, HardwareConfig(), [clock])
+        loader: DataLoader[Batch] = DataLoader(batches, batch_size=None)  # type: ignore[arg-type]  # a list will do
+        trainer.fit(module, loader, DataLoader(batches[:1], batch_size=None))  # type: ignore[arg-type]
+    return _tokens(batches) / clock.seconds
+
+
+def _train_plain(command: ThroughputCommand, batches: list[Batch]) -> float:
+    """Returns tokens per second of a plain loop."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model = PlainTransformer(command.model, command.vocabulary_size).to(device).train()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9)
+    started_seconds = 0.0
+    for number, batch in enumerate(batches):
+        if number == WARMUP_STEPS:
+            started_seconds = time.perf_counter()
+        source_ids, inputs, labels = (ids.to(device) for ids in batch)
+        with torch.autocast(device.type, torch.bfloat16, enabled=command.precision == "bf16-mixed"):
+            logits = model(source_ids, inputs).flatten(end_dim=1)
+            loss = functional.cross_entropy(logits, labels.flatten(), ignore_index=PAD_ID, label_smoothing=0.1)
+        optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        loss.item()
+    return _tokens(batches) / (time.perf_counter() - started_seconds)

@@ -1,0 +1,1 @@
+"""Compares kinds of attention: maps, costs, quality."""

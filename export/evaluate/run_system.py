@@ -1,0 +1,71 @@
+"""A training run as a system: its best checkpoint translates, with PyTorch and without a cache, greedily or by a beam.
+
+Slow, and independent of everything that serves: its figures are those of the model itself. Called by
+`export.evaluate.systems`.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from export.evaluate.system import Progress, Search, SystemUnusableError
+from model import generate
+from model.data.batches import plan_batches
+from model.data.corpus import Corpus
+from model.generate import Generated
+from model.run import RunError, RunFolder, TrainedModel
+
+BATCH_TOKENS = 4096
+
+
+class RunSystem:
+    """A run and how it is searched for translations."""
+
+    kind = "run"
+
+    def __init__(self, folder: Path, search: Search) -> None:
+        self._folder = folder
+        self._search = search
+
+    def translate(self, corpora: Sequence[Corpus], progress: Progress) -> list[list[str]]:
+        """Returns the translation of every source of every corpus, telling the progress by the sentence.
+
+        Raises:
+            SystemUnusableError: if the run cannot be loaded, does not translate a direction, or a source is too long.
+        """
+        try:
+            trained = RunFolder(self._folder).load()
+        except RunError as error:
+            raise SystemUnusableError(str(error)) from error
+        sources = [self._sources(trained, corpus) for corpus in corpora]
+        return [self._translate(trained, corpus_sources, progress) for corpus_sources in sources]
+
+    def _sources(self, trained: TrainedModel, corpus: Corpus) -> list[list[int]]:
+        """Returns the ids of each source."""
+        try:
+            sources = trained.source_ids(corpus.direction, corpus.sources)
+        except ValueError as error:
+            raise SystemUnusableError(f"{self._folder}: {error}") from error
+        longest = trained.config.model.max_source_tokens
+        for number, source in enumerate(sources, start=1):
+            if len(source) > longest:
+                where = f"{self._folder}: {corpus.direction}, sentence {number}"
+                raise SystemUnusableError(f"{where}: {len(source)} tokens, expected at most {longest}")
+        return sources
+
+    def _translate(self, trained: TrainedModel, sources: list[list[int]], progress: Progress) -> list[str]:
+        lengths = np.array([len(source) for source in sources])
+        # The longest first: if memory does not suffice, that shows at once.
+        order = np.argsort(-lengths, kind="stable").tolist()
+        translations = [""] * len(sources)
+        for plan in plan_batches(order, lengths, BATCH_TOKENS // self._search.beam_size):
+            for index, generated in zip(plan, self._generate(trained, [sources[i] for i in plan]), strict=True):
+                translations[index] = trained.tokenizer.decode(generated.target_ids)
+            progress.update(len(plan))
+        return translations
+
+    def _generate(self, trained: TrainedModel, sources: list[list[int]]) -> list[Generated]:
+        if self._search.beam_size == 1:
+            return generate.generate_greedy(trained.model, sources)
+        return generate.generate_beam(trained.model, sources, self._search.beam_size, self._search.length_penalty)

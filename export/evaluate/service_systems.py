@@ -1,0 +1,108 @@
+"""Systems that translate as the service does: a bundle, by the service's engines in this process, or a running server.
+
+The one place of `export` that knows the service's clients. They translate many texts at once, each with the
+languages of its corpus. Called by `export.evaluate.systems`.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from export.evaluate.system import Progress, Search, SystemUnusableError
+from model.data.corpus import Corpus
+from serve.clients.channel import ClientSettings
+from serve.clients.errors import NotTranslatedError
+from serve.clients.grpc_client import GrpcClient
+from serve.clients.lines import map_in_order
+from serve.clients.local_translator import open_bundle
+from serve.clients.text_clients import HttpClient
+from serve.clients.translate import TextTranslator
+from serve.registry.loader import LOAD_ERRORS
+from serve.translation.search_fields import SearchFields
+
+# Rows; few enough for a server of one engine to take them all, running or waiting.
+IN_FLIGHT_ROWS = 64
+TIMEOUT_SECONDS = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSystem:
+    """A system behind a client of the service."""
+
+    kind: str
+    name: str
+    search: SearchFields
+    open_translator: Callable[[], AbstractAsyncContextManager[TextTranslator]]
+
+    def translate(self, corpora: Sequence[Corpus], progress: Progress) -> list[list[str]]:
+        """Returns the translation of every source of every corpus, telling the progress by the sentence.
+
+        Raises:
+            SystemUnusableError: if a bundle cannot be served, or a sentence is not translated.
+        """
+        try:
+            return asyncio.run(self._translate(corpora, progress))
+        except LOAD_ERRORS as error:
+            raise SystemUnusableError(str(error)) from error
+
+    async def _translate(self, corpora: Sequence[Corpus], progress: Progress) -> list[list[str]]:
+        async with self.open_translator() as translator:
+
+            async def translate(sentence: tuple[Corpus, int]) -> str:
+                corpus, index = sentence
+                text, (source, target) = corpus.sources[index], corpus.languages
+                try:
+                    # A line is what its reference translates, however many sentences it is.
+                    translated = await translator.translate(
+                        text,
+                        source_language=source,
+                        target_language=target,
+                        options=self.search,
+                        split_sentences=False,
+                    )
+                except NotTranslatedError as error:
+                    message = f"{self.name}: {source}-{target}, sentence {index + 1}: {error}"
+                    raise SystemUnusableError(message) from error
+                progress.update()
+                return translated.text
+
+            async with aclosing(map_in_order(translate, _sentences(corpora), _in_flight(self.search))) as translations:
+                return [[await anext(translations) for _ in range(len(corpus))] for corpus in corpora]
+
+
+async def _sentences(corpora: Sequence[Corpus]) -> AsyncIterator[tuple[Corpus, int]]:
+    for corpus in corpora:
+        for index in range(len(corpus)):
+            yield corpus, index
+
+
+def open_bundle_system(folder: Path, search: Search) -> ServiceSystem:
+    """Returns a bundle that translates in this process."""
+    fields = _fields(search)
+    return ServiceSystem(
+        "bundle", str(folder), fields, lambda: open_bundle(folder, _in_flight(fields), TIMEOUT_SECONDS, fields)
+    )
+
+
+def open_grpc_system(target: str, search: Search, connection: ClientSettings) -> ServiceSystem:
+    """Returns a server that is asked over gRPC, at `host:port`."""
+    settings = replace(connection, timeout_seconds=TIMEOUT_SECONDS)
+    return ServiceSystem("server", f"grpc://{target}", _fields(search), lambda: GrpcClient.open(target, settings))
+
+
+def open_http_system(host: str, port: int, search: Search, connection: ClientSettings) -> ServiceSystem:
+    """Returns a server that is asked over REST."""
+    settings = replace(connection, timeout_seconds=TIMEOUT_SECONDS)
+    name, fields = f"{'https' if settings.encrypted else 'http'}://{host}:{port}", _fields(search)
+    return ServiceSystem("server", name, fields, lambda: HttpClient.open(host, port, settings, _in_flight(fields)))
+
+
+def _fields(search: Search) -> SearchFields:
+    return SearchFields(beam_size=search.beam_size, length_penalty=search.length_penalty)
+
+
+def _in_flight(search: SearchFields) -> int:
+    """Returns how many texts are under way at once."""
+    return max(1, IN_FLIGHT_ROWS // search.rows)

@@ -1,1 +1,0 @@
-"""What `dragoman evaluate` is made of: runs, bundles, servers and files as systems, and the scores they get."""

@@ -1,0 +1,196 @@
+"""The graphs of a Transformer as PyTorch modules: the forward of each one is the signature of its ONNX graph.
+
+They hold the parameters of a trained `model.network.transformer.Transformer`, arranged for one decoder step per call.
+Attention is an operator of ONNX (see `export.graphs.attention`), so these modules can be exported but not run
+by PyTorch. Dropout does not appear.
+
+Shapes: B rows of a prefill, S source length, R rows of a step, H heads, D head size, V vocabulary, and the capacities C
+of the caches: `self` in target tokens, `cross` in source tokens.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from export.graphs.attention import AttentionOperators
+from export.graphs.vocabulary_graphs import Embedding, Projection, frozen
+from model.network.attention import MultiHeadAttention
+from model.network.layers import DecoderLayer, EncoderLayer
+from model.network.transformer import Transformer
+from serve.bundle.manifest import AttentionHead
+
+
+class EncoderGraph(nn.Module):
+    """Source tokens to the cross-attention keys and values of every decoder layer, computed once per sequence."""
+
+    def __init__(self, transformer: Transformer, attention: AttentionOperators) -> None:
+        super().__init__()
+        self.embedding = Embedding(frozen(transformer.source_weight), transformer.embedding_scale)
+        self.positions = frozen(transformer.source_positions.table)
+        self.layers = nn.ModuleList(EncoderLayerGraph(layer, attention) for layer in transformer.encoder_layers)
+        self.norm = transformer.encoder_norm
+        self.attention = attention
+        self.cross = nn.ModuleList(layer.cross_attention for layer in transformer.decoder_layers)
+
+    def forward(self, source_ids: Tensor, source_lengths: Tensor) -> list[Tensor]:
+        """Encodes padded sources.
+
+        Args:
+            source_ids: int64 [B, S], right-padded.
+            source_lengths: real tokens of each row, int32 [B].
+
+        Returns:
+            cross_key_0, cross_value_0, cross_key_1, ...: [B, H, S, D], as the caches hold them; what stands behind a
+            row's length is meaningless.
+        """
+        states = self.embedding(source_ids) + self.positions[: source_ids.shape[1]]
+        for layer in self.layers:
+            states = layer(states, source_lengths)
+        memory = self.norm(states)
+        outputs: list[Tensor] = []
+        for number, cross in enumerate(cast("Iterable[MultiHeadAttention]", self.cross)):
+            outputs += self.attention.in_decoder_layer(number).keep(cross.project(memory))
+        return outputs
+
+
+class EncoderLayerGraph(nn.Module):
+    """One encoder layer; its attention takes lengths where the model takes a mask."""
+
+    def __init__(self, layer: EncoderLayer, attention: AttentionOperators) -> None:
+        super().__init__()
+        self.layer = layer
+        self.attention = attention
+        self.qkv = PackedProjection(layer.self_attention)
+
+    def forward(self, states: Tensor, source_lengths: Tensor) -> Tensor:
+        """Maps source states [B, S, d_model] to [B, S, d_model]."""
+        layer, residual = self.layer, self.layer.self_attention_residual
+        attended = self.attention.attend_in_source(self.qkv(residual.before(states)), source_lengths)
+        states = residual.after(states, layer.self_attention.output(attended))
+        output: Tensor = layer.feed_forward_residual(states, layer.feed_forward)
+        return output
+
+
+class DecoderGraph(nn.Module):
+    """One decoder step for R rows, each at a position of its own, with the caches written in place."""
+
+    def __init__(
+        self, transformer: Transformer, attention: AttentionOperators, alignment_heads: Sequence[AttentionHead] = ()
+    ) -> None:
+        super().__init__()
+        self.alignment_heads = alignment_heads
+        weight = frozen(transformer.target_weight)
+        self.embedding = Embedding(weight, transformer.embedding_scale)
+        self.positions = frozen(transformer.target_positions.table)
+        self.attention = attention
+        self.layers = nn.ModuleList(
+            DecoderLayerGraph(layer, attention.in_decoder_layer(number))
+            for number, layer in enumerate(transformer.decoder_layers)
+        )
+        self.norm = transformer.decoder_norm
+        # Tied embeddings are one parameter: two would be stored twice.
+        output_weight = weight if transformer.output is None else frozen(transformer.output_weight)
+        bias = None if transformer.output_bias is None else frozen(transformer.output_bias)
+        self.projection = Projection(output_weight, bias)
+
+    def forward(
+        self, token_ids: Tensor, positions: Tensor, source_lengths: Tensor, states: Sequence[Tensor]
+    ) -> list[Tensor]:
+        """Predicts the next token of every row.
+
+        Args:
+            token_ids: last token of each row, int64 [R].
+            positions: how many tokens each row's self-attention cache holds already, int32 [R].
+            source_lengths: real source tokens of each row, int32 [R].
+            states: for each layer past_self_key and past_self_value, [R, H, C_self, D], then cross_key and
+                cross_value, [R, H, C_cross, D]: all float or all int8.
+
+        Returns:
+            logits, float [R, V], then for each layer present_self_key and present_self_value: the past ones with this
+            step's position written, to be bound to the same memory; of int8 also present_cross_key and
+            present_cross_value, likewise, in which nothing is written; then, if there are A alignment heads, how much
+            each of them looked at each source position, float [R, A, C_cross].
+        """
+        embedded = self.embedding(token_ids) + functional.embedding(positions, self.positions)
+        hidden = embedded[:, None]  # [R, 1, d_model]
+        presents: list[Tensor] = []
+        queries: list[Tensor] = []
+        for number, layer in enumerate(self.layers):
+            caches = states[4 * number : 4 * number + 4]
+            hidden, query, written = layer(hidden, positions, source_lengths, caches)
+            presents += written
+            queries.append(query)
+        # Search is in 32 bits, whatever the graph computes in.
+        outputs = [self.projection(self.norm(hidden[:, 0])).float(), *presents]
+        if self.alignment_heads:
+            outputs.append(self._align(queries, states[2::4], source_lengths))
+        return outputs
+
+    def _align(self, queries: Sequence[Tensor], keys: Sequence[Tensor], source_lengths: Tensor) -> Tensor:
+        """Returns what attention keeps to itself: the weights of some heads (Vaswani et al. 2017, equation 1).
+
+        Args:
+            queries: of cross-attention in each layer, [R, 1, d_model].
+            keys: the sources in each layer, [R, H, C, D].
+            source_lengths: int32 [R].
+        """
+        chosen = [
+            self.attention.in_decoder_layer(place.layer).kept_keys(keys[place.layer][:, place.head])
+            for place in self.alignment_heads
+        ]  # [R, C, D] each
+        size = chosen[0].shape[2]
+        parts = [queries[place.layer][:, 0, place.head * size :][:, :size] for place in self.alignment_heads]
+        key, query = torch.stack(chosen, dim=1), torch.stack(parts, dim=1)  # [R, A, C, D], [R, A, D]
+        scores = (key @ query[..., None])[..., 0].float() / math.sqrt(size)  # [R, A, C]
+        valid = torch.arange(key.shape[2], dtype=torch.int32) < source_lengths[:, None, None]
+        return scores.masked_fill(~valid, -math.inf).softmax(dim=-1)
+
+
+class DecoderLayerGraph(nn.Module):
+    """One decoder layer for a single new position per row."""
+
+    def __init__(self, layer: DecoderLayer, attention: AttentionOperators) -> None:
+        super().__init__()
+        self.layer = layer
+        self.attention = attention
+        self.qkv = PackedProjection(layer.self_attention)
+
+    def forward(
+        self, states: Tensor, positions: Tensor, source_lengths: Tensor, caches: Sequence[Tensor]
+    ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
+        """Maps states [R, 1, d_model] to the next ones.
+
+        Returns:
+            The states, the queries of cross-attention, and the caches that were written, or are given back.
+        """
+        past_key, past_value, cross_key, cross_value = caches
+        layer = self.layer
+        residual = layer.self_attention_residual
+        qkv = self.qkv(residual.before(states))
+        attended, present_key, present_value = self.attention.attend_in_target(qkv, past_key, past_value, positions)
+        states = residual.after(states, layer.self_attention.output(attended))
+        residual = layer.cross_attention_residual
+        query = layer.cross_attention.query(residual.before(states))
+        attended, given_back = self.attention.attend_to_source(query, cross_key, cross_value, source_lengths)
+        states = residual.after(states, layer.cross_attention.output(attended))
+        states = layer.feed_forward_residual(states, layer.feed_forward)
+        return states, query, (present_key, present_value, *given_back)
+
+
+class PackedProjection(nn.Linear):
+    """One projection that gives queries, keys and values side by side: one matrix product instead of three.
+
+    Attributes:
+        parts: what it stands for; they read the same.
+    """
+
+    def __init__(self, attention: MultiHeadAttention) -> None:
+        parts = (attention.query, attention.key, attention.value)
+        super().__init__(attention.query.in_features, sum(part.out_features for part in parts))
+        self.parts = parts
+        self.weight = frozen(torch.cat([part.weight for part in parts]))
+        self.bias = frozen(torch.cat([part.bias for part in parts]))

@@ -1,0 +1,208 @@
+"""Imports a Marian checkpoint in the form of Hugging Face, such as those of OPUS-MT.
+
+Reads config.json, the parameters, vocab.json and the SentencePiece models; the library `transformers` is not needed.
+Called by `export.command`.
+"""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from export.imports.common import (
+    ImportedModelError,
+    ImportOptions,
+    SpecialIds,
+    build_transformer,
+    check_pieces,
+    find_directions,
+    find_limits,
+    find_piece,
+    language_pieces,
+    read_bytes,
+    read_fields,
+    read_json,
+    tokenizer_refused,
+)
+from export.imports.marian_config import CONFIG_FILE, MarianConfig, read_marian_config, transformer_fields
+from export.imports.tensors import Tensors, grown
+from export.source_model import Exportable
+from model.network.transformer import Transformer
+from model.tokenizer.piece_tokenizer import PieceTokenizer
+from model.tokenizer.tokenizer import TokenizerError
+
+TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
+SHARED, SOURCE, TARGET, OUTPUT = (
+    "model.shared.weight",
+    "model.encoder.embed_tokens.weight",
+    "model.decoder.embed_tokens.weight",
+    "lm_head.weight",
+)
+
+
+def import_marian(folder: Path, options: ImportOptions) -> Exportable:
+    """Returns the model of a checkpoint.
+
+    Raises:
+        ImportedModelError: if it is none, or computes what no model of ours does.
+    """
+    config = read_marian_config(folder)
+    told = read_fields(folder / TOKENIZER_CONFIG_FILE) if (folder / TOKENIZER_CONFIG_FILE).exists() else {}
+    tokenizer = _tokenizer(folder, config, told)
+    model = _model(folder, config, options)
+    eos = _special_piece(told, "eos_token", "</s>")
+    return Exportable(
+        model=model,
+        tokenizer=tokenizer,
+        directions=find_directions(
+            tokenizer.source_pieces,
+            options,
+            source=_text(told.get("source_lang")),
+            target=_text(told.get("target_lang")),
+        ),
+        source_suffix=(find_piece(folder / "vocab.json", tokenizer.source_pieces, eos),),
+        unk_id=tokenizer.unk_id,
+        training={"imported_from": "marian", "config": read_fields(folder / CONFIG_FILE)},
+        steps=0,
+    )
+
+
+def _tokenizer(folder: Path, config: MarianConfig, told: dict[str, object]) -> PieceTokenizer:
+    source_path, target_path = folder / "vocab.json", folder / "target_vocab.json"
+    source = check_pieces(source_path, read_json(source_path))
+    separate = bool(told.get("separate_vocabs"))
+    target = check_pieces(target_path, read_json(target_path)) if separate else source
+    for path, pieces, size in ((source_path, source, config.vocab_size), (target_path, target, config.target_size)):
+        if len(pieces) > size:
+            raise ImportedModelError(f"{path}: {len(pieces)} pieces, expected at most {size} as in {CONFIG_FILE}")
+    if config.eos_token_id >= len(target):
+        raise ImportedModelError(f"{folder / CONFIG_FILE}: eos_token_id: {config.eos_token_id}: not in the vocabulary")
+    special = {_special_piece(told, "eos_token", "</s>"), _special_piece(told, "pad_token", "<pad>")}
+    special |= {target[config.eos_token_id], *language_pieces(source)}
+    try:
+        return PieceTokenizer(
+            read_bytes(folder / "source.spm"),
+            read_bytes(folder / "target.spm"),
+            source,
+            target,
+            unknown_piece=_special_piece(told, "unk_token", "<unk>"),
+            special_pieces=sorted(special),
+        )
+    except TokenizerError as error:
+        raise tokenizer_refused(folder, error) from error
+
+
+def _model(folder: Path, config: MarianConfig, options: ImportOptions) -> Transformer:
+    limits = find_limits(options, config.max_position_embeddings)
+    with read_tensors(folder) as tensors:
+        parameters = dict(_layers(tensors, config))
+        parameters |= _embeddings(tensors, config)
+        for side, name in (("source", "encoder"), ("target", "decoder")):
+            table = tensors.take_optional(f"model.{name}.embed_positions.weight")
+            if table is None:
+                table = marian_positions(limits.positions, parameters["embedding.weight"].shape[-1])
+            parameters[f"{side}_positions.table"] = table[: limits.positions].clone()
+    size = max(config.vocab_size, config.target_size)
+    fields = {
+        **transformer_fields(config),
+        "max_source_tokens": limits.max_source_tokens,
+        "max_target_tokens": limits.max_target_tokens,
+    }
+    special = SpecialIds(pad=config.pad_token_id, bos=config.decoder_start_token_id, eos=config.eos_token_id)
+    return build_transformer(fields, size, special, parameters)
+
+
+def read_tensors(folder: Path) -> Tensors:
+    """Returns the parameters of a checkpoint: those of model.safetensors, or else of pytorch_model.bin.
+
+    Raises:
+        ImportedModelError: if there is neither, or it cannot be read.
+    """
+    safe, pickled = folder / "model.safetensors", folder / "pytorch_model.bin"
+    path = safe if safe.exists() else pickled
+    if not path.exists():
+        raise ImportedModelError(f"{folder}: expected {safe.name} or {pickled.name}, in one piece")
+    try:
+        if path == safe:
+            from safetensors.torch import load_file  # noqa: PLC0415 - only checkpoints in this form need the library
+
+            return Tensors(path, load_file(path))
+        return Tensors(path, torch.load(path, map_location="cpu", weights_only=True))
+    except ModuleNotFoundError as error:
+        raise ImportedModelError(f"{path}: expected the library safetensors: pip install safetensors") from error
+    except Exception as error:  # the readers raise whatever the damage leads to
+        raise ImportedModelError(f"{path}: cannot be read: {error}") from error
+
+
+def marian_positions(length: int, d_model: int) -> Tensor:
+    """Returns Marian's position encodings, float32 [length, d_model]: all sines, then all cosines.
+
+    The angles are those of Vaswani et al. 2017, section 3.5.
+    """
+    halves = torch.arange(0, d_model, 2, dtype=torch.float64)
+    angles = torch.arange(length, dtype=torch.float64)[:, None] * torch.exp(halves * (-math.log(10000.0) / d_model))
+    return torch.cat((angles.sin(), angles.cos()), dim=1).float()
+
+
+def _layers(tensors: Tensors, config: MarianConfig) -> Iterator[tuple[str, Tensor]]:
+    for side, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
+        for layer in range(layers):
+            ours, theirs = f"{side}.{layer}", f"model.{side}.layers.{layer}"
+            attentions = {"self_attention": "self_attn"}
+            if side == "decoder":
+                attentions["cross_attention"] = "encoder_attn"
+            for attention, name in attentions.items():
+                for part in ("query", "key", "value"):
+                    yield from _linear(tensors, f"{ours}.{attention}.{part}", f"{theirs}.{name}.{part[0]}_proj")
+                yield from _linear(tensors, f"{ours}.{attention}.output", f"{theirs}.{name}.out_proj")
+                yield from _linear(tensors, f"{ours}.{attention}_residual.norm", f"{theirs}.{name}_layer_norm")
+            yield from _linear(tensors, f"{ours}.feed_forward.inner", f"{theirs}.fc1")
+            yield from _linear(tensors, f"{ours}.feed_forward.outer", f"{theirs}.fc2")
+            yield from _linear(tensors, f"{ours}.feed_forward_residual.norm", f"{theirs}.final_layer_norm")
+
+
+def _linear(tensors: Tensors, ours: str, theirs: str) -> Iterator[tuple[str, Tensor]]:
+    for part in ("weight", "bias"):
+        yield f"{ours}.{part}", tensors.take(f"{theirs}.{part}")
+
+
+def _embeddings(tensors: Tensors, config: MarianConfig) -> dict[str, Tensor]:
+    """Returns embeddings, output matrix and output bias, all of the larger vocabulary's size."""
+    size = max(config.vocab_size, config.target_size)
+    bias = torch.full((size,), -math.inf)
+    bias[: config.target_size] = tensors.take("final_logits_bias", (1, config.target_size))[0]
+    for (token_id,) in config.bad_words_ids or ():
+        bias[token_id] = -math.inf
+    # A checkpoint holds a tied matrix under one of its names, or under all.
+    stored = {name: tensors.take_optional(name) for name in (SHARED, SOURCE, TARGET, OUTPUT)}
+    if config.tied:
+        embedding = _first(tensors, stored, SHARED, SOURCE, TARGET, OUTPUT)
+        return {"embedding.weight": grown(embedding, size), "output_bias": bias}
+    shared = (SHARED,) if config.share_encoder_decoder_embeddings else ()
+    target_names = (TARGET, *shared, OUTPUT) if config.tie_word_embeddings else (TARGET, *shared)
+    target = _first(tensors, stored, *target_names)
+    output = target if config.tie_word_embeddings else _first(tensors, stored, OUTPUT)
+    return {
+        "embedding.weight": grown(_first(tensors, stored, SOURCE, *shared), size),
+        "target_embedding.weight": grown(target, size),
+        "output.weight": grown(output, size),
+        "output_bias": bias,
+    }
+
+
+def _first(tensors: Tensors, stored: dict[str, Tensor | None], *names: str) -> Tensor:
+    found = next((stored[name] for name in names if stored[name] is not None), None)
+    return tensors.take(names[0]) if found is None else found
+
+
+def _special_piece(told: dict[str, object], field: str, usual: str) -> str:
+    """Returns a special token as tokenizer_config.json writes it: a text, or an object with one."""
+    token = told.get(field, usual)
+    content = token.get("content") if isinstance(token, dict) else token
+    return content if isinstance(content, str) else usual
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None

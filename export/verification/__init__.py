@@ -1,1 +1,0 @@
-"""What `dragoman verify` is made of: the checks, and what they compare a bundle with."""

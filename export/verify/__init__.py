@@ -1,0 +1,1 @@
+"""Proves that a bundle translates as its PyTorch model."""

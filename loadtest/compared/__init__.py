@@ -1,1 +1,0 @@
-"""What systems have in common when they are compared: the models, the sentences and the batches."""

@@ -1,1 +1,0 @@
-"""What a device makes of a bundle: throughput and latency beside PyTorch, and the time of a step beside its floor."""

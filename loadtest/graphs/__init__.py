@@ -1,1 +1,0 @@
-"""`dragoman bench graphs`: the graphs of bundles, decode loop against decode loop."""

@@ -1,1 +1,0 @@
-"""`dragoman bench offline`: whole translations by the engine and by its peers."""

@@ -1,1 +1,0 @@
-"""Systems that others made, run with the same weights as ours."""

@@ -1,1 +1,0 @@
-"""`dragoman profile`: where the time of a step goes."""

@@ -1,0 +1,192 @@
+"""`dragoman load chaos`: serves a bundle, kills and stalls server and clients under load, and counts every request."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+
+from pydantic import Field, ValidationInfo, field_validator
+from pydantic_core import to_json
+from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
+
+from loadtest.command import told
+from loadtest.objective import Objective
+from loadtest.reliability.chaos import MISHAPS, PROTOCOLS, ChaosRound, Mishap, S, Served, run_round
+from loadtest.reliability.chaos_load import CapacitySearch, ChaosLoad, format_load, found_load, given_load
+from loadtest.reliability.replica_mishaps import replica_mishaps
+from loadtest.reliability.replicas import Replicas, balanced_by_clients, behind_nginx, start_replicas
+from loadtest.scenario import MAX_RATE, RequestKind, ScenarioError
+from loadtest.search_options import SearchOptions
+from loadtest.sentences import SentencesPath, SourceLanguage, TargetLanguage, read_sentences
+from loadtest.served_process import ServedProcess, ServedProcessError
+from serve.server_process import choose_ports, server_command
+
+# The server's default: several times what it takes until nginx or clients know that a replica is about to leave.
+LAME_DUCK_SECONDS = 5.0
+
+
+class ChaosCommand(BaseSettings):
+    """Kill and stall server and clients under load, and count what becomes of every request.
+
+    The bundle is served in a process of its own. In each round something else goes wrong: nothing, the server stands
+    still (SIGSTOP), it is killed (SIGKILL) and started again, a client stands still, a client is killed. Every request
+    has to have exactly one outcome, one that the mishap can cause; when it is over, all are answered again, and nothing
+    is left in the server's slots and queue. With --balance there are three replicas: all are restarted in turn, one is
+    killed, one stands still, and whoever asks the others must notice nothing. Exit status 1 if anything else is found.
+    With --capacity-share it is first searched how many requests per second are answered soon enough when nothing goes
+    wrong; servers have the settings that DRAGOMAN_... say. The last line of the output is one JSON document.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="DRAGOMAN_LOAD_CHAOS_", frozen=True, extra="forbid")
+
+    bundle: CliPositionalArg[Path] = Field(description="folder made by `dragoman export`")
+    balance: Literal["nginx", "clients"] | None = Field(
+        None,
+        description="Serve three replicas: behind nginx, as deploy/nginx has it; or to clients over gRPC that take "
+        "turns among them by the published service config. Default: one server.",
+    )
+    nginx: Path = Field(
+        Path("deploy/nginx"), description="Folder with nginx.conf and watch_replicas.sh; with --balance nginx."
+    )
+    only: tuple[str, ...] = Field((), description="Rounds that are run, by what goes wrong. Default: all.")
+    rate: float = Field(
+        20.0,
+        gt=0,
+        le=MAX_RATE,
+        description="Requests per second, over all interfaces; with --capacity-share, where the search begins.",
+    )
+    capacity_share: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="Share of the capacity, the highest rate that meets the objective, at which the rounds load, as in "
+        "0.7. Default: they load at --rate.",
+    )
+    objective: Objective = Field(Objective(), description="With --capacity-share: what an answer is good for.")
+    trial_seconds: float = Field(
+        5.0, gt=0, description="With --capacity-share: length of the measured part of a trial of a rate."
+    )
+    round_seconds: float = Field(
+        20.0, gt=0, description="Length of a round, without the time that a server takes to start again."
+    )
+    repeat: int = Field(1, ge=1, description="How often every round is run.")
+    sentences: SentencesPath = None
+    source_language: SourceLanguage = ""
+    target_language: TargetLanguage = ""
+    timeout_seconds: float = Field(5.0, gt=0, le=3600, description="How long a request waits for its answer.")
+    seed: int = Field(1, ge=0, description="Seed of the send times and of the choice of requests.")
+
+    @field_validator("only")
+    @classmethod
+    def _check_names(cls, only: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        mishaps: Sequence[Mishap[Any]] = MISHAPS if info.data.get("balance") is None else replica_mishaps(PROTOCOLS)
+        names = [each.name for each in mishaps]
+        if not set(only) <= set(names):
+            raise ValueError(f"expected some of {', '.join(map(repr, names))}")
+        return only
+
+    def cli_cmd(self) -> None:
+        """Runs the rounds, prints what was found, and exits with status 1 if anything is wrong."""
+        with told("dragoman load chaos"), TemporaryDirectory(prefix="dragoman-") as folder:
+            try:
+                if self.balance is None:
+                    ports = choose_ports(0, 0)
+                    command = server_command(self.bundle, *ports)
+                    with ServedProcess.run(command, ports, Path(folder) / "server.log") as served:
+                        load, rounds = asyncio.run(self.run(served, MISHAPS))
+                else:
+                    with self._replicas(Path(folder)) as replicas:
+                        load, rounds = asyncio.run(self.run(replicas, replica_mishaps(replicas.protocols)))
+            except ServedProcessError as error:
+                raise ScenarioError(str(error)) from error
+        print(to_json({"load": asdict(load), "rounds": [asdict(each) for each in rounds]}).decode())
+        if any(each.problems for each in rounds):
+            raise SystemExit(1)
+
+    async def run(self, served: S, mishaps: Sequence[Mishap[S]]) -> tuple[ChaosLoad, list[ChaosRound]]:
+        """Runs the rounds against a server, or several, and prints how they are loaded, and each.
+
+        Raises:
+            GeneratorLostError: if a generator dies while the capacity is searched.
+            ScenarioError: if sentences cannot be read, or no rate meets the objective.
+            ServedProcessError: if a server does not come back, or does not end as it should.
+        """
+        sentences = read_sentences(self.sentences)
+        await served.wait_ready()
+        chosen = [mishap for mishap in mishaps if not self.only or mishap.name in self.only]
+        load = await self._load(served, chosen, sentences)
+        print(format_load(load), flush=True)
+        rounds = []
+        for number, mishap in enumerate(chosen * self.repeat):
+            found = await run_round(
+                served,
+                mishap,
+                self._kinds(),
+                sentences,
+                rate=load.rate,
+                seconds=self.round_seconds,
+                seed=self.seed + number,
+            )
+            print(format_round(found), flush=True)
+            rounds.append(found)
+        await served.stop()
+        return load, rounds
+
+    async def _load(self, served: Served, mishaps: Sequence[Mishap[Any]], sentences: Sequence[str]) -> ChaosLoad:
+        if self.capacity_share is None:
+            return await given_load(served, self.rate)
+        protocols = {protocol for mishap in mishaps for protocol in mishap.protocols}
+        return await found_load(
+            served,
+            CapacitySearch(self.capacity_share, self.objective, self.trial_seconds),
+            [kind for kind in self._kinds() if kind.protocol in protocols],
+            sentences,
+            first_rate=self.rate,
+            seed=self.seed,
+        )
+
+    @contextmanager
+    def _replicas(self, folder: Path) -> Iterator[Replicas]:
+        def command(ports: tuple[int, int]) -> list[str]:
+            return server_command(self.bundle, *ports, lame_duck_seconds=LAME_DUCK_SECONDS)
+
+        if self.balance == "nginx" and not (self.nginx / "nginx.conf").is_file():
+            raise ScenarioError(f"nginx: {self.nginx}: expected a folder with nginx.conf, as deploy/nginx")
+        with start_replicas(command, folder) as each:
+            if self.balance == "clients":
+                yield balanced_by_clients(each)
+                return
+            with behind_nginx(each, folder, self.nginx.resolve()) as replicas:
+                yield replicas
+
+    def _kinds(self) -> list[RequestKind]:
+        return [
+            RequestKind(
+                name=f"{protocol}, {search}",
+                weight=weight,
+                protocol=protocol,
+                source_language=self.source_language,
+                target_language=self.target_language,
+                options=options,
+                timeout_seconds=self.timeout_seconds,
+            )
+            for protocol in PROTOCOLS
+            for search, weight, options in (
+                ("greedy", 3.0, SearchOptions()),
+                ("beam 4", 1.0, SearchOptions(beam_size=4)),
+            )
+        ]
+
+
+def format_round(found: ChaosRound) -> str:
+    """Returns what became of a round's requests as lines."""
+    outcomes = ", ".join(f"{count} {outcome}" for outcome, count in sorted(found.outcomes.items()))
+    over = "" if found.over_seconds is None else f"; over after {found.over_seconds:.1f} s"
+    line = (
+        f"{found.mishap}: {found.sent} sent: {outcomes}, {found.lost} lost with their client{over}; "
+        f"{found.asked_afterwards} asked afterwards"
+    )
+    return "\n".join([line, *(f"  WRONG: {problem}" for problem in found.problems)])

@@ -1,0 +1,142 @@
+"""How much chaos asks of servers: a rate that is given, or a share of what they are found to take.
+
+Called by `loadtest.reliability.chaos_command`.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from rich.console import Console
+
+from loadtest.clients import Targets
+from loadtest.document import CapacityResult
+from loadtest.generators import Generators
+from loadtest.live_view import LiveView
+from loadtest.objective import Objective
+from loadtest.reliability.chaos import PHASE, PROCESSES, Served
+from loadtest.rest_clients import open_session
+from loadtest.scenario import PoissonPhase, RequestKind, Scenario, ScenarioError
+from loadtest.server_metrics import MetricsReader
+from loadtest.session import LoadSession, SessionOptions
+from loadtest.terminal_report import format_capacity
+
+TOLERANCE = 0.1
+_MODELS_PATH = "/v1/models"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSlots:
+    """What a server computes with, in all of its models.
+
+    Attributes:
+        engines: so many.
+        slots: of all of them together.
+    """
+
+    engines: int
+    slots: int
+
+    @classmethod
+    async def ask(cls, server: Targets) -> Self:
+        """Returns what a server says of its models."""
+        async with open_session(server.rest, server.security) as session, session.get(_MODELS_PATH) as response:
+            models = (await response.json())["models"]
+        limits = [each["limits"] for each in models]
+        return cls(sum(each["slots"] // each["engine_slots"] for each in limits), sum(each["slots"] for each in limits))
+
+
+@dataclass(frozen=True, slots=True)
+class ChaosLoad:
+    """What all rounds have in common.
+
+    Attributes:
+        rate: requests per second, over all interfaces.
+        capacity: of which the rate is a share; None: the rate was given.
+        servers: what each of them computes with.
+        cpus: that servers and generator share.
+    """
+
+    rate: float
+    capacity: CapacityResult | None
+    servers: list[ServerSlots]
+    cpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class CapacitySearch:
+    """How the capacity is searched.
+
+    Attributes:
+        share: of it, that is the rate of the rounds.
+        objective: that the capacity meets.
+        trial_seconds: length of the measured part of a trial.
+    """
+
+    share: float
+    objective: Objective
+    trial_seconds: float
+
+
+async def given_load(served: Served, rate: float) -> ChaosLoad:
+    """Returns the load of a rate."""
+    return await _load(served, rate, None)
+
+
+async def found_load(
+    served: Served,
+    search: CapacitySearch,
+    kinds: Sequence[RequestKind],
+    sentences: Sequence[str],
+    *,
+    first_rate: float,
+    seed: int,
+) -> ChaosLoad:
+    """Returns the load of a share of what servers take.
+
+    Args:
+        served: ready.
+        search: how it is searched.
+        kinds: of requests, of protocols that all reach the servers.
+        sentences: what is translated.
+        first_rate: where the search begins, in requests per second.
+        seed: of all drawing.
+
+    Raises:
+        GeneratorLostError: if a generator dies.
+        ScenarioError: if no rate meets the objective.
+    """
+    objective = search.objective
+    # Latency runs from the intended time: what the generator is late is part of it, and no lag has to be ruled out.
+    options = SessionOptions(served.targets, PROCESSES, (), objective, objective.latency_seconds, seed)
+    phase = PoissonPhase(name=PHASE, arrivals="poisson", rate=first_rate, duration_seconds=search.trial_seconds)
+    scenario = Scenario(requests=tuple(kinds), phases=(phase,))
+    protocols = {kind.protocol for kind in kinds}
+    with LiveView.open(Console(stderr=True)) as view:
+        async with (
+            MetricsReader.open(served.servers[0]) as metrics,
+            Generators.run(PROCESSES, served.targets, protocols) as generators,
+        ):
+            session = LoadSession(options, scenario, sentences, generators=generators, metrics=metrics, view=view)
+            capacity = await session.find_capacity("capacity", first_rate, search.trial_seconds, TOLERANCE, curve=False)
+    if capacity.capacity_per_second is None:
+        raise ScenarioError(f"objective: {objective}: expected one that some rate meets:\n{format_capacity(capacity)}")
+    return await _load(served, search.share * capacity.capacity_per_second, capacity)
+
+
+async def _load(served: Served, rate: float, capacity: CapacityResult | None) -> ChaosLoad:
+    servers = [await ServerSlots.ask(server) for server in served.servers]
+    return ChaosLoad(rate, capacity, servers, len(os.sched_getaffinity(0)))
+
+
+def format_load(load: ChaosLoad) -> str:
+    """Returns what is asked of which servers as lines."""
+    lines = [f"servers: {len(load.servers)}, CPUs that they share with the generator: {load.cpus}"]
+    for number, server in enumerate(load.servers):
+        lines.append(f"  {number}: engines {server.engines}, slots of all {server.slots}")
+    share = ""
+    if load.capacity is not None and load.capacity.capacity_per_second is not None:
+        lines.append(format_capacity(load.capacity))
+        share = f", {load.rate / load.capacity.capacity_per_second:.0%} of the capacity"
+    return "\n".join([*lines, f"load: {load.rate:.1f} requests/s{share}"])

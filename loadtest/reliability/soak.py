@@ -1,0 +1,276 @@
+"""A long mixed load on a server: mostly good requests, and everything that clients and operators do to a server.
+
+One request in five is cancelled, has a tiny deadline, is huge or is invalid; beside them clients are killed, metrics
+are read and models are replaced. At the end the counts of clients and server have to be the same, no outcome may be one
+that its kind does not explain, and nothing may be left in the server. Called by `loadtest.reliability.soak_command`.
+"""
+
+import asyncio
+import json
+import os
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from http import HTTPStatus
+from pathlib import Path
+
+import aiohttp
+
+from loadtest.accounts import disagreements
+from loadtest.client import GONE, OK
+from loadtest.generators import Generators
+from loadtest.measurement import Run, Watcher, measure
+from loadtest.plan import draw_plan
+from loadtest.request import Protocol
+from loadtest.rest_clients import TIMED_OUT
+from loadtest.scenario import ConstantPhase, PoissonPhase, RequestKind, Scenario
+from loadtest.search_options import SearchOptions
+from loadtest.served_process import POLL_SECONDS, ServedProcess
+from loadtest.server_metrics import MetricsReader, ServerState
+
+ADMIN_KEY = "soak"
+RELOAD_PATH = "/v1/admin/reload"
+RELOADS = "rest other ok"
+PHASE = "soak"
+SETTLE_SECONDS = 20.0
+# Of killed clients: they send streams, whose counts have room for what nobody saw.
+KILLED_PROTOCOL: Protocol = "rest-stream"
+KILLED_RATE = 50.0
+KILLED_AFTER_SECONDS = 0.4
+# Open files at the end, beside those at the start: both without a connection of ours.
+MORE_OPEN_FILES = 5
+# A server takes memory as its slots are filled for the first time: in the second half of a soak that lasts, no more.
+LASTING_SECONDS = 600.0
+MOST_GROWTH_BYTES = 32 * 2**20
+
+REFUSED = frozenset({"RESOURCE_EXHAUSTED", "429 queue_full"})
+LATE = frozenset({TIMED_OUT, "DEADLINE_EXCEEDED", "504 deadline_exceeded"})
+
+
+@dataclass(frozen=True, slots=True)
+class SoakKind:
+    """Requests of one kind, and what may become of them."""
+
+    requests: RequestKind
+    outcomes: frozenset[str]
+
+
+def soak_kinds(source_language: str, target_language: str) -> list[SoakKind]:
+    """Returns the kinds of requests, four in five of which are good ones. Weights are per cent.
+
+    Args:
+        source_language: of the sentences; empty: the model reads only one.
+        target_language: of the translations; empty: the model writes only one.
+    """
+    good = frozenset({OK}) | REFUSED
+    beam = SearchOptions(beam_size=4)
+    kinds: list[tuple[str, float, Protocol, dict[str, object], frozenset[str]]] = [
+        ("greedy", 20, "grpc", {}, good),
+        ("greedy", 10, "grpc-many", {}, good),
+        ("greedy", 20, "rest", {}, good),
+        ("greedy", 10, "grpc-stream", {}, good),
+        ("greedy", 10, "rest-stream", {}, good),
+        ("beam 4", 5, "grpc", {"options": beam}, good),
+        ("beam 4", 5, "rest", {"options": beam}, good),
+        ("cancelled", 4, "grpc-stream", {"cancelled_share": 1.0, "cancelled_within_seconds": 0.1}, good | {GONE}),
+        ("cancelled", 4, "rest-stream", {"cancelled_share": 1.0, "cancelled_within_seconds": 0.1}, good | {GONE}),
+        ("tiny deadline", 3, "grpc-stream", {"timeout_seconds": 0.002}, good | LATE),
+        ("tiny deadline", 3, "rest-stream", {"timeout_seconds": 0.002}, good | LATE),
+        ("blank", 2, "grpc", {"text": " "}, frozenset({"INVALID_ARGUMENT"})),
+        ("blank", 2, "rest", {"text": " "}, frozenset({"400 invalid"})),
+        ("too long", 1, "grpc", {"text": "word " * 10_000}, frozenset({"INVALID_ARGUMENT"})),
+        ("too large", 1, "rest", {"text": "word " * 500_000}, frozenset({"413 too_large"})),
+    ]
+    common = {"source_language": source_language, "target_language": target_language, "timeout_seconds": 30.0}
+    return [
+        SoakKind(
+            RequestKind.model_validate(
+                {"name": f"{name}, {protocol}", "weight": weight, "protocol": protocol, **common, **options}
+            ),
+            outcomes,
+        )
+        for name, weight, protocol, options, outcomes in kinds
+    ]
+
+
+@dataclass(slots=True)
+class SoakResult:
+    """What a soak found.
+
+    Attributes:
+        outcomes: how many requests of each kind ended how.
+        killed_clients: how many there were.
+        reloads: how often the models were read again, each time with another bundle.
+        resident_bytes: of the server's process at the start, when half of the time is over, and at the end.
+        open_files: of the server's process at the start and at the end.
+        problems: what should not be so.
+    """
+
+    outcomes: dict[str, dict[str, int]] = field(default_factory=dict)
+    killed_clients: int = 0
+    reloads: int = 0
+    resident_bytes: tuple[int, int, int] = (0, 0, 0)
+    open_files: tuple[int, int] = (0, 0)
+    problems: list[str] = field(default_factory=list)
+
+
+class Soak:
+    """A soak of a server whose folder of models is ours to change."""
+
+    def __init__(
+        self, served: ServedProcess, bundle: Path, kinds: Sequence[SoakKind], sentences: Sequence[str], seed: int
+    ) -> None:
+        """Keeps what it needs.
+
+        Args:
+            served: the server, ready, that serves nothing but the bundle and knows the admin key.
+            bundle: is replaced now and then by one that differs in its manifest.
+            kinds: of requests.
+            sentences: what is translated.
+            seed: of all drawing.
+        """
+        self._served = served
+        self._bundle = bundle
+        self._kinds = kinds
+        self._sentences = sentences
+        self._seed = seed
+        self._killed_requests = 0
+        self._result = SoakResult()
+
+    async def run(self, rate: float, seconds: float, every_seconds: float, watcher: Watcher) -> SoakResult:
+        """Returns what was found.
+
+        Args:
+            rate: requests per second.
+            seconds: how long.
+            every_seconds: how long until a client is killed and the models are replaced, again and again.
+            watcher: is shown the run.
+        """
+        kinds = tuple(kind.requests for kind in self._kinds)
+        phase = PoissonPhase(name=PHASE, arrivals="poisson", rate=rate, duration_seconds=seconds)
+        plan = draw_plan(Scenario(warm_up_seconds=0, requests=kinds, phases=(phase,)), self._sentences, self._seed)
+        async with MetricsReader.open(self._served.targets) as metrics:
+            first = await self._settle(metrics)
+        async with (
+            MetricsReader.open(self._served.targets) as metrics,
+            Generators.run(1, self._served.targets, {kind.protocol for kind in kinds}) as generators,
+        ):
+
+            async def disturb(run: Run) -> None:
+                await asyncio.gather(self._kill_clients(run, every_seconds), self._replace(run, every_seconds))
+
+            run = await measure(generators, plan, metrics, disturb=disturb, watcher=watcher)
+        async with MetricsReader.open(self._served.targets) as metrics:
+            last = await self._settle(metrics)
+        self._judge(run, first, last)
+        return self._result
+
+    async def _kill_clients(self, run: Run, every_seconds: float) -> None:
+        """Kills clients in the middle of what they do, until the run is over."""
+        phase = ConstantPhase(
+            name="killed", arrivals="constant", rate=KILLED_RATE, duration_seconds=KILLED_AFTER_SECONDS * 2
+        )
+        asked = self._kinds[0].requests
+        kind = RequestKind(
+            protocol=KILLED_PROTOCOL, source_language=asked.source_language, target_language=asked.target_language
+        )
+        plan = draw_plan(Scenario(warm_up_seconds=0, requests=(kind,), phases=(phase,)), self._sentences, self._seed)
+        async for _ in self._moments(run, every_seconds):
+            async with (
+                MetricsReader.open(self._served.targets) as metrics,
+                Generators.run(1, self._served.targets, {KILLED_PROTOCOL}) as generators,
+            ):
+
+                async def kill(killed: Run, generators: Generators = generators) -> None:
+                    await asyncio.sleep(KILLED_AFTER_SECONDS - killed.now_seconds)
+                    os.kill(generators.process_ids[0], signal.SIGKILL)
+
+                self._killed_requests += len(plan.requests)
+                await measure(generators, plan, metrics, disturb=kill, may_be_lost=True)
+                self._result.killed_clients += 1
+
+    async def _replace(self, run: Run, every_seconds: float) -> None:
+        """Puts another bundle into the place of the served one and has the server read it."""
+        headers = {"authorization": f"Bearer {ADMIN_KEY}"}
+        async with aiohttp.ClientSession(self._served.targets.rest) as http:
+            async for _ in self._moments(run, every_seconds):
+                change_manifest(self._bundle)
+                async with http.post(RELOAD_PATH, headers=headers) as response:
+                    report = await response.json()
+                self._result.reloads += 1
+                if response.status != HTTPStatus.OK or not report.get("replaced"):
+                    self._result.problems.append(f"a reload did not replace the model: {report}")
+
+    async def _moments(self, run: Run, every_seconds: float) -> AsyncIterator[None]:
+        """Yields again and again while the run goes on, and once at least."""
+        await asyncio.sleep(max(0.0, -run.now_seconds))
+        yield
+        while run.now_seconds + every_seconds < run.record.plan.duration_seconds:
+            await asyncio.sleep(every_seconds)
+            yield
+
+    async def _settle(self, metrics: MetricsReader) -> ServerState | None:
+        """Returns what the server says once nothing is under way; None if that does not come."""
+        for _ in range(round(SETTLE_SECONDS / POLL_SECONDS)):
+            state = await metrics.read()
+            if state is not None and state.rows == state.waiting == state.in_flight == 0:
+                return state
+            await asyncio.sleep(POLL_SECONDS)
+        return None
+
+    def _judge(self, run: Run, first: ServerState | None, last: ServerState | None) -> None:
+        result = self._result
+        seen: dict[Protocol, Counter[str]] = {}
+        for kind in self._kinds:
+            tally = run.record.tally_of_kind(kind.requests.name, PHASE)
+            result.outcomes[kind.requests.name] = dict(tally.outcomes)
+            seen.setdefault(kind.requests.protocol, Counter()).update(tally.outcomes)
+            result.problems += (
+                f"{kind.requests.name}: {count} x {outcome}: not to be expected"
+                for outcome, count in tally.outcomes.items()
+                if outcome not in kind.outcomes
+            )
+            if tally.sent != tally.ended:
+                result.problems.append(f"{kind.requests.name}: {tally.sent - tally.ended} requests without an outcome")
+        if first is None or last is None:
+            result.problems.append("something is left in the server, or it does not answer")
+            return
+        seconds = run.record.plan.duration_seconds
+        half = next((state for second, state in run.states if second >= seconds / 2), last)
+        result.resident_bytes = (first.resident_bytes, half.resident_bytes, last.resident_bytes)
+        result.open_files = (first.open_files, last.open_files)
+        result.problems += [*self._count(seen, first, last), *growth(result.resident_bytes, seconds)]
+
+    def _count(self, seen: dict[Protocol, Counter[str]], first: ServerState, last: ServerState) -> Iterator[str]:
+        counted = {name: count - first.requests.get(name, 0) for name, count in last.requests.items()}
+        yield from disagreements(seen, counted, {KILLED_PROTOCOL: self._killed_requests})
+        if counted.get(RELOADS, 0) != self._result.reloads:
+            yield f"reloads: asked for {self._result.reloads}, server {counted.get(RELOADS, 0)}"
+        before, after = self._result.open_files
+        if after > before + MORE_OPEN_FILES:
+            yield f"open files: {before} before, {after} after, expected at most {MORE_OPEN_FILES} more"
+
+
+def growth(resident_bytes: tuple[int, int, int], seconds: float) -> Iterator[str]:
+    """Yields what is wrong with the memory of a server, if anything is.
+
+    Args:
+        resident_bytes: at the start of a soak, when half of its time is over, and at the end.
+        seconds: how long it is.
+    """
+    _, half_bytes, end_bytes = resident_bytes
+    if seconds >= LASTING_SECONDS and end_bytes - half_bytes > MOST_GROWTH_BYTES:
+        grown, most = (end_bytes - half_bytes) / 2**20, MOST_GROWTH_BYTES / 2**20
+        yield f"memory: {grown:.0f} MiB more in the second half, expected at most {most:.0f}"
+
+
+def change_manifest(bundle: Path) -> None:
+    """Makes a bundle another one, at one stroke: the date of its manifest changes, and nothing that is computed."""
+    manifest = bundle / "manifest.json"
+    content = json.loads(manifest.read_bytes())
+    content["provenance"]["created"] = datetime.now(UTC).isoformat()
+    changed = manifest.with_suffix(".new")
+    changed.write_text(json.dumps(content), encoding="utf-8")
+    changed.replace(manifest)

@@ -1,1 +1,0 @@
-"""`dragoman bench scheduling`: what the scheduler promises, seen from inside."""

@@ -1,0 +1,187 @@
+"""`dragoman load self-test`: proves that the generator charges a stalled server for every user that it kept waiting.
+
+A server that answers at once is stopped for a while by a signal. Then the latencies are known beforehand: those who
+arrive during the stall wait for its end, evenly spread from its whole length down to nothing. A closed loop shows
+nothing of it, because its users wait and so arrive less often: that is coordinated omission.
+"""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Self
+
+from pydantic import Field, model_validator
+from pydantic_core import to_json
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from loadtest.clients import Targets
+from loadtest.generators import Generators
+from loadtest.instant_server import HOST
+from loadtest.measurement import Run, measure
+from loadtest.plan import draw_plan
+from loadtest.results import why_void
+from loadtest.scenario import ConstantPhase, RequestKind, Scenario
+from loadtest.sentences import DEFAULT_SENTENCES
+from loadtest.server_metrics import MetricsReader
+from loadtest.tally import Tally
+from loadtest.terminal_report import milliseconds
+
+# How far the measured percentile may lie from the one that is known beforehand, as a share of it.
+TOLERANCE = 0.1
+# The most that a closed loop may show of the stall, as a share of what users felt; else it proves nothing.
+SHOWN_BY_CLOSED_LOOP = 0.1
+STALL_BEGINS_AT = 1 / 3
+
+
+@dataclass(frozen=True, slots=True)
+class SelfTestResult:
+    """What the generator said of a stall that is known.
+
+    Attributes:
+        stall_seconds: how long the server really stood still.
+        expected_seconds: the percentile of the latency that users felt.
+        open_seconds: what the open loop says of it.
+        closed_seconds: what a closed loop with one user says of it.
+        sent: requests of the open loop.
+        unanswered: those of them that were not answered.
+        void: why the open loop's run proves nothing.
+    """
+
+    stall_seconds: float
+    expected_seconds: float
+    open_seconds: float
+    closed_seconds: float
+    sent: int
+    unanswered: int
+    void: str | None
+
+    @property
+    def passed(self) -> bool:
+        """Whether the generator can be believed."""
+        return (
+            self.void is None
+            and self.unanswered == 0
+            and abs(self.open_seconds - self.expected_seconds) <= TOLERANCE * self.expected_seconds
+            and self.closed_seconds <= SHOWN_BY_CLOSED_LOOP * self.expected_seconds
+        )
+
+
+class SelfTestCommand(BaseSettings):
+    """Prove the load generator on a server that stands still for a known time.
+
+    The percentile of the latency that users feel is the stall less the share of the run above the percentile: with the
+    defaults 2 s less 1 % of 60 s, 1.4 s. The open loop has to say so within 10 %; a closed loop with one user, which is
+    run for comparison, says that all is well. Takes twice the duration. Exit status 1 if the generator is wrong.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="DRAGOMAN_LOAD_SELF_TEST_", frozen=True, extra="forbid")
+
+    rate: float = Field(100.0, gt=0, description="Requests per second, at equal distances.")
+    duration_seconds: float = Field(60.0, gt=0, description="Length of each of the two runs.")
+    stall_seconds: float = Field(2.0, gt=0, description="How long the server stands still, a third into the run.")
+    percentile: float = Field(99.0, gt=0, lt=100, description="Percentile of the latency that is compared.")
+    processes: int = Field(
+        2,
+        ge=1,
+        description="Processes that send the load: those who waited are all answered at once, which takes time.",
+    )
+    max_lag_seconds: float = Field(
+        0.1, gt=0, description="The test is void if the 99th percentile of the generator's lag exceeds it."
+    )
+
+    @model_validator(mode="after")
+    def _check_stall(self) -> Self:
+        hidden_seconds = (1 - self.percentile / 100) * self.duration_seconds
+        rest_seconds = (1 - STALL_BEGINS_AT) * self.duration_seconds
+        if not hidden_seconds < self.stall_seconds < rest_seconds:
+            raise ValueError(
+                f"stall_seconds: {self.stall_seconds:g}: expected more than {hidden_seconds:g}, so that the percentile "
+                f"feels it, and less than {rest_seconds:g}, the rest of the run"
+            )
+        return self
+
+    def cli_cmd(self) -> None:
+        """Runs the test, prints what was found, and exits with status 1 if the generator is wrong."""
+        result = asyncio.run(self.run())
+        print(f"the server stood still for {milliseconds(result.stall_seconds)}")
+        print(f"p{self.percentile:g} that users felt: {milliseconds(result.expected_seconds)}")
+        print(f"p{self.percentile:g} by the open loop: {milliseconds(result.open_seconds)}")
+        print(f"p{self.percentile:g} by a CLOSED LOOP with one user: {milliseconds(result.closed_seconds)}")
+        print(f"{result.sent} sent, {result.unanswered} unanswered; {result.void or 'the generator was on time'}")
+        print(to_json({**asdict(result), "passed": result.passed}).decode())
+        if not result.passed:
+            raise SystemExit(1)
+
+    async def run(self) -> SelfTestResult:
+        """Returns what both loops say of a stall."""
+        with _run_server() as (process, url):
+            targets = Targets("", url)
+            async with (
+                MetricsReader.open(targets) as metrics,
+                Generators.run(self.processes, targets, {"rest"}) as generators,
+            ):
+                stalled, whole = await self._run(generators, metrics, process, users=None)
+                _, closed = await self._run(generators, metrics, process, users=1)
+        felt_seconds = stalled - (100 - self.percentile) / 100 * self.duration_seconds
+        return SelfTestResult(
+            stalled,
+            felt_seconds,
+            whole.latency.percentile(self.percentile) or 0.0,
+            closed.latency.percentile(self.percentile) or 0.0,
+            whole.sent,
+            whole.sent - whole.ok,
+            why_void(whole.lag, self.max_lag_seconds),
+        )
+
+    async def _run(
+        self, generators: Generators, metrics: MetricsReader, process: int, users: int | None
+    ) -> tuple[float, Tally]:
+        """Returns how long the server really stood still, and what became of the requests."""
+        stalled_seconds = 0.0
+
+        async def stall(run: Run) -> None:
+            nonlocal stalled_seconds
+            await asyncio.sleep(STALL_BEGINS_AT * self.duration_seconds - run.now_seconds)
+            begun_seconds = time.monotonic()
+            os.kill(process, signal.SIGSTOP)
+            try:
+                await asyncio.sleep(self.stall_seconds)
+            finally:
+                os.kill(process, signal.SIGCONT)
+            stalled_seconds = time.monotonic() - begun_seconds
+
+        phase = ConstantPhase(
+            name="stalled", arrivals="constant", rate=self.rate, duration_seconds=self.duration_seconds
+        )
+        timeout_seconds = 10 * self.stall_seconds + 10
+        scenario = Scenario(
+            warm_up_seconds=0,
+            requests=(RequestKind(protocol="rest", timeout_seconds=timeout_seconds),),
+            phases=(phase,),
+        )
+        plan = draw_plan(scenario, DEFAULT_SENTENCES, seed=1)
+        run = await measure(generators, plan, metrics, users=users, disturb=stall)
+        return stalled_seconds, run.record.tally(run.record.slices_of(phase.name))
+
+
+@contextmanager
+def _run_server() -> Iterator[tuple[int, str]]:
+    """Runs a server that answers at once until the block ends.
+
+    Yields:
+        The id of its process, and its base URL.
+    """
+    command = [sys.executable, "-m", "loadtest.instant_server"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own command line
+        if process.stdout is None:
+            raise AssertionError("it is a pipe")
+        try:
+            yield process.pid, f"http://{HOST}:{int(process.stdout.readline())}"
+        finally:
+            process.kill()

@@ -1,1 +1,0 @@
-"""`dragoman bench service`: what the service costs over its bare engine."""

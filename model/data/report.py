@@ -1,0 +1,117 @@
+"""`dragoman data`: what is in parallel text, as two tables: pairs that are left out and why, and lengths of both sides.
+
+`dragoman train` prints the same when it starts.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
+
+from model.config import CleaningConfig
+from model.data.batches import TokenizedPairs
+from model.data.cleaning import CleanedCorpus, Reason, clean
+from model.data.corpus import SPECIFICATIONS, CorpusError, Specifications, read_corpora
+from model.data.segmentation import encode_corpus
+from model.text_table import format_table
+from model.tokenizer.tokenizer import UNK_ID, Tokenizer, TokenizerError
+
+
+class DataCommand(BaseSettings):
+    """Prints what is in parallel text: pairs, what cleaning leaves out of them, lengths, vocabulary coverage."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="DRAGOMAN_DATA_",
+        env_nested_delimiter="__",
+        frozen=True,
+        extra="forbid",
+        nested_model_default_partial_update=True,
+    )
+
+    data: CliPositionalArg[Specifications] = Field(min_length=1, description=f"sentence pairs: {SPECIFICATIONS}")
+    split: Literal["train", "validation", "test"] = Field(
+        "train", description="part of a data set that has parts; only train is cleaned"
+    )
+    multi30k_folder: Path | None = Field(None, description="where Multi30k is; default: $DRAGOMAN_MULTI30K")
+    tokenizer: Path | None = Field(None, description="tokenizer.model of a run: counts tokens and unknown ones too")
+    cleaning: CleaningConfig = Field(CleaningConfig(), description="which pairs are left out of training data")
+
+    def cli_cmd(self) -> None:
+        """Prints the tables."""
+        try:
+            tokenizer = Tokenizer.load(self.tokenizer) if self.tokenizer else None
+            corpora = read_corpora(self.data, self.split, self.multi30k_folder)
+            cleaned = [
+                clean(corpus, self.cleaning)
+                if self.split == "train"
+                else CleanedCorpus(corpus, {**dict.fromkeys(Reason, 0), Reason.BLANK: corpus.blank_pairs})
+                for corpus in corpora
+            ]
+        except CorpusError as error:
+            raise SystemExit(f"dragoman data: {error}") from error
+        except (OSError, TokenizerError) as error:
+            raise SystemExit(f"dragoman data: tokenizer: {self.tokenizer}: {error}") from error
+        if tokenizer:
+            encoded = [encode_corpus(part.corpus, tokenizer) for part in cleaned]
+            print(describe_corpora(cleaned, encoded, tokenizer.vocabulary_size))
+        else:
+            print(describe_corpora(cleaned))
+
+
+def describe_corpora(
+    corpora: Sequence[CleanedCorpus], encoded: Sequence[TokenizedPairs] = (), vocabulary_size: int = 0
+) -> str:
+    """Returns two tables and, given the tokens too, how much of the vocabulary occurs.
+
+    The first has a row per direction: pairs read, left out for each reason, and left. The second has two rows per
+    direction, source and target: characters in all, and their mean, 95th percentile and maximum per line; the same in
+    tokens, if they are given, and the share of unknown ones.
+
+    Args:
+        corpora: one for each direction.
+        encoded: the corpora as ids, or nothing.
+        vocabulary_size: of the tokenizer that encoded them.
+    """
+    tables = [format_table(_pair_rows(corpora), 1), format_table(_length_rows(corpora, encoded), 2)]
+    if encoded:
+        sides = (side for pairs in encoded for side in (pairs.sources, pairs.targets))
+        used = len(set(chain.from_iterable(chain.from_iterable(sides))))
+        share = used / vocabulary_size
+        tables.append(f"{used:,} of the {vocabulary_size:,} tokens of the vocabulary occur ({share:.1%})")
+    return "\n\n".join(tables)
+
+
+def _pair_rows(corpora: Sequence[CleanedCorpus]) -> list[list[str]]:
+    rows = [["direction", "read", *Reason, "pairs"]]
+    for cleaned in corpora:
+        counts = (cleaned.read, *(cleaned.dropped[reason] for reason in Reason), len(cleaned.corpus))
+        rows.append([str(cleaned.corpus.direction), *(f"{count:,}" for count in counts)])
+    return rows
+
+
+def _length_rows(corpora: Sequence[CleanedCorpus], encoded: Sequence[TokenizedPairs]) -> list[list[str]]:
+    rows = [["direction", "side", "characters", "mean", "95 %", "longest"]]
+    texts = [side for part in corpora for side in (part.corpus.sources, part.corpus.targets)]
+    languages = [(str(part.corpus.direction), language) for part in corpora for language in part.corpus.languages]
+    rows += [[*language, *_length_cells(map(len, lines))] for language, lines in zip(languages, texts, strict=True)]
+    if encoded:
+        rows[0] += ["tokens", "mean", "95 %", "longest", "unknown"]
+        sides = [side for pairs in encoded for side in (pairs.sources, pairs.targets)]
+        for row, side in zip(rows[1:], sides, strict=True):
+            unknown = np.mean(np.fromiter(chain.from_iterable(side), np.int64) == UNK_ID)
+            row += [*_length_cells(map(len, side)), f"{unknown:.2%}"]
+    return rows
+
+
+def _length_cells(lengths: Iterable[int]) -> list[str]:
+    values = np.fromiter(lengths, np.int64)
+    return [
+        f"{values.sum():,}",
+        f"{values.mean():.1f}",
+        f"{np.percentile(values, 95, method='higher'):,}",
+        f"{values.max():,}",
+    ]

@@ -1,1 +1,0 @@
-"""How good translations are: BLEU, chrF, exact matches, and how sure that is."""

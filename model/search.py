@@ -1,0 +1,204 @@
+"""Beam search for many sentences at once. It sees a model through its decoder step alone.
+
+Each sentence owns K adjacent rows. A sentence leaves the batch as soon as it is translated.
+
+Shapes: B sentences that are still searched, K beam size, R = B * K rows, T target length so far with the begin token,
+V vocabulary.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from model.network.translation_model import DecoderState
+from model.tokenizer.tokenizer import BOS_ID, EOS_ID
+
+DecodeStep = Callable[[Tensor, DecoderState], tuple[Tensor, DecoderState]]
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """A finished translation: one that ended in EOS, or was cut at the limit.
+
+    Attributes:
+        target_ids: its tokens, the end token excluded.
+        score: sum of the natural log-probabilities of its tokens, the end token included.
+        normalised_score: what hypotheses are compared by, see `normalise`.
+    """
+
+    target_ids: tuple[int, ...]
+    score: float
+    normalised_score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Beams:
+    """The live hypotheses of every sentence.
+
+    Attributes:
+        target_ids: int64 [B, K, T], the begin token first.
+        scores: float [B, K]; -inf where a sentence has less than K of them.
+    """
+
+    target_ids: Tensor
+    scores: Tensor
+
+    @classmethod
+    def first(cls, sentences: int, beam_size: int, bos_id: int, device: torch.device) -> "Beams":
+        """Returns the beams before the first step: one hypothesis for each sentence, which is empty."""
+        scores = torch.full((sentences, beam_size), -math.inf, device=device)
+        scores[:, 0] = 0.0
+        return cls(torch.full((sentences, beam_size, 1), bos_id, device=device), scores)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The best 2K expansions of each sentence's hypotheses by one token, best first.
+
+    At most K of them end in EOS, one of each hypothesis: the others suffice to fill a beam.
+
+    Attributes:
+        scores: float [B, 2K].
+        origins: which of the K hypotheses each expands, int64 [B, 2K].
+        token_ids: the token that it adds, int64 [B, 2K].
+    """
+
+    scores: Tensor
+    origins: Tensor
+    token_ids: Tensor
+
+
+def beam_search(
+    decode_step: DecodeStep,
+    state: DecoderState,
+    beam_size: int,
+    length_penalty: float,
+    max_target_tokens: int,
+    *,
+    bos_id: int = BOS_ID,
+    eos_id: int = EOS_ID,
+) -> list[list[Hypothesis]]:
+    """Returns for each sentence its K best finished hypotheses, best first.
+
+    An expansion by EOS is finished if it is among the best K of the 2K candidates. A sentence ends when K hypotheses
+    are finished, first come, first served (Kasai et al. 2022, arXiv:2204.05424, section 2), or when its hypotheses
+    hold `max_target_tokens` tokens: then the live ones compete with the finished ones as they are.
+
+    Args:
+        decode_step: as of `model.network.translation_model.TranslationModel`.
+        state: the decoder's state before the first step, one row for each sentence.
+        beam_size: K.
+        length_penalty: alpha of `normalise`.
+        max_target_tokens: longest translation, the end token excluded.
+        bos_id: the token that every translation starts from.
+        eos_id: the token that ends a translation.
+    """
+    any_tensor = next(iter(state.values()))
+    sentences, device = len(any_tensor), any_tensor.device
+    finished: list[list[Hypothesis]] = [[] for _ in range(sentences)]
+    searched = list(range(sentences))  # the sentence that each of the B stands for
+    beams = Beams.first(sentences, beam_size, bos_id, device)
+    state = select_rows(state, torch.arange(sentences, device=device).repeat_interleave(beam_size))
+    for _ in range(max_target_tokens):
+        logits, following = decode_step(beams.target_ids[:, :, -1].flatten(), state)
+        candidates = expand(beams, logits)
+        for place, hypothesis in ended(beams, candidates, length_penalty, eos_id):
+            finished[searched[place]].append(hypothesis)
+        places = [place for place, sentence in enumerate(searched) if len(finished[sentence]) < beam_size]
+        if not places:
+            break
+        beams, rows = survivors(beams, candidates, torch.tensor(places, device=device), eos_id)
+        state = reorder(state, following, rows, all_stay=len(places) == len(searched))
+        searched = [searched[place] for place in places]
+    else:
+        for place, hypothesis in cut(beams, length_penalty):
+            finished[searched[place]].append(hypothesis)
+    ranked = (sorted(found, key=lambda hypothesis: -hypothesis.normalised_score) for found in finished)
+    return [found[:beam_size] for found in ranked]
+
+
+def normalise(score: float, length: int, length_penalty: float) -> float:
+    """Returns score / length^alpha; the length counts generated tokens, the end token included.
+
+    With alpha 0 the sum of log-probabilities, which favours short translations; with alpha 1 its mean. (Not the
+    ((5 + length) / 6)^alpha of Wu et al. 2016, arXiv:1609.08144, equation 14.)
+    """
+    return float(score / length**length_penalty)
+
+
+def expand(beams: Beams, logits: Tensor) -> Candidates:
+    """Returns the candidates of a step, given the logits of its rows, float [R, V]."""
+    sentences, beam_size = beams.scores.shape
+    vocabulary_size = logits.shape[-1]
+    log_probabilities = logits.log_softmax(dim=-1).view(sentences, beam_size, vocabulary_size)
+    scores = (beams.scores[:, :, None] + log_probabilities).flatten(start_dim=1)  # [B, K * V]
+    best = scores.topk(2 * beam_size)
+    return Candidates(best.values, best.indices // vocabulary_size, best.indices % vocabulary_size)
+
+
+def ended(beams: Beams, candidates: Candidates, length_penalty: float, eos_id: int) -> Iterator[tuple[int, Hypothesis]]:
+    """Yields the hypotheses that a step finished, each with the place of its sentence among the B."""
+    beam_size, length = beams.target_ids.shape[1:]
+    finishing = (candidates.token_ids == eos_id) & (candidates.scores != -math.inf)
+    finishing[:, beam_size:] = False
+    places = finishing.nonzero()[:, 0]
+    target_ids = beams.target_ids[places, candidates.origins[finishing], 1:]
+    for place, ids, score in zip(
+        places.tolist(), target_ids.tolist(), candidates.scores[finishing].tolist(), strict=True
+    ):
+        yield place, Hypothesis(tuple(ids), score, normalise(score, length, length_penalty))
+
+
+def cut(beams: Beams, length_penalty: float) -> Iterator[tuple[int, Hypothesis]]:
+    """Yields the live hypotheses as they are, each with the place of its sentence among the B."""
+    length = beams.target_ids.shape[2] - 1
+    live = beams.scores != -math.inf
+    places = live.nonzero()[:, 0].tolist()
+    for place, ids, score in zip(places, beams.target_ids[live].tolist(), beams.scores[live].tolist(), strict=True):
+        yield place, Hypothesis(tuple(ids[1:]), score, normalise(score, length, length_penalty))
+
+
+def survivors(beams: Beams, candidates: Candidates, places: Tensor, eos_id: int) -> tuple[Beams, Tensor]:
+    """Returns the beams of some sentences after a step, and the row that each of their hypotheses comes from.
+
+    Args:
+        beams: those before the step.
+        candidates: what the step gave.
+        places: the sentences among the B that are searched on, int64 [B'].
+        eos_id: the token that ends a translation.
+
+    Returns:
+        The best K candidates that do not end, and rows before the step, int64 [B' * K].
+    """
+    beam_size = beams.scores.shape[1]
+    scores = candidates.scores.masked_fill(candidates.token_ids == eos_id, -math.inf)
+    best = scores[places].topk(beam_size)
+    origins = candidates.origins[places].gather(1, best.indices)
+    token_ids = candidates.token_ids[places].gather(1, best.indices)
+    earlier_ids = beams.target_ids[places[:, None], origins]  # [B', K, T]
+    rows = (places[:, None] * beam_size + origins).flatten()
+    return Beams(torch.cat((earlier_ids, token_ids[:, :, None]), dim=2), best.values), rows
+
+
+def reorder(state: DecoderState, following: DecoderState, rows: Tensor, *, all_stay: bool) -> DecoderState:
+    """Lets every row follow the hypothesis that it continues.
+
+    What a step hands on untouched is the source's, the same in all rows of a sentence: while all sentences stay, it
+    need not move, and often it is the larger part.
+
+    Args:
+        state: before the step.
+        following: after it.
+        rows: the row that each row comes from, of the same sentence, int64.
+        all_stay: whether `rows` holds all sentences.
+    """
+    moving = {name: tensor for name, tensor in following.items() if not (all_stay and tensor is state[name])}
+    return {**following, **select_rows(moving, rows)}
+
+
+def select_rows(state: DecoderState, rows: Tensor) -> DecoderState:
+    """Returns the state of some rows, int64, in their order; a row may occur several times."""
+    return {name: tensor.index_select(0, rows) for name, tensor in state.items()}

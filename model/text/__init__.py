@@ -1,1 +1,0 @@
-"""Text to ids and back: tokenizers, the tokens that name a direction, and sampled segmentations."""

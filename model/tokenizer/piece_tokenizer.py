@@ -1,0 +1,88 @@
+"""The tokenizer of models that others trained: SentencePiece cuts text into pieces, a vocabulary numbers them.
+
+Marian, OpenNMT and fairseq models keep the two apart, and often have a SentencePiece model for each language. Knows no
+torch. Importers make it, bundles hold it, serving uses it.
+"""
+
+from collections.abc import Collection, Sequence
+
+import sentencepiece
+
+from model.tokenizer.tokenizer import WORD_START, TokenizerError
+
+
+class PieceTokenizer:
+    """SentencePiece models and vocabularies of both sides. May be used by many threads at once.
+
+    Attributes:
+        source_model: the SentencePiece model of sources.
+        target_model: that of translations; it may be the same one.
+        source_pieces: the pieces of sources, in the order of their ids.
+        target_pieces: those of translations.
+        unknown_piece: stands for pieces that a vocabulary lacks.
+        special_pieces: no text contains them, so that nobody can end a sentence or switch the language by typing; they
+            vanish from translations.
+    """
+
+    def __init__(
+        self,
+        source_model: bytes,
+        target_model: bytes,
+        source_pieces: Sequence[str],
+        target_pieces: Sequence[str],
+        *,
+        unknown_piece: str,
+        special_pieces: Sequence[str],
+    ) -> None:
+        self.source_model = source_model
+        self.target_model = target_model
+        self.source_pieces = tuple(source_pieces)
+        self.target_pieces = tuple(target_pieces)
+        self.unknown_piece = unknown_piece
+        self.special_pieces = tuple(special_pieces)
+        self._source = _processor("source", source_model)
+        self._target = _processor("target", target_model)
+        special = frozenset(special_pieces)
+        if unknown_piece in special:
+            raise TokenizerError(f"{unknown_piece} is a special piece, expected another one for unknown pieces")
+        self._ids = _text_ids("source", self.source_pieces, special, unknown_piece)
+        self._target_ids = _text_ids("target", self.target_pieces, special, unknown_piece)
+        self._vanishing = frozenset(number for number, piece in enumerate(self.target_pieces) if piece in special)
+
+    @property
+    def unk_id(self) -> int:
+        """The id of pieces that the source vocabulary lacks."""
+        return self._ids[self.unknown_piece]
+
+    @property
+    def target_unk_id(self) -> int:
+        """The id of pieces that the target vocabulary lacks."""
+        return self._target_ids[self.unknown_piece]
+
+    def encode(self, text: str) -> list[int]:
+        """Returns the ids of one source text, without special tokens; unknown pieces become `unk_id`."""
+        return [self._ids.get(piece, self.unk_id) for piece in self._source.encode(text, out_type=str)]
+
+    def encode_target(self, text: str) -> list[int]:
+        """Returns the ids of one translation, without special tokens; unknown pieces become `target_unk_id`."""
+        return [self._target_ids.get(piece, self.target_unk_id) for piece in self._target.encode(text, out_type=str)]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Returns the text of the ids of a translation; special pieces vanish, the unknown one stays visible."""
+        pieces = [self.target_pieces[number] for number in ids if number not in self._vanishing]
+        # A piece that the vocabulary has and the SentencePiece model lacks comes back as it is written.
+        return str(self._target.decode_pieces(pieces)).replace(WORD_START, " ").strip()
+
+
+def _text_ids(side: str, pieces: Sequence[str], special: Collection[str], unknown_piece: str) -> dict[str, int]:
+    """Returns the ids of the pieces that text may have, the unknown one among them."""
+    if unknown_piece not in pieces:
+        raise TokenizerError(f"the {side} vocabulary has no piece {unknown_piece}, expected one for unknown pieces")
+    return {piece: number for number, piece in enumerate(pieces) if piece not in special}
+
+
+def _processor(side: str, model: bytes) -> sentencepiece.SentencePieceProcessor:
+    try:
+        return sentencepiece.SentencePieceProcessor(model_proto=model)
+    except (RuntimeError, ValueError) as error:
+        raise TokenizerError(f"{side}: not a SentencePiece model") from error

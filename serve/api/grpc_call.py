@@ -1,0 +1,118 @@
+"""One gRPC call: its id, its deadline, its record, and the status that it ends with.
+
+What all handlers of the gRPC interface have in common; knows neither messages nor what is done with them.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from typing import Any, TypeVar
+
+import grpc.aio
+
+from serve.api.grpc_status import REQUEST_ID_KEY, Metadata, trailers
+from serve.api.send_timeout import send_in_time
+from serve.errors import CancelledError, DeadlineExceededError, InvalidRequestError, ServiceError
+from serve.observability.logs import RequestRecord, choose_request_id, record_request
+from serve.observability.request_metrics import Method
+from serve.observability.service_metrics import ServiceMetrics
+
+# Clients send their deadline rounded up by as much as this share, and hang up at the true one.
+DEADLINE_ROUNDING = 0.02
+
+Context = grpc.aio.ServicerContext[Any, Any]
+AnyRequest = TypeVar("AnyRequest")
+AnyResponse = TypeVar("AnyResponse")
+
+
+def call_headers(context: Context) -> dict[str, str]:
+    """Returns the metadata of a call, as far as it is text."""
+    metadata = context.invocation_metadata() or ()
+    return {key: value for key, value in metadata if isinstance(value, str)}
+
+
+def recorded(
+    metrics: ServiceMetrics, method: Method, request_id: str, headers: Mapping[str, str]
+) -> AbstractContextManager[RequestRecord]:
+    """Records what happens inside as one request; its answer leaves before that is written down."""
+    call_soon = asyncio.get_running_loop().call_soon
+    return record_request(metrics, "grpc", method, request_id, headers, afterwards=call_soon)
+
+
+@asynccontextmanager
+async def recorded_call(metrics: ServiceMetrics, method: Method, context: Context) -> AsyncIterator[RequestRecord]:
+    """Records what happens inside as one request, and ends the call with the status of an error."""
+    headers = call_headers(context)
+    request_id = choose_request_id(headers.get(REQUEST_ID_KEY))
+    try:
+        with recorded(metrics, method, request_id, headers) as record:
+            yield record
+    except ServiceError as error:
+        await abort(context, error, trailers(request_id, error))
+    context.set_trailing_metadata(trailers(request_id))
+
+
+async def abort(context: Context, error: ServiceError, metadata: Metadata) -> None:
+    """Ends a call with the status of an error.
+
+    Raises:
+        grpc.aio.AbortError: always, but
+        asyncio.CancelledError: if the client has gone meanwhile.
+    """
+    try:
+        await context.abort(error.grpc_status, str(error), metadata)
+    except grpc.aio.InternalError as gone:
+        raise asyncio.CancelledError from gone
+
+
+async def answer(
+    message: AnyRequest | InvalidRequestError,
+    serve: Callable[[AnyRequest, float | None, RequestRecord], Awaitable[AnyResponse]],
+    context: Context,
+    record: RequestRecord,
+) -> AnyResponse:
+    """Returns what `serve` makes of a message, its deadline on the monotonic clock and its record.
+
+    Raises:
+        ServiceError: why there is no answer.
+    """
+    if isinstance(message, InvalidRequestError):
+        raise message
+    with told_apart(context, record) as deadline_seconds:
+        return await serve(message, deadline_seconds, record)
+
+
+@contextmanager
+def told_apart(context: Context, record: RequestRecord) -> Iterator[float | None]:
+    """Records a cancelled call as too late where that is the reason; gives its deadline on the monotonic clock.
+
+    gRPC cancels a call both when its client hangs up and when its deadline passes.
+    """
+    timeout_seconds = _time_remaining(context)
+    try:
+        yield None if timeout_seconds is None else time.monotonic() + timeout_seconds
+    except asyncio.CancelledError:
+        remaining_seconds = _time_remaining(context)
+        if timeout_seconds is not None and remaining_seconds is not None:
+            passed = remaining_seconds <= DEADLINE_ROUNDING * timeout_seconds
+            record.outcome = DeadlineExceededError.reason if passed else record.outcome
+        raise
+
+
+async def send(context: Context, message: object) -> None:
+    """Writes a message of a stream.
+
+    Raises:
+        asyncio.CancelledError: if the client has gone, which a write may notice before gRPC cancels the call, or reads
+            nothing.
+    """
+    try:
+        await send_in_time(context.write(message))
+    except (grpc.aio.BaseError, CancelledError) as error:
+        raise asyncio.CancelledError from error  # a status would wait behind what nobody reads
+
+
+def _time_remaining(context: Context) -> float | None:
+    """Returns the time to the client's deadline, in seconds; None if it set none."""
+    return context.time_remaining()

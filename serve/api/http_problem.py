@@ -1,0 +1,76 @@
+"""Problem documents: what every failed REST request is answered with (RFC 9457).
+
+Beside the standard members they hold `reason` (machine-readable, the same as the metrics' label), `request_id` and, if
+one field is to blame, its name. Called by `serve.api.http_api` only.
+"""
+
+from http import HTTPStatus
+from typing import Any
+
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from serve.errors import (
+    CLIENT_CLOSED_REQUEST,
+    ERRORS,
+    ServiceError,
+    UnauthorisedError,
+)
+
+MEDIA_TYPE = "application/problem+json"
+
+
+def service_problem(error: ServiceError, request_id: str) -> JSONResponse:
+    """Returns the answer to a request that failed."""
+    members: dict[str, object] = {"reason": error.reason}
+    if error.field is not None:
+        members["field"] = error.field
+    return _problem(error.http_status, str(error), request_id, members, error_headers(error))
+
+
+def error_headers(error: ServiceError) -> dict[str, str]:
+    """Returns the headers of the answer to a request that failed, in whatever form its body is."""
+    retry_after = error.retry_after_seconds
+    headers = {} if retry_after is None else {"retry-after": str(retry_after)}
+    if isinstance(error, UnauthorisedError):
+        headers["www-authenticate"] = "Bearer"
+    return headers
+
+
+def http_problem(error: HTTPException, request_id: str) -> JSONResponse:
+    """Returns the answer to a request whose HTTP itself is wrong: its path, method or content type."""
+    members: dict[str, object] = {"reason": HTTPStatus(error.status_code).name.lower()}
+    return _problem(error.status_code, error.detail, request_id, members, dict(error.headers or {}))
+
+
+def problem_documentation(*errors: type[ServiceError]) -> dict[int | str, dict[str, Any]]:
+    """Returns OpenAPI's description of every status that a failed request may have.
+
+    Args:
+        errors: what it may fail with; if none are given, those of a translation.
+    """
+    documentation: dict[int | str, dict[str, Any]] = {}
+    for error in errors or ERRORS:
+        if error.http_status != CLIENT_CLOSED_REQUEST:
+            example = {
+                "type": "about:blank",
+                "title": _title(error.http_status),
+                "status": int(error.http_status),
+                "detail": "what was wrong, and what was expected",
+                "reason": error.reason,
+                "request_id": "6a1f0c",
+            }
+            content = {MEDIA_TYPE: {"schema": {"type": "object"}, "example": example}}
+            documentation[int(error.http_status)] = {"description": error.__doc__, "content": content}
+    return documentation
+
+
+def _problem(
+    status: int, detail: str, request_id: str, members: dict[str, object], headers: dict[str, str]
+) -> JSONResponse:
+    standard = {"type": "about:blank", "title": _title(status), "status": int(status), "detail": detail}
+    return JSONResponse({**standard, **members, "request_id": request_id}, status, headers, MEDIA_TYPE)
+
+
+def _title(status: int) -> str:
+    return "Client Closed Request" if status == CLIENT_CLOSED_REQUEST else HTTPStatus(status).phrase

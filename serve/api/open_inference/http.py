@@ -1,0 +1,257 @@
+"""The REST form of the Open Inference Protocol, with Triton's extensions for binary tensors and for generating text.
+
+Errors travel as exceptions to `serve.api.http_api`, which adds these handlers to its own and asks here how this
+protocol writes an error.
+"""
+
+import json
+import re
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import asdict
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+from fastapi.sse import format_sse_event
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+
+from serve.api.http_body import parse_body
+from serve.api.http_headers import timings_header
+from serve.api.http_problem import error_headers
+from serve.api.http_reader import RequestReader
+from serve.api.open_inference.http_body import GenerateBody, IndexBody, TensorRequest, write_answer, write_generated
+from serve.api.open_inference.open_inference_answers import (
+    ConfiguredTensor,
+    IndexedModel,
+    Live,
+    ModelConfig,
+    ModelMetadata,
+    ModelReady,
+    Ready,
+    Server,
+    TensorMetadata,
+)
+from serve.api.open_inference.open_inference_documentation import route_documentation
+from serve.api.open_inference.open_inference_parameters import Parameters
+from serve.api.open_inference.open_inference_tensors import OUTPUTS, SHAPE, TEXT_INPUT
+from serve.api.open_inference.protocol import (
+    EXTENSIONS,
+    PLATFORM,
+    SERVER,
+    Inference,
+    Inferred,
+    ModelStatus,
+    OpenInference,
+)
+from serve.api.sse import EventForm, EventStream, unless_disconnected
+from serve.errors import InvalidRequestError, ServiceError
+from serve.observability.logs import RequestRecord
+from serve.observability.request_metrics import Method
+
+PREFIX = "/v2"
+PROBE_PATHS = frozenset({f"{PREFIX}/health/live", f"{PREFIX}/health/ready"})
+# Where the JSON ends and bytes begin.
+JSON_LENGTH_HEADER = "inference-header-content-length"
+
+# A length of more digits is larger than any body.
+_MAX_DIGITS = 18
+# What other servers' clients call it.
+_ALIASES = {"max_tokens": "max_target_tokens"}
+_DATA_TYPES = {"BYTES": "TYPE_STRING", "FP64": "TYPE_FP64", "INT64": "TYPE_INT64"}
+_METHOD = re.compile(rf"{PREFIX}/models/[^/]+(?:/versions/[^/]+)?/(infer|generate|generate_stream)")
+_METHODS: dict[str, Method] = {"infer": "infer", "generate": "generate", "generate_stream": "generate_stream"}
+
+
+def find_method(path: str) -> Method | None:
+    """Returns the name that a path has in the metrics; None: it translates nothing."""
+    found = _METHOD.fullmatch(path)
+    return None if found is None else _METHODS[found[1]]
+
+
+def write_error(error: ServiceError) -> JSONResponse:
+    """Returns the answer to a request that failed."""
+    return JSONResponse({"error": str(error)}, error.http_status, error_headers(error))
+
+
+def write_http_error(error: HTTPException) -> JSONResponse:
+    """Returns the answer to a request whose HTTP itself is wrong."""
+    return JSONResponse({"error": error.detail}, error.status_code, dict(error.headers or {}))
+
+
+class OpenInferenceHttp:
+    """The handlers."""
+
+    def __init__(self, open_inference: OpenInference, reader: RequestReader) -> None:
+        """Keeps what it needs.
+
+        Args:
+            open_inference: answers.
+            reader: reads bodies and deadlines.
+        """
+        self._open_inference = open_inference
+        self._reader = reader
+
+    def build(self) -> APIRouter:
+        """Returns the routes."""
+        router = APIRouter(tags=["Open Inference Protocol"])
+        for method, path, handler in self._routes():
+            router.add_api_route(path, handler, methods=[method], **route_documentation(handler.__name__, path))
+        return router
+
+    def _routes(self) -> Iterator[tuple[str, str, Callable[..., Awaitable[object]]]]:
+        yield from (("GET", PREFIX, self.server), ("POST", f"{PREFIX}/repository/index", self.index))
+        yield from (("GET", f"{PREFIX}/health/live", self.live), ("GET", f"{PREFIX}/health/ready", self.ready))
+        model = f"{PREFIX}/models/{{model}}"
+        for path in (model, f"{model}/versions/{{version}}"):
+            yield "GET", path, self.model
+            yield "GET", f"{path}/ready", self.model_ready
+            yield "GET", f"{path}/config", self.config
+            for handler in (self.infer, self.generate, self.generate_stream):
+                yield "POST", f"{path}/{handler.__name__}", handler
+
+    async def server(self) -> Server:
+        """Tells name, version and extensions of the server."""
+        return Server(name=SERVER, version=self._open_inference.server_version, extensions=list(EXTENSIONS))
+
+    async def live(self) -> Response:
+        """Answers as long as the event loop turns, also while warming up and shutting down; 503 if a model hangs."""
+        return _told(Live(live=self._open_inference.live), good=self._open_inference.live)
+
+    async def ready(self) -> Response:
+        """Answers 503 while warming up, after a failure of a model and from the signal to stop on."""
+        return _told(Ready(ready=self._open_inference.ready), good=self._open_inference.ready)
+
+    async def model(self, request: Request) -> ModelMetadata:
+        """Tells version, inputs and outputs of a model."""
+        status = self._status(request)
+        tensors = [
+            TensorMetadata(name=each.name, datatype=each.datatype, shape=list(SHAPE)) for each in OUTPUTS.values()
+        ]
+        return ModelMetadata(
+            name=status.name,
+            versions=[status.version],
+            platform=PLATFORM,
+            inputs=[TensorMetadata(name=TEXT_INPUT, datatype="BYTES", shape=list(SHAPE))],
+            outputs=tensors,
+        )
+
+    async def model_ready(self, request: Request) -> Response:
+        """Answers 503 if the model would not translate now."""
+        status = self._status(request)
+        return _told(ModelReady(name=status.name, ready=status.ready), good=status.ready)
+
+    async def config(self, request: Request) -> ModelConfig:
+        """Tells the same in the words of Triton's model configuration."""
+        status = self._status(request)
+        return ModelConfig(
+            name=status.name,
+            platform=PLATFORM,
+            backend=SERVER,
+            max_batch_size=0,
+            input=[ConfiguredTensor(name=TEXT_INPUT, data_type="TYPE_STRING", dims=list(SHAPE))],
+            output=[
+                ConfiguredTensor(name=each.name, data_type=_DATA_TYPES[each.datatype], dims=list(SHAPE))
+                for each in OUTPUTS.values()
+            ],
+            model_transaction_policy={"decoupled": False},
+        )
+
+    async def index(self, request: Request) -> list[IndexedModel]:
+        """Lists the models, in the order in which requests choose."""
+        data, _ = await self._reader.read(request)
+        wanted = parse_body(data or b"{}", IndexBody)
+        statuses = [status for status in self._open_inference.statuses() if status.ready or not wanted.ready]
+        return [IndexedModel(**asdict(status)) for status in statuses]
+
+    async def infer(self, request: Request) -> Response:
+        """Translates every text of the tensor, or none."""
+        data, deadline_seconds = await self._reader.read(request)
+        asked = TensorRequest.parse(data, _json_length(request))
+        inference = Inference(
+            model=request.path_params["model"],
+            version=request.path_params.get("version", ""),
+            request_id=asked.body.id,
+            texts=asked.texts,
+            shape=asked.shape,
+            parameters=Parameters.parse(asked.parameters),
+            outputs=asked.outputs,
+            deadline_seconds=deadline_seconds,
+        )
+        inferred = await unless_disconnected(request, self._open_inference.infer(inference, _record(request)))
+        answer, behind = write_answer(inferred, asked)
+        headers = _headers(inferred)
+        if not behind:
+            return _Answer(answer, headers=headers)
+        content = _Answer(answer).body
+        headers[JSON_LENGTH_HEADER] = str(len(content))
+        return Response(bytes(content) + behind, headers=headers, media_type="application/octet-stream")
+
+    async def generate(self, request: Request) -> Response:
+        """Translates one text."""
+        inference = await self._receive(request)
+        inferred = await unless_disconnected(request, self._open_inference.infer(inference, _record(request)))
+        return _Answer(write_generated(inferred), headers=_headers(inferred))
+
+    async def generate_stream(self, request: Request) -> Response:
+        """Translates one text, and sends what it grows by; the last event has everything else."""
+        inference = await self._receive(request)
+        return await EventStream.begin(request, self._open_inference.stream(inference, _record(request)), _EVENTS)
+
+    def _status(self, request: Request) -> ModelStatus:
+        return self._open_inference.status(request.path_params["model"], request.path_params.get("version", ""))
+
+    async def _receive(self, request: Request) -> Inference:
+        data, deadline_seconds = await self._reader.read(request)
+        body = parse_body(data, GenerateBody)
+        return Inference(
+            model=request.path_params["model"],
+            version=request.path_params.get("version", ""),
+            request_id=body.id,
+            texts=[body.text_input],
+            shape=(1,),
+            parameters=Parameters.parse({_ALIASES.get(name, name): value for name, value in body.parameters.items()}),
+            outputs=tuple(OUTPUTS),
+            deadline_seconds=deadline_seconds,
+        )
+
+
+class _Answer(JSONResponse):
+    """JSON in UTF-8 that may hold anything which a translation does."""
+
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _told(answer: BaseModel, *, good: bool) -> Response:
+    return JSONResponse(answer.model_dump(), HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE)
+
+
+def _headers(inferred: Inferred) -> dict[str, str]:
+    return {} if inferred.timings is None else timings_header(inferred.timings)
+
+
+def _record(request: Request) -> RequestRecord:
+    record: RequestRecord = request.state.record
+    return record
+
+
+def _json_length(request: Request) -> int | None:
+    value = request.headers.get(JSON_LENGTH_HEADER)
+    if value is None:
+        return None
+    if not (value.isascii() and value.isdecimal() and len(value) <= _MAX_DIGITS):
+        raise InvalidRequestError(JSON_LENGTH_HEADER, "expected the length of the JSON in bytes")
+    return int(value)
+
+
+def _write_event(inferred: Inferred, _: int) -> bytes:
+    return format_sse_event(data_str=bytes(_Answer(write_generated(inferred)).body).decode())
+
+
+def _write_event_error(error: ServiceError, _request_id: str, _: int) -> bytes:
+    return format_sse_event(data_str=bytes(write_error(error).body).decode())
+
+
+_EVENTS = EventForm(_write_event, _write_event_error)

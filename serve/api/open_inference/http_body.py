@@ -1,0 +1,205 @@
+"""Bodies of the REST form of the Open Inference Protocol: JSON with tensors, and tensors as bytes behind the JSON.
+
+Everything here is about form: which tensor is where. What it means, `serve.api.open_inference.protocol` knows. Called
+by `serve.api.open_inference.http`.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, FailFast, Field
+
+from serve.api.http_body import parse_body
+from serve.api.open_inference.open_inference_tensors import (
+    TEXT_INPUT,
+    Tensor,
+    check_notes,
+    check_outputs,
+    check_shape,
+    check_text_input,
+    unpack_texts,
+)
+from serve.api.open_inference.protocol import Inferred
+from serve.errors import InvalidRequestError
+from serve.translation.fields import Fields
+
+BINARY_SIZE = "binary_data_size"
+BINARY = "binary_data"
+ALL_BINARY = "binary_data_output"
+
+_INPUT_FIELD = "inputs[0]"
+
+Notes = dict[str, Any]
+NO_NOTES: Notes = Field({}, description="Values by name.")
+
+
+def _check_unicode(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"expected valid Unicode: a lone surrogate is at character {error.start}") from error
+    return text
+
+
+RequestId = Annotated[str, AfterValidator(_check_unicode), Field(description="What the answer is to be called.")]
+
+
+class InputTensor(Fields):
+    """The tensor with the texts."""
+
+    name: str = Field(description=f"`{TEXT_INPUT}`.")
+    shape: Annotated[list[int], FailFast()] = Field(description="[n] or [n, 1], for n texts.")
+    datatype: str = Field(description="`BYTES`.")
+    parameters: Notes = NO_NOTES
+    data: list[Any] | None = Field(
+        None, description="The texts, flat or in rows of one; absent if they come as bytes behind the JSON."
+    )
+
+
+class OutputTensor(Fields):
+    """A tensor that the answer is to have."""
+
+    name: str = Field(description="Its name.")
+    parameters: Notes = NO_NOTES
+
+
+class InferBody(Fields):
+    """The body of `POST /v2/models/MODEL/infer`."""
+
+    id: RequestId = ""
+    parameters: Notes = NO_NOTES
+    inputs: Annotated[list[InputTensor], FailFast()] = Field(description="The tensor with the texts.")
+    outputs: Annotated[list[OutputTensor], FailFast()] = Field([], description="What the answer has; none: everything.")
+
+
+class GenerateBody(Fields):
+    """The body of `POST /v2/models/MODEL/generate` and its stream."""
+
+    id: RequestId = ""
+    text_input: str = Field(description="One text.")
+    parameters: Notes = NO_NOTES
+
+
+class IndexBody(Fields):
+    """The body of `POST /v2/repository/index`, which may also be absent."""
+
+    ready: bool = Field(False, description="Whether to leave out models that are not ready.")
+
+
+class TensorRequest:
+    """A request with tensors.
+
+    Attributes:
+        body: its JSON.
+        texts: what is in its input.
+        outputs: names of the tensors that the answer has.
+    """
+
+    def __init__(self, body: InferBody, behind: bytes) -> None:
+        """Looks at every tensor.
+
+        Args:
+            body: the JSON.
+            behind: the bytes that came after it.
+
+        Raises:
+            InvalidRequestError: naming the first field that is not valid.
+        """
+        self.body = body
+        if len(body.inputs) != 1:
+            raise InvalidRequestError("inputs", f"{len(body.inputs)} tensors, expected 1, {TEXT_INPUT!r}")
+        tensor = body.inputs[0]
+        check_text_input(tensor.name, tensor.datatype, _INPUT_FIELD)
+        check_notes(tensor.parameters, _INPUT_FIELD)
+        self.texts = _read_texts(tensor, behind)
+        check_shape(tensor.shape, len(self.texts), _INPUT_FIELD)
+        for index, output in enumerate(body.outputs):
+            check_notes(output.parameters, f"outputs[{index}]")
+        self.outputs = check_outputs([output.name for output in body.outputs])
+
+    @classmethod
+    def parse(cls, data: bytes, json_bytes: int | None) -> "TensorRequest":
+        """Reads a body.
+
+        Args:
+            data: the whole of it.
+            json_bytes: length of its JSON; None: all of it.
+
+        Raises:
+            InvalidRequestError: naming the first field that is not valid.
+        """
+        end = len(data) if json_bytes is None else json_bytes
+        if end > len(data):
+            raise InvalidRequestError("inference-header-content-length", f"{end}, expected at most {len(data)}")
+        return cls(parse_body(data[:end], InferBody), data[end:])
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of the input."""
+        return tuple(self.body.inputs[0].shape)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Those that are about translating."""
+        return {name: value for name, value in self.body.parameters.items() if name != ALL_BINARY}
+
+    def wants_bytes(self, name: str) -> bool:
+        """Whether a tensor of the answer is to come as bytes."""
+        default = self.body.parameters.get(ALL_BINARY, False)
+        notes = next((output.parameters for output in self.body.outputs if output.name == name), {})
+        return notes.get(BINARY, default) is True
+
+
+def write_answer(inferred: Inferred, request: TensorRequest) -> tuple[dict[str, Any], bytes]:
+    """Returns the JSON of an answer, and the bytes behind it."""
+    outputs: list[dict[str, Any]] = []
+    behind: list[bytes] = []
+    for tensor in inferred.tensors:
+        output: dict[str, Any] = {"name": tensor.name, "shape": list(tensor.shape), "datatype": tensor.datatype}
+        if request.wants_bytes(tensor.name):
+            behind.append(tensor.pack())
+            output["parameters"] = {BINARY_SIZE: len(behind[-1])}
+        else:
+            output["data"] = list(tensor.elements)
+        outputs.append(output)
+    return {**_whose(inferred), "parameters": inferred.seconds, "outputs": outputs}, b"".join(behind)
+
+
+def write_generated(inferred: Inferred) -> dict[str, Any]:
+    """Returns the JSON of an answer with one text: every tensor as a field."""
+    return {**_whose(inferred), **dict(_single_elements(inferred.tensors))}
+
+
+def _whose(inferred: Inferred) -> dict[str, str]:
+    named = {"id": inferred.request_id} if inferred.request_id else {}
+    return {**named, "model_name": inferred.model, "model_version": inferred.version}
+
+
+def _single_elements(tensors: Iterable[Tensor]) -> Iterator[tuple[str, Any]]:
+    for tensor in tensors:
+        (element,) = tensor.elements
+        yield tensor.name, element
+
+
+def _read_texts(tensor: InputTensor, behind: bytes) -> list[str]:
+    size = tensor.parameters.get(BINARY_SIZE)
+    if size is None:
+        if behind:
+            raise InvalidRequestError("body", f"{len(behind)} bytes behind the JSON, expected none")
+        if tensor.data is None:
+            raise InvalidRequestError(f"{_INPUT_FIELD}.data", "missing, expected a list of texts")
+        return [_read_text(element, f"{_INPUT_FIELD}.data[{index}]") for index, element in enumerate(tensor.data)]
+    if tensor.data is not None:
+        raise InvalidRequestError(f"{_INPUT_FIELD}.data", f"given, expected none beside {BINARY_SIZE}")
+    if isinstance(size, bool) or not isinstance(size, int) or size != len(behind):
+        problem = f"expected {len(behind)}, the number of bytes behind the JSON"
+        raise InvalidRequestError(f"{_INPUT_FIELD}.parameters.{BINARY_SIZE}", problem)
+    return unpack_texts(behind, "body")
+
+
+def _read_text(element: object, field: str) -> str:
+    if isinstance(element, list) and len(element) == 1:
+        (element,) = element
+    if not isinstance(element, str):
+        raise InvalidRequestError(field, "expected a text, or a list of one")
+    return element

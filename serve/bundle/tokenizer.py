@@ -1,0 +1,81 @@
+"""The tokenizer of a bundle: writes its files when a bundle is made, and loads the kind that a manifest names.
+
+Knows no torch: serving loads through here.
+"""
+
+import json
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from model.tokenizer.piece_tokenizer import PieceTokenizer
+from model.tokenizer.text_tokenizer import TextTokenizer
+from model.tokenizer.tokenizer import Tokenizer, TokenizerError
+from serve.bundle.bundle import Bundle
+from serve.bundle.tokenizer_spec import PieceSpec, SentencePieceSpec
+
+TOKENIZER_FILE = "tokenizer.model"
+
+_PIECES = TypeAdapter(tuple[str, ...])
+
+
+def load_tokenizer(bundle: Bundle) -> TextTokenizer:
+    """Returns the tokenizer of a bundle.
+
+    Raises:
+        TokenizerError: if its files are not what the manifest says that they are.
+    """
+    spec, folder = bundle.manifest.tokenizer, bundle.folder
+    if isinstance(spec, SentencePieceSpec):
+        return Tokenizer.load(folder / spec.model)
+    return PieceTokenizer(
+        (folder / spec.source_model).read_bytes(),
+        (folder / spec.target_model).read_bytes(),
+        _read_pieces(folder / spec.source_vocabulary),
+        _read_pieces(folder / spec.target_vocabulary),
+        unknown_piece=spec.unknown_piece,
+        special_pieces=spec.special_pieces,
+    )
+
+
+def write_tokenizer(tokenizer: Tokenizer | PieceTokenizer, folder: Path) -> SentencePieceSpec | PieceSpec:
+    """Writes a tokenizer into a bundle that is being made; returns what its manifest is to say."""
+    if isinstance(tokenizer, Tokenizer):
+        (folder / TOKENIZER_FILE).write_bytes(tokenizer.model)
+        return SentencePieceSpec(model=TOKENIZER_FILE)
+    source_model, target_model = _write_sides(
+        folder, "tokenizer", "model", tokenizer.source_model, tokenizer.target_model
+    )
+    source_vocabulary, target_vocabulary = _write_sides(
+        folder, "vocabulary", "json", _to_json(tokenizer.source_pieces), _to_json(tokenizer.target_pieces)
+    )
+    return PieceSpec(
+        source_model=source_model,
+        target_model=target_model,
+        source_vocabulary=source_vocabulary,
+        target_vocabulary=target_vocabulary,
+        unknown_piece=tokenizer.unknown_piece,
+        special_pieces=tokenizer.special_pieces,
+    )
+
+
+def _write_sides(folder: Path, stem: str, suffix: str, source: bytes, target: bytes) -> tuple[str, str]:
+    """Writes what both sides need, once if it is the same; returns the names of the files."""
+    if source == target:
+        (folder / f"{stem}.{suffix}").write_bytes(source)
+        return f"{stem}.{suffix}", f"{stem}.{suffix}"
+    names = f"source_{stem}.{suffix}", f"target_{stem}.{suffix}"
+    for name, content in zip(names, (source, target), strict=True):
+        (folder / name).write_bytes(content)
+    return names
+
+
+def _to_json(pieces: tuple[str, ...]) -> bytes:
+    return json.dumps(pieces, ensure_ascii=False, indent=0).encode()
+
+
+def _read_pieces(path: Path) -> tuple[str, ...]:
+    try:
+        return _PIECES.validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise TokenizerError(f"{path}: expected a JSON list of pieces") from error

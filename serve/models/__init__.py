@@ -1,1 +1,0 @@
-"""The models that are served: opened, proven, chosen among, replaced and retired."""

@@ -1,0 +1,1 @@
+"""Loads, reloads and dispatches to the served models."""

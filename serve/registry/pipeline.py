@@ -1,0 +1,163 @@
+"""Everything between a valid request and one model, without an interface: scheduler, engines, translator, limits.
+
+Every served model has one, which shares nothing with those of others. `serve.registry.served_model` starts and stops
+it; benchmarks use it as it is.
+"""
+
+import time
+from collections.abc import Iterable
+
+from serve.bundle.bundle import WEIGHTS_FILE, Bundle, BundleError
+from serve.bundle.tokenizer import load_tokenizer
+from serve.engine.engine import Engine
+from serve.engine.readiness import Readiness
+from serve.observability.metrics import Metrics
+from serve.registry.golden import check_golden
+from serve.runtime.model import Model
+from serve.scheduler.scheduler import Scheduler
+from serve.settings import ServeSettings
+from serve.translation.cache import ResultCache
+from serve.translation.passage_translator import PassageTranslator
+from serve.translation.request import RequestLimits
+from serve.translation.search_limits import SearchLimits
+from serve.translation.target_vocabulary import TargetVocabulary
+from serve.translation.translator import Translator
+
+# Far more than a step takes; a model that does not answer for so long hangs.
+STOP_SECONDS = 2.0
+
+
+class Pipeline:
+    """The objects of one served model, and their common start and stop."""
+
+    def __init__(self, settings: ServeSettings, bundle: Bundle, metrics: Metrics) -> None:
+        """Builds what needs no model yet.
+
+        Args:
+            settings: of this model.
+            bundle: what it is made of.
+            metrics: of this model.
+
+        Raises:
+            BundleError: if alignments are asked for that the bundle cannot give.
+            TokenizerError: if its tokenizer is not one.
+        """
+        manifest = bundle.manifest
+        if settings.alignments and not manifest.alignment_heads:
+            raise BundleError(
+                f"{bundle.folder}: alignments: the bundle has no alignment heads: export it with --align LAYER:HEAD, "
+                "or serve it without --alignments"
+            )
+        self.bundle = bundle
+        self.manifest = manifest
+        self.settings = settings
+        self._tokenizer = tokenizer = load_tokenizer(bundle)
+        vocabulary = TargetVocabulary.of(
+            tokenizer.target_pieces, unk_id=tokenizer.target_unk_id, eos_id=manifest.eos_id
+        )
+        self._engines: list[Engine] = []
+        self.metrics = metrics
+        self.scheduler = Scheduler(
+            settings.total_slots,
+            settings.max_waiting,
+            settings.prefill_token_budget,
+            self.metrics,
+            engines=settings.engine_count,
+            running_token_budget=settings.running_token_budget,
+            queue_timeout_seconds=settings.queue_timeout_seconds,
+        )
+        self.readiness = Readiness(
+            self.metrics,
+            lambda: all(engine.healthy for engine in self._engines),
+            lambda: any(engine.hanging for engine in self._engines),
+            lambda: sum(engine.falls for engine in self._engines),
+        )
+        self.limits = RequestLimits(
+            directions=manifest.directions,
+            max_texts=min(settings.max_texts, self.scheduler.capacity_rows),
+            max_text_characters=settings.max_text_characters,
+            max_rows=self.scheduler.capacity_rows,
+            search=SearchLimits(
+                max_target_tokens=manifest.max_target_tokens,
+                max_rows=settings.slots,
+                aligned=settings.alignments,
+                vocabulary=vocabulary,
+            ),
+        )
+        translator = Translator(
+            tokenizer=tokenizer,
+            vocabulary=vocabulary,
+            scheduler=self.scheduler,
+            readiness=self.readiness,
+            metrics=self.metrics,
+            source_suffix=manifest.source_suffix,
+            max_source_tokens=manifest.max_source_tokens,
+            spare_rows=settings.max_waiting // 2,
+            cache=None
+            if settings.result_cache_bytes is None
+            else ResultCache(settings.result_cache_bytes, self.metrics),
+        )
+        self.translator = PassageTranslator(translator, self.limits)
+
+    def start(self, models: Iterable[Model]) -> None:
+        """Starts an engine for each model."""
+        for model in models:
+            engine = Engine(
+                model,
+                self.scheduler,
+                self.metrics,
+                bos_id=self.manifest.bos_id,
+                eos_id=self.manifest.eos_id,
+                pad_id=self.manifest.pad_id,
+                max_target_tokens=self.manifest.max_target_tokens,
+                step_timeout_seconds=self.settings.step_timeout_seconds,
+            )
+            engine.start()
+            self._engines.append(engine)
+
+    def refresh(self) -> None:
+        """Brings the gauges up to date that change by themselves."""
+        self.readiness.refresh()
+        self.metrics.set_oldest(self.scheduler.oldest_seconds)
+
+    def publish(self) -> None:
+        """States in the metrics what is served from now on, and within which limits."""
+        manifest = self.manifest
+        self.metrics.set_limits(self.settings.total_slots, self.settings.max_waiting)
+        self.metrics.set_info(
+            {
+                "directions": ",".join(map(str, manifest.directions)),
+                "precision": manifest.precision,
+                "opset": str(manifest.opset),
+                "weights_sha256": manifest.files[WEIGHTS_FILE],
+            }
+        )
+
+    async def warm_up(self) -> None:
+        """Translates the golden sentences and becomes ready.
+
+        Raises:
+            GoldenMismatchError: if a token differs.
+            ServiceError: if an engine fails.
+        """
+        await check_golden(
+            self.bundle.golden,
+            self.manifest.directions,
+            self._tokenizer,
+            self.scheduler,
+            source_suffix=self.manifest.source_suffix,
+            max_target_tokens=self.manifest.max_target_tokens,
+            together=self.scheduler.capacity_rows,
+        )
+        self.readiness.proven = True
+
+    def stop(self) -> None:
+        """Stops the engines after their current step; whatever is not finished by then ends with DrainingError.
+
+        An engine that hangs is left behind, after `STOP_SECONDS` for all of them.
+        """
+        end_seconds = time.monotonic() + STOP_SECONDS
+        for engine in self._engines:
+            engine.stop(max(0.0, end_seconds - time.monotonic()))
+        # Weights and caches go now, not when the garbage collector comes round to us.
+        self._engines.clear()

@@ -1,0 +1,173 @@
+"""Reading the folder again while serving: what is new is loaded, what changed is replaced, what is gone is retired.
+
+A model takes requests only once its golden sentences came out right; until then, and if it never does, the one that it
+would replace goes on. No request notices: whoever was let in by the older model is answered by it.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+from functools import partial
+
+import structlog
+
+from serve.bundle.bundle import BundleError
+from serve.errors import DrainingError
+from serve.observability.service_metrics import ServiceMetrics
+from serve.process_memory import settle
+from serve.registry.lifecycle import Lifecycle, Stage
+from serve.registry.loader import LOAD_ERRORS, ModelLoader
+from serve.registry.model_folder import FoundBundle
+from serve.registry.registry import Models
+from serve.side_thread import run_aside
+
+log = structlog.get_logger("dragoman")
+
+
+@dataclass(frozen=True, slots=True)
+class ReloadReport:
+    """What a reload did, by the names of the models.
+
+    Attributes:
+        loaded: are new.
+        replaced: have changed, and were replaced.
+        removed: are gone; only if nothing failed.
+        unchanged: are as they were.
+        failed: why a model was not loaded; what was served under its name still is.
+        problem: why nothing was done at all.
+    """
+
+    loaded: list[str] = field(default_factory=list)
+    replaced: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    unchanged: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    problem: str | None = None
+
+    @property
+    def failures(self) -> int:
+        """Models that could not be loaded; at least one if nothing was done."""
+        return len(self.failed) + (self.problem is not None)
+
+
+class Reloader:
+    """Brings the served models in line with the folder. Belongs to the event loop's thread."""
+
+    def __init__(self, models: Models, loader: ModelLoader, lifecycle: Lifecycle, metrics: ServiceMetrics) -> None:
+        """Keeps what it needs.
+
+        Args:
+            models: what is served.
+            loader: makes models.
+            lifecycle: only a service in the middle of its life reloads.
+            metrics: counts reloads, and forgets models that are gone.
+        """
+        self._models = models
+        self._loader = loader
+        self._lifecycle = lifecycle
+        self._metrics = metrics
+        self._turn = asyncio.Lock()
+        self._tasks: set[asyncio.Task[ReloadReport]] = set()
+
+    def start(self) -> asyncio.Task[ReloadReport]:
+        """Starts a reload, which waits for those before it, and tells in the end what it did."""
+        task = asyncio.create_task(self._reload())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def reload(self) -> ReloadReport:
+        """Reloads and tells what was done; it is finished even if the caller does not wait.
+
+        Raises:
+            DrainingError: if the service was stopped meanwhile.
+        """
+        task = self.start()
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():
+                raise DrainingError("shutting down") from None
+            raise
+
+    async def stop(self) -> None:
+        """Gives up what is under way; what was replaced already stays replaced."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _reload(self) -> ReloadReport:
+        async with self._turn:
+            report = await self._follow_folder()
+            # What the models before those left that were replaced now: these are only about to stop.
+            await run_aside(settle)
+            self._metrics.observe_reload(report.failures)
+            if report.failures:
+                log.error("reload failed", **_facts(report))
+            else:
+                log.info("reloaded", **_facts(report))
+            return report
+
+    async def _follow_folder(self) -> ReloadReport:
+        if self._lifecycle.stage is not Stage.READY:
+            return ReloadReport(problem="the service is starting or leaving, expected one that is ready")
+        try:
+            found = await run_aside(self._loader.find)
+        except (BundleError, OSError) as error:
+            return ReloadReport(problem=str(error))
+        return await self._follow(found)
+
+    async def _follow(self, found: tuple[FoundBundle, ...]) -> ReloadReport:
+        report = ReloadReport()
+        for each in found:
+            served = self._models.find(each.name)
+            if served is not None and served.manifest_sha256 == each.manifest_sha256:
+                report.unchanged.append(each.name)
+                continue
+            try:
+                await self._load(each)
+            except LOAD_ERRORS as error:
+                report.failed[each.name] = str(error)
+                continue
+            (report.loaded if served is None else report.replaced).append(each.name)
+        # A folder that is half written may lack what is still to come.
+        if not report.failed:
+            for name in set(self._models.names) - {each.name for each in found}:
+                self._remove(name)
+                report.removed.append(name)
+        return report
+
+    async def _load(self, found: FoundBundle) -> None:
+        """Serves a bundle in the place of whatever has its name, or raises and leaves that in its place."""
+        model = None
+        try:
+            model = await run_aside(partial(self._loader.open, found))
+            await self._loader.start(model)
+        except BaseException:
+            # Also when the service is stopped meanwhile: the engines must not outlive it.
+            if model is not None:
+                await model.stop()
+            if self._models.find(found.name) is None:
+                self._metrics.forget(found.name)
+            raise
+        replaced = self._models.find(found.name)
+        self._metrics.keep(found.name, model.pipeline.metrics)
+        self._models.put(model)
+        if replaced is not None:
+            self._models.retire(replaced)
+
+    def _remove(self, name: str) -> None:
+        removed = self._models.get(name)
+        self._models.remove(name)
+
+        def forget(_: object) -> None:
+            # Unless a model of that name came back meanwhile.
+            if self._models.find(name) is None:
+                self._metrics.forget(name)
+
+        self._models.retire(removed).add_done_callback(forget)
+
+
+def _facts(report: ReloadReport) -> dict[str, object]:
+    names = {"loaded": report.loaded, "replaced": report.replaced, "removed": report.removed, "failed": report.failed}
+    facts: dict[str, object] = {name: each for name, each in names.items() if each}
+    return facts if report.problem is None else {**facts, "problem": report.problem}

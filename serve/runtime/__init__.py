@@ -1,0 +1,1 @@
+"""Runs a bundle's graphs with ONNX Runtime."""

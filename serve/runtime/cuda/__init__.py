@@ -1,0 +1,1 @@
+"""Runs graphs on the CUDA execution provider with device memory."""

@@ -1,0 +1,1 @@
+"""Decides which sequences start, and when."""

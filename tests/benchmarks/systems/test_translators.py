@@ -1,0 +1,92 @@
+"""All systems of an offline benchmark do the same work: one sentence gives the same tokens, as many as asked for."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from benchmarks.systems.batching import Batching
+from benchmarks.systems.checkpoint import write_checkpoint
+from benchmarks.systems.ctranslate2_model import spec_of, write_model
+from benchmarks.systems.ctranslate2_translator import CTranslate2Translator
+from benchmarks.systems.engine_translator import EngineTranslator
+from benchmarks.systems.pytorch_translator import PyTorchTranslator
+from benchmarks.systems.source_sentence import SourceSentence, draw_sentences
+from benchmarks.systems.transformers_translator import load_transformers
+from benchmarks.systems.translating import Translator
+from model.network.transformer import Transformer
+from model.run import RunFolder, TrainedModel
+from model.tokenizer.tokenizer import EOS_ID
+from tests.support.toy import toy_test_sentences
+
+SENTENCES = 60
+BATCHING = Batching(8, "examples")
+SYSTEMS = ("engine", "ctranslate2", "pytorch", "transformers")
+
+
+@pytest.fixture(scope="module", name="trained")
+def _trained(toy_run: RunFolder) -> TrainedModel:
+    return toy_run.load()
+
+
+@pytest.fixture(scope="module", name="translators")
+def _translators(
+    trained: TrainedModel, toy_bundle: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Translator]]:
+    assert isinstance(trained.model, Transformer)
+    folder = tmp_path_factory.mktemp("systems")
+    write_model(folder / "ctranslate2", spec_of(trained.model, trained.tokenizer.source_pieces))
+    write_checkpoint(folder / "checkpoint", trained.model)
+    with closing(EngineTranslator(str(toy_bundle), copies=2, threads=1, slots=8)) as engine:
+        yield {
+            "engine": engine,
+            "ctranslate2": CTranslate2Translator(str(folder / "ctranslate2"), 2, 1, "float32"),
+            "pytorch": PyTorchTranslator(str(folder / "checkpoint"), 1, 1),
+            "transformers": load_transformers(str(folder / "checkpoint"), 1, 1),
+        }
+
+
+def translate(translator: Translator, sentences: list[SourceSentence], beam_size: int) -> list[list[int]]:
+    return [list(target) for target in translator.translate(sentences, beam_size, BATCHING)]
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_trained_model_says_the_same_in_every_system(
+    system: str, beam_size: int, translators: dict[str, Translator], trained: TrainedModel
+) -> None:
+    limit = trained.model.limits.max_target_tokens
+    sentences = [
+        SourceSentence((*trained.tokenizer.encode(text), EOS_ID), 0, limit) for text in toy_test_sentences()[:SENTENCES]
+    ]
+    expected = translate(translators["ctranslate2"], sentences, beam_size)
+    assert translate(translators[system], sentences, beam_size) == expected
+    assert len({len(target) for target in expected}) > 3
+
+
+def test_an_engine_has_as_many_rows_as_a_batching_tells(
+    translators: dict[str, Translator], trained: TrainedModel
+) -> None:
+    sentences = draw_sentences(1, [(5, 9)] * 12, trained.tokenizer.vocabulary_size, EOS_ID)
+    engine = translators["engine"]
+    assert isinstance(engine, EngineTranslator)
+    expected = engine.translate(sentences, 2, BATCHING)
+    for rows in (4, 16, 4):
+        assert engine.translate(sentences, 2, Batching(rows, "rows")) == expected
+        assert engine.slots == rows
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_every_translation_has_the_length_that_is_asked_for(
+    system: str, beam_size: int, translators: dict[str, Translator], trained: TrainedModel
+) -> None:
+    """Also where the model would end earlier, or later."""
+    lengths = [(2 + number % 9, 1 + 7 * number % 20) for number in range(SENTENCES)]
+    sentences = draw_sentences(1, lengths, trained.tokenizer.vocabulary_size, EOS_ID)
+    found = translate(translators[system], sentences, beam_size)
+    assert [len(target) for target in found] == [target for _, target in lengths]
+    # What a forbidden end token leaves, transformers makes no distribution again unless told to, which costs time.
+    if (system, beam_size) != ("transformers", 4):
+        assert found == translate(translators["ctranslate2"], sentences, beam_size)

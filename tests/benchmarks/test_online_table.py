@@ -1,0 +1,28 @@
+"""The tables of the online benchmark."""
+
+from benchmarks.online_results import OnlineResult, SearchResult, Setting, SystemResult
+from benchmarks.online_table import format_online
+from loadtest.document import CurvePoint
+from loadtest.durations import Percentiles
+
+PERCENTILES = Percentiles(0.01, 0.02, 0.03, 0.04, 0.05)
+POINT = CurvePoint(12.0, 11.0, 10.0, PERCENTILES, 0.0, None)
+VOID = CurvePoint(24.0, 11.0, 5.0, PERCENTILES, 0.5, "late")
+OURS = SystemResult("dragoman", Setting(1, 1, None), {}, 0.01, [90.0, 100.0, 120.0], [POINT, VOID])
+THEIRS = SystemResult("ctranslate2", Setting(1, 1, 5.0), {}, 0.02, [45.0, 50.0, 40.0], [POINT])
+NONE = SystemResult("pytorch", Setting(1, 1, 2.0), {}, 0.5, [0.0, 0.0, 0.0], [])
+RESULT = OnlineResult("student", "a model", "int8", 1000, [SearchResult("greedy", 0.06, [OURS, THEIRS, NONE])])
+
+
+def test_goodput_stands_beside_how_many_times_theirs_ours_is() -> None:
+    """The ratios of the rounds are 2, 2 and 3."""
+    rows = [line for line in format_online(RESULT).splitlines() if line.startswith("| goodput")]
+    assert [cell.strip() for cell in rows[0].split("|")[2:-1]] == ["100", "45.0, 2.00x (2.00-3.00)", "0.0"]
+
+
+def test_the_curve_says_what_was_offered_and_what_is_void() -> None:
+    table = format_online(RESULT)
+    assert "10 (12)" in table
+    assert "5 (24, void)" in table
+    assert "p99 <= 60 ms, no failure" in table
+    assert "ctranslate2 1 x 1 threads, window 5 ms" in table

@@ -1,0 +1,61 @@
+"""`compose.yaml` in keeping with the files that it mounts and the server that it runs."""
+
+import re
+from typing import Any
+
+import yaml
+
+from serve.settings import ServeSettings
+from tests.support.paths import ROOT
+
+SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
+SERVER = SERVICES["dragoman"]
+
+
+def test_every_file_that_is_mounted_exists() -> None:
+    mounts = [mount for service in SERVICES.values() for mount in service.get("volumes", ())]
+    sources = [mount.split(":")[0] for mount in mounts if mount.startswith("./")]
+    assert sources
+    assert [source for source in sources if not (ROOT / source).exists()] == []
+
+
+def test_files_are_mounted_to_be_read() -> None:
+    mounts = [mount for service in SERVICES.values() for mount in service.get("volumes", ())]
+    assert all(mount.endswith(":ro") for mount in mounts if mount.startswith("./"))
+
+
+def test_images_of_others_are_pinned_by_version() -> None:
+    images = [service["image"] for service in SERVICES.values() if "build" not in service]
+    assert len(images) == 2
+    assert all(re.search(r":v?\d+\.\d+\.\d+$", image) for image in images)
+
+
+def test_the_server_is_killed_only_after_its_lame_duck_and_drain_times() -> None:
+    fields = ServeSettings.model_fields
+    grace_seconds = int(SERVER["stop_grace_period"].removesuffix("s"))
+    assert grace_seconds > fields["lame_duck_seconds"].default + fields["drain_seconds"].default
+
+
+def test_the_server_can_change_nothing() -> None:
+    assert SERVER["read_only"] is True
+    assert SERVER["cap_drop"] == ["ALL"]
+
+
+def test_only_the_server_is_reached_from_other_machines() -> None:
+    for name, service in SERVICES.items():
+        assert name == "dragoman" or all(port.startswith("127.0.0.1:") for port in service["ports"])
+
+
+def test_prometheus_scrapes_the_port_of_the_server() -> None:
+    (job,) = yaml.safe_load((ROOT / "deploy" / "prometheus" / "prometheus.yaml").read_text())["scrape_configs"]
+    (discovery,) = job["dns_sd_configs"]
+    assert (job["job_name"], discovery["names"]) == ("dragoman", ["dragoman"])
+    assert discovery["port"] == ServeSettings.model_fields["http_port"].default
+
+
+def test_grafana_finds_prometheus_and_the_dashboard() -> None:
+    (source,) = yaml.safe_load((ROOT / "deploy" / "grafana" / "datasources.yaml").read_text())["datasources"]
+    assert source["url"] == "http://prometheus:9090"
+    assert f'"uid": "{source["uid"]}"' in (ROOT / "deploy" / "grafana" / "dashboards" / "dragoman.json").read_text()
+    (provider,) = yaml.safe_load((ROOT / "deploy" / "grafana" / "dashboards.yaml").read_text())["providers"]
+    assert f"./deploy/grafana/dashboards:{provider['options']['path']}:ro" in SERVICES["grafana"]["volumes"]

@@ -1,0 +1,207 @@
+"""What can be said of the images without building them: the instructions of their stages."""
+
+import ast
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.support.certificates import Authority
+from tests.support.live import run_service
+from tests.support.paths import ROOT
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+Stage = list[tuple[str, str]]
+
+each_image = pytest.mark.parametrize("target", ["cpu", "cuda", "train"])
+
+
+def read_stages() -> dict[str, Stage]:
+    """Returns (instruction, arguments) of each stage by name; comments and line continuations are resolved."""
+    lines = [line for line in (ROOT / "Dockerfile").read_text().splitlines() if not line.startswith("#")]
+    text = re.sub(r"\\\n", "", "\n".join(lines))
+    stages: dict[str, Stage] = {}
+    stage: Stage = []
+    for line in filter(None, text.splitlines()):
+        name, _, arguments = line.partition(" ")
+        if name == "FROM":
+            stage = stages.setdefault(arguments.partition(" AS ")[2], [])
+        stage.append((name, arguments.strip()))
+    return stages
+
+
+STAGES = read_stages()
+
+
+def lineage(name: str) -> Stage:
+    """Returns the instructions of a stage, those of the stages that it is built from first."""
+    stage = STAGES[name]
+    parent = stage[0][1].partition(" AS ")[0]
+    return (lineage(parent) if parent in STAGES else []) + stage
+
+
+def arguments_of(stage: Stage, instruction: str) -> list[str]:
+    return [arguments for name, arguments in stage if name == instruction]
+
+
+def requirements(*extras: str) -> list[str]:
+    """Returns what the script of the Dockerfile prints."""
+    script = [sys.executable, "deploy/requirements.py", *extras]
+    return subprocess.run(script, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
+
+
+def test_the_linter_finds_nothing() -> None:
+    hadolint = Path(sys.executable).with_name("hadolint")
+    subprocess.run([hadolint, "Dockerfile"], cwd=ROOT, check=True)
+
+
+def test_the_default_target_is_the_cpu_image() -> None:
+    assert list(STAGES)[-1] == ""
+    assert STAGES[""] == [("FROM", "cpu")]
+
+
+def test_a_builder_that_skips_no_stage_builds_none_of_torch_or_cuda_for_the_cpu_image() -> None:
+    """Older podman runs every stage in front of the target: what is large comes after it."""
+    before = list(STAGES)[: list(STAGES).index("cpu")]
+    assert not [stage for stage in before if "cuda" in stage or "train" in stage]
+
+
+def test_there_is_one_base_pinned_by_version_and_digest() -> None:
+    text = (ROOT / "Dockerfile").read_text()
+    (image,) = re.findall(r"^ARG PYTHON_IMAGE=(.*)$", text, re.MULTILINE)
+    assert re.fullmatch(r"docker\.io/library/python:3\.11\.\d+-slim-bookworm@sha256:[0-9a-f]{64}", image)
+    sources = {stage[0][1].partition(" AS ")[0] for stage in STAGES.values()}
+    assert sources - set(STAGES) == {"${PYTHON_IMAGE}"}
+
+
+@each_image
+def test_it_runs_as_a_numeric_user_that_is_not_root(target: str) -> None:
+    """Kubernetes can enforce `runAsNonRoot` only for a user that is a number."""
+    (user,) = arguments_of(lineage(target), "USER")
+    assert all(int(part) > 0 for part in user.split(":"))
+
+
+@each_image
+def test_it_is_not_changed_after_the_user_is_set(target: str) -> None:
+    names = [name for name, _ in lineage(target)]
+    assert not {"RUN", "COPY", "ADD"} & set(names[names.index("USER") :])
+
+
+@each_image
+def test_it_installs_nothing_by_itself(target: str) -> None:
+    """It copies an environment: no package manager runs in it, and so no compiler comes with one."""
+    assert arguments_of(lineage(target), "RUN") == []
+
+
+@each_image
+def test_code_is_copied_over_dependencies(target: str) -> None:
+    """So that a change of code leaves the large layer as it is; an environment works only at its own path."""
+    copies = arguments_of(lineage(target), "COPY")
+    environment = "/opt/dragoman /opt/dragoman"
+    assert copies[-2:] == [f"--from={target}-dependencies {environment}", "--from=code /code /opt/dragoman"]
+
+
+@each_image
+def test_dependencies_do_not_depend_on_code(target: str) -> None:
+    copied = " ".join(arguments_of(lineage(f"{target}-dependencies"), "COPY"))
+    assert copied == "constraints.txt pyproject.toml deploy/requirements.py ./"
+
+
+@each_image
+def test_the_program_is_process_one(target: str) -> None:
+    """In the exec form there is no shell between the container and the program that would swallow its signals."""
+    for instruction in ("ENTRYPOINT", "CMD"):
+        (arguments,) = arguments_of(lineage(target), instruction)
+        assert isinstance(json.loads(arguments), list)
+
+
+@each_image
+def test_it_reports_to_nobody(target: str) -> None:
+    """ONNX Runtime uploads what it is used for unless this variable is set."""
+    assert any("ORT_DISABLE_TELEMETRY=1" in variables for variables in arguments_of(lineage(target), "ENV"))
+
+
+@pytest.mark.parametrize(("target", "extras"), [("cpu", ["cpu", "tracing"]), ("cuda", ["cuda", "tracing"])])
+def test_a_serving_image_holds_one_runtime_tracing_and_no_torch(target: str, extras: list[str]) -> None:
+    (command,) = arguments_of(STAGES[f"{target}-dependencies"], "RUN")
+    assert command.startswith(f"python requirements.py {' '.join(extras)} > requirements.txt ")
+    listed = requirements(*extras)
+    assert sum(name.startswith("onnxruntime") for name in listed) == 1
+    assert "torch" not in listed
+
+
+def test_requirements_are_those_of_the_project() -> None:
+    extras = PROJECT["project"]["optional-dependencies"]
+    assert requirements("cpu") == PROJECT["project"]["dependencies"] + extras["cpu"]
+    assert requirements("cpu", "train", "export").count("torch") == 1
+
+
+def test_every_installation_is_constrained_and_leaves_no_cache() -> None:
+    """The variables hold for what builds the wheel as well, which an option would not."""
+    (variables,) = arguments_of(STAGES["build"], "ENV")
+    assert "PIP_CONSTRAINT=/source/constraints.txt" in variables
+    assert "PIP_NO_CACHE_DIR=1" in variables
+    installing = {name for name, stage in STAGES.items() for run in arguments_of(stage, "RUN") if " install " in run}
+    assert installing == {"cpu-dependencies", "cuda-dependencies", "train-dependencies", "code"}
+    assert all(STAGES[name][0][1].startswith("build AS ") for name in installing)
+
+
+def test_a_serving_image_is_stopped_by_sigterm() -> None:
+    assert arguments_of(STAGES["serving"], "STOPSIGNAL") == ["SIGTERM"]
+
+
+def test_the_health_check_is_python_that_asks_for_liveness() -> None:
+    (check,) = arguments_of(STAGES["serving"], "HEALTHCHECK")
+    interpreter, flag, program = json.loads(check[check.index("[") :])
+    assert (interpreter, flag) == ("python", "-c")
+    assert "/healthz" in program
+    ast.parse(program)
+
+
+@pytest.mark.parametrize("mutual", [None, False, True])
+def test_the_health_check_finds_a_server_however_it_speaks(
+    bundle_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mutual: bool | None
+) -> None:
+    """In the clear, over TLS, and over TLS where others need a certificate."""
+    authority = Authority(tmp_path)
+    settings = {} if mutual is None else authority.settings()
+    if mutual:
+        settings["tls_client_ca_file"] = authority.file
+    (check,) = arguments_of(STAGES["serving"], "HEALTHCHECK")
+    with run_service(bundle_path, **settings) as live:
+        monkeypatch.setenv("DRAGOMAN_HTTP_PORT", str(live.service.http_port))
+        if settings:
+            monkeypatch.setenv("DRAGOMAN_TLS_CERTIFICATE_FILE", str(settings["tls_certificate_file"]))
+        exec(json.loads(check[check.index("[") :])[2], {})  # noqa: S102 - it is ours
+        monkeypatch.setenv("DRAGOMAN_TLS_CERTIFICATE_FILE", "" if settings else "other")
+        with pytest.raises(OSError):  # noqa: PT011 - whatever it is, the check fails
+            exec(json.loads(check[check.index("[") :])[2], {})  # noqa: S102
+
+
+def test_a_serving_image_serves_what_is_baked_into_it() -> None:
+    assert "${BUNDLES}/ /bundles/" in arguments_of(STAGES["serving"], "COPY")
+    assert any("DRAGOMAN_BUNDLE=/bundles/${BUNDLE}" in line for line in arguments_of(STAGES["serving"], "ENV"))
+    assert arguments_of(STAGES["serving"], "CMD") == ['["serve"]']
+
+
+def test_everything_that_is_copied_travels_to_the_builder() -> None:
+    allowed = (ROOT / ".dockerignore").read_text().splitlines()
+    assert "*" in allowed
+    copies = [
+        copy for stage in STAGES.values() for copy in arguments_of(stage, "COPY") if not copy.startswith("--from")
+    ]
+    sources = {source for copy in copies for source in copy.split()[:-1]} - {"${BUNDLES}/"}
+    assert sources | {"bundles/"} <= {line.removeprefix("!") for line in allowed}
+
+
+def test_every_package_of_the_project_is_in_the_images() -> None:
+    """Bundles are baked in a layer of their own, and not once more with the code."""
+    included = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"]
+    copied = " ".join(arguments_of(STAGES["code"], "COPY"))
+    for package in set(included) - {"bundles", "dragoman.py"}:
+        assert f"{package}/ {package}/" in copied

@@ -1,0 +1,135 @@
+"""Dragoman as a predictor of KServe: valid, and the same pod as without KServe.
+
+KServe's package, the only one with its schema, cannot be installed beside our protobuf. So its own few fields are
+checked against a strict model of what its API says; all others, those of a pod, against Kubernetes' schema.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import kubernetes_validate
+import pytest
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from tests.support.paths import ROOT
+
+FOLDER = ROOT / "deploy" / "kubernetes"
+KUBERNETES_VERSION = "1.33"
+# What KServe has beside the fields of a pod, as far as it is used.
+EXTENSION_FIELDS = {"minReplicas"}
+
+Manifest = dict[str, Any]
+
+
+class Strict(BaseModel):
+    """A part of the resource: the fields that we use, and no others."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Annotations(Strict):
+    """How KServe is to go about it."""
+
+    mode: Literal["Standard", "Knative"] = Field(alias="serving.kserve.io/deploymentMode")
+    autoscaler: Literal["hpa", "external", "keda", "none"] = Field(alias="serving.kserve.io/autoscalerClass")
+
+
+class Metadata(Strict):
+    """Who the resource is."""
+
+    name: str
+    annotations: Annotations
+
+
+class Extension(Strict):
+    """What of a predictor is KServe's own."""
+
+    min_replicas: int = Field(alias="minReplicas", ge=0)
+
+
+class InferenceService(Strict):
+    """`serving.kserve.io/v1beta1`, `InferenceService`."""
+
+    api_version: Literal["serving.kserve.io/v1beta1"] = Field(alias="apiVersion")
+    kind: Literal["InferenceService"]
+    metadata: Metadata
+    spec: dict[Literal["predictor"], dict[str, Any]]
+
+
+def read(*path: str) -> Manifest:
+    manifest: Manifest = yaml.safe_load(FOLDER.joinpath(*path).read_text())
+    return manifest
+
+
+def validate(manifest: Manifest) -> None:
+    """Raises an error unless the manifest is valid; fields that nobody knows are errors."""
+    predictor = InferenceService.model_validate(manifest).spec["predictor"]
+    Extension.model_validate({key: value for key, value in predictor.items() if key in EXTENSION_FIELDS})
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "predictor"}, "spec": pod_of(predictor)}
+    kubernetes_validate.validate(pod, KUBERNETES_VERSION, strict=True)
+
+
+def pod_of(predictor: Manifest) -> Manifest:
+    return {key: value for key, value in predictor.items() if key not in EXTENSION_FIELDS}
+
+
+SERVICE = read("kserve", "inference-service.yaml")
+PREDICTOR = SERVICE["spec"]["predictor"]
+(CONTAINER,) = PREDICTOR["containers"]
+BASE = read("base", "deployment.yaml")["spec"]["template"]["spec"]
+(BASE_CONTAINER,) = BASE["containers"]
+
+
+def misspelt() -> Iterator[Manifest]:
+    yield {**SERVICE, "specs": SERVICE["spec"]}
+    yield {**SERVICE, "spec": {"predictor": {**PREDICTOR, "minReplica": 2}}}
+    yield {**SERVICE, "spec": {"predictor": {**PREDICTOR, "containers": [{**CONTAINER, "image_": "dragoman"}]}}}
+    yield {**SERVICE, "spec": {"predictor": {**PREDICTOR, "minReplicas": "2"}}}
+
+
+def test_the_inference_service_is_valid() -> None:
+    validate(SERVICE)
+
+
+@pytest.mark.parametrize("manifest", list(misspelt()), ids=["top", "predictor", "container", "type"])
+def test_a_misspelt_field_is_found(manifest: Manifest) -> None:
+    with pytest.raises((ValidationError, kubernetes_validate.ValidationError)):
+        validate(manifest)
+
+
+def test_kserve_is_told_the_version_of_the_protocol() -> None:
+    """It reads it off a variable of the container, and takes version 1 if there is none."""
+    assert {"name": "PROTOCOL", "value": "v2"} in CONTAINER["env"]
+    assert CONTAINER["name"] == "kserve-container"
+
+
+def test_the_container_is_that_of_the_deployment_without_kserve() -> None:
+    own = {"name": BASE_CONTAINER["name"], "env": [each for each in CONTAINER["env"] if each["name"] != "PROTOCOL"]}
+    resources = CONTAINER["resources"]
+    assert {**CONTAINER, **own} == {**BASE_CONTAINER, "resources": resources}
+    assert resources["limits"] == resources["requests"]
+
+
+def test_the_pod_is_that_of_the_deployment_without_kserve() -> None:
+    for field, value in pod_of(PREDICTOR).items():
+        if field != "containers":
+            assert BASE[field] == value
+
+
+def test_rest_is_the_first_port_which_kserve_makes_that_of_its_service() -> None:
+    assert CONTAINER["ports"][0]["name"] == "http"
+
+
+def test_the_autoscaler_scales_what_kserve_makes_by_what_the_engines_have_to_do() -> None:
+    autoscaler, base = (read(folder, "horizontal-pod-autoscaler.yaml") for folder in ("kserve", "base"))
+    kubernetes_validate.validate(autoscaler, KUBERNETES_VERSION, strict=True)
+    assert autoscaler["spec"].pop("scaleTargetRef")["name"] == f"{SERVICE['metadata']['name']}-predictor"
+    base["spec"].pop("scaleTargetRef")
+    assert autoscaler["spec"] == base["spec"]
+    assert autoscaler["spec"]["minReplicas"] == PREDICTOR["minReplicas"]
+
+
+def test_every_file_is_in_the_kustomization() -> None:
+    listed = set(read("kserve", "kustomization.yaml")["resources"])
+    assert listed == {path.name for path in (FOLDER / "kserve").glob("*.yaml")} - {"kustomization.yaml"}

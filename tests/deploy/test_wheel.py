@@ -1,0 +1,43 @@
+"""What is released: the files of the wheel, built here as they lie; `deploy/release_test.sh` installs and serves it."""
+
+import subprocess
+import sys
+import tomllib
+from zipfile import ZipFile
+
+import pytest
+
+from tests.support.paths import ROOT
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> ZipFile:
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    (path,) = folder.glob("*.whl")
+    return ZipFile(path)
+
+
+def test_every_module_of_the_packages_is_in_the_wheel(wheel: ZipFile) -> None:
+    packages = ("model", "export", "serve", "protos", "loadtest")
+    modules = {path.relative_to(ROOT).as_posix() for package in packages for path in (ROOT / package).rglob("*.py")}
+    assert modules | {"dragoman.py"} == {name for name in wheel.namelist() if name.endswith(".py")}
+
+
+def test_data_of_the_packages_are_in_the_wheel(wheel: ZipFile) -> None:
+    recipes = {path.relative_to(ROOT).as_posix() for path in (ROOT / "model" / "recipes").iterdir() if path.is_file()}
+    assert recipes
+    assert {*recipes, "protos/translation.proto"} <= set(wheel.namelist())
+
+
+def test_the_wheel_holds_no_tests_and_no_caches(wheel: ZipFile) -> None:
+    tops = {name.split("/")[0] for name in wheel.namelist() if ".dist-info/" not in name}
+    included = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert tops <= set(included["only-include"])
+    assert not [name for name in wheel.namelist() if "__pycache__" in name]
+
+
+def test_the_wheel_holds_the_licence(wheel: ZipFile) -> None:
+    (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/licenses/LICENSE"))
+    assert wheel.read(name) == (ROOT / "LICENSE").read_bytes()

@@ -1,0 +1,224 @@
+"""`dragoman evaluate`: every system gets the same figures for the same translations, and misuse is told at once."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+import dragoman
+from export.evaluate.evaluation import evaluate, format_evaluations
+from model.data.corpus import Corpus, read_corpus
+from model.run import RunFolder
+from tests.support.live import LiveService
+from tests.support.toy import toy_test_sentences, write_pairs
+
+pytestmark = pytest.mark.usefixtures("restored_logs")
+
+SENTENCES = 60
+
+
+@pytest.fixture
+def names(toy_run: RunFolder, toy_bundle: Path, toy_server: LiveService) -> list[str]:
+    """The toy model as a run, as a bundle, and served over gRPC and REST."""
+    return [str(toy_run.path), str(toy_bundle), f"grpc://{toy_server.grpc_target}", toy_server.http_url]
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    """Where translations are written."""
+    return tmp_path / "output"
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> str:
+    return write_pairs(tmp_path, "some", toy_test_sentences()[:SENTENCES])
+
+
+@pytest.fixture
+def corpus(data: str) -> Corpus:
+    return read_corpus(data)
+
+
+@pytest.fixture
+def perfect(tmp_path: Path, data: str) -> Path:
+    """A file of translations that are the references."""
+    path = tmp_path / "perfect"
+    path.write_text("".join(f"{line}\n" for line in read_corpus(data).targets))
+    return path
+
+
+@pytest.fixture
+def poor(tmp_path: Path, corpus: Corpus) -> Path:
+    """A file of translations whose first word is always wrong."""
+    path = tmp_path / "poor"
+    path.write_text("".join(f"nichts {line.partition(' ')[2]}\n" for line in corpus.targets))
+    return path
+
+
+def refusal(*arguments: str) -> str:
+    with pytest.raises(SystemExit) as ended:
+        dragoman.run("evaluate", list(arguments))
+    assert isinstance(ended.value.code, str)
+    return ended.value.code
+
+
+def test_run_bundle_and_server_have_the_same_figures(
+    names: list[str], data: str, output: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reports, translations = [], []
+    for name in names:
+        dragoman.run("evaluate", [name, "--data", data, "--output", str(output)])
+        reports.append(capsys.readouterr().out.split("\n\n", 1))
+        translations.append(output.read_text())
+    assert len(set(translations)) == 1
+    assert translations[0].count("\n") == SENTENCES
+    assert len({figures for _, figures in reports}) == 1
+    kinds = ["run", "bundle", "server", "server"]
+    assert [head for head, _ in reports] == [
+        f"system    {name} ({kind}, greedy)\ndata      {data}, test" for name, kind in zip(names, kinds, strict=True)
+    ]
+
+
+def test_the_figures_are_those_of_the_translations(
+    poor: Path, data: str, corpus: Corpus, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dragoman.run("evaluate", [str(poor), "--data", data, "--literature"])
+    expected = format_evaluations([evaluate(corpus, poor.read_text().splitlines(), None, literature=True)])
+    assert capsys.readouterr().out == f"system    {poor} (file)\ndata      {data}, test\n\n{expected}\n"
+
+
+def test_written_translations_can_be_evaluated_again(
+    toy_bundle: Path, data: str, output: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dragoman.run("evaluate", [str(toy_bundle), "--data", data, "--output", str(output)])
+    first = capsys.readouterr().out.split("\n\n", 1)[1]
+    dragoman.run("evaluate", [str(output), "--data", data])
+    assert capsys.readouterr().out.split("\n\n", 1)[1] == first
+
+
+def test_a_system_is_compared_with_a_baseline(
+    toy_bundle: Path, poor: Path, data: str, output: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dragoman.run("evaluate", [str(toy_bundle), "--data", data, "--baseline", str(poor), "--output", str(output)])
+    ours, theirs = output.read_text().splitlines(), poor.read_text().splitlines()
+    expected = format_evaluations([evaluate(read_corpus(data), ours, theirs, literature=False)])
+    head, figures = capsys.readouterr().out.split("\n\n", 1)
+    assert head == f"system    {toy_bundle} (bundle, greedy)\nbaseline  {poor} (file)\ndata      {data}, test"
+    assert figures == f"{expected}\n"
+
+
+def test_every_direction_has_a_row(
+    perfect: Path, data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file holds the translations of one direction after the other."""
+    source, target = data.removeprefix("files:").split(",")
+    both = tmp_path / "both"
+    both.write_text(perfect.read_text() + Path(source).read_text())
+    dragoman.run("evaluate", [str(both), "--data", data, "--data", f"files:{target},{source}"])
+    rows = capsys.readouterr().out.split("\n\n")[1].splitlines()[1:]
+    assert [row.split()[:3] for row in rows] == [["en-de", "60", "100.00"], ["de-en", "60", "100.00"]]
+
+
+def test_all_figures_are_written_as_json(toy_run: RunFolder, poor: Path, data: str, tmp_path: Path) -> None:
+    file = tmp_path / "figures.json"
+    arguments = [str(toy_run.path), "--data", data, "--baseline", str(poor), "--literature", "--json", str(file)]
+    dragoman.run("evaluate", arguments)
+    document = json.loads(file.read_text())
+    assert document["system"] == {"name": str(toy_run.path), "kind": "run"}
+    assert document["baseline"] == {"name": str(poor), "kind": "file"}
+    assert document["settings"]["data"] == [data]
+    assert document["settings"]["beam_size"] == 1
+    assert {"dragoman", "sacrebleu", "sacremoses", "torch", "onnxruntime"} <= set(document["versions"])
+    (direction,) = document["directions"]
+    assert (direction["source_language"], direction["target_language"], direction["sentences"]) == ("en", "de", 60)
+    assert list(direction["measures"]) == ["BLEU", "chrF", "literature BLEU"]
+    bleu = direction["measures"]["BLEU"]
+    assert bleu["system"]["score"] == direction["system"]["bleu"]
+    assert bleu["baseline"]["low"] < bleu["baseline"]["score"] == direction["baseline"]["bleu"]
+    assert 0 < bleu["p_value"] < 0.05
+    assert "bs:1000|seed:12345" in bleu["signature"]
+
+
+def test_without_a_baseline_json_says_so(perfect: Path, data: str, tmp_path: Path) -> None:
+    file = tmp_path / "figures.json"
+    dragoman.run("evaluate", [str(perfect), "--data", data, "--json", str(file)])
+    document = json.loads(file.read_text())
+    assert document["baseline"] is None
+    assert document["directions"][0]["measures"]["chrF"]["p_value"] is None
+
+
+def test_nothing_but_the_figures_is_told(toy_bundle: Path, data: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Off a terminal, where no progress is shown."""
+    dragoman.run("evaluate", [str(toy_bundle), "--data", data])
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("option", "problem"),
+    [
+        (["--minimum-bleu", "99.5"], ", expected at least 99.5"),
+        (["--minimum-exact", "0.01"], "en-de: 0.00% are exact, expected at least 1.00%"),
+    ],
+)
+def test_figures_below_their_minimum_fail(
+    poor: Path, perfect: Path, data: str, option: list[str], problem: str
+) -> None:
+    dragoman.run("evaluate", [str(perfect), "--data", data, *option])
+    assert problem in refusal(str(poor), "--data", data, *option)
+
+
+def test_figures_are_printed_before_they_fail(poor: Path, data: str, capsys: pytest.CaptureFixture[str]) -> None:
+    refusal(str(poor), "--data", data, "--minimum-exact", "1")
+    assert capsys.readouterr().out.startswith(f"system    {poor}")
+
+
+def test_finished_translations_are_not_searched(poor: Path, perfect: Path, data: str) -> None:
+    assert refusal(str(poor), "--baseline", str(perfect), "--data", data, "--beam-size", "5") == (
+        f"dragoman evaluate: beam-size: 5: {poor} and {perfect}: finished translations, expected a system that searches"
+    )
+
+
+def test_a_system_that_is_none_is_told(tmp_path: Path, poor: Path, data: str) -> None:
+    assert refusal(str(tmp_path / "missing"), "--data", data).startswith(
+        f"dragoman evaluate: {tmp_path / 'missing'}: no such folder or file, expected a run, a bundle, "
+    )
+    assert "holds neither manifest.json" in refusal(str(poor), "--data", data, "--baseline", str(tmp_path))
+
+
+def test_data_that_cannot_be_read_are_told(poor: Path) -> None:
+    assert "is not a data specification" in refusal(str(poor), "--data", "none")
+
+
+def test_a_file_of_other_data_is_told(poor: Path, tmp_path: Path) -> None:
+    data = write_pairs(tmp_path, "few", toy_test_sentences()[:2])
+    assert refusal(str(poor), "--data", data).startswith(f"dragoman evaluate: {poor}: 60 lines, expected 2")
+
+
+@pytest.mark.parametrize("option", ["output", "json"])
+def test_a_place_where_nothing_can_be_written_is_told_first(poor: Path, tmp_path: Path, option: str) -> None:
+    for path in (tmp_path / "missing" / "file", tmp_path):
+        assert refusal(str(poor), "--data", "none", f"--{option}", str(path)) == (
+            f"dragoman evaluate: {option}: {path}: expected a file in a folder that exists"
+        )
+
+
+def test_a_full_disk_is_told(perfect: Path, data: str) -> None:
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("this system has no /dev/full")
+    assert refusal(str(perfect), "--data", data, "--output", str(full)).startswith(
+        f"dragoman evaluate: {full}: {os.strerror(28)}, expected a file that can be written"
+    )
+
+
+@pytest.mark.parametrize("arguments", [["--split", "tset"], ["--beam-size", "0"], ["--minimum-bleu", "101"], []])
+def test_a_wrong_value_is_told_with_its_option(
+    poor: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And a missing one: without anything else, the data."""
+    data = ["--data", "none"] if arguments else []
+    with pytest.raises(SystemExit) as ended:
+        dragoman.run("evaluate", [str(poor), *data, *arguments])
+    assert ended.value.code == 2
+    assert (arguments or ["--data"])[0] in capsys.readouterr().err

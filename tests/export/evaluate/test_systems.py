@@ -1,0 +1,196 @@
+"""Systems: each kind is known by what it is, all of them translate alike, and what is none is told."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from export.evaluate.system import Search, SystemUnusableError
+from export.evaluate.systems import open_system
+from model.data.corpus import Corpus, CorpusError, read_corpus
+from model.run import RunFolder
+from serve.bundle.bundle import Bundle
+from serve.runtime.cpu import Runtime, Sessions
+from tests.support.live import LiveService, run_service
+from tests.support.toy import RANDOM_TEXTS, toy_test_sentences, translate_toy, write_pairs
+
+pytestmark = pytest.mark.usefixtures("restored_logs")
+
+GREEDY = Search(beam_size=1, length_penalty=1.0)
+
+
+class Count:
+    """A progress bar that nobody sees."""
+
+    def __init__(self) -> None:
+        self.sentences = 0.0
+
+    def update(self, n: float = 1) -> None:
+        self.sentences += n
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Corpus:
+    return read_corpus(write_pairs(tmp_path, "some", toy_test_sentences()[:80]))
+
+
+def translate(name: str | Path, *corpora: Corpus, search: Search = GREEDY) -> list[list[str]]:
+    progress = Count()
+    translations = open_system(str(name), search).translate(corpora, progress)
+    assert progress.sentences == sum(map(len, corpora))
+    return translations
+
+
+def refusal(name: str | Path, *corpora: Corpus) -> str:
+    with pytest.raises(SystemUnusableError) as raised:
+        translate(name, *corpora)
+    return str(raised.value)
+
+
+def reverse(corpus: Corpus) -> Corpus:
+    return Corpus(corpus.target_language, corpus.source_language, corpus.targets, corpus.sources)
+
+
+def test_run_bundle_and_server_translate_alike(
+    toy_run: RunFolder, toy_bundle: Path, toy_server: LiveService, corpus: Corpus
+) -> None:
+    names: list[str | Path] = [toy_run.path, toy_bundle, f"grpc://{toy_server.grpc_target}", toy_server.http_url]
+    run, bundle, grpc, http = (translate(name, corpus) for name in names)
+    assert run == bundle == grpc == http
+    assert sum(map(str.__eq__, run[0], corpus.targets)) > len(corpus) / 2
+
+
+def test_translations_keep_the_order_of_the_sources(toy_run: RunFolder, corpus: Corpus) -> None:
+    """Although sources of like length are translated together."""
+    backwards = Corpus("en", "de", corpus.sources[::-1], corpus.targets[::-1])
+    assert translate(toy_run.path, backwards) == [translate(toy_run.path, corpus)[0][::-1]]
+
+
+@pytest.mark.parametrize("kind", ["run", "bundle"])
+def test_every_corpus_has_its_translations(toy_run: RunFolder, toy_bundle: Path, corpus: Corpus, kind: str) -> None:
+    name = {"run": toy_run.path, "bundle": toy_bundle}[kind]
+    parts = [Corpus("en", "de", corpus.sources[cut], corpus.targets[cut]) for cut in (slice(30), slice(30, None))]
+    first, second = translate(name, *parts)
+    assert [first + second] == translate(name, corpus)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_a_file_has_a_line_for_each_sentence_of_one_corpus_after_the_other(
+    tmp_path: Path, corpus: Corpus, suffix: str
+) -> None:
+    lines = [f"line {number}" for number in range(2 * len(corpus))]
+    text = "".join(f"{line}\n" for line in lines).encode()
+    path = tmp_path / f"translations{suffix}"
+    path.write_bytes(gzip.compress(text) if suffix else text)
+    assert translate(path, corpus, reverse(corpus)) == [lines[: len(corpus)], lines[len(corpus) :]]
+
+
+def test_an_empty_translation_is_one(tmp_path: Path, corpus: Corpus) -> None:
+    (tmp_path / "translations").write_text("\n" * len(corpus))
+    assert translate(tmp_path / "translations", corpus) == [[""] * len(corpus)]
+
+
+def test_a_file_with_another_number_of_lines_is_refused(tmp_path: Path, corpus: Corpus) -> None:
+    path = tmp_path / "translations"
+    path.write_text("one\ntwo\n")
+    assert refusal(path, corpus).startswith(f"{path}: 2 lines, expected 80: one for each pair of the data")
+
+
+def test_a_file_that_cannot_be_read_is_told(tmp_path: Path, corpus: Corpus) -> None:
+    (tmp_path / "translations.gz").write_text("not gzip")
+    with pytest.raises(CorpusError, match="cannot be read"):
+        translate(tmp_path / "translations.gz", corpus)
+
+
+def test_a_kind_is_known_by_what_it_is(toy_run: RunFolder, toy_bundle: Path) -> None:
+    names: list[str | Path] = [toy_run.path, toy_bundle, "grpc://localhost:8001", "http://[::1]:8000", toy_run.config]
+    kinds = [open_system(str(name), GREEDY).kind for name in names]
+    assert kinds == ["run", "bundle", "server", "server", "file"]
+
+
+def test_what_is_not_there_is_told(tmp_path: Path) -> None:
+    missing = tmp_path / "missing"
+    assert refusal(missing) == (
+        f"{missing}: no such folder or file, "
+        "expected a run, a bundle, grpc://HOST:PORT, http://HOST:PORT, https://HOST:PORT or a file of translations"
+    )
+
+
+def test_a_folder_of_something_else_is_told(tmp_path: Path) -> None:
+    assert refusal(tmp_path) == (
+        f"{tmp_path}: holds neither manifest.json, as a bundle does, nor config.yaml, as a run does"
+    )
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://localhost",
+        "ftp://localhost:1",
+        "grpc://localhost",
+        "grpc://:8001",
+        "http://localhost:many",
+        "http://localhost:99999",
+        "http://localhost:8000/v1/translate",
+        "http://",
+        "http://[::1:8000",
+        "grpc://name@localhost:8001",
+    ],
+)
+def test_an_address_is_a_known_scheme_a_host_and_a_port(url: str) -> None:
+    expected = "grpc://HOST:PORT, http://HOST:PORT or https://HOST:PORT"
+    assert refusal(url) == f"{url}: not the address of a server, expected {expected}"
+
+
+def test_a_run_that_cannot_be_loaded_is_told(tmp_path: Path, corpus: Corpus) -> None:
+    (tmp_path / "config.yaml").touch()
+    assert refusal(tmp_path, corpus).startswith(f"{tmp_path}: holds no checkpoint")
+
+
+def test_a_bundle_that_cannot_be_served_is_told(tmp_path: Path, corpus: Corpus) -> None:
+    (tmp_path / "manifest.json").write_text("{")
+    assert refusal(tmp_path, corpus).startswith(f"{tmp_path / 'manifest.json'}: not JSON")
+
+
+@pytest.mark.parametrize("scheme", ["grpc", "http", "https"])
+def test_a_server_that_is_not_there_is_told(corpus: Corpus, scheme: str) -> None:
+    url = f"{scheme}://127.0.0.1:1"
+    assert refusal(url, Corpus("en", "de", corpus.sources[:1], corpus.targets[:1])).startswith(
+        f"{url}: en-de, sentence 1: "
+    )
+
+
+def test_data_of_another_direction_are_refused(
+    toy_run: RunFolder, toy_bundle: Path, toy_server: LiveService, corpus: Corpus
+) -> None:
+    names: list[str | Path] = [toy_bundle, f"grpc://{toy_server.grpc_target}", toy_server.http_url]
+    assert refusal(toy_run.path, reverse(corpus)) == (
+        f"{toy_run.path}: does not translate de-en, expected one of en-de"
+    )
+    for name in names:
+        assert refusal(name, reverse(corpus)).startswith(f"{name}: de-en, sentence 1: ")
+
+
+def test_a_sentence_that_is_too_long_is_told(
+    toy_run: RunFolder, toy_bundle: Path, toy_server: LiveService, corpus: Corpus
+) -> None:
+    """Leaving it out would make the figures those of another test set."""
+    long = " ".join(["bird"] * 40)
+    with_long = Corpus("en", "de", [corpus.sources[0], long], [corpus.targets[0], translate_toy(long)])
+    for name in (toy_run.path, toy_bundle, f"grpc://{toy_server.grpc_target}", toy_server.http_url):
+        message = refusal(name, with_long)
+        assert message.startswith(f"{name}: en-de, sentence 2: ")
+        assert message.endswith("tokens, expected at most 32")
+
+
+def test_every_kind_is_searched_as_asked(two_way_run: RunFolder, two_way_bundle: Path) -> None:
+    """A length penalty that large makes longer translations win, which greedy search does not find.
+
+    The model is untrained: one that has learned its language well may be as sure as greedy search is.
+    """
+    corpus = Corpus("en", "de", list(RANDOM_TEXTS), list(RANDOM_TEXTS))
+    with run_service(two_way_bundle, [Runtime(Sessions.load(Bundle.open(two_way_bundle), threads=1), slots=8)]) as live:
+        names: list[str | Path] = [two_way_run.path, two_way_bundle, f"grpc://{live.grpc_target}", live.http_url]
+        run, *others = (translate(name, corpus, search=Search(beam_size=8, length_penalty=10)) for name in names)
+    assert others == [run] * 3
+    assert run != translate(two_way_run.path, corpus)

@@ -1,0 +1,174 @@
+"""Whatever states a model has, ONNX Runtime computes from its graphs what PyTorch computes for each sequence alone."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from export.graphs.graphs import Graphs, graphs_of
+from export.graphs.to_onnx import export_graphs
+from serve.bundle.bundle import DECODER_FILE, Bundle
+from serve.runtime.cpu import Runtime, Sessions
+from tests.support.recall import (
+    MAX_SOURCE_TOKENS,
+    MAX_TARGET_TOKENS,
+    VOCABULARY,
+    recall_alone,
+    recall_bundle,
+    recall_graphs,
+)
+from tests.support.toy import random_model
+
+COUNT = 12
+SLOTS = 5
+
+
+@dataclass
+class Forced:
+    """A sequence with fixed target tokens, the logits of each of its steps, and how many of them are done."""
+
+    source_ids: list[int]
+    target_ids: list[int]
+    expected: NDArray[np.float32]
+    done: int = 0
+
+
+@pytest.fixture(scope="module")
+def graphs() -> Graphs:
+    return recall_graphs()
+
+
+@pytest.fixture(scope="module")
+def sessions(graphs: Graphs, tmp_path_factory: pytest.TempPathFactory) -> Sessions:
+    return Sessions.load(recall_bundle(graphs, tmp_path_factory.mktemp("recall")), threads=1)
+
+
+def draw(graphs: Graphs) -> list[Forced]:
+    """Returns sequences of all lengths."""
+    random = np.random.default_rng(3)
+    sequences = []
+    for _ in range(COUNT):
+        source_ids = random.integers(4, VOCABULARY, size=random.integers(1, MAX_SOURCE_TOKENS + 1)).tolist()
+        target_ids = random.integers(4, VOCABULARY, size=MAX_TARGET_TOKENS).tolist()
+        sequences.append(Forced(source_ids, target_ids, recall_alone(graphs, source_ids, target_ids).numpy()))
+    return sequences
+
+
+@pytest.fixture(scope="module")
+def forced(graphs: Graphs) -> list[Forced]:
+    return draw(graphs)
+
+
+def encode(runtime: Runtime, sequences: list[Forced], first_row: int) -> None:
+    lengths = np.array([len(sequence.source_ids) for sequence in sequences], np.int32)
+    ids = np.zeros((len(sequences), int(lengths.max())), np.int64)
+    for row, sequence in zip(ids, sequences, strict=True):
+        row[: len(sequence.source_ids)] = sequence.source_ids
+        sequence.done = 0
+    runtime.encode(ids, lengths, first_row + np.arange(len(ids)))
+
+
+def assert_step(runtime: Runtime, rows: list[Forced]) -> None:
+    """Makes a step of all rows, each at its own position, and asserts that its logits are those of PyTorch."""
+    tokens = np.array([sequence.target_ids[sequence.done] for sequence in rows])
+    positions = np.array([sequence.done for sequence in rows], np.int32)
+    lengths = np.array([len(sequence.source_ids) for sequence in rows], np.int32)
+    for sequence, logits in zip(rows, runtime.decode_step(tokens, positions, lengths), strict=True):
+        np.testing.assert_allclose(logits, sequence.expected[sequence.done], rtol=1e-4, atol=1e-4)
+        sequence.done += 1
+
+
+def assert_translates(runtime: Runtime, sequences: list[Forced]) -> None:
+    encode(runtime, sequences, 0)
+    for _ in range(MAX_TARGET_TOKENS):
+        assert_step(runtime, sequences)
+
+
+def test_every_state_moves_the_logits(forced: list[Forced]) -> None:
+    """Otherwise the tests below show nothing."""
+    for sequence in forced:
+        assert np.ptp(sequence.expected, axis=0).max() > 0.1
+    assert np.ptp([sequence.expected[0] for sequence in forced], axis=0).max() > 0.1
+
+
+def test_every_kind_of_state_goes_through_the_graphs(sessions: Sessions, forced: list[Forced]) -> None:
+    """Also the one whose old value is read after the new one was written."""
+    assert_translates(Runtime(sessions, slots=COUNT), forced)
+
+
+def test_a_slot_remembers_nothing_of_the_sequence_before(sessions: Sessions, forced: list[Forced]) -> None:
+    runtime = Runtime(sessions, slots=SLOTS)
+    for first in (0, SLOTS, COUNT - SLOTS, 0):
+        assert_translates(runtime, forced[first : first + SLOTS])
+
+
+@given(plan=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), min_size=3, max_size=25), seed=st.integers(0, 99))
+def test_sequences_may_join_move_and_leave_at_any_step(
+    sessions: Sessions, forced: list[Forced], plan: list[tuple[int, int]], seed: int
+) -> None:
+    random = np.random.default_rng(seed)
+    waiting = list(forced)
+    runtime = Runtime(sessions, slots=SLOTS)
+    rows: list[Forced] = []
+    for joining, leaving in plan:
+        new = [waiting.pop() for _ in range(min(joining, SLOTS - len(rows), len(waiting)))]
+        if new:
+            encode(runtime, new, len(rows))
+            rows += new
+        if not rows:
+            continue
+        assert_step(runtime, rows)
+        over = {row for row, sequence in enumerate(rows) if sequence.done == MAX_TARGET_TOKENS}
+        over |= set(random.integers(len(rows), size=leaving).tolist())
+        for row in sorted(over, reverse=True):
+            last = rows.pop()
+            if row < len(rows):
+                runtime.copy_row(len(rows), row, last.done, len(last.source_ids))
+                rows[row] = last
+
+
+def test_a_graph_may_lack_an_input_that_it_has_no_use_for(tmp_path: Path) -> None:
+    graphs = recall_graphs(uses_positions=False)
+    bundle = without_positions(recall_bundle(graphs, tmp_path))
+    assert "positions" not in bundle.manifest.decoder.inputs
+    assert_translates(Runtime(Sessions.load(bundle, threads=1), slots=COUNT), draw(graphs))
+
+
+def without_positions(bundle: Bundle) -> Bundle:
+    """Takes out an input that no node reads, as exporters may do."""
+    graph = onnx.load(bundle.decoder_path, load_external_data=False)
+    (positions,) = (value for value in graph.graph.input if value.name == "positions")
+    graph.graph.input.remove(positions)
+    onnx.save(graph, bundle.decoder_path)
+    decoder = bundle.manifest.decoder
+    inputs = tuple(name for name in decoder.inputs if name != "positions")
+    manifest = bundle.manifest.model_dump() | {"decoder": {"inputs": inputs, "outputs": decoder.outputs}}
+    return Bundle(bundle.folder, type(bundle.manifest).model_validate(manifest), ())
+
+
+def test_the_signatures_are_read_off_the_graphs(graphs: Graphs, tmp_path: Path) -> None:
+    exported = export_graphs(graphs, tmp_path)
+    assert exported.states == graphs.states
+    assert exported.encoder.outputs == ("hidden", "annotations")
+    decoder = onnx.load(tmp_path / DECODER_FILE, load_external_data=False).graph
+    assert exported.decoder.inputs == tuple(value.name for value in decoder.input)
+    assert exported.decoder.inputs[3:] == ("past_hidden", "annotations", "past_history")
+    assert exported.decoder.outputs == ("logits", "present_hidden", "present_history")
+
+
+def test_a_transformer_has_keys_and_values_of_both_attentions_in_each_layer() -> None:
+    states = graphs_of(random_model(1, d_model=48, heads=2, decoder_layers=2)).states
+    assert [state.name for state in states[4:]] == ["self_key_1", "self_value_1", "cross_key_1", "cross_value_1"]
+    assert [state.shape for state in states] == [(2, "target", 24)] * 2 + [(2, "source", 24)] * 2 + [
+        (2, "target", 24)
+    ] * 2 + [(2, "source", 24)] * 2
+
+
+def test_a_model_without_graphs_is_refused(graphs: Graphs) -> None:
+    with pytest.raises(TypeError, match="RecallDecoder: no graphs are known"):
+        graphs_of(graphs.decoder)  # type: ignore[arg-type]  # that is the point

@@ -1,0 +1,407 @@
+"""A Marian checkpoint, imported, says token by token what the library says that it was made with."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from shutil import copytree
+from typing import Any
+
+import pytest
+import torch
+from transformers import MarianTokenizer
+
+import dragoman
+from export.imports.common import ImportedModelError, ImportOptions
+from export.imports.marian import import_marian, marian_positions
+from export.make_bundle import BundleOptions, Sample, write_bundle
+from export.source_model import Exportable
+from model.config import Direction
+from model.generate import generate_beam, generate_greedy
+from protos.translation_pb2 import TranslateRequest
+from serve.bundle.bundle import Bundle
+from serve.bundle.tokenizer import load_tokenizer
+from serve.runtime.cpu import Runtime, Sessions
+from tests.support.comparisons import compare
+from tests.support.live import run_service
+from tests.support.marian import (
+    PAD_PIECE,
+    generate,
+    make_texts,
+    marian_vocabulary,
+    random_marian,
+    trained_marian,
+    translate_words,
+    write_marian,
+)
+
+SENTENCES = 200
+LIMIT = 30
+OPTIONS = ImportOptions(max_target_tokens=LIMIT)
+TEXTS = make_texts(5, SENTENCES)
+VOCABULARY = marian_vocabulary()
+# Every option of a checkpoint that changes what it computes.
+RANDOM: dict[str, dict[str, Any]] = {
+    "relu": {"activation_function": "relu"},
+    "gelu, unscaled": {"activation_function": "gelu", "scale_embedding": False},
+    "depths": {"encoder_layers": 3, "decoder_layers": 2, "seed": 5},
+    "nothing tied": {"tie_word_embeddings": False, "seed": 5},
+}
+
+# What `transformers` says while it loads is none of ours.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:transformers", "ignore::UserWarning:transformers")
+
+
+@pytest.fixture(scope="module")
+def trained() -> Any:
+    return trained_marian(VOCABULARY)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(trained: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint of a model that learned a toy language."""
+    return write_marian(tmp_path_factory.mktemp("marian"), trained, VOCABULARY)
+
+
+@pytest.fixture
+def folder(checkpoint: Path, tmp_path: Path) -> Path:
+    """A checkpoint that a test may change."""
+    return copytree(checkpoint, tmp_path / "marian")
+
+
+def change(path: Path, **fields: object) -> None:
+    """Changes fields of a JSON file; None takes them away."""
+    content = {**json.loads(path.read_text(encoding="utf-8")), **fields}
+    path.write_text(json.dumps({name: value for name, value in content.items() if value is not None}))
+
+
+def refusal(folder: Path, options: ImportOptions = OPTIONS) -> str:
+    """Returns why a checkpoint is refused."""
+    with pytest.raises(ImportedModelError) as refused:
+        import_marian(folder, options)
+    return str(refused.value).removeprefix(f"{folder}").removeprefix("/")
+
+
+def sources_of(exportable: Exportable) -> list[tuple[int, ...]]:
+    return [exportable.source_ids(exportable.directions[0].source_prefix, text) for text in TEXTS]
+
+
+def check_same_as_transformers(model: Any, exportable: Exportable, count: int = SENTENCES) -> None:
+    """Compares translations of greedy search and of a beam of 4."""
+    sources = sources_of(exportable)[:count]
+    limit = exportable.model.limits.max_target_tokens
+    greedy = [answer.target_ids for answer in generate_greedy(exportable.model, sources)]
+    assert greedy == generate(model, sources, 1, limit)
+    beam = [answer.target_ids for answer in generate_beam(exportable.model, sources, 4, 1.0)]
+    assert beam == generate(model, sources, 4, limit)
+    assert len(set(beam)) > count / 4, "otherwise the translations tell nothing"
+
+
+def samples(exportable: Exportable, count: int = 20) -> list[Sample]:
+    directions = [Direction(source=each.source, target=each.target) for each in exportable.directions]
+    return [Sample(direction, text) for direction in directions for text in make_texts(9, count)]
+
+
+def test_a_trained_model_translates_like_transformers(trained: Any, checkpoint: Path) -> None:
+    exportable = import_marian(checkpoint, OPTIONS)
+    check_same_as_transformers(trained, exportable)
+    answers = generate_beam(exportable.model, sources_of(exportable), 4, 1.0)
+    right = [
+        exportable.tokenizer.decode(answer.target_ids) == translate_words(text)
+        for answer, text in zip(answers, TEXTS, strict=True)
+    ]
+    assert sum(right) > SENTENCES / 3, "otherwise the model has learned nothing"
+
+
+@pytest.mark.parametrize("options", RANDOM)
+def test_a_random_model_translates_like_transformers(options: str, tmp_path: Path) -> None:
+    model = random_marian(len(VOCABULARY), **RANDOM[options])
+    check_same_as_transformers(model, import_marian(write_marian(tmp_path / "m", model, VOCABULARY), OPTIONS))
+
+
+@pytest.mark.timeout(300)
+def test_a_model_of_the_usual_size_translates_like_transformers_and_so_does_its_bundle(tmp_path: Path) -> None:
+    """The shape of OPUS-MT, with fewer tokens and sentences, which keeps the test short."""
+    width = {"d_model": 512, "encoder_ffn_dim": 2048, "decoder_ffn_dim": 2048, "max_position_embeddings": 512}
+    depth = {"encoder_layers": 6, "decoder_layers": 6, "encoder_attention_heads": 8, "decoder_attention_heads": 8}
+    vocabulary = marian_vocabulary(*(f"more{number}" for number in range(2000)))
+    model = random_marian(len(vocabulary), **width, **depth)
+    folder = write_marian(tmp_path / "m", model, vocabulary)
+    exportable = import_marian(folder, ImportOptions(max_source_tokens=64, max_target_tokens=12))
+    check_same_as_transformers(model, exportable, 20)
+    bundle = write_bundle(exportable, samples(exportable, 4), tmp_path / "bundle", BundleOptions("big"))
+    comparisons = compare(bundle, exportable, TEXTS[:20])
+    assert [comparison.text for comparison in comparisons if not comparison.identical] == []
+
+
+def test_the_bundle_of_a_trained_model_says_what_pytorch_and_transformers_say(
+    trained: Any, checkpoint: Path, tmp_path: Path
+) -> None:
+    exportable = import_marian(checkpoint, OPTIONS)
+    bundle = write_bundle(exportable, samples(exportable), tmp_path / "bundle", BundleOptions("toy"))
+    comparisons = compare(bundle, exportable, TEXTS)
+    assert len(comparisons) == SENTENCES
+    assert [comparison.text for comparison in comparisons if not comparison.identical] == []
+    expected = dict(zip(TEXTS, generate(trained, sources_of(exportable), 1, LIMIT), strict=True))
+    assert {comparison.text: comparison.actual.target_ids for comparison in comparisons} == expected
+
+
+def test_an_import_computes_in_8_bits_too(checkpoint: Path, tmp_path: Path) -> None:
+    """And never writes what is forbidden."""
+    exportable = import_marian(checkpoint, OPTIONS)
+    options = BundleOptions("toy", precision="int8")
+    bundle = write_bundle(exportable, samples(exportable, 40), tmp_path / "bundle", options)
+    comparisons = compare(bundle, exportable, TEXTS)
+    assert sum(comparison.identical for comparison in comparisons) > SENTENCES / 2
+    assert all(VOCABULARY[PAD_PIECE] not in comparison.actual.target_ids for comparison in comparisons)
+
+
+def test_an_exported_checkpoint_is_served(checkpoint: Path, tmp_path: Path) -> None:
+    dragoman.run("export", ["--from-marian", str(checkpoint), "--out", str(tmp_path / "b"), "--max-target-tokens=30"])
+    bundle = Bundle.open(tmp_path / "b")
+    exportable = import_marian(checkpoint, OPTIONS)
+    with run_service(tmp_path / "b", [Runtime(Sessions.load(bundle, threads=1), slots=4)]) as live:
+        for text, source in zip(TEXTS[:5], sources_of(exportable), strict=False):
+            (translation,) = live.call(TranslateRequest(text=[text])).translations
+            (expected,) = generate_greedy(exportable.model, [source])
+            assert translation.text == exportable.tokenizer.decode(expected.target_ids)
+            assert translation.score == pytest.approx(expected.score, abs=1e-3)
+
+
+def test_text_becomes_the_tokens_and_tokens_the_text_of_transformers(checkpoint: Path) -> None:
+    tokenizer = import_marian(checkpoint, OPTIONS).tokenizer
+    theirs = MarianTokenizer.from_pretrained(checkpoint)
+    texts = [*TEXTS, "Übel, 日本 baz!", "  bakoli   muneba ", "bakoli\tmuneba", "ﬁn"]
+    assert [[*tokenizer.encode(text), 0] for text in texts] == theirs(texts)["input_ids"]
+    targets = [tokenizer.encode(text) for text in map(translate_words, TEXTS)]
+    known = [[token_id for token_id in target if token_id > 1] for target in targets]
+    assert [tokenizer.decode(target) for target in known] == theirs.batch_decode(known, skip_special_tokens=True)
+
+
+def test_both_forms_of_parameters_are_read_alike(trained: Any, checkpoint: Path, tmp_path: Path) -> None:
+    pickled = write_marian(tmp_path / "m", trained, VOCABULARY, safe=False)
+    states = [import_marian(folder, OPTIONS).model.state_dict() for folder in (checkpoint, pickled)]
+    assert states[0].keys() == states[1].keys()
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def test_position_encodings_are_those_of_transformers() -> None:
+    model = random_marian(len(VOCABULARY), max_position_embeddings=100)
+    torch.testing.assert_close(marian_positions(100, 64), model.model.encoder.embed_positions.weight.detach())
+
+
+def test_separate_vocabularies_of_different_sizes_are_read(tmp_path: Path) -> None:
+    target = {**VOCABULARY, "extra": len(VOCABULARY), "another": len(VOCABULARY) + 1}
+    model = random_marian(
+        len(VOCABULARY), share_encoder_decoder_embeddings=False, decoder_vocab_size=len(target), seed=6
+    )
+    folder = write_marian(tmp_path / "m", model, VOCABULARY, separate_vocabs=True)
+    (folder / "target_vocab.json").write_text(json.dumps(target), encoding="utf-8")
+    exportable = import_marian(folder, OPTIONS)
+    check_same_as_transformers(model, exportable)
+    bundle = write_bundle(exportable, samples(exportable), tmp_path / "bundle", BundleOptions("two"))
+    ids = (len(target) - 1, 5, 6)
+    assert load_tokenizer(bundle).decode(ids) == exportable.tokenizer.decode(ids)
+    assert "another" in exportable.tokenizer.decode(ids)
+
+
+def test_every_language_token_becomes_a_direction(tmp_path: Path) -> None:
+    vocabulary = marian_vocabulary(">>fra<<", ">>spa<<", ">>zho_Hans<<")
+    model = random_marian(len(vocabulary))
+    folder = write_marian(tmp_path / "m", model, vocabulary, target_lang="mul")
+    exportable = import_marian(folder, OPTIONS)
+    prefixes = {each.target: each.source_prefix for each in exportable.directions}
+    assert prefixes == {"fra": (vocabulary[">>fra<<"],), "spa": (vocabulary[">>spa<<"],)}
+    bundle = write_bundle(exportable, samples(exportable), tmp_path / "bundle", BundleOptions("mul"))
+    assert {sentence.target_language for sentence in bundle.golden} == {"fra", "spa"}
+    only = import_marian(folder, ImportOptions(target_language="spa", max_target_tokens=LIMIT))
+    assert [each.target for each in only.directions] == ["spa"]
+    assert refusal(folder, ImportOptions(target_language="fr")) == "target-language: fr: expected one of fra, spa"
+
+
+def test_nobody_switches_the_language_or_ends_a_sentence_by_typing(tmp_path: Path) -> None:
+    vocabulary = marian_vocabulary(">>fra<<")
+    folder = write_marian(tmp_path / "m", random_marian(len(vocabulary)), vocabulary)
+    tokenizer = import_marian(folder, OPTIONS).tokenizer
+    special = {vocabulary[piece] for piece in (">>fra<<", "</s>", PAD_PIECE)}
+    assert special.isdisjoint(tokenizer.encode(">>fra<< bakoli </s> <pad>"))
+
+
+def test_languages_are_options_where_the_files_do_not_tell(folder: Path) -> None:
+    change(folder / "tokenizer_config.json", source_lang=None, target_lang="zh_cn")
+    assert refusal(folder).startswith("source-language: None: the model's files do not tell, expected")
+    assert refusal(folder, ImportOptions("en")).startswith("target-language: zh_cn: ")
+    (direction,) = import_marian(folder, ImportOptions("en", "zh")).directions
+    assert str(direction) == "en-zh"
+
+
+def test_limits_are_those_of_the_positions(checkpoint: Path) -> None:
+    limits = import_marian(checkpoint, ImportOptions()).model.limits
+    assert (limits.max_source_tokens, limits.max_target_tokens) == (63, 63)
+    limits = import_marian(checkpoint, ImportOptions(max_source_tokens=64)).model.limits
+    assert limits.max_source_tokens == 64
+    message = refusal(checkpoint, ImportOptions(max_target_tokens=64))
+    assert message == "max-target-tokens: 64: the model has 64 positions, expected 63"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        ("model_type", "bart", "bart: expected marian"),
+        ("is_encoder_decoder", False, "False: expected True"),
+        ("normalize_before", True, "True: expected False"),
+        ("normalize_embedding", True, "True: expected False"),
+        ("add_final_layer_norm", True, "True: expected False"),
+        ("static_position_embeddings", False, "False: expected True"),
+        ("activation_function", "gelu_new", "gelu_new: expected relu, gelu, silu, swish"),
+        ("decoder_attention_heads", 8, "8: expected 4 as in the encoder"),
+        ("decoder_ffn_dim", 64, "64: expected 96 as in the encoder"),
+        ("decoder_vocab_size", 40, "40: expected"),
+        ("eos_token_id", 1000, "1000: expected an id below"),
+        ("d_model", "wide", "Input should be a valid integer"),
+        ("vocab_size", None, "Field required"),
+        ("forced_bos_token_id", 5, "5: expected None"),
+        ("bad_words_ids", [[5, 6]], "[5, 6]: expected single tokens"),
+    ],
+)
+def test_what_is_not_supported_is_refused_by_name(folder: Path, field: str, value: object, expected: str) -> None:
+    (folder / "generation_config.json").unlink()
+    change(folder / "config.json", **{field: value})
+    message = refusal(folder)
+    assert message.startswith("config.json: ")
+    assert f"{field}: {expected}" in message
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("repetition_penalty", 1.5), ("no_repeat_ngram_size", 3), ("suppress_tokens", [5])]
+)
+def test_a_search_that_is_not_ours_is_refused(folder: Path, field: str, value: object) -> None:
+    change(folder / "generation_config.json", **{field: value})
+    assert refusal(folder).startswith(f"generation_config.json: {field}: {value}: expected ")
+
+
+def test_a_head_of_a_size_that_graphs_lack_is_refused(tmp_path: Path) -> None:
+    heads = {"encoder_attention_heads": 16, "decoder_attention_heads": 16}
+    folder = write_marian(tmp_path / "m", random_marian(len(VOCABULARY), **heads), VOCABULARY)
+    assert refusal(folder) == "d_model is 64, expected a multiple of 8 * heads = 128"
+
+
+def delete(name: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).unlink()
+
+
+def write(name: str, content: bytes) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_bytes(content)
+
+
+def truncate(name: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:-100])
+
+
+@pytest.mark.parametrize(
+    ("damage", "expected"),
+    [
+        (delete("config.json"), "config.json: No such file or directory"),
+        (write("config.json", b"{"), "config.json: not JSON"),
+        (write("config.json", b"[]"), "config.json: expected a JSON object"),
+        (write("generation_config.json", b"\xff"), "generation_config.json: not JSON"),
+        (delete("model.safetensors"), "expected model.safetensors or pytorch_model.bin, in one piece"),
+        (truncate("model.safetensors"), "model.safetensors: cannot be read: "),
+        (write("model.safetensors", b""), "model.safetensors: cannot be read: "),
+        (delete("vocab.json"), "vocab.json: No such file or directory"),
+        (write("vocab.json", b"{}"), "vocab.json: expected a list of pieces"),
+        (write("vocab.json", b'{"a": 0, "b": 2}'), "vocab.json: expected the ids 0 to 1"),
+        (write("vocab.json", b'{"a": 0, "b": []}'), "vocab.json: expected the ids 0 to 1"),
+        (write("vocab.json", b'{"</s>": 0, "a": 1}'), "the source vocabulary has no piece <unk>"),
+        (delete("source.spm"), "source.spm: No such file or directory"),
+        (write("target.spm", b"none"), "target: not a SentencePiece model"),
+    ],
+)
+def test_damaged_files_are_named(folder: Path, damage: Callable[[Path], object], expected: str) -> None:
+    damage(folder)
+    assert refusal(folder).removeprefix(": ").startswith(expected)
+
+
+def test_a_pickle_that_is_no_checkpoint_is_refused(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(b"\x80\x04N.")
+    assert refusal(folder).startswith("pytorch_model.bin: cannot be read: ")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "expected"),
+    [
+        (lambda state: state.pop("final_logits_bias"), "final_logits_bias: is missing"),
+        (
+            lambda state: state.update(final_logits_bias=torch.zeros(1, 5)),
+            "final_logits_bias: shape is (1, 5), expected",
+        ),
+        (lambda state: state.pop("model.decoder.layers.0.fc1.weight"), "decoder.layers.0.fc1.weight: is missing"),
+        (
+            lambda state: state.update({"model.encoder.layer_norm.weight": torch.zeros(64)}),
+            "model.encoder.layer_norm.weight: no model of ours has it, expected nothing else",
+        ),
+        (lambda state: state.update({"model.decoder.layers.0.fc1.bias": torch.zeros(5)}), "expected (96,)"),
+    ],
+)
+def test_parameters_that_do_not_fit_are_named(
+    trained: Any, tmp_path: Path, spoil: Callable[[dict[str, Any]], object], expected: str
+) -> None:
+    folder = write_marian(tmp_path / "m", trained, VOCABULARY, safe=False)
+    state = torch.load(folder / "pytorch_model.bin", weights_only=True)
+    spoil(state)
+    torch.save(state, folder / "pytorch_model.bin")
+    assert expected in refusal(folder)
+
+
+def test_the_command_explains_what_is_wrong(folder: Path, tmp_path: Path) -> None:
+    change(folder / "config.json", normalize_before=True)
+    with pytest.raises(SystemExit) as ended:
+        dragoman.run("export", ["--from-marian", str(folder), "--out", str(tmp_path / "b")])
+    expected = f"dragoman export: from-marian: {folder}/config.json: normalize_before: True: expected False"
+    assert ended.value.code == expected
+    assert not (tmp_path / "b").exists()
+
+
+@pytest.mark.parametrize("arguments", [[], ["run", "--from-marian", "m"]])
+def test_the_command_wants_exactly_one_model(arguments: list[str], tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as ended:
+        dragoman.run("export", [*arguments, "--out", str(tmp_path / "b")])
+    assert ended.value.code == "dragoman export: expected either a run, or --from-marian, or --from-ctranslate2"
+
+
+def test_sentences_of_ones_own_become_golden(checkpoint: Path, tmp_path: Path) -> None:
+    sentences = tmp_path / "sentences.txt"
+    sentences.write_text("bakoli muneba\n\nkobara\n", encoding="utf-8")
+    arguments = ["--from-marian", str(checkpoint), "--sentences", str(sentences), "--max-source-tokens=40"]
+    dragoman.run("export", [*arguments, "--out", str(tmp_path / "b")])
+    bundle = Bundle.open(tmp_path / "b")
+    assert [sentence.source for sentence in bundle.golden] == ["bakoli muneba", "kobara"]
+    assert bundle.manifest.max_source_tokens == 40
+    assert bundle.manifest.bos_id == bundle.manifest.pad_id == VOCABULARY[PAD_PIECE]
+
+
+def test_a_whole_corpus_is_refused_for_golden_sentences(checkpoint: Path, tmp_path: Path) -> None:
+    sentences = tmp_path / "corpus.txt"
+    sentences.write_text("kobara\n" * 1001, encoding="utf-8")
+    with pytest.raises(SystemExit) as ended:
+        dragoman.run(
+            "export",
+            ["--from-marian", str(checkpoint), "--sentences", str(sentences), "--out", str(tmp_path / "b")],
+        )
+    assert str(ended.value.code).startswith(
+        f"dragoman export: sentences: {sentences}: 1,001 lines, expected at most 1,000"
+    )
+
+
+@pytest.mark.parametrize("option", ["--sentences=texts.txt", "--source-language=en", "--max-target-tokens=40"])
+def test_a_run_tells_itself_what_imports_are_told(option: str, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as ended:
+        dragoman.run("export", ["run", option, "--out", str(tmp_path / "b")])
+    name = option.removeprefix("--").partition("=")[0]
+    assert str(ended.value.code).startswith(f"dragoman export: {name}: expected no such option with a run or a bundle")
+
+
+def test_static_quantisation_of_an_import_wants_real_texts(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as ended:
+        dragoman.run("export", ["--from-marian", "m", "--out", str(tmp_path / "b"), "--precision", "int8-static"])
+    assert str(ended.value.code).startswith("dragoman export: precision: int8-static: expected --sentences")

@@ -1,0 +1,132 @@
+"""`dragoman inspect` tells what is in a bundle, or in one line why it cannot."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from shutil import copytree
+
+import pytest
+
+import dragoman
+from serve.bundle.bundle import DECODER_FILE, MANIFEST_FILE, WEIGHTS_FILE, Bundle, file_hashes, write_manifest
+from serve.bundle.manifest import Manifest
+from serve.settings import ServeSettings
+from tests.support.paths import ROOT
+
+
+def call_without(library: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs the command as if a library were not installed."""
+    program = f"""
+import sys
+sys.modules[{library!r}] = None
+import dragoman
+dragoman.run("inspect", sys.argv[1:])
+"""
+    command = [sys.executable, "-c", program, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+
+
+def copy_bundle(bundle: Bundle, folder: Path) -> Path:
+    return Path(copytree(bundle.folder, folder / "copy"))
+
+
+def vouch(folder: Path) -> None:
+    """Makes the manifest of a changed bundle agree with its files."""
+    manifest = Manifest.model_validate_json((folder / MANIFEST_FILE).read_bytes())
+    write_manifest(folder, manifest.model_copy(update={"files": dict(file_hashes(folder))}))
+
+
+def test_it_tells_files_graphs_step_and_memory(toy_bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    dragoman.run("inspect", [str(toy_bundle)])
+    text = capsys.readouterr().out
+    assert text.startswith(f"bundle        {toy_bundle}\nname          toy\n")
+    for section in ("files", "encoder.onnx, ", "decoder.onnx, ", "one decoder step", "memory"):
+        assert f"\n\n{section}" in text
+    slots = ServeSettings.model_fields["slots"].default
+    assert f"decoder state of each engine, {slots} slots" in text
+
+
+def test_every_direction_is_told(two_way_bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    dragoman.run("inspect", [str(two_way_bundle)])
+    assert "\ndirections    en-de, de-en\n" in capsys.readouterr().out
+
+
+def test_the_figures_are_also_there_for_machines(recurrent_bundle: Bundle, tmp_path: Path) -> None:
+    dragoman.run("inspect", [str(recurrent_bundle.folder), "--slots", "3", "--json", str(tmp_path / "figures.json")])
+    figures = json.loads((tmp_path / "figures.json").read_bytes())
+    assert Manifest.model_validate(figures["manifest"]) == recurrent_bundle.manifest
+    assert figures["engine"]["slots"] == 3
+    assert figures["golden_sentences"] == len(recurrent_bundle.golden)
+    assert [block["title"] for block in figures["step"]][-1] == "projection"
+    assert [graph["file"] for graph in figures["graphs"]] == ["encoder.onnx", "decoder.onnx"]
+
+
+def test_the_picture_is_drawn_where_it_is_wanted(recurrent_bundle: Bundle, tmp_path: Path) -> None:
+    dragoman.run("inspect", [str(recurrent_bundle.folder), "--picture", str(tmp_path / "step.svg")])
+    assert "cross-attention" in (tmp_path / "step.svg").read_text(encoding="utf-8")
+
+
+def test_a_changed_file_is_named_with_the_check_that_failed(recurrent_bundle: Bundle, tmp_path: Path) -> None:
+    folder = copy_bundle(recurrent_bundle, tmp_path)
+    weights = bytearray((folder / WEIGHTS_FILE).read_bytes())
+    weights[7] ^= 1
+    (folder / WEIGHTS_FILE).write_bytes(weights)
+    with pytest.raises(
+        SystemExit, match=r"^dragoman inspect: bundle: .*weights\.bin: sha256 is .* the file was changed"
+    ):
+        dragoman.run("inspect", [str(folder)])
+
+
+def test_a_folder_that_is_no_bundle_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"^dragoman inspect: bundle: .*manifest\.json: No such file"):
+        dragoman.run("inspect", [str(tmp_path)])
+
+
+def test_a_graph_that_is_none_is_named_even_if_its_checksum_is_right(recurrent_bundle: Bundle, tmp_path: Path) -> None:
+    folder = copy_bundle(recurrent_bundle, tmp_path)
+    (folder / DECODER_FILE).write_bytes((folder / DECODER_FILE).read_bytes()[:-40])
+    vouch(folder)
+    with pytest.raises(SystemExit, match=r"^dragoman inspect: bundle: .*decoder\.onnx: "):
+        dragoman.run("inspect", [str(folder)])
+
+
+@pytest.mark.parametrize("option", ["--picture", "--json"])
+def test_an_output_without_a_folder_is_refused_before_anything_is_read(option: str, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=f"^dragoman inspect: {option[2:]}: .*expected a file in a folder that exists"):
+        dragoman.run("inspect", ["no bundle", option, str(tmp_path / "none" / "file")])
+
+
+def test_an_output_that_cannot_be_written_is_told(
+    recurrent_bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, _: bytes) -> int:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "write_bytes", refuse)
+    with pytest.raises(SystemExit, match=r"^dragoman inspect: .*Permission denied: .*figures\.json"):
+        dragoman.run("inspect", [str(recurrent_bundle.folder), "--json", str(tmp_path / "figures.json")])
+
+
+def test_it_needs_no_torch(recurrent_bundle: Bundle, tmp_path: Path) -> None:
+    result = call_without("torch", str(recurrent_bundle.folder), "--picture", str(tmp_path / "step.svg"))
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_it_needs_no_onnx_runtime(recurrent_bundle: Bundle) -> None:
+    result = call_without("onnxruntime", str(recurrent_bundle.folder))
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "running: ONNX Runtime is not installed" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("library", "extra", "options"), [("onnx", "export", []), ("matplotlib", "train", ["--picture", "step.svg"])]
+)
+def test_a_missing_library_is_told_in_one_line(
+    library: str, extra: str, options: list[str], recurrent_bundle: Bundle
+) -> None:
+    result = call_without(library, str(recurrent_bundle.folder), *options)
+    assert result.returncode == 1
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"dragoman inspect: {library} is not installed, ")
+    assert f"pip install '.[{extra}]'" in line

@@ -1,0 +1,54 @@
+"""What is gathered of a bundle is what is in its folder and its graphs."""
+
+import sys
+from pathlib import Path
+from shutil import copytree
+
+import pytest
+
+from export.inspect.inspection import inspect
+from serve.bundle.bundle import Bundle
+
+
+def test_every_file_of_the_folder_is_told_with_its_size_and_what_the_manifest_says(
+    recurrent_bundle: Bundle, tmp_path: Path
+) -> None:
+    folder = Path(copytree(recurrent_bundle.folder, tmp_path / "bundle"))
+    (folder / "notes.txt").write_text("mine")
+    files = {file.name: file for file in inspect(Bundle.open(folder), slots=1).files}
+    assert {name: file.size_bytes for name, file in files.items()} == {
+        path.name: path.stat().st_size for path in folder.iterdir()
+    }
+    assert files["notes.txt"].state == "not listed"
+    assert files["manifest.json"].state == "lists the others"
+    assert files["weights.bin"].state == "sha256 as listed"
+
+
+def test_lengths_have_the_names_of_the_manifest(wide_bundle: Bundle) -> None:
+    encoder, decoder = inspect(wide_bundle, slots=1).graphs
+    shapes = {tensor.name: tensor.shape for graph in (encoder, decoder) for tensor in (*graph.inputs, *graph.outputs)}
+    assert shapes["source_ids"] == ("rows", "source")
+    assert shapes["positions"] == ("rows",)
+    assert shapes["cross_key_0"] == ("rows", 4, "source", 64)
+    assert shapes["present_self_value_1"] == ("rows", 4, "target", 64)
+    assert shapes["logits"] == ("rows", wide_bundle.manifest.vocabulary_size)
+
+
+def test_the_operators_that_run_are_those_that_the_optimiser_leaves(recurrent_bundle: Bundle) -> None:
+    _, decoder = inspect(recurrent_bundle, slots=1).graphs
+    assert decoder.running is not None
+    assert decoder.running["Gather"] > 0
+    assert sum(decoder.running.values()) < sum(decoder.operators.values())
+
+
+def test_without_onnx_runtime_nothing_is_said_of_what_runs(
+    recurrent_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "serve.runtime.cpu", None)
+    assert [graph.running for graph in inspect(recurrent_bundle, slots=1).graphs] == [None, None]
+
+
+def test_slots_change_the_engine_and_nothing_else(recurrent_bundle: Bundle) -> None:
+    one, many = inspect(recurrent_bundle, slots=1), inspect(recurrent_bundle, slots=7)
+    assert many.engine.state_bytes == 7 * one.engine.state_bytes
+    assert (one.weights_bytes, one.parameters, one.step) == (many.weights_bytes, many.parameters, many.step)

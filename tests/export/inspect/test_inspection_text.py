@@ -1,0 +1,87 @@
+"""The text for people tells the figures, briefly and without loss of meaning."""
+
+from dataclasses import replace
+
+import pytest
+
+from export.inspect.figures import fold_names, format_bytes, format_inspection
+from export.inspect.inspection import Inspection, inspect
+from serve.bundle.bundle import Bundle
+
+
+@pytest.fixture(scope="module")
+def inspection(wide_bundle: Bundle) -> Inspection:
+    return inspect(wide_bundle, slots=32)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 B"),
+        (9_999, "9,999 B"),
+        (10_000, "10 kB"),
+        (999_499, "999 kB"),
+        (999_500, "1 MB"),
+        (14_818_304, "14.8 MB"),
+        (2_345_000_000, "2.35 GB"),
+    ],
+)
+def test_a_size_has_the_unit_that_keeps_it_short(size: int, text: str) -> None:
+    assert format_bytes(size) == text
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        ([], ""),
+        (["keys"], "keys"),
+        (["key_0", "value_0", "key_1", "value_1", "key_2", "value_2"], "key_0…2, value_0…2"),
+        (["hidden_0", "attentional"], "hidden_0, attentional"),
+        (["layer_9", "layer_10"], "layer_9…10"),
+    ],
+)
+def test_names_that_differ_in_a_number_are_one(names: list[str], text: str) -> None:
+    assert fold_names(names) == text
+
+
+def test_the_text_says_what_the_model_is(inspection: Inspection) -> None:
+    text = format_inspection(inspection)
+    assert "\ndirections    en-de\n" in text
+    assert "\narchitecture  transformer: dropout 0.1, d_model 256, " in text
+    assert "\nlimits        40 source tokens, 24 target tokens\n" in text
+    assert f"\nparameters    {inspection.parameters['float32']:,} (float32 " in text
+
+
+def test_an_architecture_that_is_not_told_is_no_problem(inspection: Inspection) -> None:
+    provenance = inspection.manifest.provenance.model_copy(update={"training": {}})
+    unknown = replace(inspection, manifest=inspection.manifest.model_copy(update={"provenance": provenance}))
+    assert "\narchitecture  not told\n" in format_inspection(unknown)
+
+
+def test_inputs_that_are_alike_share_a_line(inspection: Inspection) -> None:
+    lines = [" ".join(line.split()) for line in format_inspection(inspection).splitlines()]
+    assert "input past_self_key_0…1 float32 [rows, 4, target, 64]" in lines
+
+
+def test_no_operator_is_parted_from_its_count(inspection: Inspection) -> None:
+    lines = format_inspection(inspection).splitlines()
+    assert [line for line in lines if line.strip()[:1].isdigit()] == []
+
+
+def test_the_memory_of_layers_is_added_up(inspection: Inspection) -> None:
+    cache_bytes = 2 * 4 * 24 * 64 * 4
+    lines = [" ".join(line.split()) for line in format_inspection(inspection).splitlines()]
+    assert f"self_key_0…1, target state of a slot [4, 24, 64] {format_bytes(cache_bytes)}" in lines
+
+
+def test_without_onnx_runtime_the_text_says_so(inspection: Inspection) -> None:
+    graphs = tuple(replace(graph, running=None) for graph in inspection.graphs)
+    assert format_inspection(replace(inspection, graphs=graphs)).count("running: ONNX Runtime is not installed") == 2
+
+
+def test_what_runs_is_told_where_it_is_not_what_is_stored(inspection: Inspection) -> None:
+    encoder, decoder = inspection.graphs
+    graphs = (replace(encoder, running=encoder.operators), replace(decoder, running={"Fused": 2, "Add": 1}))
+    lines = [line.strip() for line in format_inspection(replace(inspection, graphs=graphs)).splitlines()]
+    running = [line for line in lines if line.startswith("running: ")]
+    assert running == ["running: the same operators", "running: 3 nodes: Fused 2, Add 1"]

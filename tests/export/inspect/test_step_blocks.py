@@ -1,0 +1,161 @@
+"""The blocks of a step are those of the architecture, whatever the operators: nothing in the code knows them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from export.graphs.graphs import Graphs, graphs_of
+from export.graphs.to_onnx import export_graphs
+from export.inspect.graph import Block, find_blocks, fold_blocks
+from export.inspect.stored_graph import Node, StoredGraph, TensorType, read_graph
+from serve.bundle.bundle import DECODER_FILE, Bundle
+from serve.bundle.manifest import StateSpec
+from tests.support.recurrent_models import random_recurrent
+from tests.support.toy import OPTIONS, random_model
+
+LAYER = ["self-attention", "cross-attention", "feed-forward"]
+DECODERS = ("wide", "int8", "static", "modern", "luong", "bahdanau")
+
+
+@dataclass(frozen=True, slots=True)
+class Decoder:
+    """A decoder graph and its states."""
+
+    graph: StoredGraph
+    states: tuple[StateSpec, ...]
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        return find_blocks(self.graph, self.states)
+
+    @property
+    def titles(self) -> list[str]:
+        return [block.title for block in self.blocks]
+
+
+def decoder_of(bundle: Bundle) -> Decoder:
+    return Decoder(read_graph(bundle.decoder_path), bundle.manifest.states)
+
+
+def export(graphs: Graphs, folder: Path) -> Decoder:
+    states = export_graphs(graphs, folder).states
+    return Decoder(read_graph(folder / DECODER_FILE), states)
+
+
+@pytest.fixture(scope="module")
+def decoders(
+    wide_bundle: Bundle,
+    int8_bundle: Bundle,
+    static_bundle: Bundle,
+    recurrent_bundle: Bundle,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> dict[str, Decoder]:
+    """Transformers with post-norm and pre-norm, fast and portable, in floats and integers, and recurrent ones."""
+    modern = graphs_of(random_model(1, **OPTIONS["modern"]), "portable", "int8")
+    bahdanau = graphs_of(random_recurrent(attention="additive", decoder_layers=2))
+    return {
+        "wide": decoder_of(wide_bundle),
+        "int8": decoder_of(int8_bundle),
+        "static": decoder_of(static_bundle),
+        "modern": export(modern, tmp_path_factory.mktemp("modern")),
+        "luong": decoder_of(recurrent_bundle),
+        "bahdanau": export(bahdanau, tmp_path_factory.mktemp("bahdanau")),
+    }
+
+
+@pytest.mark.parametrize(("name", "layers"), [("wide", 2), ("int8", 3), ("static", 3), ("modern", 2)])
+def test_a_transformer_is_embedding_layers_and_projection(name: str, layers: int, decoders: dict[str, Decoder]) -> None:
+    assert decoders[name].titles == ["embedding", *LAYER * layers, "projection"]
+
+
+@pytest.mark.parametrize(("name", "layers"), [("wide", 2), ("int8", 3), ("static", 3), ("modern", 2)])
+def test_the_layers_of_a_transformer_are_folded(name: str, layers: int, decoders: dict[str, Decoder]) -> None:
+    """The final normalisation of a pre-norm decoder makes no difference."""
+    folded = fold_blocks(decoders[name].blocks)
+    titles = [(len(one.rounds), [block.title for block in one.rounds[0]]) for one in folded]
+    assert titles == [(1, ["embedding"]), (layers, LAYER), (1, ["projection"])]
+
+
+@pytest.mark.parametrize(("name", "layers"), [("wide", 2), ("static", 3)])
+def test_every_layer_of_a_transformer_takes_its_own_caches(
+    name: str, layers: int, decoders: dict[str, Decoder]
+) -> None:
+    """And writes those of the target alone, even where it gives back those of the source."""
+    attentions = [block for block in decoders[name].blocks if "attention" in block.title]
+    assert [[state.name for state in block.reads] for block in attentions] == [
+        [f"{kind}_{part}_{layer}" for part in ("key", "value")] for layer in range(layers) for kind in ("self", "cross")
+    ]
+    assert [block.writes == block.reads for block in attentions] == [True, False] * layers
+
+
+def test_the_matrices_of_a_block_are_those_of_the_layer(decoders: dict[str, Decoder]) -> None:
+    feed_forward = next(block for block in decoders["wide"].blocks if block.title == "feed-forward")
+    assert [matrix.shape for matrix in feed_forward.matrices] == [(256, 1024), (1024, 256)]
+
+
+def test_the_decoder_of_luong_looks_at_the_source_after_its_updates(decoders: dict[str, Decoder]) -> None:
+    assert decoders["luong"].titles == [
+        "embedding",
+        *["recurrent update"] * 3,
+        "cross-attention",
+        "recurrent update",
+        "projection",
+    ]
+    blocks = decoders["luong"].blocks
+    written = [[state.name for state in block.writes] for block in blocks]
+    assert written == [[], ["hidden_0"], ["hidden_1"], ["hidden_2"], [], ["attentional"], []]
+    assert {state.name for state in blocks[1].reads} == {"hidden_0", "attentional"}
+
+
+def test_the_decoder_of_bahdanau_looks_at_the_source_before_its_updates(decoders: dict[str, Decoder]) -> None:
+    assert decoders["bahdanau"].titles[1:3] == ["cross-attention, recurrent update", "recurrent update"]
+    assert {"annotations", "keys"} <= {state.name for state in decoders["bahdanau"].blocks[1].reads}
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_every_operator_is_in_one_block_and_every_state_is_used(name: str, decoders: dict[str, Decoder]) -> None:
+    decoder = decoders[name]
+    assert sum(block.nodes for block in decoder.blocks) == len(decoder.graph.nodes)
+    assert {state for block in decoder.blocks for state in block.reads} == set(decoder.states)
+    updated = {state for state in decoder.states if state.kind != "source"}
+    assert {state for block in decoder.blocks for state in block.writes} == updated
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_only_the_logits_leave_the_last_block(name: str, decoders: dict[str, Decoder]) -> None:
+    *others, last = decoders[name].blocks
+    assert [tensor.name for tensor in last.carries] == ["logits"]
+    assert all(block.carries for block in others)
+
+
+def test_a_state_that_no_token_reaches_is_written_by_the_last_block() -> None:
+    graph = StoredGraph(
+        inputs=(),
+        outputs=(),
+        nodes=(Node("Gather", ("table", "token_ids"), ("logits",)), Node("Neg", ("past_clock",), ("present_clock",))),
+        tensors={"logits": TensorType("logits", "float32", ("R", 8), 32)},
+        weights={},
+    )
+    clock = StateSpec(name="clock", shape=(1,))
+    (block,) = find_blocks(graph, (clock,))
+    assert (block.reads, block.writes) == ((clock,), (clock,))
+
+
+def plain_block(title: str) -> Block:
+    return Block(title, nodes=1, matrices=(), reads=(), writes=(), carries=())
+
+
+@given(st.lists(st.sampled_from("abc"), max_size=12))
+def test_folding_loses_no_block_and_changes_no_order(titles: list[str]) -> None:
+    folded = fold_blocks(list(map(plain_block, titles)))
+    unfolded = [block.title for one in folded for blocks in one.rounds for block in blocks]
+    assert unfolded == titles
+    assert all(blocks == one.rounds[0] for one in folded for blocks in one.rounds)
+
+
+def test_the_longest_repetition_is_folded() -> None:
+    (folded,) = fold_blocks(list(map(plain_block, "aabaab")))
+    assert [[block.title for block in blocks] for blocks in folded.rounds] == [["a", "a", "b"]] * 2

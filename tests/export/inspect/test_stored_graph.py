@@ -1,0 +1,85 @@
+"""What is read of a graph is what ONNX itself says, and no weight that two graphs share is counted twice."""
+
+from collections import Counter
+from pathlib import Path
+from shutil import copytree
+
+import onnx
+import pytest
+
+from export.graphs.to_onnx import SMALLEST_EXTERNAL_BYTES
+from export.inspect.stored_graph import count_operators, count_parameters, distinct_weights, read_graph
+from serve.bundle.bundle import WEIGHTS_FILE, Bundle, BundleError
+from tests.support.recurrent_models import random_recurrent
+from tests.support.toy import WIDE, random_model
+
+
+def parameters_of(bundle: Bundle) -> dict[str, int]:
+    return count_parameters(distinct_weights([read_graph(bundle.encoder_path), read_graph(bundle.decoder_path)]))
+
+
+def test_a_transformer_has_the_parameters_of_pytorch_and_its_table_of_positions(wide_bundle: Bundle) -> None:
+    manifest = wide_bundle.manifest
+    limits = {"max_source_tokens": manifest.max_source_tokens, "max_target_tokens": manifest.max_target_tokens}
+    model = random_model(1, manifest.vocabulary_size, **WIDE, **limits)
+    expected = sum(parameter.numel() for parameter in model.parameters()) + model.source_positions.table.numel()
+    assert parameters_of(wide_bundle) == {"float32": expected}
+
+
+def test_a_recurrent_model_has_the_parameters_of_pytorch(recurrent_bundle: Bundle) -> None:
+    model = random_recurrent(recurrent_bundle.manifest.vocabulary_size, attention="general", decoder_layers=3)
+    assert parameters_of(recurrent_bundle) == {"float32": sum(parameter.numel() for parameter in model.parameters())}
+
+
+def test_a_matrix_that_is_also_stored_transposed_is_counted_once(int8_bundle: Bundle) -> None:
+    """The embeddings of an 8-bit model, which are also the projection."""
+    model = random_model(1, int8_bundle.manifest.vocabulary_size, decoder_layers=3)
+    matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]
+    assert parameters_of(int8_bundle)["int8"] == sum(matrix.numel() for matrix in matrices)
+
+
+@pytest.mark.parametrize("fixture", ["wide_bundle", "int8_bundle", "recurrent_bundle"])
+def test_the_large_weights_together_are_as_large_as_their_file(fixture: str, request: pytest.FixtureRequest) -> None:
+    bundle: Bundle = request.getfixturevalue(fixture)
+    weights = distinct_weights([read_graph(bundle.encoder_path), read_graph(bundle.decoder_path)])
+    large = sum(weight.size_bytes for weight in weights if weight.size_bytes >= SMALLEST_EXTERNAL_BYTES)
+    assert large == (bundle.folder / WEIGHTS_FILE).stat().st_size
+
+
+def test_operators_are_counted_with_their_domain_the_most_frequent_first(wide_bundle: Bundle) -> None:
+    nodes = onnx.load(wide_bundle.decoder_path).graph.node
+    counted = count_operators(wide_bundle.decoder_path)
+    assert counted == Counter(f"{node.domain}.{node.op_type}".removeprefix(".") for node in nodes)
+    assert list(counted.values()) == sorted(counted.values(), reverse=True)
+
+
+def test_inputs_and_outputs_have_type_shape_and_the_bytes_of_a_row(wide_bundle: Bundle) -> None:
+    graph = read_graph(wide_bundle.decoder_path)
+    assert tuple(tensor.name for tensor in graph.inputs) == wide_bundle.manifest.decoder.inputs
+    logits = graph.outputs[0]
+    vocabulary_size = wide_bundle.manifest.vocabulary_size
+    assert (logits.dtype, logits.shape[1:], logits.row_bytes) == ("float32", (vocabulary_size,), 4 * vocabulary_size)
+
+
+def test_the_bytes_of_a_row_with_a_length_are_not_known(wide_bundle: Bundle) -> None:
+    graph = read_graph(wide_bundle.decoder_path)
+    assert graph.tensors["cross_key_0"].row_bytes is None
+
+
+def test_a_file_that_is_no_graph_is_named(tmp_path: Path) -> None:
+    (tmp_path / "decoder.onnx").write_bytes(b"\xff not a graph")
+    with pytest.raises(BundleError, match=r"decoder\.onnx: no ONNX graph: "):
+        read_graph(tmp_path / "decoder.onnx")
+
+
+@pytest.mark.parametrize("kept_bytes", [None, 100])
+def test_a_graph_whose_weights_are_missing_or_cut_off_is_named(
+    kept_bytes: int | None, wide_bundle: Bundle, tmp_path: Path
+) -> None:
+    folder = Path(copytree(wide_bundle.folder, tmp_path / "bundle"))
+    weights = (folder / WEIGHTS_FILE).read_bytes()
+    (folder / WEIGHTS_FILE).unlink()
+    if kept_bytes is not None:
+        (folder / WEIGHTS_FILE).write_bytes(weights[:kept_bytes])
+    with pytest.raises(BundleError, match=r"decoder\.onnx: "):
+        read_graph(folder / "decoder.onnx")

@@ -1,0 +1,278 @@
+"""`dragoman export`: a bundle appears complete or not at all, and its golden sentences are what the runtime gives."""
+
+import importlib.metadata
+from pathlib import Path
+from shutil import copytree
+from typing import Any, NoReturn
+
+import numpy as np
+import pytest
+
+import dragoman
+from export import make_bundle as module
+from export.make_bundle import BundleOptions, Sample, golden_sentences, make_bundle, read_samples
+from export.source_model import Exportable
+from model.config import Direction
+from model.data.corpus import CorpusError
+from model.generate import generate_greedy
+from model.run import RunError, RunFolder, TrainedModel
+from model.tokenizer.tokenizer import BOS_ID, EOS_ID, Tokenizer, TokenizerError
+from serve.bundle.bundle import (
+    ALIGNED_DECODER_FILE,
+    DECODER_FILE,
+    ENCODER_FILE,
+    WEIGHTS_FILE,
+    Bundle,
+    BundleError,
+    write_manifest,
+)
+from serve.bundle.manifest import BundleDirection
+from serve.bundle.tokenizer import TOKENIZER_FILE
+from serve.runtime.cpu import Runtime, Sessions
+from serve.search.greedy import greedy
+from tests.support.toy import (
+    TOY_CONFIG,
+    TWO_WAYS,
+    export_model,
+    random_model,
+    samples_of,
+    toy_test_sentences,
+    translate_toy,
+)
+
+EN_DE = BundleDirection(source="en", target="de")
+
+
+def refusal(*arguments: str) -> str:
+    """Returns the line that an export ends with."""
+    with pytest.raises(SystemExit) as ended:
+        dragoman.run("export", list(arguments))
+    assert isinstance(ended.value.code, str)
+    return ended.value.code
+
+
+def test_the_runtime_gives_the_golden_sentences(toy_bundle: Path) -> None:
+    """One at a time, while they were made in one batch by PyTorch."""
+    bundle = Bundle.open(toy_bundle)
+    runtime = Runtime(Sessions.load(bundle, threads=1), slots=1)
+    for sentence in bundle.golden:
+        length = np.array([len(sentence.source_ids)], np.int32)
+        runtime.encode(np.array([sentence.source_ids]), length, np.zeros(1, np.int64))
+        target_ids = [BOS_ID]
+        while len(target_ids) <= bundle.manifest.max_target_tokens:
+            position = np.array([len(target_ids) - 1], np.int32)
+            token_id = int(greedy(runtime.decode_step(np.array(target_ids[-1:]), position, length))[0])
+            if token_id == EOS_ID:
+                break
+            target_ids.append(token_id)
+        assert tuple(target_ids[1:]) == sentence.target_ids
+
+
+def test_golden_sentences_hold_text_and_tokens(toy_run: RunFolder, toy_bundle: Path) -> None:
+    tokenizer = toy_run.load().tokenizer
+    golden = Bundle.open(toy_bundle).golden
+    assert len(golden) >= 18
+    for sentence in golden:
+        assert sentence.source_ids == (*tokenizer.encode(sentence.source), EOS_ID)
+        assert sentence.target == tokenizer.decode(sentence.target_ids)
+    right = [sentence.target == translate_toy(sentence.source) for sentence in golden]
+    assert sum(right) >= 0.9 * len(right)
+
+
+def test_the_manifest_says_where_the_model_comes_from(toy_run: RunFolder, toy_bundle: Path) -> None:
+    manifest = Bundle.open(toy_bundle).manifest
+    assert (manifest.name, manifest.directions) == ("toy", (BundleDirection(source="en", target="de"),))
+    assert [state.shape for state in manifest.states] == [(4, "target", 16)] * 2 + [(4, "source", 16)] * 2
+    assert (manifest.max_source_tokens, manifest.max_target_tokens) == (32, 24)
+    assert manifest.provenance.training == TOY_CONFIG.model_dump(mode="json")
+    assert manifest.provenance.steps == toy_run.load().steps
+    assert manifest.provenance.versions["torch"] == importlib.metadata.version("torch")
+
+
+def test_a_sentence_that_hangs_by_a_hair_is_not_golden(toy_run: RunFolder) -> None:
+    trained = Exportable.of_run(toy_run.load())
+    sources = list(toy_test_sentences()[:50])
+    assert len(golden_sentences(trained, EN_DE, sources, 0.0)) == 50
+    answers = generate_greedy(trained.model, [[*trained.tokenizer.encode(source), EOS_ID] for source in sources])
+    smallest = sorted(min(answer.gaps) for answer in answers)
+    golden = golden_sentences(trained, EN_DE, sources, smallest[20])
+    assert {sentence.target_ids for sentence in golden} == {
+        answer.target_ids for answer in answers if min(answer.gaps) >= smallest[20]
+    }
+    assert len(golden) == 30
+
+
+def test_a_source_that_is_too_long_is_not_golden(toy_run: RunFolder) -> None:
+    golden = golden_sentences(Exportable.of_run(toy_run.load()), EN_DE, ["bird", "bird " * 31, "bird " * 32], 0.0)
+    assert [len(sentence.source_ids) for sentence in golden] == [2, 32]
+
+
+@pytest.mark.parametrize("sources", [[], ["bird " * 40]])
+def test_a_bundle_without_golden_sentences_is_not_made(toy_run: RunFolder, sources: list[str]) -> None:
+    with pytest.raises(RunError, match="golden sentence"):
+        golden_sentences(Exportable.of_run(toy_run.load()), EN_DE, sources, 0.0)
+
+
+def test_a_model_that_is_never_sure_makes_no_bundle(toy_run: RunFolder) -> None:
+    with pytest.raises(RunError, match="not sure of any of 2 en-de sentences"):
+        golden_sentences(Exportable.of_run(toy_run.load()), EN_DE, ["bird", "moon"], 1e9)
+
+
+@pytest.mark.parametrize("failing", ["export_graphs", "golden_sentences", "write_manifest"])
+def test_an_export_that_fails_leaves_nothing_behind(
+    toy_run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    def export_some(_: Any, folder: Path) -> None:
+        (folder / "encoder.onnx").write_bytes(b"half")
+
+    def fail(*_: Any) -> NoReturn:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(module, "export_graphs", export_some)
+    monkeypatch.setattr(module, "_manifest", lambda *_: None)
+    monkeypatch.setattr(module, failing, fail)
+    with pytest.raises(OSError, match="no space left"):
+        make_bundle(toy_run.load(), samples_of(["bird moon"]), tmp_path / "bundle", BundleOptions("toy"))
+    assert not any(tmp_path.iterdir())
+
+
+def test_samples_are_read_with_their_direction(tmp_path: Path) -> None:
+    path = tmp_path / "samples.tsv"
+    path.write_text("en\tde\tbird moon\nde\ten\tvogel\tmond\n", encoding="utf-8")
+    there, back = Direction(source="en", target="de"), Direction(source="de", target="en")
+    assert read_samples(path, (there, back)) == [Sample(there, "bird moon"), Sample(back, "vogel\tmond")]
+
+
+@pytest.mark.parametrize("line", ["bird moon", "en\tde", "en\tde\t", "fr\tde\tbird", "", "\t\tbird"])
+def test_a_line_that_is_no_sample_is_named(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "samples.tsv"
+    path.write_text(f"en\tde\tbird\n{line}\n", encoding="utf-8")
+    with pytest.raises(CorpusError, match=r"samples\.tsv: line 2: expected the languages of en-de and a text"):
+        read_samples(path, TOY_CONFIG.directions)
+
+
+def test_every_direction_has_its_prefix_and_golden_sentences(
+    two_way_run: RunFolder, two_way_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    dragoman.run("export", [str(two_way_run.path), "--out", str(tmp_path / "two")])
+    bundle = Bundle.open(tmp_path / "two")
+    prefixes = {str(direction): direction.source_prefix for direction in bundle.manifest.directions}
+    assert prefixes == {
+        "en-de": (two_way_tokenizer.language_token("de"),),
+        "de-en": (two_way_tokenizer.language_token("en"),),
+    }
+    assert {f"{sentence.source_language}-{sentence.target_language}" for sentence in bundle.golden} == set(prefixes)
+    for sentence in bundle.golden:
+        prefix = prefixes[f"{sentence.source_language}-{sentence.target_language}"]
+        assert sentence.source_ids == (*prefix, *two_way_tokenizer.encode(sentence.source), EOS_ID)
+
+
+def test_a_direction_without_golden_sentences_makes_no_bundle(two_way_tokenizer: Tokenizer, tmp_path: Path) -> None:
+    config = TOY_CONFIG.model_copy(update={"directions": TWO_WAYS})
+    trained = TrainedModel(config, two_way_tokenizer, random_model(3, two_way_tokenizer.vocabulary_size), steps=0)
+    with pytest.raises(RunError, match="none of 0 de-en sentences"):
+        make_bundle(trained, samples_of(["alpha beta", "house", "two"]), tmp_path / "two", BundleOptions("two"))
+    assert not any(tmp_path.iterdir())
+
+
+def test_several_target_languages_need_tokens_of_their_own(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    with pytest.raises(TokenizerError, match="no token <2de>"):
+        export_model(random_model(3, tokenizer.vocabulary_size), tokenizer, tmp_path / "two", TWO_WAYS)
+
+
+def test_a_run_with_samples_of_another_direction_is_refused(two_way_run: RunFolder, tmp_path: Path) -> None:
+    run = RunFolder(copytree(two_way_run.path, tmp_path / "run"))
+    run.samples.write_text("fr\tde\talpha\n", encoding="utf-8")
+    message = refusal(str(run.path), "--out", str(tmp_path / "bundle"))
+    expected = f"{run.samples}: line 1: expected the languages of en-de or de-en and a text, tabs between"
+    assert message == f"dragoman export: run: {expected}"
+
+
+def test_an_existing_folder_is_refused(toy_run: RunFolder, tmp_path: Path) -> None:
+    message = refusal(str(toy_run.path), "--out", str(tmp_path))
+    assert message == f"dragoman export: out: {tmp_path}: exists, expected the name of a new folder"
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    message = refusal(str(tmp_path / "run"), "--out", str(tmp_path / "bundle"))
+    assert message.startswith(f"dragoman export: run: {tmp_path / 'run'}")
+    assert not any(tmp_path.iterdir())
+
+
+def test_the_command_makes_the_same_bundle_again(
+    toy_run: RunFolder,
+    toy_bundle: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Byte for byte, and without ONNX Runtime, which an export does not need."""
+    version = importlib.metadata.version
+
+    def version_without_runtime(library: str) -> str:
+        if library == "onnxruntime":
+            raise importlib.metadata.PackageNotFoundError(library)
+        return version(library)
+
+    monkeypatch.setattr(importlib.metadata, "version", version_without_runtime)
+    out = tmp_path / "new" / "small"
+    dragoman.run("export", [str(toy_run.path), "--out", str(out)])
+    bundle = Bundle.open(out)
+    assert bundle.manifest.name == "small"
+    for file in (ENCODER_FILE, DECODER_FILE, WEIGHTS_FILE, TOKENIZER_FILE):
+        assert (out / file).read_bytes() == (toy_bundle / file).read_bytes()
+    assert "onnxruntime" not in bundle.manifest.provenance.versions
+    assert capsys.readouterr().out.endswith(f" MB, {len(bundle.golden)} golden sentences\n")
+    assert list(out.parent.iterdir()) == [out]
+    assert out.stat().st_mode & 0o777 == 0o755
+
+
+def test_a_bundle_may_be_copied_elsewhere(toy_bundle: Path, tmp_path: Path) -> None:
+    copied = Bundle.open(copytree(toy_bundle, tmp_path / "elsewhere"))
+    assert Sessions.load(copied, threads=1).manifest == copied.manifest
+
+
+@pytest.mark.usefixtures("restored_logs")
+def test_the_quality_of_8_bits_is_printed_beside_that_of_the_run(
+    toy_run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = toy_test_sentences()[:40]
+    sides = (tmp_path / "test.en", tmp_path / "test.de")
+    for side, lines in zip(sides, (texts, [translate_toy(text) for text in texts]), strict=True):
+        side.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    options = ["--variant", "portable", "--precision", "int8", "--quality", f"files:{sides[0]},{sides[1]}"]
+    dragoman.run("export", [str(toy_run.path), "--out", str(tmp_path / "int8"), *options])
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    systems = [(row[1], row[2]) for row in rows if row and row[0] == "en-de"]
+    assert systems == [("system", "40"), ("baseline", "40")]
+    manifest = Bundle.open(tmp_path / "int8").manifest
+    assert (manifest.variant, manifest.precision) == ("portable", "int8")
+
+
+def test_a_head_that_the_model_lacks_is_refused(toy_run: RunFolder, tmp_path: Path) -> None:
+    message = refusal(str(toy_run.path), "--out", str(tmp_path / "toy"), "--align", "9:0")
+    assert message.startswith("dragoman export: align: 9:0: expected a layer below")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("head", ["0", "0:x", "-1:0", ""])
+def test_what_is_no_head_is_refused(
+    toy_run: RunFolder, tmp_path: Path, head: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        dragoman.run("export", [str(toy_run.path), "--out", str(tmp_path / "toy"), f"--align={head}"])
+    assert ended.value.code == 2
+    assert "dragoman export: --align" in capsys.readouterr().err
+
+
+def test_a_bundle_with_alignment_heads_needs_the_decoder_for_them(toy_run: RunFolder, tmp_path: Path) -> None:
+    dragoman.run("export", [str(toy_run.path), "--out", str(tmp_path / "toy"), "--align", "0:1"])
+    bundle = Bundle.open(tmp_path / "toy")
+    assert [str(head) for head in bundle.manifest.alignment_heads] == ["0:1"]
+    bundle.aligned_decoder_path.unlink()
+    with pytest.raises(BundleError, match=r"aligned_decoder\.onnx: no such file"):
+        Bundle.open(tmp_path / "toy")
+    files = {name: value for name, value in bundle.manifest.files.items() if name != ALIGNED_DECODER_FILE}
+    write_manifest(tmp_path / "toy", bundle.manifest.model_copy(update={"files": files}))
+    with pytest.raises(BundleError, match=r"files: aligned_decoder\.onnx is not listed"):
+        Bundle.open(tmp_path / "toy")

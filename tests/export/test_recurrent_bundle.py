@@ -1,0 +1,76 @@
+"""A recurrent model takes the way of every model: the same commands, the same bundle, the same server."""
+
+from pathlib import Path
+
+import pytest
+
+import dragoman
+from export.source_model import Exportable
+from model.config import RunConfig
+from model.run import TrainedModel
+from model.tokenizer.tokenizer import Tokenizer
+from serve.bundle.bundle import Bundle
+from tests.support.comparisons import compare
+from tests.support.recurrent_models import Kind, name_kind, random_recurrent
+from tests.support.toy import (
+    RANDOM_TEXTS,
+    TOY_CONFIG,
+    export_model,
+    toy_sentences,
+    toy_test_sentences,
+    write_pairs,
+)
+
+SENTENCES = 1200
+# Both orders of looking and updating, with several layers; `test_recurrent_graphs` has the graphs of every attention.
+KINDS: tuple[Kind, ...] = (
+    {"attention": "additive", "hard": True, "encoder_layers": 2, "decoder_layers": 3},
+    {"attention": "local_predictive", "encoder_layers": 3, "decoder_layers": 2},
+)
+OPTIONS = [
+    "--model.architecture=recurrent",
+    "--model.attention=additive",
+    "--model.hard",
+    "--model.d-model=64",
+    "--model.dropout=0",
+    "--model.max-source-tokens=32",
+    "--model.max-target-tokens=24",
+    "--tokenizer.vocabulary-size=100",
+    "--training.max-steps=300",
+    "--training.batch-tokens=400",
+    "--training.learning-rate=0.01",
+    "--training.warmup-steps=50",
+    "--training.validation-every-steps=150",
+]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=name_kind)
+def test_a_bundle_says_token_by_token_what_pytorch_says(kind: Kind, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    model = random_recurrent(tokenizer.vocabulary_size, max_source_tokens=30, max_target_tokens=20, **kind)
+    bundle = export_model(model, tokenizer, tmp_path / "bundle")
+    config = RunConfig(directions=TOY_CONFIG.directions, model=model.config)
+    texts = [" ".join(RANDOM_TEXTS[first:last]) for first in range(6) for last in range(first + 1, 7)]
+    comparisons = compare(bundle, Exportable.of_run(TrainedModel(config, tokenizer, model, steps=0)), texts)
+    assert len(comparisons) > 10
+    assert [comparison.text for comparison in comparisons if not comparison.identical] == []
+
+
+@pytest.mark.usefixtures("restored_logs")
+def test_the_commands_train_export_verify_and_evaluate_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, bundle = tmp_path / "run", tmp_path / "bundle"
+    data = write_pairs(tmp_path, "train", toy_sentences()[:SENTENCES])
+    dragoman.run("train", ["--data", data, "--out", str(run), *OPTIONS])
+    dragoman.run("export", [str(run), "--out", str(bundle)])
+    test = write_pairs(tmp_path, "test", toy_test_sentences()[:100])
+    dragoman.run(
+        "verify", [str(bundle), "--run", str(run), "--data", test, "--minimum-identical", "1", "--batches", "8"]
+    )
+    assert "100 of 100 translations have PyTorch's tokens" in capsys.readouterr().out
+    dragoman.run("evaluate", [str(bundle), "--data", test, "--minimum-exact", "0.7"])
+
+
+def test_its_manifest_names_what_a_step_remembers(recurrent_bundle: Bundle) -> None:
+    kinds = {state.name: state.kind for state in recurrent_bundle.manifest.states}
+    assert kinds["annotations"] == "source"
+    assert "recurrent" in kinds.values()
+    assert "target" not in kinds.values()

@@ -1,0 +1,104 @@
+"""What verifies is the service's engine, in the company that it is told to, at the times that a seed decides."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from export.verify.graph_decoder import RuntimeStepper, translate_by_hand
+from export.verify.stepped_engine import SteppedEngine
+from serve.bundle.bundle import Bundle
+from serve.runtime.cpu import Runtime, Sessions
+from serve.scheduler.sequence import Wish
+from serve.search.options import SearchOptions
+from tests.support.comparisons import ignore
+
+SOURCES = [(*np.random.default_rng(seed).integers(4, 31, size=1 + seed % 9).tolist(), 2) for seed in range(30)]
+
+
+@pytest.fixture(scope="module")
+def sessions(wide_bundle: Bundle) -> Sessions:
+    return Sessions.load(wide_bundle, threads=1)
+
+
+@pytest.fixture
+def rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many rows hold anything in each step of a model."""
+    counts: list[int] = []
+    step = Runtime.decode_step
+
+    def decode_step(
+        self: Runtime,
+        token_ids: NDArray[np.int64],
+        positions: NDArray[np.int32],
+        source_lengths: NDArray[np.int32],
+        *,
+        held: int = 0,
+    ) -> NDArray[np.float32]:
+        counts.append(max(held, len(token_ids)))
+        return step(self, token_ids, positions, source_lengths, held=held)
+
+    monkeypatch.setattr(Runtime, "decode_step", decode_step)
+    return counts
+
+
+def wishes(beam_size: int) -> list[Wish]:
+    return [Wish(source, SearchOptions(max_target_tokens=24, beam_size=beam_size)) for source in SOURCES]
+
+
+def test_alone_means_one_at_a_time(sessions: Sessions, rows: list[int]) -> None:
+    SteppedEngine(sessions, 3).translate(wishes(3), 1, ignore)
+    assert set(rows) == {3}
+
+
+def test_company_grows_to_what_is_wished_and_no_further(sessions: Sessions, rows: list[int]) -> None:
+    engine = SteppedEngine(sessions, 12)
+    engine.translate([*wishes(1), *wishes(2)], 6, ignore, np.random.default_rng(1))
+    assert max(rows) > 6
+    assert max(rows) <= 12
+    assert len(set(rows)) > 6
+
+
+def test_the_seed_decides_who_joins_when(sessions: Sessions, rows: list[int]) -> None:
+    histories = []
+    for seed in (1, 1, 2):
+        SteppedEngine(sessions, 6).translate(wishes(1), 6, ignore, np.random.default_rng(seed))
+        histories.append(tuple(rows))
+        rows.clear()
+    assert histories[0] == histories[1] != histories[2]
+
+
+def test_answers_come_in_the_order_of_the_wishes_and_are_those_made_by_hand(sessions: Sessions) -> None:
+    done: list[int] = []
+    expected = translate_by_hand(RuntimeStepper(sessions), SOURCES)
+    assert len({answer.target_ids for answer in expected}) >= 10
+    actual = SteppedEngine(sessions, 6).translate(wishes(1), 6, done.append, np.random.default_rng(3))
+    assert actual == expected
+    assert done == [1] * len(SOURCES)
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_a_translation_that_is_scored_has_the_very_score_that_it_was_found_with(
+    sessions: Sessions, beam_size: int
+) -> None:
+    found = SteppedEngine(sessions, 12).translate(wishes(beam_size), 4, ignore)
+    given = [
+        SearchOptions(
+            max_target_tokens=24,
+            target_prefix=answer.target_ids,
+            forced_end=len(answer.token_scores) > len(answer.target_ids),
+        )
+        for answer in found
+    ]
+    scored = [Wish(source, options) for source, options in zip(SOURCES, given, strict=True)]
+    assert len({options.forced_end for options in given}) > 1
+    assert SteppedEngine(sessions, 12).translate(scored, 12, ignore) == found
+
+
+def test_where_the_model_fails_there_is_no_translation(sessions: Sessions, monkeypatch: pytest.MonkeyPatch) -> None:
+    def decode_step(*_: object, **__: object) -> NDArray[np.float32]:
+        return np.full((1, sessions.manifest.vocabulary_size), np.nan, np.float32)
+
+    monkeypatch.setattr(Runtime, "decode_step", decode_step)
+    (answer,) = SteppedEngine(sessions, 1).translate(wishes(1)[:1], 1, ignore)
+    assert answer.target_ids == ()
+    assert np.isnan(answer.score)

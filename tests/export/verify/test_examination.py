@@ -1,0 +1,44 @@
+"""An examination tells beforehand how much work it is, whatever is checked."""
+
+from pathlib import Path
+
+import pytest
+
+from export.source_model import Exportable
+from export.verify.answer import Sentence
+from export.verify.checks import Check, Examination, Plan
+from export.verify.invariance import Companies
+from export.verify.reader import Reader
+from export.verify.reference import references_of
+from export.verify.tokens import Demands
+from model.run import RunFolder
+from serve.bundle.bundle import Bundle
+from tests.support.toy import toy_test_sentences
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8", None])
+@pytest.mark.parametrize("checks", [("logits",), ("tokens",), ("invariance",), ("logits", "tokens", "invariance")])
+def test_as_many_translations_are_done_as_were_announced(
+    checks: tuple[Check, ...], precision: str | None, toy_run: RunFolder, toy_bundle: Path
+) -> None:
+    bundle = Bundle.open(toy_bundle)
+    reader = Reader(bundle)
+    sentences = [Sentence(text, reader.source_ids(("en", "de"), text)) for text in toy_test_sentences()[:7]]
+    model = Exportable.of_run(toy_run.load()).model
+    manifest = bundle.manifest.model_copy(update={"precision": precision})
+    references = None if precision is None else references_of(model, manifest)
+    plan = Plan(
+        checks=checks,
+        sentences=5,
+        invariance_sentences=3,
+        beam_size=2,
+        length_penalty=1.0,
+        demands=Demands(0.0, 1.0),
+        logits_tolerance=None,
+        companies=Companies((2, 3), 1),
+    )
+    examination = Examination(bundle, reader, sentences, references, plan)
+    done: list[int] = []
+    names = [outcome.check for outcome in examination.outcomes(done.append)]
+    assert sum(done) == examination.translations
+    assert {name.split(",")[0] for name in names} >= set(checks)

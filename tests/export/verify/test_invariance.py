@@ -1,0 +1,47 @@
+"""Many texts in the company of many strangers, through the graphs, the scheduler and the engine that serve."""
+
+import random
+from itertools import count as count_up
+from itertools import islice
+
+import pytest
+
+from export.verify.answer import Sentence
+from export.verify.invariance import Companies, find_deviations
+from model.tokenizer.tokenizer import EOS_ID
+from serve.bundle.bundle import Bundle
+from serve.bundle.tokenizer import load_tokenizer
+from serve.runtime.cpu import Sessions
+from serve.search.options import SearchOptions
+from tests.support.promises import Measured
+
+WORDS = ("alpha", "beta", "gamma", "delta", "one", "two", "three", "house", "garden", "river")
+BATCHES = (2, 8, 32)
+
+
+@pytest.mark.promise("R1")
+@pytest.mark.parametrize("kind", ["wide_bundle", "int8_bundle", "recurrent_bundle"])
+def test_no_bit_depends_on_the_company(
+    request: pytest.FixtureRequest, measured: Measured, *, thorough: bool, kind: str
+) -> None:
+    bundle: Bundle = request.getfixturevalue(kind)
+    count, seeds = (512, range(5)) if thorough else (12, range(1))
+    manifest, tokenizer, chance = bundle.manifest, load_tokenizer(bundle), random.Random(1)
+    texts = (" ".join(chance.choices(WORDS, k=chance.randint(1, 6))) for _ in count_up())
+    read = (Sentence(text, (*tokenizer.encode(text), EOS_ID)) for text in texts)
+    sentences = list(islice((each for each in read if len(each.source_ids) <= manifest.max_source_tokens), count))
+    limit = manifest.max_target_tokens
+    searches = {
+        "greedy": SearchOptions(max_target_tokens=limit),
+        "beam": SearchOptions(max_target_tokens=limit, beam_size=4),
+    }
+    sessions = Sessions.load(bundle, threads=1)
+    deviations = [
+        deviation
+        for seed in seeds
+        for deviation in find_deviations(sessions, sentences, searches, Companies(BATCHES, seed), lambda _: None)
+    ]
+    assert deviations == []
+    compared = len(sentences) * len(seeds) * len(BATCHES) * len(searches)
+    name = f"{kind.removesuffix('_bundle')} model, {manifest.precision}"
+    measured("R1", f"{name}: 0 of {compared:,} differ ({count} texts, {len(seeds)} seeds, batches of 2, 8 and 32)")

@@ -1,0 +1,127 @@
+"""What only a GPU can show: skipped where ONNX Runtime finds none. `tests/gpu/run.sh` runs these with the benchmarks.
+
+The model is untrained, in 16 bits, with heads of the size that CUDA's fast kernels take.
+"""
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from export.make_bundle import BundleOptions
+from model.network.transformer import Transformer
+from model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
+from serve.bundle.bundle import Bundle, BundleError
+from serve.registry.engine_models import load_on_gpus
+from serve.runtime.cuda.cuda import why_no_cuda
+from serve.runtime.cuda.device import FLOAT16, Device
+from serve.runtime.cuda.device_sessions import DeviceSessions
+from serve.runtime.cuda.runtime import DeviceRuntime
+from serve.settings import ServeSettings
+from tests.support.served import serve
+from tests.support.toy import export_model, random_model
+
+NO_CUDA = why_no_cuda()
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(NO_CUDA is not None, reason=f"no GPU: {NO_CUDA}")]
+
+LENGTHS = [5, 40, 1, 17, 33, 8, 12]
+STEPS = 12
+# Of logits in 16 bits beside 32, a few units in the last place of 11 bits, grown through the layers.
+TOLERANCE = 0.05
+
+
+@pytest.fixture(scope="module")
+def model(tokenizer: Tokenizer) -> Transformer:
+    limits = {"max_source_tokens": 40, "max_target_tokens": 24}
+    return random_model(8, tokenizer.vocabulary_size, d_model=128, heads=2, **limits)
+
+
+@pytest.fixture(scope="module")
+def bundle(model: Transformer, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    options = BundleOptions("random", "cuda", "fp16")
+    return export_model(model, tokenizer, tmp_path_factory.mktemp("gpu") / "cuda", options=options)
+
+
+@pytest.fixture(scope="module")
+def sessions(bundle: Bundle) -> DeviceSessions:
+    return DeviceSessions.load(bundle, Device("cuda"))
+
+
+def drawn(vocabulary: int) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
+    """Returns sources, their lengths, and target tokens, int64 [STEPS, R]."""
+    random = np.random.default_rng(3)
+    ids = np.full((len(LENGTHS), max(LENGTHS)), PAD_ID, np.int64)
+    for row, length in zip(ids, LENGTHS, strict=True):
+        row[: length - 1] = random.integers(4, vocabulary, length - 1)
+        row[length - 1] = EOS_ID
+    targets = random.integers(4, vocabulary, (STEPS, len(LENGTHS)))
+    targets[0] = BOS_ID
+    return ids, np.array(LENGTHS, np.int32), targets
+
+
+def decode(runtime: DeviceRuntime, chosen: list[int]) -> NDArray[np.float32]:
+    """Returns the logits of some of the drawn sequences, float32 [STEPS, M, V]."""
+    ids, lengths, targets = drawn(runtime._manifest.vocabulary_size)
+    rows = np.array(chosen)
+    runtime.encode(ids[rows], lengths[rows], np.arange(len(rows)))
+    return np.array(
+        [
+            runtime.decode_step(targets[position][rows], np.full(len(rows), position, np.int32), lengths[rows]).copy()
+            for position in range(STEPS)
+        ]
+    )
+
+
+def test_logits_are_those_of_pytorch_in_32_bits(model: Transformer, sessions: DeviceSessions) -> None:
+    logits = decode(sessions.runtime(8), list(range(len(LENGTHS))))
+    ids, lengths, targets = drawn(model.vocabulary_size)
+    for row, length in enumerate(lengths.tolist()):
+        with torch.inference_mode():
+            state = model.eval().start(model.encode(torch.from_numpy(ids[row : row + 1, :length])))
+            for position in range(STEPS):
+                expected, state = model.decode_step(torch.from_numpy(targets[position, row : row + 1]), state)
+                assert np.abs(expected[0].numpy() - logits[position, row]).max() < TOLERANCE
+
+
+def test_a_replayed_cuda_graph_computes_what_its_kernels_compute(bundle: Bundle, sessions: DeviceSessions) -> None:
+    everything = list(range(len(LENGTHS)))
+    captured = sessions.runtime(8)
+    captured.prepare()
+    plain = DeviceSessions.load(bundle, Device("cuda"), captured=False).runtime(8)
+    assert decode(captured, everything).tobytes() == decode(plain, everything).tobytes()
+
+
+def test_company_in_the_same_bucket_changes_nothing(sessions: DeviceSessions) -> None:
+    """Five to seven rows run as eight. Across buckets `dragoman verify --checks invariance` measures."""
+    runtime = sessions.runtime(8)
+    expected = decode(runtime, list(range(len(LENGTHS))))
+    for rows in (5, 6):
+        assert decode(runtime, list(range(rows))).tobytes() == expected[:, :rows].tobytes()
+
+
+def test_what_memory_held_before_changes_nothing(sessions: DeviceSessions) -> None:
+    """NaN behind the valid length of a row, and in its neighbours, must not leak through a product with zero."""
+    runtime = sessions.runtime(8)
+    expected = decode(runtime, [0, 2])
+    tools, state = sessions.tools, runtime._state
+    for block in (*state._source, *state._target):
+        matrix = block.layout.matrix(block.memory)
+        nothing = np.full((1, block.layout.row_words), np.nan, np.float16 if block.layout.element == FLOAT16 else None)
+        words = np.resize(nothing.view(np.float32), (1, block.layout.row_words))
+        for row in range(matrix.shape[0]):
+            tools.copy(words, matrix, np.array([0]), np.array([row]))
+    assert decode(runtime, [0, 2]).tobytes() == expected.tobytes()
+
+
+def test_too_little_memory_is_an_error_that_names_the_setting(bundle: Bundle) -> None:
+    settings = ServeSettings(
+        bundle=bundle.folder, device="cuda", engines=1, slots=1 << 20, device_memory_bytes=64 << 20
+    )
+    with pytest.raises(BundleError, match="--slots: 1048576: expected memory for as many: use fewer"):
+        load_on_gpus(settings, bundle)
+
+
+def test_a_server_on_a_gpu_proves_itself_and_shows_its_memory(bundle: Bundle) -> None:
+    with serve(bundle.folder, "--device", "cuda", "--slots", "8") as server:
+        assert server.ready["devices"] == ["cuda"]
+        assert 0 < server.metric("gpu_memory_used_bytes") < server.metric("gpu_memory_total_bytes")

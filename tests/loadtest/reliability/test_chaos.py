@@ -1,0 +1,168 @@
+"""Chaos in short: a server with fake models is killed, a client is killed, and no request goes uncounted."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import dragoman
+from loadtest.client import OK
+from loadtest.reliability.chaos import LOST_CONNECTION, MISHAPS, PROTOCOLS, ChaosRound, Mishap, run_round
+from loadtest.reliability.chaos_command import format_round
+from loadtest.scenario import RequestKind
+from loadtest.served_process import ServedProcess, ServedProcessError
+from serve.server_process import choose_ports
+from tests.support import served_fakes
+from tests.support.live import WAIT_SECONDS, eventually
+from tests.support.paths import ROOT
+
+KINDS = [RequestKind(name=protocol, protocol=protocol, timeout_seconds=5) for protocol in PROTOCOLS]
+
+
+@pytest.fixture(scope="module", name="served")
+def _served(bundle_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedProcess]:
+    ports = choose_ports(0, 0)
+    log = tmp_path_factory.mktemp("chaos") / "server.log"
+    with ServedProcess.run(served_fakes.command(bundle_path, ports), ports, log) as served:
+        asyncio.run(served.wait_ready())
+        yield served
+
+
+def run(served: ServedProcess, mishap: Mishap[ServedProcess], seconds: float) -> ChaosRound:
+    main = run_round(served, mishap, KINDS, ["alpha beta.", "one two three."], rate=40.0, seconds=seconds, seed=1)
+    return asyncio.run(main)
+
+
+def mishap(name: str) -> Mishap[ServedProcess]:
+    return next(each for each in MISHAPS if each.name == name)
+
+
+def test_a_command_that_is_stopped_leaves_no_server_behind(toy_bundle: Path) -> None:
+    command = [sys.executable, "-m", "dragoman", "load", "chaos", str(toy_bundle)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=ROOT) as process:
+        eventually(lambda: bool(servers_of(process.pid)))
+        servers = servers_of(process.pid)
+        process.terminate()
+        assert process.wait(WAIT_SECONDS) == dragoman.TERMINATED
+    assert [server for server in servers if server.exists()] == []
+
+
+def servers_of(process_id: int) -> list[Path]:
+    """Returns the folders in which Linux tells of the servers that a process has started, once they are at work."""
+    started = Path(f"/proc/{process_id}/task/{process_id}/children").read_text(encoding="ascii").split()
+    folders = [Path(f"/proc/{child}") for child in started]
+    return [
+        folder
+        for folder in folders
+        if b"\0serve\0" in (folder / "cmdline").read_bytes() and len(list((folder / "task").iterdir())) > 1
+    ]
+
+
+def test_a_killed_client_takes_its_own_requests_along_and_no_others(served: ServedProcess) -> None:
+    found = run(served, mishap("client killed"), 4.0)
+    assert found.problems == []
+    assert 0 < found.lost < found.sent
+    assert found.outcomes == {OK: found.sent - found.lost}
+
+
+def test_a_server_that_was_killed_is_missed_and_found_again(served: ServedProcess) -> None:
+    """Its clients are told so by errors; all of them have an answer once it is back."""
+    found = run(served, mishap("server killed"), 2.5)
+    assert found.problems == []
+    assert found.lost == 0
+    assert sum(found.outcomes.values()) == found.sent
+    assert LOST_CONNECTION & set(found.outcomes)
+    assert found.asked_afterwards > 0
+
+
+def test_what_should_not_be_is_told(served: ServedProcess) -> None:
+    """A server that is killed when nothing was to happen."""
+
+    async def kill(server: ServedProcess, _generators: object) -> None:
+        await mishap("server killed").happen(server, _generators)  # type: ignore[arg-type]
+
+    found = run(served, Mishap("nothing", kill, frozenset({OK})), 1.0)
+    assert any("not to be expected" in problem for problem in found.problems)
+    assert "WRONG: " in format_round(found)
+
+
+def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
+    ports = choose_ports(0, 0)
+    command = served_fakes.command(tmp_path / "nowhere", ports)
+    with (
+        ServedProcess.run(command, ports, tmp_path / "server.log") as served,
+        pytest.raises(ServedProcessError, match=r"ended with status 1: .*nowhere"),
+    ):
+        asyncio.run(served.wait_ready())
+
+
+@pytest.fixture(name="_fakes")
+def _fake_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command serves fake models, and searches a capacity in less than a second."""
+    monkeypatch.setattr(
+        "loadtest.reliability.chaos_command.server_command",
+        lambda bundle, *ports, **_: served_fakes.command(bundle, ports),
+    )
+    monkeypatch.setattr("loadtest.session.TRIAL_WARM_UP_SECONDS", 0.0)
+    monkeypatch.setattr("loadtest.capacity.MOST_DOUBLINGS", 1)
+
+
+@pytest.mark.usefixtures("_fakes")
+def test_rounds_load_at_a_share_of_the_capacity_that_was_found(
+    bundle_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A bound of half a minute is met by any rate that is tried, so that the search ends after one doubling."""
+    search = ["--rate=20", "--capacity-share=0.7", "--trial-seconds=0.3", "--objective.latency-seconds=30"]
+    patient = ["--timeout-seconds=30", "--round-seconds=1"]
+    dragoman.run("load chaos", [str(bundle_path), "--only=nothing", "--repeat=2", *search, *patient])
+    output = capsys.readouterr().out
+    document = json.loads(output.splitlines()[-1])
+    assert document["load"]["capacity"]["capacity_per_second"] == 40.0
+    assert document["load"]["rate"] == pytest.approx(28.0)
+    assert document["load"]["servers"] == [{"engines": 2, "slots": 16}]
+    assert [found["mishap"] for found in document["rounds"]] == ["nothing", "nothing"]
+    assert "capacity (p99 <= 30000 ms, failed 0): 40.0 requests/s" in output
+    assert "load: 28.0 requests/s, 70% of the capacity" in output
+    assert "  0: engines 2, slots of all 16" in output
+
+
+@pytest.mark.usefixtures("_fakes")
+def test_an_outcome_that_the_mishap_cannot_cause_ends_the_command_with_status_1(
+    bundle_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unasked = Mishap("killed", mishap("server killed").happen, frozenset({OK}))
+    monkeypatch.setattr("loadtest.reliability.chaos_command.MISHAPS", (unasked,))
+    with pytest.raises(SystemExit) as ended:
+        dragoman.run("load chaos", [str(bundle_path), "--only=killed", "--rate=40", "--round-seconds=1"])
+    assert ended.value.code == 1
+    document = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (document["load"]["rate"], document["load"]["capacity"]) == (40.0, None)
+    assert any("not to be expected" in problem for problem in document["rounds"][0]["problems"])
+
+
+@pytest.mark.usefixtures("_fakes")
+def test_an_objective_that_no_rate_meets_is_told(bundle_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loadtest.capacity.MOST_HALVINGS", 0)
+    impossible = ["--capacity-share=0.7", "--trial-seconds=0.3", "--objective.latency-seconds=1e-6"]
+    with pytest.raises(SystemExit, match=r"^dragoman load chaos: objective: p99 <= 0.001 ms.* expected one that"):
+        dragoman.run("load chaos", [str(bundle_path), *impossible])
+
+
+@pytest.mark.parametrize(
+    ("balance", "names"),
+    [
+        ([], "'nothing', 'server stalled', 'server killed', 'client stalled', 'client killed'"),
+        (["--balance=clients"], "'nothing', 'all replicas restarted in turn', 'a replica killed and started again'"),
+    ],
+)
+def test_a_mishap_that_there_is_not_is_refused_and_those_that_there_are_are_told(
+    balance: list[str], names: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        dragoman.run("load chaos", ["nowhere", *balance, "--only=nothing,all at once"])
+    assert ended.value.code == 2
+    assert f"--only: Value error, expected some of {names}" in capsys.readouterr().err

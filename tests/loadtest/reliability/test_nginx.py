@@ -1,0 +1,140 @@
+"""nginx as `deploy/nginx` has it, in front of a real service: what it passes on, what it keeps, what it says itself."""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import httpx
+import pytest
+
+from loadtest.reliability.nginx import PORTS, Nginx, find_nginx, moved, nginx_command
+from loadtest.reliability.replicas import free_ports
+from protos.translation_pb2 import TranslateRequest
+from protos.translation_pb2_grpc import TranslationServiceStub
+from serve.api.server import IDLE_SECONDS
+from serve.clients.channel import ClientSettings
+from serve.clients.client import TranslationClient
+from serve.settings import ServeSettings
+from tests.serve.api.test_event_stream import read_events
+from tests.support.live import LONG_TEXT, NO_TLS, WAIT_SECONDS, GatedModel, LiveService, eventually
+from tests.support.paths import ROOT
+
+DEPLOYED = ROOT / "deploy" / "nginx"
+CONFIGURATION = (DEPLOYED / "nginx.conf").read_text(encoding="utf-8")
+TRANSLATE = "/v1/translate"
+
+pytestmark = pytest.mark.skipif(
+    find_nginx() is None or shutil.which("curl") is None, reason="nginx and curl are not installed"
+)
+
+
+@pytest.fixture
+def nginx(gated: LiveService, tmp_path: Path) -> Iterator[Nginx]:
+    """A proxy in front of a service that stands in for all three replicas, whose model has a gate."""
+    replica = (gated.service.http_port, gated.service.grpc_port)
+    with Nginx.run(DEPLOYED, tmp_path / "nginx", (*free_ports(2), *replica, *replica, *replica), 1.0) as nginx:
+        yield nginx
+
+
+def client(nginx: Nginx) -> httpx.Client:
+    return httpx.Client(base_url=nginx.targets.rest, timeout=WAIT_SECONDS, trust_env=False, verify=NO_TLS)
+
+
+def test_the_configuration_is_accepted(tmp_path: Path) -> None:
+    program = find_nginx()
+    assert program is not None
+    (tmp_path / "nginx.conf").write_text(moved(CONFIGURATION, PORTS, tmp_path), encoding="utf-8")
+    checked = subprocess.run([*nginx_command(program, tmp_path), "-t"], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stderr
+
+
+def test_a_connection_is_never_closed_by_the_server_while_nginx_may_use_it() -> None:
+    assert CONFIGURATION.count("keepalive_timeout 50s;") == CONFIGURATION.count("  upstream ")
+    assert IDLE_SECONDS > 50
+    assert ServeSettings.model_fields["grpc_keepalive_seconds"].default > 50
+
+
+def test_both_interfaces_translate(nginx: Nginx, gated: LiveService) -> None:
+    expected = gated.post({"text": LONG_TEXT}).json()["translations"]
+    with client(nginx) as rest:
+        assert rest.post(TRANSLATE, json={"text": LONG_TEXT}).json()["translations"] == expected
+    with grpc.insecure_channel(nginx.targets.grpc) as channel:
+        answer = TranslationServiceStub(channel).Translate(TranslateRequest(text=[LONG_TEXT]), timeout=WAIT_SECONDS)
+    assert answer.translations[0].text == expected[0]["text"]
+
+
+def test_an_event_passes_before_the_next_token_is_computed(
+    nginx: Nginx, stepwise: LiveService, model: GatedModel
+) -> None:
+    del stepwise
+    with (
+        client(nginx) as rest,
+        rest.stream("POST", "/v1/translate/stream", json={"text": LONG_TEXT}) as answer,
+    ):
+        events = read_events(answer)
+        _, delta = next(events)
+        assert delta["target_tokens"] == len(model.steps) == 1
+        model.on_step = lambda: None
+        model.gate.set()
+        assert len(list(events)) > 1
+
+
+def test_the_id_of_a_request_is_the_same_everywhere(nginx: Nginx) -> None:
+    with client(nginx) as rest:
+        given = rest.post(TRANSLATE, json={"text": LONG_TEXT}, headers={"x-request-id": "mine"})
+        made = rest.post(TRANSLATE, json={"text": LONG_TEXT})
+    assert given.headers["x-request-id"] == "mine"
+    log = nginx.folder / "requests.log"
+    eventually(lambda: log.read_text(encoding="utf-8").count("\n") == 2)  # nginx answers first
+    lines = log.read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["request_id"] for line in lines] == ["mine", made.headers["x-request-id"]]
+
+
+def test_deadlines_reach_the_server(nginx: Nginx, gated: LiveService, model: GatedModel) -> None:
+    model.gate.clear()
+    with client(nginx) as rest:
+        late = rest.post(TRANSLATE, json={"text": LONG_TEXT}, headers={"x-request-timeout-ms": "100"})
+    assert (late.status_code, late.json()["reason"]) == (504, "deadline_exceeded")
+    with grpc.insecure_channel(nginx.targets.grpc) as channel, pytest.raises(grpc.RpcError) as raised:
+        TranslationServiceStub(channel).Translate(TranslateRequest(text=[LONG_TEXT]), timeout=0.1)
+    assert raised.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    model.gate.set()
+    eventually(lambda: gated.metric("requests_total", protocol="grpc", method="translate") == 1)
+
+
+def test_what_is_too_large_is_refused_as_the_server_does(nginx: Nginx, gated: LiveService) -> None:
+    body = b'{"text": "' + b"a" * ServeSettings.model_fields["max_body_bytes"].default + b'"}'
+    json_type = {"content-type": "application/json"}
+    expected = gated.post(path=TRANSLATE, content=body, headers=json_type)
+    with client(nginx) as rest:
+        answer = rest.post(TRANSLATE, content=body, headers=json_type)
+    assert answer.status_code == expected.status_code == 413
+    assert answer.headers["content-type"] == expected.headers["content-type"]
+    assert answer.json() == {**expected.json(), "request_id": answer.headers["x-request-id"]}
+
+
+@pytest.mark.parametrize(("method", "path"), [("GET", "/metrics"), ("POST", "/v1/admin/reload")])
+def test_what_concerns_one_replica_is_not_passed_on(nginx: Nginx, method: str, path: str) -> None:
+    with client(nginx) as rest:
+        assert rest.request(method, path).status_code == 404
+
+
+def test_clients_that_watch_health_go_on_without(nginx: Nginx) -> None:
+    """The health of one replica would otherwise be taken for that of all."""
+    settings = ClientSettings(balanced=True, retries=False, timeout_seconds=WAIT_SECONDS)
+    with TranslationClient.open(nginx.targets.grpc, settings) as translator:
+        assert translator.translate(LONG_TEXT).translations[0].text
+
+
+def test_without_any_replica_clients_are_told_to_come_back(tmp_path: Path) -> None:
+    with Nginx.run(DEPLOYED, tmp_path / "nginx", free_ports(len(PORTS)), 1.0) as nginx:
+        with client(nginx) as rest:
+            answer = rest.post(TRANSLATE, json={"text": LONG_TEXT})
+        with grpc.insecure_channel(nginx.targets.grpc) as channel, pytest.raises(grpc.RpcError) as raised:
+            TranslationServiceStub(channel).Translate(TranslateRequest(text=[LONG_TEXT]), timeout=WAIT_SECONDS)
+    assert (answer.status_code, answer.json()["reason"], answer.headers["retry-after"]) == (503, "not_ready", "1")
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert raised.value.code() is grpc.StatusCode.UNAVAILABLE

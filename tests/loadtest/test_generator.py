@@ -1,0 +1,211 @@
+"""The generators under a clock that jumps: what is analytic comes out exact, and nothing waits.
+
+`VirtualTimeLoop` is an event loop whose time passes only when every task waits for a timer, so a minute of load takes
+as long as its arithmetic.
+"""
+
+import asyncio
+import selectors
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+import pytest
+
+from loadtest.arrivals import Arrivals, constant_arrivals, poisson_arrivals
+from loadtest.client import GONE, OK, Answer, Client
+from loadtest.generator import run_closed_loop, run_open_loop
+from loadtest.plan import Plan, Slice
+from loadtest.request import LoadRequest
+from loadtest.results import why_void
+from loadtest.sample import Sample
+from loadtest.tally import Bound, Tally
+
+T = TypeVar("T")
+START_SECONDS = 5.0
+
+
+class VirtualTimeLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock jumps to the next timer instead of waiting for it."""
+
+    def __init__(self) -> None:
+        self.now_seconds = 0.0
+        super().__init__(_JumpingSelector(self))
+
+    def time(self) -> float:
+        return self.now_seconds
+
+
+class _JumpingSelector(selectors.SelectSelector):
+    def __init__(self, loop: VirtualTimeLoop) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is not None and timeout > 0:
+            self._loop.now_seconds += timeout
+        return super().select(0)
+
+
+@dataclass
+class Notes:
+    """Writes everything down."""
+
+    begun: list[float] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
+
+    def begin(self, request: LoadRequest, intended_seconds: float) -> None:
+        del request
+        self.begun.append(intended_seconds)
+
+    def end(self, sample: Sample) -> None:
+        self.samples.append(sample)
+
+
+class StallingServer:
+    """Answers in a moment, but for a stall: whoever arrives during it is answered at its end."""
+
+    def __init__(self, stall_start_seconds: float, stall_seconds: float, answer_seconds: float = 0.0) -> None:
+        self._start_seconds = START_SECONDS + stall_start_seconds
+        self._end_seconds = self._start_seconds + stall_seconds
+        self._answer_seconds = answer_seconds
+
+    async def send(self, request: LoadRequest) -> Answer:
+        del request
+        now_seconds = asyncio.get_running_loop().time()
+        if self._start_seconds <= now_seconds < self._end_seconds:
+            await asyncio.sleep(self._end_seconds - now_seconds)
+        await asyncio.sleep(self._answer_seconds)
+        return Answer(OK)
+
+
+class BusyClient:
+    """Keeps the whole process busy for a while in every request, as an overloaded generator would."""
+
+    def __init__(self, loop: VirtualTimeLoop, busy_seconds: float) -> None:
+        self._loop = loop
+        self._busy_seconds = busy_seconds
+
+    async def send(self, request: LoadRequest) -> Answer:
+        del request
+        self._loop.now_seconds += self._busy_seconds
+        return Answer(OK)
+
+
+def run_virtual(loop: VirtualTimeLoop, main: Coroutine[Any, Any, T]) -> T:
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        return runner.run(main)
+
+
+def make_plan(arrivals: Arrivals, seconds: float, request: LoadRequest | None = None) -> Plan:
+    requests = [request or LoadRequest(("A sentence.",))] * len(arrivals)
+    return Plan(arrivals, requests, (Slice("load", 0, 0.0, seconds),))
+
+
+def generate(client: Client, plan: Plan, loop: VirtualTimeLoop | None = None, users: int | None = None) -> Notes:
+    notes = Notes()
+
+    async def run() -> None:
+        stop = asyncio.Event()
+        if users is None:
+            await run_open_loop(client, plan, START_SECONDS, notes, stop)
+        else:
+            await run_closed_loop(client, [plan] * users, START_SECONDS, notes, stop)
+
+    run_virtual(loop or VirtualTimeLoop(), run())
+    return notes
+
+
+def tally_of(samples: Sequence[Sample]) -> Tally:
+    tally = Tally()
+    for sample in samples:
+        tally.sent += 1
+        tally.record(sample, Bound())
+    return tally
+
+
+def test_a_stall_is_charged_to_every_request_that_arrived_during_it() -> None:
+    """2 s of stall in 60 s at 100/s make 200 of 6000 late by 2.00, 1.99, ... s; the p99, the 61st of them, is 1.4 s."""
+    samples = generate(StallingServer(20.0, 2.0), make_plan(constant_arrivals(100.0, 60.0), 60.0)).samples
+    latency = tally_of(samples).latency.percentiles()
+    assert latency is not None
+    assert sum(sample.latency_seconds > 0.001 for sample in samples) == 200
+    assert latency.p99 == pytest.approx(1.4, rel=0.001)
+    assert latency.max == pytest.approx(2.0, rel=0.001)
+    assert latency.p50 == pytest.approx(0.0, abs=1e-5)
+
+
+def test_a_closed_loop_hardly_sees_the_same_stall() -> None:
+    """A user who waits sends nothing meanwhile: one of 5,800 requests is slow, which no percentile shows."""
+    notes = generate(StallingServer(20.0, 2.0, 0.01), make_plan(constant_arrivals(1.0, 1.0), 60.0), users=1)
+    latency = tally_of(notes.samples).latency.percentiles()
+    assert latency is not None
+    assert latency.p99_9 == pytest.approx(0.01, rel=0.001)
+    assert latency.max == pytest.approx(2.01, rel=0.01)
+
+
+def test_each_user_of_a_closed_loop_waits_for_its_own_answer() -> None:
+    notes = generate(StallingServer(99.0, 0.0, 0.5), make_plan(constant_arrivals(1.0, 1.0), 10.0), users=3)
+    assert len(notes.samples) == 60
+    assert all(sample.lag_seconds == 0.0 for sample in notes.samples)
+
+
+def test_a_stall_holds_back_no_request() -> None:
+    arrivals = constant_arrivals(100.0, 10.0)
+    notes = generate(StallingServer(2.0, 5.0), make_plan(arrivals, 10.0))
+    assert notes.begun == arrivals.tolist()
+    assert sorted(sample.sent_seconds for sample in notes.samples) == pytest.approx(arrivals.tolist())
+
+
+def test_requests_keep_the_times_of_a_poisson_plan() -> None:
+    arrivals = poisson_arrivals(50.0, 20.0, seed=1)
+    samples = generate(StallingServer(5.0, 1.0), make_plan(arrivals, 20.0)).samples
+    assert np.array_equal(sorted(sample.intended_seconds for sample in samples), arrivals)
+    assert max(sample.lag_seconds for sample in samples) == pytest.approx(0.0, abs=1e-6)
+
+
+def test_a_busy_generator_is_late_and_its_run_is_void() -> None:
+    """With 20 ms of work every 10 ms, request i is late by 10 ms times i: the 99th of 100 by 0.98 s."""
+    loop = VirtualTimeLoop()
+    notes = generate(BusyClient(loop, 0.02), make_plan(constant_arrivals(100.0, 1.0), 1.0), loop)
+    lag = tally_of(notes.samples).lag
+    assert lag.percentile(99) == pytest.approx(0.98, rel=0.001)
+    problem = why_void(lag, 0.01)
+    assert problem is not None
+    assert "lag p99 980" in problem
+    assert "exceeds 10.0 ms" in problem
+
+
+def test_latency_holds_the_lag() -> None:
+    """A late request is not counted as fast: its latency runs from the intended time, as the lag does."""
+    loop = VirtualTimeLoop()
+    samples = generate(BusyClient(loop, 0.02), make_plan(constant_arrivals(100.0, 1.0), 1.0), loop).samples
+    assert all(sample.latency_seconds == pytest.approx(sample.lag_seconds + 0.02) for sample in samples)
+
+
+def test_a_client_that_goes_away_is_an_outcome_of_its_own() -> None:
+    request = LoadRequest(("A sentence.",), cancel_after_seconds=0.25)
+    notes = generate(StallingServer(0.0, 5.0), make_plan(constant_arrivals(1.0, 2.0), 2.0, request))
+    assert [sample.outcome for sample in notes.samples] == [GONE, GONE]
+    assert [sample.latency_seconds for sample in notes.samples] == pytest.approx([0.25, 0.25])
+
+
+def test_a_client_that_would_go_away_later_gets_its_answer() -> None:
+    request = LoadRequest(("A sentence.",), cancel_after_seconds=9.0)
+    notes = generate(StallingServer(0.0, 5.0), make_plan(constant_arrivals(1.0, 1.0), 1.0, request))
+    assert [sample.outcome for sample in notes.samples] == [OK]
+
+
+def test_nothing_is_sent_after_a_stop() -> None:
+    notes = Notes()
+
+    async def run() -> None:
+        stop = asyncio.Event()
+        asyncio.get_running_loop().call_at(START_SECONDS + 2.05, stop.set)
+        await run_open_loop(
+            StallingServer(0.0, 5.0), make_plan(constant_arrivals(10.0, 10.0), 10.0), START_SECONDS, notes, stop
+        )
+
+    run_virtual(VirtualTimeLoop(), run())
+    assert len(notes.begun) == len(notes.samples) == 21

@@ -1,0 +1,35 @@
+"""What the generator reads of a server's metrics: those of ours, as they are named today."""
+
+from loadtest.server_metrics import PHASES, ServerState, phase_times, rows_per_step
+from tests.support.live import LiveService
+
+
+def state_of(live: LiveService) -> ServerState:
+    state = ServerState.parse(live.get("/metrics").text)
+    assert state is not None
+    return state
+
+
+def test_a_server_tells_rows_requests_and_phases(live: LiveService) -> None:
+    before = state_of(live)
+    assert live.post({"text": ["alpha beta.", "one two three."]}).status_code == 200
+    live.settle()
+    after = state_of(live)
+    assert after.slots == 8
+    assert (after.rows, after.waiting, after.in_flight) == (0, 0, 0)
+    assert after.requests["rest translate ok"] == before.requests["rest translate ok"] + 1
+    times = phase_times(before, after)
+    assert set(times) == set(PHASES)
+    assert (times["tokenize"].times, times["queue, of sequences"].times) == (1, 2)
+    assert times["decoder runs"].times > 0
+    assert rows_per_step(before, after) is not None
+    assert after.cpu_seconds > 0
+
+
+def test_nothing_computed_has_no_rows_per_step(live: LiveService) -> None:
+    state = state_of(live)
+    assert rows_per_step(state, state) is None
+
+
+def test_another_server_is_not_understood() -> None:
+    assert ServerState.parse("# TYPE requests counter\nrequests_total 5.0\n") is None

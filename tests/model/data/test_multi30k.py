@@ -1,0 +1,207 @@
+"""Multi30k: fetched once, never half, never changed, and its absence explained."""
+
+import gzip
+import hashlib
+import os
+import shutil
+import threading
+import urllib.request
+from collections.abc import Iterator
+from functools import partial
+from http.server import HTTPServer, SimpleHTTPRequestHandler
+from itertools import permutations
+from pathlib import Path
+from typing import Any, NoReturn
+from urllib.error import URLError
+
+import pytest
+
+from model.data import multi30k
+from model.data.cleaning import Reason
+from model.data.corpus import CorpusError, read_corpora, read_corpus
+from model.data.multi30k import FOLDER_VARIABLE, TEXT_SHA256, Multi30kError, default_folder, multi30k_text
+from model.data.training_data import read_training_data
+from tests.support.paths import ROOT
+
+DATA = Path(os.environ.get(FOLDER_VARIABLE, ROOT.parent / "shared" / "data" / "multi30k"))
+TEXT = b"Two dogs run.\nA man sings.\n"
+
+needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"{FOLDER_VARIABLE} names no folder with Multi30k")
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    """Serves files and logs nothing."""
+
+    def log_message(self, *_: Any) -> None:
+        """Says nothing."""
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of a server that stands in for the data set's home, and knows one file as the published one."""
+    folder = tmp_path / "home"
+    folder.mkdir()
+    (folder / "train.en.gz").write_bytes(gzip.compress(TEXT))
+    handler = partial(QuietHandler, directory=str(folder))
+    with HTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        monkeypatch.setattr(multi30k, "HOME", f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setitem(TEXT_SHA256, "train.en.gz", hashlib.sha256(TEXT).hexdigest())
+        yield folder
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise URLError("Name or service not known")
+
+    monkeypatch.setattr(urllib.request, "urlopen", refuse)
+
+
+def test_a_missing_file_is_fetched_and_kept(home: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "data"
+    assert multi30k_text(folder, "train", "en") == TEXT
+    path = folder / "train.en.gz"
+    assert path.read_bytes() == (home / "train.en.gz").read_bytes()
+    assert list(folder.iterdir()) == [path]
+
+
+@pytest.mark.usefixtures("home")
+def test_a_file_is_fetched_only_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = multi30k_text(tmp_path, "train", "en")
+    monkeypatch.setattr(multi30k, "HOME", "http://127.0.0.1:9")
+    assert multi30k_text(tmp_path, "train", "en") == first
+
+
+def test_a_file_may_be_compressed_anew(home: Path, tmp_path: Path) -> None:
+    (home / "train.en.gz").write_bytes(gzip.compress(TEXT, compresslevel=1, mtime=1))
+    assert multi30k_text(tmp_path, "train", "en") == TEXT
+
+
+@pytest.mark.usefixtures("home")
+def test_a_broken_transfer_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def break_off(response: Any, file: Any) -> NoReturn:
+        file.write(response.read(10))
+        raise ConnectionResetError("reset by peer")
+
+    monkeypatch.setattr(shutil, "copyfileobj", break_off)
+    with pytest.raises(Multi30kError, match="could not be fetched"):
+        multi30k_text(tmp_path / "data", "train", "en")
+    assert not any((tmp_path / "data").iterdir())
+
+
+@pytest.mark.usefixtures("offline")
+def test_without_a_network_one_is_told_where_to_put_the_files(tmp_path: Path) -> None:
+    with pytest.raises(
+        Multi30kError,
+        match=r"train\.en\.gz: no such file, and https://.*/train\.en\.gz could not be fetched \(.*not known.*\): "
+        r"put the Multi30k files there, or name their folder with --multi30k-folder or DRAGOMAN_MULTI30K",
+    ):
+        multi30k_text(tmp_path, "train", "en")
+
+
+def test_a_file_that_its_home_does_not_have_is_told(home: Path, tmp_path: Path) -> None:
+    (home / "train.en.gz").unlink()
+    with pytest.raises(Multi30kError, match=r"could not be fetched \(HTTP Error 404"):
+        multi30k_text(tmp_path, "train", "en")
+
+
+@pytest.mark.usefixtures("offline")
+def test_a_changed_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "val.de.gz").write_bytes(gzip.compress(TEXT))
+    digest = hashlib.sha256(TEXT).hexdigest()
+    with pytest.raises(Multi30kError, match=rf"val\.de\.gz: the sha256 of its text is {digest}, expected "):
+        multi30k_text(tmp_path, "validation", "de")
+
+
+@pytest.mark.usefixtures("offline")
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b"plain text", id="not packed"),
+        # Its header holds the time, which must not become part of a name.
+        pytest.param(gzip.compress(TEXT)[:-5], id="cut off"),
+        pytest.param(gzip.compress(TEXT)[:10] + b"\xff", id="damaged"),
+    ],
+)
+def test_a_damaged_file_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "val.de.gz").write_bytes(content)
+    with pytest.raises(Multi30kError, match=r"val\.de\.gz: "):
+        multi30k_text(tmp_path, "validation", "de")
+
+
+def test_the_environment_names_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
+    assert default_folder() == tmp_path
+    monkeypatch.delenv(FOLDER_VARIABLE)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert default_folder() == tmp_path / ".cache" / "dragoman" / "multi30k"
+
+
+@pytest.mark.usefixtures("offline")
+def test_a_corpus_that_cannot_be_fetched_is_a_corpus_error(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match="put the Multi30k files there"):
+        read_corpus("multi30k:en-de", multi30k_folder=tmp_path)
+
+
+@needs_data
+@pytest.mark.usefixtures("offline")
+@pytest.mark.parametrize(("split", "pairs"), [("train", 29_000), ("validation", 1_014), ("test", 1_000)])
+def test_the_published_data_has_so_many_pairs(split: str, pairs: int) -> None:
+    corpus = read_corpus("multi30k:en-de", split, DATA)
+    assert (corpus.source_language, corpus.target_language, len(corpus)) == ("en", "de", pairs)
+
+
+@needs_data
+@pytest.mark.usefixtures("offline")
+def test_every_ordered_pair_of_languages_is_aligned() -> None:
+    """The same picture in every language."""
+    english = read_corpus("multi30k:en-de", "test", DATA).sources
+    for language in ("cs", "fr", "de"):
+        assert read_corpus(f"multi30k:{language}-en", "test", DATA).targets == english
+
+
+@needs_data
+@pytest.mark.usefixtures("offline")
+def test_all_means_every_ordered_pair_of_languages() -> None:
+    corpora = read_corpora(["multi30k:all"], "validation", DATA)
+    assert {corpus.languages for corpus in corpora} == set(permutations(("cs", "de", "en", "fr"), 2))
+    assert len(corpora) == 12
+    assert corpora[0] == read_corpus("multi30k:cs-de", "validation", DATA)
+
+
+@needs_data
+@pytest.mark.usefixtures("offline")
+def test_each_file_is_decompressed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many directions it belongs to."""
+    decompress = gzip.decompress
+    sizes: list[int] = []
+
+    def count(data: bytes) -> bytes:
+        sizes.append(len(data))
+        return decompress(data)
+
+    monkeypatch.setattr(gzip, "decompress", count)
+    read_corpora(["multi30k:all"], "validation", DATA)
+    assert len(sizes) == 4
+
+
+@needs_data
+@pytest.mark.usefixtures("offline")
+def test_one_direction_is_expected_where_one_is_needed() -> None:
+    with pytest.raises(CorpusError, match=r"multi30k:all: means 12 directions, expected one, as in multi30k:en-de"):
+        read_corpus("multi30k:all", "validation", DATA)
+
+
+@needs_data
+@pytest.mark.usefixtures("offline")
+def test_it_is_validated_on_its_own_part() -> None:
+    """And its training part is cleaned of two captions that nobody wrote, and of duplicates."""
+    data = read_training_data(["multi30k:en-de"], multi30k_folder=DATA)
+    assert data.training[0].dropped == {**dict.fromkeys(Reason, 0), Reason.RATIO: 2, Reason.DUPLICATE: 3}
+    assert [len(corpus) for corpus in data.validation] == [1014]

@@ -1,0 +1,137 @@
+"""Generation by the decoder's steps is what an obvious loop over the whole model gives, sentence by sentence."""
+
+import numpy as np
+import pytest
+import torch
+
+from model.generate import Generated, generate_beam, generate_greedy
+from model.network.translation_model import TranslationModel
+from model.tokenizer.tokenizer import BOS_ID, EOS_ID
+from tests.support import reference
+from tests.support.toy import OPTIONS, random_model, random_sources
+
+SEEDS = (1, 2, 3, 4)
+LIMIT = 9
+
+Answers = list[tuple[Generated, Generated]]
+
+
+@torch.inference_mode()
+def translate(model: TranslationModel, source: list[int]) -> Generated:
+    """Translates one source, calling the whole model anew for every token."""
+    target_ids = [BOS_ID]
+    score = 0.0
+    gaps = []
+    while len(target_ids) <= LIMIT:
+        logits = model(torch.tensor([source]), torch.tensor([target_ids]))[0, -1]
+        token_id = int(logits.argmax())
+        score += float(logits.log_softmax(dim=-1)[token_id])
+        gaps.append(float(logits[token_id] - logits[torch.arange(len(logits)) != token_id].max()))
+        if token_id == EOS_ID:
+            break
+        target_ids.append(token_id)
+    return Generated(tuple(target_ids[1:]), score, tuple(gaps))
+
+
+@torch.inference_mode()
+def translate_with_beam(
+    model: TranslationModel, source: list[int], beam_size: int, length_penalty: float
+) -> tuple[list[int], float, float]:
+    """Returns the best translation of one source, its score and its normalised score, as the reference finds it."""
+
+    def predict(target_ids: list[int]) -> reference.Array:
+        logits: torch.Tensor = model(torch.tensor([source]), torch.tensor([target_ids]))[0, -1]
+        return np.asarray(logits.double().log_softmax(dim=-1).numpy())
+
+    return reference.beam_search(predict, beam_size, length_penalty, LIMIT)[0]
+
+
+@pytest.fixture(scope="module", params=[*SEEDS, *OPTIONS])
+def answers(request: pytest.FixtureRequest) -> Answers:
+    """For each source what greedy search gives in one batch, and what the loop gives."""
+    seed, options = (request.param, {}) if isinstance(request.param, int) else (7, OPTIONS[request.param])
+    model = random_model(seed, **options)
+    sources = random_sources(model, seed, 12)
+    return list(zip(generate_greedy(model, sources), [translate(model, source) for source in sources], strict=True))
+
+
+def test_a_batch_gives_the_tokens_of_the_loop(answers: Answers) -> None:
+    assert [batched.target_ids for batched, _ in answers] == [alone.target_ids for _, alone in answers]
+
+
+def test_the_score_is_the_sum_of_log_probabilities_with_the_end_token(answers: Answers) -> None:
+    for batched, alone in answers:
+        assert batched.score == pytest.approx(alone.score, abs=1e-4)
+
+
+def test_every_step_has_a_gap_between_the_best_and_the_second_best_logit(answers: Answers) -> None:
+    for batched, alone in answers:
+        assert len(batched.gaps) == len(alone.gaps)
+        assert batched.gaps == pytest.approx(alone.gaps, abs=1e-4)
+
+
+def test_the_random_models_try_every_way_to_end() -> None:
+    """Otherwise the tests of this file show less than they say."""
+    models = [random_model(seed) for seed in SEEDS]
+    answers = [
+        generate_greedy(model, random_sources(model, seed, 12)) for seed, model in zip(SEEDS, models, strict=True)
+    ]
+    lengths = {len(answer.target_ids) for batch in answers for answer in batch}
+    assert {0, LIMIT} < lengths
+
+
+def test_no_translation_is_longer_than_the_limit(answers: Answers) -> None:
+    assert all(len(batched.target_ids) <= LIMIT for batched, _ in answers)
+
+
+def test_a_translation_holds_no_end_token_and_no_padding(answers: Answers) -> None:
+    assert all(EOS_ID not in batched.target_ids for batched, _ in answers)
+
+
+@pytest.mark.parametrize("length_penalty", [0.0, 0.6, 1.0, 2.0])
+@pytest.mark.parametrize("beam_size", [1, 2, 4, 7])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_beam_finds_what_the_reference_finds(seed: int, beam_size: int, length_penalty: float) -> None:
+    model = random_model(seed)
+    sources = random_sources(model, seed, 6)
+    for source, found in zip(sources, generate_beam(model, sources, beam_size, length_penalty), strict=True):
+        target_ids, score, _ = translate_with_beam(model, source, beam_size, length_penalty)
+        assert list(found.target_ids) == target_ids
+        assert found.score == pytest.approx(score, abs=1e-4)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_a_beam_finds_what_the_reference_finds_with_every_option(options: str) -> None:
+    model = random_model(7, **OPTIONS[options])
+    sources = random_sources(model, 7, 6)
+    for source, found in zip(sources, generate_beam(model, sources, 3, 1.0), strict=True):
+        assert list(found.target_ids) == translate_with_beam(model, source, 3, 1.0)[0]
+
+
+@pytest.mark.parametrize("beam_size", [1, 3, 5])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_beam_finds_the_same_alone_and_in_any_batch(seed: int, beam_size: int) -> None:
+    model = random_model(seed)
+    sources = random_sources(model, seed, 9)
+    together = generate_beam(model, sources, beam_size, 1.0)
+    backwards = generate_beam(model, sources[::-1], beam_size, 1.0)[::-1]
+    alone = [generate_beam(model, [source], beam_size, 1.0)[0] for source in sources]
+    for first, *others in zip(together, backwards, alone, strict=True):
+        assert [other.target_ids for other in others] == [first.target_ids] * 2
+        assert [other.score for other in others] == pytest.approx([first.score] * 2, abs=1e-4)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_beam_of_one_is_greedy_search(seed: int) -> None:
+    model = random_model(seed)
+    sources = random_sources(model, seed, 12)
+    greedy = [answer.target_ids for answer in generate_greedy(model, sources)]
+    assert [answer.target_ids for answer in generate_beam(model, sources, 1, 1.0)] == greedy
+
+
+def test_wider_beams_find_more_probable_translations() -> None:
+    """On average, by the score that they search by."""
+    model = random_model(3)
+    sources = random_sources(model, 3, 40)
+    scores = [np.mean([found.score for found in generate_beam(model, sources, size, 0.0)]) for size in (1, 2, 8)]
+    assert scores[0] < scores[1] < scores[2]

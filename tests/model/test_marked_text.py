@@ -1,0 +1,31 @@
+"""Places in a document are filled in, again and again, and nothing else of it changes."""
+
+import pytest
+
+from model.marked_text import MarkError, fill
+
+TEXT = "before\n<!-- table -->\nold\n<!-- /table -->\nafter <!-- maps --><!-- /maps -->\n"
+
+
+def test_a_place_is_filled_in_and_the_rest_stays() -> None:
+    assert fill(TEXT, "table", "new\n") == TEXT.replace("\nold\n", "\n\nnew\n\n")
+
+
+def test_filling_in_again_changes_nothing() -> None:
+    once = fill(TEXT, "maps", "![](a.svg)")
+    assert fill(once, "maps", "![](a.svg)") == once
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "<!-- table -->",
+        "<!-- /table --><!-- table -->",
+        "<!-- table --><!-- table --><!-- /table -->",
+        "<!-- table --><!-- /table --><!-- /table -->",
+    ],
+)
+def test_a_place_has_to_be_there_once(text: str) -> None:
+    with pytest.raises(MarkError, match="<!-- table -->"):
+        fill(text, "table", "new")

@@ -1,0 +1,76 @@
+"""The folder of a run: what training left is found again, and what is missing or wrong is told."""
+
+from collections.abc import Callable
+from pathlib import Path
+from shutil import copytree
+
+import pytest
+import torch
+
+from model.run import RunError, RunFolder, write_whole
+from tests.support.toy import TOY_CONFIG
+
+
+@pytest.fixture
+def copied(toy_run: RunFolder, tmp_path: Path) -> RunFolder:
+    """A run that a test may damage."""
+    return RunFolder(copytree(toy_run.path, tmp_path / "run"))
+
+
+def test_a_run_is_loaded_ready_for_use(toy_run: RunFolder) -> None:
+    trained = toy_run.load()
+    assert trained.config == TOY_CONFIG
+    assert trained.tokenizer.model == toy_run.tokenizer.read_bytes()
+    assert not any(module.training for module in trained.model.modules())
+
+
+def test_the_best_checkpoint_is_loaded(toy_run: RunFolder) -> None:
+    trained = toy_run.load()
+    checkpoint = torch.load(toy_run.best_checkpoint, weights_only=True)
+    assert trained.steps == checkpoint["global_step"]
+    state = trained.model.state_dict()
+    assert {f"model.{name}" for name in state} == set(checkpoint["state_dict"])
+    assert all(torch.equal(checkpoint["state_dict"][f"model.{name}"], state[name]) for name in state)
+
+
+def test_a_folder_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="holds no checkpoint, expected a folder made by `dragoman train`"):
+        RunFolder(tmp_path).load()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda run: run.config.unlink(),
+        lambda run: run.tokenizer.unlink(),
+        lambda run: run.config.write_text("colour: green\n", encoding="utf-8"),
+        lambda run: run.config.write_text("model: {", encoding="utf-8"),
+        lambda run: run.tokenizer.write_bytes(b"garbage"),
+        lambda run: run.best_checkpoint.write_bytes(b"garbage"),
+        lambda run: run.best_checkpoint.write_bytes(run.best_checkpoint.read_bytes()[:5000]),
+        lambda run: run.config.write_text(run.config.read_text("utf-8").replace("d_ff: 128", "d_ff: 64"), "utf-8"),
+    ],
+    ids=[
+        "no configuration",
+        "no tokenizer",
+        "another configuration",
+        "no YAML",
+        "garbage for a tokenizer",
+        "garbage for a checkpoint",
+        "half a checkpoint",
+        "a checkpoint of another model",
+    ],
+)
+def test_a_damaged_run_is_refused(copied: RunFolder, damage: Callable[[RunFolder], object]) -> None:
+    damage(copied)
+    with pytest.raises(RunError, match=str(copied.path)):
+        copied.load()
+
+
+def test_a_file_that_could_not_be_written_whole_leaves_the_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "kept"
+    write_whole(path, b"old")
+    (tmp_path / "kept.part").mkdir()  # writing beside the old file now fails
+    with pytest.raises(IsADirectoryError):
+        write_whole(path, b"new")
+    assert path.read_bytes() == b"old"

@@ -1,0 +1,43 @@
+"""Scores are sacreBLEU's on the text as it is."""
+
+import pytest
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+
+from model.score import score
+
+REFERENCES = ["Two dogs run over the green field.", "A man in a red coat sings a song.", "The sea is calm today."]
+TRANSLATIONS = [REFERENCES[0], "A man in a coat sings a red song.", "the sea is calm today."]
+
+
+def test_identical_text_has_the_highest_scores() -> None:
+    quality = score(REFERENCES, REFERENCES)
+    assert [quality.bleu, quality.chrf] == pytest.approx([100, 100])
+    assert quality.exact == 1
+    assert quality.length_ratio == 1
+
+
+def test_text_without_a_common_word_has_no_bleu() -> None:
+    quality = score(["xxxx yyyy zzzz qqqq"] * 3, REFERENCES)
+    assert quality.bleu == pytest.approx(0, abs=0.1)
+    assert quality.exact == 0
+
+
+def test_bleu_is_the_geometric_mean_of_the_precisions_of_one_to_four_tokens() -> None:
+    """4 of 5 tokens, 3 of 4 pairs, 2 of 3 triples and 1 of 2 quadruples are right."""
+    assert score(["a b c d e"], ["a b c d f"]).bleu == pytest.approx(100 * (4 / 5 * 3 / 4 * 2 / 3 * 1 / 2) ** (1 / 4))
+
+
+def test_scores_are_those_of_sacrebleu() -> None:
+    quality = score(TRANSLATIONS, REFERENCES)
+    assert quality.bleu == BLEU().corpus_score(TRANSLATIONS, [REFERENCES]).score
+    assert quality.chrf == CHRF().corpus_score(TRANSLATIONS, [REFERENCES]).score
+    assert 0 < quality.bleu < 100
+
+
+def test_a_line_is_exact_if_every_character_is_right() -> None:
+    assert score(TRANSLATIONS, REFERENCES).exact == pytest.approx(1 / 3)
+
+
+def test_the_length_ratio_counts_punctuation_as_tokens() -> None:
+    assert score(["One two."], ["One two three, four."]).length_ratio == pytest.approx(3 / 6)

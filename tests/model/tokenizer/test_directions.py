@@ -1,0 +1,41 @@
+"""Language tokens: as many as the model writes languages, and none where there is nothing to choose."""
+
+import pytest
+
+from model.config import Direction
+from model.tokenizer.directions import source_prefix, tagged_languages
+from model.tokenizer.tokenizer import Tokenizer, TokenizerError, train_tokenizer
+
+
+def directions_of(*pairs: str) -> tuple[Direction, ...]:
+    return tuple(Direction(source=pair[:2], target=pair[3:]) for pair in pairs)
+
+
+@pytest.fixture(scope="module")
+def tagged() -> Tokenizer:
+    return train_tokenizer(["one two three", "eins zwei drei"] * 5, 60, target_languages=("de", "fr"))
+
+
+def test_a_model_that_writes_one_language_needs_no_token(tokenizer: Tokenizer) -> None:
+    directions = directions_of("en-de", "fr-de")
+    assert tagged_languages(directions) == ()
+    assert source_prefix(tokenizer, directions, directions[1]) == ()
+
+
+def test_a_model_that_writes_several_languages_is_told_which(tagged: Tokenizer) -> None:
+    directions = directions_of("en-fr", "en-de", "fr-de")
+    assert tagged_languages(directions) == ("de", "fr")
+    prefixes = [source_prefix(tagged, directions, direction) for direction in directions]
+    assert prefixes == [(tagged.language_token(language),) for language in ("fr", "de", "de")]
+
+
+def test_a_tokenizer_without_the_token_is_refused(tokenizer: Tokenizer) -> None:
+    directions = directions_of("en-fr", "en-de")
+    with pytest.raises(TokenizerError, match="has no token <2fr>"):
+        source_prefix(tokenizer, directions, directions[0])
+
+
+def test_a_direction_that_the_model_does_not_have_is_refused(tagged: Tokenizer) -> None:
+    (other,) = directions_of("de-en")
+    with pytest.raises(ValueError, match=r"^does not translate de-en, expected one of en-fr, en-de$"):
+        source_prefix(tagged, directions_of("en-fr", "en-de"), other)

@@ -1,0 +1,92 @@
+"""The tokenizer of imported models: pieces by SentencePiece, ids by vocabulary, and nothing special by typing."""
+
+import pytest
+
+from model.tokenizer.piece_tokenizer import PieceTokenizer
+from model.tokenizer.tokenizer import Tokenizer, TokenizerError, train_tokenizer
+
+LINES = ("alpha beta gamma", "one two three", "house garden river")
+
+
+@pytest.fixture(scope="module")
+def trained() -> Tokenizer:
+    return train_tokenizer([line for line in LINES for _ in range(9)], vocabulary_size=60)
+
+
+@pytest.fixture(scope="module")
+def pieces(trained: Tokenizer) -> list[str]:
+    """The vocabulary backwards, so that its ids are not those of SentencePiece."""
+    return list(reversed(trained.source_pieces))
+
+
+def make(trained: Tokenizer, pieces: list[str], unknown: str = "<unk>") -> PieceTokenizer:
+    special = ("</s>", "<pad>", "<s>")
+    return PieceTokenizer(trained.model, trained.model, pieces, pieces, unknown_piece=unknown, special_pieces=special)
+
+
+@pytest.mark.parametrize("text", ["alpha", "two  three alpha.", " gardens", ""])
+def test_ids_are_those_of_the_vocabulary(trained: Tokenizer, pieces: list[str], text: str) -> None:
+    tokenizer = make(trained, pieces)
+    ids = tokenizer.encode(text)
+    assert [pieces[number] for number in ids] == trained.pieces(trained.encode(text))
+
+
+@pytest.mark.parametrize("text", ["alpha", "two  three alpha.", " gardens", ""])
+def test_ids_of_translations_are_those_of_the_target_vocabulary(
+    trained: Tokenizer, pieces: list[str], text: str
+) -> None:
+    source, target = list(trained.source_pieces), pieces
+    models = (trained.model, trained.model)
+    tokenizer = PieceTokenizer(*models, source, target, unknown_piece="<unk>", special_pieces=("</s>", "<s>"))
+    expected = trained.pieces(trained.encode(text))
+    assert [tokenizer.target_pieces[number] for number in tokenizer.encode_target(text)] == expected
+    assert tokenizer.target_unk_id == pieces.index("<unk>") != tokenizer.unk_id
+
+
+@pytest.mark.parametrize("text", LINES)
+def test_text_comes_back(trained: Tokenizer, pieces: list[str], text: str) -> None:
+    tokenizer = make(trained, pieces)
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_a_piece_that_the_vocabulary_lacks_is_unknown(trained: Tokenizer, pieces: list[str]) -> None:
+    (whole,) = trained.pieces(trained.encode("alpha"))[:1]
+    tokenizer = make(trained, [piece for piece in pieces if piece != whole])
+    assert tokenizer.encode("alpha")[0] == tokenizer.unk_id == tokenizer.source_pieces.index("<unk>")
+    assert tokenizer.decode([tokenizer.unk_id]) == "⁇"
+
+
+def test_a_piece_that_the_sentencepiece_model_lacks_is_spelled(trained: Tokenizer, pieces: list[str]) -> None:
+    tokenizer = make(trained, [*pieces, "▁日本", "語"])
+    ids = [*tokenizer.encode("alpha"), len(pieces), len(pieces) + 1]
+    assert tokenizer.decode(ids) == "alpha 日本語"
+
+
+def test_special_pieces_vanish_and_are_never_found_in_text(trained: Tokenizer, pieces: list[str]) -> None:
+    tokenizer = make(trained, pieces)
+    special = [pieces.index(piece) for piece in ("</s>", "<pad>", "<s>")]
+    ids = tokenizer.encode("alpha")
+    assert tokenizer.decode([special[2], *ids, *special]) == "alpha"
+    assert set(special).isdisjoint(tokenizer.encode("<s> alpha </s> <pad>"))
+    assert set(special).isdisjoint(tokenizer.encode_target("<s> alpha </s> <pad>"))
+
+
+def test_a_vocabulary_without_the_unknown_piece_is_refused(trained: Tokenizer, pieces: list[str]) -> None:
+    with pytest.raises(TokenizerError, match="has no piece <unknown>, expected one for unknown pieces"):
+        make(trained, pieces, "<unknown>")
+
+
+def test_a_target_vocabulary_without_the_unknown_piece_is_refused(trained: Tokenizer, pieces: list[str]) -> None:
+    known = [piece for piece in pieces if piece != "<unk>"]
+    with pytest.raises(TokenizerError, match="the target vocabulary has no piece <unk>"):
+        PieceTokenizer(trained.model, trained.model, pieces, known, unknown_piece="<unk>", special_pieces=())
+
+
+def test_an_unknown_piece_that_is_special_is_refused(trained: Tokenizer, pieces: list[str]) -> None:
+    with pytest.raises(TokenizerError, match="</s> is a special piece, expected another one for unknown pieces"):
+        make(trained, pieces, "</s>")
+
+
+def test_what_is_no_sentencepiece_model_is_refused(trained: Tokenizer, pieces: list[str]) -> None:
+    with pytest.raises(TokenizerError, match="target: not a SentencePiece model"):
+        PieceTokenizer(trained.model, b"none", pieces, pieces, unknown_piece="<unk>", special_pieces=())

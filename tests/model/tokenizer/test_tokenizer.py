@@ -1,0 +1,188 @@
+"""Text to ids and back: nothing is lost, and a file that is not Dragoman's tokenizer is refused."""
+
+import io
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import sentencepiece
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model.tokenizer.tokenizer import (
+    BOS_ID,
+    EOS_ID,
+    PAD_ID,
+    UNK_ID,
+    WORD_START,
+    Tokenizer,
+    TokenizerError,
+    train_tokenizer,
+)
+
+ALPHABET = "abcdefghijklmnopqrstuvwxyzäöüß.,!?0123456789"
+LINES = [f"{ALPHABET[i:]} {ALPHABET[:i]}" for i in range(len(ALPHABET))]
+WORDS = st.lists(st.text(ALPHABET, min_size=1), max_size=8)
+
+
+KINDS = ("unigram", "bpe")
+
+
+@pytest.fixture(scope="module")
+def trained() -> Tokenizer:
+    return train_tokenizer(LINES, vocabulary_size=200)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def tagged(request: pytest.FixtureRequest) -> Tokenizer:
+    """A tokenizer of either kind that has language tokens, trained on text that looks like them."""
+    words = ["gardener", "gardening", "harden", "river", "riverside", "<2de>", "de>", "<2"]
+    lines = [f"{first} {second}" for first in words for second in words]
+    return train_tokenizer(lines, 100, kind=request.param, target_languages=("de", "fr"))
+
+
+def train_foreign(**options: Any) -> bytes:
+    """Returns a SentencePiece model that another program might have made."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(LINES),
+        model_writer=model,
+        vocab_size=200,
+        hard_vocab_limit=False,
+        minloglevel=2,
+        **options,
+    )
+    return model.getvalue()
+
+
+@given(words=WORDS)
+def test_text_comes_back_as_it_was(trained: Tokenizer, words: list[str]) -> None:
+    text = " ".join(words)
+    assert trained.decode(trained.encode(text)) == text
+
+
+@given(digits=st.text("0123456789", min_size=1))
+def test_every_digit_is_a_token_of_its_own(trained: Tokenizer, digits: str) -> None:
+    """So a number can be copied whatever digits it has."""
+    pieces = [trained.decode([token_id]) for token_id in trained.encode(f"a{digits}")]
+    assert pieces[-len(digits) :] == list(digits)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_digits_stay_single_even_where_numbers_repeat(kind: Literal["unigram", "bpe"]) -> None:
+    lines = [f"in 1984 and 2025 {word}" for word in ("we", "they", "you")] * 20
+    years = train_tokenizer(lines, vocabulary_size=60, kind=kind)
+    assert [years.decode([token_id]) for token_id in years.encode("1984")][-4:] == ["1", "9", "8", "4"]
+
+
+def test_white_space_and_compatibility_forms_are_normalised(trained: Tokenizer) -> None:
+    assert trained.encode("  ab\tc \n") == trained.encode("ab c")
+    assert trained.encode("ﬁve") == trained.encode("five")
+
+
+def test_many_lines_are_encoded_as_each_alone(trained: Tokenizer) -> None:
+    lines = ["abc 12", "", "z."]
+    assert trained.encode_lines(lines) == [trained.encode(line) for line in lines]
+    assert trained.encode_lines(tuple(lines)) == trained.encode_lines(lines)
+
+
+def test_an_unknown_character_becomes_the_unknown_token(trained: Tokenizer) -> None:
+    assert UNK_ID in trained.encode("abc 語")
+
+
+def test_no_text_holds_a_special_token(trained: Tokenizer) -> None:
+    for text in ("<s> a </s> <pad>", "<unk>"):
+        assert not {PAD_ID, BOS_ID, EOS_ID} & set(trained.encode(text))
+
+
+def test_pieces_are_written_as_in_the_vocabulary(trained: Tokenizer) -> None:
+    ids = trained.encode(trained.decode(range(4, 12)))
+    assert "".join(trained.pieces([*ids, EOS_ID])).replace("▁", " ").strip() == f"{trained.decode(ids)}</s>"
+
+
+def test_special_tokens_vanish_from_text(trained: Tokenizer) -> None:
+    ids = trained.encode("abc")
+    assert trained.decode([BOS_ID, *ids, EOS_ID, PAD_ID, PAD_ID]) == "abc"
+
+
+def test_the_vocabulary_is_no_larger_than_asked_for(trained: Tokenizer) -> None:
+    assert 4 + len(set(ALPHABET)) < trained.vocabulary_size <= 200
+    assert trained.decode([trained.vocabulary_size - 1])
+
+
+def test_the_kinds_differ() -> None:
+    unigram, bpe = (train_tokenizer(LINES, 200, kind=kind) for kind in ("unigram", "bpe"))
+    assert unigram.model != bpe.model
+    assert bpe.vocabulary_size <= 200
+    assert bpe.decode(bpe.encode("abc 12, xyz!")) == "abc 12, xyz!"
+
+
+def test_every_target_language_has_a_token_of_its_own(tagged: Tokenizer) -> None:
+    tokens = [tagged.language_token(language) for language in ("de", "fr")]
+    assert len({*tokens, PAD_ID, UNK_ID, BOS_ID, EOS_ID}) == 6
+    assert tagged.decode([tokens[0], *tagged.encode("river"), tokens[1]]) == "river"
+
+
+@pytest.mark.parametrize("text", ["<2de>", "<2de> river", "river<2de>", "\u2581<2de>", "<2de><2fr>", " <2fr> "])
+def test_no_text_holds_a_language_token(tagged: Tokenizer, text: str) -> None:
+    """So nobody can switch the language by typing."""
+    tokens = {tagged.language_token(language) for language in ("de", "fr")}
+    assert not tokens & set(tagged.encode(text))
+
+
+@pytest.mark.parametrize("language", ["cs", "", "de>"])
+def test_a_language_without_a_token_is_told(tagged: Tokenizer, language: str) -> None:
+    with pytest.raises(TokenizerError, match=f"has no token <2{language}>"):
+        tagged.language_token(language)
+
+
+def test_text_that_looks_like_a_language_token_is_none() -> None:
+    tokenizer = Tokenizer(
+        train_foreign(pad_id=0, unk_id=1, bos_id=2, eos_id=3, user_defined_symbols=["<2de>"]),
+    )
+    with pytest.raises(TokenizerError, match="has no token <2de>"):
+        tokenizer.language_token("de")
+
+
+def test_words_are_cut_in_their_most_probable_ways_first(tokenizer: Tokenizer) -> None:
+    word = WORD_START + "gardener"
+    assert tokenizer.normalize(" gardener ") == word
+    best = tokenizer.segmentations(word, 3)
+    assert len(best) == 3
+    assert best[0].ids == tokenizer.encode("gardener")
+    assert {tokenizer.decode(one.ids) for one in best} == {"gardener"}
+    scores = [one.log_probability for one in best]
+    assert scores == sorted(scores, reverse=True)
+    assert len({tuple(one.ids) for one in best}) == 3
+
+
+def test_blank_lines_teach_nothing() -> None:
+    assert train_tokenizer(["", *LINES, "  "], vocabulary_size=200).model == train_tokenizer(LINES, 200).model
+
+
+def test_a_file_is_loaded_as_it_was_trained(trained: Tokenizer, tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.model"
+    path.write_bytes(trained.model)
+    assert Tokenizer.load(path).encode("abc 12.") == trained.encode("abc 12.")
+
+
+@pytest.mark.parametrize("content", [b"", b"no model", b"\x00" * 100, bytes(range(256))])
+def test_garbage_is_refused(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.model"
+    path.write_bytes(content)
+    with pytest.raises(TokenizerError, match=r"not a SentencePiece model|special ids are"):
+        Tokenizer.load(path)
+
+
+def test_half_a_model_is_refused(trained: Tokenizer) -> None:
+    with pytest.raises(TokenizerError):
+        Tokenizer(trained.model[: len(trained.model) // 2])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"pad_id": 3, "unk_id": 0, "bos_id": 1, "eos_id": 2}, {"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": -1}],
+)
+def test_other_special_ids_are_refused(options: dict[str, int]) -> None:
+    with pytest.raises(TokenizerError, match=r"special ids are .*, expected \(0, 1, 2, 3\)"):
+        Tokenizer(train_foreign(**options))

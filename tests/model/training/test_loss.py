@@ -1,0 +1,79 @@
+"""The loss computed in pieces is the loss of the textbook, gradients included."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from model.tokenizer.tokenizer import PAD_ID
+from model.training.loss import CHUNK_ROWS, translation_loss
+
+WIDTH, VOCABULARY = 8, 11
+POSITIONS = [1, 5, CHUNK_ROWS, 2 * CHUNK_ROWS + 3]
+
+
+def make_inputs(passes: int, positions: int) -> tuple[Tensor, Tensor, Tensor]:
+    torch.manual_seed(positions)
+    states = torch.randn(passes, positions, WIDTH, requires_grad=True)
+    weight = torch.randn(VOCABULARY, WIDTH, requires_grad=True)
+    labels = torch.randint(1, VOCABULARY, (positions,))
+    labels[1::3] = PAD_ID
+    return states, weight, labels
+
+
+def reference_loss(states: Tensor, weight: Tensor, labels: Tensor, label_smoothing: float, r_drop: float) -> Tensor:
+    """Returns the loss as its formula says, with PyTorch's own functions."""
+    logits = states @ weight.T
+    cross_entropies = [
+        functional.cross_entropy(one, labels, ignore_index=PAD_ID, label_smoothing=label_smoothing) for one in logits
+    ]
+    loss = torch.stack(cross_entropies).mean()
+    if len(states) == 2:
+        first, second = logits.log_softmax(dim=-1)[:, labels != PAD_ID]
+        both = [
+            functional.kl_div(ours, theirs, log_target=True, reduction="sum")
+            for ours, theirs in ((second, first), (first, second))
+        ]
+        loss = loss + r_drop / 2 * (both[0] + both[1]) / 2 / (labels != PAD_ID).sum()
+    return loss
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+@pytest.mark.parametrize(("passes", "r_drop"), [(1, 0.0), (2, 0.0), (2, 3.0)])
+def test_loss_and_gradients_are_those_of_the_formula(
+    positions: int, label_smoothing: float, passes: int, r_drop: float
+) -> None:
+    states, weight, labels = make_inputs(passes, positions)
+    expected = reference_loss(states, weight, labels, label_smoothing, r_drop)
+    expected_gradients = torch.autograd.grad(expected, (states, weight))
+    loss = translation_loss(states, weight, labels, label_smoothing, r_drop)
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(
+        torch.autograd.grad(2 * loss, (states, weight)), tuple(2 * g for g in expected_gradients)
+    )
+
+
+def test_padding_counts_for_nothing() -> None:
+    states, weight, labels = make_inputs(1, 9)
+    real = labels != PAD_ID
+    without = translation_loss(states[:, real], weight, labels[real], 0.1)
+    torch.testing.assert_close(translation_loss(states, weight, labels, 0.1), without)
+    (gradient,) = torch.autograd.grad(translation_loss(states, weight, labels, 0.1), states)
+    assert not gradient[:, ~real].any()
+
+
+def test_a_batch_of_padding_has_no_loss() -> None:
+    states, weight, labels = make_inputs(1, 4)
+    assert translation_loss(states, weight, torch.full_like(labels, PAD_ID)).item() == 0.0
+
+
+def test_under_autocast_the_projection_is_computed_in_bfloat16() -> None:
+    states, weight, labels = make_inputs(1, 40)
+    exact = translation_loss(states, weight, labels)
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = translation_loss(states, weight, labels)
+        (gradient,) = torch.autograd.grad(rounded, weight)
+    assert rounded.item() != exact.item()
+    assert rounded.item() == pytest.approx(exact.item(), rel=0.01)
+    assert gradient.dtype == torch.float32

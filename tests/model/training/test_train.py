@@ -1,0 +1,463 @@
+"""`dragoman train`: a run that was interrupted anywhere ends like an unbroken one, and mistakes are told in a line."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from lightning.pytorch.plugins.io import TorchCheckpointIO
+
+import dragoman
+from model.config import RunConfig, TransformerConfig
+from model.generate import generate_greedy
+from model.run import RunFolder
+from model.tokenizer.tokenizer import EOS_ID
+from model.training.module import TranslationModule
+from model.training.train import TrainCommand
+from tests.support.paths import ROOT
+from tests.support.toy import toy_sentences, toy_test_sentences, translate_toy, write_pairs
+
+WAIT_SECONDS = 60.0
+MAX_STEPS = 12
+RECIPE = {
+    "model": {
+        "d_model": 16,
+        "d_ff": 16,
+        "heads": 2,
+        "encoder_layers": 1,
+        "decoder_layers": 1,
+        "dropout": 0.3,
+        "max_source_tokens": 32,
+        "max_target_tokens": 24,
+    },
+    "tokenizer": {"vocabulary_size": 60},
+    "training": {
+        "max_steps": MAX_STEPS,
+        "batch_tokens": 100,
+        "validation_every_steps": 4,
+        # So high that the model gets worse again: the best checkpoint is not the last one.
+        "learning_rate": 2.2,
+        "warmup_steps": 5,
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def arguments(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The command line of a short run, without its folder."""
+    folder = tmp_path_factory.mktemp("data")
+    recipe = folder / "recipe.yaml"
+    recipe.write_text(yaml.safe_dump(RECIPE), encoding="utf-8")
+    return ["--data", write_pairs(folder, "train", toy_sentences()[:300]), "--recipe", str(recipe)]
+
+
+# Everything that has a state of its own to lose: sampled subwords, averages, two passes, gradients of several batches,
+# a measure that translates, and patience.
+FULL = [
+    "--training.subword-sampling=0.3",
+    "--training.averaging=exponential",
+    "--training.averaging-decay=0.8",
+    "--training.r-drop=1",
+    "--training.accumulated-batches=2",
+    "--training.selection=bleu",
+    "--training.patience=9",
+    "--training.schedule=cosine",
+    "--training.learning-rate=0.01",
+    "--model.dropout=0.2",
+    "--training.dropout-warmup-steps=6",
+]
+
+
+@pytest.fixture(scope="module")
+def unbroken(arguments: list[str], tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A run that nothing interrupted."""
+    return start(arguments, tmp_path_factory.mktemp("unbroken") / "run")
+
+
+@pytest.fixture
+def resettable_signals() -> Iterator[None]:
+    """Lightning switches Ctrl-C off when it was pressed."""
+    handler = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, handler)
+
+
+def start(arguments: list[str], out: Path, *more: str) -> RunFolder:
+    dragoman.run("train", [*arguments, "--out", str(out), *more])
+    return RunFolder(out)
+
+
+def parameters(checkpoint: Path) -> dict[str, Any]:
+    state: dict[str, Any] = torch.load(checkpoint, weights_only=True)["state_dict"]
+    return state
+
+
+def assert_same_end(ours: RunFolder, theirs: RunFolder) -> None:
+    """Asserts that two runs ended with the same parameters, bit for bit."""
+    for one, other in (
+        (ours.last_checkpoint, theirs.last_checkpoint),
+        (ours.best_checkpoint, theirs.best_checkpoint),
+    ):
+        left, right = parameters(one), parameters(other)
+        assert left.keys() == right.keys()
+        assert [name for name in left if not torch.equal(left[name], right[name])] == []
+
+
+def fail_once(patch: pytest.MonkeyPatch, method: str, call: int) -> None:
+    """Has a method of the training module fail at one of its calls, counted from 1, and at no other."""
+    step = getattr(TranslationModule, method)
+    calls: list[int] = []
+
+    def step_or_fail(*arguments: Any) -> Any:
+        calls.append(len(calls))
+        if len(calls) == call:
+            raise RuntimeError("out of memory")
+        return step(*arguments)
+
+    patch.setattr(TranslationModule, method, step_or_fail)
+
+
+def refusal(start_it: Callable[[], object]) -> str:
+    """Returns the line that a command ends with; its exit code is then 1, and there is no traceback."""
+    with pytest.raises(SystemExit) as ended:
+        start_it()
+    message = ended.value.code
+    assert isinstance(message, str)
+    assert message.startswith("dragoman train: ")
+    assert "\n" not in message
+    return message
+
+
+def test_a_run_leaves_all_that_an_export_needs(unbroken: RunFolder) -> None:
+    trained = unbroken.load()
+    assert trained.config == RunConfig.model_validate({"directions": [{"source": "en", "target": "de"}], **RECIPE})
+    assert trained.steps < MAX_STEPS
+    assert not trained.model.training
+    assert len(unbroken.samples.read_text(encoding="utf-8").splitlines()) == 30
+    assert torch.load(unbroken.last_checkpoint, weights_only=True)["global_step"] == MAX_STEPS
+
+
+def test_a_model_translates_sentences_that_it_has_not_seen(toy_run: RunFolder) -> None:
+    trained = toy_run.load()
+    sentences = toy_test_sentences()
+    sources = [[*ids, EOS_ID] for ids in trained.tokenizer.encode_lines(sentences)]
+    answers = generate_greedy(trained.model, sources)
+    right = [
+        trained.tokenizer.decode(answer.target_ids) == translate_toy(sentence)
+        for answer, sentence in zip(answers, sentences, strict=True)
+    ]
+    assert sum(right) >= 0.9 * len(right)
+
+
+def test_the_last_tenth_is_held_out(unbroken: RunFolder) -> None:
+    lines = unbroken.samples.read_text(encoding="utf-8").splitlines()
+    assert lines == [f"en\tde\t{sentence}" for sentence in toy_sentences()[270:300]]
+
+
+def test_training_again_gives_the_same_parameters(arguments: list[str], unbroken: RunFolder, tmp_path: Path) -> None:
+    assert_same_end(start(arguments, tmp_path / "run"), unbroken)
+
+
+def test_another_seed_gives_other_parameters(arguments: list[str], unbroken: RunFolder, tmp_path: Path) -> None:
+    other = start(arguments, tmp_path / "run", "--training.seed", "2")
+    ours, theirs = parameters(other.last_checkpoint), parameters(unbroken.last_checkpoint)
+    assert not torch.equal(ours["model.embedding.weight"], theirs["model.embedding.weight"])
+
+
+def test_a_killed_run_ends_like_an_unbroken_one(arguments: list[str], tmp_path: Path) -> None:
+    longer = [*arguments, "--training.max-steps", "60"]
+    killed = RunFolder(tmp_path / "killed")
+    command = [sys.executable, "-m", "dragoman", "train", *longer, "--out", str(killed.path)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        deadline_seconds = time.monotonic() + WAIT_SECONDS
+        while not killed.last_checkpoint.exists():
+            assert process.poll() is None
+            assert time.monotonic() < deadline_seconds
+            time.sleep(0.001)
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
+    assert not killed.done.exists()
+    assert_same_end(start(longer, killed.path), start(longer, tmp_path / "unbroken"))
+
+
+@pytest.mark.parametrize("call", [3, 8, 9, 17, 23])
+def test_a_run_with_every_option_ends_like_an_unbroken_one(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: int
+) -> None:
+    """Two batches make a step, so that calls 9 and 17 are the first ones behind a checkpoint."""
+    with monkeypatch.context() as patch:
+        fail_once(patch, "training_step", call)
+        with pytest.raises(RuntimeError, match="out of memory"):
+            start(arguments, tmp_path / "broken", *FULL)
+    broken = start(arguments, tmp_path / "broken", *FULL)
+    assert_same_end(broken, start(arguments, tmp_path / "unbroken", *FULL))
+
+
+def test_sampled_subwords_and_averages_change_the_model(
+    arguments: list[str], unbroken: RunFolder, tmp_path: Path
+) -> None:
+    for number, option in enumerate(("subword-sampling=0.3", "averaging=last", "r-drop=1", "accumulated-batches=2")):
+        other = start(arguments, tmp_path / str(number), f"--training.{option}", "--model.dropout=0.1")
+        ours, theirs = parameters(other.last_checkpoint), parameters(unbroken.last_checkpoint)
+        assert not torch.equal(ours["model.embedding.weight"], theirs["model.embedding.weight"]), option
+
+
+def test_two_processes_train_like_one_that_takes_two_batches_a_step(arguments: list[str], tmp_path: Path) -> None:
+    """Each process takes every second batch, and their gradients are averaged."""
+    gentle = ["--training.learning-rate=0.01", "--model.dropout=0"]
+    together = RunFolder(tmp_path / "together")
+    hardware = ["--hardware.accelerator=cpu", "--hardware.devices=2", "--hardware.strategy=ddp"]
+    command = [sys.executable, "-m", "dragoman", "train", *arguments, *gentle, "--out", str(together.path), *hardware]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=WAIT_SECONDS)
+    alone = start(arguments, tmp_path / "alone", *gentle, "--training.accumulated-batches=2")
+    assert together.done.exists()
+    ours, theirs = parameters(together.last_checkpoint), parameters(alone.last_checkpoint)
+    for name, value in ours.items():
+        torch.testing.assert_close(value, theirs[name], rtol=1e-3, atol=1e-4)
+
+
+def test_training_stops_when_patience_ends(arguments: list[str], tmp_path: Path) -> None:
+    """A rate that is far too high makes every later validation worse than the first."""
+    options = ["--training.patience=2", "--training.validation-every-steps=2", "--training.max-steps=60"]
+    run = start(arguments, tmp_path / "run", *options, "--training.learning-rate=9")
+    assert run.done.exists()
+    assert torch.load(run.last_checkpoint, weights_only=True)["global_step"] < 60
+
+
+def test_a_loss_that_is_no_number_stops_the_run(arguments: list[str], tmp_path: Path) -> None:
+    message = refusal(lambda: start(arguments, tmp_path / "run", "--training.learning-rate=1e30"))
+    assert "the loss is nan at step" in message or "the loss is inf at step" in message
+    assert "expected a lower learning rate" in message
+    assert not RunFolder(tmp_path / "run").done.exists()
+
+
+def test_a_finished_run_has_its_curves_drawn(unbroken: RunFolder) -> None:
+    picture = unbroken.curves.read_text(encoding="utf-8")
+    assert "<!-- validation loss -->" in picture
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        *(("training_step", call) for call in (1, 5, 6, 9, 12)),
+        *(("validation_step", call) for call in (1, 2, 3, 4, 5, 6)),
+    ],
+    ids=str,
+)
+def test_a_run_that_fails_anywhere_ends_like_an_unbroken_one(
+    arguments: list[str],
+    unbroken: RunFolder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    moment: tuple[str, int],
+) -> None:
+    """Also in the middle of a validation, and before the first checkpoint."""
+    fail_once(monkeypatch, *moment)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        start(arguments, tmp_path / "run")
+    assert not RunFolder(tmp_path / "run").done.exists()
+    assert_same_end(start(arguments, tmp_path / "run"), unbroken)
+
+
+@pytest.mark.parametrize("call", range(1, 6))
+def test_a_run_that_is_cut_off_while_it_saves_ends_like_an_unbroken_one(
+    arguments: list[str], unbroken: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: int
+) -> None:
+    """Half a checkpoint never takes the place of a whole one."""
+    save = TorchCheckpointIO.save_checkpoint
+    calls: list[Path] = []
+
+    def save_half_once(self: TorchCheckpointIO, checkpoint: Any, path: Path, options: Any) -> None:
+        calls.append(path)
+        if len(calls) == call:
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(b"half a checkpoint")
+            raise RuntimeError("cut off")
+        save(self, checkpoint, path, options)
+
+    monkeypatch.setattr(TorchCheckpointIO, "save_checkpoint", save_half_once)
+    with pytest.raises(RuntimeError, match="cut off"):
+        start(arguments, tmp_path / "run")
+    assert_same_end(start(arguments, tmp_path / "run"), unbroken)
+
+
+@pytest.mark.usefixtures("resettable_signals")
+def test_ctrl_c_is_explained(
+    arguments: list[str], unbroken: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = TranslationModule.training_step
+
+    def interrupt(self: TranslationModule, batch: Any, index: int) -> Any:
+        if self.trainer.global_step == 5:
+            raise KeyboardInterrupt
+        return step(self, batch, index)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TranslationModule, "training_step", interrupt)
+        message = refusal(lambda: start(arguments, tmp_path / "run"))
+    assert "interrupted; run the same command again" in message
+    assert_same_end(start(arguments, tmp_path / "run"), unbroken)
+
+
+def test_a_finished_run_says_so_and_stays_as_it_is(
+    arguments: list[str], unbroken: RunFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {path: path.stat().st_mtime_ns for path in unbroken.path.rglob("*")}
+    start(arguments, unbroken.path)
+    assert capsys.readouterr().out == f"{unbroken.path}: already trained\n"
+    assert {path: path.stat().st_mtime_ns for path in unbroken.path.rglob("*")} == before
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_run_with_another_configuration_is_refused(
+    arguments: list[str], tmp_path: Path, unbroken: RunFolder, finished: bool
+) -> None:
+    run = RunFolder(tmp_path)
+    run.config.write_bytes(unbroken.config.read_bytes())
+    if finished:
+        run.done.touch()
+    message = refusal(lambda: start(arguments, run.path, "--training.seed", "2"))
+    assert message == f"dragoman train: out: {run.path} holds a run with another configuration, expected a new folder"
+
+
+def test_a_folder_with_something_else_is_refused(arguments: list[str], tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("colour: green\n", encoding="utf-8")
+    with pytest.raises(SystemExit, match=r"out: .*config\.yaml: not the configuration of a run"):
+        start(arguments, tmp_path)
+
+
+def parse(arguments: list[str], monkeypatch: pytest.MonkeyPatch, *more: str) -> TrainCommand:
+    """Returns the command that a command line makes, without running it."""
+    commands: list[TrainCommand] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainCommand, "cli_cmd", commands.append)
+        dragoman.run("train", [*arguments, "--out", "nowhere", *more])
+    return commands[0]
+
+
+def test_a_flag_wins_over_the_environment_and_both_win_over_the_recipe(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRAGOMAN_TRAIN_TRAINING__WARMUP_STEPS", "6")
+    monkeypatch.setenv("DRAGOMAN_TRAIN_TRAINING__BATCH_TOKENS", "106")
+    command = parse(arguments, monkeypatch, "--training.warmup-steps", "7", "--model.d-ff", "24")
+    assert command.training.warmup_steps == 7
+    assert command.training.batch_tokens == 106
+    assert command.training.max_steps == MAX_STEPS
+    assert isinstance(command.model, TransformerConfig)
+    assert (command.model.d_model, command.model.d_ff) == (16, 24)
+    assert command.training.gradient_clip == 1.0
+
+
+def test_the_environment_names_data_and_recipe(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    _, data, _, recipe = arguments
+    monkeypatch.setenv("DRAGOMAN_TRAIN_DATA", data)
+    monkeypatch.setenv("DRAGOMAN_TRAIN_RECIPE", recipe)
+    command = parse([], monkeypatch)
+    assert isinstance(command.model, TransformerConfig)
+    assert (command.data, command.model.d_model) == ((data,), 16)
+
+
+def test_a_recipe_of_ours_is_known_by_name(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    command = parse(arguments[:2], monkeypatch, "--recipe", "multi30k", "--training.max-steps", "500")
+    assert (command.tokenizer.vocabulary_size, command.training.max_steps) == (4000, 500)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "key"),
+    [
+        ("training: {warmup: 5}", "--training.warmup"),
+        ("modle: {d_model: 16}", "--modle"),
+        ("model: {d_model: 17}", "--model"),
+    ],
+)
+def test_a_wrong_key_of_a_recipe_is_named(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], recipe: str, key: str
+) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(recipe, encoding="utf-8")
+    with pytest.raises(SystemExit) as ended:
+        start([*arguments[:2], "--recipe", str(path)], tmp_path / "run")
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith(f"dragoman train: {key}: ")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"[1, 2]", "expected the sections model, tokenizer and training"),
+        (b"", "expected the sections model, tokenizer and training"),
+        (b"model: {", "not YAML"),
+        (b"\xff", "utf-8"),
+    ],
+)
+def test_a_recipe_that_is_none_is_told(arguments: list[str], tmp_path: Path, content: bytes, problem: str) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_bytes(content)
+    with pytest.raises(SystemExit, match=rf"^dragoman train: recipe: .*recipe\.yaml: .*{problem}"):
+        start([*arguments[:2], "--recipe", str(path)], tmp_path / "run")
+
+
+def test_a_recipe_that_is_not_there_is_told(arguments: list[str], tmp_path: Path) -> None:
+    message = refusal(lambda: start([*arguments[:2], "--recipe", "no-such"], tmp_path / "run"))
+    assert message == "dragoman train: recipe: no-such: neither a recipe of Dragoman's nor a YAML file"
+
+
+@pytest.mark.parametrize("data", ["files:no.en,no.de", "multi30k:en-en", "nonsense"])
+def test_unreadable_data_is_told(arguments: list[str], tmp_path: Path, data: str) -> None:
+    message = refusal(lambda: start(["--data", data, *arguments[2:]], tmp_path / "run"))
+    assert message.startswith("dragoman train: data: ")
+    assert not (tmp_path / "run").exists()
+
+
+def test_unreadable_validation_data_is_told(arguments: list[str], tmp_path: Path) -> None:
+    refusal(lambda: start(arguments, tmp_path / "run", "--validation", "files:no.en,no.de"))
+
+
+def test_validation_data_of_other_languages_are_refused(arguments: list[str], tmp_path: Path) -> None:
+    source, target = arguments[1].removeprefix("files:").split(",")
+    message = refusal(lambda: start(arguments, tmp_path / "run", "--validation", f"files:{target},{source}"))
+    assert message.endswith("languages are de-en, expected en-de as in training")
+
+
+def test_validation_data_may_be_given(arguments: list[str], tmp_path: Path) -> None:
+    run = start(arguments, tmp_path / "run", "--validation", write_pairs(tmp_path, "valid", ("bird moon", "hill")))
+    assert run.samples.read_text(encoding="utf-8") == "en\tde\tbird moon\nen\tde\thill\n"
+
+
+@pytest.mark.parametrize("sentences", [1, 9])
+def test_too_few_pairs_to_hold_some_out_are_refused(arguments: list[str], tmp_path: Path, sentences: int) -> None:
+    data = write_pairs(tmp_path, "few", toy_sentences()[:sentences])
+    refusal(lambda: start(["--data", data, *arguments[2:]], tmp_path / "run"))
+
+
+def test_pairs_that_are_all_too_long_are_refused(arguments: list[str], tmp_path: Path) -> None:
+    refusal(lambda: start(arguments, tmp_path / "run", "--model.max-source-tokens", "2"))
+
+
+def test_pairs_that_are_too_long_are_left_out(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start(arguments, tmp_path / "run", "--model.max-target-tokens", "6")
+    assert "training pairs are too long for the model: left out" in capsys.readouterr().out
+
+
+def test_every_run_ends_with_a_validation(arguments: list[str], tmp_path: Path) -> None:
+    """So that no step is taken for nothing, and a short run has a checkpoint too."""
+    run = start(arguments, tmp_path / "run", "--training.max-steps", "3")
+    assert torch.load(run.last_checkpoint, weights_only=True)["global_step"] == 3
+    assert run.load().steps == 3
+
+
+def test_a_model_with_an_output_bias_is_not_trained(arguments: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    with pytest.raises(SystemExit, match=r"^dragoman train: model\.output-bias: True: training has no such bias"):
+        dragoman.run("train", [*arguments, "--out", str(out), "--model.output-bias"])
+    assert not out.exists()

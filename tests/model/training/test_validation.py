@@ -1,0 +1,67 @@
+"""A validation translates: its BLEU and chrF are those of the model's own translations."""
+
+from typing import Any
+
+import pytest
+
+from model.data.corpus import Corpus
+from model.data.segmentation import Segmentation
+from model.generate import generate_greedy
+from model.run import RunFolder
+from model.score import score
+from model.tokenizer.tokenizer import EOS_ID
+from model.training import validation as module
+from model.training.module import TranslationModule
+from model.training.validation import ValidationTranslation
+from tests.support.toy import toy_test_sentences, translate_toy
+
+SENTENCES = list(toy_test_sentences()[:60])
+REFERENCES = [translate_toy(sentence) for sentence in SENTENCES[:40]] + SENTENCES[40:]
+
+
+class Recorder:
+    """Stands in for the module in training: holds the model, keeps what is logged."""
+
+    def __init__(self, model: object) -> None:
+        self.model = model
+        self.logged: dict[str, float] = {}
+
+    def log_dict(self, metrics: dict[str, float], **_: Any) -> None:
+        self.logged |= metrics
+
+
+def validate(run: RunFolder, corpora: list[Corpus]) -> dict[str, float]:
+    trained = run.load()
+    callback = ValidationTranslation(Segmentation(trained.tokenizer, trained.config, corpora))
+    recorder = Recorder(trained.model)
+    callback.on_validation_epoch_end(None, recorder)
+    return recorder.logged
+
+
+def test_what_is_logged_is_the_quality_of_greedy_translations(toy_run: RunFolder) -> None:
+    trained = toy_run.load()
+    sources = [[*trained.tokenizer.encode(sentence), EOS_ID] for sentence in SENTENCES]
+    answers = generate_greedy(trained.model, sources)
+    expected = score([trained.tokenizer.decode(answer.target_ids) for answer in answers], REFERENCES)
+    logged = validate(toy_run, [Corpus("en", "de", SENTENCES, REFERENCES)])
+    assert logged == {"validation_bleu": expected.bleu, "validation_chrf": expected.chrf}
+    assert 30 < expected.bleu < 90
+
+
+def test_a_large_set_is_thinned_out_evenly(toy_run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_SENTENCES", 20)
+    thinned = validate(toy_run, [Corpus("en", "de", SENTENCES, REFERENCES)])
+    assert thinned == validate(toy_run, [Corpus("en", "de", SENTENCES[::3], REFERENCES[::3])])
+
+
+def test_sentences_that_are_too_long_are_left_out(toy_run: RunFolder) -> None:
+    long = " ".join(["bird"] * 100)
+    with_long = validate(toy_run, [Corpus("en", "de", [*SENTENCES, long], [*REFERENCES, long])])
+    assert with_long == validate(toy_run, [Corpus("en", "de", SENTENCES, REFERENCES)])
+
+
+def test_the_module_translates_what_it_trains(toy_run: RunFolder) -> None:
+    """The callback finds the model where the module keeps it."""
+    trained = toy_run.load()
+    module_of_run = TranslationModule(trained.config, trained.tokenizer.vocabulary_size)
+    assert type(module_of_run.model) is type(trained.model)

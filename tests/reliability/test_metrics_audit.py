@@ -1,0 +1,139 @@
+"""R33, an audit: after requests of every fate, what the metrics say adds up, and nothing is left over."""
+
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from protos.translation_pb2 import TranslateRequest
+from tests.support.live import LONG_TEXT, WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
+from tests.support.promises import Measured
+
+GOOD: dict[str, Any] = {"text": ["alpha beta.", LONG_TEXT]}
+TENSOR = {"name": "text_input", "shape": [1], "datatype": "BYTES", "data": ["alpha beta."]}
+pytestmark = pytest.mark.promise("R33")
+IDLE = ("sequences_running", "sequences_waiting", "rows_running", "inflight_requests", "queue_oldest_seconds")
+
+
+@pytest.fixture(scope="module")
+def audited(bundle_path: Path) -> Iterator[tuple[LiveService, Counter[str]]]:
+    """A service after requests of every fate, and how many of each its clients counted."""
+    model = GatedModel(1)
+    with run_service(bundle_path, [model], queue_limit=1) as live:
+        fates = Counter(answered(live) + refused(live) + crowded_out(live, model) + outrun(live, model))
+        live.settle()
+        eventually(lambda: live.metric("sequences_running") == 0)
+        live.get("/metrics")  # which brings the gauges up to date
+        yield live, fates
+
+
+def answered(live: LiveService) -> list[str]:
+    assert live.post(GOOD).status_code == 200
+    assert live.post(GOOD, path="/v1/translate/stream").status_code == 200
+    assert live.post({"inputs": [TENSOR]}, path="/v2/models/fake/infer").status_code == 200
+    assert len(live.call(TranslateRequest(**GOOD)).translations) == 2
+    with live.call_stream(TranslateRequest(**GOOD)) as events:
+        assert list(events)
+    return ["ok"] * 5
+
+
+def refused(live: LiveService) -> list[str]:
+    assert live.post({"text": " "}).status_code == 400
+    assert live.post(GOOD, path="/nowhere").status_code == 404
+    assert live.post({**GOOD, "model": "other"}).status_code == 404
+    assert live.post(content=b" " * (3 << 20), headers={"content-type": "application/json"}).status_code == 413
+    assert live.call_error(TranslateRequest(text=[" "])).code() is grpc.StatusCode.INVALID_ARGUMENT
+    return ["invalid", "invalid", "model_not_found", "too_large", "invalid"]
+
+
+def crowded_out(live: LiveService, model: GatedModel) -> list[str]:
+    """The slot is held by a request that is cancelled, the queue by a patient one; two find no place."""
+    with ThreadPoolExecutor() as pool, standing_still(model):
+        with live.call_stream(TranslateRequest(text=[LONG_TEXT])) as _events:
+            assert model.stepping.wait(WAIT_SECONDS)
+            patient = pool.submit(live.post, {"text": LONG_TEXT})
+            eventually(lambda: live.metric("sequences_waiting") == 1)
+            live.get("/metrics")
+            assert live.metric("queue_oldest_seconds") > 0
+            assert live.post({"text": LONG_TEXT}).status_code == 429
+            assert live.call_error(TranslateRequest(text=[LONG_TEXT])).code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        eventually(lambda: live.metric("requests_total", outcome="cancelled") == 1)
+        model.gate.set()
+        assert patient.result().status_code == 200
+    return ["cancelled", "ok", "queue_full", "queue_full"]
+
+
+def outrun(live: LiveService, model: GatedModel) -> list[str]:
+    """A deadline passes in the queue, behind a request that is answered later."""
+    with ThreadPoolExecutor() as pool, standing_still(model):
+        first = pool.submit(live.post, {"text": LONG_TEXT})
+        assert model.stepping.wait(WAIT_SECONDS)
+        assert live.post({"text": LONG_TEXT}, headers={"x-request-timeout-ms": "100"}).status_code == 504
+        model.gate.set()
+        assert first.result().status_code == 200
+    return ["ok", "deadline_exceeded"]
+
+
+@contextmanager
+def standing_still(model: GatedModel) -> Iterator[None]:
+    """The model's next step waits for the gate, at most until the block ends."""
+    model.stepping.clear()
+    model.gate.clear()
+    try:
+        yield
+    finally:
+        model.gate.set()
+
+
+def test_the_outcomes_are_those_that_clients_counted(
+    audited: tuple[LiveService, Counter[str]], measured: Measured
+) -> None:
+    live, fates = audited
+    measured("R33", f"{fates.total()} requests of {len(fates)} fates")
+    assert {outcome: live.metric("requests_total", outcome=outcome) for outcome in fates} == fates
+    assert live.metric("requests_total") == fates.total()
+
+
+@pytest.mark.parametrize("protocol", ["rest", "grpc"])
+def test_histograms_count_what_counters_do(audited: tuple[LiveService, Counter[str]], protocol: str) -> None:
+    live, _ = audited
+    requests = live.metric("requests_total", protocol=protocol)
+    good = live.metric("requests_total", protocol=protocol, outcome="ok")
+    assert live.metric("request_duration_seconds_count", protocol=protocol) == requests
+    assert live.metric("request_duration_seconds_count", protocol=protocol, outcome="ok") == good
+
+
+def test_every_answered_request_is_in_every_histogram_of_them(audited: tuple[LiveService, Counter[str]]) -> None:
+    live, fates = audited
+    for name in ("texts", "source_tokens", "target_tokens", "tokenize_seconds", "inference_seconds"):
+        assert live.metric(f"request_{name}_count") == fates["ok"]
+    assert live.metric("request_source_tokens_sum") == live.metric("source_tokens_total")
+    assert live.metric("request_target_tokens_sum") == live.metric("target_tokens_total")
+
+
+def test_every_sequence_is_in_every_histogram_of_them(audited: tuple[LiveService, Counter[str]]) -> None:
+    live, _ = audited
+    translated = sum(live.metric("sequences_finished_total", reason=reason) for reason in ("eos", "length"))
+    for name in (
+        "request_encode_seconds",
+        "request_decode_seconds",
+        "time_to_first_token_seconds",
+    ):
+        assert live.metric(f"{name}_count") == translated
+    for cause in ("cancelled", "deadline_exceeded"):
+        released = live.metric("cancel_release_seconds_count", cause=cause)
+        assert released == live.metric("sequences_finished_total", reason=cause) == 1
+    # The one whose deadline passed never left the queue.
+    assert live.metric("request_queue_seconds_count") == translated + 1
+    assert live.metric("engine_step_seconds_count") == live.metric("engine_steps_total")
+
+
+@pytest.mark.parametrize("gauge", IDLE)
+def test_an_idle_service_has_nothing_left(audited: tuple[LiveService, Counter[str]], gauge: str) -> None:
+    live, _ = audited
+    assert live.metric(gauge) == 0

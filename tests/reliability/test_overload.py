@@ -1,0 +1,266 @@
+"""More load than the service can bear: what refusing costs, what clients make of it, and how soon all is as before."""
+
+import asyncio
+import json
+import math
+import statistics
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+from protos.translation_pb2 import TranslateRequest
+from serve.errors import ServiceError
+from serve.scheduler.sequence import Sequence
+from serve.search.options import SearchOptions
+from tests.support.engines import Bench
+from tests.support.fakes import ENDLESS_ID, FakeModel
+from tests.support.live import (
+    LONG_TEXT,
+    TRANSLATE_METHOD,
+    WAIT_SECONDS,
+    GatedModel,
+    LiveService,
+    eventually,
+    run_service,
+)
+from tests.support.promises import Measured
+
+CLIENTS = 32
+JSON = {"content-type": "application/json"}
+BODY = json.dumps({"text": LONG_TEXT})
+LONG = TranslateRequest(text=[LONG_TEXT])
+
+
+@pytest.fixture
+def full(gated: LiveService, model: GatedModel) -> Iterator[LiveService]:
+    """A service whose slot and whose place in the queue are taken, for as long as the gate is shut."""
+    model.gate.clear()
+    with ThreadPoolExecutor() as pool:
+        held = [pool.submit(gated.call, LONG) for _ in range(2)]
+        eventually(lambda: gated.metric("sequences_running") + gated.metric("sequences_waiting") == 2)
+        yield gated
+        model.gate.set()
+        assert all(answer.result(WAIT_SECONDS).translations for answer in held)
+
+
+def cpu_seconds(live: LiveService) -> float:
+    """Returns the processor time that the event loop's thread has taken so far."""
+
+    async def look() -> float:
+        return time.thread_time()
+
+    return asyncio.run_coroutine_threadsafe(look(), live.loop).result(WAIT_SECONDS)
+
+
+@pytest.mark.promise("R12")
+def test_a_refusal_costs_little_and_never_reaches_the_engine(
+    full: LiveService, model: GatedModel, measured: Measured, *, thorough: bool
+) -> None:
+    """Processor time of the event loop, which a busy machine does not change."""
+    refusals, steps = 3_000 if thorough else 200, len(model.steps)
+    cpu = [cpu_seconds(full)]
+    with closing(HTTPConnection("127.0.0.1", full.service.http_port, timeout=WAIT_SECONDS)) as connection:
+        for _ in range(refusals):
+            connection.request("POST", "/v1/translate", BODY, JSON)
+            answer = connection.getresponse()
+            assert (answer.status, json.loads(answer.read())["reason"]) == (429, "queue_full")
+    cpu.append(cpu_seconds(full))
+    with full.grpc_channel() as channel:
+        method: Any = channel.unary_unary(TRANSLATE_METHOD)
+        for _ in range(refusals):
+            call = method.future(LONG.SerializeToString(), timeout=WAIT_SECONDS)
+            assert call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    cpu.append(cpu_seconds(full))
+    assert len(model.steps) == steps
+    for name, seconds in (("REST", cpu[1] - cpu[0]), ("gRPC", cpu[2] - cpu[1])):
+        measured("R12", f"{name}: {seconds / refusals * 1000:.2f} ms of one CPU for each of {refusals:,} refusals")
+
+
+@pytest.mark.promise("R13")
+def test_a_grpc_client_that_retries_comes_back_when_it_is_told_to(
+    gated: LiveService, model: GatedModel, measured: Measured
+) -> None:
+    """Left to itself it would come back within 10 ms, and for the last time within 30."""
+    policy = {
+        "maxAttempts": 4,
+        "initialBackoff": "0.01s",
+        "maxBackoff": "0.01s",
+        "backoffMultiplier": 1,
+        "retryableStatusCodes": ["RESOURCE_EXHAUSTED"],
+    }
+    config = json.dumps({"methodConfig": [{"name": [{}], "retryPolicy": policy}]})
+    model.gate.clear()
+    with ThreadPoolExecutor() as pool:
+        held = [pool.submit(gated.call, LONG) for _ in range(2)]
+        eventually(lambda: gated.metric("sequences_running") + gated.metric("sequences_waiting") == 2)
+        with grpc.insecure_channel(gated.grpc_target, options=[("grpc.service_config", config)]) as channel:
+            method: Any = channel.unary_unary(TRANSLATE_METHOD)
+            call = method.future(LONG.SerializeToString(), timeout=WAIT_SECONDS)
+            eventually(lambda: gated.metric("requests_total", outcome="queue_full") == 1)
+            refused_seconds = time.monotonic()
+            model.gate.set()
+            assert call.code() is grpc.StatusCode.OK
+            back_seconds = time.monotonic() - refused_seconds
+        assert all(answer.result(WAIT_SECONDS).translations for answer in held)
+    gated.settle()
+    assert gated.metric("requests_total", outcome="queue_full") == 1
+    # The attempts of gRPC vary by a fifth (gRFC A6); what the server says, they keep to.
+    assert back_seconds > 0.5
+    measured("R13", f"told to come back after 1,000 ms, it was answered after {back_seconds * 1000:,.0f} ms")
+
+
+def steps_of_short_requests(texts: int, *, fair: bool = True) -> list[int]:
+    """Returns how many steps each request of one text takes beside a caller whose requests have so many, one by one.
+
+    Those of one text come at random moments and take 80 % of four slots; the other caller has what is left.
+
+    Args:
+        texts: of the other caller's requests; 0: there is no such caller.
+        fair: whether the scheduler may know which texts belong together.
+    """
+    bench, chance = Bench(slots=4), np.random.default_rng(1)
+
+    def submit(count: int) -> list[Sequence]:
+        flow = object() if fair else None
+        options = SearchOptions(max_target_tokens=5)
+        sequences = [Sequence((7, ENDLESS_ID), options, None, lambda _: None, flow=flow) for _ in range(count)]
+        bench.scheduler.submit(sequences)
+        return sequences
+
+    took: list[int] = []
+    others: list[Sequence] = []
+    asked: list[tuple[int, Sequence]] = []
+    for step in range(600):
+        if all(sequence.hypotheses for sequence in others):
+            others = submit(texts)
+        asked += [(step, submit(1)[0]) for _ in range(chance.poisson(0.64))]
+        bench.step()
+        took += [step + 1 - asked_at for asked_at, sequence in asked if sequence.hypotheses]
+        asked = [(asked_at, sequence) for asked_at, sequence in asked if not sequence.hypotheses]
+    return took
+
+
+@pytest.mark.promise("R14")
+def test_a_large_request_does_not_make_small_ones_wait_for_all_of_it(measured: Measured) -> None:
+    """Which it would if texts simply stood in line; the goal is half as much again at the 99th percentile."""
+    alone, beside, in_line = (
+        float(np.percentile(steps_of_short_requests(texts, fair=fair), 99))
+        for texts, fair in ((0, True), (50, True), (50, False))
+    )
+    assert beside < 2.5 * alone
+    assert in_line > 3 * beside
+    measured(
+        "R14",
+        f"p99 of one text at 80 % load: {alone:.0f} steps; {beside:.0f} beside a caller with 50 texts "
+        f"({beside / alone:.1f} times; goal 1.5); {in_line:.0f} if texts stood in line",
+    )
+
+
+def goodput(load: float, steps: int) -> tuple[float, float]:
+    """Returns how many tokens a step answers in time, and how many seconds the 99th percentile of the answered take.
+
+    Requests of 1 to 20 tokens come at random moments; each may take 0.5 s, of which a step takes 0.01.
+
+    Args:
+        load: what is asked for, as a share of what eight slots can compute.
+        steps: how long.
+    """
+    bench, chance = Bench(slots=8, queue_limit=64), np.random.default_rng(1)
+    useful_tokens, asked_seconds, took_seconds = 0, dict[Sequence, float](), list[float]()
+    for _ in range(steps):
+        bench.clock.seconds += 0.01
+        for limit in chance.integers(1, 21, chance.poisson(load * bench.slots / 10.5)):
+            deadline_seconds = bench.clock() + 0.5
+            with suppress(ServiceError), bench.scheduler.reserve(1, deadline_seconds) as reservation:
+                options = SearchOptions(max_target_tokens=int(limit))
+                flow = object()
+                sequence = Sequence((7, ENDLESS_ID), options, deadline_seconds, bench.finished.append, flow=flow)
+                asked_seconds[sequence] = bench.clock()
+                bench.scheduler.submit([sequence], reservation)
+        bench.step()
+        for sequence in bench.finished:
+            if sequence.error is None:
+                useful_tokens += sequence.options.max_target_tokens
+                took_seconds.append(bench.clock() - asked_seconds[sequence])
+        bench.finished.clear()
+    return useful_tokens / steps, float(np.percentile(took_seconds, 99))
+
+
+@pytest.mark.promise("R10")
+def test_twice_the_capacity_answers_as_much_in_time_as_the_capacity(measured: Measured, *, thorough: bool) -> None:
+    """In steps, whose length no machine changes; what `dragoman load` finds on a real one is in docs/loadtest.md."""
+    steps = 30_000 if thorough else 3_000
+    (at_capacity, _), (beyond, p99_seconds) = goodput(1.0, steps), goodput(2.0, steps)
+    assert beyond >= 0.95 * at_capacity
+    assert p99_seconds <= 0.5
+    measured(
+        "R10",
+        f"{steps:,} steps of 8 slots: {beyond:.2f} tokens a step in time at twice the capacity, {at_capacity:.2f} at "
+        f"capacity ({beyond / at_capacity:.0%}); p99 {p99_seconds:.2f} s of 0.5",
+    )
+
+
+def latencies(live: LiveService, requests: int) -> list[float]:
+    """Returns how many seconds some requests take, one after another; none may fail."""
+    taken = []
+    with live.http() as client:
+        for _ in range(requests):
+            begun_seconds = time.monotonic()
+            assert client.post("/v1/translate", json={"text": LONG_TEXT}).status_code == 200
+            taken.append(time.monotonic() - begun_seconds)
+    return taken
+
+
+@pytest.mark.promise("R11")
+def test_after_overload_all_is_as_before(bundle_path: Path, measured: Measured, *, thorough: bool) -> None:
+    model = FakeModel(4, on_step=lambda: time.sleep(0.001))
+    seconds, over = 20.0 if thorough else 1.0, threading.Event()
+    with run_service(bundle_path, [model], queue_limit=8) as live, ThreadPoolExecutor(CLIENTS) as pool:
+        admit, late = live.pipeline.scheduler.admit, list[Sequence]()
+
+        def admit_and_look(free_rows: int, running_rows: int, rows_ahead: int = 0) -> list[Sequence]:
+            admitted = admit(free_rows, running_rows, rows_ahead)
+            late.extend(each for each in admitted if (each.deadline_seconds or math.inf) <= each.started_seconds)
+            return admitted
+
+        live.pipeline.scheduler.admit = admit_and_look  # type: ignore[method-assign]
+
+        def press() -> Counter[int]:
+            seen: Counter[int] = Counter()
+            with closing(HTTPConnection("127.0.0.1", live.service.http_port, timeout=WAIT_SECONDS)) as connection:
+                while not over.is_set():
+                    connection.request("POST", "/v1/translate", BODY, {**JSON, "x-request-timeout-ms": "100"})
+                    answer = connection.getresponse()
+                    answer.read()
+                    seen[answer.status] += 1
+            return seen
+
+        before = latencies(live, 10)
+        clients = [pool.submit(press) for _ in range(CLIENTS)]
+        assert not over.wait(seconds)
+        over.set()
+        seen = sum((client.result(WAIT_SECONDS) for client in clients), start=Counter[int]())
+        over_seconds = time.monotonic()
+        eventually(lambda: live.pipeline.scheduler.idle)
+        idle_seconds = time.monotonic() - over_seconds
+        after = latencies(live, 10)
+    assert set(seen) <= {200, 429, 504}
+    assert seen.total() > seen[200] > 0
+    assert late == []
+    medians = [1000 * statistics.median(each) for each in (before, after)]
+    measured(
+        "R11",
+        f"{seconds:.0f} s with {CLIENTS} clients on 4 slots and 8 places: {seen[200]:,} answered, {seen[429]:,} "
+        f"refused, {seen[504]:,} too late, of which none started then; queue empty {idle_seconds * 1000:.0f} ms later; "
+        f"median of a lone request {medians[0]:.0f} ms before, {medians[1]:.0f} ms after",
+    )

@@ -1,0 +1,265 @@
+"""Whatever happens at the worst moment: each request still gets one answer, or none if its client has gone.
+
+At one point on a request's way, at a time, clients lose their connections, deadlines pass and the model fails; then the
+other threads get time to act on that before the one at the point goes on.
+"""
+
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from socket import SHUT_RDWR
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from structlog.testing import capture_logs
+
+from model.tokenizer.tokenizer import Tokenizer
+from protos.translation_pb2 import TranslateRequest
+from tests.support.fakes import EOS_ID, FakeModel, translate
+from tests.support.live import (
+    LONG_TEXT,
+    MAX_TARGET_TOKENS,
+    TRANSLATE_METHOD,
+    WAIT_SECONDS,
+    LiveService,
+    eventually,
+    run_service,
+)
+from tests.support.promises import Measured
+
+CLIENTS = 12
+TEXTS = ("alpha.", "beta gamma.", LONG_TEXT)
+JSON = {"content-type": "application/json"}
+# Right ones; those to a failing model, before and after it is known to fail; those to deadlines.
+ANSWERS = {
+    "200",
+    "OK",
+    "500",
+    "INTERNAL",
+    "503",
+    "UNAVAILABLE",
+    "504",
+    "DEADLINE_EXCEEDED",
+    "429",
+    "RESOURCE_EXHAUSTED",
+}
+# Other threads need about as long to see what has happened.
+MOMENT_SECONDS = 0.004
+
+
+@dataclass
+class FaultyModel(FakeModel):
+    """A fake model that fails once when it is told to: a failure that stays would keep trouble from striking again."""
+
+    fails_next: bool = False
+
+    def decode_step(
+        self,
+        token_ids: NDArray[np.int64],
+        positions: NDArray[np.int32],
+        source_lengths: NDArray[np.int32],
+        *,
+        held: int = 0,
+    ) -> NDArray[np.float32]:
+        """Fails, or computes."""
+        if self.fails_next:
+            self.fails_next = False
+            raise RuntimeError("bad luck")
+        return super().decode_step(token_ids, positions, source_lengths, held=held)
+
+
+@dataclass
+class Trouble:
+    """What happens at a point.
+
+    Attributes:
+        model: fails now and then.
+        connections: of clients that wait for an answer, or just got one.
+        submitted: sequences that the scheduler has taken.
+    """
+
+    model: FaultyModel
+    chance: random.Random = field(default_factory=lambda: random.Random(1))
+    connections: list[HTTPConnection] = field(default_factory=list)
+    calls: list[Any] = field(default_factory=list)
+    submitted: int = 0
+    times: int = 0
+
+    def strike(self) -> None:
+        """Does something, or nothing."""
+        self.times += 1
+        if self.chance.random() < 0.02:
+            self.model.fails_next = True
+        if self.chance.random() < 0.3:
+            self._break_a_connection()
+        if self.chance.random() < 0.5:
+            time.sleep(self.chance.random() * MOMENT_SECONDS)
+
+    def _break_a_connection(self) -> None:
+        if self.calls and self.chance.random() < 0.3:
+            self.chance.choice(self.calls).cancel()
+            return
+        with suppress(OSError, IndexError):
+            sock = self.chance.choice(self.connections).sock
+            if sock is not None:
+                sock.shutdown(SHUT_RDWR)
+
+
+def hook(live: LiveService, trouble: Trouble, point: str) -> None:
+    """Has trouble strike at a point, and counts what the scheduler takes."""
+    pipeline: Any = live.pipeline
+    metrics: Any = live.service.metrics
+    scheduler, translator, engine = pipeline.scheduler, pipeline.translator, live.engines[0]
+    submit, step, finish = scheduler.submit, engine.step, metrics.finish_request
+    translate_texts, stream = translator.translate, translator.stream
+
+    def strike(here: str) -> None:
+        if here == point:
+            trouble.strike()
+
+    def submit_in_trouble(sequences: Any, reservation: Any = None, **how: Any) -> None:
+        strike("enqueue")
+        submit(sequences, reservation, **how)
+        trouble.submitted += len(sequences)
+        strike("enqueue")
+
+    def step_in_trouble() -> None:
+        strike("step start")
+        step()
+        strike("step end")
+
+    async def translate_in_trouble(*arguments: Any) -> Any:
+        response = await translate_texts(*arguments)
+        strike("before response")
+        return response
+
+    async def stream_in_trouble(*arguments: Any) -> AsyncGenerator[Any]:
+        async for event in stream(*arguments):
+            strike("before response")
+            yield event
+
+    def finish_in_trouble(*arguments: Any) -> None:
+        strike("after response")
+        finish(*arguments)
+        strike("after response")
+
+    scheduler.submit = submit_in_trouble
+    engine.step = step_in_trouble  # type: ignore[method-assign]
+    translator.translate, translator.stream = translate_in_trouble, stream_in_trouble
+    metrics.finish_request = finish_in_trouble
+
+
+@contextmanager
+def among(things: list[Any], thing: Any) -> Iterator[None]:
+    """Has a thing in a list while the block runs."""
+    things.append(thing)
+    try:
+        yield
+    finally:
+        things.remove(thing)
+
+
+def ask_rest(live: LiveService, trouble: Trouble, expected: dict[str, str], requests: int, client: int) -> Counter[str]:
+    """Asks over one connection as long as it lasts; an answer that is not to the latest request would be noticed."""
+    chance, seen = random.Random(client), Counter[str]()
+    connection = HTTPConnection("127.0.0.1", live.service.http_port, timeout=WAIT_SECONDS)
+    with among(trouble.connections, connection):
+        for number in range(requests):
+            text, path = chance.choice(TEXTS), chance.choice(["/v1/translate", "/v1/translate/stream"])
+            headers = {**JSON, "x-request-id": f"{client}-{number}"}
+            if chance.random() < 0.2:
+                headers["x-request-timeout-ms"] = str(chance.randint(1, 30))
+            try:
+                connection.request("POST", path, json.dumps({"text": text}), headers)
+                answer = connection.getresponse()
+                body = answer.read().decode()
+            except TimeoutError:
+                raise
+            except (OSError, HTTPException):
+                seen["gone"] += 1
+                connection.close()
+                continue
+            assert answer.headers["x-request-id"] == headers["x-request-id"]
+            seen[str(check_rest(answer.status, body, expected[text]))] += 1
+        connection.close()
+    return seen
+
+
+def check_rest(status: int, body: str, expected: str) -> int:
+    """Returns the status of an answer, or of the problem that its stream ended with."""
+    if not body.startswith("event:"):
+        assert status != 200 or json.loads(body)["translations"][0]["text"] == expected
+        return status
+    name, data = body.rstrip().rpartition("event: ")[2].split("\n")[:2]
+    assert body.count("event: result") + body.count("event: error") == 1
+    last = json.loads(data.removeprefix("data: "))
+    if name == "error":
+        assert isinstance(last["status"], int)
+        return int(last["status"])
+    assert last["translations"][0]["text"] == expected
+    return status
+
+
+def ask_grpc(live: LiveService, trouble: Trouble, expected: dict[str, str], requests: int, client: int) -> Counter[str]:
+    """Asks over one channel."""
+    chance, seen = random.Random(client), Counter[str]()
+    with live.grpc_channel() as channel:
+        method: Any = channel.unary_unary(TRANSLATE_METHOD, response_deserializer=lambda data: data)
+        for _ in range(requests):
+            text = chance.choice(TEXTS)
+            timeout = chance.uniform(0.001, 0.03) if chance.random() < 0.2 else WAIT_SECONDS
+            call = method.future(TranslateRequest(text=[text]).SerializeToString(), timeout=timeout)
+            with among(trouble.calls, call):
+                code: grpc.StatusCode = call.code()
+            assert code is not grpc.StatusCode.DEADLINE_EXCEEDED or timeout < WAIT_SECONDS, "it hangs"
+            if code is grpc.StatusCode.OK:
+                assert expected[text].encode() in call.result()
+            seen["gone" if code is grpc.StatusCode.CANCELLED else code.name] += 1
+    return seen
+
+
+@pytest.mark.promise("R20")
+@pytest.mark.parametrize("point", ["enqueue", "step start", "step end", "before response", "after response"])
+def test_every_request_has_one_end_whatever_happens_on_its_way(
+    bundle_path: Path, tokenizer: Tokenizer, measured: Measured, *, thorough: bool, point: str
+) -> None:
+    expected = {}
+    for text in TEXTS:
+        target_ids, _, _ = translate((*tokenizer.encode(text), EOS_ID), MAX_TARGET_TOKENS)
+        expected[text] = tokenizer.decode(target_ids)
+    requests = (2_400 if thorough else 180) // CLIENTS
+    trouble = Trouble(FaultyModel(4))
+    with capture_logs(), run_service(bundle_path, [trouble.model], queue_limit=100) as live:
+        golden = live.metric("sequences_finished_total")
+        hook(live, trouble, point)
+        asks: list[Callable[..., Counter[str]]] = [ask_grpc, ask_rest, ask_rest]
+        with ThreadPoolExecutor(CLIENTS) as pool:
+            clients = [
+                pool.submit(asks[client % len(asks)], live, trouble, expected, requests, client)
+                for client in range(CLIENTS)
+            ]
+            seen = sum((client.result() for client in clients), start=Counter[str]())
+        live.settle()
+        eventually(lambda: live.pipeline.scheduler.idle)
+        answered, sent = sum(seen.values()) - seen["gone"], sum(seen.values())
+        eventually(lambda: live.metric("sequences_finished_total") - golden == trouble.submitted)
+        assert live.pipeline.scheduler._admission.reserved_rows == 0
+        assert set(seen) <= {*ANSWERS, "gone"}
+        assert trouble.times > requests
+        assert seen["gone"] > 0
+        assert live.metric("requests_total") <= sent
+    measured(
+        "R20",
+        f"{point}: trouble {trouble.times:,} times; of {sent:,} requests {answered:,} answered, {seen['gone']:,} gone, "
+        f"hung 0, answered twice 0",
+    )

@@ -1,0 +1,99 @@
+"""Signals at moments that are seldom thought of: while a model loads, warms up or hangs, while clients sit still."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from http.client import HTTPConnection
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.support.live import LONG_TEXT, WAIT_SECONDS, eventually
+from tests.support.paths import ROOT
+from tests.support.processes import read_log, start_process
+from tests.support.promises import Measured
+
+# What a process may take that has nothing to wait for; the promise is 5 s on a machine that has time for it.
+SOON_SECONDS = 20.0
+LONG = {"text": LONG_TEXT}
+
+
+@pytest.mark.promise("R26")
+@pytest.mark.parametrize("kind", ["loading", "warming"])
+def test_a_signal_ends_a_server_that_is_not_ready_yet_whatever_it_waits_for(
+    bundle_path: Path, kind: str, measured: Measured
+) -> None:
+    """Neither a bundle that takes minutes to load nor a model that never answers keeps the process."""
+    with start_process(bundle_path, kind) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "stands still\n"
+        sent_seconds = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        _, log = process.communicate(timeout=SOON_SECONDS)
+        measured("R26", f"{kind}: gone after {time.monotonic() - sent_seconds:.1f} s")
+    assert process.returncode == 0, log
+    assert '"event": "stopped"' in log
+
+
+# The front door, and a server whose import takes for ever.
+IMPORTS = """
+import sys
+import threading
+import dragoman
+
+class Finder:
+    def find_spec(self, name, *arguments):
+        if name == "serve.app":
+            print("imports", flush=True)
+            threading.Event().wait()
+
+sys.meta_path.insert(0, Finder())
+dragoman.run("serve", ["nowhere"])
+"""
+
+
+@pytest.mark.promise("R26")
+def test_a_signal_ends_a_server_that_is_still_being_imported() -> None:
+    with subprocess.Popen([sys.executable, "-c", IMPORTS], stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "imports\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(SOON_SECONDS) == 0
+
+
+@pytest.mark.promise("R26")
+def test_a_signal_ends_a_server_whose_clients_keep_idle_connections(bundle_path: Path, measured: Measured) -> None:
+    with start_process(bundle_path) as process:
+        ready = read_log(process)
+        with closing(HTTPConnection("127.0.0.1", ready["http_port"], timeout=WAIT_SECONDS)) as connection:
+            connection.request("POST", "/v1/translate", json.dumps(LONG), {"content-type": "application/json"})
+            assert connection.getresponse().read()
+            sent_seconds = time.monotonic()
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(SOON_SECONDS) == 0
+            measured("R26", f"idle connection: gone after {time.monotonic() - sent_seconds:.1f} s")
+
+
+@pytest.mark.promise("R25")
+def test_a_signal_ends_a_server_whose_model_hangs(bundle_path: Path, measured: Measured) -> None:
+    with (
+        start_process(bundle_path, "shut", "--drain-seconds", "0") as process,
+        ThreadPoolExecutor() as pool,
+        httpx.Client(base_url=f"http://127.0.0.1:{read_log(process)['http_port']}", trust_env=False) as client,
+    ):
+        stuck = pool.submit(client.post, "/v1/translate", json=LONG, timeout=WAIT_SECONDS)
+        eventually(lambda: 'sequences_running{model="fake"} 1.0' in client.get("/metrics").text)
+        sent_seconds = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        answer = stuck.result(WAIT_SECONDS)
+        _, log = process.communicate(timeout=SOON_SECONDS)
+        measured("R25", f"model that hangs: gone after {time.monotonic() - sent_seconds:.1f} s")
+    assert (answer.status_code, answer.json()["reason"]) == (503, "draining")
+    assert process.returncode == 0
+    assert '"event": "the engine hangs and is left behind"' in log
+    assert '"event": "stopped"' in log

@@ -1,0 +1,82 @@
+"""A client that is there and reads nothing of its stream does not keep the service busy for ever; real connections."""
+
+import asyncio
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import uvicorn.config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from protos.translation_pb2 import TranslateRequest, TranslateStreamResponse
+from serve.api.server import open_port
+from tests.support.live import LONG_TEXT, STREAM_METHOD, LiveService, eventually, run_service
+
+TEXTS = [LONG_TEXT] * 64
+SMALL_BUFFER_BYTES = 4096
+
+
+def open_narrow_port(host: str, port: int) -> socket.socket:
+    """Returns a listening socket whose connections take little that nobody reads."""
+    listener = open_port(host, port)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SMALL_BUFFER_BYTES)
+    return listener
+
+
+class NarrowProtocol(H11Protocol):
+    """HTTP whose connections take no more than the system does before they wait for their client."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Sets the limit."""
+        super().connection_made(transport)
+        transport.set_write_buffer_limits(0)
+
+
+@pytest.fixture
+def live(bundle_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveService]:
+    """A service that waits for a client to read for a moment only."""
+    monkeypatch.setattr("serve.api.send_timeout.SEND_TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setattr("serve.service.open_port", open_narrow_port)
+    monkeypatch.setitem(uvicorn.config.HTTP_PROTOCOLS, "h11", f"{__name__}:{NarrowProtocol.__name__}")
+    with run_service(bundle_path, queue_limit=64) as service:
+        yield service
+
+
+@contextmanager
+def grpc_stream(live: LiveService) -> Iterator[None]:
+    """Asks for a stream and reads its first event only."""
+    options = [("grpc.http2.lookahead_bytes", 1), ("grpc.http2.bdp_probe", 0)]
+    with grpc.insecure_channel(live.grpc_target, options) as channel:
+        method: Any = channel.unary_stream(STREAM_METHOD, response_deserializer=TranslateStreamResponse.FromString)
+        stream = method(TranslateRequest(text=TEXTS).SerializeToString())
+        next(stream)
+        yield
+
+
+@contextmanager
+def event_stream(live: LiveService) -> Iterator[None]:
+    """Asks for a stream of server-sent events and reads its beginning only."""
+    body = json.dumps({"text": TEXTS}).encode()
+    about = f"Host: test\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_BUFFER_BYTES)
+        client.connect(("127.0.0.1", live.service.http_port))
+        client.sendall(f"POST /v1/translate/stream HTTP/1.1\r\n{about}\r\n\r\n".encode() + body)
+        assert client.recv(12) == b"HTTP/1.1 200"
+        yield
+
+
+@pytest.mark.parametrize(("protocol", "stream"), [("grpc", grpc_stream), ("rest", event_stream)])
+def test_a_stream_that_nobody_reads_ends_though_its_client_stays(live: LiveService, protocol: str, stream: Any) -> None:
+    (served,) = live.service.models
+    with stream(live):
+        eventually(lambda: live.metric("requests_total", protocol=protocol, outcome="cancelled") == 1)
+        live.settle()
+        eventually(lambda: live.metric("sequences_running") == 0)
+        assert served._unused.is_set(), "the model could be removed"
+    assert live.post({"text": "alpha beta."}).status_code == 200

@@ -1,0 +1,207 @@
+"""The gRPC form of the Open Inference Protocol over real connections; Triton's own clients have tests of their own."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import Queue
+from typing import Any
+
+import grpc
+import pytest
+
+from protos.inference_pb2 import (
+    InferParameter,
+    ModelInferRequest,
+    ModelInferResponse,
+    ModelStreamInferResponse,
+    ServerReadyRequest,
+    ServerReadyResponse,
+)
+from tests.support.live import LONG_TEXT, WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
+
+SERVICE = "/inference.GRPCInferenceService"
+
+
+@pytest.fixture(scope="module")
+def live(bundle_path: Path) -> Iterator[LiveService]:
+    with run_service(bundle_path) as service:
+        yield service
+
+
+def request_of(*texts: str, **fields: Any) -> ModelInferRequest:
+    tensor = ModelInferRequest.InferInputTensor(name="text_input", datatype="BYTES", shape=[len(texts)])
+    tensor.contents.bytes_contents.extend(text.encode() for text in texts)
+    parameters = fields.pop("parameters", {})
+    request = ModelInferRequest(model_name="fake", inputs=[tensor], **fields)
+    for name, value in parameters.items():
+        request.parameters[name].CopyFrom(value)
+    return request
+
+
+def call(live: LiveService, request: ModelInferRequest | bytes, timeout: float = WAIT_SECONDS) -> ModelInferResponse:
+    data = request if isinstance(request, bytes) else request.SerializeToString()
+    with live.grpc_channel() as channel:
+        method: Any = channel.unary_unary(f"{SERVICE}/ModelInfer", response_deserializer=ModelInferResponse.FromString)
+        response: ModelInferResponse = method(data, timeout=timeout)
+    return response
+
+
+def call_error(live: LiveService, request: ModelInferRequest | bytes, timeout: float = WAIT_SECONDS) -> Any:
+    with pytest.raises(grpc.RpcError) as raised:
+        call(live, request, timeout)
+    return raised.value
+
+
+class Stream:
+    """A stream, and what is sent on it as long as it is open."""
+
+    def __init__(self, channel: grpc.Channel) -> None:
+        self.requests: Queue[ModelInferRequest | bytes | None] = Queue()
+        method: Any = channel.stream_stream(
+            f"{SERVICE}/ModelStreamInfer", response_deserializer=ModelStreamInferResponse.FromString
+        )
+        self.answers = method(self._sent(), timeout=WAIT_SECONDS)
+
+    def _sent(self) -> Iterator[bytes]:
+        while (request := self.requests.get()) is not None:
+            yield request if isinstance(request, bytes) else request.SerializeToString()
+
+
+def test_contents_that_come_as_lists_are_answered_as_lists(live: LiveService) -> None:
+    texts = ["alpha beta.", LONG_TEXT]
+    response = call(live, request_of(*texts, id="a-1"))
+    translations = live.post({"text": texts}).json()["translations"]
+    assert (response.id, response.model_name, list(response.raw_output_contents)) == ("a-1", "fake", [])
+    text, score, *_, target_tokens = response.outputs
+    assert [each.decode() for each in text.contents.bytes_contents] == [each["text"] for each in translations]
+    assert list(score.contents.fp64_contents) == [each["score"] for each in translations]
+    assert list(target_tokens.contents.int64_contents) == [each["target_tokens"] for each in translations]
+    assert response.parameters["total_seconds"].double_param > 0
+
+
+def test_numbers_of_every_kind_are_parameters(live: LiveService) -> None:
+    parameters = {
+        "beam_size": InferParameter(uint64_param=2),
+        "length_penalty": InferParameter(double_param=0.5),
+        "max_target_tokens": InferParameter(int64_param=3),
+    }
+    response = call(live, request_of(LONG_TEXT, parameters=parameters))
+    options = {"beam_size": 2, "length_penalty": 0.5, "max_target_tokens": 3}
+    (translation,) = live.post({"text": LONG_TEXT, "options": options}).json()["translations"]
+    assert response.outputs[0].contents.bytes_contents[0].decode() == translation["text"]
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda request: request.inputs[0].contents.bytes_contents.append(b"\xff"), "text_input[1]: not valid UTF-8"),
+        (lambda request: request.inputs.add(), "inputs: 2 tensors, expected 1, 'text_input'"),
+        (lambda request: request.raw_input_contents.append(b"\0\0\0\0"), "inputs[0].contents: not empty"),
+        (lambda request: request.raw_input_contents.extend([b"", b""]), "raw_input_contents: 2, expected one"),
+        (lambda request: request.inputs[0].shape.append(2), "inputs[0].shape: [1, 2], expected [n] or [n, 1]"),
+        (lambda request: request.outputs.add(name="logits"), "outputs[0].name: 'logits', expected one of"),
+        (lambda request: request.parameters["beam"].Clear(), "parameters.beam: unknown field"),
+        (lambda request: request.parameters["stream"].MergeFrom(InferParameter(bool_param=True)), "parameters.stream"),
+    ],
+)
+def test_what_is_wrong_is_named(live: LiveService, change: Any, problem: str) -> None:
+    request = request_of("alpha.")
+    change(request)
+    error = call_error(live, request)
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert error.details().startswith(problem)
+
+
+def test_bytes_that_are_no_message_are_refused(live: LiveService) -> None:
+    error = call_error(live, b"\xff\xff")
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert error.details() == "request: not a inference.ModelInferRequest message"
+
+
+def test_the_earlier_of_deadline_and_timeout_counts(gated: LiveService, model: GatedModel) -> None:
+    model.gate.clear()
+    timeout = {"timeout": InferParameter(int64_param=50_000)}
+    error = call_error(gated, request_of("alpha.", parameters=timeout))
+    assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert call_error(gated, request_of("alpha."), timeout=0.05).code() is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+def test_requests_of_a_stream_run_side_by_side(bundle_path: Path) -> None:
+    """The first one stands still in the model, and the second one is answered by the other engine."""
+    slow, fast = GatedModel(1), GatedModel(1)
+    with run_service(bundle_path, [slow, fast], queue_limit=4) as service, service.grpc_channel() as channel:
+        slow.stepping.clear()
+        fast.stepping.clear()
+        slow.gate.clear()
+        fast.gate.clear()
+        stream = Stream(channel)
+        for name in ("a", "b"):
+            stream.requests.put(request_of(LONG_TEXT, id=name))
+        assert slow.stepping.wait(WAIT_SECONDS)
+        assert fast.stepping.wait(WAIT_SECONDS)
+        fast.gate.set()
+        first = next(stream.answers)
+        slow.gate.set()
+        second = next(stream.answers)
+        stream.requests.put(None)
+        assert {first.infer_response.id, second.infer_response.id} == {"a", "b"}
+        assert list(stream.answers) == []
+
+
+def test_a_stream_survives_bytes_that_are_no_message(live: LiveService) -> None:
+    with live.grpc_channel() as channel:
+        stream = Stream(channel)
+        stream.requests.put(b"\xff\xff")
+        assert next(stream.answers).error_message == "request: not a inference.ModelInferRequest message"
+        stream.requests.put(request_of("alpha."))
+        assert next(stream.answers).infer_response.parameters["triton_final_response"].bool_param
+        stream.requests.put(None)
+        assert list(stream.answers) == []
+
+
+def test_a_client_that_leaves_its_stream_frees_the_slots(gated: LiveService, model: GatedModel) -> None:
+    model.gate.clear()
+    with gated.grpc_channel() as channel:
+        stream = Stream(channel)
+        for _ in range(2):
+            stream.requests.put(request_of(LONG_TEXT))
+        assert model.stepping.wait(WAIT_SECONDS)
+        eventually(lambda: gated.metric("sequences_waiting") == 1)
+        stream.answers.cancel()
+        stream.requests.put(None)
+    gated.settle()
+    assert gated.metric("requests_total", method="infer_stream", outcome="cancelled") == 2
+    model.gate.set()
+    eventually(lambda: gated.metric("sequences_running") == 0)
+    eventually(lambda: gated.metric("sequences_waiting") == 0)
+    assert len(model.steps) == 1
+
+
+def test_more_requests_than_a_stream_may_have_under_way_wait_their_turn(bundle_path: Path) -> None:
+    with run_service(bundle_path, queue_limit=100) as service, service.grpc_channel() as channel:
+        stream = Stream(channel)
+        with ThreadPoolExecutor(1) as pool:
+            answers = pool.submit(list, stream.answers)
+            for number in range(200):
+                stream.requests.put(request_of("alpha beta.", id=str(number)))
+            stream.requests.put(None)
+            received = answers.result(WAIT_SECONDS)
+        assert [each.error_message for each in received if each.error_message] == []
+        assert {each.infer_response.id for each in received} == set(map(str, range(200)))
+
+
+def test_a_lame_duck_is_not_ready(bundle_path: Path) -> None:
+    with run_service(bundle_path, lame_duck_seconds=60) as service:
+
+        def ready() -> bool:
+            with service.grpc_channel() as channel:
+                method: Any = channel.unary_unary(
+                    f"{SERVICE}/ServerReady", response_deserializer=ServerReadyResponse.FromString
+                )
+                answer: bool = method(ServerReadyRequest().SerializeToString(), timeout=WAIT_SECONDS).ready
+            return answer
+
+        assert ready()
+        service.stop()
+        eventually(lambda: not ready())
+        service.abandon()

@@ -1,0 +1,264 @@
+"""The REST form of the Open Inference Protocol over real connections: health, tensors, generated text and errors."""
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serve.api.open_inference.open_inference_tensors import OUTPUTS, Tensor
+from serve.scheduler.sequence import Sequence
+from tests.support.live import LONG_TEXT, WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
+
+MODEL = "/v2/models/fake"
+INFER = f"{MODEL}/infer"
+TENSOR: dict[str, Any] = {"name": "text_input", "shape": [1], "datatype": "BYTES", "data": ["alpha beta."]}
+GOOD: dict[str, Any] = {"inputs": [TENSOR]}
+Answer = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def live(bundle_path: Path) -> Iterator[LiveService]:
+    with run_service(bundle_path) as service:
+        yield service
+
+
+def expected(live: LiveService, *texts: str) -> list[Answer]:
+    answer: list[Answer] = live.post({"text": texts}).json()["translations"]
+    return answer
+
+
+def infer(live: LiveService, texts: list[Any], shape: list[int], **fields: Any) -> Answer:
+    body = {"inputs": [{**TENSOR, "data": texts, "shape": shape}], **fields}
+    answer = live.post(body, path=INFER)
+    assert answer.status_code == 200, answer.text
+    document: Answer = answer.json()
+    return document
+
+
+def refusal(live: LiveService, **fields: Any) -> tuple[int, str]:
+    answer = live.post(content=json.dumps({**GOOD, **fields}).encode(), path=INFER)
+    assert set(answer.json()) == {"error"}
+    return answer.status_code, answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "shape"), [(["alpha beta.", LONG_TEXT], [2]), ([["alpha beta."], [LONG_TEXT]], [2, 1])]
+)
+def test_rows_may_be_flat_or_nested_and_outputs_have_the_shape_of_the_input(
+    live: LiveService, texts: list[Any], shape: list[int]
+) -> None:
+    answer = infer(live, texts, shape, id="a-1")
+    assert (answer["id"], answer["model_name"], len(answer["model_version"])) == ("a-1", "fake", 12)
+    translations = expected(live, "alpha beta.", LONG_TEXT)
+    assert [output["name"] for output in answer["outputs"]] == list(OUTPUTS)
+    for output in answer["outputs"]:
+        name = "text" if output["name"] == "text_output" else output["name"]
+        assert (output["shape"], output["data"]) == (shape, [each[name] for each in translations])
+    assert set(answer["parameters"]) == {"tokenize_seconds", "queue_seconds", "inference_seconds", "total_seconds"}
+
+
+def test_a_model_is_also_asked_by_its_version(live: LiveService) -> None:
+    (version,) = live.get(MODEL).json()["versions"]
+    for path in ("", "/ready", "/config"):
+        assert live.get(f"{MODEL}/versions/{version}{path}").json() == live.get(f"{MODEL}{path}").json()
+    assert live.post(GOOD, path=f"{MODEL}/versions/{version}/infer").status_code == 200
+    assert live.post(GOOD, path=f"{MODEL}/versions/1/infer").status_code == 404
+
+
+def test_tensors_come_as_bytes_where_they_are_asked_for_so(live: LiveService) -> None:
+    text = Tensor("text_input", "BYTES", (1,), ("alpha beta.",)).pack()
+    inputs = [{"name": "text_input", "shape": [1], "datatype": "BYTES", "parameters": {"binary_data_size": len(text)}}]
+    outputs = [{"name": "score"}, {"name": "text_output", "parameters": {"binary_data": True}}]
+    head = json.dumps({"inputs": inputs, "outputs": outputs}).encode()
+    headers = {"inference-header-content-length": str(len(head))}
+    answer = live.post(content=head + text, headers=headers, path=INFER)
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "application/octet-stream")
+    length = int(answer.headers["inference-header-content-length"])
+    score, output = json.loads(answer.content[:length])["outputs"]
+    (translation,) = expected(live, "alpha beta.")
+    assert score["data"] == [translation["score"]]
+    behind = answer.content[length:]
+    assert output["parameters"] == {"binary_data_size": len(behind)}
+    assert behind == Tensor("text_output", "BYTES", (1,), (translation["text"],)).pack()
+
+
+@pytest.mark.parametrize(
+    ("notes", "header", "problem"),
+    [
+        ({"binary_data_size": 5}, None, "inputs[0].parameters.binary_data_size: expected 0, the number of bytes"),
+        ({"binary_data_size": True}, 1, "inputs[0].parameters.binary_data_size: expected 1, the number of bytes"),
+        ({}, 1, "body: 1 bytes behind the JSON, expected none"),
+        ({"binary_data_size": 1}, 1, "body: 1 bytes end inside of text 0"),
+        ({}, -5, "inference-header-content-length: "),
+        ({}, "x", "inference-header-content-length: expected the length of the JSON in bytes"),
+        ({"shared_memory_region": "a"}, None, "inputs[0].parameters.shared_memory_region: given, expected none"),
+    ],
+)
+def test_bytes_that_do_not_fit_are_refused_by_name(
+    live: LiveService, notes: Answer, header: int | str | None, problem: str
+) -> None:
+    """A number as the header is how many bytes stand behind the JSON."""
+    tensor = {**TENSOR, "parameters": notes}
+    if "binary_data_size" in notes:
+        del tensor["data"]
+    head = json.dumps({"inputs": [tensor]}).encode()
+    behind = header if isinstance(header, int) else 0
+    length = len(head) if behind >= 0 else len(head) - behind
+    value = header if isinstance(header, str) else str(length)
+    headers = {} if header is None else {"inference-header-content-length": value}
+    answer = live.post(content=head + max(behind, 0) * b"\xff", headers=headers, path=INFER)
+    assert answer.status_code == 400
+    assert answer.json()["error"].startswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"inputs": []}, "inputs: 0 tensors, expected 1, 'text_input'"),
+        ({"inputs": [TENSOR, TENSOR]}, "inputs: 2 tensors, expected 1"),
+        ({"inputs": [{**TENSOR, "name": "text"}]}, "inputs[0].name: 'text', expected 'text_input'"),
+        ({"inputs": [{**TENSOR, "datatype": "FP32"}]}, "inputs[0].datatype: 'FP32', expected 'BYTES'"),
+        ({"inputs": [{**TENSOR, "shape": [2]}]}, "inputs[0].shape: [2], expected 1 for as many texts"),
+        ({"inputs": [{**TENSOR, "data": [5]}]}, "inputs[0].data[0]: expected a text, or a list of one"),
+        ({"inputs": [{**TENSOR, "data": [["a", "b"]]}]}, "inputs[0].data[0]: expected a text"),
+        ({"inputs": [{**TENSOR, "data": ["\ud800"]}]}, "text_input[0]: lone surrogate U+D800"),
+        ({"inputs": [{**TENSOR, "more": 1}]}, "inputs[0].more: unknown field"),
+        ({"outputs": [{"name": "logits"}]}, "outputs[0].name: 'logits', expected one of text_output"),
+        ({"outputs": [{"name": "score", "parameters": {"classification": 3}}]}, "outputs[0].parameters.classification"),
+        ({"parameters": {"stream": True}}, "parameters.stream: true, expected false"),
+        ({"parameters": {"max_target_tokens": 10_000}}, "parameters.max_target_tokens: 10000, expected 1 to 20"),
+        ({"model": "fake"}, "model: unknown field"),
+        ({"id": "a\ud800"}, "id: "),
+    ],
+)
+def test_what_is_wrong_is_named(live: LiveService, fields: Answer, problem: str) -> None:
+    status, error = refusal(live, **fields)
+    assert status == 400
+    assert error.startswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/v2/models/other", 404),
+        ("GET", "/v2/models/other/ready", 404),
+        ("POST", "/v2/models/other/infer", 404),
+        ("GET", INFER, 405),
+        ("GET", "/v2/nowhere", 404),
+    ],
+)
+def test_errors_of_every_kind_have_the_form_of_the_protocol(
+    live: LiveService, method: str, path: str, status: int
+) -> None:
+    with live.http() as client:
+        answer = client.request(method, path, json=GOOD if method == "POST" else None)
+    assert (answer.status_code, set(answer.json())) == (status, {"error"})
+    assert len(answer.headers["x-request-id"]) == 32
+
+
+def test_health_is_neither_counted_nor_ready_before_it_is_so(bundle_path: Path) -> None:
+    model = GatedModel(1)
+    model.gate.clear()
+    with run_service(bundle_path, [model], wait_ready=False) as service:
+        assert service.get("/v2/health/live").json() == {"live": True}
+        assert service.get("/v2/health/ready").json() == {"ready": False}
+        assert service.get("/v2/health/ready").status_code == 503
+        assert service.metric("requests_total") == 0
+        assert (service.get(f"{MODEL}/ready").status_code, service.post(GOOD, path=INFER).status_code) == (503, 503)
+        with service.http() as client:
+            (model_index,) = client.post("/v2/repository/index").json()
+            assert (model_index["state"], model_index["reason"]) == ("LOADING", "warming up")
+            assert client.post("/v2/repository/index", json={"ready": True}).json() == []
+        model.gate.set()
+        eventually(lambda: service.get("/v2/health/ready").status_code == 200)
+
+
+def test_one_text_is_generated(live: LiveService) -> None:
+    body = {"text_input": LONG_TEXT, "id": "g-1", "parameters": {"max_tokens": 3}}
+    answer = live.post(body, path=f"{MODEL}/generate").json()
+    (translation,) = live.post({"text": LONG_TEXT, "options": {"max_target_tokens": 3}}).json()["translations"]
+    assert (answer["id"], answer["model_name"], answer["text_output"]) == ("g-1", "fake", translation["text"])
+    assert {name: answer[name] for name in OUTPUTS if name != "text_output"} == {
+        name: translation[name] for name in OUTPUTS if name != "text_output"
+    }
+
+
+@pytest.mark.parametrize("stream", [None, True, False])
+def test_a_text_is_generated_while_it_grows(live: LiveService, stream: bool | None) -> None:
+    parameters = {} if stream is None else {"stream": stream}
+    body = {"text_input": LONG_TEXT, "parameters": parameters}
+    answer = live.post(body, path=f"{MODEL}/generate_stream")
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    events = [json.loads(line.removeprefix("data: ")) for line in answer.text.splitlines() if line]
+    (translation,) = expected(live, LONG_TEXT)
+    assert "".join(event["text_output"] for event in events) == translation["text"]
+    assert events[-1]["finish_reason"] == translation["finish_reason"]
+    assert (len(events) == 1) == (stream is False)
+
+
+def test_what_fails_before_the_first_event_has_its_own_status(live: LiveService) -> None:
+    answer = live.post({"text_input": " "}, path=f"{MODEL}/generate_stream")
+    assert (answer.status_code, answer.json()) == (400, {"error": "text_input[0]: blank, expected a sentence"})
+
+
+def test_the_timeout_is_in_microseconds(gated: LiveService, model: GatedModel) -> None:
+    model.gate.clear()
+    answer = gated.post({**GOOD, "parameters": {"timeout": 50_000}}, path=INFER)
+    assert (answer.status_code, set(answer.json())) == (504, {"error"})
+
+
+def test_a_full_queue_says_when_to_come_back(gated: LiveService, model: GatedModel) -> None:
+    model.gate.clear()
+    with ThreadPoolExecutor() as pool:
+        accepted = pool.submit(gated.post, {"text": [LONG_TEXT, LONG_TEXT]})
+        assert model.stepping.wait(WAIT_SECONDS)
+        refused = gated.post(GOOD, path=INFER)
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+        model.gate.set()
+        assert accepted.result().status_code == 200
+
+
+def test_a_request_of_lower_priority_waits(bundle_path: Path) -> None:
+    model = GatedModel(1)
+    with run_service(bundle_path, [model], queue_limit=9) as service, ThreadPoolExecutor() as pool:
+        started: list[int] = []
+        admit = service.pipeline.scheduler.admit
+
+        def admit_and_look(free_rows: int, running_rows: int, rows_ahead: int = 0) -> list[Sequence]:
+            admitted = admit(free_rows, running_rows, rows_ahead)
+            started.extend(sequence.priority for sequence in admitted)
+            return admitted
+
+        service.pipeline.scheduler.admit = admit_and_look  # type: ignore[method-assign]
+        model.stepping.clear()
+        model.gate.clear()
+
+        def ask(priority: int) -> int:
+            return service.post({**GOOD, "parameters": {"priority": priority}}, path=INFER).status_code
+
+        asked = [pool.submit(ask, 0)]
+        assert model.stepping.wait(WAIT_SECONDS)
+        for waiting, priority in enumerate((3, 0), 1):
+            asked.append(pool.submit(ask, priority))
+            eventually(lambda count=waiting: service.metric("sequences_waiting") == count)  # type: ignore[misc]
+        model.gate.set()
+        assert [each.result(WAIT_SECONDS) for each in asked] == [200, 200, 200]
+    first, usual, background = started
+    assert first == usual > background
+
+
+def test_every_request_is_counted_by_its_method(live: LiveService) -> None:
+    def counts() -> list[float]:
+        live.settle()
+        methods = ("infer", "generate", "generate_stream", "other")
+        return [live.metric("requests_total", method=method, protocol="rest") for method in methods]
+
+    before = counts()
+    live.post(GOOD, path=INFER)
+    live.post({"text_input": "alpha."}, path=f"{MODEL}/generate")
+    live.post({"text_input": "alpha."}, path=f"{MODEL}/generate_stream")
+    live.get("/v2")
+    assert [after - then for after, then in zip(counts(), before, strict=True)] == [1, 1, 1, 1]

@@ -1,0 +1,84 @@
+"""What REST answers say in their headers: where the time went, how they are compressed, which pages may read them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.live import LiveService, run_service
+
+PAGE = "https://page.example"
+TEXTS = ["alpha beta."] * 8
+
+
+@pytest.fixture(scope="module")
+def live(bundle_path: Path) -> Iterator[LiveService]:
+    with run_service(bundle_path) as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
+def open_to_a_page(bundle_path: Path) -> Iterator[LiveService]:
+    with run_service(bundle_path, cors_origins=[PAGE]) as service:
+        yield service
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/translate", {"text": "ab ba"}),
+        ("/v1/score", {"pairs": [{"text": "ab", "translation": "ba"}]}),
+        ("/v2/models/fake/generate", {"text_input": "ab ba"}),
+    ],
+)
+def test_an_answer_tells_in_milliseconds_where_the_time_went(
+    letters_live: LiveService, path: str, body: dict[str, object]
+) -> None:
+    answer = letters_live.post(body, path=path)
+    assert answer.status_code == 200, answer.text
+    told = dict(part.split(";dur=") for part in answer.headers["server-timing"].split(", "))
+    assert list(told) == ["tokenize", "queue", "inference", "total"]
+    for name, seconds in answer.json().get("timings", {}).items():
+        assert float(told[name.removesuffix("_seconds")]) == pytest.approx(1000 * seconds, abs=0.001)
+
+
+def test_a_long_answer_is_compressed_for_those_who_read_that(live: LiveService) -> None:
+    for path, body in (("/v1/translate", {"text": TEXTS}), ("/v2/models/fake", None)):
+        for accepted in ("gzip", "identity"):
+            headers = {"accept-encoding": accepted}
+            with live.http() as client:
+                answer = client.post(path, json=body, headers=headers) if body else client.get(path, headers=headers)
+            assert answer.status_code == 200
+            long = len(answer.content) > 1024
+            assert long == (body is not None)
+            assert (answer.headers.get("content-encoding") == "gzip") == (long and accepted == "gzip")
+            assert answer.json()
+
+
+def test_a_stream_is_not_held_back_by_compression(live: LiveService) -> None:
+    answer = live.post({"text": TEXTS}, path="/v1/translate/stream", headers={"accept-encoding": "gzip"})
+    assert len(answer.content) > 1024
+    assert "content-encoding" not in answer.headers
+
+
+def test_no_page_may_ask_unless_the_operator_says_so(live: LiveService) -> None:
+    answer = live.post({"text": "alpha."}, headers={"origin": PAGE})
+    assert not [name for name in answer.headers if name.startswith("access-control-")]
+
+
+def test_the_pages_of_an_origin_may_ask_and_no_others(open_to_a_page: LiveService) -> None:
+    for origin, allowed in ((PAGE, PAGE), ("https://other.example", None)):
+        answer = open_to_a_page.post({"text": " "}, headers={"origin": origin})
+        assert answer.status_code == 400
+        assert answer.headers.get("access-control-allow-origin") == allowed
+        asks = {
+            "origin": origin,
+            "access-control-request-method": "POST",
+            "access-control-request-headers": "content-type,x-request-timeout-ms",
+        }
+        with open_to_a_page.http() as client:
+            preflight = client.options("/v1/translate", headers=asks)
+        assert (preflight.status_code == 200) == (allowed is not None)
+        assert preflight.headers.get("access-control-allow-origin") == allowed
+    open_to_a_page.settle()
+    assert open_to_a_page.metric("requests_total") == 2

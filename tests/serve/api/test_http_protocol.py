@@ -1,0 +1,156 @@
+"""Connections of HTTP/1.1 byte by byte: how much a client may send before it comes to the point, and what goes on."""
+
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.support.live import WAIT_SECONDS, LiveService
+
+BODY = json.dumps({"text": "alpha beta."}).encode()
+LENGTH = f"content-length: {len(BODY)}"
+CHUNKS = b"4\r\n%b\r\n%x\r\n%b\r\n0\r\n\r\n" % (BODY[:4], len(BODY) - 4, BODY[4:])
+# A part of a message that has no end comes in pieces of this size.
+PIECE = b"a" * 4096
+LINES = b"POST /v1/translate HTTP/1.1\r\nhost: here\r\n"
+
+
+@contextmanager
+def connect(live: LiveService) -> Iterator[socket.socket]:
+    with socket.create_connection(("127.0.0.1", live.service.http_port), timeout=WAIT_SECONDS) as connection:
+        yield connection
+
+
+def head(*fields: str, version: str = "1.1") -> bytes:
+    lines = [f"POST /v1/translate HTTP/{version}", "host: here", "content-type: application/json", *fields]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+
+def read_answers(connection: socket.socket, count: int = 1) -> list[tuple[int, bytes]]:
+    """Reads answers, which must say how long they are; returns status and body of each."""
+    answers = []
+    with connection.makefile("rb") as file:
+        for _ in range(count):
+            status = int(file.readline().split()[1])
+            fields = dict(line.lower().split(b": ", 1) for line in iter(file.readline, b"\r\n"))
+            answers.append((status, file.read(int(fields[b"content-length"]))))
+    return answers
+
+
+def read_to_the_end(connection: socket.socket) -> bytes:
+    answer = b""
+    try:
+        while part := connection.recv(65536):
+            answer += part
+    except ConnectionError:  # the server left what was still coming
+        pass
+    return answer
+
+
+def send_without_end(connection: socket.socket, part: bytes, most_bytes: int) -> int:
+    """Sends a part again and again until the server closes the connection; returns how many bytes it took."""
+    sent = 0
+    try:
+        while sent < most_bytes:
+            connection.sendall(part)
+            sent += len(part)
+    except ConnectionError:
+        pass
+    return sent
+
+
+@pytest.mark.parametrize(
+    ("start", "part"),
+    [
+        pytest.param(b"POST /", PIECE, id="target"),
+        pytest.param(b"POST / HTTP/1.1\r\n", PIECE, id="name of a field"),
+        pytest.param(b"POST / HTTP/1.1\r\nhost: ", PIECE, id="value of a field"),
+        pytest.param(b"POST / HTTP/1.1\r\nhost: here\r\n", b"some: thing\r\n" * 300, id="fields"),
+        pytest.param(
+            head("transfer-encoding: chunked") + b"0\r\n", b"some: thing\r\n" * 300, id="fields behind a body"
+        ),
+        pytest.param(head("transfer-encoding: chunked") + b"0\r\nsome: ", PIECE, id="value of a field behind a body"),
+        pytest.param(head("transfer-encoding: chunked") + b"1;", PIECE, id="extension of a chunk"),
+    ],
+)
+def test_what_never_ends_is_cut_off(live: LiveService, start: bytes, part: bytes) -> None:
+    most_bytes = 16 << 20
+    with connect(live) as connection:
+        connection.sendall(start)
+        assert send_without_end(connection, part, most_bytes) < most_bytes
+    assert live.post({"text": "alpha beta."}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "junk",
+    [
+        b"\x00\x01\x02\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"POST /v1/translate HTTP/1.1\r\nno colon\r\n\r\n",
+        LINES + b"content-length: -1\r\n\r\n",
+        LINES + b"content-length: 1\r\ncontent-length: 2\r\n\r\n",
+        LINES + b"name : value\r\n\r\n",
+    ],
+)
+def test_what_is_not_http_is_answered_with_400_and_closed(live: LiveService, junk: bytes) -> None:
+    with connect(live) as connection:
+        connection.sendall(junk)
+        assert read_to_the_end(connection).startswith(b"HTTP/1.1 400 ")
+    assert live.post({"text": "alpha beta."}).status_code == 200
+
+
+def test_a_message_may_come_byte_by_byte(live: LiveService) -> None:
+    with connect(live) as connection:
+        for byte in head(LENGTH) + BODY:
+            connection.sendall(bytes([byte]))
+        assert read_answers(connection)[0][0] == 200
+
+
+def test_requests_that_come_together_are_answered_in_order(live: LiveService) -> None:
+    texts = ["alpha.", "beta.", "gamma."]
+    bodies = [json.dumps({"text": text}).encode() for text in texts]
+    alone = [live.post({"text": text}).json()["translations"] for text in texts]
+    with connect(live) as connection:
+        connection.sendall(b"".join(head(f"content-length: {len(body)}") + body for body in bodies))
+        answers = read_answers(connection, len(texts))
+    together = [json.loads(content)["translations"] for _, content in answers]
+    assert together == alone
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_an_offer_of_another_protocol_is_ignored(live: LiveService, *, together: bool) -> None:
+    """As Java's HTTP client makes it with its first request on every connection."""
+    offer = ("connection: upgrade, http2-settings", "upgrade: h2c", "http2-settings: AAMAAABkAAQBAAAAAAIAAAAA")
+    requests = [head(*offer, LENGTH) + BODY, head(*offer, "transfer-encoding: chunked") + CHUNKS, head(LENGTH) + BODY]
+    with connect(live) as connection:
+        if together:
+            connection.sendall(b"".join(requests))
+            answers = read_answers(connection, len(requests))
+        else:
+            answers = []
+            for request in requests:
+                connection.sendall(request)
+                answers += read_answers(connection)
+    assert [status for status, _ in answers] == [200] * len(requests)
+
+
+def test_a_client_that_offers_another_protocol_may_close_the_connection_as_well(live: LiveService) -> None:
+    with connect(live) as connection:
+        connection.sendall(head("connection: close, Upgrade", "upgrade: h2c", LENGTH) + BODY)
+        assert read_to_the_end(connection).startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_client_is_asked_for_the_body_that_it_announces(live: LiveService) -> None:
+    with connect(live) as connection:
+        connection.sendall(head("expect: 100-continue", LENGTH))
+        assert connection.recv(65536) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        connection.sendall(BODY)
+        assert read_answers(connection)[0][0] == 200
+
+
+def test_http_1_0_is_spoken_and_the_connection_closed(live: LiveService) -> None:
+    with connect(live) as connection:
+        connection.sendall(head(LENGTH, version="1.0") + BODY)
+        assert read_to_the_end(connection).startswith(b"HTTP/1.1 200 ")

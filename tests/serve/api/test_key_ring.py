@@ -1,0 +1,198 @@
+"""Keys of clients: which open, where they come from, and that none is ever told."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from hypothesis import given
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
+
+from serve.api.key_ring import KeyRing
+from serve.api.security import Security
+from serve.files import FileError
+from serve.settings import ServeSettings
+from tests.support.live import WAIT_SECONDS, LiveService, run_service
+
+BODY = {"text": "alpha beta."}
+ADMIN_KEY = "admin"
+RELOAD_PATH = "/v1/admin/reload"
+SERVICE = "/dragoman.v1.TranslationService"
+
+
+@pytest.fixture(name="keyed")
+def _keyed(bundle_path: Path) -> Iterator[LiveService]:
+    """A service for clients that have one of two keys, and an administrator."""
+    with run_service(bundle_path, api_keys="first second", admin_key=ADMIN_KEY) as live:
+        yield live
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {key}"}
+
+
+def call(live: LiveService, kind: str, path: str, metadata: dict[str, str]) -> grpc.StatusCode:
+    """Calls a method of any kind, without or with an empty request, and returns the status that it ends with."""
+    with live.grpc_channel() as channel:
+        method: Any = getattr(channel, kind)(path)
+        requests = b"" if kind.startswith("unary") else iter(())
+        options = {"metadata": tuple(metadata.items()), "timeout": WAIT_SECONDS}
+        call = method(requests, **options) if kind.endswith("stream") else method.future(requests, **options)
+        with suppress(grpc.RpcError):
+            list(call) if kind.endswith("stream") else call.result()
+        code: grpc.StatusCode = call.code()
+        return code
+
+
+CALLS = [
+    ("unary_unary", f"{SERVICE}/Translate", "translate"),
+    ("unary_stream", f"{SERVICE}/TranslateStream", "translate_stream"),
+    ("stream_stream", f"{SERVICE}/TranslateMany", "translate_many"),
+    ("unary_unary", f"{SERVICE}/Score", "score"),
+    ("unary_unary", f"{SERVICE}/ListModels", "other"),
+    ("stream_stream", "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", "other"),
+]
+
+
+WRONG: list[dict[str, str]] = [{}, bearer("third"), {"authorization": "Basic first"}, bearer(ADMIN_KEY)]
+
+
+def test_without_a_key_no_call_gets_in(keyed: LiveService) -> None:
+    for kind, path, _ in CALLS:
+        for metadata in WRONG:
+            assert call(keyed, kind, path, metadata) is grpc.StatusCode.UNAUTHENTICATED
+    keyed.settle()
+    for method in {method for _, _, method in CALLS}:
+        expected = len(WRONG) * sum(each == method for _, _, each in CALLS)
+        assert keyed.metric("requests_total", protocol="grpc", method=method, outcome="unauthorised") == expected
+    assert keyed.metric("requests_total") == len(WRONG) * len(CALLS)
+
+
+def test_every_key_opens_every_call(keyed: LiveService) -> None:
+    for kind, path, _ in CALLS:
+        for key in ("first", "second"):
+            assert call(keyed, kind, path, bearer(key)) is not grpc.StatusCode.UNAUTHENTICATED
+    assert keyed.metric("requests_total", outcome="unauthorised") == 0
+
+
+def test_without_a_key_no_request_gets_in(keyed: LiveService) -> None:
+    paths = ("/v1/translate", "/v1/translate/stream", "/v1/score", "/none")
+    for path in paths:
+        for headers in WRONG:
+            answer = keyed.post(BODY, path=path, headers=headers)
+            assert (answer.status_code, answer.json()["reason"]) == (401, "unauthorised")
+            assert answer.headers["www-authenticate"] == "Bearer"
+    refused = keyed.metric("requests_total", protocol="rest", outcome="unauthorised")
+    assert refused == keyed.metric("requests_total") == len(WRONG) * len(paths)
+
+
+def test_every_key_opens_rest(keyed: LiveService) -> None:
+    for key in ("first", "second"):
+        assert keyed.post(BODY, headers=bearer(key)).status_code == 200
+
+
+def test_probes_health_and_metrics_need_no_key(keyed: LiveService) -> None:
+    assert [keyed.get(path).status_code for path in ("/healthz", "/readyz", "/metrics")] == [200, 200, 200]
+    assert keyed.health() == "SERVING"
+    with keyed.grpc_channel() as channel:
+        stub: Any = health_pb2_grpc.HealthStub(channel)
+        watch = stub.Watch(health_pb2.HealthCheckRequest(), timeout=WAIT_SECONDS)
+        assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
+
+
+def test_metrics_may_need_a_key_too(bundle_path: Path) -> None:
+    with run_service(bundle_path, api_keys="first", open_metrics=False) as live:
+        assert live.get("/metrics").status_code == 401
+        with live.http() as client:
+            assert client.get("/metrics", headers=bearer("first")).status_code == 200
+        assert live.get("/readyz").status_code == 200
+
+
+def test_the_administrator_needs_the_admin_key_and_no_other(keyed: LiveService) -> None:
+    assert keyed.post(path=RELOAD_PATH, headers=bearer("first")).status_code == 401
+    assert keyed.post(path=RELOAD_PATH, headers=bearer(ADMIN_KEY)).status_code == 200
+
+
+def test_no_key_is_ever_told(keyed: LiveService) -> None:
+    with capture_logs() as logs:
+        assert "wrong-key" not in keyed.post(BODY, headers=bearer("wrong-key")).text
+        assert keyed.post(BODY, headers=bearer("first")).status_code == 200
+        call(keyed, *CALLS[0][:2], bearer("wrong-key"))
+        keyed.settle()
+    text = f"{logs} {keyed.service._settings!r} {vars(keyed.service._security.door._keys)}"
+    assert len([log for log in logs if log["event"] == "request"]) == 3
+    assert [
+        key for key in ("first", "second", "wrong-key", ADMIN_KEY) if f"'{key}'" in text or "wrong-key" in text
+    ] == []
+
+
+def test_keys_of_a_file_change_with_it(bundle_path: Path, tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    path.write_text("# of the first client\nfirst\n\n  second  \n")
+    with run_service(bundle_path, api_keys_file=path) as live:
+        assert [live.post(BODY, headers=bearer(key)).status_code for key in ("first", "second")] == [200, 200]
+        assert live.post(BODY, headers=bearer("of the first client")).status_code == 401
+        path.write_text("second\nthird\n")
+        live.service._security.refresh()
+        statuses = [live.post(BODY, headers=bearer(key)).status_code for key in ("first", "second", "third")]
+        assert statuses == [401, 200, 200]
+
+
+@pytest.mark.parametrize("content", [None, b"", b"# nothing\n", b"two words\n"])
+def test_a_file_that_went_wrong_leaves_the_keys_as_they_were(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "keys"
+    path.write_text("first\n")
+    ring = KeyRing.open(path)
+    if content is None:
+        path.unlink()
+    else:
+        path.write_bytes(content)
+    with capture_logs() as logs:
+        ring.refresh()
+        ring.refresh()
+    assert ring.opens("Bearer first")
+    assert [log["log_level"] for log in logs] == ["warning"]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (None, "No such file or directory"),
+        (b"\n# nothing\n", "no key in it, expected one a line"),
+        (b"fine\nse cret\n", "line 2: expected a key of visible ASCII characters, without white space"),
+        ("schl\u00fcssel".encode(), "line 1: expected a key of visible ASCII characters, without white space"),
+    ],
+)
+def test_a_file_without_keys_is_refused_by_path_and_line(tmp_path: Path, content: bytes | None, problem: str) -> None:
+    path = tmp_path / "keys"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(FileError) as raised:
+        Security.open(ServeSettings(api_keys_file=path))
+    assert str(raised.value) == f"--api-keys-file: {path}: {problem}"
+
+
+def test_keys_that_are_no_keys_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match=r"^--api-keys: no key in it"):
+        Security.open(ServeSettings.model_validate({"api_keys": " "}))
+    with pytest.raises(FileError, match=f"^--api-keys-file: {tmp_path}: expected no file beside --api-keys$"):
+        Security.open(ServeSettings.model_validate({"api_keys": "key", "api_keys_file": tmp_path}))
+
+
+def test_keys_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRAGOMAN_API_KEYS", "one\ntwo")
+    door = Security.open(ServeSettings()).door
+    door.check_key("Bearer one")
+    door.check_key("bearer  two ")
+
+
+@given(st.text(max_size=5), st.text("abc", min_size=1, max_size=5))
+def test_nothing_but_the_key_opens(shown: str, key: str) -> None:
+    ring = KeyRing([key])
+    assert ring.opens(f"Bearer {key}")
+    assert not ring.opens(shown)
+    assert ring.opens(f"Bearer {shown}") == (shown.strip() == key)

@@ -1,0 +1,230 @@
+"""TLS over real connections: both ports, clients with certificates, renewal without restart, and wrong files."""
+
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import httpx
+import pytest
+
+from protos.translation_pb2 import TranslateRequest, TranslateResponse
+from serve.api.auth import Tls, TlsFiles
+from serve.app import serve
+from serve.files import FileError
+from serve.settings import ServeSettings
+from tests.support.certificates import Authority
+from tests.support.live import TRANSLATE_METHOD, WAIT_SECONDS, LiveService, run_service
+
+REQUEST = {"text": ["alpha beta."]}
+
+
+@pytest.fixture(name="authority")
+def _authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+@pytest.fixture(name="secured")
+def _secured(bundle_path: Path, authority: Authority) -> Iterator[LiveService]:
+    """A service that speaks TLS."""
+    with run_service(bundle_path, **authority.settings()) as live:
+        yield live
+
+
+@pytest.fixture(name="mutual")
+def _mutual(bundle_path: Path, authority: Authority) -> Iterator[LiveService]:
+    """A service that wants to see certificates."""
+    with run_service(bundle_path, **authority.settings(), tls_client_ca_file=authority.file) as live:
+        yield live
+
+
+def ask_grpc(live: LiveService, credentials: grpc.ChannelCredentials | None) -> str:
+    """Returns a translation, or the name of the status."""
+    target = live.grpc_target
+    with grpc.insecure_channel(target) if credentials is None else grpc.secure_channel(target, credentials) as channel:
+        method: Any = channel.unary_unary(
+            TRANSLATE_METHOD, TranslateRequest.SerializeToString, TranslateResponse.FromString
+        )
+        try:
+            answer = method(TranslateRequest(text=REQUEST["text"]), timeout=WAIT_SECONDS)
+        except grpc.RpcError as error:
+            status: Any = error
+            return str(status.code().name)
+    return str(answer.translations[0].text)
+
+
+def rest_client(live: LiveService, **options: Any) -> httpx.Client:
+    return httpx.Client(
+        base_url=f"https://127.0.0.1:{live.service.http_port}", timeout=WAIT_SECONDS, trust_env=False, **options
+    )
+
+
+def served_certificates(live: LiveService, authority: Authority) -> list[Any]:
+    """Returns the serial numbers of the certificates that new connections get, over REST and gRPC."""
+    serials = []
+    for port in (live.service.http_port, live.service.grpc_port):
+        context = authority.context()
+        context.set_alpn_protocols(["h2", "http/1.1"])
+        with (
+            socket.create_connection(("127.0.0.1", port), WAIT_SECONDS) as plain,
+            context.wrap_socket(plain, server_hostname="127.0.0.1") as connection,
+        ):
+            certificate = connection.getpeercert()
+            assert certificate
+            serials.append(certificate["serialNumber"])
+    return serials
+
+
+def test_both_ports_speak_tls_to_those_who_trust_the_authority(secured: LiveService, authority: Authority) -> None:
+    with rest_client(secured, verify=authority.context()) as client:
+        (translation,) = client.post("/v1/translate", json=REQUEST).json()["translations"]
+        assert client.get("/readyz").status_code == 200
+    assert ask_grpc(secured, authority.credentials()) == translation["text"]
+
+
+def test_nobody_is_answered_in_the_clear(secured: LiveService) -> None:
+    with pytest.raises(httpx.TransportError):
+        secured.post(REQUEST)
+    assert ask_grpc(secured, None) == "UNAVAILABLE"
+
+
+def test_nobody_who_does_not_trust_the_authority_sends_anything(
+    secured: LiveService, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    stranger = Authority(tmp_path_factory.mktemp("stranger"))
+    with rest_client(secured, verify=stranger.context()) as client, pytest.raises(httpx.ConnectError):
+        client.get("/readyz")
+    assert ask_grpc(secured, stranger.credentials()) == "UNAVAILABLE"
+    assert secured.metric("requests_total") == 0
+
+
+def test_clients_with_a_certificate_of_the_authority_are_let_in(mutual: LiveService, authority: Authority) -> None:
+    client = authority.issue("client", "somebody")
+    with rest_client(mutual, verify=authority.context(client)) as rest:
+        (translation,) = rest.post("/v1/translate", json=REQUEST).json()["translations"]
+    assert ask_grpc(mutual, authority.credentials(client)) == translation["text"]
+
+
+def test_clients_without_a_certificate_get_nothing_but_probes(mutual: LiveService, authority: Authority) -> None:
+    with rest_client(mutual, verify=authority.context()) as rest:
+        assert [rest.get(path).status_code for path in ("/healthz", "/readyz", "/metrics")] == [200, 200, 200]
+        refused = rest.post("/v1/translate", json=REQUEST)
+        assert (refused.status_code, refused.json()["reason"]) == (401, "unauthorised")
+        assert refused.json()["detail"].startswith("client certificate: none")
+    assert ask_grpc(mutual, authority.credentials()) == "UNAVAILABLE"
+    assert mutual.metric("requests_total", outcome="unauthorised") == 1
+    assert mutual.metric("requests_total", outcome="ok") == 0
+
+
+def test_clients_with_the_certificate_of_a_stranger_make_no_connection(
+    mutual: LiveService, authority: Authority, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    client = Authority(tmp_path_factory.mktemp("stranger")).issue("client", "somebody")
+    with rest_client(mutual, verify=authority.context(client)) as rest, pytest.raises(httpx.TransportError):
+        rest.get("/readyz")
+    assert ask_grpc(mutual, authority.credentials(client)) == "UNAVAILABLE"
+
+
+def test_a_renewed_certificate_is_served_without_a_restart(secured: LiveService, authority: Authority) -> None:
+    before = served_certificates(secured, authority)
+    assert before[0] == before[1]
+    assert served_certificates(secured, authority) == before
+    authority.settings()
+    secured.service._security.refresh()
+    after = served_certificates(secured, authority)
+    assert after[0] == after[1] != before[0]
+    assert ask_grpc(secured, authority.credentials()) != "UNAVAILABLE"
+
+
+def test_a_renewal_that_is_half_done_leaves_the_old_certificate(secured: LiveService, authority: Authority) -> None:
+    before = served_certificates(secured, authority)
+    (authority.folder / "server.key").write_bytes(authority.issue("other")["key"].read_bytes())
+    secured.service._security.refresh()
+    assert served_certificates(secured, authority) == before
+    (authority.folder / "server.pem").write_bytes((authority.folder / "other.pem").read_bytes())
+    secured.service._security.refresh()
+    assert served_certificates(secured, authority) != before
+
+
+def test_an_authority_of_clients_can_be_replaced(
+    mutual: LiveService, authority: Authority, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Who was signed by the old one is a stranger then."""
+    other = Authority(tmp_path_factory.mktemp("other"))
+    old, new = authority.issue("old", "client"), other.issue("new", "client")
+    other.ca.cert_pem.write_to_path(authority.folder / "ca.pem")
+    mutual.service._security.refresh()
+    assert ask_grpc(mutual, authority.credentials(new)) != "UNAVAILABLE"
+    assert ask_grpc(mutual, authority.credentials(old)) == "UNAVAILABLE"
+    with rest_client(mutual, verify=authority.context(new)) as rest:
+        assert rest.post("/v1/translate", json=REQUEST).status_code == 200
+    with rest_client(mutual, verify=authority.context(old)) as rest, pytest.raises(httpx.TransportError):
+        rest.post("/v1/translate", json=REQUEST)
+
+
+def swap(first: Path, second: Path) -> None:
+    content = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(content)
+
+
+def replace_by_folder(files: dict[str, Path]) -> None:
+    files["key"].unlink()
+    files["key"].mkdir()
+
+
+def encrypt(path: Path) -> None:
+    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415
+
+    key = serialization.load_pem_private_key(path.read_bytes(), None)
+    path.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(b"secret"),
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (
+            lambda files: files["certificate"].unlink(),
+            "--tls-certificate-file: {certificate}: No such file or directory",
+        ),
+        (lambda files: files["key"].unlink(), "--tls-key-file: {key}: No such file or directory"),
+        (lambda files: files["ca"].unlink(), "--tls-client-ca-file: {ca}: No such file or directory"),
+        (replace_by_folder, "--tls-key-file: {key}: Is a directory"),
+        (lambda files: files["certificate"].write_text(""), "--tls-certificate-file: {certificate}: not a certificate"),
+        (lambda files: files["ca"].write_bytes(b"\xff"), "--tls-client-ca-file: {ca}: not a certificate"),
+        (lambda files: files["key"].write_text("a key"), "--tls-key-file: {key}: not a key in PEM, or encrypted"),
+        (lambda files: encrypt(files["key"]), "--tls-key-file: {key}: not a key in PEM, or encrypted"),
+        (
+            lambda files: files["key"].write_bytes(files["other"].read_bytes()),
+            "--tls-key-file: {key}: not the key of the certificate in {certificate}",
+        ),
+        (lambda files: swap(files["certificate"], files["key"]), "--tls-certificate-file: {certificate}: not a certif"),
+    ],
+)
+def test_files_that_are_wrong_are_refused_by_setting_and_path(
+    authority: Authority, spoil: Callable[[dict[str, Path]], None], message: str
+) -> None:
+    files = authority.issue("server")
+    named = {**files, "ca": authority.file, "other": authority.issue("other")["key"]}
+    spoil(named)
+    with pytest.raises(FileError) as raised:
+        Tls(TlsFiles(files["certificate"], files["key"], named["ca"]))
+    assert str(raised.value).startswith(message.format(**named))
+
+
+@pytest.mark.parametrize("name", ["tls_certificate_file", "tls_key_file", "tls_client_ca_file"])
+@pytest.mark.usefixtures("restored_logs")
+def test_half_of_the_files_start_no_server(bundle_path: Path, name: str) -> None:
+    """Nothing listens in the clear because somebody forgot a file."""
+    settings = ServeSettings.model_validate({"bundle": bundle_path, name: "a", "http_port": 0, "grpc_port": 0})
+    with pytest.raises(SystemExit) as raised:
+        serve(settings)
+    expected = "expected --tls-certificate-file and --tls-key-file beside it"
+    assert str(raised.value) == f"dragoman serve: --{name.replace('_', '-')}: a: {expected}"

@@ -1,0 +1,281 @@
+"""A bundle opens if every file is what its manifest says, and whatever is wrong is told with the name of the file."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from shutil import copytree, rmtree
+from typing import Any
+
+import pytest
+
+from serve.bundle.bundle import (
+    ALIGNED_DECODER_FILE,
+    GOLDEN_FILE,
+    GRAPH_FILES,
+    MANIFEST_FILE,
+    WEIGHTS_FILE,
+    Bundle,
+    BundleError,
+    file_hashes,
+    write_golden,
+)
+from serve.bundle.manifest import Element, StateSpec
+from serve.bundle.tokenizer import TOKENIZER_FILE
+
+FILES = (*GRAPH_FILES, WEIGHTS_FILE, TOKENIZER_FILE, GOLDEN_FILE)
+
+
+@pytest.fixture
+def folder(bundle_path: Path, tmp_path: Path) -> Path:
+    """A bundle that a test may damage."""
+    return copytree(bundle_path, tmp_path / "bundle")
+
+
+def change_manifest(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    path = folder / MANIFEST_FILE
+    manifest = json.loads(path.read_text(encoding="utf-8"))
+    change(manifest)
+    path.write_text(json.dumps(manifest), encoding="utf-8")
+
+
+def reseal(folder: Path) -> None:
+    """Makes the manifest right again after a file was changed."""
+    change_manifest(folder, lambda manifest: manifest.update(files=file_hashes(folder)))
+
+
+def golden_json(**changes: object) -> bytes:
+    """Returns a file with one golden sentence."""
+    languages = {"source_language": "en", "target_language": "de"}
+    sentence = {**languages, "source": "a", "source_ids": [5], "target_ids": [], "target": "A", **changes}
+    return json.dumps([sentence]).encode()
+
+
+def refusal(folder: Path, file: str = MANIFEST_FILE) -> str:
+    """Returns why a bundle is refused; the message begins with the path of the file."""
+    with pytest.raises(BundleError) as refused:
+        Bundle.open(folder)
+    message = str(refused.value)
+    assert message.startswith(f"{folder / file}: ")
+    return message
+
+
+def test_a_bundle_opens(folder: Path) -> None:
+    bundle = Bundle.open(folder)
+    assert bundle.folder == folder
+    assert bundle.manifest.format_version == 5
+    assert set(bundle.manifest.files) == {*FILES, ALIGNED_DECODER_FILE}
+    assert (bundle.encoder_path, bundle.decoder_path) == (folder / "encoder.onnx", folder / "decoder.onnx")
+    assert bundle.manifest.tokenizer.files == (TOKENIZER_FILE,)
+
+
+def test_golden_sentences_come_back_as_they_were(folder: Path) -> None:
+    golden = Bundle.open(folder).golden
+    assert len(golden) == 3
+    (folder / GOLDEN_FILE).write_bytes(b"")
+    write_golden(folder, golden)
+    assert Bundle.open(folder).golden == golden
+
+
+def test_a_file_that_the_manifest_does_not_list_does_no_harm(folder: Path) -> None:
+    (folder / "README.md").write_text("A model of ours.", encoding="utf-8")
+    Bundle.open(folder)
+
+
+def test_a_folder_that_is_not_there_is_refused(folder: Path) -> None:
+    rmtree(folder)
+    with pytest.raises(BundleError, match=f"^{folder}: no such folder, expected a bundle made by `dragoman export`$"):
+        Bundle.open(folder)
+
+
+def test_a_file_in_place_of_the_folder_is_refused(folder: Path) -> None:
+    with pytest.raises(BundleError, match="no such folder"):
+        Bundle.open(folder / MANIFEST_FILE)
+
+
+@pytest.mark.parametrize("file", [MANIFEST_FILE, *FILES])
+def test_a_missing_file_is_named(folder: Path, file: str) -> None:
+    (folder / file).unlink()
+    refusal(folder, file)
+
+
+@pytest.mark.parametrize("file", [MANIFEST_FILE, *FILES])
+def test_a_folder_in_place_of_a_file_is_named(folder: Path, file: str) -> None:
+    (folder / file).unlink()
+    (folder / file).mkdir()
+    refusal(folder, file)
+
+
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("length", [0, -1])
+def test_a_truncated_file_is_named(folder: Path, file: str, length: int) -> None:
+    (folder / file).write_bytes((folder / file).read_bytes()[:length])
+    assert "the file was changed" in refusal(folder, file)
+
+
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_one_flipped_bit_is_enough(folder: Path, file: str, share: float) -> None:
+    data = bytearray((folder / file).read_bytes())
+    data[int(share * (len(data) - 1))] ^= 1
+    (folder / file).write_bytes(data)
+    assert "the file was changed" in refusal(folder, file)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[]", b"null", b"{}"])
+def test_a_manifest_that_is_none_is_refused(folder: Path, content: bytes) -> None:
+    (folder / MANIFEST_FILE).write_bytes(content)
+    refusal(folder)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("format_version", 6),
+        ("format_version", 0),
+        ("colour", "green"),
+        ("name", None),
+        ("vocabulary_size", 0),
+        ("vocabulary_size", "many"),
+        ("directions", []),
+        ("directions", [{"source": "English", "target": "de"}]),
+        ("source_suffix", [2, -1]),
+        ("source_suffix", None),
+        ("tokenizer", {"kind": "words"}),
+        ("tokenizer", {"kind": "sentencepiece", "model": "../tokenizer.model"}),
+        ("tokenizer", {"kind": "pieces", "source_model": "tokenizer.model"}),
+        ("states", [{"name": "Hidden state", "shape": [8]}]),
+        ("states", [{"name": "hidden", "shape": [0]}]),
+        ("states", [{"name": "hidden", "shape": ["length"]}]),
+        ("max_target_tokens", -1),
+        ("precision", "int2"),
+        ("provenance", {}),
+        ("files", {"encoder.onnx": 5}),
+        ("encoder", {"inputs": ["source_ids"]}),
+    ],
+)
+def test_a_wrong_value_in_the_manifest_is_named(folder: Path, key: str, value: object) -> None:
+    change_manifest(folder, lambda manifest: manifest.update({key: value}))
+    assert key in refusal(folder)
+
+
+@pytest.mark.parametrize("key", ["vocabulary_size", "states", "eos_id", "opset", "files", "decoder", "directions"])
+def test_a_value_that_the_manifest_lacks_is_named(folder: Path, key: str) -> None:
+    change_manifest(folder, lambda manifest: manifest.pop(key))
+    assert f"{key}: Field required" in refusal(folder)
+
+
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
+def test_a_bundle_of_an_earlier_version_says_what_to_do(folder: Path, version: int) -> None:
+    """Whatever else is different in it."""
+    (folder / MANIFEST_FILE).write_text(json.dumps({"format_version": version, "heads": 8}), encoding="utf-8")
+    advice = "export the run again with `dragoman export RUN --out BUNDLE`"
+    assert refusal(folder).endswith(f": format_version: {version}: made by an earlier Dragoman: {advice}")
+
+
+@pytest.mark.parametrize(
+    ("shape", "element", "kind", "taken", "given"),
+    [
+        ((4, "target", 8), "float", "target", "past_x", "present_x"),
+        ((4, "target", 8), "int8", "target", "past_x", "present_x"),
+        ((4, "source", 8), "float", "source", "x", None),
+        ((4, "source", 8), "int8", "source", "x", "present_x"),
+        (("source",), "float", "source", "x", None),
+        ((8,), "float", "recurrent", "past_x", "present_x"),
+        ((), "float", "recurrent", "past_x", "present_x"),
+    ],
+)
+def test_the_shape_of_a_state_tells_its_kind_and_its_names(
+    shape: tuple[Any, ...], element: Element, kind: str, taken: str, given: str | None
+) -> None:
+    state = StateSpec(name="x", shape=shape, element=element)
+    assert (state.kind, state.decoder_input, state.decoder_output) == (kind, taken, given)
+
+
+def test_a_state_with_two_lengths_is_refused(folder: Path) -> None:
+    change_manifest(folder, lambda manifest: manifest.update(states=[{"name": "x", "shape": ["source", "target"]}]))
+    assert "states.0.shape: ('source', 'target') has several lengths" in refusal(folder)
+
+
+def test_states_have_names_of_their_own(folder: Path) -> None:
+    change_manifest(folder, lambda manifest: manifest["states"].append(manifest["states"][0]))
+    assert "states: annotations is there twice" in refusal(folder)
+
+
+def test_directions_are_different(folder: Path) -> None:
+    change_manifest(folder, lambda manifest: manifest["directions"].append(manifest["directions"][0]))
+    assert "directions: en-de is there twice" in refusal(folder)
+
+
+@pytest.mark.parametrize("token_id", [-1, 60])
+def test_a_prefix_outside_the_vocabulary_is_refused(folder: Path, token_id: int) -> None:
+    change_manifest(folder, lambda manifest: manifest.update(vocabulary_size=60))
+    change_manifest(folder, lambda manifest: manifest["directions"][0].update(source_prefix=[0, 59]))
+    Bundle.open(folder)
+    change_manifest(folder, lambda manifest: manifest["directions"][0].update(source_prefix=[5, token_id]))
+    assert f"directions: en-de: source_prefix is (5, {token_id}), expected ids below 60" in refusal(folder)
+
+
+@pytest.mark.parametrize(
+    ("graph", "side", "names"),
+    [
+        ("encoder", "inputs", ["source_ids", "source_ids"]),
+        ("encoder", "inputs", ["source_lengths", "source_ids"]),
+        ("encoder", "inputs", ["source_ids", "positions"]),
+        ("encoder", "outputs", ["hidden", "annotations"]),
+        ("encoder", "outputs", ["annotations"]),
+        ("decoder", "inputs", ["token_ids", "annotations"]),
+        ("decoder", "inputs", ["token_ids", "past_annotations", "past_hidden"]),
+        ("decoder", "inputs", ["annotations", "past_hidden", "token_ids"]),
+        ("decoder", "outputs", ["logits"]),
+        ("decoder", "outputs", ["present_hidden", "logits"]),
+        ("decoder", "outputs", ["logits", "present_hidden", "present_annotations"]),
+    ],
+)
+def test_graphs_that_do_not_fit_the_states_are_refused(folder: Path, graph: str, side: str, names: list[str]) -> None:
+    change_manifest(folder, lambda manifest: manifest[graph].update({side: names}))
+    assert f"{graph}.{side}: {', '.join(names)}: expected " in refusal(folder)
+
+
+@pytest.mark.parametrize("left", [(), ("token_ids",), ("token_ids", "source_lengths"), ("positions",)])
+def test_a_graph_may_do_without_what_it_has_no_use_for(folder: Path, left: tuple[str, ...]) -> None:
+    names = [*left, "annotations", "past_hidden"]
+    change_manifest(folder, lambda manifest: manifest["decoder"].update(inputs=names))
+    assert Bundle.open(folder).manifest.decoder.inputs == tuple(names)
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_file_that_the_manifest_does_not_vouch_for_is_refused(folder: Path, file: str) -> None:
+    change_manifest(folder, lambda manifest: manifest["files"].pop(file))
+    assert f"files: {file} is not listed, expected its sha256" in refusal(folder)
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/hostname", "sub/x", "..", ".", "", "a\nb", "..\\x", ".hidden"])
+def test_a_manifest_does_not_lead_out_of_its_folder(folder: Path, name: str) -> None:
+    (folder.parent / "x").write_bytes(b"")
+    change_manifest(folder, lambda manifest: manifest["files"].update({name: "0" * 64}))
+    assert "files" in refusal(folder)
+
+
+@pytest.mark.parametrize(
+    ("content", "field"),
+    [
+        (b"", ""),
+        (b"{}", ""),
+        (b'[{"source": "a"}]', "0.source_language"),
+        (golden_json(source_ids=["x"]), "0.source_ids.0"),
+        (golden_json(target_language="Deutsch"), "0.target_language"),
+        (golden_json(source_language="de", target_language="en"), "0: de-en: expected one of en-de"),
+    ],
+)
+def test_golden_sentences_that_are_none_are_refused(folder: Path, content: bytes, field: str) -> None:
+    """Even if the manifest vouches for the file."""
+    (folder / GOLDEN_FILE).write_bytes(content)
+    reseal(folder)
+    assert field in refusal(folder, GOLDEN_FILE)
+
+
+def test_a_resealed_bundle_opens_again(folder: Path) -> None:
+    (folder / WEIGHTS_FILE).write_bytes(b"other weights")
+    refusal(folder, WEIGHTS_FILE)
+    reseal(folder)
+    Bundle.open(folder)

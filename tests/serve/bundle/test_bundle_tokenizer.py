@@ -1,0 +1,62 @@
+"""A bundle's tokenizer comes back as it was written, of either kind, and files are stored once."""
+
+from pathlib import Path
+
+import pytest
+
+from model.tokenizer.piece_tokenizer import PieceTokenizer
+from model.tokenizer.tokenizer import Tokenizer, TokenizerError, train_tokenizer
+from serve.bundle.bundle import Bundle
+from serve.bundle.tokenizer import load_tokenizer, write_tokenizer
+from serve.bundle.tokenizer_spec import PieceSpec, SentencePieceSpec
+
+
+def reopen(bundle_path: Path, folder: Path, spec: SentencePieceSpec | PieceSpec) -> Bundle:
+    """Returns a bundle in another folder, with another tokenizer."""
+    bundle = Bundle.open(bundle_path)
+    return Bundle(folder, bundle.manifest.model_copy(update={"tokenizer": spec}), bundle.golden)
+
+
+def test_our_own_tokenizer_comes_back(bundle_path: Path, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    spec = write_tokenizer(tokenizer, tmp_path)
+    loaded = load_tokenizer(reopen(bundle_path, tmp_path, spec))
+    assert isinstance(loaded, Tokenizer)
+    assert loaded.model == tokenizer.model
+    assert spec.files == ("tokenizer.model",)
+
+
+def test_pieces_of_two_sides_come_back(bundle_path: Path, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    other = train_tokenizer(["vogel baum mond", "weg licht"] * 9, vocabulary_size=60)
+    written = PieceTokenizer(
+        tokenizer.model,
+        other.model,
+        tokenizer.source_pieces,
+        (*other.source_pieces, "▁日本", '"\\'),
+        unknown_piece="<unk>",
+        special_pieces=("</s>",),
+    )
+    spec = write_tokenizer(written, tmp_path)
+    loaded = load_tokenizer(reopen(bundle_path, tmp_path, spec))
+    assert isinstance(loaded, PieceTokenizer)
+    for name in ("source_model", "target_model", "source_pieces", "target_pieces", "unknown_piece", "special_pieces"):
+        assert getattr(loaded, name) == getattr(written, name)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(spec.files)
+
+
+def test_what_both_sides_share_is_stored_once(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    pieces = tokenizer.source_pieces
+    shared = PieceTokenizer(tokenizer.model, tokenizer.model, pieces, pieces, unknown_piece="<unk>", special_pieces=())
+    write_tokenizer(shared, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["tokenizer.model", "vocabulary.json"]
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[1]"])
+def test_a_vocabulary_that_is_none_is_refused(
+    bundle_path: Path, tokenizer: Tokenizer, tmp_path: Path, content: bytes
+) -> None:
+    pieces = tokenizer.source_pieces
+    written = PieceTokenizer(tokenizer.model, tokenizer.model, pieces, pieces, unknown_piece="<unk>", special_pieces=())
+    spec = write_tokenizer(written, tmp_path)
+    (tmp_path / "vocabulary.json").write_bytes(content)
+    with pytest.raises(TokenizerError, match=r"vocabulary\.json: expected a JSON list of pieces"):
+        load_tokenizer(reopen(bundle_path, tmp_path, spec))

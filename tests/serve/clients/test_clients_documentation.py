@@ -1,0 +1,140 @@
+"""What `docs/clients.md` says about clients is true: its examples run, and its tables are those of the code."""
+
+import asyncio
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serve.clients import errors as client_errors
+from serve.clients.service_config import service_config
+from serve.errors import ERRORS
+from serve.settings import STREAM_PER_SLOT, ServeSettings
+from tests.support.certificates import Authority
+from tests.support.live import LiveService, run_service
+from tests.support.paths import ROOT
+
+TEXT = (ROOT / "docs" / "clients.md").read_text()
+EXAMPLES = re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+PORT = "8001"
+
+
+def example_with(words: str) -> str:
+    (example,) = [each for each in EXAMPLES if words in each]
+    return str(example)
+
+
+def run(example: str, port: int) -> dict[str, Any]:
+    """Runs an example against a server on another port and returns what it defines."""
+    assert f":{PORT}" in example or "Servicer" in example
+    names: dict[str, Any] = {}
+    exec(example.replace(f":{PORT}", f":{port}"), names)  # noqa: S102 - it is ours
+    return names
+
+
+def test_there_are_examples_and_all_are_known_here() -> None:
+    assert len(EXAMPLES) == 6
+
+
+@pytest.mark.usefixtures("restored_logs")
+def test_a_program_that_blocks(live: LiveService, capsys: pytest.CaptureFixture[str]) -> None:
+    response = run(example_with('She dances."], target_language'), live.service.grpc_port)["response"]
+    texts = [each.text for each in response.translations]
+    assert [line.rpartition(" ")[0] for line in capsys.readouterr().out.splitlines()] == texts
+
+
+@pytest.mark.usefixtures("restored_logs")
+def test_a_program_with_asyncio(live: LiveService, capsys: pytest.CaptureFixture[str]) -> None:
+    run(example_with("asyncio.run"), live.service.grpc_port)
+    beam, _, streamed = capsys.readouterr().out.partition("\n")
+    assert streamed == live.post({"text": "She dances."}).json()["translations"][0]["text"]
+    searched = live.post({"text": "She dances.", "options": {"beam_size": 4}}).json()
+    assert beam == searched["translations"][0]["text"]
+
+
+@pytest.mark.usefixtures("restored_logs")
+def test_errors_are_caught_by_what_can_be_done(live: LiveService, capsys: pytest.CaptureFixture[str]) -> None:
+    example = example_with("except BadRequestError")
+    run(example, live.service.grpc_port)
+    (said,) = re.findall(r"print\(.*\)  # (.*)", example)
+    assert capsys.readouterr().out == f"{said}\n"
+
+
+def test_a_service_passes_its_time_on() -> None:
+    asked: list[dict[str, Any]] = []
+
+    class Client:
+        async def translate(self, _: str, **asking: Any) -> Any:
+            asked.append(asking)
+            raise NotImplementedError
+
+    servicer = run(example_with("ChatServicer"), 0)["ChatServicer"](Client())
+    context = object()
+    with pytest.raises(NotImplementedError):
+        asyncio.run(servicer.Answer(type("Request", (), {"text": "a"}), context))
+    assert asked == [{"target_language": "de", "context": context}]
+
+
+@pytest.mark.usefixtures("restored_logs")
+def test_many_texts(live: LiveService, capsys: pytest.CaptureFixture[str]) -> None:
+    run(example_with("ManyItem("), live.service.grpc_port)
+    lines = dict(line.split(" ", 1) for line in capsys.readouterr().out.splitlines())
+    assert lines["nothing"] == "INVALID_ARGUMENT: text[0]: blank, expected a sentence"
+    for name, text in (("greeting", "Does the man close the window?"), ("farewell", "She dances.")):
+        assert lines[name] == live.post({"text": text}).json()["translations"][0]["text"]
+
+
+@pytest.mark.usefixtures("restored_logs")
+def test_tls_a_key_and_replicas(
+    bundle_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    authority = Authority(tmp_path)
+    settings = {**authority.settings(), "tls_client_ca_file": authority.file, "api_keys": "secret"}
+    authority.issue("client", "somebody")
+    monkeypatch.chdir(tmp_path)
+    with run_service(bundle_path, **settings) as live:
+        run(example_with("ClientSettings("), live.service.grpc_port)
+    assert len(capsys.readouterr().out.splitlines()) == 1
+
+
+def test_the_service_config_is_that_of_the_clients() -> None:
+    (config,) = re.findall(r"^```json\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+    assert json.loads(config) == service_config(balanced=True)
+
+
+def test_the_table_of_reasons_is_that_of_the_code() -> None:
+    rows = re.findall(r"^\| `([A-Z_]+)` \| `([A-Z_]+)` \| (\d+) \| ?(?:(\d+) s )?\|$", TEXT, re.MULTILINE)
+    assert rows == [
+        (
+            error.reason.upper(),
+            error.grpc_status.name,
+            str(int(error.http_status)),
+            "" if error.retry_after_seconds is None else str(error.retry_after_seconds),
+        )
+        for error in ERRORS
+    ]
+
+
+def test_the_table_of_classes_is_that_of_the_code() -> None:
+    rows = dict(re.findall(r"^\| `([A-Za-z]+Error)` \| `?([A-Za-z_ ]+)`? \|", TEXT, re.MULTILINE))
+    assert rows.pop("ServerFailedError") == "any other"
+    kinds = {kind.__name__: {code.name for code in kind.codes} for kind in client_errors._KINDS}
+    assert rows.keys() == kinds.keys()
+    assert all(status in kinds[name] for name, status in rows.items())
+
+
+def test_the_table_of_connections_has_the_options_and_their_defaults() -> None:
+    table = TEXT[TEXT.index("### Connections") : TEXT.index("### Health")]
+    told: dict[str, str] = {}
+    for options, defaults in re.findall(r"^\| [^|`]+ \| (`[^|]+`) \| ([^|]+) \|$", table, re.MULTILINE):
+        told |= zip(re.findall("`--([a-z-]+)`", options), defaults.split(", "), strict=True)
+    fields = {name.replace("_", "-"): field.default for name, field in ServeSettings.model_fields.items()}
+    words = {2 << 20: "2 MiB"}
+    expected = {name: words.get(fields[name], f"{fields[name]:g}") for name in told if fields[name] is not None}
+    assert {name: each for name, each in told.items() if name in expected} == expected
+    assert {name: told[name] for name in told.keys() - expected.keys()} == {
+        "grpc-max-calls": "none",
+        "stream-unanswered-texts": f"{STREAM_PER_SLOT} for each slot",
+    }

@@ -1,0 +1,607 @@
+"""Continuous batching with a fake model: who is in the batch changes no answer, and a failure stays where it belongs.
+
+Most tests call `step` themselves; those with threads wait for events, never for time.
+"""
+
+import threading
+from functools import cache, partial
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from structlog.testing import capture_logs
+
+from serve.engine.engine import UNHEALTHY_FAILURES
+from serve.engine.prefill import BATCH_OVERHEAD_TOKENS
+from serve.errors import CancelledError, DeadlineExceededError, DrainingError, InternalError
+from serve.scheduler.sequence import Sequence, SequenceState
+from serve.search.hypothesis import FinishReason
+from serve.search.options import SearchOptions
+from tests.support.engines import MAX_TARGET_TOKENS, STEP_TIMEOUT_SECONDS, Bench
+from tests.support.fakes import ENDLESS_ID, FIRST_ID, POISON_ID, FakeModel, translate
+from tests.support.promises import Measured
+
+Answer = tuple[tuple[int, ...], float, FinishReason | None]
+
+
+def answer(sequence: Sequence) -> Answer:
+    assert sequence.state is SequenceState.FINISHED
+    assert sequence.error is None
+    best = sequence.best
+    return best.target_ids, best.score, best.finish_reason
+
+
+@cache
+def alone(source_ids: tuple[int, ...], limit: int = MAX_TARGET_TOKENS) -> Answer:
+    """Returns the answer for a sequence that has an engine to itself."""
+    bench = Bench(slots=1)
+    sequence = bench.submit(*source_ids, limit=limit)
+    bench.run()
+    return answer(sequence)
+
+
+sources = st.lists(st.integers(FIRST_ID, 50) | st.just(ENDLESS_ID), min_size=1, max_size=6).map(tuple)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5, MAX_TARGET_TOKENS])
+@pytest.mark.parametrize("source_ids", [(3,), (4, 5), (9, 9, 9), (5, 8, 11, 2), (ENDLESS_ID,)])
+def test_a_lone_sequence_gets_the_answer_of_plain_greedy_search(source_ids: tuple[int, ...], limit: int) -> None:
+    target_ids, score, finish_reason = alone(source_ids, limit)
+    expected_ids, expected_score, expected_reason = translate(source_ids, limit)
+    assert (target_ids, finish_reason) == (expected_ids, expected_reason)
+    assert score == pytest.approx(expected_score, rel=1e-5)
+
+
+@pytest.mark.promise("R2")
+@settings(max_examples=150, deadline=None)
+@given(
+    slots=st.integers(1, 5),
+    prefill_token_budget=st.integers(1, 20),
+    arrivals=st.lists(st.tuples(st.integers(0, 40), sources, st.integers(1, MAX_TARGET_TOKENS)), max_size=25),
+)
+def test_every_answer_is_bitwise_that_of_the_sequence_alone(
+    slots: int, prefill_token_budget: int, arrivals: list[tuple[int, tuple[int, ...], int]]
+) -> None:
+    bench = Bench(slots, prefill_token_budget=prefill_token_budget)
+    sequences = []
+    steps = 0
+    for arrival, source_ids, limit in sorted(arrivals):
+        bench.step(arrival - steps)
+        steps = arrival
+        sequences.append(bench.submit(*source_ids, limit=limit))
+    bench.run()
+    for sequence in sequences:
+        assert answer(sequence) == alone(sequence.source_ids, sequence.options.max_target_tokens)
+    assert len(bench.finished) == len(sequences)
+    # The budget counts tokens without padding, of which there is less than half an overhead for each sequence.
+    for rows, tokens in bench.model.prefills:
+        assert rows == 1 or tokens <= prefill_token_budget + rows * BATCH_OVERHEAD_TOKENS / 2
+
+
+@pytest.mark.promise("R2")
+def test_sequences_join_and_leave_at_any_step(measured: Measured) -> None:
+    offsets = range(MAX_TARGET_TOKENS + 1)
+    for offset in offsets:
+        bench = Bench(slots=3)
+        first = bench.submit(7, ENDLESS_ID)
+        second = bench.submit(8, ENDLESS_ID, limit=max(1, offset))
+        bench.step(offset)
+        third = bench.submit(9, 9, ENDLESS_ID, limit=7)
+        bench.run()
+        for sequence in (first, second, third):
+            assert answer(sequence) == alone(sequence.source_ids, sequence.options.max_target_tokens)
+        assert bench.sample("sequences_running") == bench.sample("rows_running") == 0
+    measured("R2", f"0 of {3 * len(offsets)} answers differ, one sequence joining and one leaving at each of the steps")
+
+
+@pytest.mark.promise("R5")
+def test_a_short_sequence_leaves_after_its_own_steps_whoever_is_beside_it(measured: Measured) -> None:
+    bench = Bench(slots=4)
+    long = [bench.submit(token, ENDLESS_ID) for token in (7, 8, 9)]
+    bench.step(3)
+    short = bench.submit(10, ENDLESS_ID, limit=5)
+    bench.step(5)
+    assert answer(short) == alone(short.source_ids, 5)
+    assert [sequence.state for sequence in long] == [SequenceState.RUNNING] * 3
+    bench.run()
+    measured("R5", f"5 tokens in 5 steps, beside three texts of {MAX_TARGET_TOKENS}")
+
+
+@pytest.mark.promise("R6")
+@settings(max_examples=50, deadline=None)
+@given(slots=st.integers(1, 4), arrivals=st.lists(st.tuples(st.integers(0, 3), sources), max_size=20))
+def test_no_slot_is_idle_while_a_sequence_waits(slots: int, arrivals: list[tuple[int, tuple[int, ...]]]) -> None:
+    bench = Bench(slots)
+    for pause, source_ids in arrivals:
+        bench.submit(*source_ids)
+        for _ in range(pause):
+            bench.step()
+            assert not bench.scheduler.waiting or bench.model.steps[-1] == slots
+    while not bench.scheduler.idle:
+        bench.step()
+        assert not bench.scheduler.waiting or bench.model.steps[-1] == slots
+
+
+def test_the_limit_ends_a_translation_before_its_end_token_is_looked_for() -> None:
+    """A sequence that would end by itself after n tokens ends by length at limit n and by the end token at n + 1."""
+    source_ids = next((token,) for token in range(FIRST_ID, 1000) if 3 < len(translate((token,), 20)[0]) < 20)
+    natural_length = len(alone(source_ids)[0])
+    at_limit = alone(source_ids, natural_length)
+    beyond = alone(source_ids, natural_length + 1)
+    assert at_limit[0] == beyond[0]
+    assert (at_limit[2], beyond[2]) == (FinishReason.LENGTH, FinishReason.EOS)
+    assert at_limit[1] > beyond[1]
+
+
+def test_a_translation_may_be_empty() -> None:
+    source_ids = next((token,) for token in range(FIRST_ID, 1000) if translate((token,), 1)[2] is FinishReason.EOS)
+    target_ids, score, finish_reason = alone(source_ids)
+    assert (target_ids, finish_reason) == ((), FinishReason.EOS)
+    assert score < 0.0
+
+
+@pytest.mark.promise("R4")
+def test_a_row_without_probabilities_fails_alone(measured: Measured) -> None:
+    """Those beside it never end by themselves."""
+    bench = Bench(slots=3)
+    before, poisoned, after = bench.submit(4, ENDLESS_ID), bench.submit(5, POISON_ID), bench.submit(6, ENDLESS_ID)
+    bench.step(2)
+    with capture_logs() as logs:
+        bench.step()
+    assert isinstance(poisoned.error, InternalError)
+    assert [entry["log_level"] for entry in logs] == ["error"]
+    bench.run()
+    for neighbour in (before, after):
+        assert answer(neighbour) == alone(neighbour.source_ids)
+    measured("R4", "no numbers: ends as INTERNAL, 0 of 2 neighbours changed; no end: ends at its limit")
+
+
+def test_a_failing_encoder_fails_only_the_sequences_of_its_prefill() -> None:
+    bench = Bench()
+    running = bench.submit(7, ENDLESS_ID)
+    bench.step(3)
+    bench.model.encode_error = RuntimeError("out of memory")
+    failed = [bench.submit(8), bench.submit(9)]
+    with capture_logs() as logs:
+        bench.step()
+    assert all(isinstance(sequence.error, InternalError) for sequence in failed)
+    assert [entry["event"] for entry in logs] == ["encode failed"]
+    bench.model.encode_error = None
+    later = bench.submit(8)
+    bench.run()
+    for sequence in (running, later):
+        assert answer(sequence) == alone(sequence.source_ids)
+
+
+@settings(max_examples=30)
+@given(beam_sizes=st.lists(st.integers(1, 3), min_size=1, max_size=4), data=st.data())
+def test_a_batch_that_fails_to_be_encoded_takes_no_other_with_it(beam_sizes: list[int], data: st.DataObject) -> None:
+    """Sources of so different lengths are encoded one by one, and the rows of those that fail lie among the others'."""
+    failing = data.draw(st.sets(st.sampled_from(range(len(beam_sizes)))))
+    bench = Bench(slots=16)
+    running = bench.submit(7, ENDLESS_ID)
+    bench.step(2)
+    encode = bench.model.encode
+
+    def encode_some(source_ids: NDArray[np.int64], source_lengths: NDArray[np.int32], rows: NDArray[np.int64]) -> None:
+        if int(source_lengths[0]) // BATCH_OVERHEAD_TOKENS in failing:
+            raise RuntimeError("out of memory")
+        encode(source_ids, source_lengths, rows)
+
+    bench.model.encode = encode_some  # type: ignore[method-assign]
+    sources = [(8,) * (1 + number * (BATCH_OVERHEAD_TOKENS + 1)) for number in range(len(beam_sizes))]
+    options = [SearchOptions(max_target_tokens=9, beam_size=beam_size) for beam_size in beam_sizes]
+    with capture_logs():
+        joining = [bench.submit(*ids, options=chosen) for ids, chosen in zip(sources, options, strict=True)]
+        bench.step()
+    bench.run()
+    assert answer(running) == alone(running.source_ids)
+    for number, sequence in enumerate(joining):
+        if number in failing:
+            assert isinstance(sequence.error, InternalError)
+        else:
+            other = Bench()
+            expected = other.submit(*sequence.source_ids, options=sequence.options)
+            other.run()
+            assert answer(sequence) == answer(expected)
+
+
+def test_hypotheses_of_beams_that_do_not_exist_yet_are_not_computed() -> None:
+    bench = Bench(slots=12)
+    bench.submit(7, ENDLESS_ID)
+    for _ in range(2):
+        bench.submit(8, options=SearchOptions(max_target_tokens=5, beam_size=4))
+    bench.step(2)
+    assert bench.model.steps == [3, 9]
+
+
+@pytest.mark.promise("R29")
+def test_a_failing_decoder_fails_only_what_runs() -> None:
+    bench = Bench(slots=2)
+    running = [bench.submit(7, ENDLESS_ID), bench.submit(8, ENDLESS_ID)]
+    waiting = bench.submit(9, ENDLESS_ID)
+    bench.step(3)
+    bench.model.decode_error = RuntimeError("device lost")
+    with capture_logs() as logs:
+        bench.step()
+    assert all(isinstance(sequence.error, InternalError) for sequence in running)
+    assert [entry["event"] for entry in logs] == ["decode failed"]
+    bench.model.decode_error = None
+    bench.run()
+    assert answer(waiting) == alone(waiting.source_ids)
+
+
+def test_the_details_of_a_failure_do_not_reach_the_client() -> None:
+    bench = Bench()
+    bench.model.encode_error = RuntimeError("secret path")
+    sequence = bench.submit(7)
+    with capture_logs():
+        bench.step()
+    assert "secret" not in str(sequence.error)
+
+
+@pytest.mark.parametrize("broken", ["encode_error", "decode_error"])
+def test_failures_in_a_row_make_the_engine_unhealthy_until_a_step_succeeds(broken: str) -> None:
+    bench = Bench()
+    setattr(bench.model, broken, RuntimeError("device lost"))
+    with capture_logs():
+        for _ in range(UNHEALTHY_FAILURES):
+            assert bench.engine.healthy
+            bench.submit(7)
+            bench.step()
+    assert (bench.engine.healthy, bench.engine.falls) == (False, 1)
+    setattr(bench.model, broken, None)
+    bench.submit(7)
+    bench.step()
+    assert (bench.engine.healthy, bench.engine.falls) == (True, 1)
+
+
+def test_a_step_that_takes_too_long_hangs_until_it_ends() -> None:
+    bench = Bench()
+    seen = []
+
+    def look(duration_seconds: float) -> None:
+        bench.clock.seconds += duration_seconds
+        seen.append((bench.engine.hanging, bench.engine.healthy))
+
+    bench.submit(7, ENDLESS_ID)
+    for duration_seconds in (STEP_TIMEOUT_SECONDS, STEP_TIMEOUT_SECONDS + 1):
+        bench.model.on_step = partial(look, duration_seconds)
+        bench.step()
+    assert seen == [(False, True), (True, False)]
+    assert (bench.engine.hanging, bench.engine.healthy) == (False, True)
+
+
+def test_cancellation_frees_the_slot_within_one_step() -> None:
+    bench = Bench(slots=2)
+    cancelled, neighbour = bench.submit(7, ENDLESS_ID), bench.submit(8, ENDLESS_ID)
+    waiting = bench.submit(9, ENDLESS_ID)
+    bench.step(3)
+    bench.scheduler.cancel(cancelled)
+    bench.step()
+    assert isinstance(cancelled.error, CancelledError)
+    bench.step()
+    assert waiting.state is SequenceState.RUNNING
+    assert bench.model.steps == [2] * 5
+    bench.run()
+    for sequence in (neighbour, waiting):
+        assert answer(sequence) == alone(sequence.source_ids)
+
+
+def test_what_starts_next_is_encoded_in_the_company_of_what_starts() -> None:
+    bench = Bench(slots=2, ahead=3)
+    sequences = [bench.submit(number, number, ENDLESS_ID, limit=2 + number) for number in range(7)]
+    bench.run()
+    assert [count for count, _ in bench.model.prefills] == [5, 2]
+    assert max(bench.model.steps) == 2
+    for number, sequence in enumerate(sequences):
+        assert answer(sequence) == alone(sequence.source_ids, limit=2 + number)
+
+
+def test_nothing_is_encoded_ahead_while_no_row_is_free() -> None:
+    bench = Bench(slots=2, ahead=3)
+    bench.submit(1, ENDLESS_ID), bench.submit(2, ENDLESS_ID)
+    bench.step()
+    bench.submit(3)
+    bench.step()
+    assert [count for count, _ in bench.model.prefills] == [2]
+
+
+def test_what_was_encoded_ahead_has_its_first_token_after_its_first_step() -> None:
+    bench = Bench(slots=1, ahead=1)
+    first, second = bench.submit(1, ENDLESS_ID, limit=3), bench.submit(2, ENDLESS_ID, limit=3)
+    for seconds in range(1, 7):
+        bench.clock.seconds = seconds
+        bench.step()
+    assert (first.started_seconds, second.started_seconds) == (1, 1)
+    assert (first.first_token_seconds, second.first_token_seconds) == (1, 4)
+
+
+@pytest.mark.parametrize("beam_size", [1, 2])
+def test_the_first_token_comes_with_the_first_step_however_short_the_translation_is(beam_size: int) -> None:
+    bench = Bench(slots=24)
+    options = SearchOptions(max_target_tokens=3, beam_size=beam_size)
+    sequences = [bench.submit(token_id, options=options) for token_id in range(FIRST_ID, FIRST_ID + 12)]
+    for seconds in range(1, 5):
+        bench.clock.seconds = seconds
+        bench.step()
+    assert {len(sequence.best.target_ids) for sequence in sequences} >= {1, 3}
+    assert {sequence.first_token_seconds for sequence in sequences} == {1}
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_what_was_encoded_ahead_leaves_within_one_step_if_nobody_waits_for_it(*, late: bool) -> None:
+    bench = Bench(slots=1, ahead=2)
+    running, leaving, following = (
+        bench.submit(number, ENDLESS_ID, deadline_seconds=9.0 + number) for number in (3, 1, 2)
+    )
+    bench.step()
+    if late:
+        bench.clock.seconds = 10.0
+    else:
+        bench.scheduler.cancel(leaving)
+    bench.step()
+    assert bench.finished == [leaving]
+    bench.run()
+    for sequence in (running, following):
+        assert answer(sequence) == alone(sequence.source_ids)
+
+
+def test_a_sequence_that_was_cancelled_in_the_queue_is_never_encoded() -> None:
+    bench = Bench()
+    sequence = bench.submit(7)
+    bench.scheduler.cancel(sequence)
+    bench.run()
+    assert isinstance(sequence.error, CancelledError)
+    assert bench.model.prefills == []
+
+
+@pytest.mark.promise("R16")
+def test_a_sequence_that_expires_in_the_queue_is_told_at_the_next_step_and_never_encoded() -> None:
+    bench = Bench(slots=1)
+    running = bench.submit(7, ENDLESS_ID)
+    waiting = bench.submit(8, deadline_seconds=1.0)
+    bench.step()
+    bench.clock.seconds = 1.0
+    bench.step()
+    assert isinstance(waiting.error, DeadlineExceededError)
+    bench.run()
+    assert bench.model.prefills == [(1, 2)]
+    assert answer(running) == alone(running.source_ids)
+
+
+def test_a_running_sequence_that_expires_leaves_at_the_next_step() -> None:
+    bench = Bench(slots=2)
+    expired, neighbour = bench.submit(7, ENDLESS_ID, deadline_seconds=1.0), bench.submit(8, ENDLESS_ID)
+    bench.step(3)
+    assert expired.state is SequenceState.RUNNING
+    bench.clock.seconds = 1.0
+    bench.step()
+    assert isinstance(expired.error, DeadlineExceededError)
+    bench.run()
+    assert answer(neighbour) == alone(neighbour.source_ids)
+
+
+def test_tokens_of_an_abandoned_sequence_are_counted_as_wasted() -> None:
+    bench = Bench()
+    sequence = bench.submit(7, ENDLESS_ID)
+    bench.step(3)
+    bench.scheduler.cancel(sequence)
+    bench.step()
+    assert bench.sample("wasted_tokens_total", cause="cancelled") == 4
+    assert bench.sample("sequences_finished_total", reason="cancelled") == 1
+    assert bench.sample("sequences_running") == 0
+
+
+def test_runs_of_the_model_and_padding_are_counted() -> None:
+    bench = Bench()
+    bench.submit(7, ENDLESS_ID, limit=3)
+    bench.submit(7, 8, 9, 10, ENDLESS_ID, limit=3)
+    bench.run()
+    assert bench.sample("padding_tokens_total", side="source") == 3
+    assert bench.sample("engine_steps_total", phase="encode") == 1
+    assert bench.sample("engine_steps_total", phase="decode") == 3
+    assert bench.sample("engine_step_sequences_sum", phase="decode") == 6
+    assert bench.sample("sequences_finished_total", reason="length") == 2
+
+
+def test_stopping_ends_what_runs_and_what_waits() -> None:
+    bench = Bench(slots=1)
+    running, waiting = bench.submit(7, ENDLESS_ID), bench.submit(8)
+    bench.step()
+    bench.engine.stop()
+    assert isinstance(running.error, DrainingError)
+    assert isinstance(waiting.error, DrainingError)
+    assert bench.scheduler.idle
+    with pytest.raises(DrainingError):
+        bench.submit(9)
+
+
+def test_engines_that_share_a_scheduler_answer_callers_from_many_threads() -> None:
+    bench = Bench(slots=6)
+    engines = [bench.make_engine(FakeModel(3)) for _ in range(2)]
+    generator = np.random.default_rng(1)
+    wishes = [tuple(generator.integers(FIRST_ID, 50, size=generator.integers(1, 6)).tolist()) for _ in range(120)]
+    done = threading.Semaphore(0)
+    sequences = [Sequence(ids, SearchOptions(max_target_tokens=20), None, lambda _: done.release()) for ids in wishes]
+
+    def call(first: int) -> None:
+        for sequence in sequences[first::4]:
+            bench.scheduler.submit([sequence])
+
+    callers = [threading.Thread(target=call, args=(first,)) for first in range(4)]
+    for engine in engines:
+        engine.start()
+    for caller in callers:
+        caller.start()
+    for _ in sequences:
+        assert done.acquire(timeout=30)
+    for engine in engines:
+        engine.stop()
+    for sequence in sequences:
+        assert answer(sequence) == alone(sequence.source_ids, 20)
+
+
+def test_draining_loses_nothing() -> None:
+    bench = Bench(slots=2)
+    sequences = [bench.submit(token, ENDLESS_ID, limit=5) for token in range(FIRST_ID, 20)]
+    bench.engine.start()
+    bench.scheduler.drain()
+    assert bench.scheduler.wait_idle(30)
+    bench.engine.stop()
+    for sequence in sequences:
+        assert answer(sequence) == alone(sequence.source_ids, 5)
+
+
+def test_stopping_ends_the_thread_of_an_idle_engine() -> None:
+    bench = Bench()
+    bench.engine.start()
+    assert "engine" in [thread.name for thread in threading.enumerate()]
+    bench.engine.stop()
+    assert "engine" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_stopping_an_engine_that_hangs_tells_those_who_wait_and_leaves_it_behind() -> None:
+    bench = Bench(slots=1)
+    answers, stands, ends = threading.Event(), threading.Event(), threading.Event()
+
+    def hang() -> None:
+        stands.set()
+        assert answers.wait(30)
+        ends.set()
+
+    bench.model.on_step = hang
+    running, waiting = bench.submit(7, ENDLESS_ID), bench.submit(8)
+    bench.engine.start()
+    assert stands.wait(30)
+    with capture_logs() as logs:
+        bench.engine.stop(0.01)
+    assert [entry["event"] for entry in logs] == ["the engine hangs and is left behind"]
+    assert isinstance(running.error, DrainingError)
+    assert isinstance(waiting.error, DrainingError)
+    assert (bench.scheduler.running, bench.scheduler.running_rows) == (0, 0), "nor do gauges tell of it for ever"
+    answers.set()
+    assert ends.wait(30)
+    bench.engine.stop()
+    assert bench.scheduler.running == 0
+
+
+def test_those_whose_sources_are_encoded_when_it_hangs_are_told_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have left the queue, and no step has seen them yet."""
+    bench = Bench(slots=2)
+    answers, stands = threading.Event(), threading.Event()
+
+    def hang(*_: object) -> None:
+        stands.set()
+        assert answers.wait(30)
+
+    monkeypatch.setattr(bench.model, "encode", hang)
+    joining = [bench.submit(7), bench.submit(8)]
+    bench.engine.start()
+    assert stands.wait(30)
+    with capture_logs():
+        bench.engine.stop(0.01)
+        assert [type(each.error) for each in joining] == [DrainingError] * 2
+        answers.set()
+
+
+def test_stopping_a_busy_engine_tells_every_sequence() -> None:
+    bench = Bench(slots=2)
+    started = threading.Event()
+    first = Sequence((3,), SearchOptions(max_target_tokens=1), None, lambda _: started.set())
+    endless = SearchOptions(max_target_tokens=MAX_TARGET_TOKENS)
+    rest = [Sequence((7, ENDLESS_ID), endless, None, bench.finished.append) for _ in range(500)]
+    bench.scheduler.submit([first, *rest])
+    bench.engine.start()
+    assert started.wait(30)
+    bench.engine.stop()
+    assert len(bench.finished) == len(rest)
+    assert {type(sequence.error) for sequence in rest} <= {type(None), DrainingError}
+
+
+@given(
+    slots=st.integers(1, 5),
+    wishes=st.lists(st.tuples(sources, st.integers(1, MAX_TARGET_TOKENS), st.booleans()), max_size=10),
+)
+@settings(max_examples=50, deadline=None)
+def test_who_listens_is_told_every_token_but_the_last_and_nobody_else_is_told_any(
+    slots: int, wishes: list[tuple[tuple[int, ...], int, bool]]
+) -> None:
+    """The last is the end token, or the one that the limit is reached with; neighbours come and go meanwhile."""
+    bench = Bench(slots)
+    told: list[list[int]] = [[] for _ in wishes]
+    sequences = [
+        bench.submit(*source_ids, limit=limit, on_token=tokens.append if listens else None)
+        for (source_ids, limit, listens), tokens in zip(wishes, told, strict=True)
+    ]
+    bench.run()
+    for sequence, tokens, (_, _, listens) in zip(sequences, told, wishes, strict=True):
+        target_ids, _, reason = answer(sequence)
+        expected = target_ids if reason is FinishReason.EOS else target_ids[:-1]
+        assert tuple(tokens) == (expected if listens else ())
+
+
+def test_a_token_is_told_in_the_step_that_chooses_it() -> None:
+    bench = Bench()
+    told: list[int] = []
+    bench.submit(ENDLESS_ID, on_token=told.append)
+    for step in range(1, 6):
+        bench.step()
+        assert len(told) == step
+
+
+def test_the_pace_of_a_translation_is_measured_from_admission_and_from_its_first_token() -> None:
+    bench = Bench(slots=1)
+
+    def pass_time() -> None:
+        bench.clock.seconds += 2.0
+
+    bench.model.on_step = pass_time
+    bench.submit(ENDLESS_ID, limit=3)
+    bench.submit(ENDLESS_ID, limit=1)
+    bench.run()
+    assert bench.sample("time_to_first_token_seconds_count") == 2
+    assert bench.sample("time_to_first_token_seconds_sum") == 2.0 + (3 * 2.0 + 2.0)
+    # The second has no token after its first.
+    assert bench.sample("time_per_output_token_seconds_count") == 1
+    assert bench.sample("time_per_output_token_seconds_sum") == 2.0
+
+
+def test_a_sequence_that_ends_without_a_translation_has_no_pace() -> None:
+    bench = Bench()
+    bench.scheduler.cancel(bench.submit(ENDLESS_ID))
+    bench.submit(ENDLESS_ID, POISON_ID)
+    with capture_logs():
+        bench.run()
+    assert bench.sample("time_to_first_token_seconds_count") == 0
+
+
+class PreparedModel(FakeModel):
+    """A fake model that knows where it got ready, and may fail to."""
+
+    prepared_in: str | None = None
+    prepare_error: Exception | None = None
+
+    def prepare(self) -> None:
+        self.prepared_in = threading.current_thread().name
+        if self.prepare_error is not None:
+            raise self.prepare_error
+
+
+@pytest.mark.parametrize("error", [None, RuntimeError("out of memory")])
+def test_a_model_gets_ready_in_the_thread_of_its_engine_which_a_failure_does_not_end(error: Exception | None) -> None:
+    """What a device captures belongs to the thread that captured it; what was not captured is computed all the same."""
+    bench = Bench()
+    model = PreparedModel(bench.slots)
+    model.prepare_error = error
+    engine = bench.make_engine(model)
+    done = threading.Event()
+    sequence = Sequence((4, 5), SearchOptions(max_target_tokens=MAX_TARGET_TOKENS), None, lambda _: done.set())
+    engine.start()
+    bench.scheduler.submit([sequence])
+    assert done.wait(20)
+    engine.stop()
+    assert model.prepared_in == "engine"
+    assert answer(sequence) == alone((4, 5))

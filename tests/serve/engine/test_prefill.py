@@ -1,0 +1,90 @@
+"""Batches for the encoder: nothing lost, little padding, and the cheapest split there is."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serve.engine.prefill import BATCH_OVERHEAD_TOKENS, batches, longest_first, pad
+from serve.scheduler.sequence import Sequence
+from serve.search.options import SearchOptions
+
+PAD_ID = 0
+
+
+def make_sequence(source_tokens: int) -> Sequence:
+    return Sequence(tuple(range(1, source_tokens + 1)), SearchOptions(max_target_tokens=1), None, lambda _: None)
+
+
+def lengths_of(split: list[list[Sequence]]) -> list[list[int]]:
+    return [[len(sequence.source_ids) for sequence in batch] for batch in split]
+
+
+def cost(split: list[list[int]]) -> int:
+    return sum(BATCH_OVERHEAD_TOKENS + len(lengths) * max(lengths) for lengths in split)
+
+
+def partitions(lengths: list[int]) -> Iterator[list[list[int]]]:
+    """Yields every way to put the lengths into batches, adjacent or not."""
+    if not lengths:
+        yield []
+        return
+    first, *rest = lengths
+    for split in partitions(rest):
+        yield [[first], *split]
+        for index, batch in enumerate(split):
+            yield [*split[:index], [first, *batch], *split[index + 1 :]]
+
+
+def test_nothing_to_start_makes_no_batch() -> None:
+    assert batches([]) == []
+
+
+@pytest.mark.parametrize(
+    ("lengths", "expected"),
+    [
+        ([7], [[7]]),
+        ([5, 2], [[2, 5]]),
+        ([40, 3, 41, 4], [[3, 4], [40, 41]]),
+        ([8, 8, 8, 8], [[8, 8, 8, 8]]),
+        ([100, 1], [[1], [100]]),
+    ],
+)
+def test_sources_of_like_length_are_encoded_together(lengths: list[int], expected: list[list[int]]) -> None:
+    assert lengths_of(batches([make_sequence(length) for length in lengths])) == expected
+
+
+@given(st.lists(st.integers(1, 80), max_size=40))
+def test_every_sequence_is_in_one_batch_and_the_shortest_come_first(lengths: list[int]) -> None:
+    sequences = [make_sequence(length) for length in lengths]
+    split = batches(sequences)
+    assert sorted(map(id, (sequence for batch in split for sequence in batch))) == sorted(map(id, sequences))
+    assert [length for batch in lengths_of(split) for length in batch] == sorted(lengths)
+    assert all(split)
+
+
+@given(st.lists(st.integers(1, 80), min_size=1, max_size=7))
+def test_no_split_costs_less(lengths: list[int]) -> None:
+    split = lengths_of(batches([make_sequence(length) for length in lengths]))
+    assert cost(split) == min(cost(other) for other in partitions(lengths))
+
+
+@given(st.lists(st.integers(1, 80), min_size=1, max_size=40))
+def test_the_longest_source_of_a_batch_is_little_longer_than_its_mean(lengths: list[int]) -> None:
+    for batch in lengths_of(batches([make_sequence(length) for length in lengths])):
+        assert max(batch) <= sum(batch) / len(batch) + BATCH_OVERHEAD_TOKENS / 2
+
+
+def test_a_batch_is_filled_up_on_the_right() -> None:
+    source_ids, source_lengths = pad([make_sequence(2), make_sequence(4)], PAD_ID)
+    assert source_ids.dtype == np.int64
+    assert source_lengths.dtype == np.int32
+    assert source_ids.tolist() == [[1, 2, PAD_ID, PAD_ID], [1, 2, 3, 4]]
+    assert source_lengths.tolist() == [2, 4]
+
+
+def test_the_longest_comes_first_and_equals_stay_in_order() -> None:
+    sequences = [make_sequence(length) for length in (2, 5, 1, 5, 2)]
+    assert longest_first(sequences) == [sequences[place] for place in (1, 3, 0, 4, 2)]

@@ -1,0 +1,127 @@
+"""One line for each request, which never holds a text, and no exception that reaches a client."""
+
+import io
+import json
+import logging
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+
+from serve.errors import InternalError, QueueFullError
+from serve.observability.logs import choose_request_id, configure_logs, record_request
+from serve.observability.service_metrics import ServiceMetrics
+from serve.search.hypothesis import FinishReason
+from serve.translation.response import Timings, Translation, TranslationResponse
+
+CLIENT_TEXT = "the text of a client"
+RESPONSE = TranslationResponse(
+    (
+        Translation(
+            text=CLIENT_TEXT,
+            score=-0.5,
+            normalised_score=-0.5,
+            finish_reason=FinishReason.EOS,
+            source_tokens=3,
+            target_tokens=2,
+        ),
+    ),
+    Timings(tokenize_seconds=0.1, queue_seconds=0.2, inference_seconds=0.3, total_seconds=0.7),
+)
+
+
+@pytest.fixture
+def stderr(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
+    """What is logged, as JSON; the global configuration is put back."""
+    output = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", output)
+    handlers, level = logging.root.handlers[:], logging.root.level
+    configure_logs("json")
+    yield output
+    structlog.reset_defaults()
+    logging.root.handlers[:] = handlers
+    logging.root.setLevel(level)
+    logging.getLogger("uvicorn").setLevel(logging.NOTSET)
+
+
+@pytest.fixture
+def metrics() -> ServiceMetrics:
+    return ServiceMetrics()
+
+
+def lines(output: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in output.getvalue().splitlines()]
+
+
+def test_a_request_leaves_one_line_with_counts_and_timings(stderr: io.StringIO, metrics: ServiceMetrics) -> None:
+    with record_request(metrics, "rest", "translate", "id-1") as record:
+        record.response = RESPONSE
+    (line,) = lines(stderr)
+    assert line["event"] == "request"
+    assert (line["request_id"], line["protocol"], line["outcome"]) == ("id-1", "rest", "ok")
+    assert (line["texts"], line["source_tokens"], line["target_tokens"]) == (1, 3, 2)
+    assert (line["tokenize_seconds"], line["queue_seconds"], line["inference_seconds"]) == (0.1, 0.2, 0.3)
+    assert line["duration_seconds"] >= 0
+    assert CLIENT_TEXT not in stderr.getvalue()
+
+
+def test_a_failed_request_leaves_one_line_with_its_outcome(stderr: io.StringIO, metrics: ServiceMetrics) -> None:
+    with pytest.raises(QueueFullError), record_request(metrics, "grpc", "translate", "id-2"):
+        raise QueueFullError("full")
+    (line,) = lines(stderr)
+    assert (line["event"], line["outcome"]) == ("request", "queue_full")
+
+
+def test_an_unexpected_error_is_logged_and_hidden(stderr: io.StringIO, metrics: ServiceMetrics) -> None:
+    with pytest.raises(InternalError) as raised, record_request(metrics, "grpc", "translate", "id-3"):
+        raise ZeroDivisionError("a detail of the inside")
+    assert str(raised.value) == "internal error, logged with request id id-3"
+    error, request = lines(stderr)
+    assert "a detail of the inside" in error["exception"]
+    assert error["request_id"] == request["request_id"] == "id-3"
+
+
+def test_a_traceback_holds_no_local_variable(stderr: io.StringIO, metrics: ServiceMetrics) -> None:
+    def fail(text: str) -> None:
+        raise ZeroDivisionError(len(text))
+
+    with pytest.raises(InternalError), record_request(metrics, "grpc", "translate", "id-4"):
+        fail(CLIENT_TEXT)
+    assert "ZeroDivisionError" in stderr.getvalue()
+    assert CLIENT_TEXT not in stderr.getvalue()
+
+
+def test_the_standard_librarys_logs_are_json_too(stderr: io.StringIO) -> None:
+    logging.getLogger("some.library").warning("a warning about %s", "something")
+    (line,) = lines(stderr)
+    assert (line["event"], line["level"]) == ("a warning about something", "warning")
+
+
+@pytest.mark.parametrize("given", ["a", "0af7651916cd43dd-8448eb211c80319c", "x" * 128])
+def test_the_clients_request_id_is_kept(given: str) -> None:
+    assert choose_request_id(given) == given
+
+
+@pytest.mark.parametrize("given", [None, "", "x" * 129, "a b", "a\nb", "ä", '{"event"}\x00'])
+def test_a_request_id_that_is_not_visible_ascii_is_replaced(given: str | None) -> None:
+    chosen = choose_request_id(given)
+    assert len(chosen) == 32
+    assert chosen != choose_request_id(given)
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+def test_texts_are_logged_only_if_the_operator_wants_it(
+    stderr: io.StringIO, metrics: ServiceMetrics, monkeypatch: pytest.MonkeyPatch, *, wanted: bool
+) -> None:
+    monkeypatch.setattr(sys, "stderr", stderr)
+    configure_logs("json", texts=wanted)
+    with record_request(metrics, "rest", "translate", "id-1") as record:
+        record.source_texts = ["what a client wrote"]
+        record.response = RESPONSE
+    configure_logs("json")
+    (line,) = lines(stderr)
+    assert ("what a client wrote" in str(line)) == (CLIENT_TEXT in str(line)) == wanted
+    if wanted:
+        assert (line["source_texts"], line["target_texts"]) == (["what a client wrote"], [CLIENT_TEXT])

@@ -1,0 +1,282 @@
+"""Dragoman on Ray Serve answers as `dragoman serve` does: a real cluster on this machine, started with `serve run`.
+
+Needs the extra `ray`, which `make setup` leaves out because of its size: `pip install -c constraints.txt '.[ray]'`.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from http.client import HTTPConnection
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import yaml
+
+from protos.translation_pb2 import TranslateRequest, TranslateResponse, TranslateStreamResponse
+from serve.bundle.bundle import Bundle, file_hashes, write_golden, write_manifest
+from serve.server_process import choose_ports
+from tests.support.live import STREAM_METHOD, TRANSLATE_METHOD
+from tests.support.paths import ROOT
+from tests.support.served import WAIT_SECONDS, Server, serve
+
+pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra: pip install 'dragoman[ray]'")
+
+BUNDLE = ROOT / "bundles" / "multi30k-en-de"
+CONFIG = ROOT / "deploy" / "ray" / "dragoman.yaml"
+TEXTS = ("Two dogs are playing in the snow.", "A man in a red shirt plays the guitar.\n\nHe sings.", "Hello.")
+# Which of several applications a call is for; a server that knows only itself takes no notice.
+METADATA = (("application", "dragoman"), ("x-request-id", "mine"))
+# Ray starts half a dozen processes, and each imports everything.
+START_SECONDS = 240.0
+# What differs from time to time.
+TIMES = ("timings",)
+
+Status = dict[str, dict[str, Any]]
+
+
+@dataclass
+class Cluster:
+    """Ray Serve with the two applications of this test, and all that it told so far."""
+
+    process: subprocess.Popen[str]
+    server: Server
+    told: list[Status] = field(default_factory=list)
+    changed: threading.Condition = field(default_factory=threading.Condition)
+    ended: bool = False
+
+    def listen(self) -> None:
+        """Reads what the program tells, to its end."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.startswith("{"):
+                with self.changed:
+                    self.told.append(json.loads(line))
+                    self.changed.notify_all()
+        with self.changed:
+            self.ended = True
+            self.changed.notify_all()
+
+    def wait_for(self, condition: Callable[[Status], bool]) -> Status:
+        """Returns the first state, past ones included, that the condition holds for."""
+        with self.changed:
+            self.changed.wait_for(lambda: self.ended or any(map(condition, self.told)), START_SECONDS)
+            found = next(filter(condition, self.told), None)
+            assert found is not None, self.told[-1:]
+            return found
+
+
+def write_config(folder: Path, http_port: int, grpc_port: int) -> Path:
+    """Writes the shipped configuration with another bundle, and beside it an application that never becomes ready."""
+    wrong = Path(shutil.copytree(BUNDLE, folder / "wrong"))
+    bundle = Bundle.open(wrong)
+    first, *others = bundle.golden
+    write_golden(wrong, (first.model_copy(update={"target_ids": first.target_ids[1:]}), *others))
+    write_manifest(wrong, bundle.manifest.model_copy(update={"files": dict(file_hashes(wrong))}))
+    config = yaml.safe_load(CONFIG.read_text())
+    config["http_options"].update(host="127.0.0.1", port=http_port)
+    config["grpc_options"].update(port=grpc_port)
+    (application,) = config["applications"]
+    common = {"cpus_per_replica": 1, "slots": 4, "queue_limit": 400}
+    quick = {"look_back_seconds": 1.5, "upscale_delay_seconds": 0}
+    application["args"] = {**common, **quick, "bundle": str(BUNDLE), "max_replicas": 2}
+    broken = {**application, "name": "broken", "route_prefix": "/broken"}
+    broken["args"] = {**common, "bundle": str(wrong), "max_replicas": 1, "max_start_attempts": 1}
+    config["applications"] = [application, broken]
+    path = folder / "ray.yaml"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    http_port, grpc_port = choose_ports(0, 0)
+    config = write_config(tmp_path_factory.mktemp("ray"), http_port, grpc_port)
+    own = {**os.environ, "PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
+    # Otherwise Ray leaves a token in the home folder.
+    own["RAY_AUTH_MODE"] = "disabled"
+    # On a busy machine its first process takes longer than the half minute that it has.
+    own["RAY_raylet_start_wait_time_s"] = str(int(START_SECONDS))
+    command = [sys.executable, "-m", "tests.support.served_ray", str(config)]
+    with ExitStack() as stack:
+        log = stack.enter_context((config.parent / "log").open("w+"))
+        process = stack.enter_context(
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=ROOT, env=own)
+        )
+        cluster = Cluster(process, Server(process, ready={"http_port": http_port, "grpc_port": grpc_port}))
+        listener = threading.Thread(target=cluster.listen)
+        listener.start()
+        try:
+            cluster.wait_for(lambda status: status.get("dragoman", {}).get("status") == "RUNNING")
+            yield cluster
+        finally:
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(WAIT_SECONDS)
+            finally:
+                process.kill()
+                listener.join()
+
+
+@pytest.fixture(scope="module")
+def alone() -> Iterator[Server]:
+    with serve(BUNDLE, "--slots", "4", "--engines", "1") as server:
+        yield server
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request over REST."""
+
+    method: str
+    path: str
+    body: bytes | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+def ask(server: Server, asked: Asked) -> tuple[int, Any]:
+    """Returns the status and the body of an answer, without times and what is told of one server alone."""
+    connection = HTTPConnection("127.0.0.1", server.ready["http_port"], timeout=WAIT_SECONDS)
+    headers = {"content-type": "application/json", "x-request-id": "mine", **asked.headers}
+    connection.request(asked.method, asked.path, asked.body, headers)
+    response = connection.getresponse()
+    text = response.read().decode()
+    connection.close()
+    assert response.getheader("x-request-id") == "mine"
+    if response.getheader("content-type", "").startswith("text/event-stream"):
+        *deltas, result = [json.loads(line[6:]) for line in text.splitlines() if line[:6] == "data: "]
+        return response.status, ("".join(each["text"] for each in deltas), timeless(result))
+    return response.status, timeless(json.loads(text))
+
+
+def timeless(value: Any) -> Any:
+    """Returns what was told without times."""
+    return {key: each for key, each in value.items() if key not in TIMES} if isinstance(value, dict) else value
+
+
+def call(server: Server, data: bytes) -> tuple[Any, ...]:
+    """Calls Translate, and returns the answer without times or the whole error."""
+    with grpc.insecure_channel(f"127.0.0.1:{server.ready['grpc_port']}") as channel:
+        method: Any = channel.unary_unary(TRANSLATE_METHOD, response_deserializer=TranslateResponse.FromString)
+        try:
+            response = method(data, timeout=WAIT_SECONDS, metadata=METADATA)
+        except grpc.RpcError as raised:
+            error: Any = raised
+            own = {key: value for key, value in error.trailing_metadata() if key != "request_id"}
+            return error.code(), error.details(), own
+        response.ClearField("timings")
+        return (response,)
+
+
+def call_stream(server: Server, data: bytes) -> tuple[Any, ...]:
+    """Calls TranslateStream, and returns what came in pieces, and the whole without times or the status.
+
+    How much comes at once depends on how fast it is taken.
+    """
+    pieces = ""
+    with grpc.insecure_channel(f"127.0.0.1:{server.ready['grpc_port']}") as channel:
+        method: Any = channel.unary_stream(STREAM_METHOD, response_deserializer=TranslateStreamResponse.FromString)
+        try:
+            for event in method(data, timeout=WAIT_SECONDS, metadata=METADATA):
+                pieces += event.delta.text
+                result = event.result
+        except grpc.RpcError as raised:
+            error: Any = raised
+            return pieces, error.code(), error.details()
+    result.ClearField("timings")
+    return pieces, result
+
+
+def message(*texts: str, model: str = "") -> bytes:
+    return TranslateRequest(text=texts, model=model).SerializeToString()
+
+
+def test_translations_are_bitwise_those_of_dragoman_serve(cluster: Cluster, alone: Server) -> None:
+    asked = Asked("POST", "/v1/translate", json.dumps({"text": TEXTS, "options": {"beam_size": 2}}).encode())
+    rest = ask(cluster.server, asked)
+    assert rest[0] == 200
+    assert rest == ask(alone, asked)
+    assert call(cluster.server, message(*TEXTS)) == call(alone, message(*TEXTS))
+
+
+def test_streams_are_those_of_dragoman_serve(cluster: Cluster, alone: Server) -> None:
+    asked = Asked("POST", "/v1/translate/stream", json.dumps({"text": TEXTS[0]}).encode())
+    assert ask(cluster.server, asked) == ask(alone, asked)
+    pieces, whole = call_stream(cluster.server, message(TEXTS[0]))
+    assert pieces == whole.translations[0].text
+    assert (pieces, whole) == call_stream(alone, message(TEXTS[0]))
+    assert call_stream(cluster.server, message(" ")) == call_stream(alone, message(" "))
+
+
+@pytest.mark.parametrize(
+    ("status", "asked"),
+    [
+        (400, Asked("POST", "/v1/translate", b'{"text": ["fine", " "]}')),
+        (400, Asked("POST", "/v1/translate", b"{")),
+        (400, Asked("POST", "/v1/translate", b'{"text": "fine"}', {"x-request-timeout-ms": "soon"})),
+        (404, Asked("POST", "/v1/translate", b'{"text": "fine", "model": "none"}')),
+        (404, Asked("GET", "/nowhere")),
+        (405, Asked("GET", "/v1/translate")),
+        (413, Asked("POST", "/v1/translate", b" " * (3 << 20))),
+        (415, Asked("POST", "/v1/translate", b"text", {"content-type": "text/plain"})),
+    ],
+)
+def test_errors_over_rest_are_those_of_dragoman_serve(
+    cluster: Cluster, alone: Server, status: int, asked: Asked
+) -> None:
+    answer = ask(cluster.server, asked)
+    assert answer[0] == status
+    assert answer == ask(alone, asked)
+
+
+@pytest.mark.parametrize(
+    ("code", "data"),
+    [
+        (grpc.StatusCode.INVALID_ARGUMENT, message("fine", " ")),
+        (grpc.StatusCode.INVALID_ARGUMENT, b"\xff"),
+        (grpc.StatusCode.NOT_FOUND, message("fine", model="none")),
+    ],
+)
+def test_errors_over_grpc_are_those_of_dragoman_serve(
+    cluster: Cluster, alone: Server, code: grpc.StatusCode, data: bytes
+) -> None:
+    answer = call(cluster.server, data)
+    assert answer[0] is code
+    assert "grpc-status-details-bin" in answer[2]
+    assert answer == call(alone, data)
+
+
+def test_a_bundle_that_translates_its_golden_sentences_wrongly_never_becomes_healthy(cluster: Cluster) -> None:
+    failed = cluster.wait_for(lambda status: status.get("broken", {}).get("status") == "DEPLOY_FAILED")
+    assert "golden sentence" in failed["broken"]["message"]
+    assert {each["broken"]["running"] for each in cluster.told if "broken" in each} == {0}
+
+
+def test_a_queue_brings_another_replica(cluster: Cluster) -> None:
+    """The most that was asked for is two."""
+    enough = threading.Event()
+    body = {"text": [TEXTS[0]] * 60}
+
+    def load() -> None:
+        while not enough.is_set():
+            cluster.server.post(body)
+
+    with ThreadPoolExecutor() as pool:
+        loads = [pool.submit(load) for _ in range(4)]
+        try:
+            cluster.wait_for(lambda status: status.get("dragoman", {}).get("running") == 2)
+        finally:
+            enough.set()
+        for each in loads:
+            each.result(WAIT_SECONDS)
+    assert max(each["dragoman"]["running"] for each in cluster.told if "dragoman" in each) == 2

@@ -1,0 +1,330 @@
+"""A replica under Ray Serve, without Ray: what its proxy and its controller call, around fake models."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import grpc
+import httpx
+import pytest
+from google.protobuf.empty_pb2 import Empty
+from google.protobuf.message import Message as ProtoMessage
+from starlette.types import Message
+
+from model.tokenizer.tokenizer import Tokenizer
+from protos.translation_pb2 import (
+    GetModelRequest,
+    ListModelsRequest,
+    ListModelsResponse,
+    Model,
+    ScoreRequest,
+    ScoreResponse,
+    TextPair,
+    TranslateRequest,
+    TranslateResponse,
+)
+from serve.app import open_service
+from serve.ray_serve.proxy_call import CallEndedError
+from serve.ray_serve.proxy_methods import METHODS, SERVICE, add_translation_service
+from serve.ray_serve.replica import Replica
+from serve.ray_serve.replica_app import ReplicaApp
+from serve.ray_serve.settings import RaySettings
+from serve.registry.golden import GoldenMismatchError
+from tests.support.fakes import FakeModel, FiniteModel
+from tests.support.live import LONG_TEXT, WAIT_SECONDS, GatedModel, direction, put_bundle
+
+GOOD = TranslateRequest(text=["alpha beta."]).SerializeToString()
+LONG = TranslateRequest(text=[LONG_TEXT]).SerializeToString()
+BLANK = TranslateRequest(text=[" "]).SerializeToString()
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    """Waits for what an engine's thread is about to do and gives no event for."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+
+class Context:
+    """What Ray Serve's proxy sends along and takes back."""
+
+    def __init__(self, **metadata: str) -> None:
+        self.metadata = list(metadata.items())
+        self.code: grpc.StatusCode | None = None
+        self.details = ""
+        self.trailers: dict[str, str | bytes] = {}
+
+    def invocation_metadata(self) -> Sequence[tuple[str, str | bytes]]:
+        return self.metadata
+
+    def set_code(self, code: grpc.StatusCode) -> None:
+        self.code = code
+
+    def set_details(self, details: str) -> None:
+        self.details = details
+
+    def set_trailing_metadata(self, trailing_metadata: list[tuple[str, str | bytes]]) -> None:
+        self.trailers = dict(trailing_metadata)
+
+
+class Started:
+    """A replica that is ready, and its application."""
+
+    def __init__(self, replica: Replica, app: ReplicaApp) -> None:
+        self.replica = replica
+        self._app = app
+        self._life: asyncio.Queue[Message] = asyncio.Queue()
+        self._said: asyncio.Queue[Message] = asyncio.Queue()
+        self._living = asyncio.create_task(app({"type": "lifespan"}, self._life.get, self._said.put))
+
+    async def tell(self, event: str) -> None:
+        """Tells the application that it starts or ends, and waits until it has."""
+        self._life.put_nowait({"type": f"lifespan.{event}"})
+        async with asyncio.timeout(WAIT_SECONDS):
+            assert await self._said.get() == {"type": f"lifespan.{event}.complete"}
+
+    def http(self) -> httpx.AsyncClient:
+        """Returns a client of its REST interface."""
+        return httpx.AsyncClient(transport=httpx.ASGITransport(self._app), base_url="http://replica")
+
+    async def loaded(self, rows: int) -> None:
+        """Waits until so many rows run."""
+        scheduler = next(iter(self.replica._service.models)).pipeline.scheduler
+        await eventually(lambda: scheduler.running_rows == rows)
+
+
+@pytest.fixture(autouse=True)
+def own_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaves the logs of the tests as they are."""
+    monkeypatch.setattr("serve.ray_serve.replica.configure_logs_and_traces", lambda _: None)
+
+
+@pytest.fixture
+def run(bundle_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Returns what runs a replica with a fake model, from start to end as Ray Serve does."""
+
+    @asynccontextmanager
+    async def running(model: FakeModel | None = None, **settings: Any) -> AsyncIterator[Started]:
+        served = model or FakeModel(4)
+        monkeypatch.setattr("serve.ray_serve.replica.open_service", partial(open_service, load=lambda *_: [served]))
+        replica = Replica(
+            RaySettings(**{"bundle": bundle_path, "slots": served.slots, "drain_seconds": 10, **settings})
+        )
+        started = Started(replica, await replica.__serve_build_asgi_app__())
+        await started.tell("startup")
+        try:
+            yield started
+        finally:
+            await started.tell("shutdown")
+
+    return running
+
+
+def test_it_translates_over_both_protocols(run: Any) -> None:
+    async def main() -> None:
+        async with run() as started, started.http() as client:
+            rest = await client.post("/v1/translate", json={"text": "alpha beta."})
+            message = await started.replica.Translate(GOOD, Context())
+        assert rest.status_code == 200
+        assert message.translations[0].text == rest.json()["translations"][0]["text"]
+        assert message.translations[0].score == rest.json()["translations"][0]["score"]
+
+    asyncio.run(main())
+
+
+def test_every_method_that_the_proxy_lets_through_is_answered(run: Any, tmp_path: Path, letters: Tokenizer) -> None:
+    """With a model that knows letters only, so that any translation can be scored."""
+    pair = TextPair(text="ab ba", translation="ba")
+    asked: dict[str, tuple[ProtoMessage, type]] = {
+        "Translate": (TranslateRequest(text=["ab"]), TranslateResponse),
+        "Score": (ScoreRequest(pairs=[pair]), ScoreResponse),
+        "ListModels": (ListModelsRequest(), ListModelsResponse),
+        "GetModel": (GetModelRequest(name="letters"), Model),
+    }
+
+    async def main() -> None:
+        bundle = put_bundle(tmp_path / "letters", letters, direction("en-de", 7))
+        async with run(FiniteModel(4), bundle=bundle.parent) as started:
+            for method, (request, answer) in asked.items():
+                given = await getattr(started.replica, method)(request.SerializeToString(), Context())
+                assert isinstance(given, answer)
+            streamed = [each async for each in started.replica.TranslateStream(GOOD, Context())]
+        assert streamed[-1].HasField("result")
+
+    asyncio.run(main())
+    assert asked.keys() | {"TranslateStream"} == METHODS.keys()
+
+
+def test_the_proxy_gets_the_methods_of_the_service_as_bytes() -> None:
+    server = Mock()
+    add_translation_service(Mock(), server)
+    ((handlers,),) = server.add_generic_rpc_handlers.call_args.args
+    registered = handlers._method_handlers
+    assert registered.keys() == {f"/{SERVICE.full_name}/{name}" for name in METHODS}
+    assert {each.request_deserializer for each in registered.values()} == {None}
+    streams = {path for path, each in registered.items() if each.response_streaming}
+    assert streams == {f"/{SERVICE.full_name}/TranslateStream"}
+
+
+@pytest.mark.parametrize(
+    ("data", "details"),
+    [
+        (BLANK, "text[0]: blank, expected a sentence"),
+        (b"\xff", "request: not a dragoman.v1.TranslateRequest message"),
+    ],
+)
+def test_an_error_has_its_status_and_its_details_beside_an_empty_message(run: Any, data: bytes, details: str) -> None:
+    async def main() -> None:
+        context = Context(**{"x-request-id": "mine"})
+        async with run() as started:
+            assert await started.replica.Translate(data, context) == Empty()
+        assert (context.code, context.details) == (grpc.StatusCode.INVALID_ARGUMENT, details)
+        assert context.trailers["x-request-id"] == "mine"
+        details_bin = context.trailers["grpc-status-details-bin"]
+        assert isinstance(details_bin, bytes)
+        assert b"INVALID" in details_bin
+
+    asyncio.run(main())
+
+
+def test_an_error_of_a_stream_ends_it_with_its_status(run: Any) -> None:
+    async def main() -> None:
+        context = Context()
+        async with run() as started:
+            with pytest.raises(CallEndedError, match="blank"):
+                await anext(started.replica.TranslateStream(BLANK, context))
+        assert context.code is grpc.StatusCode.INVALID_ARGUMENT
+
+    asyncio.run(main())
+
+
+def test_who_has_no_key_is_refused_over_both_protocols(run: Any) -> None:
+    async def main() -> None:
+        stranger, friend = Context(), Context(authorization="Bearer secret")
+        async with run(api_keys="secret") as started, started.http() as client:
+            assert (await client.post("/v1/translate", json={"text": "alpha."})).status_code == 401
+            assert await started.replica.Translate(GOOD, stranger) == Empty()
+            assert (await started.replica.Translate(GOOD, friend)).translations
+        assert (stranger.code, friend.code) == (grpc.StatusCode.UNAUTHENTICATED, None)
+
+    asyncio.run(main())
+
+
+def test_a_call_that_the_proxy_cancels_frees_its_slot(run: Any) -> None:
+    async def main() -> None:
+        model = GatedModel(1)
+        async with run(model) as started:
+            model.gate.clear()
+            call = asyncio.create_task(started.replica.Translate(LONG, Context()))
+            await started.loaded(1)
+            call.cancel()
+            model.gate.set()
+            await started.loaded(0)
+            assert call.cancelled()
+
+    asyncio.run(main())
+
+
+def test_it_reports_what_runs_and_what_waits(run: Any) -> None:
+    async def main() -> None:
+        model = GatedModel(1)
+        async with run(model) as started:
+            assert await started.replica.record_autoscaling_stats() == {
+                "rows_running": 0,
+                "sequences_waiting": 0,
+                "slots": 1,
+            }
+            model.gate.clear()
+            calls = [asyncio.create_task(started.replica.Translate(LONG, Context())) for _ in range(3)]
+            await started.loaded(1)
+            reported = await started.replica.record_autoscaling_stats()
+            assert reported["sequences_waiting"] == 2
+            model.gate.set()
+            await asyncio.gather(*calls)
+
+    asyncio.run(main())
+
+
+def test_at_its_end_it_finishes_what_it_accepted_and_refuses_the_rest(run: Any) -> None:
+    async def main() -> None:
+        model = GatedModel(1)
+        async with run(model) as started:
+            model.gate.clear()
+            accepted = asyncio.create_task(started.replica.Translate(LONG, Context()))
+            await started.loaded(1)
+            started._life.put_nowait({"type": "lifespan.shutdown"})
+            late = Context()
+            async with asyncio.timeout(WAIT_SECONDS):
+                while late.code is None:
+                    late_call = asyncio.create_task(started.replica.Translate(GOOD, late))
+                    await asyncio.wait([late_call], timeout=0.01)
+                    late_call.cancel()
+            assert late.code is grpc.StatusCode.UNAVAILABLE
+            assert started._said.empty()
+            model.gate.set()
+            assert (await accepted).translations
+
+    asyncio.run(main())
+
+
+def test_a_replica_whose_model_hangs_is_not_well(run: Any) -> None:
+    async def main() -> None:
+        model = GatedModel(1)
+        async with run(model, step_timeout_seconds=0.05) as started:
+            await started.replica.check_health()
+            model.gate.clear()
+            call = asyncio.create_task(started.replica.Translate(LONG, Context()))
+            await eventually(lambda: not started.replica._service.lifecycle.live)
+            with pytest.raises(RuntimeError, match="hangs"):
+                await started.replica.check_health()
+            model.gate.set()
+            await call
+
+    asyncio.run(main())
+
+
+def test_a_replica_whose_model_failed_is_not_well(run: Any) -> None:
+    async def main() -> None:
+        model = FakeModel(1)
+        async with run(model) as started:
+            model.encode_error = RuntimeError("broken")
+            for _ in range(3):
+                assert await started.replica.Translate(GOOD, Context()) == Empty()
+            with pytest.raises(RuntimeError, match="the model failed"):
+                await started.replica.check_health()
+
+    asyncio.run(main())
+
+
+def test_a_replica_whose_golden_sentences_come_out_wrong_never_starts(
+    run: Any, tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    async def main() -> None:
+        async with run(bundle=put_bundle(tmp_path / "wrong", tokenizer, direction("en-de"), wrong=True)):
+            raise AssertionError("it started")
+
+    with pytest.raises(GoldenMismatchError):
+        asyncio.run(main())
+
+
+def test_what_dragoman_serve_would_end_with_is_an_error_that_ray_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: object) -> None:
+        raise SystemExit("dragoman serve: --trace-endpoint: expected none")
+
+    monkeypatch.setattr("serve.ray_serve.replica.configure_logs_and_traces", refuse)
+    with pytest.raises(RuntimeError, match="--trace-endpoint"):
+        asyncio.run(Replica(RaySettings()).__serve_build_asgi_app__())
+
+
+def test_the_id_of_a_request_is_left_to_the_proxy(run: Any) -> None:
+    async def main() -> None:
+        async with run() as started, started.http() as client:
+            answer = await client.post("/v1/translate", json={"text": "alpha."})
+        assert "x-request-id" not in answer.headers
+        assert "content-type" in answer.headers
+
+    asyncio.run(main())

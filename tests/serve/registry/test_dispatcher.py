@@ -1,0 +1,202 @@
+"""Translating by way of a third language over real connections: who is let in, streams, and those that end early."""
+
+import json
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from model.tokenizer.tokenizer import Tokenizer
+from protos.translation_pb2 import TranslateRequest
+from tests.support.conversation import Conversation, converse
+from tests.support.live import (
+    LONG_TEXT,
+    WAIT_SECONDS,
+    GatedModel,
+    LiveService,
+    direction,
+    eventually,
+    load_fakes,
+    put_bundle,
+    run_service,
+)
+
+SLOTS, QUEUE_LIMIT = 1, 1
+ROOM = SLOTS + QUEUE_LIMIT
+STREAM = "/v1/translate/stream"
+PAGE = f"alpha beta.\n{LONG_TEXT}"
+FR_DE: dict[str, Any] = {"source_language": "fr", "target_language": "de", "allow_pivot": True}
+LONG = {"text": LONG_TEXT, **FR_DE}
+MESSAGE = TranslateRequest(text=[LONG_TEXT], **FR_DE)
+
+
+@pytest.fixture
+def models() -> dict[str, GatedModel]:
+    """The model into the language between, and the one from it; both have gates."""
+    return {name: GatedModel(SLOTS) for name in ("first", "second")}
+
+
+@pytest.fixture
+def live(models: dict[str, GatedModel], tokenizer: Tokenizer, tmp_path: Path) -> Iterator[LiveService]:
+    put_bundle(tmp_path / "first", tokenizer, direction("fr-en", 7))
+    put_bundle(tmp_path / "second", tokenizer, direction("en-de", 8))
+    with run_service(
+        tmp_path,
+        load=lambda _, bundle: [models[bundle.folder.name]],
+        engines=1,
+        slots=SLOTS,
+        queue_limit=QUEUE_LIMIT,
+    ) as live:
+        for model in models.values():
+            model.prefills.clear()
+        yield live
+        for model in models.values():
+            model.gate.set()
+
+
+def load_of(live: LiveService, model: str) -> float:
+    return live.metric("sequences_running", model=model) + live.metric("sequences_waiting", model=model)
+
+
+def hold(live: LiveService, models: dict[str, GatedModel], pool: ThreadPoolExecutor, count: int) -> list[Any]:
+    """Has the second model stand still with so many requests of its own."""
+    models["second"].gate.clear()
+    asked = {"text": LONG_TEXT, "model": "second"}
+    held = [pool.submit(live.post, asked) for _ in range(count)]
+    eventually(lambda: load_of(live, "second") == count)
+    return held
+
+
+@pytest.mark.parametrize("text", [LONG_TEXT, PAGE])
+def test_a_stream_by_way_of_a_pivot_makes_up_the_single_answer(live: LiveService, text: str) -> None:
+    expected = live.post({**LONG, "text": text}).json()
+    live.settle()
+    _, *lines = live.post({**LONG, "text": text}, path=STREAM).text.split("data: ")
+    *deltas, result = [json.loads(line.partition("\n")[0]) for line in lines]
+    assert (result["translations"], result["pivot"]) == (expected["translations"], expected["pivot"])
+    assert "".join(delta["text"] for delta in deltas) == expected["translations"][0]["text"]
+    live.settle()
+    with live.call_stream(TranslateRequest(text=[text], **FR_DE)) as stream:
+        *events, last = stream
+    assert "".join(event.delta.text for event in events) == last.result.translations[0].text
+    assert last.result.translations[0].text == expected["translations"][0]["text"]
+    assert last.result.pivot.model == "first"
+
+
+@pytest.mark.promise("R9")
+def test_a_request_that_the_second_model_has_no_room_for_costs_the_first_nothing(
+    live: LiveService, models: dict[str, GatedModel]
+) -> None:
+    with ThreadPoolExecutor() as pool:
+        held = hold(live, models, pool, ROOM)
+        for path in ("/v1/translate", STREAM):
+            refused = live.post(LONG, path=path)
+            assert (refused.status_code, refused.json()["reason"]) == (429, "queue_full")
+        assert live.call_error(MESSAGE).code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        models["second"].gate.set()
+        assert {answer.result().status_code for answer in held} == {200}
+    assert models["first"].prefills == []
+
+
+@pytest.mark.promise("R9")
+def test_the_places_in_the_second_model_are_kept_while_the_first_translates(
+    live: LiveService, models: dict[str, GatedModel]
+) -> None:
+    models["first"].gate.clear()
+    with ThreadPoolExecutor() as pool:
+        asked = pool.submit(live.post, LONG)
+        eventually(lambda: load_of(live, "first") == 1)
+        held = hold(live, models, pool, ROOM - 1)
+        assert live.post({"text": "alpha.", "model": "second"}).json()["reason"] == "queue_full"
+        models["first"].gate.set()
+        eventually(lambda: load_of(live, "second") == ROOM)
+        models["second"].gate.set()
+        assert {answer.result().status_code for answer in [asked, *held]} == {200}
+
+
+@pytest.mark.promise("R18")
+@pytest.mark.parametrize("where", ["first", "second"])
+def test_a_client_that_goes_away_on_the_way_leaves_nothing_behind(
+    live: LiveService, models: dict[str, GatedModel], where: str
+) -> None:
+    models[where].gate.clear()
+    with live.grpc_channel() as channel:
+        method: Any = channel.unary_stream("/dragoman.v1.TranslationService/TranslateStream")
+        call = method(MESSAGE.SerializeToString(), timeout=WAIT_SECONDS)
+        eventually(lambda: load_of(live, where) == 1)
+        call.cancel()
+        live.settle()
+    models[where].gate.set()
+    eventually(lambda: load_of(live, where) == 0)
+    for name in models:
+        assert live.post({"text": ["alpha."] * ROOM, "model": name}).status_code == 200
+
+
+def fill(many: Conversation, texts: int, times: int, **fields: Any) -> list[int]:
+    """Sends a request of so many texts, again whenever it was answered; returns how many came back each time."""
+    answered = []
+    for number in range(times):
+        many.send(str(number), *["alpha beta"] * texts, split_sentences=False, **fields)
+        answered.append(len(many.receive().response.translations))
+    return answered
+
+
+@pytest.mark.promise("R9")
+def test_a_stream_may_fill_both_models_again_and_again(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """What a request has in the one model is not held against it in the other, nor against those that follow."""
+    put_bundle(tmp_path / "first", tokenizer, direction("fr-en", 7))
+    put_bundle(tmp_path / "second", tokenizer, direction("en-de", 8))
+    with (
+        run_service(tmp_path, load=load_fakes, engines=1, slots=2, queue_limit=6) as live,
+        converse(live, timeout=WAIT_SECONDS / 2) as many,
+    ):
+        assert fill(many, 8, 3, **FR_DE) == [8] * 3
+
+
+def test_streams_that_go_opposite_ways_do_not_wait_for_each_other(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    put_bundle(tmp_path / "romance", tokenizer, direction("fr-en", 7), direction("en-fr", 8))
+    put_bundle(tmp_path / "teutonic", tokenizer, direction("de-en", 7), direction("en-de", 8))
+    ways = [("fr", "de"), ("de", "fr")]
+    with (
+        run_service(tmp_path, load=load_fakes, engines=1, slots=2, queue_limit=2) as live,
+        ThreadPoolExecutor() as pool,
+        ExitStack() as streams,
+    ):
+        filled = [
+            pool.submit(
+                fill,
+                streams.enter_context(converse(live)),
+                4,
+                10,
+                source_language=source,
+                target_language=target,
+                allow_pivot=True,
+            )
+            for source, target in ways
+        ]
+        for stream in filled:
+            assert stream.result() == [4] * 10
+
+
+def test_a_request_without_a_deadline_gets_one_for_all_that_is_done_for_it(live: LiveService) -> None:
+    sequences = live.count_submitted()
+    before_seconds = time.monotonic()
+    live.call(MESSAGE, timeout=None)
+    assert len(sequences) == 2
+    (deadline_seconds,) = {sequence.deadline_seconds for sequence in sequences}
+    assert deadline_seconds is not None
+    assert 30 <= deadline_seconds - before_seconds < 60
+
+
+def test_both_translations_share_the_deadline(live: LiveService, models: dict[str, GatedModel]) -> None:
+    models["second"].gate.clear()
+    late = live.post(LONG, headers={"x-request-timeout-ms": "2000"})
+    assert (late.status_code, late.json()["reason"]) == (504, "deadline_exceeded")
+    models["second"].gate.set()
+    eventually(lambda: load_of(live, "second") == 0)
+    assert live.metric("sequences_finished_total", model="second", reason="deadline_exceeded") == 1

@@ -1,0 +1,34 @@
+"""The stages of the service: who is let in, and what probes are told."""
+
+import pytest
+
+from serve.errors import DrainingError, NotReadyError
+from serve.observability.service_metrics import ServiceMetrics
+from serve.registry.lifecycle import Lifecycle, Stage
+from serve.registry.registry import Models
+
+
+def lifecycle(stage: Stage) -> Lifecycle:
+    lifecycle = Lifecycle(ServiceMetrics(), Models([]))
+    lifecycle.enter(stage)
+    return lifecycle
+
+
+@pytest.mark.parametrize(("stage", "error"), [(Stage.STARTING, NotReadyError), (Stage.DRAINING, DrainingError)])
+def test_nothing_is_let_in_before_and_after_serving(stage: Stage, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        lifecycle(stage).check_admission()
+
+
+def test_a_lame_duck_lets_requests_in_but_is_not_ready() -> None:
+    duck = lifecycle(Stage.LAME_DUCK)
+    duck.check_admission()
+    assert isinstance(duck.unready_reason(), DrainingError)
+    assert duck.leaving
+
+
+def test_a_ready_service_lets_requests_in_and_says_so() -> None:
+    ready = lifecycle(Stage.READY)
+    ready.check_admission()
+    assert ready.unready_reason() is None
+    assert not ready.leaving

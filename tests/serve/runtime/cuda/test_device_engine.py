@@ -1,0 +1,105 @@
+"""The engine on a device's runtime, upon the CPU provider, answers bit for bit what it answers on the CPU's.
+
+Every kind of search runs at once: those that need no logits on the host, and those whose logits come over and go back.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from export.graphs.cuda_attention import CudaAttention
+from export.graphs.graphs import ATTENTION
+from export.verify.answer import Answer
+from export.verify.graph_decoder import RuntimeStepper, translate_by_hand
+from export.verify.stepped_engine import SteppedEngine
+from model.tokenizer.tokenizer import EOS_ID, Tokenizer
+from serve.bundle.bundle import Bundle
+from serve.runtime.cpu import Sessions
+from serve.runtime.cuda.device import Device
+from serve.runtime.cuda.device_sessions import DeviceSessions
+from serve.scheduler.sequence import Wish
+from serve.search.options import SearchOptions
+from tests.support.live import run_service
+from tests.support.toy import WIDE, export_model, random_model
+
+LIMIT = 12
+SEARCHES = {
+    "greedy": SearchOptions(max_target_tokens=LIMIT),
+    "beam": SearchOptions(max_target_tokens=LIMIT, beam_size=4),
+    "wide beam": SearchOptions(max_target_tokens=LIMIT, beam_size=6, length_penalty=0.6),
+    "sampled": SearchOptions(max_target_tokens=LIMIT, temperature=1.0, seed=3),
+    "sampled from few": SearchOptions(max_target_tokens=LIMIT, temperature=0.7, top_k=5, seed=4),
+    "forced": SearchOptions(max_target_tokens=LIMIT, target_prefix=(7, 9)),
+    "forced beam": SearchOptions(max_target_tokens=LIMIT, target_prefix=(7, 9), beam_size=3),
+    "at least": SearchOptions(max_target_tokens=LIMIT, min_target_tokens=6),
+    "suppressed": SearchOptions(max_target_tokens=LIMIT, suppressed_ids=(4, 5, 6, 7), beam_size=2),
+    "not repeated": SearchOptions(max_target_tokens=LIMIT, no_repeat_ngram_tokens=1, repetition_penalty=1.5),
+}
+# Room for five of the widest.
+TOGETHER = 5
+SLOTS = TOGETHER * 6
+
+
+def wishes(sessions: Sessions, options: list[SearchOptions]) -> list[Wish]:
+    random = np.random.default_rng(5)
+    vocabulary = sessions.manifest.vocabulary_size
+    return [
+        Wish((*random.integers(4, vocabulary, int(random.integers(0, 39))).tolist(), EOS_ID), each) for each in options
+    ]
+
+
+def answers(sessions: Sessions | DeviceSessions, wanted: list[Wish], together: int) -> list[Answer]:
+    return SteppedEngine(sessions, SLOTS).translate(wanted, together, lambda _: None, np.random.default_rng(2))
+
+
+@pytest.fixture(scope="module")
+def host(wide_bundle: Bundle) -> Sessions:
+    return Sessions.load(wide_bundle, threads=1)
+
+
+@pytest.fixture(scope="module")
+def device(wide_bundle: Bundle) -> DeviceSessions:
+    return DeviceSessions.load(wide_bundle, Device("cpu"))
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_each_search_answers_what_the_cpu_answers(host: Sessions, device: DeviceSessions, search: str) -> None:
+    wanted = wishes(host, [SEARCHES[search]] * 4)
+    expected = answers(host, wanted, 1)
+    assert all(answer.target_ids for answer in expected)
+    assert answers(device, wanted, 1) == expected
+
+
+def test_all_searches_at_once_answer_what_the_cpu_answers(host: Sessions, device: DeviceSessions) -> None:
+    wanted = wishes(host, [*SEARCHES.values()] * 3)
+    assert answers(device, wanted, TOGETHER) == answers(host, wanted, TOGETHER)
+
+
+def test_graphs_for_gpus_answer_on_a_device_what_they_answer_on_the_cpu(
+    tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The operators of the variant `cuda` in 32 bits, which the CPU has too: cross-attention takes any capacity."""
+    monkeypatch.setitem(ATTENTION, "cpu", CudaAttention)
+    model = random_model(3, tokenizer.vocabulary_size, **WIDE, max_source_tokens=40, max_target_tokens=24)
+    bundle = export_model(model, tokenizer, tmp_path / "cuda")
+    host, device = Sessions.load(bundle, threads=1), DeviceSessions.load(bundle, Device("cpu"))
+    wanted = wishes(host, [*SEARCHES.values()])
+    assert answers(device, wanted, TOGETHER) == answers(host, wanted, TOGETHER)
+
+
+def test_a_service_on_a_device_proves_itself_and_answers(toy_bundle: Path) -> None:
+    """With the engine's own thread, in which it gets ready, and golden sentences that have to come out exactly."""
+    bundle = Bundle.open(toy_bundle)
+    texts = [golden.source for golden in bundle.golden]
+    models = [DeviceSessions.load(bundle, Device("cpu")).runtime(4, 1) for _ in range(2)]
+    with run_service(toy_bundle, models, slots=4) as live:
+        answer = live.post({"text": texts})
+    assert answer.status_code == 200
+    assert [each["text"] for each in answer.json()["translations"]] == [golden.target for golden in bundle.golden]
+
+
+def test_what_is_translated_by_hand_is_what_the_cpu_translates(host: Sessions, device: DeviceSessions) -> None:
+    sources = [wish.source_ids for wish in wishes(host, [SEARCHES["greedy"]] * 7)]
+    expected = translate_by_hand(RuntimeStepper(host), sources)
+    assert translate_by_hand(RuntimeStepper(device), sources) == expected

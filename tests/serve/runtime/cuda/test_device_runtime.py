@@ -1,0 +1,250 @@
+"""The runtime of a device, run upon the CPU provider, is the runtime of the CPU: bit for bit, whatever its buckets do.
+
+What needs a GPU is in `tests/gpu`; this is everything else, in the very code that runs there.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from export.make_bundle import BundleOptions
+from model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
+from serve.bundle.bundle import Bundle, BundleError
+from serve.bundle.manifest import AttentionHead, StateSpec
+from serve.runtime.cpu import Runtime, Sessions
+from serve.runtime.cuda import runtime as device_runtime
+from serve.runtime.cuda.device import Device
+from serve.runtime.cuda.device_sessions import DeviceSessions
+from serve.runtime.cuda.runtime import DeviceRuntime
+from serve.runtime.onnx_runtime import run_options
+from tests.support.toy import export_model, random_model
+
+SLOTS, AHEAD = 6, 2
+MAX_SOURCE, MAX_TARGET = 40, 24
+LEAST_CAPACITY = 8
+
+
+@pytest.fixture(scope="module")
+def sessions(wide_bundle: Bundle) -> Sessions:
+    return Sessions.load(wide_bundle, threads=1)
+
+
+@pytest.fixture(scope="module")
+def device_sessions(wide_bundle: Bundle) -> DeviceSessions:
+    return DeviceSessions.load(wide_bundle, Device("cpu"))
+
+
+@pytest.fixture(autouse=True)
+def _small_capacities() -> Iterator[None]:
+    """Capacities of 8, 16, 32 and 40 positions, and a state that shrinks soon."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(device_runtime, "LEAST_SOURCE_CAPACITY", LEAST_CAPACITY)
+        patch.setattr(device_runtime, "SHRINK_STEPS", 3)
+        patch.setattr(device_runtime, "ENCODER_ROWS", 3)
+        yield
+
+
+class Pair:
+    """The same rows in both runtimes; every step is compared."""
+
+    def __init__(self, sessions: Sessions, device_sessions: DeviceSessions, seed: int = 1) -> None:
+        self.host = Runtime(sessions, SLOTS, AHEAD)
+        self.device = DeviceRuntime(device_sessions, SLOTS, AHEAD)
+        self._random = np.random.default_rng(seed)
+        self._vocabulary = sessions.manifest.vocabulary_size
+        self.lengths: list[int] = []
+        self.positions: list[int] = []
+        self.held = 0
+
+    def encode(self, *lengths: int, at: int | None = None) -> None:
+        """Encodes new sources behind the rows that there are, or from a row on."""
+        first = len(self.lengths) if at is None else at
+        longest = max(lengths)
+        ids = np.full((len(lengths), longest), PAD_ID, np.int64)
+        for row, length in zip(ids, lengths, strict=True):
+            row[: length - 1] = self._random.integers(4, self._vocabulary, length - 1)
+            row[length - 1] = EOS_ID
+        for runtime in (self.host, self.device):
+            runtime.encode(ids, np.array(lengths, np.int32), first + np.arange(len(lengths)))
+        if at is None:
+            self.lengths += lengths
+            self.positions += [0] * len(lengths)
+        else:
+            self.held = at + len(lengths)
+
+    def step(self) -> NDArray[np.float32]:
+        """Makes a step with the same random tokens in both; returns the logits."""
+        tokens = self._random.integers(4, self._vocabulary, len(self.lengths))
+        tokens[np.array(self.positions) == 0] = BOS_ID
+        arguments = tokens, np.array(self.positions, np.int32), np.array(self.lengths, np.int32)
+        expected = self.host.decode_step(*arguments, held=self.held)
+        actual = self.device.decode_step(*arguments, held=self.held)
+        assert actual.tobytes() == expected.tobytes()
+        self.positions = [position + 1 for position in self.positions]
+        return expected
+
+    def copy(self, source: int, target: int) -> None:
+        """Copies a row over another in both."""
+        for runtime in (self.host, self.device):
+            runtime.copy_rows([source], [target], [self.positions[source]], [self.lengths[source]])
+        self.lengths[target], self.positions[target] = self.lengths[source], self.positions[source]
+
+
+@pytest.fixture
+def pair(sessions: Sessions, device_sessions: DeviceSessions) -> Pair:
+    return Pair(sessions, device_sessions)
+
+
+@pytest.mark.parametrize("rows", range(1, SLOTS + 1))
+def test_every_number_of_rows_computes_what_the_cpu_computes(pair: Pair, rows: int) -> None:
+    pair.encode(*[5, 40, 1, 17, 33, 8][:rows])
+    for _ in range(4):
+        pair.step()
+
+
+def test_getting_ready_leaves_no_trace(pair: Pair) -> None:
+    pair.device.prepare()
+    pair.encode(3, 9)
+    for _ in range(4):
+        pair.step()
+
+
+def test_rows_that_fill_a_bucket_up_damage_nothing_that_was_encoded_ahead(pair: Pair) -> None:
+    """Five rows run in a bucket of six; two more wait behind all slots."""
+    pair.encode(5, 6, 7, 8, 9)
+    pair.encode(12, 13, at=SLOTS)
+    for _ in range(3):
+        pair.step()
+    for waiting, row in ((SLOTS, 1), (SLOTS + 1, 3)):
+        for runtime in (pair.host, pair.device):
+            runtime.copy_rows([waiting], [row], [0], [12 + waiting - SLOTS])
+        pair.lengths[row], pair.positions[row] = 12 + waiting - SLOTS, 0
+    for _ in range(3):
+        pair.step()
+
+
+def test_a_row_that_filled_a_bucket_up_is_as_good_as_new(pair: Pair) -> None:
+    pair.encode(5, 6, 7)
+    pair.step()  # the fourth row computes along
+    pair.encode(11)
+    for _ in range(3):
+        pair.step()
+
+
+def test_a_long_source_makes_room_and_short_ones_take_it_back(pair: Pair) -> None:
+    pair.encode(5, 7)
+    pair.step()
+    capacities = [pair.device._state.source_capacity]
+    pair.encode(33)
+    capacities.append(pair.device._state.source_capacity)
+    pair.step()
+    pair.lengths.pop(), pair.positions.pop()
+    for _ in range(4):
+        pair.step()
+    capacities.append(pair.device._state.source_capacity)
+    assert capacities == [8, 40, 8]
+    pair.step()
+
+
+def test_room_is_not_taken_back_while_sources_may_be_encoded_ahead(pair: Pair) -> None:
+    pair.encode(*[4] * SLOTS)
+    pair.encode(40, at=SLOTS)
+    for _ in range(5):
+        pair.step()
+    assert pair.device._state.source_capacity == MAX_SOURCE
+
+
+def test_more_rows_than_one_run_copies(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("serve.runtime.cuda.kv_cache.COPIED_ROWS", 2)
+    pair.encode(5, 6, 7, 8, 9, 10)
+    pair.step()
+    for runtime in (pair.host, pair.device):
+        runtime.copy_rows([0, 0, 1], [3, 4, 5], [1, 1, 1], [5, 5, 6])
+    pair.lengths[3:] = [5, 5, 6]
+    pair.step()
+    for runtime in (pair.host, pair.device):
+        runtime.branch_rows([0, 0, 1], [3, 4, 5], [2, 2, 2])
+    pair.step()
+
+
+@settings(max_examples=15)
+@given(
+    plan=st.lists(st.tuples(st.lists(st.integers(1, MAX_SOURCE), max_size=3), st.integers(0, 3)), max_size=30),
+    seed=st.integers(0, 99),
+)
+def test_rows_that_come_go_and_move(
+    sessions: Sessions, device_sessions: DeviceSessions, plan: list[tuple[list[int], int]], seed: int
+) -> None:
+    """Before each step some rows join, and after it some leave, with the last ones in their places."""
+    pair, random = Pair(sessions, device_sessions, seed), np.random.default_rng(seed)
+    for joining, leaving in plan:
+        new = joining[: SLOTS - len(pair.lengths)]
+        if new:
+            pair.encode(*new)
+        if not pair.lengths:
+            continue
+        pair.step()
+        over = {row for row, position in enumerate(pair.positions) if position == MAX_TARGET}
+        over |= set(random.integers(len(pair.lengths), size=leaving).tolist())
+        for row in sorted(over, reverse=True):
+            last = len(pair.lengths) - 1
+            if row != last:
+                pair.copy(last, row)
+            pair.lengths.pop(), pair.positions.pop()
+
+
+def test_alignments_are_those_of_the_cpu_in_any_capacity(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    heads = (AttentionHead(layer=0, head=1), AttentionHead(layer=0, head=0))
+    model = random_model(5, tokenizer.vocabulary_size, max_source_tokens=MAX_SOURCE, max_target_tokens=MAX_TARGET)
+    options = BundleOptions("aligned", alignment_heads=heads)
+    bundle = export_model(model, tokenizer, tmp_path / "aligned", options=options)
+    pair = Pair(Sessions.load(bundle, 1, aligned=True), DeviceSessions.load(bundle, Device("cpu"), aligned=True))
+    assert pair.device.alignments.shape == pair.host.alignments.shape == (SLOTS, 2, MAX_SOURCE)
+    for joining in ((5, 3, 7), (33,)):
+        pair.encode(*joining)
+        pair.step()
+        for row, length in enumerate(pair.lengths):
+            expected, actual = (each.alignments[row, :, :length] for each in (pair.host, pair.device))
+            assert actual.tobytes() == expected.tobytes()
+            assert actual.sum(axis=1) == pytest.approx([1, 1])
+
+
+def test_no_two_steps_of_any_runtime_share_a_cuda_graph(
+    sessions: Sessions, device_sessions: DeviceSessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A graph replays with the addresses that it was captured with: those of another runtime would be written."""
+    numbers: list[int] = []
+
+    def note(number: int) -> object:
+        numbers.append(number)
+        return run_options(number)
+
+    monkeypatch.setattr("serve.runtime.cuda.runtime.run_options", note)
+    capturing = replace(device_sessions, captured=True)  # which the CPU provider takes no notice of
+    for _ in range(2):
+        pair = Pair(sessions, capturing)
+        pair.device.prepare()
+        pair.encode(5, 9)
+        pair.step()
+    capacities, buckets = 4, 4
+    assert numbers == list(range(1, 1 + 2 * capacities * buckets))
+
+
+def test_a_state_that_is_none_of_attention_is_refused(wide_bundle: Bundle) -> None:
+    states = (StateSpec(name="hidden", shape=(8,)),)
+    bundle = Bundle(wide_bundle.folder, wide_bundle.manifest.model_copy(update={"states": states}), ())
+    with pytest.raises(BundleError, match=r"states: hidden: shape \(8,\): expected heads, a length and a size"):
+        DeviceSessions.load(bundle, Device("cpu"))
+
+
+def test_states_in_integers_are_refused(wide_bundle: Bundle) -> None:
+    states = (StateSpec(name="source_key_0", shape=(4, "source", 8), element="int8"),)
+    bundle = Bundle(wide_bundle.folder, wide_bundle.manifest.model_copy(update={"states": states}), ())
+    with pytest.raises(BundleError, match="states: source_key_0: element int8: expected float on a device"):
+        DeviceSessions.load(bundle, Device("cpu"))

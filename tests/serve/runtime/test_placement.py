@@ -1,0 +1,275 @@
+"""Where a bundle is computed, and the one line that says why it cannot be.
+
+No test here needs a GPU. Those of a driver talk to a fake of its library; what ONNX Runtime and the loader say of a
+machine without CUDA is asked of the real ones.
+"""
+
+import re
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from serve.bundle.bundle import Bundle
+from serve.bundle.manifest import GraphVariant
+from serve.runtime import onnx_runtime
+from serve.runtime.cpu import rows_ahead
+from serve.runtime.cuda import cuda
+from serve.runtime.cuda import driver as gpus
+from serve.runtime.cuda.device import Device, Memory
+from serve.runtime.cuda.device_sessions import DeviceSessions
+from serve.runtime.cuda.device_tools import DeviceTools
+from serve.runtime.cuda.driver import Gpu, GpuError
+from serve.runtime.cuda.gpu_metrics import GpuCollector
+from serve.runtime.device_choice import DeviceChoice
+from serve.runtime.device_memory import ENCODER_ACTIVATIONS, MATRICES, RESERVE_BYTES, WEIGHT_COPIES, plan_memory
+from serve.runtime.placement import USED_SHARE, DeviceError, choose_device, place
+from tests.support.paths import ROOT
+
+CUDA_13 = "13.0"
+KINDS = ("total", "used")
+
+
+@dataclass
+class FakeNvml:
+    """The driver's library, as far as it is asked."""
+
+    memories: list[int] = field(default_factory=lambda: [8 << 30])
+    cuda: int = 13000
+    problem: str | None = None
+
+    def install(self, patch: pytest.MonkeyPatch) -> None:
+        """Takes the place of the real one."""
+        module = ModuleType("pynvml")
+        error = type("NVMLError", (Exception,), {})
+
+        def init() -> None:
+            if self.problem is not None:
+                raise error(self.problem)
+
+        def handle(number: int) -> int:
+            if number >= len(self.memories):
+                raise error("Invalid Argument")
+            return number
+
+        functions = {
+            "NVMLError": error,
+            "nvmlInit": init,
+            "nvmlShutdown": lambda: None,
+            "nvmlDeviceGetCount": lambda: len(self.memories),
+            "nvmlDeviceGetHandleByIndex": handle,
+            "nvmlDeviceGetHandleByUUID": lambda _: 0,
+            "nvmlDeviceGetName": lambda number: f"GPU {number}",
+            "nvmlDeviceGetMemoryInfo": lambda number: SimpleNamespace(
+                total=self.memories[number], free=self.memories[number] // 2
+            ),
+            "nvmlSystemGetCudaDriverVersion_v2": lambda: self.cuda,
+        }
+        for name, value in functions.items():
+            setattr(module, name, value)
+        patch.setitem(sys.modules, "pynvml", module)
+
+
+@pytest.fixture(autouse=True)
+def _no_hidden_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(gpus.VISIBLE, raising=False)
+
+
+@pytest.fixture
+def built_for_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package is the one for GPUs."""
+    monkeypatch.setattr(onnx_runtime, "has_cuda", lambda: True)
+    monkeypatch.setattr(onnx_runtime, "cuda_version", lambda: CUDA_13)
+
+
+def of_variant(bundle: Bundle, variant: GraphVariant) -> Bundle:
+    return Bundle(bundle.folder, bundle.manifest.model_copy(update={"variant": variant}), bundle.golden)
+
+
+@pytest.mark.parametrize("choice", ["auto", "cpu"])
+@pytest.mark.parametrize("variant", ["cpu", "portable"])
+def test_what_is_made_for_a_cpu_is_computed_there(
+    choice: DeviceChoice, variant: GraphVariant, wide_bundle: Bundle
+) -> None:
+    assert choose_device(choice, of_variant(wide_bundle, variant)) == "cpu"
+
+
+def test_a_gpu_does_not_take_what_is_made_for_a_cpu(wide_bundle: Bundle) -> None:
+    with pytest.raises(
+        DeviceError, match=r"^--device: cuda: expected cpu with .*variant is cpu: .*dragoman export.*cuda"
+    ):
+        choose_device("cuda", wide_bundle)
+
+
+def test_a_cpu_does_not_take_what_is_made_for_a_gpu(wide_bundle: Bundle) -> None:
+    with pytest.raises(DeviceError, match=r"^--device: cpu: expected cuda with .*variant is cuda: .*--variant cpu"):
+        choose_device("cpu", of_variant(wide_bundle, "cuda"))
+
+
+@pytest.mark.parametrize("choice", ["auto", "cuda"])
+def test_why_there_is_no_gpu_is_said_in_one_line(
+    choice: DeviceChoice, wide_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serve.runtime.placement.why_no_cuda", lambda: "no NVIDIA driver answers")
+    with pytest.raises(DeviceError) as caught:
+        choose_device(choice, of_variant(wide_bundle, "cuda"))
+    message = str(caught.value)
+    assert message.startswith(f"--device: {choice}: expected a GPU for ")
+    assert message.endswith(": no NVIDIA driver answers")
+    assert "\n" not in message
+
+
+@pytest.mark.skipif(onnx_runtime.has_cuda(), reason="the package for GPUs is installed")
+def test_a_package_for_cpus_names_the_other_one() -> None:
+    problem = cuda.why_no_cuda()
+    assert problem is not None
+    assert problem.startswith(f"onnxruntime {onnx_runtime.VERSION} is built for CPUs: uninstall it, then pip install")
+
+
+@pytest.mark.usefixtures("built_for_cuda")
+@pytest.mark.parametrize(
+    ("driver", "problem"),
+    [
+        (FakeNvml(problem="NVML Shared Library Not Found"), "no NVIDIA driver answers: NVML Shared Library Not Found"),
+        (FakeNvml(memories=[]), "the NVIDIA driver has no GPU"),
+        (
+            FakeNvml(cuda=12080),
+            "the NVIDIA driver runs CUDA 12.8, onnxruntime-gpu .* is built for CUDA 13.0: install a",
+        ),
+    ],
+    ids=["no driver", "no GPU", "wrong CUDA"],
+)
+def test_what_is_wrong_with_the_driver_is_said(driver: FakeNvml, problem: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver.install(monkeypatch)
+    assert re.match(problem, cuda.why_no_cuda() or "")
+
+
+@pytest.mark.usefixtures("built_for_cuda")
+def test_hidden_gpus_are_said_to_be_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    FakeNvml().install(monkeypatch)
+    monkeypatch.setenv(gpus.VISIBLE, "")
+    assert cuda.why_no_cuda() == "the NVIDIA driver has no GPU (CUDA_VISIBLE_DEVICES is set)"
+
+
+@pytest.mark.usefixtures("built_for_cuda")
+def test_what_the_loader_misses_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library of the real package for GPUs, where it is installed; elsewhere a path where none is."""
+    FakeNvml().install(monkeypatch)
+    monkeypatch.setattr(onnx_runtime, "load_cuda_libraries", lambda: None)
+    monkeypatch.setattr(onnx_runtime, "cuda_libraries", lambda: [Path("/nowhere/libonnxruntime_providers_cuda.so")])
+    problem = cuda.why_no_cuda()
+    assert problem is not None
+    assert "cannot open shared object file" in problem
+    assert problem.endswith("which brings the libraries of CUDA 13.0 and cuDNN")
+
+
+@pytest.mark.skipif(not onnx_runtime.has_cuda(), reason="the package for CPUs is installed")
+def test_the_package_for_gpus_loads_or_says_what_it_misses(monkeypatch: pytest.MonkeyPatch) -> None:
+    FakeNvml().install(monkeypatch)
+    problem = cuda.why_no_cuda()
+    assert problem is None or re.match(r"lib[^ ]+\.so[^ ]*: cannot open shared object file: .*CUDA 13", problem)
+
+
+def test_without_its_library_the_driver_cannot_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    with pytest.raises(GpuError, match=r"^nvidia-ml-py is not installed: pip install 'dragoman\[cuda\]'$"):
+        gpus.gpus()
+
+
+def test_gpus_are_those_that_cuda_sees_in_its_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    FakeNvml([10, 20, 30]).install(monkeypatch)
+    assert gpus.gpus() == [Gpu("GPU 0", 10, 5), Gpu("GPU 1", 20, 10), Gpu("GPU 2", 30, 15)]
+    monkeypatch.setenv(gpus.VISIBLE, "2, 0")
+    assert [gpu.name for gpu in gpus.gpus()] == ["GPU 2", "GPU 0"]
+    monkeypatch.setenv(gpus.VISIBLE, "GPU-8f1c")
+    assert [gpu.name for gpu in gpus.gpus()] == ["GPU 0"]
+    monkeypatch.setenv(gpus.VISIBLE, "7")
+    with pytest.raises(GpuError, match="the NVIDIA driver fails: Invalid Argument"):
+        gpus.gpus()
+
+
+def test_the_memory_of_gpus_is_a_metric_while_the_driver_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = CollectorRegistry()
+    registry.register(GpuCollector())
+    FakeNvml([10, 20]).install(monkeypatch)
+    values = {each: registry.get_sample_value(f"dragoman_gpu_memory_{each}_bytes", {"gpu": "1"}) for each in KINDS}
+    assert values == {"total": 20, "used": 10}
+    FakeNvml(problem="GPU is lost").install(monkeypatch)
+    assert not list(registry.collect())
+
+
+def on_gpus(monkeypatch: pytest.MonkeyPatch, *free_bytes: int) -> None:
+    """Makes as if there were GPUs with so much free memory."""
+    monkeypatch.setattr("serve.runtime.placement.why_no_cuda", lambda: None)
+    monkeypatch.setattr("serve.runtime.placement.gpus", lambda: [Gpu("fake", 2 * free, free) for free in free_bytes])
+
+
+def test_each_gpu_gets_an_engine(wide_bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_gpus(monkeypatch, 8 << 30, 8 << 30)
+    placement = place("auto", of_variant(wide_bundle, "cuda"), engines=None, slots=64, memory_bytes=None)
+    assert (placement.kind, placement.engines, placement.slots) == ("cuda", 2, 64)
+
+
+def test_as_many_engines_as_are_wished_share_the_gpus(wide_bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    bundle = of_variant(wide_bundle, "cuda")
+    plan = plan_memory(bundle, 64, 8 << 30)
+    memory_bytes = 2 * plan.total_bytes + plan.fixed_bytes
+    on_gpus(monkeypatch, 8 << 30, 8 << 30)
+    placement = place("cuda", bundle, engines=3, slots=64, memory_bytes=memory_bytes)
+    assert (placement.engines, placement.slots) == (3, 64)
+    placement = place("cuda", bundle, engines=5, slots=64, memory_bytes=memory_bytes)
+    assert placement.slots < 64
+
+
+def test_there_are_as_many_slots_as_memory_holds(wide_bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    bundle = of_variant(wide_bundle, "cuda")
+    plan = plan_memory(bundle, 64, 8 << 30)
+    on_gpus(monkeypatch, 8 << 30)
+    bound = plan.fixed_bytes + 10 * plan.slot_bytes
+    assert place("cuda", bundle, engines=None, slots=64, memory_bytes=bound).slots == 10
+    on_gpus(monkeypatch, int(bound / USED_SHARE) + 1)
+    assert place("cuda", bundle, engines=None, slots=64, memory_bytes=None).slots == 10
+
+
+def test_not_one_slot_is_an_error_with_the_bytes(wide_bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_gpus(monkeypatch, 8 << 30)
+    with pytest.raises(
+        DeviceError, match=r"^--device: cuda: expected memory for one slot of .*: it takes \d+ bytes and"
+    ):
+        place("cuda", of_variant(wide_bundle, "cuda"), engines=None, slots=4, memory_bytes=1000)
+
+
+def test_the_plan_counts_what_a_runtime_takes(wide_bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+    allocate = DeviceTools.allocate
+
+    def count(tools: DeviceTools, words: int) -> Memory:
+        taken.append(4 * words)
+        return allocate(tools, words)
+
+    monkeypatch.setattr(DeviceTools, "allocate", count)
+    slots = 64
+    DeviceSessions.load(wide_bundle, Device("cpu")).runtime(slots, rows_ahead(slots))
+    plan = plan_memory(wide_bundle, slots, 8 << 30)
+    manifest = wide_bundle.manifest
+    weights = WEIGHT_COPIES * (wide_bundle.folder / "weights.bin").stat().st_size
+    heads, _, size = manifest.states[0].shape
+    assert isinstance(heads, int)
+    assert isinstance(size, int)
+    source_bytes = 4 * manifest.max_source_tokens * heads * size
+    activations = 32 * ENCODER_ACTIVATIONS * source_bytes
+    scores = (MATRICES - 2) * slots * manifest.vocabulary_size * 4
+    assert plan.total_bytes - weights - activations - scores - RESERVE_BYTES == pytest.approx(sum(taken), abs=1000)
+
+
+def test_the_front_door_says_it_in_one_line(wide_bundle: Bundle) -> None:
+    arguments = ["serve", str(wide_bundle.folder), "--device", "cuda", "--http-port", "0", "--grpc-port", "0"]
+    result = subprocess.run(
+        [sys.executable, "-m", "dragoman", *arguments], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1].startswith("dragoman serve: --device: cuda: expected cpu with ")

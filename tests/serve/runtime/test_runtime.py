@@ -1,0 +1,341 @@
+"""Batch invariance: what a row computes is the same, bit for bit, alone and in any company.
+
+Every test compares with `alone`: the logits of each sequence in a runtime of its own, step by step. The sequences are
+forced through fixed targets, so that a difference at one step is not hidden by another choice at the next.
+"""
+
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import copytree
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
+from serve.bundle.bundle import DECODER_FILE, ENCODER_FILE, Bundle, BundleError
+from serve.runtime.cpu import Runtime, Sessions, save_optimised
+from serve.runtime.state_block import Array
+from tests.support.paths import ROOT
+from tests.support.recurrent_models import random_recurrent
+from tests.support.toy import export_model
+
+COUNT = 33
+MAX_SOURCE, MAX_TARGET = 40, 24
+POISONS = [np.nan, np.inf, 3e38]
+
+
+@dataclass(frozen=True, slots=True)
+class Forced:
+    """A source, the target tokens that follow each other whatever the logits say, and the logits of each step alone."""
+
+    source_ids: tuple[int, ...]
+    target_ids: tuple[int, ...]
+    alone: NDArray[np.float32]
+
+    def assert_step(self, position: int, logits: NDArray[np.float32]) -> None:
+        """Asserts that the logits of a step are bitwise those of the sequence alone."""
+        assert logits.tobytes() == self.alone[position].tobytes(), f"step {position} of {self.source_ids}"
+
+
+def pad(sources: Sequence[tuple[int, ...]], length: int = 0) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Returns sources as the encoder wants them, padded to the longest or to a greater length."""
+    lengths = np.array([len(source) for source in sources], np.int32)
+    ids = np.full((len(sources), max(length, *lengths.tolist(), 1)), PAD_ID, np.int64)
+    for row, source in zip(ids, sources, strict=True):
+        row[: len(source)] = source
+    return ids, lengths
+
+
+def steps(runtime: Runtime, sequences: Sequence[Forced]) -> Iterator[tuple[int, NDArray[np.float32]]]:
+    """Decodes encoded sequences, which all start now, and yields the position and the logits of each step."""
+    lengths = np.array([len(sequence.source_ids) for sequence in sequences], np.int32)
+    for position in range(MAX_TARGET):
+        tokens = np.array([sequence.target_ids[position] for sequence in sequences])
+        yield position, runtime.decode_step(tokens, np.full(len(sequences), position, np.int32), lengths)
+
+
+def assert_alone(runtime: Runtime, sequences: Sequence[Forced], first: int = 0) -> None:
+    """Asserts that each of some encoded sequences decodes as it would alone."""
+    for position, logits in steps(runtime, sequences):
+        for sequence, row in list(zip(sequences, logits, strict=True))[first:]:
+            sequence.assert_step(position, row)
+
+
+def encode_all(runtime: Runtime, sequences: Sequence[Forced], length: int = 0) -> None:
+    runtime.encode(*pad([sequence.source_ids for sequence in sequences], length), np.arange(len(sequences)))
+
+
+def source_states(runtime: Runtime) -> list[tuple[int, Array]]:
+    """Returns the arrays that the encoder fills, each with its axis of source positions."""
+    specs = runtime._sessions.manifest.states
+    return [
+        (1 + spec.shape.index("source"), runtime._state.inputs[spec.name]) for spec in specs if spec.kind == "source"
+    ]
+
+
+@pytest.fixture(scope="module", params=["transformer", "concat", "local_predictive", "hard"])
+def bundle(request: pytest.FixtureRequest, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """A bundle of both architectures, with every kind of state and the attentions that compute most.
+
+    `test_recurrent_graphs` shows the same of the graphs of every attention.
+    """
+    if request.param == "transformer":
+        wide: Bundle = request.getfixturevalue("wide_bundle")
+        return wide
+    kind = {"attention": "additive", "hard": True} if request.param == "hard" else {"attention": request.param}
+    limits = {"max_source_tokens": MAX_SOURCE, "max_target_tokens": MAX_TARGET}
+    model = random_recurrent(tokenizer.vocabulary_size, d_model=256, **kind, **limits)
+    return export_model(model, tokenizer, tmp_path_factory.mktemp("bundles") / request.param)
+
+
+@pytest.fixture(scope="module")
+def sessions(bundle: Bundle) -> Sessions:
+    return Sessions.load(bundle, threads=1)
+
+
+@pytest.fixture(scope="module")
+def forced(sessions: Sessions) -> list[Forced]:
+    """Sequences of every length, from the end token alone to the longest."""
+    random = np.random.default_rng(1)
+    vocabulary = sessions.manifest.vocabulary_size
+    runtime = Runtime(sessions, slots=1)
+    sequences = []
+    for length in random.permutation(np.linspace(0, MAX_SOURCE - 1, COUNT).astype(int)):
+        source_ids = (*random.integers(4, vocabulary, size=length).tolist(), EOS_ID)
+        target_ids = (BOS_ID, *random.integers(4, vocabulary, size=MAX_TARGET - 1).tolist())
+        sequence = Forced(source_ids, target_ids, np.empty((MAX_TARGET, vocabulary), np.float32))
+        encode_all(runtime, [sequence])
+        for position, logits in steps(runtime, [sequence]):
+            sequence.alone[position] = logits[0]
+        sequences.append(sequence)
+    return sequences
+
+
+def test_sequences_differ_from_each_other(forced: list[Forced]) -> None:
+    """Otherwise the tests below show nothing."""
+    assert len({sequence.alone[0].tobytes() for sequence in forced}) == COUNT
+    for sequence in forced:
+        assert np.isfinite(sequence.alone).all()
+        assert np.ptp(sequence.alone, axis=1).min() > 0.1
+
+
+@pytest.mark.parametrize("rows", [*range(1, 18), 24, 31, 32, 33])
+def test_the_size_of_the_batch_changes_nothing(sessions: Sessions, forced: list[Forced], rows: int) -> None:
+    runtime = Runtime(sessions, slots=rows)
+    assert runtime.slots == rows
+    encode_all(runtime, forced[:rows])
+    assert_alone(runtime, forced[:rows])
+
+
+def test_the_room_of_the_rows_changes_nothing(sessions: Sessions, forced: list[Forced]) -> None:
+    """Sources of all lengths, then short ones in the same slots, then all lengths again."""
+    runtime = Runtime(sessions, slots=12)
+    by_length = sorted(forced, key=lambda sequence: len(sequence.source_ids))
+    rooms = []
+    for some in (forced[:12], by_length[:12], forced[12:24]):
+        encode_all(runtime, some)
+        assert_alone(runtime, some)
+        rooms.append(runtime._state.capacities["source"])
+    if sessions.tight_lengths:
+        assert rooms[1] < rooms[0] <= MAX_SOURCE
+        assert rooms[1] < rooms[2]
+    else:
+        assert rooms == [MAX_SOURCE] * 3
+
+
+@pytest.mark.parametrize("shift", [1, 7, 16, 32])
+def test_the_place_in_the_batch_changes_nothing(sessions: Sessions, forced: list[Forced], shift: int) -> None:
+    rotated = [*forced[shift:], *forced[:shift]]
+    runtime = Runtime(sessions, slots=COUNT)
+    encode_all(runtime, rotated)
+    assert_alone(runtime, rotated)
+
+
+@pytest.mark.parametrize("length", [MAX_SOURCE, 17])
+def test_padding_of_sources_changes_nothing(sessions: Sessions, forced: list[Forced], length: int) -> None:
+    short = [sequence for sequence in forced if len(sequence.source_ids) <= length]
+    runtime = Runtime(sessions, slots=len(short))
+    encode_all(runtime, short, length)
+    assert_alone(runtime, short)
+
+
+def test_what_stands_in_padding_changes_nothing(sessions: Sessions, forced: list[Forced]) -> None:
+    ids, lengths = pad([sequence.source_ids for sequence in forced])
+    for row, length in zip(ids, lengths, strict=True):
+        row[length:] = 5
+    runtime = Runtime(sessions, slots=COUNT)
+    runtime.encode(ids, lengths, np.arange(len(ids)))
+    assert_alone(runtime, forced)
+
+
+def test_encoding_in_groups_changes_nothing(sessions: Sessions, forced: list[Forced]) -> None:
+    runtime = Runtime(sessions, slots=COUNT)
+    for first in range(0, COUNT, 5):
+        rows = np.arange(first, min(first + 5, COUNT))
+        runtime.encode(*pad([sequence.source_ids for sequence in forced[first : first + 5]]), rows)
+    assert_alone(runtime, forced)
+
+
+def test_free_slots_change_nothing(sessions: Sessions, forced: list[Forced]) -> None:
+    runtime = Runtime(sessions, slots=64)
+    encode_all(runtime, forced[:3])
+    assert_alone(runtime, forced[:3])
+
+
+@pytest.mark.parametrize("poison", POISONS)
+def test_what_a_slot_held_before_changes_nothing(sessions: Sessions, forced: list[Forced], poison: float) -> None:
+    """Neither behind the valid length of a row nor in the slots of others."""
+    runtime = Runtime(sessions, slots=COUNT)
+    for cache in runtime._state.inputs.values():
+        cache[:] = poison
+    encode_all(runtime, forced[:9])
+    for axis, states in source_states(runtime):
+        for sequence, row in zip(forced, states, strict=True):
+            np.moveaxis(row, axis - 1, 0)[len(sequence.source_ids) :] = poison
+    assert_alone(runtime, forced[:9])
+
+
+def test_a_neighbour_without_numbers_changes_nothing(sessions: Sessions, forced: list[Forced]) -> None:
+    runtime = Runtime(sessions, slots=COUNT)
+    encode_all(runtime, forced)
+    for _, states in source_states(runtime):
+        states[0] = np.nan
+    assert_alone(runtime, forced, first=1)
+
+
+@pytest.mark.parametrize(("source", "target"), [(32, 0), (20, 3), (1, 0)])
+@pytest.mark.parametrize("moment", [1, 11])
+def test_a_row_that_moved_goes_on_as_before(
+    sessions: Sessions, forced: list[Forced], source: int, target: int, moment: int
+) -> None:
+    runtime = Runtime(sessions, slots=COUNT)
+    encode_all(runtime, forced)
+    for position, _ in steps(runtime, forced):
+        if position == moment - 1:
+            break
+    runtime.copy_row(source, target, moment, len(forced[source].source_ids))
+    rows = list(forced[:source])
+    rows[target] = forced[source]
+    lengths = np.array([len(sequence.source_ids) for sequence in rows], np.int32)
+    for position in range(moment, MAX_TARGET):
+        tokens = np.array([sequence.target_ids[position] for sequence in rows])
+        logits = runtime.decode_step(tokens, np.full(len(rows), position, np.int32), lengths)
+        for sequence, row in zip(rows, logits, strict=True):
+            sequence.assert_step(position, row)
+
+
+@settings(max_examples=15)
+@given(plan=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), min_size=5, max_size=40), seed=st.integers(0, 99))
+def test_strangers_that_join_and_leave_change_nothing(
+    sessions: Sessions, forced: list[Forced], plan: list[tuple[int, int]], seed: int
+) -> None:
+    """Before each step some sequences join, and after it some leave; every row is at a position of its own."""
+    random = np.random.default_rng(seed)
+    runtime = Runtime(sessions, slots=8)
+    rows: list[Forced] = []
+    positions: list[int] = []
+    for joining, leaving in plan:
+        new = [forced[number] for number in random.integers(COUNT, size=min(joining, 8 - len(rows)))]
+        if new:
+            runtime.encode(*pad([sequence.source_ids for sequence in new]), len(rows) + np.arange(len(new)))
+            rows += new
+            positions += [0] * len(new)
+        if not rows:
+            continue
+        tokens = np.array([sequence.target_ids[position] for sequence, position in zip(rows, positions, strict=True)])
+        lengths = np.array([len(sequence.source_ids) for sequence in rows], np.int32)
+        logits = runtime.decode_step(tokens, np.array(positions, np.int32), lengths)
+        for sequence, position, row in zip(rows, positions, logits, strict=True):
+            sequence.assert_step(position, row)
+        positions = [position + 1 for position in positions]
+        over = {row for row, position in enumerate(positions) if position == MAX_TARGET}
+        over |= set(random.integers(len(rows), size=leaving).tolist())
+        for row in sorted(over, reverse=True):
+            last = len(rows) - 1
+            if row != last:
+                runtime.copy_row(last, row, positions[last], len(rows[last].source_ids))
+            rows[row], positions[row] = rows[last], positions[last]
+            rows.pop(), positions.pop()
+
+
+def test_a_slot_may_be_used_again_and_again(sessions: Sessions, forced: list[Forced]) -> None:
+    runtime = Runtime(sessions, slots=3)
+    for first in (0, 3, 6, 0):
+        encode_all(runtime, forced[first : first + 3])
+        assert_alone(runtime, forced[first : first + 3])
+
+
+def test_engines_that_share_sessions_do_not_disturb_each_other(sessions: Sessions, forced: list[Forced]) -> None:
+    def translate(first: int) -> None:
+        runtime = Runtime(sessions, slots=16)
+        for _ in range(3):
+            encode_all(runtime, forced[first : first + 16])
+            assert_alone(runtime, forced[first : first + 16])
+
+    with ThreadPoolExecutor(2) as pool:
+        for finished in [pool.submit(translate, first) for first in (0, 16)]:
+            finished.result()
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5, 33])
+def test_the_number_of_threads_changes_nothing(bundle: Bundle, forced: list[Forced], rows: int) -> None:
+    runtime = Runtime(Sessions.load(bundle, threads=2), slots=rows)
+    encode_all(runtime, forced[:rows])
+    assert_alone(runtime, forced[:rows])
+
+
+def test_logits_are_a_view_that_the_next_step_overwrites(sessions: Sessions, forced: list[Forced]) -> None:
+    runtime = Runtime(sessions, slots=2)
+    encode_all(runtime, forced[:2])
+    views = [logits for _, logits in steps(runtime, forced[:2])]
+    assert all(np.shares_memory(view, views[0]) for view in views)
+    assert views[0].shape == (2, sessions.manifest.vocabulary_size)
+    assert views[0].dtype == np.float32
+
+
+@pytest.mark.promise("R28")
+@pytest.mark.parametrize("file", [ENCODER_FILE, DECODER_FILE])
+def test_a_graph_that_onnx_runtime_refuses_is_named(wide_bundle: Bundle, tmp_path: Path, file: str) -> None:
+    folder = copytree(wide_bundle.folder, tmp_path / "bundle")
+    (folder / file).write_bytes(b"no graph")
+    with pytest.raises(BundleError, match=rf"{file}: ONNX Runtime .* refuses it"):
+        Sessions.load(Bundle(folder, wide_bundle.manifest, ()), threads=1)
+
+
+def test_the_optimised_graph_is_the_one_that_a_server_runs(wide_bundle: Bundle, tmp_path: Path) -> None:
+    """Left to itself, ONNX Runtime would fuse residual connections with normalisations, and be slower for it."""
+    save_optimised(wide_bundle.decoder_path, tmp_path / "optimised.onnx")
+    optimised = onnx.load(tmp_path / "optimised.onnx", load_external_data=False)
+    operators = {node.op_type for node in optimised.graph.node}
+    assert "LayerNormalization" in operators
+    assert "SkipLayerNormalization" not in operators
+
+
+def test_a_graph_that_cannot_be_optimised_is_named(tmp_path: Path) -> None:
+    (tmp_path / "decoder.onnx").write_bytes(b"no graph")
+    with pytest.raises(BundleError, match=r"decoder\.onnx: ONNX Runtime .* refuses it"):
+        save_optimised(tmp_path / "decoder.onnx", tmp_path / "optimised.onnx")
+
+
+def test_the_runtime_reports_to_nobody() -> None:
+    """The library is told so before it is loaded; afterwards would be too late."""
+    program = """
+import os, sys
+os.environ.pop("ORT_DISABLE_TELEMETRY", None)
+class Watch:
+    def find_spec(self, name, path=None, target=None):
+        if name == "onnxruntime":
+            print(os.environ.get("ORT_DISABLE_TELEMETRY"))
+sys.meta_path.insert(0, Watch())
+import serve.runtime.cpu
+"""
+    printed = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, cwd=ROOT)
+    assert printed.stdout == "1\n"

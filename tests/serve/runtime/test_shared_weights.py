@@ -1,0 +1,114 @@
+"""Sessions of a process share memory: the weights that several graphs read, and the arena that they compute in."""
+
+import sys
+from pathlib import Path
+from shutil import copytree
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from export.make_bundle import BundleOptions
+from model.tokenizer.tokenizer import Tokenizer
+from serve.bundle.bundle import (
+    ALIGNED_DECODER_FILE,
+    DECODER_FILE,
+    ENCODER_FILE,
+    WEIGHTS_FILE,
+    Bundle,
+    BundleError,
+    write_manifest,
+)
+from serve.bundle.manifest import AttentionHead
+from serve.runtime.cpu import Runtime, Sessions
+from serve.runtime.onnx_runtime import open_session, session_options, shared_options
+from serve.runtime.shared_weights import SharedWeights
+from tests.support.processes import resident_bytes
+from tests.support.toy import WIDE, export_model, random_model
+
+ON_LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks the kernel of Linux")
+SOURCE = np.array([[5, 6, 7, 3]])
+LENGTHS = np.array([4], np.int32)
+# Of what a run computes, so that an arena of its own cannot be overlooked.
+MANY_ROWS, LONG = 128, 40
+
+
+@pytest.fixture(scope="module", params=["fp32", "int8", "int8-static", "fp32, aligned"])
+def bundle(request: pytest.FixtureRequest, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """A model whose embeddings are larger than a page."""
+    precision, _, aligned = request.param.partition(", ")
+    heads = (AttentionHead(layer=1, head=1),) if aligned else ()
+    options = BundleOptions("shared", precision=precision, alignment_heads=heads)
+    model = random_model(3, tokenizer.vocabulary_size, **WIDE)
+    return export_model(model, tokenizer, tmp_path_factory.mktemp("bundle") / "shared", options=options)
+
+
+def test_shared_weights_are_those_that_all_graphs_hold(bundle: Bundle) -> None:
+    shared = SharedWeights.of(bundle)
+    assert bundle.manifest.vocabulary_size in {value.shape()[0] for value in shared.encoder.values()}
+    decoders = [DECODER_FILE, *([ALIGNED_DECODER_FILE] if bundle.manifest.alignment_heads else [])]
+    for file, weights in ((ENCODER_FILE, shared.encoder), *((name, shared.decoder) for name in decoders)):
+        graph = onnx.load(bundle.folder / file).graph
+        held = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+        for name, value in weights.items():
+            np.testing.assert_array_equal(value.numpy(), held[name], strict=True)
+
+
+def test_shared_weights_change_no_bit(bundle: Bundle) -> None:
+    separate = Bundle(bundle.folder, bundle.manifest.model_copy(update={"shared_weights": ()}), bundle.golden)
+    logits = []
+    for each in (bundle, separate):
+        sessions = Sessions.load(each, threads=1, aligned=bool(bundle.manifest.alignment_heads))
+        assert bool(sessions.weights.decoder) is (each is bundle)
+        runtime = Runtime(sessions, slots=1)
+        runtime.encode(SOURCE, LENGTHS, np.arange(1))
+        logits.append(runtime.decode_step(np.array([2]), np.zeros(1, np.int32), LENGTHS).copy())
+    assert logits[0].tobytes() == logits[1].tobytes()
+
+
+@ON_LINUX
+def test_shared_weights_are_mapped_once(wide_bundle: Bundle, tmp_path: Path) -> None:
+    bundle = Bundle.open(copytree(wide_bundle.folder, tmp_path / "copy"))
+    sessions = Sessions.load(bundle, threads=1)
+    maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines() if str(bundle.folder) in line]
+    mapped = []
+    for addresses, _, offset, *_ in maps:
+        first, last = (int(address, 16) for address in addresses.split("-"))
+        begin_bytes = int(offset, 16)
+        mapped.append(range(begin_bytes, begin_bytes + last - first))
+    assert bundle.manifest.shared_weights
+    for weight in bundle.manifest.shared_weights:
+        assert sum(weight.offset_bytes in part for part in mapped) == 1
+    del sessions
+
+
+def test_a_shared_weight_that_lies_behind_the_others_is_refused(wide_bundle: Bundle, tmp_path: Path) -> None:
+    folder = copytree(wide_bundle.folder, tmp_path / "changed")
+    offset_bytes = (folder / WEIGHTS_FILE).stat().st_size
+    weights = tuple(
+        weight.model_copy(update={"offset_bytes": offset_bytes}) for weight in wide_bundle.manifest.shared_weights
+    )
+    write_manifest(folder, wide_bundle.manifest.model_copy(update={"shared_weights": weights}))
+    message = rf"weights.bin: shared_weights: .+: offset_bytes: {offset_bytes}: expected at most \d+$"
+    with pytest.raises(BundleError, match=message):
+        Sessions.load(Bundle.open(folder), threads=1)
+
+
+@ON_LINUX
+def test_sessions_compute_in_one_arena(wide_bundle: Bundle) -> None:
+    """The first one made room for what the second one computes."""
+    sources = np.full((MANY_ROWS, LONG), 5), np.full(MANY_ROWS, LONG, np.int32)
+    signature = wide_bundle.manifest.encoder
+
+    def taken_bytes(options: object) -> int:
+        session = open_session(wide_bundle.encoder_path, options)
+        before = resident_bytes()
+        session.run(signature.outputs, dict(zip(signature.inputs, sources, strict=True)))
+        kept.append(session)
+        return resident_bytes() - before
+
+    kept: list[object] = []
+    alone = taken_bytes(session_options(threads=1))
+    taken_bytes(shared_options(1, {}))
+    assert taken_bytes(shared_options(1, {})) < alone / 4

@@ -1,0 +1,154 @@
+"""Who is let in, over real connections: as many as there is room for, before anything of a text is looked at."""
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from protos.translation_pb2 import TranslateRequest
+from serve.errors import DeadlineUnmeetableError, QueueTimeoutError
+from tests.support.live import LONG_TEXT, WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
+from tests.support.promises import Measured
+
+SLOTS, QUEUE_LIMIT = 2, 3
+ROOM = SLOTS + QUEUE_LIMIT
+OK = "ok"
+
+
+class CountingTokenizer:
+    """A tokenizer that counts the texts that it is given."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self.texts: list[str] = []
+
+    def encode(self, text: str) -> Any:
+        self.texts.append(text)
+        return self._tokenizer.encode(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tokenizer, name)
+
+
+@pytest.fixture
+def model() -> GatedModel:
+    return GatedModel(SLOTS)
+
+
+@pytest.fixture
+def live(bundle_path: Path, model: GatedModel) -> Iterator[LiveService]:
+    with run_service(bundle_path, [model], queue_limit=QUEUE_LIMIT) as live:
+        yield live
+
+
+def grpc_outcome(live: LiveService, *texts: str, timeout: float = WAIT_SECONDS) -> str:
+    try:
+        live.call(TranslateRequest(text=texts), timeout)
+    except grpc.RpcError as error:
+        trailers: Any = error.trailing_metadata()
+        pushback = dict(trailers).get("grpc-retry-pushback-ms")
+        return f"{error.code().name}, again after {pushback} ms"
+    return OK
+
+
+def rest_outcome(live: LiveService, *texts: str) -> str:
+    answer = live.post({"text": list(texts)})
+    if answer.status_code == 200:
+        return OK
+    return f"{answer.status_code} {answer.json()['reason']}, again after {answer.headers.get('retry-after')} s"
+
+
+REFUSED = {
+    grpc_outcome: "RESOURCE_EXHAUSTED, again after 1000 ms",
+    rest_outcome: "429 queue_full, again after 1 s",
+}
+
+
+@pytest.mark.promise("R8")
+@pytest.mark.promise("R9")
+@pytest.mark.promise("R13")
+@pytest.mark.parametrize("send", REFUSED)
+def test_a_burst_is_let_in_up_to_the_bound_and_only_that_is_tokenized(
+    live: LiveService, model: GatedModel, send: Callable[..., str], measured: Measured
+) -> None:
+    """Of ten times as many as there is room for, all that are too many are refused while the others are still held."""
+    translator = live.pipeline.translator._translator
+    translator._tokenizer = tokenizer = CountingTokenizer(translator._tokenizer)
+    model.gate.clear()
+    burst = 10 * ROOM
+    with ThreadPoolExecutor(burst) as pool:
+        answers = [pool.submit(send, live, LONG_TEXT) for _ in range(burst)]
+        eventually(lambda: sum(map(Future.done, answers)) == burst - ROOM)
+        assert {answer.result() for answer in answers if answer.done()} == {REFUSED[send]}
+        model.gate.set()
+    assert sorted(answer.result() for answer in answers) == sorted([OK] * ROOM + [REFUSED[send]] * (burst - ROOM))
+    live.settle()
+    assert len(tokenizer.texts) == ROOM
+    assert live.metric("requests_total", outcome="queue_full") == burst - ROOM
+    name, refused = send.__name__.partition("_")[0], burst - ROOM
+    measured("R8", f"{name}: {refused} of {burst} refused while the other {ROOM} were still held")
+    measured("R9", f"{name}: {len(tokenizer.texts)} of {burst} texts tokenized, {ROOM} let in")
+    measured("R13", f"{name}: {refused} of {refused} refusals say when to come back")
+
+
+def test_a_page_is_let_in_text_by_text_and_needs_room_for_its_sentences(live: LiveService, model: GatedModel) -> None:
+    model.gate.clear()
+    with ThreadPoolExecutor() as pool:
+        accepted = [pool.submit(rest_outcome, live, LONG_TEXT) for _ in range(ROOM - 1)]
+        eventually(lambda: live.metric("sequences_waiting") + live.metric("sequences_running") == ROOM - 1)
+        assert rest_outcome(live, "Alpha beta. Gamma delta.") == REFUSED[rest_outcome]
+        last = pool.submit(rest_outcome, live, LONG_TEXT)  # what the page had kept is free again
+        eventually(lambda: live.metric("sequences_waiting") + live.metric("sequences_running") == ROOM)
+        model.gate.set()
+        assert {answer.result() for answer in [*accepted, last]} == {OK}
+
+
+@pytest.mark.promise("R9")
+def test_what_is_refused_for_its_text_keeps_no_room(live: LiveService) -> None:
+    for _ in range(2 * ROOM):
+        assert live.post({"text": "alpha " * 200, "split_sentences": False}).json()["reason"] == "invalid"
+    assert rest_outcome(live, *["alpha."] * ROOM) == OK
+
+
+@pytest.mark.promise("R15")
+def test_a_deadline_that_cannot_be_met_is_refused_before_the_encoder_runs(
+    live: LiveService, model: GatedModel, measured: Measured
+) -> None:
+    model.gate.clear()
+    with ThreadPoolExecutor() as pool:
+        held = [pool.submit(grpc_outcome, live, LONG_TEXT, timeout=15.0) for _ in range(ROOM - 1)]
+        eventually(lambda: live.metric("sequences_waiting") + live.metric("sequences_running") == ROOM - 1)
+        now_seconds = time.monotonic()
+        for ago_seconds in (20.0, 10.0):  # so that two waiting rows take 20 s more
+            live.pipeline.scheduler._pace.free(now_seconds - ago_seconds, 1)
+        encoded = live.metric("engine_step_seconds_count", phase="encode")
+        assert grpc_outcome(live, "alpha.", timeout=18.0) == "RESOURCE_EXHAUSTED, again after 1000 ms"
+        refused = live.post({"text": "alpha."}, headers={"x-request-timeout-ms": "18000"})
+        assert (refused.status_code, refused.json()["reason"]) == (429, DeadlineUnmeetableError.reason)
+        measured("R15", f"refused after {refused.elapsed.total_seconds() * 1000:.0f} ms, encoder runs for it: 0")
+        assert live.metric("engine_step_seconds_count", phase="encode") == encoded
+        model.gate.set()
+        assert {answer.result() for answer in held} == {OK}
+    live.settle()
+    assert live.metric("requests_total", outcome=DeadlineUnmeetableError.reason) == 2
+
+
+@pytest.mark.promise("R16")
+def test_who_waits_longer_than_the_queue_timeout_is_told_so(bundle_path: Path, model: GatedModel) -> None:
+    with run_service(bundle_path, [model], queue_limit=QUEUE_LIMIT, queue_timeout_seconds=0.2) as live:
+        with ThreadPoolExecutor() as pool:
+            model.gate.clear()
+            running = pool.submit(rest_outcome, live, LONG_TEXT)
+            eventually(lambda: live.metric("sequences_running") == 1)
+            waiting = pool.submit(rest_outcome, live, "alpha.")
+            eventually(lambda: live.metric("sequences_waiting") == 1)
+            time.sleep(0.2)
+            model.gate.set()
+            assert (waiting.result(), running.result()) == ("429 queue_timeout, again after 1 s", OK)
+        live.settle()
+        assert live.metric("requests_total", outcome=QueueTimeoutError.reason) == 1
+        assert live.metric("sequences_finished_total", reason=QueueTimeoutError.reason) == 1

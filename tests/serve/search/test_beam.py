@@ -1,0 +1,319 @@
+"""A step of beam search: each function by itself, and all of them in a small search against the reference."""
+
+import itertools
+import math
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from serve.search.beam import Candidates, broken, ended, expand, place, survivors
+from serve.search.hypothesis import FinishReason
+from serve.search.options import SearchOptions
+from serve.search.ranking import normalise
+from tests.support.random_logits import VOCABULARY, random_logits
+from tests.support.search_reference import Found, Tokens, search
+
+EOS_ID = 2
+LIMIT = 6
+INF = math.inf
+
+
+def candidates_of(scores: list[float], token_ids: list[int]) -> Candidates:
+    """Returns the candidates of one sequence, all from its first hypothesis, each token with score -1."""
+    zeros = np.zeros((1, len(scores)), np.int64)
+    return Candidates(np.array([scores]), zeros, np.array([token_ids]), zeros.astype(np.float32) - 1)
+
+
+@st.composite
+def expansions(draw: st.DrawFn) -> tuple[NDArray[np.float64], NDArray[np.float32], NDArray[np.int64]]:
+    """Draws what `expand` gets: scores [B, K], log-probabilities and tokens [B, K, C], with many ties."""
+    sequences, beam_size = draw(st.integers(1, 3)), draw(st.integers(1, 4))
+    per_row = min(2 * beam_size, draw(st.integers(2, 9)))
+    generator = np.random.default_rng(draw(st.integers(0, 10_000)))
+    scores = generator.choice([-1.0, -2.0, -INF], (sequences, beam_size))
+    log_probabilities = -np.sort(generator.integers(0, 4, (sequences, beam_size, per_row)), axis=2).astype(np.float32)
+    token_ids = generator.permuted(np.tile(np.arange(9), (sequences, beam_size, 1)), axis=2)[:, :, :per_row]
+    return scores, log_probabilities, token_ids
+
+
+@given(inputs=expansions())
+def test_candidates_are_the_best_expansions_in_order(
+    inputs: tuple[NDArray[np.float64], NDArray[np.float32], NDArray[np.int64]],
+) -> None:
+    """Of equals, the better hypothesis comes first, then the order of the row."""
+    candidates = expand(*inputs)
+    for sequence, (scores, log_probabilities, token_ids) in enumerate(zip(*inputs, strict=True)):
+        every = [
+            (
+                scores[rank] + log_probabilities[rank, place],
+                rank,
+                token_ids[rank, place],
+                log_probabilities[rank, place],
+            )
+            for rank, place in np.ndindex(log_probabilities.shape)
+        ]
+        expected = sorted(every, key=lambda candidate: -candidate[0])[: 2 * len(scores)]
+        columns = (candidates.scores, candidates.origins, candidates.token_ids, candidates.token_scores)
+        assert list(zip(*(column[sequence].tolist() for column in columns), strict=True)) == expected
+
+
+@given(inputs=expansions())
+def test_there_are_always_k_survivors_and_none_of_them_ends(
+    inputs: tuple[NDArray[np.float64], NDArray[np.float32], NDArray[np.int64]],
+) -> None:
+    candidates = expand(*inputs)
+    following = survivors(candidates, EOS_ID)
+    for sequence in range(len(inputs[0])):
+        columns = [column[sequence].tolist() for column in (candidates.origins, candidates.token_ids)]
+        alive = [pair for pair in zip(*columns, strict=True) if pair[1] != EOS_ID][: inputs[0].shape[1]]
+        survived = zip(following.origins[sequence].tolist(), following.token_ids[sequence].tolist(), strict=True)
+        assert list(survived) == alive
+    assert following.token_ids.shape == inputs[0].shape
+
+
+def test_survivors_keep_all_that_candidates_tell() -> None:
+    candidates = Candidates(
+        np.array([[-1.0, -2.0, -3.0, -4.0]]),
+        np.array([[1, 0, 0, 1]]),
+        np.array([[5, EOS_ID, 6, 4]]),
+        np.array([[-0.5, -0.25, -0.125, -1.5]], np.float32),
+    )
+    following = survivors(candidates, EOS_ID)
+    assert [column.tolist() for column in following] == [[[-1.0, -3.0]], [[1, 0]], [[5, 6]], [[-0.5, -0.125]]]
+
+
+def test_a_wide_beam_stays_in_order() -> None:
+    """Sorting algorithms that are not stable keep the order of few elements only."""
+    beam_size = 50
+    token_ids = [EOS_ID if place % 3 == 0 else 10 + place for place in range(2 * beam_size)]
+    following = survivors(candidates_of([-1.0] * 2 * beam_size, token_ids), EOS_ID)
+    assert following.token_ids[0].tolist() == [token_id for token_id in token_ids if token_id != EOS_ID][:beam_size]
+
+
+@pytest.mark.parametrize(
+    ("scores", "token_ids", "expected"),
+    [
+        ([-1.0, -2.0, -3.0, -4.0], [EOS_ID, 4, EOS_ID, 5], [True, False, False, False]),
+        ([-1.0, -2.0, -3.0, -4.0], [EOS_ID, EOS_ID, 4, 5], [True, True, False, False]),
+        ([-1.0, -2.0, -3.0, -4.0], [4, 5, EOS_ID, EOS_ID], [False, False, False, False]),
+        ([-1.0, -INF, -INF, -INF], [4, EOS_ID, 4, 5], [False, False, False, False]),
+        ([-1.0, -2.0], [EOS_ID, 4], [True, False]),
+        ([-1.0, -2.0], [4, EOS_ID], [False, False]),
+    ],
+)
+def test_an_end_among_the_first_k_finishes_a_hypothesis_that_exists(
+    scores: list[float], token_ids: list[int], expected: list[bool]
+) -> None:
+    assert ended(candidates_of(scores, token_ids), EOS_ID).tolist() == [expected]
+
+
+def test_results_have_the_promised_types() -> None:
+    candidates = expand(np.zeros((1, 2)), np.zeros((1, 2, 4), np.float32), np.zeros((1, 2, 4), np.int64))
+    placement = place(np.array([[4, 2]]), np.array([[0, 0]]))
+    types = [column.dtype for column in survivors(candidates, EOS_ID)]
+    assert types == [np.float64, np.int64, np.int64, np.float32]
+    assert candidates.token_scores.dtype == np.float32
+    assert ended(candidates, EOS_ID).dtype == np.bool_
+    assert placement.rows.dtype == placement.sources.dtype == placement.targets.dtype == np.int64
+
+
+@st.composite
+def placements(draw: st.DrawFn) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Draws rows and origins, [B, K] each."""
+    sequences, beam_size = draw(st.integers(1, 4)), draw(st.integers(1, 6))
+    rows = draw(st.permutations(range(sequences * beam_size + 3)))[: sequences * beam_size]
+    origin = st.lists(st.integers(0, beam_size - 1), min_size=beam_size, max_size=beam_size)
+    origins = draw(st.lists(origin, min_size=sequences, max_size=sequences))
+    return np.array(rows).reshape(sequences, beam_size), np.array(origins)
+
+
+@given(inputs=placements())
+def test_no_row_is_both_a_source_and_a_target(inputs: tuple[NDArray[np.int64], NDArray[np.int64]]) -> None:
+    placement = place(*inputs)
+    targets = placement.targets.tolist()
+    assert len(set(targets)) == len(targets)
+    assert set(placement.sources.tolist()).isdisjoint(targets)
+
+
+@given(inputs=placements(), data=st.data())
+def test_after_the_copies_in_any_order_every_hypothesis_finds_the_state_of_its_origin(
+    inputs: tuple[NDArray[np.int64], NDArray[np.int64]], data: st.DataObject
+) -> None:
+    rows, origins = inputs
+    placement = place(rows, origins)
+    state = {row: row for row in rows.flatten().tolist()}
+    copies = list(zip(placement.sources.tolist(), placement.targets.tolist(), strict=True))
+    for source, target in data.draw(st.permutations(copies)):
+        state[target] = state[source]
+    found = [[state[row] for row in placed] for placed in placement.rows.tolist()]
+    assert found == np.take_along_axis(rows, origins, axis=1).tolist()
+
+
+@given(inputs=placements())
+def test_a_sequence_keeps_its_rows_and_only_further_hypotheses_of_an_origin_are_copied(
+    inputs: tuple[NDArray[np.int64], NDArray[np.int64]],
+) -> None:
+    rows, origins = inputs
+    placement = place(rows, origins)
+    assert np.sort(placement.rows, axis=1).tolist() == np.sort(rows, axis=1).tolist()
+    assert len(placement.sources) == sum(len(ranks) - len(set(ranks)) for ranks in origins.tolist())
+    for before, after, ranks in zip(rows.tolist(), placement.rows.tolist(), origins.tolist(), strict=True):
+        assert all(after[ranks.index(origin)] == before[origin] for origin in ranks)
+
+
+def test_a_hypothesis_without_probabilities_breaks_its_sequence_alone() -> None:
+    log_probabilities = np.zeros((3, 2, 4), np.float32)
+    log_probabilities[1, 1] = np.nan
+    scores = np.array([[-1.0, -2.0]] * 3)
+    assert broken(scores, log_probabilities).tolist() == [False, True, False]
+    candidates = expand(scores, log_probabilities, np.zeros((3, 2, 4), np.int64))
+    assert candidates.scores[0].tolist() == candidates.scores[2].tolist() == [-1.0] * 4
+
+
+def test_a_hypothesis_that_does_not_exist_breaks_nothing() -> None:
+    log_probabilities = np.array([[[-1.0, -2.0, -3.0], [np.nan] * 3]], np.float32)
+    scores = np.array([[-1.0, -INF]])
+    assert broken(scores, log_probabilities).tolist() == [False]
+    candidates = expand(scores, log_probabilities, np.zeros((1, 2, 3), np.int64))
+    assert candidates.scores.tolist() == [[-2.0, -3.0, -4.0, -INF]]
+
+
+@pytest.mark.parametrize("beam_size", [1, 2, 5])
+def test_a_sequence_is_bitwise_the_same_alone_and_among_others(beam_size: int) -> None:
+    generator = np.random.default_rng(beam_size)
+    shape = (6, beam_size, 2 * beam_size)
+    scores = -np.sort(generator.exponential(9.0, shape[:2]), axis=1)
+    log_probabilities = -np.sort(generator.exponential(3.0, shape).astype(np.float32), axis=2)
+    token_ids = generator.permuted(np.tile(np.arange(2 * beam_size), (6, beam_size, 1)), axis=2)
+    rows = generator.permutation(6 * beam_size).reshape(6, beam_size)
+    assert results(scores, log_probabilities, token_ids, rows) == [
+        result
+        for one in range(6)
+        for result in results(scores[[one]], log_probabilities[[one]], token_ids[[one]], rows[[one]])
+    ]
+
+
+def results(
+    scores: NDArray[np.float64],
+    log_probabilities: NDArray[np.float32],
+    token_ids: NDArray[np.int64],
+    rows: NDArray[np.int64],
+) -> list[list[bytes]]:
+    """Returns all that a step gives for each sequence, except for the copies, bit by bit."""
+    candidates = expand(scores, log_probabilities, token_ids)
+    following = survivors(candidates, EOS_ID)
+    columns = (
+        *(candidates.scores, candidates.origins, candidates.token_ids, candidates.token_scores),
+        *(*following, ended(candidates, EOS_ID), broken(scores, log_probabilities)),
+        place(rows, following.origins).rows,
+    )
+    return [[column[sequence].tobytes() for column in columns] for sequence in range(len(scores))]
+
+
+def best_tokens(
+    sentences: Sequence[int], targets: list[list[Tokens]], count: int
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Returns log-probabilities and tokens, [B, K, count] each, best first."""
+    logits = np.array(
+        [
+            [random_logits(sentence, tokens) for tokens in beam]
+            for sentence, beam in zip(sentences, targets, strict=True)
+        ]
+    )
+    log_probabilities = (logits - np.log(np.exp(logits).sum(axis=2, keepdims=True))).astype(np.float32)
+    token_ids = np.argsort(-log_probabilities, axis=2, kind="stable")[:, :, :count]
+    return np.take_along_axis(log_probabilities, token_ids, axis=2), token_ids
+
+
+class Beams:
+    """Sequences that are searched side by side by the functions under test; a row's state is its tokens."""
+
+    def __init__(self, sentences: Sequence[int], options: SearchOptions) -> None:
+        self.sentences = sentences
+        self.options = options
+        shape = (len(sentences), options.beam_size)
+        self.rows = np.random.default_rng(0).permutation(math.prod(shape)).reshape(shape)
+        self.states: list[tuple[Tokens, tuple[float, ...]]] = [((), ())] * self.rows.size
+        self.scores = np.full(shape, -INF)
+        self.scores[:, 0] = 0.0
+        self.finished: list[list[Found]] = [[] for _ in sentences]
+
+    @property
+    def searched(self) -> list[bool]:
+        enough = round(self.options.patience * self.options.beam_size)
+        return [len(finished) < enough for finished in self.finished]
+
+    def step(self) -> None:
+        targets = [[self.states[row][0] for row in rows] for rows in self.rows.tolist()]
+        best = best_tokens(self.sentences, targets, min(2 * self.options.beam_size, VOCABULARY))
+        assert not broken(self.scores, best[0]).any()
+        candidates = expand(self.scores, *best)
+        searched = self.searched
+        for sequence, candidate in np.argwhere(ended(candidates, EOS_ID)).tolist():
+            if searched[sequence]:
+                row = self.rows[sequence, candidates.origins[sequence, candidate]]
+                self.finish(sequence, row, candidates, candidate)
+        following = survivors(candidates, EOS_ID)
+        placement = place(self.rows, following.origins)
+        for source, target in zip(placement.sources.tolist(), placement.targets.tolist(), strict=True):
+            self.states[target] = self.states[source]
+        for row, token_id, token_score in zip(
+            placement.rows.flat, following.token_ids.flat, following.token_scores.flat, strict=True
+        ):
+            tokens, token_scores = self.states[row]
+            self.states[row] = ((*tokens, int(token_id)), (*token_scores, float(token_score)))
+        self.rows, self.scores = placement.rows, following.scores
+
+    def finish(self, sequence: int, row: int, candidates: Candidates, candidate: int) -> None:
+        tokens, token_scores = self.states[row]
+        score, token_score = candidates.scores[sequence, candidate], candidates.token_scores[sequence, candidate]
+        self.add(sequence, tokens, float(score), FinishReason.EOS, (*token_scores, float(token_score)))
+
+    def cut(self) -> None:
+        for (sequence, searched), rank in itertools.product(enumerate(self.searched), range(self.options.beam_size)):
+            if searched and self.scores[sequence, rank] != -INF:
+                tokens, token_scores = self.states[self.rows[sequence, rank]]
+                self.add(sequence, tokens, float(self.scores[sequence, rank]), FinishReason.LENGTH, token_scores)
+
+    def add(
+        self, sequence: int, tokens: Tokens, score: float, reason: FinishReason, token_scores: tuple[float, ...]
+    ) -> None:
+        length = np.array([len(token_scores)])
+        normalised_score = float(normalise(np.array([score]), length, self.options.length_penalty)[0])
+        self.finished[sequence].append(Found(tokens, score, normalised_score, reason, token_scores))
+
+
+@pytest.mark.parametrize("length_penalty", [0.0, 1.0])
+@pytest.mark.parametrize(
+    ("beam_size", "patience"), [(1, 1.0), (2, 0.5), (2, 1.0), (2, 2.0), (3, 1.0), (5, 0.5), (5, 1.0), (5, 2.0)]
+)
+def test_a_search_of_such_steps_finds_what_the_reference_finds(
+    beam_size: int, length_penalty: float, patience: float
+) -> None:
+    """Sequences of several lengths, side by side, in beams narrower and wider than the vocabulary."""
+    options = SearchOptions(
+        max_target_tokens=LIMIT,
+        beam_size=beam_size,
+        hypotheses=beam_size,
+        length_penalty=length_penalty,
+        patience=patience,
+    )
+    beams = Beams(range(12), options)
+    for _ in range(LIMIT):
+        beams.step()
+    beams.cut()
+    for sentence, finished in enumerate(beams.finished):
+        expected = search(partial(random_logits, sentence), options, eos_id=EOS_ID)
+        ranked = sorted(finished, key=lambda found: -found.normalised_score)[:beam_size]
+        assert [(found.target_ids, found.finish_reason) for found in ranked] == [
+            (found.target_ids, found.finish_reason) for found in expected
+        ]
+        for ours, theirs in zip(ranked, expected, strict=True):
+            assert ours.normalised_score == pytest.approx(theirs.normalised_score, rel=1e-5)
+            assert ours.score == pytest.approx(theirs.score, rel=1e-5)
+            assert ours.token_scores == pytest.approx(theirs.token_scores, rel=1e-5)

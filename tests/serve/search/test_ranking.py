@@ -1,0 +1,84 @@
+"""What finished hypotheses are compared by: formulas, limits, and the independence of hypotheses."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model.search import normalise as normalise_in_training
+from serve.search.ranking import LEAST_COVERAGE, coverage, normalise, normalised_scores
+
+PENALTIES = [0.0, 0.5, 0.6, 1.0, 1.7, 2.0]
+
+
+@pytest.mark.parametrize(("length_penalty", "expected"), [(0.0, -6.0), (1.0, -1.5), (0.5, -3.0)])
+def test_the_score_is_divided_by_a_power_of_the_length(length_penalty: float, expected: float) -> None:
+    assert normalise(np.array([-6.0]), np.array([4]), length_penalty).tolist() == pytest.approx([expected])
+
+
+@pytest.mark.parametrize("length_penalty", PENALTIES)
+def test_hypotheses_compare_as_in_training(length_penalty: float) -> None:
+    lengths = np.arange(1, 600)
+    scores = -np.random.default_rng(0).exponential(20.0, len(lengths))
+    expected = [
+        normalise_in_training(score, length, length_penalty)
+        for score, length in zip(scores.tolist(), lengths.tolist(), strict=True)
+    ]
+    np.testing.assert_allclose(normalise(scores, lengths, length_penalty), expected, rtol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("attention", "expected"),
+    [
+        ([1.0, 1.0], 0.0),
+        ([3.0, 1.5], 0.0),
+        ([0.5, 2.0], math.log(0.5)),
+        ([0.5, 0.25], math.log(0.125)),
+        ([0.0, 1.0], math.log(LEAST_COVERAGE)),
+    ],
+)
+def test_coverage_counts_source_tokens_that_were_looked_at_too_little(attention: list[float], expected: float) -> None:
+    assert coverage(np.array([attention], np.float32)).tolist() == pytest.approx([expected])
+
+
+def test_coverage_stays_finite_without_any_attention() -> None:
+    assert np.isfinite(coverage(np.zeros((1, 500), np.float32))).all()
+
+
+@given(
+    sums=st.lists(st.floats(0, 2, width=32), min_size=1, max_size=40),
+    padding=st.lists(st.floats(1, 3, width=32), max_size=40),
+)
+def test_padding_that_is_covered_leaves_the_coverage_bitwise_as_it_is(sums: list[float], padding: list[float]) -> None:
+    padded = coverage(np.array([sums + padding], np.float32))
+    assert padded.tobytes() == coverage(np.array([sums], np.float32)).tobytes()
+
+
+def test_the_normalised_score_adds_a_multiple_of_the_coverage() -> None:
+    ranked = normalised_scores(
+        np.array([-6.0, -6.0]), np.array([4, 2]), np.array([-2.0, 0.0]), length_penalty=1.0, coverage_penalty=0.25
+    )
+    assert ranked.tolist() == [-2.0, -3.0]
+
+
+@pytest.mark.parametrize("length_penalty", PENALTIES)
+def test_a_hypothesis_is_bitwise_the_same_alone_and_among_others(length_penalty: float) -> None:
+    generator = np.random.default_rng(1)
+    scores, lengths = -generator.exponential(20.0, 70), generator.integers(1, 600, 70)
+    coverages = coverage(generator.random((70, 33), np.float32))
+    among = normalised_scores(scores, lengths, coverages, length_penalty=length_penalty, coverage_penalty=0.2)
+    alone = [
+        normalised_scores(
+            scores[[row]], lengths[[row]], coverages[[row]], length_penalty=length_penalty, coverage_penalty=0.2
+        )
+        for row in range(70)
+    ]
+    assert among.tobytes() == b"".join(score.tobytes() for score in alone)
+
+
+@pytest.mark.parametrize("source_tokens", [1, 7, 64, 129])
+def test_a_coverage_is_bitwise_the_same_alone_and_among_others(source_tokens: int) -> None:
+    sums = np.random.default_rng(2).random((20, source_tokens), np.float32)
+    assert coverage(sums).tobytes() == b"".join(coverage(row[np.newaxis]).tobytes() for row in sums)

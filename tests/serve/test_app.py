@@ -1,0 +1,277 @@
+"""The life of a service: ready only when the model is right, gone only when every accepted request is answered."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+import httpx
+import pytest
+from structlog.testing import capture_logs
+
+from model.tokenizer.tokenizer import Tokenizer
+from protos.translation_pb2 import TranslateRequest
+from serve.api.server import ListenError
+from serve.bundle.bundle import BundleError
+from serve.registry.golden import GoldenMismatchError
+from serve.registry.lifecycle import Stage
+from tests.support.fakes import FakeModel
+from tests.support.live import (
+    LONG_TEXT,
+    WAIT_SECONDS,
+    GatedModel,
+    LiveService,
+    eventually,
+    make_golden,
+    run_service,
+    write_bundle,
+)
+from tests.support.processes import read_log, start_process
+from tests.support.promises import Measured
+
+GOOD = {"text": "alpha beta."}
+GOOD_MESSAGE = TranslateRequest(text=["alpha beta."])
+LONG = {"text": LONG_TEXT}
+LONG_MESSAGE = TranslateRequest(text=[LONG_TEXT])
+
+
+@pytest.fixture
+def model() -> GatedModel:
+    return GatedModel(2)
+
+
+def accept_both(live: LiveService, model: GatedModel, pool: ThreadPoolExecutor) -> list[Any]:
+    """Sends a long request over each protocol and returns their futures once both are accepted."""
+    model.gate.clear()
+    futures = [pool.submit(live.post, LONG), pool.submit(live.call, LONG_MESSAGE)]
+    eventually(lambda: live.metric("sequences_running") + live.metric("sequences_waiting") == 2)
+    return futures
+
+
+@pytest.mark.promise("R27")
+def test_before_the_golden_sentences_are_right_it_lives_but_is_not_ready(bundle_path: Path, model: GatedModel) -> None:
+    model.gate.clear()
+    with run_service(bundle_path, [model], wait_ready=False) as live:
+        assert model.stepping.wait(WAIT_SECONDS)
+        assert live.get("/healthz").status_code == 200
+        probe = live.get("/readyz")
+        assert (probe.status_code, probe.json()["reason"], probe.headers["retry-after"]) == (503, "not_ready", "1")
+        assert live.health() == "NOT_SERVING"
+        assert (live.metric("ready"), live.metric("draining")) == (0, 0)
+        assert live.post(GOOD).json()["detail"] == "warming up"
+        assert live.call_error(GOOD_MESSAGE).code() is grpc.StatusCode.UNAVAILABLE
+        model.gate.set()
+        eventually(lambda: live.get("/readyz").status_code == 200)
+        assert live.health() == "SERVING"
+        assert live.metric("ready") == 1
+        assert live.post(GOOD).status_code == 200
+
+
+@pytest.mark.promise("R26")
+def test_a_signal_while_warming_up_ends_it(bundle_path: Path, model: GatedModel) -> None:
+    model.gate.clear()
+    with run_service(bundle_path, [model], wait_ready=False, lame_duck_seconds=1000) as live:
+        assert model.stepping.wait(WAIT_SECONDS)
+        live.stop()
+        eventually(lambda: live.service.lifecycle.leaving)
+        model.gate.set()
+        live.join()
+
+
+@pytest.mark.promise("R23")
+def test_a_lame_duck_is_not_ready_but_serves_and_asks_clients_to_leave(bundle_path: Path, measured: Measured) -> None:
+    with run_service(bundle_path, lame_duck_seconds=1000) as live:
+        signal_seconds = time.monotonic()
+        live.stop()
+        eventually(lambda: live.get("/readyz").status_code == 503)
+        measured("R23", f"not ready after {(time.monotonic() - signal_seconds) * 1000:.0f} ms")
+        assert live.get("/readyz").json()["reason"] == "draining"
+        assert live.get("/healthz").status_code == 200
+        eventually(lambda: live.health() == "NOT_SERVING")
+        assert live.metric("draining") == 1
+        answer = live.post(GOOD)
+        assert (answer.status_code, answer.headers["connection"]) == (200, "close")
+        assert live.call(GOOD_MESSAGE).translations
+        live.abandon()
+
+
+@pytest.mark.promise("R22")
+def test_draining_answers_what_was_accepted_and_refuses_the_rest(bundle_path: Path, model: GatedModel) -> None:
+    with run_service(bundle_path, [model]) as live, ThreadPoolExecutor() as pool:
+        accepted = accept_both(live, model, pool)
+        live.stop()
+        # Not asked with a request: one that comes before the signal is understood is accepted, and waits for the gate.
+        eventually(lambda: live.service.lifecycle.stage is Stage.DRAINING)
+        refused = live.post(GOOD)
+        assert (refused.json()["reason"], refused.headers["retry-after"]) == ("draining", "1")
+        assert live.call_error(GOOD_MESSAGE).code() is grpc.StatusCode.UNAVAILABLE
+        model.gate.set()
+        rest, message = (future.result(WAIT_SECONDS) for future in accepted)
+        assert rest.status_code == 200
+        assert message.translations[0].text == rest.json()["translations"][0]["text"]
+        live.join()
+
+
+@pytest.mark.promise("R25")
+def test_when_the_drain_time_is_over_the_rest_is_told_so(
+    bundle_path: Path, model: GatedModel, measured: Measured
+) -> None:
+    """And the log tells how much it is."""
+    with (
+        capture_logs() as logs,
+        run_service(bundle_path, [model], drain_seconds=0) as live,
+        ThreadPoolExecutor() as pool,
+    ):
+        accepted = accept_both(live, model, pool)
+        live.stop()
+        eventually(lambda: live.engines[0]._stopping)
+        model.gate.set()
+        assert accepted[0].result(WAIT_SECONDS).json()["reason"] == "draining"
+        error: Any = accepted[1].exception(WAIT_SECONDS)
+        assert error.code() is grpc.StatusCode.UNAVAILABLE
+        live.join()
+    (late,) = [log for log in logs if log["event"] == "drain time is over"]
+    left = late["running"] + late["waiting"]
+    assert left == len(accepted)
+    measured("R25", f"{left} requests left when the time was over: {left} told so, {left} in the log")
+
+
+@pytest.mark.promise("R23")
+def test_a_lame_duck_under_load_fails_no_request(bundle_path: Path, measured: Measured) -> None:
+    """Clients that keep their connections see them closed in good order, and never a broken one."""
+    enough = threading.Event()
+
+    def send(live: LiveService, statuses: list[int]) -> None:
+        with live.http() as client:
+            while not enough.is_set():
+                statuses.append(client.post("/v1/translate", json=LONG).status_code)
+
+    with run_service(bundle_path, lame_duck_seconds=1000) as live, ThreadPoolExecutor() as pool:
+        statuses: list[list[int]] = [[], [], []]
+        workers = [pool.submit(send, live, kept) for kept in statuses]
+        eventually(lambda: all(len(kept) > 5 for kept in statuses))
+        live.stop()
+        eventually(lambda: live.metric("draining") == 1)
+        before = [len(kept) for kept in statuses]
+        eventually(lambda: all(len(kept) > count + 5 for kept, count in zip(statuses, before, strict=True)))
+        enough.set()
+        for worker in workers:
+            worker.result(WAIT_SECONDS)
+        live.settle()
+        assert {status for kept in statuses for status in kept} == {200}
+        assert live.metric("requests_total", outcome="ok") == sum(len(kept) for kept in statuses)
+        measured(
+            "R23", f"{sum(len(kept) for kept in statuses) - sum(before)} requests of a lame duck answered, 0 failed"
+        )
+        live.abandon()
+
+
+@pytest.mark.promise("R29")
+def test_a_model_that_fails_closes_the_service_until_it_works_again(bundle_path: Path, measured: Measured) -> None:
+    model = FakeModel(2)
+    with run_service(bundle_path, [model]) as live:
+        model.decode_error = RuntimeError("broken")
+        assert [live.post(GOOD).status_code for _ in range(3)] == [500, 500, 500]
+        assert live.get("/readyz").status_code == 503
+        measured("R29", "requests to a model that fails: 500 at once; not ready when three in a row have failed")
+        assert live.call_error(GOOD_MESSAGE).code() is grpc.StatusCode.UNAVAILABLE
+        eventually(lambda: live.health() == "NOT_SERVING")
+        model.decode_error = None
+        eventually(lambda: live.get("/readyz").status_code == 200)
+        eventually(lambda: live.health() == "SERVING")
+        assert live.post(GOOD).status_code == 200
+
+
+def test_a_request_never_holds_more_texts_than_the_server(bundle_path: Path) -> None:
+    """It would be told to try again later, for ever."""
+    with run_service(bundle_path, [FakeModel(1)], queue_limit=1) as live:
+        assert live.post({"text": ["alpha", "beta"]}).status_code == 200
+        refused = live.post({"text": ["alpha", "beta", "gamma"]})
+        assert refused.json()["detail"] == "text: 3 texts, expected 1 to 2"
+
+
+@pytest.mark.parametrize("setting", ["http_port", "grpc_port"])
+def test_a_taken_port_is_named(bundle_path: Path, setting: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        message = rf"^127\.0\.0\.1:{port}: Address already in use$"
+        with pytest.raises(ListenError, match=message), run_service(bundle_path, **{setting: port}):
+            pass
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_process_with_success(bundle_path: Path, number: signal.Signals) -> None:
+    with start_process(bundle_path) as process:
+        ready = read_log(process)
+        assert (ready["event"], ready["bundle"], ready["models"]) == ("ready", str(bundle_path), ["fake"])
+        assert ready["directions"] == ["en-de"]
+        url = f"http://127.0.0.1:{ready['http_port']}/v1/translate"
+        assert httpx.post(url, json=GOOD, trust_env=False).status_code == 200
+        process.send_signal(number)
+        _, log = process.communicate(timeout=WAIT_SECONDS)
+        assert process.returncode == 0
+        events = [json.loads(line)["event"] for line in log.splitlines()]
+        assert events == ["request", "lame duck", "draining", "stopped"]
+
+
+@pytest.mark.promise("R25")
+def test_a_second_signal_ends_the_process_at_once(bundle_path: Path) -> None:
+    with start_process(bundle_path, kind="shut") as process, ThreadPoolExecutor() as pool:
+        ready = read_log(process)
+        url = f"http://127.0.0.1:{ready['http_port']}"
+        stuck = pool.submit(httpx.post, f"{url}/v1/translate", json=LONG, trust_env=False, timeout=WAIT_SECONDS)
+        eventually(lambda: 'sequences_running{model="fake"} 1.0' in httpx.get(f"{url}/metrics", trust_env=False).text)
+        process.send_signal(signal.SIGTERM)
+        eventually(lambda: httpx.get(f"{url}/readyz", trust_env=False).status_code == 503)
+        process.send_signal(signal.SIGTERM)
+        process.wait(WAIT_SECONDS)
+        assert process.returncode == 1
+        assert isinstance(stuck.exception(WAIT_SECONDS), httpx.TransportError)
+
+
+@pytest.mark.promise("R28")
+def test_what_is_no_bundle_is_explained_in_one_line(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    bundle_path = write_bundle(tmp_path, tokenizer)
+    (bundle_path / "decoder.onnx").write_bytes(b"changed")
+    command = [sys.executable, "dragoman.py", "serve", str(bundle_path)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=WAIT_SECONDS)
+    assert result.returncode == 1
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"dragoman serve: {bundle_path}/decoder.onnx: sha256 is ")
+
+
+@pytest.mark.promise("R28")
+def test_a_file_that_is_cut_off_is_named(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    bundle_path = write_bundle(tmp_path, tokenizer)
+    weights = bundle_path / "weights.bin"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    with pytest.raises(BundleError, match=r"weights\.bin: sha256 is "), run_service(bundle_path):
+        pass
+
+
+@pytest.mark.promise("R28")
+def test_another_tokenizer_is_noticed_though_the_manifest_vouches_for_it(
+    tmp_path: Path, tokenizer: Tokenizer, two_way_tokenizer: Tokenizer
+) -> None:
+    bundle_path = write_bundle(tmp_path, two_way_tokenizer, make_golden(tokenizer))
+    with pytest.raises(GoldenMismatchError, match=r"^golden sentence 0: source tokens are "), run_service(bundle_path):
+        pass
+
+
+@pytest.mark.promise("R28")
+def test_a_wrong_model_is_explained_and_never_serves(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    golden = list(make_golden(tokenizer))
+    golden[1] = golden[1].model_copy(update={"target_ids": (5,)})
+    bundle_path = write_bundle(tmp_path, tokenizer, tuple(golden))
+    with start_process(bundle_path) as process:
+        _, log = process.communicate(timeout=WAIT_SECONDS)
+    assert process.returncode == 1
+    assert log.splitlines()[-1].startswith("dragoman serve: golden sentence 1: target tokens are ")
+    assert '"ready"' not in log

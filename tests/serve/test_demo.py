@@ -1,0 +1,67 @@
+"""The parts of `dragoman demo`: its requests, against a real service with fake models, and what it prints."""
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from serve.demo import (
+    Answer,
+    RequestFailedError,
+    curl_command,
+    format_addresses,
+    format_table,
+    translate,
+    translate_over_grpc,
+    translate_over_rest,
+)
+from tests.support.live import LiveService
+
+
+def test_both_interfaces_give_the_same_translation(live: LiveService) -> None:
+    rest = translate_over_rest(live.service.http_port, "alpha beta.")
+    over_grpc = translate_over_grpc(live.service.grpc_port, "alpha beta.")
+    assert (rest.translation, rest.score) == (over_grpc.translation, over_grpc.score)
+
+
+def test_every_sentence_is_translated_over_both_interfaces(live: LiveService) -> None:
+    answers = translate(live.service.http_port, live.service.grpc_port, ["alpha.", "beta."])
+    assert [(answer.source, answer.protocol) for answer in answers] == [
+        ("alpha.", "REST"),
+        ("alpha.", "gRPC"),
+        ("beta.", "REST"),
+        ("beta.", "gRPC"),
+    ]
+
+
+def test_a_refused_request_fails_over_rest(live: LiveService) -> None:
+    with pytest.raises(RequestFailedError, match=r"REST: 400: .*blank"):
+        translate_over_rest(live.service.http_port, " ")
+
+
+def test_a_refused_request_fails_over_grpc(live: LiveService) -> None:
+    with pytest.raises(RequestFailedError, match=r"gRPC: INVALID_ARGUMENT: text\[0\]: blank"):
+        translate_over_grpc(live.service.grpc_port, " ")
+
+
+def test_the_curl_command_carries_the_sentence_whatever_its_characters() -> None:
+    sentence = """Anna's "big" dog lives in Köln; $HOME is empty."""
+    arguments = shlex.split(curl_command(8000, sentence))
+    assert arguments[:2] == ["curl", "http://127.0.0.1:8000/v1/translate"]
+    assert json.loads(arguments[-1]) == {"text": sentence}
+
+
+def test_the_table_has_columns() -> None:
+    answers = [Answer("REST", "One.", "Eins.", -0.25, 12.345), Answer("gRPC", "Twenty.", "Zwanzig.", -10.5, 7.0)]
+    assert format_table(answers).splitlines() == [
+        "source   translation    score    ms  protocol",
+        "One.     Eins.         -0.250  12.3  REST",
+        "Twenty.  Zwanzig.     -10.500   7.0  gRPC",
+    ]
+
+
+def test_the_addresses_are_those_of_the_server() -> None:
+    addresses = format_addresses(18000, 18001, Path("server.log"))
+    for address in ("http://127.0.0.1:18000/docs", "http://127.0.0.1:18000/metrics", "127.0.0.1:18001", "server.log"):
+        assert address in addresses

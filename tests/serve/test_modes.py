@@ -1,0 +1,69 @@
+"""Both modes of the service answer every request with the same bits."""
+
+import asyncio
+from queue import SimpleQueue
+
+import numpy as np
+import pytest
+
+from export.make_bundle import BundleOptions
+from model.tokenizer.tokenizer import Tokenizer
+from serve.app import open_dispatcher
+from serve.bundle.bundle import Bundle
+from serve.bundle.manifest import Precision
+from serve.scheduler.sequence import Sequence
+from serve.search.options import SearchOptions
+from serve.settings import ServeSettings
+from tests.support.toy import WIDE, export_model, random_model
+
+SOURCES = [(*np.random.default_rng(seed).integers(4, 31, size=1 + seed % 30).tolist(), 2) for seed in range(60)]
+# Target tokens, and scores of each, of the best translation.
+Found = tuple[tuple[int, ...], tuple[float, ...]]
+
+
+@pytest.fixture(scope="module", params=["fp32", "int8"], name="bundle")
+def _bundle(request: pytest.FixtureRequest, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """Wide enough that ONNX Runtime shares the work of an operator out among threads."""
+    precision: Precision = request.param
+    model = random_model(1, tokenizer.vocabulary_size, **WIDE, max_source_tokens=40, max_target_tokens=24)
+    out = tmp_path_factory.mktemp("modes") / precision
+    return export_model(model, tokenizer, out, options=BundleOptions(precision, precision=precision))
+
+
+@pytest.fixture(autouse=True)
+def two_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("serve.settings.available_cpus", lambda: 2)
+
+
+def translate(settings: ServeSettings) -> list[Found]:
+    return asyncio.run(_translate(settings))
+
+
+async def _translate(settings: ServeSettings) -> list[Found]:
+    finished: SimpleQueue[Sequence] = SimpleQueue()
+    sequences = [
+        Sequence(source_ids, SearchOptions(max_target_tokens=24, beam_size=1 + number % 3), None, finished.put)
+        for number, source_ids in enumerate(SOURCES)
+    ]
+    async with open_dispatcher(settings) as dispatcher:
+        (model,) = dispatcher._models
+        model.pipeline.scheduler.submit(sequences)
+        for _ in sequences:
+            await asyncio.to_thread(finished.get)
+    return [(sequence.best.target_ids, sequence.best.token_scores) for sequence in sequences]
+
+
+def test_modes_differ_in_engines_and_threads_and_not_in_one_bit_of_an_answer(bundle: Bundle) -> None:
+    throughput = ServeSettings(bundle=bundle.folder, slots=32)
+    latency = ServeSettings(bundle=bundle.folder, slots=32, mode="latency")
+    shapes = [(settings.engine_count, settings.engine_threads) for settings in (throughput, latency)]
+    assert shapes == [(2, 1), (1, 2)]
+    found = translate(throughput)
+    assert len(set(found)) > len(found) / 2
+    assert translate(latency) == found
+
+
+def test_two_engines_of_two_threads_answer_the_same_as_one_of_one(bundle: Bundle) -> None:
+    one = ServeSettings(bundle=bundle.folder, slots=32, engines=1, threads_per_engine=1)
+    two = ServeSettings(bundle=bundle.folder, slots=32, engines=2, threads_per_engine=2)
+    assert translate(two) == translate(one)

@@ -1,0 +1,310 @@
+"""The real thing: `dragoman serve` in a process of its own, with a trained model, under many clients at once."""
+
+import json
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from shutil import copytree, rmtree
+
+import pytest
+
+from serve.bundle.bundle import WEIGHTS_FILE, Bundle
+from serve.runtime.cpu import Runtime, Sessions
+from tests.support.live import eventually, run_service
+from tests.support.paths import ROOT
+from tests.support.promises import Measured
+from tests.support.served import WAIT_SECONDS, Answer, Server, serve
+from tests.support.toy import spoil_bundle
+
+CLIENTS = 64
+ROUNDS = 4
+WORDS = ("bird", "boat", "bread", "cloud", "door", "field", "hill", "lamp", "moon", "road", "stone", "tree")
+
+
+@pytest.fixture(scope="module")
+def server(toy_bundle: Path) -> Iterator[Server]:
+    """A ready server with two engines."""
+    with serve(toy_bundle, "--engines", "2", "--slots", "8", "--queue-limit", "500") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def sentences() -> list[str]:
+    """One sentence for each client, of 1 to 30 words."""
+    chance = random.Random(1)
+    return [" ".join(chance.choices(WORDS, k=1 + number % 30)) for number in range(CLIENTS)]
+
+
+@pytest.fixture(scope="module")
+def alone(server: Server, sentences: list[str]) -> dict[str, Answer]:
+    """The answer to each sentence while the server did nothing else."""
+    before = server.company()
+    answers = {sentence: server.rest(sentence)[0] for sentence in sentences}
+    assert server.company() == before
+    return answers
+
+
+def test_both_interfaces_give_the_same_answers(server: Server, sentences: list[str], alone: dict[str, Answer]) -> None:
+    assert [server.grpc(sentence)[0] for sentence in sentences] == list(alone.values())
+
+
+def test_the_answers_differ_from_each_other(alone: dict[str, Answer]) -> None:
+    """Otherwise the test below shows nothing."""
+    assert len({text for text, *_ in alone.values()}) > 0.9 * CLIENTS
+    assert len({tokens for _, _, _, tokens, _ in alone.values()}) > 10
+
+
+@pytest.mark.promise("R1")
+def test_an_answer_does_not_depend_on_who_else_is_served(
+    server: Server, sentences: list[str], alone: dict[str, Answer]
+) -> None:
+    """Bit for bit, over both interfaces."""
+    together = threading.Barrier(CLIENTS)
+    before = server.company()
+
+    def translate(client: int) -> list[tuple[str, Answer]]:
+        send = server.grpc if client % 2 else server.rest
+        mine = [sentences[(client + 7 * number) % CLIENTS] for number in range(ROUNDS)]
+        together.wait(WAIT_SECONDS)
+        return [(sentence, send(sentence)[0]) for sentence in mine]
+
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        answers = [pair for pairs in pool.map(translate, range(CLIENTS)) for pair in pairs]
+    assert len(answers) == CLIENTS * ROUNDS
+    assert [(sentence, answer) for sentence, answer in answers if answer != alone[sentence]] == []
+    assert server.company() > before
+    assert server.metric("sequences_running_peak") > 1
+    for name in ("sequences_running", "sequences_waiting", "inflight_requests"):
+        eventually(lambda name=name: server.metric(name) == 0)  # type: ignore[misc]
+
+
+def test_texts_of_one_request_are_answered_as_if_each_were_alone(
+    server: Server, sentences: list[str], alone: dict[str, Answer]
+) -> None:
+    assert server.rest(*sentences) == list(alone.values())
+    assert server.grpc(*sentences) == list(alone.values())
+
+
+def test_a_page_is_translated_as_its_sentences_are(server: Server, sentences: list[str]) -> None:
+    """Lines and white space stay; each sentence says what it says alone."""
+    short = [f"{sentence}." for sentence in sentences if len(sentence.split()) < 8]
+    page = f"  {short[0]} {short[1]}\n\n\t{short[2]}\n{'  '.join(short[3:])}"
+    answers = [translation[0] for translation in server.rest(*short)]
+    expected = f"  {answers[0]} {answers[1]}\n\n\t{answers[2]}\n{'  '.join(answers[3:])}"
+    assert server.rest(page)[0][0] == server.grpc(page)[0][0] == expected
+
+
+def test_a_stream_of_a_page_is_the_page(server: Server, sentences: list[str]) -> None:
+    page = "  " + ".\n".join(sentences[:6])
+    _, events = server.post({"text": page}, path="/v1/translate/stream")
+    data = [json.loads(line.removeprefix("data: ")) for line in events.splitlines() if line.startswith("data: ")]
+    *deltas, result = data
+    (translation,) = result["translations"]
+    assert "".join(delta["text"] for delta in deltas) == translation["text"]
+    assert [delta["text_index"] for delta in deltas] == [0] * len(deltas)
+    assert translation["sentences"] >= 6
+
+
+def test_a_sentence_that_is_too_long_is_cut_and_that_is_reported(server: Server) -> None:
+    body = {"text": " ".join(["bird"] * 100)}
+    status, answer = server.post(body)
+    (translation,) = json.loads(answer)["translations"]
+    assert (status, translation["cut_sentences"]) == (200, 1)
+    assert translation["sentences"] > 1
+    status, problem = server.post({**body, "split_sentences": False})
+    assert status == 400
+    assert json.loads(problem)["detail"].endswith("tokens, expected at most 32")
+
+
+def test_more_sentences_than_can_ever_wait_are_refused(server: Server) -> None:
+    status, problem = server.post({"text": "bird.\n" * 600})
+    assert status == 400
+    assert json.loads(problem)["detail"] == (
+        "text: 600 sentences of 1 hypotheses each, expected at most 516 hypotheses in all"
+    )
+
+
+def test_the_process_that_serves_holds_no_torch(server: Server) -> None:
+    maps = Path(f"/proc/{server.process.pid}/maps").read_text(encoding="utf-8")
+    assert "onnxruntime" in maps
+    assert "libtorch" not in maps
+
+
+def test_the_service_is_importable_where_torch_is_not() -> None:
+    program = "import sys; sys.modules.update(torch=None, lightning=None, onnx=None); import serve.app"
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
+
+
+@pytest.mark.promise("R27")
+def test_the_first_request_is_not_what_warms_the_model_up(toy_bundle: Path, measured: Measured) -> None:
+    """The golden sentences have done that."""
+    models = [Runtime(Sessions.load(Bundle.open(toy_bundle), threads=1), slots=8)]
+    with run_service(toy_bundle, models) as live, live.http() as client:
+        client.get("/healthz")  # opens the connection
+        answers = [client.post("/v1/translate", json={"text": "bird boat."}) for _ in range(50)]
+    assert {answer.status_code for answer in answers} == {200}
+    first, *others = [answer.elapsed.total_seconds() * 1000 for answer in answers]
+    measured(
+        "R27", f"first request {first:.1f} ms, median of the next {len(others)} {statistics.median(others):.1f} ms"
+    )
+
+
+@pytest.mark.promise("R22")
+def test_a_signal_lets_every_accepted_request_finish(wide_bundle: Bundle, measured: Measured) -> None:
+    clients = 8
+    texts = [f"{first} {second} house river." for first in ("alpha", "beta", "two") for second in WORDS[:8]]
+    with (
+        serve(wide_bundle.folder, "--engines", "1", "--slots", "2", "--queue-limit", "500") as server,
+        ThreadPoolExecutor(clients) as pool,
+    ):
+        futures = [pool.submit(server.grpc if client % 2 else server.rest, *texts) for client in range(clients)]
+        eventually(lambda: server.metric("inflight_requests") == clients)
+        server.process.send_signal(signal.SIGTERM)
+        answers = [future.result(WAIT_SECONDS) for future in futures]
+        assert server.process.wait(WAIT_SECONDS) == 0
+    measured(
+        "R22", f"{clients} requests of {len(texts)} texts under way at the signal: {len(answers)} answered; status 0"
+    )
+    assert all(answer == answers[0] for answer in answers)
+    events = [json.loads(line) for line in server.lines]
+    (draining,) = [event for event in events if event["event"] == "draining"]
+    assert draining["running"] + draining["waiting"] > 0
+    assert [event["outcome"] for event in events if event["event"] == "request"] == ["ok"] * clients
+    assert events[-1]["event"] == "stopped"
+
+
+@pytest.fixture(scope="module")
+def two_way_server(two_way_bundle: Path) -> Iterator[Server]:
+    with serve(two_way_bundle, "--engines", "1", "--slots", "4") as server:
+        yield server
+
+
+def run_dragoman(*arguments: str, text: str = "") -> str:
+    """Runs a command and returns its output."""
+    command = [sys.executable, "-m", "dragoman", *arguments]
+    return subprocess.run(command, input=text, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT).stdout
+
+
+def test_one_server_translates_in_both_directions(two_way_server: Server, two_way_bundle: Path) -> None:
+    """As the golden sentences say, and one and the same text differently."""
+    assert two_way_server.ready["directions"] == ["en-de", "de-en"]
+    texts = []
+    for sentence in Bundle.open(two_way_bundle).golden:
+        status, body = two_way_server.post({"text": sentence.source, "target_language": sentence.target_language})
+        assert status == 200
+        (translation,) = json.loads(body)["translations"]
+        assert (translation["text"], translation["source_tokens"]) == (sentence.target, len(sentence.source_ids))
+        texts.append((sentence.source, translation["text"]))
+    assert len(set(texts)) > len({source for source, _ in texts})
+
+
+def test_a_server_with_two_directions_wants_to_be_told_which(two_way_server: Server) -> None:
+    status, body = two_way_server.post({"text": "alpha beta"})
+    assert (status, json.loads(body)["field"]) == (400, "target_language")
+
+
+def test_lines_are_translated_in_the_direction_that_is_asked_for(two_way_server: Server, two_way_bundle: Path) -> None:
+    """By the server and by the bundle in the same process alike."""
+    golden = Bundle.open(two_way_bundle).golden
+    for source, target in (("en", "de"), ("de", "en")):
+        sentences = [sentence for sentence in golden if sentence.target_language == target]
+        lines = "".join(f"{sentence.source}\n" for sentence in sentences)
+        expected = "".join(f"{sentence.target}\n" for sentence in sentences)
+        languages = ("--source-language", source, "--target-language", target)
+        server = f"127.0.0.1:{two_way_server.ready['grpc_port']}"
+        assert run_dragoman("translate", "--server", server, *languages, text=lines) == expected
+        assert run_dragoman("translate", "--bundle", str(two_way_bundle), *languages, text=lines) == expected
+
+
+def test_a_server_with_two_directions_can_be_measured(two_way_server: Server, tmp_path: Path) -> None:
+    sentences = tmp_path / "sentences.txt"
+    sentences.write_text("alpha beta\nhouse\n", encoding="utf-8")
+    ports = two_way_server.ready["grpc_port"], two_way_server.ready["http_port"]
+    output = run_dragoman(
+        "load",
+        *(
+            "--protocol",
+            "grpc,rest",
+            "--grpc-target",
+            f"127.0.0.1:{ports[0]}",
+            "--rest-url",
+            f"http://127.0.0.1:{ports[1]}",
+        ),
+        *("--target-language", "en", "--sentences", str(sentences), "--rate", "20", "--max-lag-seconds", "60"),
+        *("--duration-seconds", "0.5", "--warm-up-seconds", "0"),
+    )
+    runs = json.loads(output.splitlines()[-1])["runs"]
+    assert [run["all"]["errors"] for run in runs] == [{}, {}]
+
+
+def test_models_are_replaced_under_load_and_no_request_notices(
+    toy_bundle: Path, wide_bundle: Bundle, sentences: list[str], tmp_path: Path
+) -> None:
+    """Every answer is, bit for bit, that of one of the versions; none fails; and afterwards all are the last one's."""
+    versions = {"old": toy_bundle, "new": wide_bundle.folder}
+    for name, bundle in (*versions.items(), ("changing", toy_bundle)):
+        copytree(bundle, tmp_path / name)
+    mine, enough, key = sentences[:5], threading.Event(), "the key"
+    options = ("--engines", "1", "--slots", "4", "--queue-limit", "500", "--admin-key", key)
+    with serve(tmp_path, *options) as server, ThreadPoolExecutor(8) as pool:
+        alone = {name: {each: server.rest(each, model=name)[0] for each in mine} for name in versions}
+        assert all(alone["old"][each] != alone["new"][each] for each in mine)
+
+        def translate(client: int) -> list[tuple[str, Answer]]:
+            send = server.grpc if client % 2 else server.rest
+            answers: list[tuple[str, Answer]] = []
+            while not enough.is_set():
+                answers += [(sentence, send(sentence, model="changing")[0]) for sentence in mine]
+            return answers
+
+        clients = [pool.submit(translate, client) for client in range(8)]
+        for number, name in enumerate(("new", "old", "new", "old", "new")):
+            copytree(versions[name], tmp_path / ".new")
+            (tmp_path / "changing").rename(tmp_path / ".old")
+            (tmp_path / ".new").rename(tmp_path / "changing")
+            rmtree(tmp_path / ".old")
+            answered = server.metric("requests_total")
+            if number % 2:
+                status, body = server.post({}, "/v1/admin/reload", Authorization=f"Bearer {key}")
+                assert (status, json.loads(body)["replaced"]) == (200, ["changing"])
+            else:
+                server.process.send_signal(signal.SIGHUP)
+            eventually(lambda number=number: server.metric("reloads_total") == number + 1)  # type: ignore[misc]
+            eventually(lambda answered=answered: server.metric("requests_total") > answered + 24)  # type: ignore[misc]
+        enough.set()
+        answers = [pair for client in clients for pair in client.result(WAIT_SECONDS)]
+        afterwards = {each: server.rest(each, model="changing")[0] for each in mine}
+    events = [json.loads(line) for line in server.lines]
+    assert {event["outcome"] for event in events if event["event"] == "request"} == {"ok"}
+    assert [event["replaced"] for event in events if event["event"] == "reloaded"] == [["changing"]] * 5
+    assert [pair for pair in answers if pair[1] not in (alone["old"][pair[0]], alone["new"][pair[0]])] == []
+    for name in versions:
+        assert any(answer == alone[name][sentence] for sentence, answer in answers)
+    assert afterwards == alone["new"]
+
+
+@pytest.mark.promise("R28")
+def test_a_bundle_with_one_flipped_bit_is_never_served(toy_bundle: Path, tmp_path: Path) -> None:
+    folder = copytree(toy_bundle, tmp_path / "bundle")
+    weights = bytearray((folder / WEIGHTS_FILE).read_bytes())
+    weights[len(weights) // 2] ^= 1
+    (folder / WEIGHTS_FILE).write_bytes(weights)
+    with serve(folder) as server:
+        assert server.process.wait(WAIT_SECONDS) == 1
+    (line,) = server.lines
+    assert line.startswith(f"dragoman serve: {folder / WEIGHTS_FILE}: sha256 is ")
+
+
+@pytest.mark.promise("R28")
+def test_a_wrong_model_is_never_served_even_if_its_manifest_vouches_for_it(toy_bundle: Path, tmp_path: Path) -> None:
+    with serve(spoil_bundle(toy_bundle, tmp_path / "bundle")) as server:
+        assert server.process.wait(WAIT_SECONDS) == 1
+    assert not server.ready
+    assert server.lines[-1].startswith("dragoman serve: golden sentence ")
+    assert [line for line in server.lines if "Traceback" in line] == []

@@ -1,0 +1,300 @@
+"""Where a setting comes from, how it is printed, and what is said about one that cannot be."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr, ValidationError
+
+import dragoman
+from serve.command import ServeCommand
+from serve.settings import ModelSettings, ServeSettings
+from serve.system import available_cpus
+
+
+@pytest.fixture
+def received(monkeypatch: pytest.MonkeyPatch) -> list[ServeSettings]:
+    """The commands that would have run."""
+    commands: list[ServeSettings] = []
+    monkeypatch.setattr(ServeCommand, "cli_cmd", commands.append)
+    return commands
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "dragoman.yaml"
+    path.write_text("slots: 1\nhttp_port: 1001\ngrpc_port: 1002\n")
+    return path
+
+
+def run(*arguments: str) -> None:
+    dragoman.run("serve", list(arguments))
+
+
+def test_a_flag_wins_over_the_environment_and_that_over_the_file(
+    received: list[ServeSettings], config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRAGOMAN_SLOTS", "2")
+    monkeypatch.setenv("DRAGOMAN_HTTP_PORT", "2001")
+    run("folder", "--config", str(config), "--slots", "3")
+    (command,) = received
+    assert (command.slots, command.http_port, command.grpc_port) == (3, 2001, 1002)
+
+
+def test_the_environment_names_the_file_and_the_bundle(
+    received: list[ServeSettings], config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRAGOMAN_CONFIG", str(config))
+    monkeypatch.setenv("DRAGOMAN_BUNDLE", "elsewhere")
+    run()
+    (command,) = received
+    assert (command.bundle, command.slots) == (Path("elsewhere"), 1)
+
+
+@pytest.mark.parametrize(("suffix", "sign"), [("yaml", ": "), ("toml", " = ")])
+def test_every_setting_may_stand_in_the_file(
+    received: list[ServeSettings], tmp_path: Path, suffix: str, sign: str
+) -> None:
+    values = ServeSettings().model_dump(mode="json", exclude={"config"}, exclude_none=True)
+    path = tmp_path / f"all.{suffix}"
+    path.write_text("".join(f"{name}{sign}{json.dumps(value)}\n" for name, value in values.items()))
+    run("--config", str(path))
+    assert received[0].model_dump(exclude={"config"}) == ServeCommand().model_dump(exclude={"config"})
+
+
+@pytest.mark.parametrize("suffix", ["yaml", "toml"])
+def test_an_unknown_setting_in_the_file_is_refused_by_name_and_line(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"wrong.{suffix}"
+    path.write_text(
+        "# first\nmode: latency\nslot: 3\n" if suffix == "yaml" else "# first\nmode = 'latency'\nslot = 3\n"
+    )
+    with pytest.raises(SystemExit) as raised:
+        run("--config", str(path))
+    expected = f"dragoman serve: config: {path}:3: slot: there is no such setting, did you mean slots?"
+    assert raised.value.code == expected
+
+
+@pytest.mark.parametrize("name", ["config", "print_config"])
+def test_what_only_a_flag_can_be_is_refused_in_the_file(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "wrong.yaml"
+    path.write_text(f"{name}: true\n")
+    with pytest.raises(SystemExit, match=f"{name}: there is no such setting"):
+        run("--config", str(path))
+
+
+@pytest.mark.parametrize("content", ["- a\n- list\n", "just text", "", "a: [", b"\xff\xfe\xfa"])
+def test_a_file_that_holds_no_settings_is_refused_by_path(tmp_path: Path, content: str | bytes) -> None:
+    path = tmp_path / "wrong.yaml"
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    with pytest.raises(SystemExit, match=f"^dragoman serve: config: {path}: "):
+        run("--config", str(path))
+
+
+def test_a_missing_file_is_refused_by_path(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=f"^dragoman serve: config: {tmp_path}/none.yaml: .*No such file"):
+        run("--config", f"{tmp_path}/none.yaml")
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"slots": 0},
+        {"engines": 0},
+        {"threads_per_engine": 0},
+        {"mode": "fast"},
+        {"http_port": 65536},
+        {"max_texts": 0},
+        {"max_body_bytes": 0},
+        {"request_timeout_seconds": 0},
+        {"request_timeout_seconds": float("inf")},
+        {"lame_duck_seconds": -1},
+        {"queue_limit": -1},
+        {"running_token_budget": 0},
+        {"log_format": "xml"},
+    ],
+)
+def test_a_value_out_of_range_is_refused_by_name(option: dict[str, object]) -> None:
+    with pytest.raises(ValidationError) as raised:
+        ServeSettings.model_validate(option)
+    assert [error["loc"] for error in raised.value.errors()] == [tuple(option)]
+
+
+@pytest.mark.parametrize(
+    ("options", "engines", "threads"),
+    [
+        ({}, 6, 1),
+        ({"mode": "throughput"}, 6, 1),
+        ({"mode": "latency"}, 1, 6),
+        ({"mode": "latency", "engines": 2}, 2, 3),
+        ({"mode": "latency", "engines": 9}, 9, 1),
+        ({"mode": "latency", "threads_per_engine": 2}, 1, 2),
+        ({"threads_per_engine": 2}, 3, 2),
+        ({"threads_per_engine": 9}, 1, 9),
+        ({"engines": 4}, 4, 1),
+        ({"mode": "latency", "engines": 4, "threads_per_engine": 5}, 4, 5),
+    ],
+)
+def test_the_mode_shares_out_the_cpus_unless_it_is_told_how(
+    options: dict[str, object], engines: int, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serve.settings.available_cpus", lambda: 6)
+    command = ServeSettings.model_validate(options)
+    assert (command.engine_count, command.engine_threads) == (engines, threads)
+
+
+def test_by_default_there_is_an_engine_for_each_cpu_and_a_queue_of_four_for_each_slot() -> None:
+    command = ServeSettings(slots=3)
+    assert command.engine_count == available_cpus()
+    assert command.total_slots == 3 * available_cpus()
+    assert command.max_waiting == 4 * command.total_slots
+
+
+def test_engines_and_queue_can_be_set() -> None:
+    command = ServeSettings(slots=3, engines=2, queue_limit=0)
+    assert (command.engine_count, command.total_slots, command.max_waiting) == (2, 6, 0)
+
+
+def test_a_model_has_what_stands_under_its_name_and_else_what_all_have() -> None:
+    command = ServeSettings(slots=3, engines=2, models={"small": ModelSettings(slots=1, queue_limit=0)})
+    small, other = command.of_model("small"), command.of_model("other")
+    assert (small.slots, small.engine_count, small.max_waiting, small.total_slots) == (1, 2, 0, 2)
+    assert other == command
+
+
+def test_models_stand_in_the_file(received: list[ServeSettings], tmp_path: Path) -> None:
+    path = tmp_path / "models.yaml"
+    path.write_text("slots: 3\nmodels:\n  small: {slots: 1}\n")
+    run("--config", str(path))
+    assert received[0].of_model("small").slots == 1
+
+
+@pytest.mark.parametrize(
+    ("own", "problem"),
+    [
+        ("slots: 0", "--models.small.slots: Input should be greater than or equal to 1 (given: 0)"),
+        ("slot: 1", "yaml:3: models.small.slot: there is no such setting, did you mean slots?"),
+        ("http_port: 1", "yaml:3: models.small.http_port: there is no such setting"),
+    ],
+)
+def test_what_a_model_cannot_have_is_refused_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], own: str, problem: str
+) -> None:
+    path = tmp_path / "models.yaml"
+    path.write_text(f"models:\n  small:\n    {own}\n")
+    with pytest.raises(SystemExit) as raised:
+        run("--config", str(path))
+    assert problem in f"{capsys.readouterr().err}{raised.value.code}"
+
+
+def test_models_stand_in_tables_of_toml(received: list[ServeSettings], tmp_path: Path) -> None:
+    path = tmp_path / "models.toml"
+    path.write_text("slots = 3\n[models.small]\nslots = 1\n[models.large]\nslot = 9\n")
+    with pytest.raises(SystemExit, match=r"models.toml:5: models.large.slot: there is no such setting"):
+        run("--config", str(path))
+    path.write_text("slots = 3\n[models.small]\nslots = 1\n")
+    run("--config", str(path))
+    assert received[0].of_model("small").slots == 1
+
+
+def test_the_resulting_settings_can_be_printed_and_read_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = tmp_path / "first.toml"
+    first.write_text('host = "127.0.0.1"\n[models.small]\nslots = 1\nqueue_limit = 0\n')
+    monkeypatch.setenv("DRAGOMAN_SLOTS", "7")
+    run("somewhere", "--config", str(first), "--drain-seconds", "1.5", "--print-config")
+    printed = capsys.readouterr().out
+    monkeypatch.delenv("DRAGOMAN_SLOTS")
+    second = tmp_path / "second.yaml"
+    second.write_text(printed)
+    run("--config", str(second), "--print-config")
+    assert capsys.readouterr().out == printed
+    read = ServeCommand(config=second)
+    assert (read.bundle, read.host, read.slots, read.drain_seconds) == (Path("somewhere"), "127.0.0.1", 7, 1.5)
+    assert read.models == {"small": ModelSettings(slots=1, queue_limit=0)}
+
+
+def test_printed_settings_tell_of_secrets_and_not_what_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    run("--admin-key", "very secret", "--print-config")
+    printed = capsys.readouterr().out
+    assert "secret" not in printed
+    assert "# admin_key: it is set, and not shown" in printed
+
+
+def test_help_has_groups_defaults_and_environment_variables(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run("--help")
+    told = " ".join(capsys.readouterr().out.split())
+    for part in (
+        "model: --slots int Rows",
+        "life: --step-timeout-seconds float",
+        "(default: 30.0) [DRAGOMAN_DRAIN_SECONDS]",
+        "Default: nobody may. [DRAGOMAN_ADMIN_KEY]",
+        "[DRAGOMAN_BUNDLE]",
+    ):
+        assert part in told
+
+
+def test_the_admin_key_comes_from_the_environment_or_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ServeSettings().read_admin_key() is None
+    path = tmp_path / "key"
+    path.write_text("from the file\n")
+    assert ServeSettings(admin_key_file=path).read_admin_key() == "from the file"
+    monkeypatch.setenv("DRAGOMAN_ADMIN_KEY", "from the environment")
+    assert ServeSettings().read_admin_key() == "from the environment"
+    with pytest.raises(SystemExit, match="expected no file beside --admin-key"):
+        ServeSettings(admin_key_file=path).read_admin_key()
+
+
+@pytest.mark.parametrize("content", [None, b" \n", b"\xff"])
+def test_a_file_without_a_key_is_refused_by_path(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "key"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(SystemExit, match=f"^dragoman serve: --admin-key-file: {path}: "):
+        ServeSettings(admin_key_file=path).read_admin_key()
+
+
+def test_the_admin_key_is_never_shown() -> None:
+    assert "secret" not in repr(ServeSettings(admin_key=SecretStr("secret")))
+
+
+def test_a_list_in_the_environment_is_json(
+    received: list[ServeSettings], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DRAGOMAN_CORS_ORIGINS", '["https://page.example"]')
+    run()
+    assert received[0].cors_origins == ("https://page.example",)
+    monkeypatch.setenv("DRAGOMAN_CORS_ORIGINS", "https://page.example")
+    with pytest.raises(SystemExit):
+        run()
+    told = capsys.readouterr().err
+    assert told.startswith("dragoman serve: ")
+    assert "cors_origins" in told
+    assert told.endswith("expected JSON\n")
+
+
+def test_settings_are_frozen() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        setattr(ServeSettings(), "slots", 2)  # noqa: B010 - mypy rightly refuses the plain form
+
+
+def test_every_setting_is_explained() -> None:
+    unexplained = [name for name, field in ServeCommand.model_fields.items() if not field.description]
+    assert unexplained == []
+
+
+def test_help_loads_neither_the_service_nor_its_libraries() -> None:
+    program = """
+import sys
+import dragoman
+try:
+    dragoman.run("serve", ["--help"])
+except SystemExit:
+    print(sorted({"serve.app", "grpc", "fastapi", "onnxruntime", "uvicorn"} & set(sys.modules)))
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "--drain-seconds" in result.stdout
+    assert result.stdout.splitlines()[-1] == "[]"

@@ -1,0 +1,141 @@
+"""The result cache: bounded in bytes, the least recently used goes first, and its metrics tell what it does."""
+
+import gc
+import tracemalloc
+from collections import OrderedDict
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
+
+from serve.observability.metrics import Metrics
+from serve.scheduler.sequence import Wish
+from serve.search.hypothesis import FinishReason, Hypothesis
+from serve.search.options import SearchOptions
+from serve.translation.cache import Hypotheses, ResultCache, entry_bytes
+from tests.support.live import LONG_TEXT, run_service
+from tests.support.wire import score_over_both, translate_over_both
+
+PLENTY = 1 << 30
+
+
+class Bench:
+    """A cache and its metrics."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self.registry = CollectorRegistry()
+        self.cache = ResultCache(max_bytes, Metrics(self.registry, "tiny"))
+
+    def sample(self, name: str, **labels: str) -> float | None:
+        """Returns the value of a metric."""
+        return self.registry.get_sample_value(f"dragoman_result_cache_{name}", {"model": "tiny", **labels})
+
+
+def wish(number: int, source_tokens: int = 3) -> Wish:
+    # Numbers that Python does not share.
+    source_ids = tuple(range(1000 + number, 1000 + number + source_tokens))
+    return Wish(source_ids, SearchOptions(max_target_tokens=300 + number, length_penalty=number / 7))
+
+
+def found(number: int, target_tokens: int = 3, *, aligned: bool = False) -> Hypotheses:
+    scores = [-(number + position) / 7 for position in range(target_tokens + 1)]
+    hypothesis = Hypothesis(
+        target_ids=tuple(range(2000 + number, 2000 + number + target_tokens)),
+        score=sum(scores),
+        normalised_score=sum(scores) / len(scores),
+        finish_reason=FinishReason.EOS,
+        token_scores=tuple(scores),
+        alignments=np.zeros((target_tokens, 5), np.float32) if aligned else None,
+    )
+    return (hypothesis,)
+
+
+def test_what_is_put_is_there_for_the_same_source_and_options_only() -> None:
+    bench = Bench(PLENTY)
+    bench.cache.put(wish(1), found(1))
+    kept = bench.cache.get(Wish(*wish(1)))
+    assert kept is not None
+    assert kept[0].target_ids == found(1)[0].target_ids
+    assert bench.cache.get(wish(2)) is None
+    assert bench.cache.get(Wish(wish(1).source_ids, wish(2).options)) is None
+    assert (bench.sample("lookups_total", result="hit"), bench.sample("lookups_total", result="miss")) == (1, 2)
+
+
+@given(
+    max_bytes=st.integers(1, 12_000),
+    calls=st.lists(st.tuples(st.booleans(), st.integers(0, 7), st.integers(0, 40)), max_size=60),
+)
+def test_the_least_recently_used_makes_room_as_soon_as_the_bytes_are_more_than_allowed(
+    max_bytes: int, calls: list[tuple[bool, int, int]]
+) -> None:
+    """As a plain list of sizes in the order of their use says it."""
+    bench, sizes, evicted = Bench(max_bytes), OrderedDict[int, int](), 0
+    for put, number, target_tokens in calls:
+        if put:
+            answer = found(number, target_tokens)
+            bench.cache.put(wish(number), answer)
+            size = entry_bytes(wish(number), answer)
+            if number not in sizes and size <= max_bytes:
+                while sum(sizes.values()) + size > max_bytes:
+                    sizes.popitem(last=False)
+                    evicted += 1
+                sizes[number] = size
+        else:
+            assert (bench.cache.get(wish(number)) is not None) == (number in sizes)
+            if number in sizes:
+                sizes.move_to_end(number)
+        assert bench.sample("bytes") == sum(sizes.values()) <= max_bytes
+        assert bench.sample("evictions_total") == evicted
+
+
+def test_an_answer_that_is_larger_than_the_cache_pushes_nothing_out() -> None:
+    bench = Bench(3000)
+    bench.cache.put(wish(1), found(1))
+    bench.cache.put(wish(2), found(2, target_tokens=1000))
+    assert bench.cache.get(wish(1)) is not None
+    assert bench.cache.get(wish(2)) is None
+
+
+@pytest.mark.parametrize(
+    ("source_tokens", "target_tokens", "aligned"), [(1, 0, False), (3, 3, True), (30, 30, False), (100, 300, True)]
+)
+def test_entries_take_no_more_memory_than_estimated_and_not_much_less(
+    source_tokens: int, target_tokens: int, *, aligned: bool
+) -> None:
+    entries = 500
+    bench = Bench(PLENTY)
+    bench.cache.put(wish(entries), found(entries))
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before_bytes, _ = tracemalloc.get_traced_memory()
+        estimated_bytes = 0
+        for number in range(entries):
+            made, answer = wish(number, source_tokens), found(number, target_tokens, aligned=aligned)
+            estimated_bytes += entry_bytes(made, answer)
+            bench.cache.put(made, answer)
+        del made, answer
+        after_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 0.5 * estimated_bytes < after_bytes - before_bytes <= estimated_bytes
+
+
+def test_both_interfaces_share_the_cache_and_say_what_was_kept(bundle_path: Path) -> None:
+    """What REST was answered, REST and gRPC are answered again."""
+    options = {"beam_size": 2, "hypotheses": 2, "token_scores": True}
+    with run_service(bundle_path, result_cache_bytes=PLENTY) as live:
+        first = live.post({"text": LONG_TEXT, "options": options}).json()["translations"][0]
+        (second,) = translate_over_both(live, {"text": [LONG_TEXT], "options": options})
+        assert (first.pop("cached"), second.pop("cached")) == (False, True)
+        assert first == second
+        pair = {"pairs": [{"text": "alpha", "translation": "beta"}]}
+        scored = live.post(pair, path="/v1/score").json()["scores"][0]
+        (again,) = score_over_both(live, pair)
+        assert (scored.pop("cached"), again.pop("cached")) == (False, True)
+        assert scored == again
+        assert live.metric("result_cache_lookups_total", result="hit") == 4
+        assert live.metric("result_cache_bytes") > 0

@@ -1,0 +1,51 @@
+"""Translations of a bundle, through the service's engine, beside those of the PyTorch model that it was made from."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from export.source_model import Exportable
+from export.verify.answer import Answer
+from export.verify.reference import Reference
+from export.verify.stepped_engine import SteppedEngine
+from serve.bundle.bundle import Bundle
+from serve.runtime.cpu import Sessions
+from serve.scheduler.sequence import Wish
+from serve.search.options import SearchOptions
+
+TOGETHER = 50
+
+
+class Comparison(NamedTuple):
+    """One sentence, translated by both."""
+
+    text: str
+    expected: Answer
+    actual: Answer
+
+    @property
+    def identical(self) -> bool:
+        """True if both gave the same tokens."""
+        return self.actual.target_ids == self.expected.target_ids
+
+    @property
+    def score_error(self) -> float:
+        """How far the scores are apart, in nats; 0 where the tokens differ and scores cannot be compared."""
+        return abs(self.actual.score - self.expected.score) if self.identical else 0.0
+
+
+def ignore(_: int) -> None:
+    """Lets progress go unseen."""
+
+
+def compare(
+    bundle: Bundle, exportable: Exportable, texts: Sequence[str], source_prefix: tuple[int, ...] = ()
+) -> list[Comparison]:
+    """Translates texts of one direction greedily with both; leaves out those that are too long."""
+    manifest = bundle.manifest
+    sources = {text: exportable.source_ids(source_prefix, text) for text in texts}
+    fitting = {text: ids for text, ids in sources.items() if len(ids) <= manifest.max_source_tokens}
+    options = SearchOptions(max_target_tokens=manifest.max_target_tokens)
+    engine = SteppedEngine(Sessions.load(bundle, threads=1), TOGETHER)
+    actual = engine.translate([Wish(ids, options) for ids in fitting.values()], TOGETHER, ignore)
+    expected = Reference(exportable.model).translate(list(fitting.values()), 1, 1.0, ignore)
+    return [Comparison(*each) for each in zip(fitting, expected, actual, strict=True)]

@@ -1,0 +1,27 @@
+"""What the slow search finds with the fake model: the answers that the service must give."""
+
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serve.search.options import SearchOptions
+from tests.support.fakes import BOS_ID, EOS_ID, next_attention, next_logits
+from tests.support.search_reference import Found, search
+
+
+def reference(source_ids: tuple[int, ...], options: SearchOptions) -> list[Found]:
+    """Returns the translations of one source, best first."""
+
+    def history(target_ids: tuple[int, ...]) -> NDArray[np.int64]:
+        return np.array((BOS_ID, *target_ids))
+
+    @cache
+    def logits(target_ids: tuple[int, ...]) -> NDArray[np.float64]:
+        return next_logits(np.array(source_ids), history(target_ids)).astype(np.float64)
+
+    @cache
+    def attention(target_ids: tuple[int, ...]) -> NDArray[np.float64]:
+        return next_attention(len(source_ids), history(target_ids)).astype(np.float64)
+
+    return search(logits, options, eos_id=EOS_ID, attention=attention)

@@ -1,0 +1,428 @@
+"""A real service with real connections around fake models, in a thread of its own, and clients for both protocols."""
+
+import asyncio
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from shutil import rmtree
+from typing import Any
+
+import grpc
+import httpx
+import numpy as np
+from google.protobuf.message import Message
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from numpy.typing import NDArray
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics_core import Metric
+
+from model.tokenizer.tokenizer import Tokenizer
+from protos.translation_pb2 import (
+    ScoreRequest,
+    ScoreResponse,
+    TranslateRequest,
+    TranslateResponse,
+    TranslateStreamResponse,
+)
+from serve.bundle.bundle import (
+    ALIGNED_DECODER_FILE,
+    GRAPH_FILES,
+    WEIGHTS_FILE,
+    Bundle,
+    file_hashes,
+    write_golden,
+    write_manifest,
+)
+from serve.bundle.manifest import (
+    DECODER_INPUTS,
+    ENCODER_INPUTS,
+    LOGITS,
+    AttentionHead,
+    BundleDirection,
+    GoldenSentence,
+    GraphSignature,
+    Manifest,
+    Provenance,
+    StateSpec,
+)
+from serve.bundle.tokenizer_spec import SentencePieceSpec
+from serve.engine.engine import Engine
+from serve.observability.service_metrics import ServiceMetrics, _Merged
+from serve.registry.loader import LoadModels, ModelLoader
+from serve.registry.pipeline import Pipeline
+from serve.registry.registry import Models
+from serve.runtime.model import Model
+from serve.scheduler.sequence import Sequence as EngineSequence
+from serve.service import Service
+from serve.settings import ServeSettings
+from tests.support.fakes import BOS_ID, EOS_ID, PAD_ID, FakeModel, translate
+
+MAX_SOURCE_TOKENS = 60
+MAX_TARGET_TOKENS = 20
+# The fake model takes many steps to translate this.
+LONG_TEXT = "gamma beta."
+ONE_DIRECTION = (BundleDirection(source="en", target="de"),)
+GOLDEN = ("alpha beta gamma.", LONG_TEXT, "house garden river.")
+TRANSLATE_METHOD = "/dragoman.v1.TranslationService/Translate"
+STREAM_METHOD = "/dragoman.v1.TranslationService/TranslateStream"
+SCORE_METHOD = "/dragoman.v1.TranslationService/Score"
+WAIT_SECONDS = 20.0
+# A client of its own choice would read all certificates of the machine, which takes 20 ms each time.
+NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+@dataclass
+class GatedModel(FakeModel):
+    """A fake model that stands still while its gate is closed, with its rows in their slots."""
+
+    gate: threading.Event = field(default_factory=threading.Event)
+    stepping: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.gate.set()
+
+    def decode_step(
+        self,
+        token_ids: NDArray[np.int64],
+        positions: NDArray[np.int32],
+        source_lengths: NDArray[np.int32],
+        *,
+        held: int = 0,
+    ) -> NDArray[np.float32]:
+        """Says that it steps, waits for the gate and computes."""
+        self.stepping.set()
+        assert self.gate.wait(WAIT_SECONDS)
+        return super().decode_step(token_ids, positions, source_lengths, held=held)
+
+
+def write_bundle(
+    folder: Path,
+    tokenizer: Tokenizer,
+    golden: tuple[GoldenSentence, ...] | None = None,
+    directions: tuple[BundleDirection, ...] = ONE_DIRECTION,
+    alignment_heads: tuple[AttentionHead, ...] = (),
+) -> Path:
+    """Writes a bundle for the fake model into an empty folder and returns the folder."""
+    (folder / "tokenizer.model").write_bytes(tokenizer.model)
+    for name in (*GRAPH_FILES, ALIGNED_DECODER_FILE, WEIGHTS_FILE):
+        (folder / name).write_bytes(b"never opened")
+    write_golden(folder, make_golden(tokenizer, directions) if golden is None else golden)
+    manifest = Manifest(
+        name="fake",
+        vocabulary_size=tokenizer.vocabulary_size,
+        directions=directions,
+        source_suffix=(EOS_ID,),
+        tokenizer=SentencePieceSpec(model="tokenizer.model"),
+        states=(StateSpec(name="annotations", shape=("source", 8)), StateSpec(name="hidden", shape=(8,))),
+        alignment_heads=alignment_heads,
+        pad_id=PAD_ID,
+        unk_id=3,
+        bos_id=BOS_ID,
+        eos_id=EOS_ID,
+        max_source_tokens=MAX_SOURCE_TOKENS,
+        max_target_tokens=MAX_TARGET_TOKENS,
+        precision="fp32",
+        opset=20,
+        encoder=GraphSignature(inputs=ENCODER_INPUTS, outputs=("annotations", "hidden")),
+        decoder=GraphSignature(
+            inputs=(*DECODER_INPUTS, "annotations", "past_hidden"), outputs=(LOGITS, "present_hidden")
+        ),
+        files=dict(file_hashes(folder)),
+        provenance=Provenance(created="2026-01-01", versions={}, training={}, steps=1, scores={}),
+    )
+    write_manifest(folder, manifest)
+    return folder
+
+
+def direction(text: str, *source_prefix: int) -> BundleDirection:
+    """Returns a direction as in "en-de"; the fake model answers differently to each prefix."""
+    source, _, target = text.partition("-")
+    return BundleDirection(source=source, target=target, source_prefix=source_prefix)
+
+
+def put_bundle(folder: Path, tokenizer: Tokenizer, *directions: BundleDirection, wrong: bool = False) -> Path:
+    """Puts a bundle at a place, over the one that may be there already, as a careful operator does.
+
+    Args:
+        folder: its last part is the name of the model.
+        tokenizer: of the model.
+        directions: what it translates.
+        wrong: whether a golden sentence is not what the fake model says.
+    """
+    new = folder.with_name(f".{folder.name}.new")
+    new.mkdir(parents=True)
+    golden = make_golden(tokenizer, directions)
+    if wrong:
+        golden = (golden[0].model_copy(update={"target_ids": (5,)}), *golden[1:])
+    write_bundle(new, tokenizer, golden, directions)
+    if folder.exists():
+        rmtree(folder)
+    return new.rename(folder)
+
+
+def load_fakes(settings: ServeSettings, _: Bundle) -> list[FakeModel]:
+    """Returns fake models as the settings of a model say."""
+    return [FakeModel(settings.slots) for _ in range(settings.engine_count)]
+
+
+def make_golden(
+    tokenizer: Tokenizer, directions: tuple[BundleDirection, ...] = ONE_DIRECTION
+) -> tuple[GoldenSentence, ...]:
+    """Returns the golden sentences of the fake model, the same ones for each direction."""
+    golden = []
+    for direction, source in product(directions, GOLDEN):
+        source_ids = (*direction.source_prefix, *tokenizer.encode(source), EOS_ID)
+        target_ids, _, _ = translate(source_ids, MAX_TARGET_TOKENS)
+        sentence = GoldenSentence(
+            source_language=direction.source,
+            target_language=direction.target,
+            source=source,
+            source_ids=source_ids,
+            target_ids=target_ids,
+            target=tokenizer.decode(target_ids),
+        )
+        golden.append(sentence)
+    return tuple(golden)
+
+
+@dataclass
+class LiveService:
+    """A service that runs in a thread, seen from outside."""
+
+    service: Service
+    loop: asyncio.AbstractEventLoop
+    thread: threading.Thread
+    stop_event: asyncio.Event
+    running: asyncio.Task[None]
+    failure: list[BaseException] = field(default_factory=list)
+
+    @property
+    def engines(self) -> list[Engine]:
+        """The engines, for tests that have to know what one is doing."""
+        return self.pipeline._engines
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The first model's, most often the only one."""
+        return next(iter(self.service.models)).pipeline
+
+    @property
+    def grpc_target(self) -> str:
+        """Host and port of the gRPC interface."""
+        return f"127.0.0.1:{self.service.grpc_port}"
+
+    @property
+    def http_url(self) -> str:
+        """Base URL of the REST interface."""
+        return f"http://127.0.0.1:{self.service.http_port}"
+
+    def stop(self) -> None:
+        """Does what a signal does."""
+        self.loop.call_soon_threadsafe(self.stop_event.set)
+
+    def abandon(self) -> None:
+        """Ends the service without waiting for its lame duck's time."""
+        self.loop.call_soon_threadsafe(self.running.cancel)
+
+    def join(self) -> None:
+        """Waits for the end of the service and raises what it failed with."""
+        self.thread.join(WAIT_SECONDS)
+        assert not self.thread.is_alive()
+        if self.failure:
+            raise self.failure[0]
+
+    def http(self) -> httpx.Client:
+        """Returns a REST client with a connection of its own."""
+        return httpx.Client(base_url=self.http_url, timeout=WAIT_SECONDS, trust_env=False, verify=NO_TLS)
+
+    def post(self, body: Any = None, *, path: str = "/v1/translate", **options: Any) -> httpx.Response:
+        """Sends one REST request; `body` is sent as JSON unless `content` is given."""
+        with self.http() as client:
+            return client.post(path, **({"json": body} if body is not None else {}), **options)
+
+    def get(self, path: str) -> httpx.Response:
+        """Sends one GET request."""
+        with self.http() as client:
+            return client.get(path)
+
+    def grpc_channel(self) -> grpc.Channel:
+        """Returns a gRPC channel with a connection of its own."""
+        return grpc.insecure_channel(self.grpc_target)
+
+    def stub(self, name: str, request: Message, answer: type[Message]) -> Any:
+        """Calls a method of the service by name."""
+        return self._call(f"/dragoman.v1.TranslationService/{name}", request, answer, WAIT_SECONDS)
+
+    def call(self, message: TranslateRequest | bytes, timeout: float | None = WAIT_SECONDS) -> TranslateResponse:
+        """Sends one gRPC request, or bytes in its place."""
+        response: TranslateResponse = self._call(TRANSLATE_METHOD, message, TranslateResponse, timeout)
+        return response
+
+    @contextmanager
+    def call_stream(self, message: TranslateRequest | bytes, timeout: float | None = WAIT_SECONDS) -> Iterator[Any]:
+        """Opens a gRPC stream; its connection is closed when the block ends."""
+        data = message if isinstance(message, bytes) else message.SerializeToString()
+        with self.grpc_channel() as channel:
+            method: Any = channel.unary_stream(STREAM_METHOD, response_deserializer=TranslateStreamResponse.FromString)
+            yield method(data, timeout=timeout)
+
+    def call_score(self, message: ScoreRequest | bytes) -> ScoreResponse:
+        """Sends one gRPC request for scores, or bytes in its place."""
+        response: ScoreResponse = self._call(SCORE_METHOD, message, ScoreResponse, WAIT_SECONDS)
+        return response
+
+    def _call(self, name: str, message: Message | bytes, answer: type[Message], timeout: float | None) -> Any:
+        data = message if isinstance(message, bytes) else message.SerializeToString()
+        with self.grpc_channel() as channel:
+            method: Any = channel.unary_unary(name, response_deserializer=answer.FromString)
+            return method(data, timeout=timeout)
+
+    def call_error(
+        self, message: TranslateRequest | ScoreRequest | bytes, timeout: float | None = WAIT_SECONDS
+    ) -> grpc.RpcError:
+        """Sends one gRPC request that fails, and returns the error; bytes are meant for a translation."""
+        try:
+            if isinstance(message, ScoreRequest):
+                self.call_score(message)
+            else:
+                self.call(message, timeout)
+        except grpc.RpcError as error:
+            return error
+        raise AssertionError("the call did not fail")
+
+    def health(self, service: str = "") -> str:
+        """Returns what the health check says of a service, or of all for the empty name."""
+        with self.grpc_channel() as channel:
+            stub: Any = health_pb2_grpc.HealthStub(channel)
+            answer = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=WAIT_SECONDS)
+            return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+
+    def metric(self, name: str, **labels: str) -> float:
+        """Returns the sum of the series of a name whose labels are at least these."""
+        # From the collector of that name: to collect all takes milliseconds, and many a test waits for a series.
+        series = f"dragoman_{name}"
+        families = [family for each in self._registries() for family in _family(each, series)]
+        samples = [sample for family in families for sample in family.samples if sample.name == series]
+        assert samples, f"no series {series}"
+        return sum(sample.value for sample in samples if labels.items() <= sample.labels.items())
+
+    def _registries(self) -> list[CollectorRegistry]:
+        """Returns where the series of the service and of each of its models are."""
+        registry = self.service.metrics.registry
+        (merged,) = (each for each in registry._collector_to_names if isinstance(each, _Merged))
+        return [registry, merged._unrouted, *(metrics.registry for metrics in list(merged._models.values()))]
+
+    def count_submitted(self) -> list[EngineSequence]:
+        """Returns a list of every sequence that the schedulers take from now on."""
+        submitted: list[EngineSequence] = []
+        for served in self.service.models:
+            submit = served.pipeline.scheduler.submit
+
+            def note(sequences: Any, *rest: Any, submit: Any = submit, **how: Any) -> None:
+                submit(sequences, *rest, **how)
+                submitted.extend(sequences)
+
+            served.pipeline.scheduler.submit = note  # type: ignore[method-assign]
+        return submitted
+
+    def settle(self) -> None:
+        """Waits until every request is counted out; a client may see the answer a moment earlier."""
+        eventually(lambda: self.metric("inflight_requests") == 0)
+
+
+def _family(registry: CollectorRegistry, series: str) -> Iterable[Metric]:
+    collector = registry._names_to_collectors.get(series)
+    return () if collector is None else collector.collect()
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    """Waits for what another thread is about to do and gives no event for."""
+    deadline_seconds = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline_seconds, "it did not happen"
+        time.sleep(0.005)
+
+
+@contextmanager
+def run_service(
+    bundle_path: Path,
+    models: Sequence[Model] | None = None,
+    *,
+    wait_ready: bool = True,
+    load: LoadModels | None = None,
+    own_settings: dict[str, dict[str, Any]] | None = None,
+    **settings: Any,
+) -> Iterator[LiveService]:
+    """Runs a service until the block ends.
+
+    Args:
+        bundle_path: see `write_bundle`.
+        models: one for each engine; two fake ones of 4 slots if None.
+        load: loads the models of each bundle; if None, there is one bundle, of those models.
+        own_settings: what models have of their own, by name.
+        wait_ready: whether the block begins when the service is ready, or as soon as its ports are open.
+        settings: of `ServeSettings`, over defaults that suit a test.
+    """
+    models = [FakeModel(4), FakeModel(4)] if models is None else models
+    defaults = {"host": "127.0.0.1", "http_port": 0, "grpc_port": 0, "lame_duck_seconds": 0, "drain_seconds": 10}
+    values = {**defaults, "slots": models[0].slots, "engines": len(models), "models": own_settings or {}, **settings}
+    command = ServeSettings(bundle=bundle_path, **values)
+    live: list[LiveService] = []
+    begun = threading.Event()
+    failure: list[BaseException] = []
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        metrics = ServiceMetrics()
+        loader = ModelLoader(command, metrics, load or (lambda _settings, _bundle: models))
+        service = Service(command, Models(loader.open_all()), loader, metrics)
+        await service.listen()
+        running = asyncio.create_task(service.run(stop))
+        loop = asyncio.get_running_loop()
+        live.append(LiveService(service, loop, threading.current_thread(), stop, running, failure))
+        if wait_ready:
+            ready = asyncio.create_task(service.ready.wait())
+            await asyncio.wait((running, ready), return_when=asyncio.FIRST_COMPLETED)
+            ready.cancel()
+        begun.set()
+        with suppress(asyncio.CancelledError):
+            await running
+
+    def run() -> None:
+        try:
+            asyncio.run(main())
+        except BaseException as error:  # noqa: BLE001 - it is raised again in the thread of the test
+            failure.append(error)
+        finally:
+            begun.set()
+
+    thread = threading.Thread(target=run, name="service", daemon=True)
+    thread.start()
+    assert begun.wait(WAIT_SECONDS)
+    if failure:
+        thread.join()
+        raise failure[0]
+    try:
+        yield live[0]
+    finally:
+        for model in models:
+            if isinstance(model, GatedModel):
+                model.gate.set()
+        if thread.is_alive():
+            live[0].stop()
+        live[0].join()
+    audit(live[0])
+
+
+def audit(live: LiveService) -> None:
+    """Looks whether the books of a service that has ended are balanced: whatever came is counted once, and gone."""
+    for gauge in ("inflight_requests", "sequences_waiting", "sequences_running", "rows_running"):
+        assert live.metric(gauge) == 0, f"{gauge} is {live.metric(gauge)} after the end"
+    assert live.metric("requests_total") == live.metric("request_duration_seconds_count")
+    assert live.metric("request_queue_seconds_count") <= live.metric("sequences_finished_total")

@@ -1,0 +1,68 @@
+"""`dragoman serve` with fake models in a process of its own, what it logs, and how much memory this process holds."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from mmap import PAGESIZE
+from pathlib import Path
+from typing import Any
+
+from tests.support.paths import ROOT
+
+# The front door with fake models in place of ONNX Runtime's. Its arguments are how the model behaves and the bundle:
+# "open"; "shut" for a model that stands still after the golden sentences; "warming" for one that does before they are
+# complete; "loading" for one that is never loaded.
+PROGRAM = """
+import sys
+import threading
+from functools import partial
+import dragoman
+import serve.app
+from tests.support.fakes import FakeModel
+from tests.support.live import GOLDEN
+
+KIND = sys.argv[1]
+
+class Model(FakeModel):
+    def decode_step(self, *arguments, **held):
+        if KIND == "warming":
+            print("stands still", file=sys.stderr, flush=True)
+        if KIND == "warming" or (KIND == "shut" and sum(rows for rows, _ in self.prefills) > len(GOLDEN)):
+            threading.Event().wait()
+        return super().decode_step(*arguments, **held)
+
+def load(settings, bundle):
+    if KIND == "loading":
+        print("stands still", file=sys.stderr, flush=True)
+        threading.Event().wait()
+    return [Model(4)]
+
+serve.app.serve = partial(serve.app.serve, load=load)
+options = "--host 127.0.0.1 --http-port 0 --grpc-port 0 --lame-duck-seconds 0 --engines 1 --slots 4"
+dragoman.run("serve", [*options.split(), *sys.argv[2:]])
+"""
+
+
+@contextmanager
+def start_process(bundle_path: Path, kind: str = "open", *options: str) -> Iterator[subprocess.Popen[str]]:
+    """Runs the program in a process of its own."""
+    command = [sys.executable, "-c", PROGRAM, kind, str(bundle_path), *options]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def resident_bytes() -> int:
+    """Returns the memory that this process holds (Linux)."""
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * PAGESIZE
+
+
+def read_log(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """Returns the next line of a process's log."""
+    assert process.stderr is not None
+    line: dict[str, Any] = json.loads(process.stderr.readline())
+    return line

@@ -1,0 +1,57 @@
+"""Untrained recurrent models of every kind, small enough for a test, and ids for them."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from model.config import RecurrentConfig
+from model.network.recurrent import Recurrent
+from model.tokenizer.tokenizer import EOS_ID, PAD_ID
+
+VOCABULARY = 40
+ATTENTIONS = ("additive", "dot", "general", "concat", "local_monotonic", "local_predictive")
+# Fields of RecurrentConfig that make a model of its own kind.
+Kind = dict[str, Any]
+KINDS: tuple[Kind, ...] = (
+    *({"attention": attention} for attention in ATTENTIONS),
+    {"attention": "additive", "hard": True},
+    {"attention": "additive", "encoder_layers": 2, "decoder_layers": 3},
+    {"attention": "general", "encoder_layers": 3, "decoder_layers": 2},
+)
+
+
+def name_kind(kind: Kind) -> str:
+    """Returns what a kind is called in a test's name."""
+    return " ".join(str(value) if isinstance(value, str) else f"{name}={value}" for name, value in kind.items())
+
+
+def random_recurrent(vocabulary_size: int = VOCABULARY, **fields: Any) -> Recurrent:
+    """Returns an untrained model, in evaluation mode, whose translations differ from source to source.
+
+    Args:
+        vocabulary_size: number of tokens.
+        fields: of RecurrentConfig, over those of a tiny one.
+    """
+    tiny = {"architecture": "recurrent", "d_model": 16, "window": 2, "max_source_tokens": 12, "max_target_tokens": 9}
+    torch.manual_seed(1)
+    model = Recurrent(RecurrentConfig.model_validate({**tiny, **fields}), vocabulary_size, PAD_ID)
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            # Larger than usual: otherwise the last target token decides everything, and sources nothing.
+            nn.init.xavier_normal_(parameter, gain=1.5)
+        else:
+            nn.init.normal_(parameter, std=0.1)
+    nn.init.normal_(model.embedding.weight, std=1.2 * model.config.d_model**-0.5)
+    return model.eval()
+
+
+def random_ids(rows: int, length: int, seed: int = 1) -> Tensor:
+    """Returns ids without padding, int64 [rows, length]."""
+    return torch.randint(EOS_ID, VOCABULARY, (rows, length), generator=torch.Generator().manual_seed(seed))
+
+
+def ragged_ids(lengths: list[int], seed: int = 1) -> Tensor:
+    """Returns right-padded rows of ids with given lengths, int64 [rows, longest]."""
+    ids = random_ids(len(lengths), max(lengths), seed)
+    return ids.masked_fill(torch.arange(max(lengths)) >= torch.tensor(lengths)[:, None], PAD_ID)

@@ -1,0 +1,194 @@
+"""The formulas of the papers in NumPy and float64, slow and obvious: what fast code is compared with."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.config import TransformerConfig
+from model.tokenizer.tokenizer import BOS_ID, EOS_ID
+
+Array = NDArray[np.float64]
+# Parameters by the names of a checkpoint.
+Parameters = dict[str, Array]
+
+
+def softmax(scores: Array) -> Array:
+    """Returns probabilities along the last axis."""
+    exponentials = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return np.asarray(exponentials / exponentials.sum(axis=-1, keepdims=True))
+
+
+def attention(queries: Array, keys: Array, values: Array, mask: NDArray[np.bool_]) -> Array:
+    """Attends with one head: softmax(Q K^T / sqrt(D)) V, where the mask is True (Vaswani et al. 2017, equation 1).
+
+    Args:
+        queries: [T, D].
+        keys: [S, D].
+        values: [S, D].
+        mask: [T, S].
+    """
+    rows = []
+    for query, allowed in zip(queries, mask, strict=True):
+        scores = np.array([query @ key / math.sqrt(len(query)) for key in keys[allowed]])
+        rows.append(softmax(scores) @ values[allowed])
+    return np.stack(rows)
+
+
+def layer_norm(states: Array, weight: Array, bias: Array, epsilon: float = 1e-5) -> Array:
+    """Returns (x - mean) / sqrt(variance + epsilon) * weight + bias (Ba et al. 2016), over the last axis."""
+    mean = states.mean(axis=-1, keepdims=True)
+    variance = ((states - mean) ** 2).mean(axis=-1, keepdims=True)
+    return np.asarray((states - mean) / np.sqrt(variance + epsilon) * weight + bias)
+
+
+def rms_norm(states: Array, weight: Array, epsilon: float = 1e-5) -> Array:
+    """Returns x / sqrt(mean(x^2) + epsilon) * weight (Zhang and Sennrich 2019, equation 4), over the last axis."""
+    return np.asarray(states / np.sqrt((states**2).mean(axis=-1, keepdims=True) + epsilon) * weight)
+
+
+def gelu(states: Array) -> Array:
+    """Returns x * Phi(x) (Hendrycks and Gimpel 2016, section 2)."""
+    return np.asarray(np.vectorize(lambda x: x * (1 + math.erf(x / math.sqrt(2))) / 2)(states))
+
+
+def swish(states: Array) -> Array:
+    """Returns x * sigmoid(x)."""
+    return np.asarray(states / (1 + np.exp(-states)))
+
+
+def relu(states: Array) -> Array:
+    """Returns max(0, x)."""
+    return np.maximum(states, 0)
+
+
+ACTIVATIONS = {"relu": relu, "gelu": gelu, "silu": swish}
+
+
+def sinusoidal_positions(length: int, d_model: int) -> Array:
+    """Returns the position encodings, [length, d_model] (Vaswani et al. 2017, section 3.5)."""
+    encodings = np.zeros((length, d_model))
+    for position in range(length):
+        for i in range(d_model // 2):
+            angle = position / 10000 ** (2 * i / d_model)
+            encodings[position, 2 * i : 2 * i + 2] = math.sin(angle), math.cos(angle)
+    return encodings
+
+
+class Transformer:
+    """A Transformer for one sentence pair, by the letter, from the parameters of a checkpoint."""
+
+    def __init__(self, config: TransformerConfig, parameters: Parameters) -> None:
+        self.config = config
+        self.parameters = parameters
+
+    def logits(self, source_ids: list[int], target_ids: list[int]) -> Array:
+        """Returns the logits [T, V] after each target token."""
+        memory = self.encode(source_ids)
+        states = self.embed(target_ids, "target")
+        future_hidden = np.tri(len(target_ids), dtype=bool)
+        all_visible = np.ones((len(target_ids), len(source_ids)), dtype=bool)
+        for layer in range(self.config.decoder_layers):
+            name = f"decoder.{layer}"
+            states = self.residual(
+                f"{name}.self_attention", states, lambda x, name: self.attention(name, x, x, future_hidden)
+            )
+            states = self.residual(
+                f"{name}.cross_attention", states, lambda x, name: self.attention(name, x, memory, all_visible)
+            )
+            states = self.residual(f"{name}.feed_forward", states, self.feed_forward)
+        output = "embedding.weight" if self.config.tie_embeddings else "output.weight"
+        logits = self.stack_end("decoder_norm", states) @ self.parameters[output].T
+        return np.asarray(logits + self.parameters.get("output_bias", 0.0))
+
+    def encode(self, source_ids: list[int]) -> Array:
+        """Returns the memory [S, d_model]."""
+        states = self.embed(source_ids, "source")
+        all_visible = np.ones((len(source_ids), len(source_ids)), dtype=bool)
+        for layer in range(self.config.encoder_layers):
+            name = f"encoder.{layer}"
+            states = self.residual(
+                f"{name}.self_attention", states, lambda x, name: self.attention(name, x, x, all_visible)
+            )
+            states = self.residual(f"{name}.feed_forward", states, self.feed_forward)
+        return self.stack_end("encoder_norm", states)
+
+    def embed(self, ids: list[int], side: str) -> Array:
+        """Returns scaled embeddings with positions, [T, d_model]."""
+        own = side == "target" and not self.config.tie_embeddings
+        weight = self.parameters["target_embedding.weight" if own else "embedding.weight"]
+        if self.config.positions == "learned":
+            positions = self.parameters[f"{side}_positions.table"][: len(ids)]
+        else:
+            positions = sinusoidal_positions(len(ids), self.config.d_model)
+        scale = math.sqrt(self.config.d_model) if self.config.scale_embeddings else 1.0
+        return np.asarray(weight[ids] * scale + positions)
+
+    def residual(self, name: str, states: Array, sublayer: Callable[[Array, str], Array]) -> Array:
+        """Runs a sub-layer within its connection."""
+        norm = f"{name}_residual.norm"
+        if self.config.norm_position == "pre":
+            return np.asarray(states + sublayer(self.norm(norm, states), name))
+        return self.norm(norm, states + sublayer(states, name))
+
+    def stack_end(self, name: str, states: Array) -> Array:
+        """Normalises what leaves a stack, where nothing else has."""
+        return self.norm(name, states) if self.config.norm_position == "pre" else states
+
+    def norm(self, name: str, states: Array) -> Array:
+        """Normalises each position."""
+        if self.config.norm == "rms":
+            return rms_norm(states, self.parameters[f"{name}.weight"])
+        return layer_norm(states, self.parameters[f"{name}.weight"], self.parameters[f"{name}.bias"])
+
+    def linear(self, name: str, states: Array) -> Array:
+        """Returns x W^T + b."""
+        return np.asarray(states @ self.parameters[f"{name}.weight"].T + self.parameters.get(f"{name}.bias", 0.0))
+
+    def attention(self, name: str, queries: Array, memory: Array, mask: NDArray[np.bool_]) -> Array:
+        """Attends head by head, [T, d_model]."""
+        parts = zip(("query", "key", "value"), (queries, memory, memory), strict=True)
+        q, k, v = (self.linear(f"{name}.{part}", states) for part, states in parts)
+        heads = [np.split(array, self.config.heads, axis=1) for array in (q, k, v)]
+        outputs = [attention(q, k, v, mask) for q, k, v in zip(*heads, strict=True)]
+        return self.linear(f"{name}.output", np.concatenate(outputs, axis=1))
+
+    def feed_forward(self, states: Array, name: str) -> Array:
+        """Returns the feed-forward network's output, [T, d_model]."""
+        inner = self.linear(f"{name}.inner", states)
+        if self.config.activation == "swiglu":
+            activated = swish(self.linear(f"{name}.gate", states)) * inner
+        else:
+            activated = ACTIVATIONS[self.config.activation](inner)
+        return self.linear(f"{name}.outer", activated)
+
+
+def beam_search(
+    predict: Callable[[list[int]], Array], beam_size: int, length_penalty: float, limit: int
+) -> list[tuple[list[int], float, float]]:
+    """Returns finished translations of one sentence, best first: ids without EOS, score, normalised score.
+
+    Args:
+        predict: maps the target so far, BOS first, to the log-probabilities of the next token, [V].
+        beam_size: K.
+        length_penalty: alpha of score / length^alpha; the length counts EOS.
+        limit: longest translation, EOS excluded.
+    """
+    live: list[tuple[float, list[int]]] = [(0.0, [BOS_ID])]
+    finished: list[tuple[list[int], float, float]] = []
+    for length in range(1, limit + 1):
+        candidates = []
+        for score, ids in live:
+            candidates += [(score + log_p, [*ids, token]) for token, log_p in enumerate(predict(ids).tolist())]
+        candidates.sort(key=lambda candidate: -candidate[0])
+        candidates = candidates[: 2 * beam_size]
+        for score, ids in candidates[:beam_size]:
+            if ids[-1] == EOS_ID:
+                finished.append((ids[1:-1], score, score / length**length_penalty))
+        if len(finished) >= beam_size:
+            break
+        live = [(score, ids) for score, ids in candidates if ids[-1] != EOS_ID][:beam_size]
+    else:
+        finished += [(ids[1:], score, score / limit**length_penalty) for score, ids in live]
+    return sorted(finished, key=lambda found: -found[2])[:beam_size]

@@ -1,0 +1,124 @@
+"""The scheduler's order and bounds in the most obvious way: one list, sorted and searched again at every call."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from serve.scheduler.sequence import Sequence
+
+
+@dataclass(eq=False)
+class Waiter:
+    """A waiting sequence, its round of fair queuing, its number in the order of submission, and rows that passed it."""
+
+    sequence: Sequence
+    round: int
+    number: int
+    passed_rows: int = 0
+
+    @property
+    def rows(self) -> int:
+        """Rows that it will take."""
+        return self.sequence.options.rows
+
+    @property
+    def order(self) -> tuple[int, int, bool, float, int]:
+        """What the line is sorted by."""
+        deadline_seconds = self.sequence.deadline_seconds
+        return (-self.sequence.priority, self.round, deadline_seconds is None, deadline_seconds or 0.0, self.number)
+
+
+def rows_of(sequences: Iterable[Sequence]) -> int:
+    """Returns the rows of all of the sequences."""
+    return sum(sequence.options.rows for sequence in sequences)
+
+
+def tokens_of(sequences: Iterable[Sequence]) -> int:
+    """Returns the tokens that all of the sequences may come to hold."""
+    return sum(
+        sequence.options.rows * (len(sequence.source_ids) + sequence.options.max_target_tokens)
+        for sequence in sequences
+    )
+
+
+@dataclass
+class ReferenceScheduler:
+    """What waits, and what each engine runs."""
+
+    engines: int
+    engine_rows: int
+    queue_limit: int
+    prefill_token_budget: int
+    running_token_budget: int | None
+    line: list[Waiter] = field(default_factory=list)
+    next_rounds: dict[tuple[int, object], int] = field(default_factory=dict)
+    current_rounds: dict[int, int] = field(default_factory=dict)
+    submitted: int = 0
+
+    def __post_init__(self) -> None:
+        self.running: list[list[Sequence]] = [[] for _ in range(self.engines)]
+
+    @property
+    def waiting(self) -> list[Sequence]:
+        """What waits, in the order of the line."""
+        return [waiter.sequence for waiter in sorted(self.line, key=lambda waiter: waiter.order)]
+
+    @property
+    def all_running(self) -> list[Sequence]:
+        """What runs in any engine."""
+        return [sequence for engine in self.running for sequence in engine]
+
+    def fits(self, new: list[Sequence]) -> bool:
+        """Whether the bound of admission lets all of them in."""
+        rows = rows_of(self.waiting) + rows_of(self.all_running) + rows_of(new)
+        return rows <= self.engines * self.engine_rows + self.queue_limit
+
+    def submit(self, sequence: Sequence) -> None:
+        """Puts one into the line."""
+        flow = (sequence.priority, sequence.flow)
+        entered_round = max(self.current_rounds.get(sequence.priority, 0), self.next_rounds.get(flow, 0))
+        self.next_rounds[flow] = entered_round + sequence.options.rows
+        self.line.append(Waiter(sequence, entered_round, self.submitted))
+        self.submitted += 1
+
+    def remove(self, gone: Iterable[Sequence]) -> None:
+        """Takes sequences out of the line, and forgets flows and priorities that are no longer in it."""
+        gone = list(gone)
+        self.line = [waiter for waiter in self.line if waiter.sequence not in gone]
+        flows = {(sequence.priority, sequence.flow) for sequence in self.waiting}
+        self.next_rounds = {flow: number for flow, number in self.next_rounds.items() if flow in flows}
+        priorities = {priority for priority, _ in flows}
+        self.current_rounds = {key: number for key, number in self.current_rounds.items() if key in priorities}
+
+    def admit(self, engine: int) -> list[Sequence]:
+        """Starts what may start in the engine."""
+        running = self.running[engine]
+        fair_rows = (rows_of(self.waiting) + rows_of(self.all_running)) / self.engines
+        admitted: list[Sequence] = []
+        while rows_of(running) < fair_rows:
+            waiter = self._next(self.engine_rows - rows_of(running))
+            if waiter is None or not self._within_budgets(waiter.sequence, admitted):
+                break
+            admitted.append(waiter.sequence)
+            running.append(waiter.sequence)
+            first = min(self.line, key=lambda other: other.order)
+            first.passed_rows += waiter.rows
+            priority = waiter.sequence.priority
+            self.current_rounds[priority] = max(self.current_rounds.get(priority, 0), waiter.round + 1)
+            self.remove([waiter.sequence])
+        return admitted
+
+    def _next(self, free_rows: int) -> Waiter | None:
+        line = sorted(self.line, key=lambda waiter: waiter.order)
+        for waiter in line:
+            if waiter.rows <= free_rows:
+                passes = waiter is not line[0]
+                return None if passes and line[0].passed_rows + waiter.rows > self.engine_rows else waiter
+        return None
+
+    def _within_budgets(self, sequence: Sequence, admitted: list[Sequence]) -> bool:
+        source_tokens = sum(len(other.source_ids) for other in [*admitted, sequence])
+        if admitted and source_tokens > self.prefill_token_budget:
+            return False
+        if self.running_token_budget is None or not self.all_running:
+            return True
+        return tokens_of([*self.all_running, sequence]) <= self.running_token_budget

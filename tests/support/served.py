@@ -1,0 +1,109 @@
+"""A server as its users start it: the command in a process of its own, and small clients for both protocols."""
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import grpc
+from prometheus_client.parser import text_string_to_metric_families
+
+from protos.translation_pb2 import FinishReason, TranslateRequest, TranslateResponse
+from tests.support.live import TRANSLATE_METHOD
+from tests.support.paths import ROOT
+
+WAIT_SECONDS = 60.0
+
+# What must be the same whoever else is served: text, score, tokens and why it ended.
+Answer = tuple[str, float, int, int, str]
+
+
+@dataclass
+class Server:
+    """A server that runs, and the lines that it has logged so far."""
+
+    process: subprocess.Popen[str]
+    lines: list[str] = field(default_factory=list)
+    ready: dict[str, Any] = field(default_factory=dict)
+    settled: threading.Event = field(default_factory=threading.Event)
+
+    def read_log(self) -> None:
+        """Reads the log to its end, so that the server never waits for us."""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.lines.append(line.rstrip("\n"))
+            if '"event": "ready"' in line:
+                self.ready = json.loads(line)
+                self.settled.set()
+        self.settled.set()
+
+    def rest(self, *texts: str, model: str = "") -> list[Answer]:
+        """Translates over REST, on a connection of its own."""
+        status, body = self.post({"text": list(texts), "model": model})
+        assert status == 200, body
+        return [
+            (each["text"], each["score"], each["source_tokens"], each["target_tokens"], each["finish_reason"])
+            for each in json.loads(body)["translations"]
+        ]
+
+    def post(self, body: object, path: str = "/v1/translate", **headers: str) -> tuple[int, str]:
+        """Sends one request, by default for a translation, and returns status and body."""
+        with closing(HTTPConnection("127.0.0.1", self.ready["http_port"], timeout=WAIT_SECONDS)) as connection:
+            connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json", **headers})
+            response = connection.getresponse()
+            return response.status, response.read().decode()
+
+    def grpc(self, *texts: str, model: str = "") -> list[Answer]:
+        """Translates over gRPC, on a connection of its own."""
+        with grpc.insecure_channel(f"127.0.0.1:{self.ready['grpc_port']}") as channel:
+            method: Any = channel.unary_unary(
+                TRANSLATE_METHOD, TranslateRequest.SerializeToString, TranslateResponse.FromString
+            )
+            response: TranslateResponse = method(TranslateRequest(text=texts, model=model), timeout=WAIT_SECONDS)
+        return [
+            (
+                each.text,
+                each.score,
+                each.source_tokens,
+                each.target_tokens,
+                FinishReason.Name(each.finish_reason).removeprefix("FINISH_REASON_").lower(),
+            )
+            for each in response.translations
+        ]
+
+    def metric(self, name: str) -> float:
+        """Returns the sum of the series of a name, as /metrics shows them."""
+        with closing(HTTPConnection("127.0.0.1", self.ready["http_port"], timeout=WAIT_SECONDS)) as connection:
+            connection.request("GET", "/metrics")
+            text = connection.getresponse().read().decode()
+        samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+        values = [sample.value for sample in samples if sample.name == f"dragoman_{name}"]
+        assert values, f"no series dragoman_{name}"
+        return sum(values)
+
+    def company(self) -> float:
+        """Returns how many sequences were computed so far in runs of the model that began with another one."""
+        return self.metric("engine_step_sequences_sum") - self.metric("engine_step_sequences_count")
+
+
+@contextmanager
+def serve(bundle: Path | None, *options: str) -> Iterator[Server]:
+    """Runs a server, of the default bundle if None is given; the block begins when it is ready or has ended."""
+    command = [sys.executable, "-m", "dragoman", "serve", *([] if bundle is None else [str(bundle)])]
+    command += ["--host", "127.0.0.1", "--http-port", "0", "--grpc-port", "0", "--lame-duck-seconds", "0", *options]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        server = Server(process)
+        reader = threading.Thread(target=server.read_log)
+        reader.start()
+        try:
+            assert server.settled.wait(WAIT_SECONDS)
+            yield server
+        finally:
+            process.kill()
+            reader.join()

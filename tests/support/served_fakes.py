@@ -1,0 +1,62 @@
+"""A program that serves fake models as `dragoman serve` serves real ones: to be killed, stopped and started by tests.
+
+Arguments: the folder of the bundle, the port of REST, the port of gRPC, settings as JSON. On SIGUSR1 its models hang.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from serve.bundle.bundle import Bundle
+from serve.observability.service_metrics import ServiceMetrics
+from serve.registry.loader import ModelLoader
+from serve.registry.registry import Models
+from serve.service import Service
+from serve.settings import ServeSettings
+from tests.support.fakes import FakeModel
+from tests.support.live import load_fakes
+
+SETTINGS: dict[str, Any] = {"host": "127.0.0.1", "lame_duck_seconds": 0, "drain_seconds": 10, "slots": 8, "engines": 2}
+
+
+def command(bundle: Path, ports: tuple[int, int], **settings: Any) -> list[str]:
+    """Returns the command line of such a server; settings are over those above."""
+    arguments = [str(bundle), *map(str, ports), json.dumps(settings)]
+    return [sys.executable, "-m", "tests.support.served_fakes", *arguments]
+
+
+async def _serve(bundle: Path, http_port: int, grpc_port: int, given: dict[str, Any]) -> None:
+    values = {**SETTINGS, **given}
+    settings = ServeSettings(bundle=bundle, http_port=http_port, grpc_port=grpc_port, **values)
+    hanging = threading.Event()
+
+    def load(settings: ServeSettings, bundle: Bundle) -> list[FakeModel]:
+        models = load_fakes(settings, bundle)
+        for model in models:
+            model.on_step = lambda: _hang_if(hanging)
+        return models
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    loop.add_signal_handler(signal.SIGUSR1, hanging.set)
+    metrics = ServiceMetrics()
+    loader = ModelLoader(settings, metrics, load)
+    service = Service(settings, Models(loader.open_all()), loader, metrics)
+    await service.listen()
+    await service.run(stop)
+
+
+def _hang_if(hanging: threading.Event) -> None:
+    if hanging.is_set():
+        threading.Event().wait()
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    asyncio.run(_serve(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), json.loads(sys.argv[4])))

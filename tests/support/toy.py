@@ -1,0 +1,212 @@
+"""Models small enough for a test: one that learned a toy language in seconds, and random ones that learned nothing.
+
+In the toy language every source word has one translation, and the order stays: what a model should say is known. A
+random model tries what a trained one rarely does: it ends at once, late or never.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+from shutil import copytree
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from export.make_bundle import BundleOptions, Sample, make_bundle
+from model.config import Direction, RunConfig, TokenizerConfig, TrainingConfig, TransformerConfig
+from model.data.cleaning import clean
+from model.data.corpus import read_corpus
+from model.data.training_data import TrainingData
+from model.network.transformer import Transformer
+from model.network.translation_model import TranslationModel
+from model.run import RunFolder, TrainedModel
+from model.tokenizer.tokenizer import EOS_ID, PAD_ID, Tokenizer
+from model.training.train import train
+from serve.bundle.bundle import MANIFEST_FILE, WEIGHTS_FILE, Bundle, file_hashes, write_manifest
+from serve.bundle.manifest import GraphVariant, Manifest, Precision
+
+WORDS = {
+    "bird": "vogel",
+    "boat": "schiff",
+    "bread": "brot",
+    "cloud": "wolke",
+    "door": "pforte",
+    "field": "acker",
+    "hill": "berg",
+    "lamp": "licht",
+    "moon": "mond",
+    "road": "weg",
+    "stone": "kiesel",
+    "tree": "baum",
+}
+# Returns the bundle of the toy model in a variant and a precision.
+ToyBundles = Callable[[GraphVariant, Precision], Path]
+# A shape at which matrix products take other ways for one row than for many.
+WIDE = {"d_model": 256, "d_ff": 1024, "heads": 4, "encoder_layers": 2, "decoder_layers": 2}
+# Every option of a Transformer that changes what it computes, alone and all together.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "pre-norm": {"norm_position": "pre"},
+    "rms": {"norm": "rms"},
+    "gelu": {"activation": "gelu"},
+    "silu": {"activation": "silu"},
+    "swiglu": {"activation": "swiglu"},
+    "learned": {"positions": "learned"},
+    "untied": {"tie_embeddings": False},
+    "unscaled": {"scale_embeddings": False},
+    "output bias": {"output_bias": True},
+    "deep encoder": {"encoder_layers": 3, "decoder_layers": 1},
+    "deep decoder": {"encoder_layers": 1, "decoder_layers": 3},
+    "modern": {
+        "norm_position": "pre",
+        "norm": "rms",
+        "activation": "swiglu",
+        "positions": "learned",
+        "tie_embeddings": False,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+    },
+}
+
+# Sources for random models, whose translations are whatever they say.
+RANDOM_TEXTS = ("alpha beta", "one two three gamma", "house", "garden river delta", "two", "beta house")
+TWO_WAYS = (Direction(source="en", target="de"), Direction(source="de", target="en"))
+
+SENTENCES = 2600
+TEST_SENTENCES = 600
+
+TOY_CONFIG = RunConfig(
+    directions=(Direction(source="en", target="de"),),
+    model=TransformerConfig(
+        d_model=64,
+        d_ff=128,
+        heads=4,
+        encoder_layers=1,
+        decoder_layers=1,
+        dropout=0.0,
+        max_source_tokens=32,
+        max_target_tokens=24,
+    ),
+    tokenizer=TokenizerConfig(vocabulary_size=100),
+    training=TrainingConfig(
+        max_steps=450, batch_tokens=400, learning_rate=0.0075, warmup_steps=100, validation_every_steps=150, seed=3
+    ),
+)
+
+
+def translate_toy(sentence: str) -> str:
+    """Returns the one right translation of a sentence."""
+    return " ".join(WORDS[word] for word in sentence.split())
+
+
+@cache
+def toy_sentences() -> tuple[str, ...]:
+    """Returns different sentences of 2 to 7 words, always the same ones; the last TEST_SENTENCES are for testing."""
+    random = np.random.default_rng(7)
+    sentences: dict[str, None] = {}
+    while len(sentences) < SENTENCES:
+        words = random.choice(list(WORDS), size=random.integers(2, 8))
+        sentences[" ".join(words)] = None
+    return tuple(sentences)
+
+
+def toy_test_sentences() -> tuple[str, ...]:
+    """Returns the sentences that no model is trained on."""
+    return toy_sentences()[-TEST_SENTENCES:]
+
+
+def write_pairs(folder: Path, name: str, sentences: tuple[str, ...]) -> str:
+    """Writes sentences and their translations as two files; returns their data specification."""
+    source, target = folder / f"{name}.en", folder / f"{name}.de"
+    source.write_text("".join(f"{sentence}\n" for sentence in sentences), encoding="utf-8")
+    target.write_text("".join(f"{translate_toy(sentence)}\n" for sentence in sentences), encoding="utf-8")
+    return f"files:{source},{target}"
+
+
+def train_toy(folder: Path) -> RunFolder:
+    """Trains a toy model into a folder, beside its data: `train.en`, `train.de`, `test.en` and `test.de`."""
+    training = read_corpus(write_pairs(folder, "train", toy_sentences()[:-TEST_SENTENCES]))
+    held_out = read_corpus(write_pairs(folder, "test", toy_test_sentences()))
+    run = RunFolder(folder / "run")
+    data = TrainingData([clean(training, TOY_CONFIG.cleaning)], [held_out.select(range(100))])
+    train(run, TOY_CONFIG, data)
+    return run
+
+
+def random_model(seed: int, vocabulary_size: int = 12, **options: Any) -> Transformer:
+    """Returns an untrained model whose translations differ from source to source.
+
+    Args:
+        seed: of the parameters.
+        vocabulary_size: number of tokens.
+        options: fields of TransformerConfig, over those of a tiny one.
+    """
+    sizes = {"d_model": 32, "d_ff": 64, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}
+    limits = {"max_source_tokens": 12, "max_target_tokens": 9}
+    torch.manual_seed(seed)
+    model = Transformer(TransformerConfig.model_validate({**sizes, **limits, **options}), vocabulary_size, PAD_ID)
+    for name, parameter in model.named_parameters():
+        if parameter.dim() > 1:
+            # Twice the usual size: otherwise the last target token decides everything, and sources nothing.
+            nn.init.xavier_normal_(parameter, gain=2.0)
+        else:
+            nn.init.normal_(parameter, std=1.0 if name.endswith("norm.weight") else 0.1)
+    for weight in dict.fromkeys((model.source_weight, model.target_weight, model.output_weight)):
+        nn.init.normal_(weight, std=0.2)
+    return model.eval()
+
+
+def random_sources(model: Transformer, seed: int, count: int) -> list[list[int]]:
+    """Returns sources of every length that the model takes, each ending in EOS."""
+    random = np.random.default_rng(seed)
+    lengths = random.integers(0, model.config.max_source_tokens, size=count)
+    return [[*random.integers(4, model.embedding.num_embeddings, size=length).tolist(), EOS_ID] for length in lengths]
+
+
+def samples_of(texts: Iterable[str], directions: Iterable[Direction] = TOY_CONFIG.directions) -> list[Sample]:
+    """Returns texts as the samples of every direction."""
+    listed = list(texts)
+    return [Sample(direction, text) for direction in directions for text in listed]
+
+
+RANDOM_BUNDLE = BundleOptions("random")
+
+
+def export_model(
+    model: TranslationModel,
+    tokenizer: Tokenizer,
+    out: Path,
+    directions: tuple[Direction, ...] = TOY_CONFIG.directions,
+    options: BundleOptions = RANDOM_BUNDLE,
+) -> Bundle:
+    """Exports a random model with as many tokens as a tokenizer; its golden sentences are whatever it says."""
+    config = RunConfig(directions=directions, model=model.limits)
+    trained = TrainedModel(config, tokenizer, model, steps=0)
+    return make_bundle(trained, samples_of(RANDOM_TEXTS, directions), out, options)
+
+
+def write_two_way_run(folder: Path, tokenizer: Tokenizer) -> RunFolder:
+    """Writes what training would have left of a model that writes German and English, had it learned anything."""
+    model = random_model(4, tokenizer.vocabulary_size, max_source_tokens=20)
+    config = RunConfig(directions=TWO_WAYS, model=model.config)
+    run = RunFolder(folder)
+    run.config.write_text(config.to_yaml(), encoding="utf-8")
+    run.tokenizer.write_bytes(tokenizer.model)
+    run.samples.write_text(
+        "".join(f"{way.source}\t{way.target}\t{text}\n" for way in TWO_WAYS for text in RANDOM_TEXTS), encoding="utf-8"
+    )
+    run.best_checkpoint.parent.mkdir()
+    parameters = {f"model.{name}": parameter for name, parameter in model.state_dict().items()}
+    torch.save({"state_dict": parameters, "global_step": 0}, run.best_checkpoint)
+    return run
+
+
+def spoil_bundle(bundle: Path, out: Path) -> Path:
+    """Copies a bundle, turns all its weights around and has the manifest vouch for them."""
+    copytree(bundle, out)
+    np.fromfile(out / WEIGHTS_FILE, np.float32)[::-1].tofile(out / WEIGHTS_FILE)
+    manifest = Manifest.model_validate_json((out / MANIFEST_FILE).read_bytes())
+    write_manifest(out, manifest.model_copy(update={"files": dict(file_hashes(out))}))
+    return out

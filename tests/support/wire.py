@@ -1,0 +1,81 @@
+"""One request over both interfaces, and the answers of gRPC in the form of REST's, so that they can be compared."""
+
+import json
+from typing import Any, Literal
+
+from protos.translation_pb2 import Alternative, FinishReason, ScoreRequest, TranslateRequest, Translation
+from tests.support.live import LiveService
+
+JSON = {"content-type": "application/json"}
+Answer = dict[str, Any]
+
+
+def translate_over_both(live: LiveService, request: Answer) -> list[Answer]:
+    """Returns the translations that both interfaces give, having compared them."""
+    answer = live.post(request)
+    assert answer.status_code == 200, answer.text
+    translations: list[Answer] = answer.json()["translations"]
+    assert [as_json(each) for each in live.call(TranslateRequest(**request)).translations] == translations
+    return translations
+
+
+def score_over_both(live: LiveService, request: Answer) -> list[Answer]:
+    """Returns the scores that both interfaces give, having compared them."""
+    answer = live.post(request, path="/v1/score")
+    assert answer.status_code == 200, answer.text
+    scores: list[Answer] = answer.json()["scores"]
+    assert [
+        {
+            "score": each.score,
+            "tokens": _tokens(each),
+            "source_tokens": each.source_tokens,
+            "target_tokens": each.target_tokens,
+            **({"cached": each.cached} if each.HasField("cached") else {}),
+        }
+        for each in live.call_score(ScoreRequest(**request)).scores
+    ] == scores
+    return scores
+
+
+def refusal_of_both(live: LiveService, request: Answer, path: str = "/v1/translate") -> tuple[str, str]:
+    """Returns the field that both interfaces refuse, and their common message."""
+    answer = live.post(content=json.dumps(request).encode(), headers=JSON, path=path)
+    problem = answer.json()
+    assert (answer.status_code, problem["reason"]) == (400, "invalid"), problem
+    message = (ScoreRequest if path == "/v1/score" else TranslateRequest)(**request)
+    error: Any = live.call_error(message)
+    assert error.code().name == "INVALID_ARGUMENT"
+    assert error.details() == problem["detail"]
+    return problem["field"], problem["detail"]
+
+
+def as_json(translation: Translation) -> Answer:
+    """Returns a translation as REST writes it."""
+    answer = {
+        **_alternative(translation),
+        "source_tokens": translation.source_tokens,
+        "alternatives": list(map(_alternative, translation.alternatives)),
+        "sentences": translation.sentences,
+        "cut_sentences": translation.cut_sentences,
+    }
+    optional: tuple[Literal["seed", "cached"], ...] = ("seed", "cached")
+    return answer | {name: getattr(translation, name) for name in optional if translation.HasField(name)}
+
+
+def _alternative(found: Translation | Alternative) -> Answer:
+    answer: Answer = {
+        "text": found.text,
+        "score": found.score,
+        "normalised_score": found.normalised_score,
+        "finish_reason": FinishReason.Name(found.finish_reason).removeprefix("FINISH_REASON_").lower(),
+        "target_tokens": found.target_tokens,
+    }
+    if found.tokens:
+        answer["tokens"] = _tokens(found)
+    if found.alignments:
+        answer["alignments"] = [list(row.weights) for row in found.alignments]
+    return answer
+
+
+def _tokens(scored: Any) -> list[Answer]:
+    return [{"piece": token.piece, "log_probability": token.log_probability} for token in scored.tokens]
