@@ -5,7 +5,7 @@ DEMO ?= demo
 SOAK_SECONDS ?= 60
 BENCH_RUN ?= bundles/multi30k-en-de
 BENCH_DATA ?= multi30k:en-de
-BENCH_OPTIONS = --data $(BENCH_DATA) --out bench --document docs/benchmarks.md $(if $(ROUNDS),--rounds $(ROUNDS))
+BENCH_OPTIONS = --data $(BENCH_DATA) --out bench --document docs/measurements/benchmarks.md $(if $(ROUNDS),--rounds $(ROUNDS))
 .PHONY: setup optimum demo quality test reliability endurance fmt check bench capacity soak protos
 
 setup: .venv/installed
@@ -70,7 +70,7 @@ fmt: setup
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-# The engines, the server and its parts beside rivals: fills in docs/benchmarks.md. It takes hours; ROUNDS=2 makes it shorter.
+# The engines, the server and its parts beside rivals: fills in docs/measurements/benchmarks.md. It takes hours; ROUNDS=2 makes it shorter.
 bench: setup optimum
 	$(BIN)/dragoman bench offline --run $(BENCH_RUN) --peers ctranslate2,pytorch,transformers,optimum $(BENCH_OPTIONS)
 	$(BIN)/dragoman bench online --run $(BENCH_RUN) $(BENCH_OPTIONS)

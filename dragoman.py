@@ -35,9 +35,9 @@ COMMANDS = {
         "benchmarks.throughput:ThroughputCommand",
         "measure training beside torch.nn.Transformer",
     ),
-    "profile": ("benchmarks.step_profile:ProfileCommand", "tell where the time of an engine's step goes"),
+    "profile": ("benchmarks.profiling:ProfileCommand", "tell where the time of an engine's step goes"),
     "bench graphs": (
-        "benchmarks.bench_graphs:BenchGraphsCommand",
+        "benchmarks.graphs:BenchGraphsCommand",
         "measure exported graphs beside CTranslate2 with the same weights",
     ),
     "bench device": (
@@ -45,23 +45,23 @@ COMMANDS = {
         "measure a bundle where it is served, a GPU or the CPU, beside PyTorch and beside the floor of its steps",
     ),
     "bench offline": (
-        "benchmarks.bench_offline:BenchOfflineCommand",
+        "benchmarks.offline:BenchOfflineCommand",
         "measure the engines beside CTranslate2, PyTorch, transformers and Optimum with the same weights",
     ),
     "bench online": (
-        "benchmarks.bench_online:BenchOnlineCommand",
+        "benchmarks.online:BenchOnlineCommand",
         "measure the server beside others under the same open-loop load",
     ),
     "bench replicas": (
-        "benchmarks.bench_replicas:BenchReplicasCommand",
+        "benchmarks.replicas:BenchReplicasCommand",
         "measure several servers of one bundle on the same CPUs, and what a million sentences cost",
     ),
     "bench scheduling": (
-        "benchmarks.bench_scheduling:BenchSchedulingCommand",
+        "benchmarks.scheduling:BenchSchedulingCommand",
         "measure how the engines share their time out between requests",
     ),
     "bench service": (
-        "benchmarks.bench_service:BenchServiceCommand",
+        "benchmarks.service:BenchServiceCommand",
         "measure what the service costs over its bare engine",
     ),
     "load": ("loadtest.command:LoadCommand", "send load to a server and report latencies and capacity"),
@@ -72,7 +72,7 @@ COMMANDS = {
     "load chaos": ("loadtest.reliability.chaos_command:ChaosCommand", "kill and stall server and clients under load"),
     "load report": ("loadtest.report_command:LoadReportCommand", "compare what loads found on one page"),
     "load soak": (
-        "loadtest.reliability.soak_command:SoakCommand",
+        "loadtest.reliability.soak:SoakCommand",
         "load a server for long with good and bad requests, and compare the counts",
     ),
     "demo": ("serve.demo:DemoCommand", "serve a bundle, translate a few sentences, keep serving"),

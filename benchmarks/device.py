@@ -1,32 +1,216 @@
 """`dragoman bench device`: a bundle on its device, beside PyTorch in the same run, and its steps beside their floor.
 
 Composes the other modules: reads sentences, runs both systems for each number of rows, and prints tables.
+
+The time of a decoder step beside the least that it could take: reading every weight of the decoder once.
+
+Steps are run for their own sake, on rows of one made-up source. Knows neither engine nor texts.
+
+The same sentences translated by the service's engine and by PyTorch, so many at once: tokens and seconds.
+
+The engine is that of the server, stepped in the calling thread, and starts a sentence as soon as another has ended;
+PyTorch gets whole batches, and lets go of rows that have ended. Both search to the natural end of each translation.
 """
 
 import json
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple, Protocol
 
+import numpy as np
 from pydantic import Field
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
-from benchmarks.device_throughput import Run, engine_of, measure, pytorch_of
-from benchmarks.step_floor import StepTime, copy_bandwidth, gpu_copy_bandwidth, step_weights_bytes, time_steps
-from export.inspect.stored_graph import read_graph
-from export.verify.reader import Reader
-from loadtest.markdown_table import markdown_table
+from export.inspect.graph import StoredGraph, read_graph
+from export.verify.stepped_engine import SteppedEngine
+from export.verify.stepper import Reader
+from loadtest.report_files import markdown_table
 from model.data.corpus import CorpusError, read_corpus
 from model.provenance import Provenance, command_line
 from model.tokenizer.tokenizer import TokenizerError
 from serve.bundle.bundle import Bundle, BundleError
 from serve.runtime.cuda.device import Device
-from serve.runtime.cuda.device_sessions import DeviceSessions
 from serve.runtime.cuda.driver import gpus
+from serve.runtime.cuda.runtime import DeviceSessions
 from serve.runtime.device_choice import DeviceChoice
-from serve.runtime.model_sessions import open_sessions
-from serve.runtime.placement import choose_device
+from serve.runtime.placement import ModelSessions, choose_device, open_sessions
+from serve.scheduler.sequence import Wish
+from serve.search.options import SearchOptions
+
+# The first steps of a size are planned, or captured as a CUDA graph.
+WARM_UP_STEPS = 5
+COPIED_BYTES = 1 << 28
+COPIES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """Medians over steps, in seconds.
+
+    Attributes:
+        rows: of each step.
+        decoder_seconds: the decoder alone, until its logits are there.
+        step_seconds: with the choice of the tokens, which the host gets.
+    """
+
+    rows: int
+    decoder_seconds: float
+    step_seconds: float
+
+
+def time_steps(sessions: ModelSessions, rows: int, source_tokens: int, steps: int) -> StepTime:
+    """Returns the time of a step of so many rows.
+
+    Args:
+        sessions: of the bundle.
+        rows: of each step.
+        source_tokens: of every row's source.
+        steps: that are measured; at most the target tokens that the bundle takes, less those that warm up.
+    """
+    manifest, everything = sessions.manifest, np.arange(rows)
+    model = sessions.runtime(rows)
+    lengths = np.full(rows, source_tokens, np.int32)
+    model.encode(np.full((rows, source_tokens), manifest.eos_id), lengths, everything)
+    token_ids = np.full(rows, manifest.bos_id)
+    decoders, totals = [], []
+    for position in range(min(steps + WARM_UP_STEPS, manifest.max_target_tokens)):
+        started = time.perf_counter()
+        scores = model.step(token_ids, np.full(rows, position, np.int32), lengths)
+        decoders.append(time.perf_counter() - started)
+        token_ids = scores.greedy(everything)
+        scores.of(everything, token_ids)
+        totals.append(time.perf_counter() - started)
+    decoder, total = (float(np.median(times[WARM_UP_STEPS:])) for times in (decoders, totals))
+    return StepTime(rows, decoder, total)
+
+
+def step_weights_bytes(decoder: StoredGraph) -> int:
+    """Returns the bytes of the weights that a step reads; of a table it gathers only the rows that it needs."""
+    read = {
+        name
+        for node in decoder.nodes
+        for place, name in enumerate(node.inputs)
+        if not (node.operator == "Gather" and place == 0)
+    }
+    return sum(weight.size_bytes for name, weight in decoder.weights.items() if name in read)
+
+
+def copy_bandwidth() -> float:
+    """Returns the bytes per second that this machine's memory is read with, measured by copying, which also writes."""
+    source = np.ones(COPIED_BYTES, np.uint8)
+    target = np.empty_like(source)
+    return _best_bandwidth(lambda: np.copyto(target, source))
+
+
+def gpu_copy_bandwidth() -> float:
+    """Returns the same for the first GPU's memory."""
+    import torch  # noqa: PLC0415 - who measures a CPU needs none
+
+    source = torch.ones(COPIED_BYTES, dtype=torch.uint8, device="cuda")
+    target = torch.empty_like(source)
+
+    def copy() -> None:
+        target.copy_(source)
+        torch.cuda.synchronize()
+
+    return _best_bandwidth(copy)
+
+
+def _best_bandwidth(copy: Callable[[], object]) -> float:
+    copy()
+    times = []
+    for _ in range(COPIES):
+        started = time.perf_counter()
+        copy()
+        times.append(time.perf_counter() - started)
+    return 2 * COPIED_BYTES / min(times)
+
+
+LENGTH_PENALTY = 1.0
+
+
+class Run(NamedTuple):
+    """One run over all sentences.
+
+    Attributes:
+        seconds: it took.
+        targets: target tokens of each sentence, the end token excluded.
+    """
+
+    seconds: float
+    targets: list[tuple[int, ...]]
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Target tokens, end tokens included."""
+        return sum(len(target) + 1 for target in self.targets) / self.seconds
+
+
+class Translates(Protocol):
+    """A system that is measured."""
+
+    def __call__(self, sources: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+        """Returns the target tokens of each source."""
+
+
+def engine_of(sessions: ModelSessions, together: int, beam_size: int) -> Translates:
+    """Returns the service's engine with slots for so many translations at once."""
+    engine = SteppedEngine(sessions, together * beam_size)
+    options = SearchOptions(
+        max_target_tokens=sessions.manifest.max_target_tokens, beam_size=beam_size, length_penalty=LENGTH_PENALTY
+    )
+
+    def translate(sources: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+        wishes = [Wish(source, options) for source in sources]
+        return [answer.target_ids for answer in engine.translate(wishes, together, lambda _: None)]
+
+    return translate
+
+
+def pytorch_of(model: object, together: int, beam_size: int) -> Translates:
+    """Returns the trained model, in batches of so many sentences of about one length.
+
+    Args:
+        model: a `model.network.translation_model.TranslationModel`, in evaluation mode, where and in what it computes.
+        together: sentences of a batch.
+        beam_size: 1 is greedy search.
+    """
+    from model.network.translation_model import TranslationModel  # noqa: PLC0415
+    from model.search import generate_beam, generate_greedy  # noqa: PLC0415 - who has no run has no torch
+
+    assert isinstance(model, TranslationModel)  # noqa: S101 - named so above
+
+    def translate(sources: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+        targets: dict[int, tuple[int, ...]] = {}
+        order = sorted(range(len(sources)), key=lambda number: len(sources[number]))
+        for first in range(0, len(order), together):
+            batch = order[first : first + together]
+            chosen = [sources[number] for number in batch]
+            if beam_size == 1:
+                answers = generate_greedy(model, chosen)
+            else:
+                answers = generate_beam(model, chosen, beam_size, LENGTH_PENALTY)
+            targets |= {number: answer.target_ids for number, answer in zip(batch, answers, strict=True)}
+        return [targets[number] for number in range(len(sources))]
+
+    return translate
+
+
+def measure(
+    system: Translates, sources: Sequence[tuple[int, ...]], rounds: int, clock: Callable[[], float] = time.perf_counter
+) -> Run:
+    """Returns the fastest of some runs, after one that is not counted."""
+    system(sources)
+    runs = []
+    for _ in range(rounds):
+        started = clock()
+        targets = system(sources)
+        runs.append(Run(clock() - started, targets))
+    return min(runs, key=lambda run: run.seconds)
+
 
 LIBRARIES = ("onnxruntime", "onnxruntime-gpu", "torch", "numpy")
 # What a batch of one row is enough with: it is slow, and every sentence is measured for itself.

@@ -3,18 +3,52 @@
 The margin of a decision is by how much it would have to be missed to be another one, in natural log-probabilities; for
 the last one, which hypothesis is best, in log-probability for each token. Called by
 `benchmarks.offline`.
+
+Where two systems translate the same sentences differently.
+
+Knows no torch: what explains a difference is handed in. Called by `benchmarks.offline`.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 
 from benchmarks.systems.translating import LENGTH_PENALTY
 from model.data.batches import pad
-from model.generate import generate_greedy
 from model.network.translation_model import TranslationModel
-from model.search import Beams, Candidates, cut, ended, expand, reorder, select_rows, survivors
+from model.search import Beams, Candidates, cut, ended, expand, generate_greedy, reorder, select_rows, survivors
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A sentence that two systems translated differently.
+
+    Attributes:
+        sentence: its number, from 1 on.
+        margin: of the narrowest decision in its search, see `benchmarks.near_ties`.
+    """
+
+    sentence: int
+    margin: float
+
+
+def differences(
+    ours: Sequence[Sequence[int]], theirs: Sequence[Sequence[int]], margin: Callable[[int], float]
+) -> list[Difference]:
+    """Returns the sentences whose translations differ.
+
+    Args:
+        ours: target tokens of each sentence.
+        theirs: those of the other system.
+        margin: returns that of a sentence, given its place in these lists.
+    """
+    return [
+        Difference(place + 1, margin(place))
+        for place, (our, their) in enumerate(zip(ours, theirs, strict=True))
+        if list(our) != list(their)
+    ]
 
 
 def narrowest_margin(model: TranslationModel, source_ids: Sequence[int], beam_size: int) -> float:

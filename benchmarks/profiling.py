@@ -1,17 +1,61 @@
 """Where ONNX Runtime's time goes inside a graph, read from the file that its profiler writes.
 
 The format is that of Chrome's trace events: a list of objects, times in microseconds. Called by
-`benchmarks.step_profile`; knows nothing of graphs.
+`benchmarks.profiling`; knows nothing of graphs.
+
+What the phases of a step take, and how long a decoder waits for its next run, from the spans of a stopwatch.
+
+Called by `benchmarks.profiling` and `benchmarks.systems.engine`; knows the names of phases, not what
+they do.
+
+What `dragoman profile` found for one number of rows. Knows figures only.
+
+The tables of `dragoman profile`, in Markdown: phases, types of operators, heaviest nodes. Knows figures only.
+
+`dragoman profile`: where the time of an engine's step goes, phase by phase and operator by operator.
+
+Composes the other modules: opens a bundle, runs the engine under a steady load for each number of rows, once for its
+phases and once with the profiler of ONNX Runtime, and prints tables.
 """
 
 import json
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
+from tqdm import tqdm
+
+from benchmarks.systems.engine import (
+    ADMIT,
+    BRANCH,
+    DECODER,
+    ENCODER,
+    LOG_PROBABILITIES,
+    PREFILL,
+    RETIRE,
+    RUNS,
+    SELECT,
+    STEP,
+    TOPK,
+    Span,
+    SteadyEngine,
+    SteadyLoad,
+)
+from loadtest.report_files import markdown_table
+from model.provenance import Provenance, command_line
+from serve.bundle.bundle import Bundle, BundleError
+from serve.bundle.manifest import Manifest
+from serve.runtime.cpu import Sessions
+from serve.settings import ServeSettings
 
 # What the profiler appends to the name of a node.
 KERNEL_SUFFIX = "_kernel_time"
@@ -138,3 +182,279 @@ def _output_shape(event: dict[str, Any]) -> list[int]:
     """Returns the shape of the first output, of which the profiler tells one type with its sizes."""
     outputs: list[dict[str, list[int]]] = event["args"]["output_type_shape"]
     return [size for sizes in outputs[:1] for each in sizes.values() for size in each]
+
+
+# In the order of a step; what is left of it comes last.
+PHASES = {
+    ADMIT: "admit",
+    ENCODER: "prefill: encoder run",
+    PREFILL: "prefill: around it",
+    DECODER: "decode: decoder run",
+    LOG_PROBABILITIES: "select: log-probabilities run",
+    TOPK: "select: top-k run",
+    SELECT: "select: around it",
+    BRANCH: "branch",
+    RETIRE: "retire",
+    STEP: "rest",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Quantiles:
+    """Some times, in microseconds."""
+
+    median: float
+    p99: float
+
+    @classmethod
+    def of(cls, times_us: Sequence[float] | NDArray[np.float64]) -> Self:
+        """Returns those of some times, at least one."""
+        median, p99 = np.percentile(times_us, (50, 99)).tolist()
+        return cls(median, p99)
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """What one phase takes.
+
+    Attributes:
+        name: of the phase.
+        occurrence: the share of steps that have it.
+        times: in those steps.
+        share: of the time of all steps.
+    """
+
+    name: str
+    occurrence: float
+    times: Quantiles
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """What steps take.
+
+    Attributes:
+        steps: how many were measured.
+        whole: a step.
+        phases: those that occurred, in the order of a step.
+        gaps: from one decoder run to the next, without other runs of ONNX Runtime.
+    """
+
+    steps: int
+    whole: Quantiles
+    phases: list[Phase]
+    gaps: Quantiles
+
+    @classmethod
+    def of(cls, spans: Sequence[Span]) -> Self:
+        """Sums up the spans of whole steps, at least two."""
+        steps = [span for span in spans if span.name == STEP]
+        phases = _phases(spans)
+        return cls(
+            len(steps),
+            Quantiles.of([(span.ended_ns - span.started_ns) / 1e3 for span in steps]),
+            [phases[name] for name in PHASES if name in phases],
+            Quantiles.of(gaps_us(spans)),
+        )
+
+
+def gaps_us(spans: Iterable[Span]) -> list[float]:
+    """Returns the time between each two decoder runs that follow each other, other runs of ONNX Runtime left out."""
+    gaps: list[float] = []
+    ended_ns: int | None = None
+    other_ns = 0
+    for span in spans:
+        if span.name == DECODER:
+            if ended_ns is not None:
+                gaps.append((span.started_ns - ended_ns - other_ns) / 1e3)
+            ended_ns, other_ns = span.ended_ns, 0
+        elif span.name in RUNS:
+            other_ns += span.own_ns
+    return gaps
+
+
+def _phases(spans: Iterable[Span]) -> dict[str, Phase]:
+    times_us: defaultdict[str, list[float]] = defaultdict(list)  # by phase, of each step that has it
+    current_ns: defaultdict[str, int] = defaultdict(int)
+    for span in spans:
+        current_ns[span.name] += span.own_ns
+        if span.name == STEP:
+            for name, own_ns in current_ns.items():
+                times_us[name].append(own_ns / 1e3)
+            current_ns.clear()
+    steps = len(times_us[STEP])
+    everything_us = sum(map(sum, times_us.values()))
+    return {
+        name: Phase(PHASES[name], len(times) / steps, Quantiles.of(times), sum(times) / everything_us)
+        for name, times in times_us.items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileResult:
+    """Steps of so many rows.
+
+    Attributes:
+        rows: of every step.
+        steps: their phases, without the profiler.
+        decoder: the nodes of the decoder, with it.
+    """
+
+    rows: int
+    steps: StepTimes
+    decoder: GraphTimes
+
+
+def format_profile(results: Sequence[ProfileResult], heaviest: int) -> str:
+    """Returns all tables.
+
+    Args:
+        results: for each number of rows.
+        heaviest: how many nodes are named.
+    """
+    tables = [_phase_table(results), _operators(results)]
+    return "\n\n".join([*tables, _node_table(results, heaviest)] if heaviest else tables)
+
+
+def _phase_table(results: Sequence[ProfileResult]) -> str:
+    heading = ["phase of a step: median / p99, us; share", *(_rows_of(result) for result in results)]
+    found = [{phase.name: phase for phase in result.steps.phases} for result in results]
+    lines = []
+    for name in PHASES.values():
+        cells = [
+            f"{_times(phases[name].times)}; {phases[name].share:.1%}{_occurrence(phases[name].occurrence)}"
+            if name in phases
+            else "-"
+            for phases in found
+        ]
+        lines.append([name, *cells])
+    lines.append(["whole step", *(_times(result.steps.whole) for result in results)])
+    lines.append(["between decoder runs, no run", *(_times(result.steps.gaps) for result in results)])
+    return markdown_table(heading, [line for line in lines if set(line[1:]) != {"-"}])
+
+
+def _operators(results: Sequence[ProfileResult]) -> str:
+    found = [{each.operator: each for each in result.decoder.operators} for result in results]
+    heading = ["operator of the decoder: us a step; share", "nodes", *(_rows_of(result) for result in results)]
+    lines = [
+        [name, str(operators.nodes), *(f"{each[name].microseconds:,.0f}; {each[name].share:.1%}" for each in found)]
+        for name, operators in found[-1].items()
+    ]
+    between = [f"{result.decoder.between_microseconds:,.0f}" for result in results]
+    return markdown_table(heading, [*lines, ["between nodes", "", *between]])
+
+
+def _node_table(results: Sequence[ProfileResult], heaviest: int) -> str:
+    found = [{node.name: node for node in result.decoder.nodes} for result in results]
+    heading = ["heaviest nodes: us a step; share", "operator", "output", *(_rows_of(result) for result in results)]
+    lines = []
+    for node in results[-1].decoder.nodes[:heaviest]:
+        cells = [_cell(nodes[node.name]) for nodes in found]
+        lines.append([node.name, node.operator, node.output, *cells])
+    return markdown_table(heading, lines, words=3)
+
+
+def _cell(node: NodeTime) -> str:
+    return f"{node.microseconds:,.0f}; {node.share:.1%}"
+
+
+def _rows_of(result: ProfileResult) -> str:
+    return f"{result.rows} row{'' if result.rows == 1 else 's'}"
+
+
+def _times(times: Quantiles) -> str:
+    return f"{times.median:,.0f} / {times.p99:,.0f}"
+
+
+def _occurrence(share: float) -> str:
+    return "" if share == 1 else f" (in {share:.0%} of steps)"
+
+
+LIBRARIES = ("onnxruntime", "numpy")
+
+
+class ProfileCommand(BaseSettings):
+    """Tells where the time of an engine's step goes.
+
+    The scheduler, engine and runtime of the server run in this process under a steady load: every row is taken, and a
+    new sequence starts whenever one has ended. A stopwatch is put around their phases from outside; the server itself
+    measures none of this. Then the same is done with the profiler of ONNX Runtime switched on, which slows every node
+    down by about a microsecond: read its shares rather than its sums.
+
+    A phase's median and p99 are over the steps that have it; its share is of all steps. Run it on a quiet machine.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix="DRAGOMAN_PROFILE_", frozen=True, extra="forbid", cli_shortcuts={"json-file": "json"}
+    )
+
+    bundle: CliPositionalArg[Path] = Field(description="folder made by `dragoman export`")
+    rows: tuple[Annotated[int, Field(gt=0)], ...] = Field((1, 8, 32), min_length=1, description="rows of every step")
+    beam_size: int = Field(1, gt=0, description="rows of a sequence")
+    source_tokens: int = Field(20, gt=1, description="length of each source, end token included")
+    target_tokens: int = Field(32, gt=0, description="length of each target")
+    steps: int = Field(300, gt=1, description="steps that are measured for each number of rows")
+    threads: int = Field(1, gt=0, description="ONNX Runtime threads of the engine")
+    heaviest: int = Field(8, ge=0, description="so many of the heaviest nodes are named")
+    json_file: Path | None = Field(None, description="file that gets all figures")
+
+    def cli_cmd(self) -> None:
+        """Measures and prints."""
+        try:
+            bundle = Bundle.open(self.bundle)
+            self._check(bundle.manifest)
+            threads = f"threads of the engine: {self.threads}"
+            provenance = Provenance.now(command_line("profile", self, positional="bundle"), LIBRARIES, threads)
+            results = self._measure(bundle)
+            print(f"{format_profile(results, self.heaviest)}\n\n{provenance}")
+            if self.json_file is not None:
+                figures = {"provenance": asdict(provenance), "results": [asdict(result) for result in results]}
+                self.json_file.write_text(f"{json.dumps(figures, indent=1)}\n", encoding="utf-8")
+        except (BundleError, OSError) as error:
+            raise SystemExit(f"dragoman profile: {error}") from error
+
+    def _check(self, manifest: Manifest) -> None:
+        for option, value, most in (
+            ("source-tokens", self.source_tokens, manifest.max_source_tokens),
+            ("target-tokens", self.target_tokens, manifest.max_target_tokens),
+        ):
+            if value > most:
+                raise SystemExit(f"dragoman profile: {option}: {value}: expected at most {most}, as the bundle takes")
+        file = self.json_file
+        if file is not None and (file.is_dir() or not file.parent.is_dir()):
+            raise SystemExit(f"dragoman profile: json: {file}: expected a file in a folder that exists")
+        for rows in self.rows:
+            if rows % self.beam_size:
+                raise SystemExit(f"dragoman profile: rows: {rows}: expected a multiple of the beam size")
+
+    def _measure(self, bundle: Bundle) -> list[ProfileResult]:
+        sessions = Sessions.load(bundle, self.threads)
+        loads = [self._load(rows) for rows in dict.fromkeys(self.rows)]
+        steps = 2 * len(loads) * (2 * self.target_tokens + self.steps)
+        with tqdm(total=steps, unit=" steps", disable=None) as progress:
+            return [
+                ProfileResult(
+                    load.rows,
+                    self._phases(sessions, load, progress.update),
+                    self._operators(bundle, load, progress.update),
+                )
+                for load in loads
+            ]
+
+    def _load(self, rows: int) -> SteadyLoad:
+        budget = ServeSettings().prefill_token_budget
+        return SteadyLoad(rows, self.beam_size, self.source_tokens, self.target_tokens, budget)
+
+    def _phases(self, sessions: Sessions, load: SteadyLoad, advance: Callable[[], Any]) -> StepTimes:
+        engine = SteadyEngine(sessions, load)
+        engine.run(engine.warm_up_steps, advance)
+        return StepTimes.of(engine.run(self.steps, advance))
+
+    def _operators(self, bundle: Bundle, load: SteadyLoad, advance: Callable[[], Any]) -> GraphTimes:
+        with TemporaryDirectory(prefix="dragoman-") as folder:
+            sessions = Sessions.load(bundle, self.threads, profile_prefix=Path(folder) / "decoder")
+            engine = SteadyEngine(sessions, load)
+            engine.run(engine.warm_up_steps, advance)
+            engine.run(self.steps, advance)
+            return GraphTimes.read(Path(sessions.decoder.end_profiling()), self.steps)

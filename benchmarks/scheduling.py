@@ -1,6 +1,11 @@
 """What `dragoman bench scheduling` does with its options: makes models and sentences, measures parts, writes tables.
 
-Needs torch, unlike the options themselves; called by `benchmarks.bench_scheduling`.
+Needs torch, unlike the options themselves; called by `benchmarks.scheduling`.
+
+`dragoman bench scheduling`: how the engines share their time out between requests that come together.
+
+The tables of `docs/engine.md` are made by one call of it. Knows the options alone: what needs torch is imported when
+the command runs, so that its lack can be explained.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,13 +20,13 @@ from benchmarks import scheduling_head_of_line as head_of_line
 from benchmarks import scheduling_modes as mode_comparison
 from benchmarks import scheduling_stalls as prefill_stalls
 from benchmarks import scheduling_work_conservation as work_conservation
-from benchmarks.harness.rounds import Progress
-from benchmarks.harness.system_process import SystemFailedError
-from benchmarks.offline_sentences import sentences_of
-from benchmarks.scheduled_model import ScheduledModel
+from benchmarks.harness.process import SystemFailedError
+from benchmarks.harness.rounds import Progress, missing_library
+from benchmarks.offline_results import sentences_of
 from benchmarks.scheduling_options import Part, SchedulingOptions
+from benchmarks.scheduling_stalls import ScheduledModel
 from benchmarks.systems.compared_model import ComparedModel, compared_models
-from benchmarks.systems.source_sentence import SourceSentence, write_sentences
+from benchmarks.systems.translating import SourceSentence, write_sentences
 from loadtest.report_files import ReportFileError, ReportFiles
 from model.data.corpus import CorpusError
 from model.provenance import Provenance, command_line
@@ -29,6 +34,32 @@ from model.run import RunError
 from model.tokenizer.tokenizer import TokenizerError
 from serve.errors import ServiceError
 from serve.system import available_cpus
+
+# What is imported when the command runs, and the extra of the project that brings it.
+EXTRAS = {"torch": "export", "onnx": "export", "onnxscript": "export", "onnxruntime": "cpu"}
+
+
+class BenchSchedulingCommand(SchedulingOptions):
+    """Measures how the engines share their time out between requests that come together.
+
+    modes: all sentences at once and some of them one at a time, in the modes throughput and latency. prefill: how long
+    running rows stand still while a burst of sentences joins them, with each token budget, and what the budget costs.
+    head-of-line: how much longer a short request takes beside others of maximum length. work-conservation: how many
+    of the slots are taken while something waits, and how long a decoder stands still between two runs.
+
+    A random model of a shape is measured, by default the base model of Vaswani et al. 2017, and with --run a trained
+    one. Every part does its variants in turns, so many rounds. Writes a Markdown and a JSON file for each part into a
+    folder. Run it on a quiet machine; it takes several minutes.
+    """
+
+    def cli_cmd(self) -> None:
+        """Measures; prints and writes the tables."""
+        problem = missing_library(EXTRAS)
+        if problem is not None:
+            raise SystemExit(f"dragoman bench scheduling: {problem}")
+
+        benchmark(self)
+
 
 LIBRARIES = ("onnxruntime", "numpy")
 

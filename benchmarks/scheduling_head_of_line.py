@@ -9,14 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.harness.rounds import Progress
-from benchmarks.harness.spread import Spread, format_spread
-from benchmarks.scheduled_model import ScheduledModel, Wish, search
+from benchmarks.harness.rounds import Progress, Spread, format_spread
 from benchmarks.scheduling_options import SchedulingOptions
-from benchmarks.systems.live_engines import LiveEngines
-from loadtest.markdown_table import markdown_table
+from benchmarks.scheduling_stalls import ScheduledModel, Wish, search
+from benchmarks.systems.engine import LiveEngines
+from loadtest.report_files import markdown_table
 from serve.runtime.cpu import Sessions
-from serve.scheduler.sequence import Sequence
+from serve.scheduler.sequence import DecodingSequence
 from serve.settings import ServeSettings
 from serve.system import available_cpus
 
@@ -79,7 +78,7 @@ def _latencies_ms(
         sessions, engines=available_cpus(), slots=options.slots, prefill_token_budget=budget
     ) as engines:
 
-        def replace(ended: Sequence) -> None:
+        def replace(ended: DecodingSequence) -> None:
             if not stopping.is_set() and ended.error is None:
                 if ended.options == long[1]:
                     long_latencies.append(_latency_ms(ended))
@@ -96,7 +95,7 @@ def _latencies_ms(
     return latencies[warm_up:], long_latencies
 
 
-def _latency_ms(sequence: Sequence) -> float:
+def _latency_ms(sequence: DecodingSequence) -> float:
     return 1e3 * (sequence.finished_seconds - sequence.submitted_seconds)
 
 

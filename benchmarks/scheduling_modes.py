@@ -2,12 +2,11 @@
 
 from dataclasses import dataclass
 
-from benchmarks.harness.rounds import Player, Progress, play, steps_of
-from benchmarks.harness.spread import format_spread
-from benchmarks.harness.system_process import Launch
-from benchmarks.scheduled_model import ScheduledModel
+from benchmarks.harness.process import Launch
+from benchmarks.harness.rounds import Player, Progress, format_spread, play, steps_of
 from benchmarks.scheduling_options import SchedulingOptions
-from loadtest.markdown_table import markdown_table
+from benchmarks.scheduling_stalls import ScheduledModel
+from loadtest.report_files import markdown_table
 from serve.system import available_cpus
 
 TOGETHER, ALONE = "together", "alone"

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from benchmarks.systems.random_shape import BASE, BASE_VOCABULARY_SIZE, MOST_TOKENS
+from benchmarks.systems.compared_model import BASE, BASE_VOCABULARY_SIZE, MOST_TOKENS
 from model.config import TransformerConfig
 from serve.bundle.manifest import Precision
 

@@ -2,27 +2,75 @@
 
 Half of the rows of an engine are running when a burst of sentences comes for the other half: how long do they stand
 still, and how long does the burst wait? And how fast are all sentences at once?
+
+A model as the parts of `dragoman bench scheduling` measure it: a bundle, sentences, and how they are searched.
 """
 
 import statistics
 import time
 from dataclasses import dataclass
 from itertools import cycle
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from benchmarks.harness.rounds import Progress
-from benchmarks.harness.spread import Spread, format_spread
-from benchmarks.scheduled_model import ScheduledModel, search
+from benchmarks.harness.rounds import Progress, Spread, format_spread
 from benchmarks.scheduling_options import SchedulingOptions
-from benchmarks.systems.engine import DECODER, WatchedEngine, WatchedScheduler
-from benchmarks.systems.live_engines import LiveEngines, occupancy
-from benchmarks.systems.stopwatch import Stopwatch
-from loadtest.markdown_table import markdown_table
+from benchmarks.systems.engine import DECODER, LiveEngines, Stopwatch, WatchedEngine, WatchedScheduler, occupancy
+from benchmarks.systems.translating import SourceSentence
+from loadtest.report_files import markdown_table
+from serve.bundle.bundle import Bundle
+from serve.bundle.manifest import Manifest
 from serve.observability.metrics import Metrics
 from serve.runtime.cpu import Sessions
-from serve.scheduler.sequence import Sequence, SequenceState
+from serve.scheduler.sequence import DecodingSequence, SequenceState
+from serve.search.options import SearchOptions
 from serve.system import available_cpus
+
+# Source ids and how to search.
+Wish = tuple[tuple[int, ...], SearchOptions]
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledModel:
+    """A model.
+
+    Attributes:
+        name: in tables.
+        folder: its bundle.
+        sentences: that it translates.
+        sentences_file: where other processes read them.
+    """
+
+    name: str
+    folder: Path
+    sentences: list[SourceSentence]
+    sentences_file: Path
+
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest of the bundle."""
+        return Bundle.open(self.folder).manifest
+
+    def sessions(self, threads: int) -> Sessions:
+        """Opens the bundle."""
+        return Sessions.load(Bundle.open(self.folder), threads)
+
+    def wishes(self, beam_size: int = 1) -> list[Wish]:
+        """Returns all sentences, to be searched with a beam."""
+        return [(sentence.source_ids, search(*sentence.limits, beam_size)) for sentence in self.sentences]
+
+    def made_up(self, source_tokens: int, target_tokens: int) -> Wish:
+        """Returns a source of this length whose translation gets exactly that length."""
+        words = [token for sentence in self.sentences for token in sentence.source_ids[:-1]]
+        body = (words * source_tokens)[: source_tokens - 1]
+        return (*body, self.manifest.eos_id), search(target_tokens, target_tokens)
+
+
+def search(shortest: int, longest: int, beam_size: int = 1) -> SearchOptions:
+    """Returns options for a translation between two lengths."""
+    return SearchOptions(min_target_tokens=shortest, max_target_tokens=longest, beam_size=beam_size)
+
 
 # Between two bursts: steps of rows that nobody joins.
 CALM_STEPS = 8
@@ -125,7 +173,7 @@ class BurstyEngine:
         calm = [self._step_ms() for _ in range(CALM_STEPS)]
         started = time.perf_counter()
         options = search(BURST_TOKENS, BURST_TOKENS)
-        joining = [Sequence(next(self._sources), options, None, _raise_error) for _ in range(self._half)]
+        joining = [DecodingSequence(next(self._sources), options, None, _raise_error) for _ in range(self._half)]
         self._scheduler.submit(joining)
         stalls = [self._step_ms()]
         while any(sequence.state is SequenceState.WAITING for sequence in joining):
@@ -136,12 +184,12 @@ class BurstyEngine:
         return Burst(statistics.median(calm), max(stalls), 1e3 * took, len(stalls))
 
     def _submit_long(self, target_tokens: int) -> None:
-        def on_finish(sequence: Sequence) -> None:
+        def on_finish(sequence: DecodingSequence) -> None:
             _raise_error(sequence)
             self._submit_long(self._longest)
 
         options = search(target_tokens, target_tokens)
-        self._scheduler.submit([Sequence(next(self._sources), options, None, on_finish)])
+        self._scheduler.submit([DecodingSequence(next(self._sources), options, None, on_finish)])
 
     def _step_ms(self) -> float:
         """Makes a step; returns the time from the end of the decoder's previous run to the end of this one."""
@@ -179,6 +227,6 @@ def table(results: dict[str, list[BudgetResult]]) -> str:
     return markdown_table(heading, rows)
 
 
-def _raise_error(sequence: Sequence) -> None:
+def _raise_error(sequence: DecodingSequence) -> None:
     if sequence.error is not None:
         raise sequence.error

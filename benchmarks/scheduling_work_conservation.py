@@ -5,14 +5,13 @@ A part of `dragoman bench scheduling`: all sentences come at once, greedily and 
 
 from dataclasses import dataclass
 
-from benchmarks.harness.rounds import Progress
-from benchmarks.harness.spread import Spread
+from benchmarks.harness.rounds import Progress, Spread
 from benchmarks.offline_results import SEARCHES
-from benchmarks.scheduled_model import ScheduledModel
+from benchmarks.profiling import Quantiles, gaps_us
 from benchmarks.scheduling_options import SchedulingOptions
-from benchmarks.step_phases import Quantiles, gaps_us
-from benchmarks.systems.live_engines import LiveEngines, occupancy
-from loadtest.markdown_table import markdown_table
+from benchmarks.scheduling_stalls import ScheduledModel
+from benchmarks.systems.engine import LiveEngines, occupancy
+from loadtest.report_files import markdown_table
 from serve.settings import ServeSettings
 from serve.system import available_cpus
 

@@ -1,37 +1,205 @@
 """What `dragoman bench service` does with its options: one client, then many, and tables of what they found.
 
-Called by `benchmarks.bench_service`.
+Called by `benchmarks.service`.
+
+`dragoman bench service`: what tokenizer, interfaces and the rest of the service cost beside the model itself.
+
+Knows the options alone: what needs libraries is imported when the command runs, so that their lack can be explained.
+
+What one client waits for beside the engine: the same sentences, one at a time, by every way in turn.
+
+The difference of two ways is taken sentence by sentence, within milliseconds of each other, so that what else the
+machine does hits both alike. Every sentence begins with another way. Called by `benchmarks.service`.
+
+Counts the CPU time of runs of ONNX Runtime, and that of the threads in which they happen.
+
+A run of a session with one thread computes in the thread that asks for it, so that thread's CPU clock tells what the
+run cost, however often the thread had to wait. Knows no sessions; `benchmarks.watched_server` puts it around
+them.
 """
 
 import asyncio
 import socket
-from collections.abc import Callable, Iterator, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
+from numpy.typing import NDArray
 from tqdm import tqdm
 
-from benchmarks.harness.affinity import AffinityError, running_on
-from benchmarks.lone_clients import EngineClient, GrpcLoneClient, LoneClient, LoneClientError, RestLoneClient
-from benchmarks.overhead import measure_overhead
-from benchmarks.service_load import BusyAddress, BusyServer, measure_busy
+from benchmarks.cpu_times import CpuTimes
+from benchmarks.harness.rounds import AffinityError, in_turn, missing_library, running_on
+from benchmarks.service_load import (
+    BusyAddress,
+    BusyServer,
+    EngineClient,
+    GrpcLoneClient,
+    LoneClient,
+    LoneClientError,
+    RestLoneClient,
+    ServiceSentence,
+    ServiceSentences,
+    measure_busy,
+    read_sentences,
+)
 from benchmarks.service_options import ServiceOptions
-from benchmarks.service_results import INTERFACES, BusyResult, OverheadResult, ServiceResult, Way
-from benchmarks.service_sentences import ServiceSentences, read_sentences
-from benchmarks.service_table import format_service
+from benchmarks.service_results import (
+    ENGINE,
+    INTERFACES,
+    BusyResult,
+    OverheadResult,
+    Quartiles,
+    ServiceResult,
+    Way,
+    WayResult,
+    format_service,
+)
 from loadtest.clients import Targets
 from loadtest.closed_loop import BusyServerError
-from loadtest.generators import GeneratorLostError
+from loadtest.generator import GeneratorLostError
 from loadtest.report_files import ReportFileError, ReportFiles
-from loadtest.request import LoadRequest
+from loadtest.scenario import LoadRequest
 from model.data.corpus import CorpusError
 from model.provenance import Provenance, command_line
 from model.tokenizer.tokenizer import TokenizerError
 from serve.bundle.bundle import Bundle, BundleError
 from serve.errors import ServiceError
 from serve.server_process import HOST, ServerProcess, ServerProcessError, choose_ports, server_command
+
+EXTRAS = {"onnxruntime": "cpu", "aiohttp": "bench", "hdrh": "bench"}
+
+
+class BenchServiceCommand(ServiceOptions):
+    """Measures what the service costs over its bare engine, in two ways.
+
+    One client: every sentence is asked of the bare engine (scheduler, engine and runtime in this process, from token
+    ids to token ids), of a server over gRPC and of the same server over REST, in turn; what counts is the difference of
+    the times of one sentence. Many clients: a closed loop over gRPC, REST and TranslateMany keeps a server busy with
+    short sentences; what counts is the share of its CPU time that is spent in runs of ONNX Runtime.
+
+    All engines have one thread and search greedily. Servers and the bare engine run on --server-cpus, clients on
+    --generator-cpus. Writes service.md and service.json into a folder. Run it on a quiet machine; it takes minutes.
+    """
+
+    def cli_cmd(self) -> None:
+        """Measures; prints and writes the tables."""
+        problem = missing_library(EXTRAS)
+        if problem is not None:
+            raise SystemExit(f"dragoman bench service: {problem}")
+
+        benchmark(self)
+
+
+# Connections, caches and the memory of both engines are as they stay; answers are compared meanwhile.
+WARM_UP_SENTENCES = 20
+_PERCENTS = (25, 50, 75)
+
+
+def measure_overhead(
+    clients: Mapping[Way, LoneClient],
+    sentences: Sequence[ServiceSentence],
+    rounds: int,
+    advance: Callable[[], object],
+    clock: Callable[[], int] = time.perf_counter_ns,
+) -> OverheadResult:
+    """Returns what every way costs.
+
+    Args:
+        clients: one for each way, that of the bare engine first.
+        sentences: what is asked for.
+        rounds: how often.
+        advance: is called after each of them.
+        clock: the time in nanoseconds.
+
+    Raises:
+        LoneClientError: if a sentence is not translated, or otherwise than by the bare engine.
+        ServiceError: if the bare engine fails.
+    """
+    ways = list(clients)
+    for sentence in sentences[:WARM_UP_SENTENCES]:
+        _ask_all(clients, ways, sentence, clock)
+    taken_ms: dict[Way, NDArray[np.float64]] = {way: np.zeros((rounds, len(sentences))) for way in ways}
+    for number in range(rounds):
+        for place, sentence in enumerate(sentences):
+            for way, milliseconds in _ask_all(clients, in_turn(ways, number + place), sentence, clock).items():
+                taken_ms[way][number, place] = milliseconds
+        advance()
+    return OverheadResult(len(sentences), rounds, [_result(way, taken_ms[way], taken_ms[ENGINE]) for way in ways])
+
+
+def _ask_all(
+    clients: Mapping[Way, LoneClient], order: Sequence[Way], sentence: ServiceSentence, clock: Callable[[], int]
+) -> dict[Way, float]:
+    """Returns how long every way took for a sentence, in milliseconds."""
+    taken_ms, answers = {}, {}
+    for way in order:
+        started_ns = clock()
+        answers[way] = clients[way].ask(sentence)
+        taken_ms[way] = (clock() - started_ns) / 1e6
+    expected = answers[ENGINE]()
+    for way, answer in answers.items():
+        if answer() != expected:
+            raise LoneClientError(f"{way}: {sentence.text}: {answer()}: expected as the bare engine says: {expected}")
+    return taken_ms
+
+
+def _result(way: Way, taken_ms: NDArray[np.float64], engine_ms: NDArray[np.float64]) -> WayResult:
+    """Returns what was found of a way, of float64 [rounds, sentences]."""
+    over_ms = taken_ms - engine_ms
+    compared = way != ENGINE
+    return WayResult(
+        way,
+        _quartiles(taken_ms),
+        _quartiles(over_ms) if compared else None,
+        np.median(over_ms, axis=1).tolist() if compared else [],
+    )
+
+
+def _quartiles(values: NDArray[np.float64]) -> Quartiles:
+    return Quartiles(*np.percentile(values, _PERCENTS).tolist())
+
+
+@dataclass(slots=True)
+class _Thread:
+    """What is known of a thread, which alone changes it."""
+
+    runs_ns: int = 0
+    until_last_run_ns: int = 0
+
+
+class RunClock:
+    """Two numbers for each thread, however long it runs."""
+
+    def __init__(self) -> None:
+        """Begins with no run."""
+        self._threads: dict[int, _Thread] = {}
+
+    @contextmanager
+    def measure(self, name: str) -> Iterator[None]:  # noqa: ARG002 - it does not matter which graph runs
+        """Counts the CPU time of the block; that takes 4 microseconds of the thread's time, outside the block."""
+        started_ns = time.thread_time_ns()
+        try:
+            yield
+        finally:
+            ended_ns = time.thread_time_ns()
+            thread = self._threads.setdefault(threading.get_ident(), _Thread())
+            thread.runs_ns += ended_ns - started_ns
+            thread.until_last_run_ns = ended_ns
+
+    def read(self) -> CpuTimes:
+        """Returns the CPU times of this process until now. May be called from any thread."""
+        threads = list(self._threads.values())
+        return CpuTimes(
+            time.process_time_ns() / 1e9,
+            sum(each.until_last_run_ns for each in threads) / 1e9,
+            sum(each.runs_ns for each in threads) / 1e9,
+        )
+
 
 LIBRARIES = ("onnxruntime", "grpcio", "uvicorn", "numpy")
 WATCHED_SERVER = ("benchmarks.watched_server",)

@@ -5,9 +5,9 @@ from pathlib import Path
 from pydantic import Field
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
-from benchmarks.harness.affinity import Cpus
-from loadtest.search_options import SearchOptions
-from serve.translation.search_fields import TargetRatio
+from benchmarks.harness.rounds import Cpus
+from loadtest.scenario import SearchOptions
+from serve.translation.fields import TargetRatio
 
 
 class ServiceOptions(BaseSettings):

@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader
 
 from model.config import Direction, RunConfig, TrainingConfig, TransformerConfig
 from model.data.batches import Batch, BatchStream, TokenizedPairs
-from model.network.positions import sinusoidal_positions
+from model.network.attention import sinusoidal_positions
 from model.run import RunFolder
 from model.tokenizer.tokenizer import PAD_ID
 from model.training.module import TranslationModule

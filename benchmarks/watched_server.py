@@ -11,10 +11,10 @@ from pydantic import Field
 from pydantic_settings import CliApp, SettingsConfigDict
 
 from benchmarks.cpu_times import CpuTimesCollector
-from benchmarks.run_clock import RunClock
+from benchmarks.service import RunClock
 from benchmarks.systems.engine import watched
 from serve.app import serve
-from serve.registry.engine_models import load_models
+from serve.registry.loader import load_models
 from serve.server_process import HOST
 from serve.settings import ServeSettings
 

@@ -8,9 +8,8 @@ from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
 from export.evaluate.command import EvaluateCommand
 from export.graphs.graphs import UnsupportedGraphError
-from export.imports.common import ImportedModelError, ImportOptions
-from export.imports.from_ctranslate2 import import_ctranslate2
-from export.imports.golden_texts import golden_texts
+from export.imports.common import ImportedModelError, ImportOptions, golden_texts
+from export.imports.ctranslate2 import import_ctranslate2
 from export.imports.marian import import_marian
 from export.make_bundle import BundleOptions, Sample, write_bundle
 from export.origin import read_origin

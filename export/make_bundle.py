@@ -13,10 +13,10 @@ from export.graphs.to_onnx import OPSET, ExportedGraphs, export_graphs
 from export.source_model import Exportable
 from model.config import Direction
 from model.data.corpus import CorpusError, read_lines
-from model.generate import generate_greedy
 from model.network.transformer import Transformer
 from model.network.translation_model import TranslationModel
 from model.run import RunError, TrainedModel
+from model.search import generate_greedy
 from model.versions import installed_versions
 from serve.bundle.bundle import Bundle, file_hashes, write_golden, write_manifest
 from serve.bundle.manifest import (
@@ -28,9 +28,9 @@ from serve.bundle.manifest import (
     Manifest,
     Precision,
     Provenance,
+    TokenizerSpec,
 )
 from serve.bundle.tokenizer import write_tokenizer
-from serve.bundle.tokenizer_spec import TokenizerSpec
 
 # A sentence at which two tokens are nearly as probable says nothing about a graph: another CPU may round the other way,
 # and 16-bit floats are a thousand times coarser than those that the golden sentences are made with.

@@ -8,9 +8,8 @@ from typing import Self
 
 from model.network.translation_model import TranslationModel
 from model.run import TrainedModel
-from model.tokenizer.directions import source_prefix
 from model.tokenizer.piece_tokenizer import PieceTokenizer
-from model.tokenizer.tokenizer import EOS_ID, UNK_ID, Tokenizer
+from model.tokenizer.tokenizer import EOS_ID, UNK_ID, Tokenizer, source_prefix
 from serve.bundle.manifest import BundleDirection
 
 

@@ -11,12 +11,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from loadtest.generators import Generators
+from loadtest.generator import Generators
 from loadtest.plan import Plan, draw_plan
-from loadtest.record import Record
 from loadtest.scenario import ConstantPhase, RequestKind, Scenario
 from loadtest.server_metrics import MetricsReader, ServerState
-from loadtest.tally import Bound
+from loadtest.tally import Bound, Record
 
 SEED = 1
 # The clients go on until they are stopped, but not for ever.

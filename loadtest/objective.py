@@ -4,8 +4,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from loadtest.durations import Durations
-from loadtest.tally import Bound, Tally
+from loadtest.tally import Bound, Durations, Tally
 
 
 class Objective(BaseModel):

@@ -11,10 +11,18 @@ from typing import Self
 
 import numpy as np
 
-from loadtest.arrivals import Arrivals, poisson_arrivals
-from loadtest.recorded_traffic import TracedRequest
-from loadtest.request import Languages, LoadRequest
-from loadtest.scenario import AnyPhase, ReplayPhase, RequestKind, Scenario, TimedPhase
+from loadtest.scenario import (
+    AnyPhase,
+    Arrivals,
+    Languages,
+    LoadRequest,
+    ReplayPhase,
+    RequestKind,
+    Scenario,
+    TimedPhase,
+    TracedRequest,
+    poisson_arrivals,
+)
 
 WARM_UP = "warm-up"
 # Points of a curve over time, at most; and none is shorter than this, unless the phase is.

@@ -1,23 +1,33 @@
 """Plots of what runs found, as SVG to be put into a page: readable on light and dark ground, nothing to load.
 
 Text and axes have the colour of the text around them; lines have colours of middle lightness. Called by
-`loadtest.html_report`.
+`loadtest.report`.
+
+One page of what loads found: tables and plots in a single file that needs nothing else, for one report or several.
+
+Made of documents alone, so that a page can be made again, and of several calls. Called by
+`loadtest.report` and `loadtest.report_command`.
+
+The files of a load's report: load.json holds all that was found, load.html shows it. Called by the commands.
 """
 
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import cycle
+from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 from cycler import cycler
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from loadtest.document import CapacityResult
-from loadtest.results import RunResult, ServerResult
+from loadtest.report_files import ReportFileError
+from loadtest.results import CapacityResult, LoadDocument, RunResult, ServerResult, from_json, to_json
 
 COLOURS = ("#3b82f6", "#e0672f", "#2fa36b", "#b05fd0", "#c29a1c", "#d64577")
 # Stands for the colour of the text around the picture, which matplotlib cannot name.
@@ -150,3 +160,71 @@ def _nines(percent: float) -> float:
 
 def _plain(value: float, _: object) -> str:
     return f"{value:g}"
+
+
+_TEMPLATE = Path(__file__).with_name("report.html.jinja")
+
+
+def render(documents: Mapping[str, LoadDocument]) -> str:
+    """Returns the page of some documents, by their names."""
+    runs = {
+        _name(documents, document_name, run.name, number): run
+        for document_name, document in documents.items()
+        for number, run in enumerate(document.runs)
+    }
+    answered = {name: run for name, run in runs.items() if run.curve}
+    capacities = {name: each.capacity for name, each in documents.items() if each.capacity is not None}
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATE.parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    return environment.get_template(_TEMPLATE.name).render(
+        documents=documents,
+        runs=runs,
+        capacities=capacities,
+        distribution=_svg(draw_distribution(answered)) if answered else "",
+        goodput=_svg(draw_capacity(capacities)) if capacities else "",
+        pictures={name: list(_pictures(run)) for name, run in runs.items()},
+    )
+
+
+def _name(documents: Mapping[str, LoadDocument], document: str, run: str, number: int) -> str:
+    several = len({each.name for each in documents[document].runs}) < len(documents[document].runs)
+    return f"{document}, {run}" + (f" {number + 1}" if several else "")
+
+
+def _pictures(run: RunResult) -> Iterator[Markup]:
+    yield _svg(draw_latency(run))
+    yield _svg(draw_throughput(run))
+    if run.server is not None:
+        yield _svg(draw_occupancy(run.server))
+        yield _svg(draw_phases(run.server))
+
+
+def _svg(picture: str) -> Markup:
+    return Markup(picture)  # noqa: S704 - made by us; what was named by others, matplotlib has escaped
+
+
+def write_report(folder: Path, document: LoadDocument) -> None:
+    """Writes load.json and load.html into a folder, which is made.
+
+    Raises:
+        ReportFileError: if that fails.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "load.json").write_bytes(to_json(document))
+        (folder / "load.html").write_text(render({folder.name: document}), encoding="utf-8")
+    except OSError as error:
+        raise ReportFileError(f"out: {error.filename}: {error.strerror}") from error
+
+
+def read_report(path: Path) -> LoadDocument:
+    """Returns what load.json holds.
+
+    Raises:
+        ReportFileError: if the file cannot be read or is no report.
+    """
+    try:
+        return from_json(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ReportFileError(f"{path}: {error}") from error

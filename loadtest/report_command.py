@@ -21,9 +21,7 @@ class LoadReportCommand(BaseSettings):
 
     def cli_cmd(self) -> None:
         """Writes the page."""
-        # What draws takes a second.
-        from loadtest.html_report import render  # noqa: PLC0415
-        from loadtest.report_report_files import read_report  # noqa: PLC0415
+        from loadtest.report import read_report, render  # noqa: PLC0415 - matplotlib takes a second to import
 
         try:
             names = _names(self.reports)

@@ -21,13 +21,12 @@ from pydantic_core import to_json
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from loadtest.clients import Targets
-from loadtest.generators import Generators
+from loadtest.generator import Generators
 from loadtest.instant_server import HOST
 from loadtest.measurement import Run, measure
 from loadtest.plan import draw_plan
 from loadtest.results import why_void
-from loadtest.scenario import ConstantPhase, RequestKind, Scenario
-from loadtest.sentences import DEFAULT_SENTENCES
+from loadtest.scenario import DEFAULT_SENTENCES, ConstantPhase, RequestKind, Scenario
 from loadtest.server_metrics import MetricsReader
 from loadtest.tally import Tally
 from loadtest.terminal_report import milliseconds

@@ -1,26 +1,169 @@
 """Connections to a server, generators and whoever watches, kept for several runs of one scenario.
 
 Called by the commands, which know options and formats.
+
+The highest rate that meets an objective: found by doubling, then by halving the gap between yes and no.
+
+Knows neither requests nor time: a trial of a rate is a function. Called by the commands that look for a capacity.
+
+What is seen while a run goes on: a table that renews itself on a terminal, elsewhere a line now and then.
+
+Written to standard error, so that standard output holds findings only. Knows runs; called by the commands.
 """
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Self
 
-from loadtest.capacity import curve_rates, find_capacity
-from loadtest.clients import Targets
-from loadtest.document import CapacityResult, CurvePoint
-from loadtest.generators import Generators
-from loadtest.live_view import LiveView
-from loadtest.measurement import measure
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from loadtest.clients import OK, Targets
+from loadtest.generator import Generators
+from loadtest.measurement import Run, StabilityRule, measure
 from loadtest.objective import Objective
 from loadtest.plan import draw_plan
-from loadtest.results import RunResult, results_of, why_void
+from loadtest.results import CapacityResult, CurvePoint, RunResult, results_of, why_void
 from loadtest.scenario import PoissonPhase, Scenario, ScenarioError
 from loadtest.server_metrics import MetricsReader
-from loadtest.stability import StabilityRule
 from loadtest.tally import Tally
+from loadtest.terminal_report import milliseconds
+
+# Shares of the capacity at which goodput is told.
+CURVE_SHARES = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0)
+# A machine that does something else for a moment makes a good rate fail, and never a bad one succeed.
+TRIES = 2
+MOST_DOUBLINGS = 24
+# Below that a trial has too few requests to tell anything.
+MOST_HALVINGS = 6
+
+# Tells whether a rate meets the objective.
+Trial = Callable[[float], Awaitable[bool]]
+
+
+async def find_capacity(meets: Trial, first_rate: float, tolerance: float) -> float | None:
+    """Returns the highest rate that was seen to meet an objective; None if not even a small part of the first one does.
+
+    Args:
+        meets: tries a rate; what it says may be wrong now and then, but only if it says no.
+        first_rate: where the search begins.
+        tolerance: the search ends when the lowest rate that fails lies no more than this share above the highest one
+            that does not.
+    """
+    low, high = await _bracket(meets, first_rate)
+    if low is None or high is None:
+        return low
+    while high > low * (1 + tolerance):
+        # Geometric, because the tolerance is a share.
+        middle = (low * high) ** 0.5
+        if await _try(meets, middle):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+async def _bracket(meets: Trial, first_rate: float) -> tuple[float | None, float | None]:
+    """Returns a rate that meets the objective and a higher one that does not; None for what was not found."""
+    rate = first_rate
+    if await _try(meets, rate):
+        for _ in range(MOST_DOUBLINGS):
+            if not await _try(meets, 2 * rate):
+                return rate, 2 * rate
+            rate *= 2
+        return rate, None
+    for _ in range(MOST_HALVINGS):
+        if await _try(meets, rate / 2):
+            return rate / 2, rate
+        rate /= 2
+    return None, rate
+
+
+async def _try(meets: Trial, rate: float) -> bool:
+    for _ in range(TRIES):
+        if await meets(rate):
+            return True
+    return False
+
+
+def curve_rates(capacity: float) -> list[float]:
+    """Returns rates from a tenth of a capacity to twice as much."""
+    return [share * capacity for share in CURVE_SHARES]
+
+
+LINE_SECONDS = 10.0
+# The percentiles on view are those of the last seconds, not of the whole run.
+RECENT_SLICES = 5
+PERCENTS = (50, 90, 99, 99.9)
+
+
+class LiveView:
+    """Shows runs, one after the other."""
+
+    def __init__(self, console: Console, live: Live | None) -> None:
+        self._console = console
+        self._live = live
+        self._title = ""
+        self._next_line_seconds = LINE_SECONDS
+
+    @classmethod
+    @contextmanager
+    def open(cls, console: Console) -> Iterator[Self]:
+        """Shows runs until the block ends."""
+        if not console.is_terminal:
+            yield cls(console, None)
+            return
+        with Live(console=console, auto_refresh=False, transient=True) as live:
+            yield cls(console, live)
+
+    def begin(self, title: str) -> None:
+        """Names the run that comes next."""
+        self._title = title
+        self._next_line_seconds = LINE_SECONDS
+
+    def show(self, run: Run) -> None:
+        """Shows how a run stands now."""
+        if self._live is not None:
+            self._live.update(_table(self._title, run), refresh=True)
+        elif run.now_seconds >= self._next_line_seconds:
+            self._next_line_seconds += LINE_SECONDS
+            self._console.print(_line(self._title, run), highlight=False, soft_wrap=True)
+
+
+def figures(run: Run) -> dict[str, str]:
+    """Returns what is shown of a run, by name."""
+    record = run.record
+    past = [number for number, each in enumerate(record.plan.slices) if each.begin_seconds <= run.now_seconds]
+    recent = record.tally(past[-RECENT_SLICES:])
+    begin_seconds = record.plan.slices[past[-RECENT_SLICES:][0]].begin_seconds if past else 0.0
+    shown = {
+        "time": f"{max(0.0, run.now_seconds):.0f} of {record.plan.duration_seconds:.0f} s",
+        "rate": f"{recent.sent / max(1e-9, run.now_seconds - begin_seconds):.1f}/s",
+        "in flight": str(record.in_flight),
+        "ok": str(record.outcomes[OK]),
+    }
+    for percent in PERCENTS:
+        seconds = recent.latency.percentile(percent)
+        shown[f"p{percent}"] = "-" if seconds is None else milliseconds(seconds)
+    shown |= {f"failed: {name}": str(count) for name, count in sorted(record.outcomes.items()) if name != OK}
+    if run.states:
+        _, state = run.states[-1]
+        shown |= {"server's rows": f"{state.rows} of {state.slots}", "server's queue": str(state.waiting)}
+    return shown
+
+
+def _table(title: str, run: Run) -> Table:
+    table = Table(title=title, title_justify="left", show_header=False)
+    for name, value in figures(run).items():
+        table.add_row(name, value)
+    return table
+
+
+def _line(title: str, run: Run) -> str:
+    return f"{title}: " + ", ".join(f"{name} {value}" for name, value in figures(run).items())
+
 
 TRIAL_WARM_UP_SECONDS = 2.0
 

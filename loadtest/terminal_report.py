@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator
 
-from loadtest.document import CapacityResult, CurvePoint
-from loadtest.durations import Percentiles
-from loadtest.results import RequestsResult, RunResult
+from loadtest.results import CapacityResult, CurvePoint, RequestsResult, RunResult
+from loadtest.tally import Percentiles
 
 _COLUMNS = ("p50", "p90", "p99", "p99.9", "max")
 # With fewer requests the percentile is one of the slowest few.

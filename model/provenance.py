@@ -1,20 +1,70 @@
 """Under which conditions figures were obtained: command, machine, versions and date.
 
 Called by the commands that fill in documents, which know what computed.
+
+Text with marked places that a command fills in, so that figures in a document are those that were measured.
+
+A place named table lies between `<!-- table -->` and `<!-- /table -->`. Knows nothing of what is filled in.
+
+SVG drawings by matplotlib, the same bytes for the same data.
+
+Figures are made without pyplot, which would keep them all; text stays text, so that it can be searched.
 """
 
 import os
 import platform
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
 
+import matplotlib as mpl
+from matplotlib.figure import Figure
 from pydantic import BaseModel, SecretStr
 
 from model.versions import installed_versions
+
+
+class MarkError(Exception):
+    """A text has not exactly one place of a name."""
+
+
+def fill(text: str, name: str, content: str) -> str:
+    """Returns the text with the content, in lines of its own, in a place; whatever was there before is gone.
+
+    Raises:
+        MarkError: if the text does not have exactly one such place.
+    """
+    begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+    before, _, rest = text.partition(begin)
+    _, _, after = rest.partition(end)
+    if text.count(begin) != 1 or text.count(end) != 1 or end not in rest:
+        raise MarkError(f"expected {begin} and, behind it, {end}, each once")
+    return f"{before}{begin}\n\n{content.strip()}\n\n{end}{after}"
+
+
+@contextmanager
+def drawing(path: Path, inches: tuple[float, float]) -> Iterator[Figure]:
+    """Yields an empty figure of a width and a height; writes it when the block ends."""
+    style = mpl.rc_context(
+        {
+            # In place of a random number in the names of clip paths.
+            "svg.hashsalt": "dragoman",
+            "svg.fonttype": "none",
+            "font.size": 9,
+            "axes.titlesize": 10,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "legend.frameon": False,
+        }
+    )
+    with style:
+        figure = Figure(figsize=inches, layout="constrained", facecolor="white")
+        yield figure
+        figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,7 @@ import torch
 from model.config import Direction, RunConfig
 from model.network.build import build_model
 from model.network.translation_model import TranslationModel
-from model.tokenizer.directions import source_prefix
-from model.tokenizer.tokenizer import EOS_ID, Tokenizer
+from model.tokenizer.tokenizer import EOS_ID, Tokenizer, source_prefix
 
 # Lightning names parameters after the attribute of its module that holds the model.
 _PREFIX = "model."

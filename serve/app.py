@@ -17,17 +17,15 @@ from serve.api.server import ListenError
 from serve.engine.engine import ENGINE_THREAD
 from serve.files import FileError
 from serve.observability.logs import configure_logs
-from serve.observability.service_metrics import ServiceMetrics
+from serve.observability.metrics import ServiceMetrics
 from serve.observability.traces import configure_traces, stop_traces
-from serve.process_memory import settle
 from serve.registry.dispatcher import Dispatcher
-from serve.registry.engine_models import load_models
 from serve.registry.lifecycle import Lifecycle, Stage
-from serve.registry.loader import LOAD_ERRORS, LoadModels, ModelLoader
+from serve.registry.loader import LOAD_ERRORS, LoadModels, ModelLoader, load_models
 from serve.registry.registry import Models
 from serve.service import Service
 from serve.settings import ServeSettings
-from serve.side_thread import SIDE_THREAD, run_aside
+from serve.system import SIDE_THREAD, run_aside, settle
 
 log = structlog.get_logger("dragoman")
 

@@ -6,9 +6,7 @@ from argparse import ArgumentParser
 
 from pydantic import Field
 
-from serve.config_file import write_config
-from serve.help_groups import group_options
-from serve.settings import ServeSettings
+from serve.settings import ServeSettings, group_options, write_config
 
 # What the options from one on are about, until the next; whatever is added has the company of its neighbours.
 HELP_GROUPS = {

@@ -16,24 +16,22 @@ from typing import Any
 import structlog
 from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, ProcessCollector
 
+from serve.api.auth import Security
 from serve.api.grpc_api import GrpcApi
-from serve.api.grpc_options import channel_options
 from serve.api.http_api import HttpApi
-from serve.api.http_reader import RequestReader
-from serve.api.load_shedding import Turnstile
+from serve.api.http_body import RequestReader
+from serve.api.load_shedding import Processor, Turnstile
 from serve.api.open_inference.grpc import OpenInferenceGrpc
 from serve.api.open_inference.http import OpenInferenceHttp
 from serve.api.open_inference.protocol import OpenInference
-from serve.api.processor import Processor
-from serve.api.security import Security
-from serve.api.server import HttpServer, open_port
-from serve.observability.service_metrics import ServiceMetrics
+from serve.api.server import HttpServer, channel_options, open_port
+from serve.observability.metrics import ServiceMetrics
 from serve.registry.dispatcher import Dispatcher
 from serve.registry.lifecycle import Lifecycle, Stage
 from serve.registry.loader import ModelLoader
 from serve.registry.registry import Models
 from serve.registry.reloader import Reloader
-from serve.runtime.cuda.gpu_metrics import GpuCollector
+from serve.runtime.cuda.driver import GpuCollector
 from serve.settings import ServeSettings
 
 # How often readiness is looked at, for those who do not ask but watch.

@@ -2,11 +2,31 @@
 
 A setting comes from a flag, else from an environment variable, else from a file, else from its default. All are read
 once, before anything starts.
+
+The settings of connections: how long they last, who may open one, and how they are encrypted.
+
+A part of `serve.settings`; read by `serve.app` alone.
+
+The file with settings, in YAML or TOML: read, checked for names that there are not, and written again.
+
+A fault names the file and, where it can be told, the line. What values may be, `serve.settings` knows.
+
+The `--help` of a command with many options: in groups, with defaults and environment variables.
+
+The library behind commands groups nested records only, and those of a command are flat so that flags are short. Used by
+`serve.command`.
 """
 
+import re
+import tomllib
+from argparse import ArgumentParser
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, Self
 
+import yaml
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from pydantic_settings import (
     BaseSettings,
@@ -15,10 +35,198 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from serve.config_file import ConfigFile, ConfigFileError
-from serve.connection_settings import ConnectionSettings
 from serve.runtime.device_choice import DeviceChoice
 from serve.system import available_cpus
+
+
+class ConnectionSettings(BaseModel):
+    """What is asked of connections, and of those who open them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    tls_certificate_file: Path | None = Field(
+        None,
+        description="PEM file with the server's certificate and those between it and its root. With it, both ports "
+        "speak TLS only. Read again when it changes. Default: no TLS.",
+    )
+    tls_key_file: Path | None = Field(None, description="PEM file with the key of the certificate, not encrypted.")
+    tls_client_ca_file: Path | None = Field(
+        None,
+        description="PEM file with the authorities whose clients are let in, by the certificates that they show "
+        "(mutual TLS). Probes over REST need none. Default: clients need no certificate.",
+    )
+    api_keys: SecretStr | None = Field(
+        None,
+        min_length=1,
+        description="Keys of clients, separated by white space; who has none gets no translation. Best in the "
+        "environment (DRAGOMAN_API_KEYS) or in a file. Default: nobody needs a key.",
+    )
+    api_keys_file: Path | None = Field(
+        None, description="File with one key a line; lines that begin with # say nothing. Read again when it changes."
+    )
+    open_metrics: bool = Field(True, description="Whether /metrics may be read without a key or a certificate.")
+    grpc_keepalive_seconds: float = Field(
+        60.0, gt=0, allow_inf_nan=False, description="A gRPC connection on which nothing came for so long is pinged."
+    )
+    grpc_keepalive_timeout_seconds: float = Field(
+        20.0, gt=0, allow_inf_nan=False, description="A connection that does not answer a ping for so long is closed."
+    )
+    grpc_min_ping_interval_seconds: float = Field(
+        10.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="Clients that ping more often than that, again and again, are sent away.",
+    )
+    grpc_max_connection_age_seconds: float = Field(
+        300.0,
+        gt=0,
+        description="After about so long, a gRPC connection takes no further calls: its client opens another one, and "
+        "finds new replicas by that. A stream of requests is read for so long. inf: never, and for ever.",
+    )
+    grpc_max_connection_age_grace_seconds: float = Field(
+        360.0,
+        gt=0,
+        description="How long the calls of such a connection may still take: longer than a stream of requests is read, "
+        "and than any deadline of clients besides.",
+    )
+    grpc_max_calls: int | None = Field(
+        None, ge=1, description="Calls at once on one gRPC connection; further ones wait in the client. Default: any."
+    )
+
+
+TOML_SUFFIX = ".toml"
+# A part of a TOML name; quoted ones, which no setting needs, are found without their line.
+_TABLE = re.compile(r"\s*\[\s*([\w.-]+)\s*\]")
+_KEY = re.compile(r"\s*([\w.-]+)\s*=")
+
+Place = tuple[str, ...]
+
+
+class ConfigFileError(Exception):
+    """The file cannot be used; the message says where and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFile:
+    """What a file holds.
+
+    Attributes:
+        path: where it is.
+        content: its settings by name.
+        lines: the line of each name, counted from 1, as far as it is known; names inside of others as their path.
+    """
+
+    path: Path
+    content: dict[str, Any]
+    lines: Mapping[Place, int]
+
+    @classmethod
+    def read(cls, path: Path) -> "ConfigFile":
+        """Reads a file: TOML if its name says so, else YAML.
+
+        Raises:
+            ConfigFileError: if it cannot be read or holds no settings.
+        """
+        try:
+            text = path.read_text(encoding="utf-8")
+            if path.suffix == TOML_SUFFIX:
+                content, lines = tomllib.loads(text), dict(_toml_lines(text))
+            else:
+                content, lines = yaml.safe_load(text), dict(_yaml_lines(yaml.compose(text, yaml.SafeLoader)))
+        except (OSError, UnicodeDecodeError, yaml.YAMLError, tomllib.TOMLDecodeError) as error:
+            raise ConfigFileError(f"{path}: {error}") from error
+        if not isinstance(content, dict):
+            raise ConfigFileError(f"{path}: expected settings, one `name: value` on each line")
+        return cls(path, content, lines)
+
+    def check_names(self, names: Collection[str], place: Place = ()) -> None:
+        """Checks that there are settings of all names that stand at a place.
+
+        Args:
+            names: of the settings.
+            place: the names that lead there.
+
+        Raises:
+            ConfigFileError: naming the first that there is not, and one like it.
+        """
+        content: Any = self.content
+        for name in place:
+            content = content.get(name)
+        for name in content if isinstance(content, dict) else ():
+            if name not in names:
+                at = (*place, str(name))
+                line = f":{self.lines[at]}" if at in self.lines else ""
+                close = get_close_matches(str(name), names, 1)
+                hint = f", did you mean {close[0]}?" if close else ""
+                raise ConfigFileError(f"{self.path}{line}: {'.'.join(at)}: there is no such setting{hint}")
+
+
+def write_config(settings: BaseModel, *, exclude: Collection[str]) -> str:
+    """Returns settings in YAML as they can be read again, but for secrets, which are only told of.
+
+    Args:
+        settings: what to write.
+        exclude: names that are left out.
+    """
+    secrets = [name for name, value in settings if isinstance(value, SecretStr)]
+    content = {
+        name: {key: each.model_dump(mode="json", exclude_unset=True) for key, each in value.items()}
+        if isinstance(value, dict)
+        else settings.model_dump(mode="json", include={name})[name]
+        for name, value in settings
+        if name not in exclude and name not in secrets
+    }
+    hidden = "".join(f"# {name}: it is set, and not shown\n" for name in secrets)
+    return yaml.safe_dump(content, sort_keys=False, allow_unicode=True) + hidden
+
+
+def _yaml_lines(node: yaml.Node | None, place: Place = ()) -> Iterator[tuple[Place, int]]:
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            here = (*place, str(key.value))
+            yield here, key.start_mark.line + 1
+            yield from _yaml_lines(value, here)
+
+
+def _toml_lines(text: str) -> Iterator[tuple[Place, int]]:
+    table: Place = ()
+    for number, line in enumerate(text.splitlines(), 1):
+        if found := _TABLE.match(line):
+            table = tuple(found[1].split("."))
+            yield table, number
+        elif found := _KEY.match(line):
+            yield (*table, *found[1].split(".")), number
+
+
+# What the library says of an option that is absent by default; what that means, its description tells.
+_NO_DEFAULT = " (default: None)"
+
+
+def group_options(parser: ArgumentParser, settings: type[BaseSettings], groups: Mapping[str, str]) -> None:
+    """Puts the options of a parser into groups.
+
+    Args:
+        parser: has one option for each setting.
+        settings: the settings in their order.
+        groups: the title of the group that begins with a setting; the first setting begins one.
+    """
+    prefix = settings.model_config.get("env_prefix", "")
+    actions = {action.dest: action for action in parser._actions}  # noqa: SLF001 - there is no other way to them
+    title = ""
+    members: dict[str, list[str]] = {}
+    for name in settings.model_fields:
+        title = groups.get(name, title)
+        members.setdefault(title, []).append(name)
+    for title, names in members.items():
+        group = parser.add_argument_group(title)
+        for name in names:
+            action = actions[name]
+            action.help = f"{(action.help or '').replace(_NO_DEFAULT, '')} [{prefix}{name.upper()}]"
+            if not action.option_strings:
+                continue  # positional arguments have a group of their own
+            parser._optionals._group_actions.remove(action)  # noqa: SLF001
+            group._group_actions.append(action)  # noqa: SLF001
+
 
 # Waiting rows for each slot: a few times the work in progress, so that bursts pass and overload is refused early.
 QUEUE_PER_SLOT = 4

@@ -2,12 +2,65 @@
 
 Thread pools sized from the host's count thrash inside a container. Linux only; called by the settings and the
 benchmarks.
+
+The memory of the process, put in order: what stays is looked through no more, and what nobody uses is given back.
+
+Python's garbage collector looks for circles of references that nobody holds. As requests come and go it looks through
+everything, again and again, and all threads stand still meanwhile. Nearly all that there is stays for good: modules,
+routes, models. And a model that was replaced is held by such circles, while what is freed in small pieces glibc keeps,
+for each thread by itself, though the threads of that model are gone: all that would add up with every further model.
+
+Work in threads that nobody has to wait for: what loads for minutes or hangs must not hold up the end of the process.
+
+`asyncio.to_thread` would, because the event loop ends only after its threads have. Called by whatever opens and loads
+models; `serve.app` looks in the end whether such a thread is left.
 """
 
+import asyncio
+import ctypes
+import gc
 import math
 import os
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
+from typing import TypeVar
+
+
+def settle() -> None:
+    """Gives back what nobody uses, and has the collector pass over all that is left.
+
+    For moments at which what there is will stay. Takes some dozens of milliseconds, in which Python runs nothing else.
+    """
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
+    # Not every C library has it.
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+SIDE_THREAD = "aside"
+
+T = TypeVar("T")
+
+
+async def run_aside(function: Callable[[], T]) -> T:
+    """Returns or raises what a function does. If the call is cancelled, the function goes on alone."""
+    future: Future[T] = Future()
+    future.set_running_or_notify_cancel()  # from now on it cannot be cancelled, and is complete in the end
+
+    def work() -> None:
+        try:
+            future.set_result(function())
+        except BaseException as error:  # noqa: BLE001 - it is raised again where the function is waited for
+            future.set_exception(error)
+
+    threading.Thread(target=work, name=SIDE_THREAD, daemon=True).start()
+    return await asyncio.wrap_future(future)
+
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")

@@ -2,15 +2,149 @@
 
 In a round every system is started anew, in a process of its own; then each task is done by one system after the other.
 Every round begins with another system. Knows neither systems nor tasks. Called by the benchmarks.
+
+Figures of several rounds as one: their median and how far they spread; and the ratio of two systems, by round.
+
+A ratio is taken inside each round, where both systems met the same machine. Knows nothing of what was measured.
+
+Keeps systems and what loads them on CPUs of their own. Linux only; knows nothing of what runs there.
+
+Called by the benchmarks that measure servers.
+
+Whether the libraries that a benchmark imports later are installed, and what brings those that are not.
+
+Imports none of them. Called by the commands that measure.
 """
 
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
-from contextlib import ExitStack
+import os
+import statistics
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from importlib.util import find_spec
+from typing import Annotated, Any, Protocol, Self, TypeVar
 
-from benchmarks.harness.process import Assignment, Loaded, Turn
-from benchmarks.harness.system_process import Launch, SystemProcess
+from pydantic import Field
+
+from benchmarks.harness.process import Assignment, Launch, Loaded, SystemProcess, Turn
+
+# Smaller figures are shown with a digit behind the point.
+FINE_BELOW = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Median, smallest and largest of the figures of all rounds."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, figures: Sequence[float]) -> Self:
+        """Returns the spread of the figures, at least one."""
+        return cls(statistics.median(figures), min(figures), max(figures))
+
+    def format(self, form: str) -> str:
+        """Returns median, smallest and largest, each in a form of `str.format`: as in `237 (125-241)`."""
+        return f"{form.format(self.median)} ({form.format(self.low)}-{form.format(self.high)})"
+
+
+def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Spread:
+    """Returns how many times theirs ours is.
+
+    Args:
+        ours: figures of one system, round by round.
+        theirs: those of another one, from the same rounds.
+    """
+    return Spread.of([our / their for our, their in zip(ours, theirs, strict=True)])
+
+
+def format_spread(figures: Sequence[float], base: Sequence[float] | None) -> str:
+    """Returns the median of figures and how many times those of a base they are.
+
+    Args:
+        figures: round by round.
+        base: those of what this is compared with, from the same rounds; None: with nothing.
+
+    Returns:
+        As in `3,402, 1.66x (1.61-1.70)`: median, median of the ratios, their smallest and their largest.
+    """
+    return format_figures(figures, None if base is None else ratio(figures, base))
+
+
+def format_figures(figures: Sequence[float], times: Spread | None) -> str:
+    """Returns the median of figures, and a ratio behind it if there is one."""
+    middle = Spread.of(figures).median
+    median = f"{middle:.1f}" if middle < FINE_BELOW else f"{middle:,.0f}"
+    return median if times is None else f"{median}, {format_ratio(times)}"
+
+
+def format_range(figures: Sequence[float], form: str) -> str:
+    """Returns figures, round by round, as their spread; one figure as it is."""
+    return form.format(figures[0]) if len(figures) == 1 else Spread.of(figures).format(form)
+
+
+def format_ratio(times: Spread) -> str:
+    """Returns a ratio as in `1.66x (1.61-1.70)`: median, smallest and largest of the rounds."""
+    return f"{times.median:.2f}x ({times.low:.2f}-{times.high:.2f})"
+
+
+# The type of an option that names CPUs, counted from 0.
+Cpus = tuple[Annotated[int, Field(ge=0)], ...]
+
+
+class AffinityError(Exception):
+    """This process may not run on a CPU; the message names those on which it may."""
+
+
+@contextmanager
+def running_on(cpus: Collection[int]) -> Iterator[None]:
+    """Keeps this thread, and what it starts, on some CPUs until the block ends.
+
+    Raises:
+        AffinityError: if this process may not run there.
+    """
+    before = os.sched_getaffinity(0)
+    try:
+        _move(cpus)
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def check_cpus(cpus: Collection[int]) -> None:
+    """Goes to some CPUs and comes back, so that wrong ones are told before anything is measured.
+
+    Raises:
+        AffinityError: if this process may not run there.
+    """
+    with running_on(cpus):
+        return
+
+
+def _move(cpus: Collection[int]) -> None:
+    try:
+        os.sched_setaffinity(0, cpus)
+    except OSError as error:
+        raise AffinityError(f"CPUs {sorted(cpus)}: {error.strerror}, expected some that there are") from error
+    # Of several CPUs, the kernel takes those that there are and says nothing of the others.
+    missing = set(cpus) - os.sched_getaffinity(0)
+    if missing:
+        raise AffinityError(f"CPUs {sorted(missing)}: expected some that there are, and that this process may use")
+
+
+def missing_library(extras: Mapping[str, str]) -> str | None:
+    """Returns what to tell about the first library that is not installed; None if there is none.
+
+    Args:
+        extras: the extra of the project that brings a library, by the library's name.
+    """
+    for library, extra in extras.items():
+        if find_spec(library) is None:
+            return f"{library} is not installed: pip install '.[{extra}]'"
+    return None
+
 
 AnyPlayer = TypeVar("AnyPlayer")
 AnyName = TypeVar("AnyName", bound=Hashable)

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from model.config import TransformerConfig
-from model.network.positions import Positions
+from model.network.attention import Positions
 from model.network.transformer import Transformer
 from model.tokenizer.tokenizer import PAD_ID
 

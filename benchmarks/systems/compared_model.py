@@ -1,15 +1,27 @@
 """The models that benchmarks measure: a trained run, and a random model; as files of every system.
 
 All systems of a model hold the same weights. Knows nothing of what is measured. Called by the benchmarks.
+
+What CTranslate2 calls a precision of ours. Knows neither library.
+
+A tokenizer of made-up words, for models that were never trained: of exactly the size that is asked for.
+
+What a benchmark's system asks of a model: files that the system can load. Knows no torch.
+
+`benchmarks.systems.compared_model` implements it, the systems of the benchmarks call it.
+
+The shape of the random model that benchmarks measure unless they are told another. Knows no torch.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
+from string import ascii_lowercase
+from typing import Literal, Protocol
 
 import torch
+from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]  # made when it is imported
 
 from benchmarks.systems.checkpoint import write_checkpoint
-from benchmarks.systems.made_up_tokenizer import made_up_tokenizer, made_up_word
 from export.make_bundle import BundleOptions, Sample, write_bundle
 from export.origin import read_origin
 from export.source_model import Exportable
@@ -17,8 +29,62 @@ from model.config import Direction, TransformerConfig
 from model.data.corpus import Corpus, CorpusError
 from model.network.transformer import Transformer
 from model.run import RunError
-from model.tokenizer.tokenizer import EOS_ID, PAD_ID, UNK_ID
-from serve.bundle.manifest import BundleDirection, GraphVariant, Precision
+from model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, WORD_START, Tokenizer
+from serve.bundle.manifest import EIGHT_BITS, BundleDirection, GraphVariant, Precision
+
+
+def compute_type(precision: Precision) -> Literal["float32", "int8"]:
+    """Returns the type that CTranslate2 has beside a precision; its 8 bits have a scale for every row."""
+    return "int8" if precision in EIGHT_BITS else "float32"
+
+
+# In the order of their ids.
+SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
+WORD_LETTERS = 4
+
+
+def made_up_tokenizer(vocabulary_size: int) -> Tokenizer:
+    """Returns a tokenizer whose words are all of one length, with the special tokens where ours have them."""
+    model = ModelProto()
+    kinds = model.SentencePiece
+    for token_id, piece in enumerate(SPECIAL_PIECES):
+        model.pieces.add(piece=piece, type=kinds.UNKNOWN if token_id == UNK_ID else kinds.CONTROL)
+    for number in range(vocabulary_size - len(SPECIAL_PIECES)):
+        model.pieces.add(piece=f"{WORD_START}{made_up_word(number)}", score=-1.0)
+    trainer = model.trainer_spec
+    trainer.pad_id, trainer.unk_id, trainer.bos_id, trainer.eos_id = PAD_ID, UNK_ID, BOS_ID, EOS_ID
+    trainer.pad_piece, trainer.unk_piece, trainer.bos_piece, trainer.eos_piece = SPECIAL_PIECES
+    return Tokenizer(model.SerializeToString())
+
+
+def made_up_word(number: int) -> str:
+    """Returns the word of a number, with letters for digits."""
+    letters = ""
+    for _ in range(WORD_LETTERS):
+        number, digit = divmod(number, len(ascii_lowercase))
+        letters += ascii_lowercase[digit]
+    return letters
+
+
+class ModelFiles(Protocol):
+    """A model that writes itself in the form of every system, each into a new folder."""
+
+    def write_bundle(self, folder: Path, variant: GraphVariant, precision: Precision) -> None:
+        """Writes a bundle of ours."""
+
+    def write_ctranslate2(self, folder: Path, compute_type: str) -> None:
+        """Writes a model of CTranslate2, whose weights are of a type."""
+
+    def write_checkpoint(self, folder: Path) -> None:
+        """Writes what `benchmarks.systems.checkpoint` reads."""
+
+
+# The base model of Vaswani et al. 2017, table 3; its vocabulary is an option of its own.
+BASE = TransformerConfig(max_source_tokens=64, max_target_tokens=64)
+BASE_VOCABULARY_SIZE = 32_000
+# What made-up words of four letters suffice for, and the special tokens beside them.
+MOST_TOKENS = 26**4
+
 
 RANDOM_SEED = 1
 RANDOM_DIRECTION = Direction(source="en", target="de")

@@ -1,6 +1,6 @@
 """A CTranslate2 model as a decode loop, in its fastest setting on a CPU: a worker with one thread for each thread.
 
-As a program it is the process of `benchmarks.harness.system_process`; `benchmarks.graph_quality` calls it for
+As a program it is the process of `benchmarks.harness.process`; `benchmarks.graphs` calls it for
 translations. It imports no torch, whose memory would be counted.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.harness.process import Work, work
-from benchmarks.systems.sources import draw_sources
+from benchmarks.systems.translating import draw_sources
 
 END_PIECE = "</s>"
 QUALITY_ROWS = 32

@@ -1,6 +1,6 @@
 """A CTranslate2 model as a translator, which sorts and batches by itself.
 
-As a program it is the process of `benchmarks.harness.system_process`; it imports no torch, whose memory would be
+As a program it is the process of `benchmarks.harness.process`; it imports no torch, whose memory would be
 counted.
 """
 
@@ -11,9 +11,7 @@ from typing import Any
 
 import ctranslate2
 
-from benchmarks.systems.batching import Batching, groups
-from benchmarks.systems.source_sentence import SourceSentence
-from benchmarks.systems.translating import LENGTH_PENALTY, take_turns
+from benchmarks.systems.translating import LENGTH_PENALTY, Batching, SourceSentence, groups, take_turns
 
 
 class CTranslate2Translator:

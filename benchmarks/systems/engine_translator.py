@@ -1,6 +1,6 @@
 """A bundle as a translator: scheduler, engines and models of the server, without tokenizer and network.
 
-As a program it is the process of `benchmarks.harness.system_process`; it imports no torch, whose memory would be
+As a program it is the process of `benchmarks.harness.process`; it imports no torch, whose memory would be
 counted.
 """
 
@@ -10,9 +10,7 @@ from queue import SimpleQueue
 
 from prometheus_client import CollectorRegistry
 
-from benchmarks.systems.batching import Batching
-from benchmarks.systems.source_sentence import SourceSentence
-from benchmarks.systems.translating import LENGTH_PENALTY, take_turns
+from benchmarks.systems.translating import LENGTH_PENALTY, Batching, SourceSentence, take_turns
 from serve.bundle.bundle import Bundle
 from serve.engine.prefill import longest_first
 from serve.errors import ServiceError
@@ -20,7 +18,7 @@ from serve.observability.logs import configure_logs
 from serve.observability.metrics import Metrics
 from serve.registry.pipeline import Pipeline
 from serve.runtime.cpu import Runtime, Sessions, rows_ahead
-from serve.scheduler.sequence import Sequence as ServedSequence
+from serve.scheduler.sequence import DecodingSequence
 from serve.search.options import SearchOptions
 from serve.settings import ServeSettings
 
@@ -73,7 +71,7 @@ class EngineTranslator:
             self._pipeline = self._open()
         finished: SimpleQueue[ServiceError | None] = SimpleQueue()
         sequences = [
-            ServedSequence(
+            DecodingSequence(
                 sentence.source_ids,
                 _options(sentence, beam_size),
                 deadline_seconds=None,

@@ -9,9 +9,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.systems.batching import Batching, batches
-from benchmarks.systems.source_sentence import SourceSentence
-from benchmarks.systems.translating import LENGTH_PENALTY
+from benchmarks.systems.translating import LENGTH_PENALTY, Batching, SourceSentence, batches
 from model.data.batches import pad
 
 

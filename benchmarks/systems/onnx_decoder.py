@@ -1,7 +1,7 @@
 """A bundle as a decode loop: threads that share one session, each with a runtime of its own, as the engines have.
 
 Decodes greedily, with the very runtime and search that serve, exactly so many tokens. No scheduler, no tokenizer: the
-graphs alone are measured. As a program it is the process of `benchmarks.harness.system_process`; it imports no torch,
+graphs alone are measured. As a program it is the process of `benchmarks.harness.process`; it imports no torch,
 whose memory would be counted.
 """
 
@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.harness.process import Work, work
-from benchmarks.systems.sources import draw_sources
+from benchmarks.systems.translating import draw_sources
 from serve.bundle.bundle import Bundle
 from serve.runtime.cpu import Runtime, Sessions
-from serve.search.greedy import greedy, token_scores
+from serve.search.sampling import greedy, token_scores
 
 
 class OnnxDecoder:

@@ -9,8 +9,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.harness.system_process import SystemFailedError
-from benchmarks.systems.model_files import ModelFiles
+from benchmarks.harness.process import SystemFailedError
+from benchmarks.systems.compared_model import ModelFiles
 
 LIBRARIES = ("optimum-onnx", "transformers", "onnxruntime")
 EXPECTED = "expected the interpreter of an environment with the extra `optimum`, as `make optimum` makes one"

@@ -1,6 +1,6 @@
 """Our model as Optimum runs it: `generate` of `transformers` over graphs in ONNX Runtime, in static batches.
 
-As a program it is the process of `benchmarks.harness.system_process`, in the environment of
+As a program it is the process of `benchmarks.harness.process`, in the environment of
 `benchmarks.systems.optimum_environment`.
 """
 

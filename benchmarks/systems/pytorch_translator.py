@@ -1,6 +1,6 @@
 """Our model as PyTorch computes it, in static batches: the reference of every graph, as a translator.
 
-As a program it is the process of `benchmarks.harness.system_process`.
+As a program it is the process of `benchmarks.harness.process`.
 """
 
 import math
@@ -10,11 +10,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from benchmarks.systems.batching import Batching, batches
 from benchmarks.systems.checkpoint import read_checkpoint
-from benchmarks.systems.source_sentence import SourceSentence
-from benchmarks.systems.translating import LENGTH_PENALTY, take_turns
-from model.generate import Generated, generate_beam, generate_greedy
+from benchmarks.systems.translating import LENGTH_PENALTY, Batching, SourceSentence, batches, take_turns
+from model.search import Generated, generate_beam, generate_greedy
 
 
 class PyTorchTranslator:

@@ -1,6 +1,6 @@
 """Our model as `generate` of Hugging Face's `transformers` runs it, in static batches.
 
-As a program it is the process of `benchmarks.harness.system_process`.
+As a program it is the process of `benchmarks.harness.process`.
 """
 
 from pathlib import Path

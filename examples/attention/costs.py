@@ -2,23 +2,304 @@
 
 All four are measured, not derived: operations by PyTorch's counter, time by the clock, and the other two in the graph
 that autograd records (Vaswani et al. 2017, section 4). Knows no plots; called by `dragoman attention`.
+
+How far apart two tensors are in the graph that autograd has recorded: what lies on the ways from one to the other.
+
+Two operations can run at once unless one needs the other's result, so the longest way is what no hardware can shorten.
+The shortest way is the one that a signal, or its gradient, has to travel. Knows no layers;
+`examples.attention.costs` measures with it.
+
+The kinds of layers that Table 1 of Vaswani et al. 2017 compares: each maps a sequence of states to another one.
+
+They are here to be measured by `examples.attention.costs`, not to translate. Where a layer sees some positions only, it
+looks back, as a decoder has to and a recurrent layer does by nature.
+
+Shapes: B rows, N positions, D width, H heads, W positions in a window.
+
+What Vaswani et al. 2017 say of each kind of layer, Table 1, as functions of the sequence length and the width.
+
+`examples.attention.costs` measures the layers, `examples.attention.costs` draws both. The orders leave a factor
+open.
+
+Curves of what layers cost: points that were measured, lines that grow as Vaswani et al. 2017 say in Table 1.
+
+The orders of the paper leave a factor open: each line goes through its last point. `dragoman attention` draws it.
+
+What layers cost as a Markdown table: orders of Vaswani et al. 2017, Table 1, beside what was measured.
+
+Called by `dragoman attention`.
 """
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 
 import torch
-from torch import Tensor
-from torch.autograd.graph import Node
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from torch import Tensor, nn
+from torch.autograd.graph import Node, get_gradient_edge
+from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from examples.attention.computation_graph import WayCounter, is_matrix_product, node_of
-from examples.attention.layer_kinds import LAYER_KINDS, LayerKind
-from examples.attention.sequence_layers import HEADS, SequenceLayer
+from model.network.attention import MultiHeadAttention
+from model.provenance import drawing
+
+_PRODUCTS = frozenset(f"{name}Backward0" for name in ("Mm", "Addmm", "Bmm", "Baddbmm", "Convolution"))
+
+
+def node_of(tensor: Tensor) -> Node:
+    """Returns the node that computed a tensor, or that stands for it if nothing did. It requires a gradient."""
+    return get_gradient_edge(tensor).node
+
+
+def is_matrix_product(node: Node) -> bool:
+    """Tells whether a node multiplies matrices; a convolution is such a product too."""
+    return node.name() in _PRODUCTS
+
+
+class WayCounter:
+    """Counts nodes on the shortest or longest way from any of some inputs to whatever has been computed of them.
+
+    It remembers the nodes that it has seen: counting again, after more has been computed, visits the new ones alone.
+    """
+
+    def __init__(
+        self, inputs: Iterable[Tensor], is_counted: Callable[[Node], bool], choose: Callable[[list[int]], int]
+    ) -> None:
+        """Starts at the inputs.
+
+        Args:
+            inputs: each requires a gradient.
+            is_counted: tells which nodes on a way count.
+            choose: `min` for the shortest way, `max` for the longest.
+        """
+        self._is_counted = is_counted
+        self._choose = choose
+        self._counts: dict[Node, int | None] = {node_of(tensor): 0 for tensor in inputs}
+
+    def count(self, output: Tensor) -> int | None:
+        """Returns how many nodes count on the way to an output, its own included; None if no way leads there."""
+        root = node_of(output)
+        # Not recursive, because the graph of a recurrent layer is deeper than Python's stack.
+        waiting = [root]
+        while waiting:
+            node = waiting[-1]
+            operands = [operand for operand, _ in node.next_functions if operand is not None]
+            unknown = [] if node in self._counts else [operand for operand in operands if operand not in self._counts]
+            if unknown:
+                waiting += unknown
+                continue
+            waiting.pop()
+            if node not in self._counts:
+                self._counts[node] = self._count_at(node, operands)
+        return self._counts[root]
+
+    def _count_at(self, node: Node, operands: list[Node]) -> int | None:
+        counts = [count for operand in operands if (count := self._counts[operand]) is not None]
+        return self._choose(counts) + self._is_counted(node) if counts else None
+
+
+HEADS = 4
+KERNEL = 3
+WINDOW = 16
+
+
+class SequenceLayer(nn.Module, ABC):
+    """A layer in two forms that compute the same."""
+
+    @abstractmethod
+    def forward(self, states: Tensor) -> Tensor:
+        """Maps [B, N, D] to [B, N, D] as fast as it can."""
+
+    @abstractmethod
+    def unroll(self, states: Sequence[Tensor]) -> list[Tensor]:
+        """Maps N states [D] to N states [D], computing each one of those inputs alone that it depends on."""
+
+
+class SelfAttention(SequenceLayer):
+    """Every position attends to all positions."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.attention = MultiHeadAttention(width, HEADS)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Maps [B, N, D] to [B, N, D]."""
+        heads = functional.scaled_dot_product_attention(*self.project(states))
+        return self.merge(heads)
+
+    def unroll(self, states: Sequence[Tensor]) -> list[Tensor]:
+        """Maps N states [D] to N states [D]: each one depends on all."""
+        return list(self(torch.stack(list(states))[None])[0].unbind())
+
+    def project(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns the queries, keys and values of states [B, N, D], each [B, H, N, D / H]."""
+        attention = self.attention
+        queries, keys, values = attention.query(states), attention.key(states), attention.value(states)
+        return attention.split_heads(queries), attention.split_heads(keys), attention.split_heads(values)
+
+    def merge(self, heads: Tensor) -> Tensor:
+        """Maps what the heads have gathered, [B, H, N, D / H], to [B, N, D]."""
+        merged: Tensor = self.attention.output(heads.transpose(1, 2).flatten(start_dim=2))
+        return merged
+
+
+class LocalSelfAttention(SelfAttention):
+    """Every position attends to itself and the ones just before it: self-attention restricted to a window."""
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Maps [B, N, D] to [B, N, D]."""
+        queries, keys, values = self.project(states)
+        positions = torch.arange(states.shape[1], device=states.device)
+        slots = torch.arange(WINDOW, device=states.device)
+        exists = positions[:, None] + slots >= WINDOW - 1  # [N, W]: before the first position there is none
+        heads = functional.scaled_dot_product_attention(
+            queries[:, :, :, None], look_back(keys), look_back(values), attn_mask=exists[:, None]
+        )
+        return self.merge(heads[:, :, :, 0])
+
+    def unroll(self, states: Sequence[Tensor]) -> list[Tensor]:
+        """Maps N states [D] to N states [D]: each one depends on W."""
+        windows = (torch.stack(list(states[max(0, end - WINDOW) : end])) for end in range(1, len(states) + 1))
+        return [self(window[None])[0, -1] for window in windows]
+
+
+def look_back(states: Tensor) -> Tensor:
+    """Returns the window of each position: [B, H, N, D] -> [B, H, N, W, D], zeros where there is no position."""
+    return functional.pad(states, (0, 0, WINDOW - 1, 0)).unfold(2, WINDOW, 1).transpose(-1, -2)
+
+
+class Recurrent(SequenceLayer):
+    """Gated recurrent units: every position is computed of its input and of the position before."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.gru = nn.GRU(width, width, batch_first=True)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Maps [B, N, D] to [B, N, D]."""
+        outputs: Tensor = self.gru(states)[0]
+        return outputs
+
+    def unroll(self, states: Sequence[Tensor]) -> list[Tensor]:
+        """Maps N states [D] to N states [D]: each one depends on its input and on the one before."""
+        input_weight, hidden_weight, input_bias, hidden_bias = self.gru.all_weights[0]
+        outputs: list[Tensor] = []
+        for state in states:
+            before = outputs[-1] if outputs else torch.zeros_like(state)
+            following = torch.gru_cell(state[None], before[None], input_weight, hidden_weight, input_bias, hidden_bias)
+            outputs.append(following[0])
+        return outputs
+
+
+class Convolution(SequenceLayer):
+    """Every position is computed of KERNEL positions, `dilation` apart."""
+
+    def __init__(self, width: int, dilation: int = 1) -> None:
+        super().__init__()
+        self.dilation = dilation
+        self.convolution = nn.Conv1d(width, width, KERNEL, dilation=dilation)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Maps [B, N, D] to [B, N, D]."""
+        padded = functional.pad(states.transpose(1, 2), ((KERNEL - 1) * self.dilation, 0))
+        outputs: Tensor = self.convolution(padded)
+        return outputs.transpose(1, 2)
+
+    def unroll(self, states: Sequence[Tensor]) -> list[Tensor]:
+        """Maps N states [D] to N states [D]: each one depends on KERNEL."""
+        before = [torch.zeros_like(states[0])] * ((KERNEL - 1) * self.dilation)
+        padded = [*before, *states]
+        kernels = (padded[end - len(before) : end + 1 : self.dilation] for end in range(len(before), len(padded)))
+        weight, bias = self.convolution.weight, self.convolution.bias
+        return [functional.conv1d(torch.stack(kernel, dim=-1)[None], weight, bias)[0, :, 0] for kernel in kernels]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """An order of growth.
+
+    Attributes:
+        formula: as in the paper: n positions, width d, kernel k, window r.
+        at: its value for a length and a width.
+    """
+
+    formula: str
+    at: Callable[[int, int], float]
+
+    def __str__(self) -> str:
+        return f"O({self.formula})"
+
+
+CONSTANT = Order("1", lambda _length, _width: 1)
+LINEAR = Order("n", lambda length, _width: length)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerKind:
+    """A row of Table 1.
+
+    Attributes:
+        name: what it is called in plots and tables.
+        build: makes the layer of a width that has so many layers below it.
+        operations: per layer.
+        sequential: operations that cannot run at once.
+        path: from one position to another, through as many layers as it takes.
+    """
+
+    name: str
+    build: Callable[[int, int], SequenceLayer]
+    operations: Order
+    sequential: Order
+    path: Order
+
+
+_CONVOLVED = Order("k n d²", lambda length, width: KERNEL * length * width**2)
+
+LAYER_KINDS = (
+    LayerKind(
+        "self-attention",
+        lambda width, _depth: SelfAttention(width),
+        Order("n² d", lambda length, width: length**2 * width),
+        CONSTANT,
+        CONSTANT,
+    ),
+    LayerKind(
+        "recurrent",
+        lambda width, _depth: Recurrent(width),
+        Order("n d²", lambda length, width: length * width**2),
+        LINEAR,
+        LINEAR,
+    ),
+    LayerKind(
+        "convolution",
+        lambda width, _depth: Convolution(width),
+        _CONVOLVED,
+        CONSTANT,
+        Order("n / k", lambda length, _width: length / KERNEL),
+    ),
+    LayerKind(
+        "dilated convolution",
+        lambda width, depth: Convolution(width, dilation=KERNEL**depth),
+        _CONVOLVED,
+        CONSTANT,
+        Order("log_k n", lambda length, _width: math.log(length, KERNEL)),
+    ),
+    LayerKind(
+        "local self-attention",
+        lambda width, _depth: LocalSelfAttention(width),
+        Order("r n d", lambda length, width: WINDOW * length * width),
+        CONSTANT,
+        Order("n / r", lambda length, _width: length / WINDOW),
+    ),
+)
+
 
 # What waits for what does not depend on the width.
 GRAPH_WIDTH = 2 * HEADS
@@ -135,3 +416,93 @@ def _inputs(length: int) -> list[Tensor]:
 
 def _layer(kind: LayerKind, depth: int) -> SequenceLayer:
     return kind.build(GRAPH_WIDTH, depth).requires_grad_(requires_grad=False)
+
+
+# A colour, a marker and its size for each kind: points at the same place can be told apart.
+_STYLES = (("C0", "o", 8), ("C3", "s", 5), ("C2", "^", 9), ("C1", "v", 4), ("C4", "D", 4))
+
+
+@dataclass(frozen=True, slots=True)
+class _Panel:
+    """What is drawn over the length: a measure, and its order if Table 1 has one."""
+
+    title: str
+    measure: Callable[[LayerCost], float]
+    order: Callable[[LayerKind], Order] | None
+
+
+_PANELS = (
+    _Panel("operations counted by Table 1", lambda cost: cost.tabled_operations, lambda kind: kind.operations),
+    _Panel("all operations, projections included", lambda cost: cost.operations, None),
+    _Panel("seconds of a forward pass", lambda cost: cost.seconds, None),
+    _Panel("sequential operations", lambda cost: cost.sequential, lambda kind: kind.sequential),
+    _Panel("path length, steps", lambda cost: cost.path, lambda kind: kind.path),
+)
+
+
+def draw_costs(costs: Sequence[LayerCost], path: Path) -> None:
+    """Draws operations, time, operations in sequence and path length over the length of the sequence."""
+    with drawing(path, (11.0, 6.4)) as figure:
+        *panels, key = figure.subplots(2, 3).flat
+        for axes, panel in zip(panels, _PANELS, strict=True):
+            for kind, style in zip(LAYER_KINDS, _STYLES, strict=True):
+                _draw(axes, panel, kind, [cost for cost in costs if cost.kind == kind.name], style)
+            axes.set_title(panel.title)
+            axes.set_xscale("log", base=2)
+            axes.set_yscale("log")
+            lengths = sorted({cost.length for cost in costs})
+            axes.set_xticks(lengths, [str(length) for length in lengths])
+            axes.set_xlabel("positions n")
+        handles, labels = panels[0].get_legend_handles_labels()
+        handles.append(Line2D([], [], color="black", linestyle="--"))
+        key.legend(handles, [*labels, "order in Table 1"], loc="center", title=f"one layer, width {costs[0].width}")
+        key.set_axis_off()
+
+
+def _draw(axes: Axes, panel: _Panel, kind: LayerKind, costs: Sequence[LayerCost], style: tuple[str, str, int]) -> None:
+    colour, marker, size = style
+    lengths = [cost.length for cost in costs]
+    measured = [panel.measure(cost) for cost in costs]
+    line = "-" if panel.order is None else "none"
+    axes.plot(lengths, measured, color=colour, marker=marker, markersize=size, linestyle=line, label=kind.name)
+    if panel.order is not None:
+        orders = [panel.order(kind).at(cost.length, cost.width) for cost in costs]
+        axes.plot(lengths, [order * measured[-1] / orders[-1] for order in orders], color=colour, linestyle="--")
+
+
+HEADING = (
+    "layer",
+    "operations, Table 1",
+    "measured ∝",
+    "with projections ∝",
+    "time ∝",
+    "sequential, Table 1",
+    "measured",
+    "path, Table 1",
+    "measured",
+)
+
+
+def format_costs(costs: Sequence[LayerCost]) -> str:
+    """Returns a row for each kind of layer.
+
+    What grows with a power of the length is given as that power, between the two greatest lengths; operations in
+    sequence and paths as they were counted at the least and the greatest length.
+    """
+    rows = [HEADING, ("---",) * len(HEADING), *(_row(kind, costs) for kind in LAYER_KINDS)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _row(kind: LayerKind, costs: Sequence[LayerCost]) -> tuple[str, ...]:
+    own = sorted((cost for cost in costs if cost.kind == kind.name), key=lambda cost: cost.length)
+    return (
+        kind.name,
+        str(kind.operations),
+        f"n^{growth(own, lambda cost: cost.tabled_operations):.2f}",
+        f"n^{growth(own, lambda cost: cost.operations):.2f}",
+        f"n^{growth(own, lambda cost: cost.seconds):.2f}",
+        str(kind.sequential),
+        f"{own[0].sequential} … {own[-1].sequential}",
+        str(kind.path),
+        f"{own[0].path} … {own[-1].path}",
+    )

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from export.evaluate.system import Progress, Search, SystemUnusableError
-from model import generate
+from model import search as generate
 from model.data.batches import plan_batches
 from model.data.corpus import Corpus
-from model.generate import Generated
 from model.run import RunError, RunFolder, TrainedModel
+from model.search import Generated
 
 BATCH_TOKENS = 4096
 

@@ -14,13 +14,10 @@ from export.evaluate.system import Progress, Search, SystemUnusableError
 from model.data.corpus import Corpus
 from serve.clients.channel import ClientSettings
 from serve.clients.errors import NotTranslatedError
-from serve.clients.grpc_client import GrpcClient
-from serve.clients.lines import map_in_order
-from serve.clients.local_translator import open_bundle
-from serve.clients.text_clients import HttpClient
-from serve.clients.translate import TextTranslator
+from serve.clients.text_clients import GrpcClient, HttpClient, open_bundle
+from serve.clients.translate import TextTranslator, map_in_order
 from serve.registry.loader import LOAD_ERRORS
-from serve.translation.search_fields import SearchFields
+from serve.translation.fields import SearchFields
 
 # Rows; few enough for a server of one engine to take them all, running or waiting.
 IN_FLIGHT_ROWS = 64

@@ -11,9 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from export.graphs.integer_operators import multiply_integers, multiply_to_float, quantise
-from export.graphs.quantised_layers import LARGEST, QuantisedMatrix
-from export.graphs.vocabulary_graphs import frozen
+from export.graphs.quantised_layers import LARGEST, QuantisedMatrix, multiply_integers, multiply_to_float, quantise
+from export.graphs.transformer import frozen
 from model.network.transformer import Transformer
 from serve.bundle.manifest import ActivationRange, GraphVariant
 

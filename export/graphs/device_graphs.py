@@ -2,7 +2,7 @@
 
 They have no weights and fit every model, so they travel with the server, in `serve/runtime/cuda/device_graphs`, and
 not with bundles: `python -m export.graphs.device_graphs` writes them there. Memory is copied as 32-bit words,
-whatever these hold. Who calls them is `serve.runtime.cuda.device_tools`.
+whatever these hold. Who calls them is `serve.runtime.cuda.device`.
 
 Shapes: R rows of a step, V vocabulary; N and P rows of two blocks of memory, W words of each; M rows that are copied.
 """

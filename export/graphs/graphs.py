@@ -11,14 +11,11 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from export.graphs.attention import AttentionOperators
+from export.graphs.attention import AttentionOperators, ContribAttention, CudaAttention, StandardAttention
 from export.graphs.calibration import Observed, cache_scale, cached_layers
-from export.graphs.contrib_attention import ContribAttention
-from export.graphs.cuda_attention import CudaAttention
 from export.graphs.quantised_attention import CacheScales, QuantisedAttention
 from export.graphs.quantised_graph import quantised
 from export.graphs.recurrent import RecurrentDecoderGraph, RecurrentEncoderGraph, recurrent_states
-from export.graphs.standard_attention import StandardAttention
 from export.graphs.transformer import DecoderGraph, EncoderGraph
 from model.config import TransformerConfig
 from model.network.recurrent import Recurrent

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.onnx.ops import symbolic_multi_out
 
-from export.graphs.contrib_attention import OPERATOR, ContribAttention, int32_scalar, nothing_new
-from export.graphs.integer_operators import quantise
+from export.graphs.attention import OPERATOR, ContribAttention, int32_scalar, nothing_new
+from export.graphs.quantised_layers import quantise
 from model.network.attention import KeysValues
 from serve.bundle.manifest import Element
 

@@ -13,9 +13,8 @@ from torch.nn import functional
 
 from export.graphs.calibration import StaticLinear
 from export.graphs.quantised_layers import QuantisedEmbedding, QuantisedLinear
-from export.graphs.transformer import PackedProjection
-from export.graphs.vocabulary_graphs import Embedding, Projection
-from model.network.feed_forward import FeedForward
+from export.graphs.transformer import Embedding, PackedProjection, Projection
+from model.network.layers import FeedForward
 from serve.bundle.manifest import ActivationRange, GraphVariant
 
 Ranges = Mapping[nn.Module, ActivationRange]

@@ -6,6 +6,8 @@ by PyTorch. Dropout does not appear.
 
 Shapes: B rows of a prefill, S source length, R rows of a step, H heads, D head size, V vocabulary, and the capacities C
 of the caches: `self` in target tokens, `cross` in source tokens.
+
+Where a graph meets the vocabulary: ids become embeddings, states become logits.
 """
 
 import math
@@ -17,11 +19,41 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from export.graphs.attention import AttentionOperators
-from export.graphs.vocabulary_graphs import Embedding, Projection, frozen
 from model.network.attention import MultiHeadAttention
 from model.network.layers import DecoderLayer, EncoderLayer
 from model.network.transformer import Transformer
 from serve.bundle.manifest import AttentionHead
+
+
+class Embedding(nn.Module):
+    """Embeddings times a factor, most often sqrt(d_model) (Vaswani et al. 2017, section 3.4)."""
+
+    def __init__(self, weight: nn.Parameter, scale: float) -> None:
+        super().__init__()
+        self.weight = weight
+        self.scale = scale
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Maps ids [...] to embeddings [..., d_model]."""
+        return functional.embedding(ids, self.weight) * self.scale
+
+
+class Projection(nn.Module):
+    """The product that gives a logit for every token of the vocabulary, with a bias or without."""
+
+    def __init__(self, weight: nn.Parameter, bias: nn.Parameter | None) -> None:
+        super().__init__()
+        self.weight = weight
+        self.bias = bias
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Maps states [..., d_model] to logits [..., V]."""
+        return functional.linear(states, self.weight, self.bias)
+
+
+def frozen(weight: Tensor) -> nn.Parameter:
+    """Returns a tensor as a parameter that no gradient reaches, so that the exporter stores it as a weight."""
+    return nn.Parameter(weight.detach(), requires_grad=False)
 
 
 class EncoderGraph(nn.Module):

@@ -1,13 +1,24 @@
 """What every import has in common: reading files with clear errors, languages, and a Transformer from foreign tensors.
 
-`export.imports.marian` and `export.imports.from_ctranslate2` know one format each and call this.
+`export.imports.marian` and `export.imports.ctranslate2` know one format each and call this.
+
+The tensors of a foreign model, taken by name: what is missing or left over is told.
+
+Both importers use it; knows no format.
+
+Texts for the golden sentences of an imported model, which comes without sentences: words of its own vocabulary.
+
+They mean nothing; what counts is that the model translates them here and at the server alike.
 """
 
 import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle, islice
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 import torch
 from pydantic import ValidationError
@@ -15,7 +26,7 @@ from torch import Tensor
 
 from model.config import TransformerConfig
 from model.network.transformer import Transformer
-from model.tokenizer.tokenizer import TokenizerError
+from model.tokenizer.tokenizer import WORD_START, TokenizerError
 from serve.bundle.manifest import BundleDirection, first_problem
 
 # The longest texts that an import reads and writes if nothing else is asked for: what our own models have.
@@ -248,3 +259,93 @@ def tokenizer_refused(folder: Path, error: TokenizerError) -> ImportedModelError
 def _check_language(option: str, language: str | None) -> None:
     if language is None or not _LANGUAGE.fullmatch(language):
         raise ImportedModelError(f"{option}: {language}: the model's files do not tell, expected an ISO 639 code")
+
+
+MATRIX_DIMENSIONS = 2
+
+
+class Tensors:
+    """Tensors to be taken; leaving the context, none may be left: it would belong to something we do not compute."""
+
+    def __init__(self, path: Path, tensors: Mapping[str, object]) -> None:
+        self._path = path
+        self._left = dict(tensors)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None and self._left:
+            names = sorted(self._left)
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            raise ImportedModelError(f"{self._path}: {names[0]}{more}: no model of ours has it, expected nothing else")
+
+    def take(self, name: str, shape: tuple[int, ...] | None = None) -> Tensor:
+        """Returns a tensor, float32; of any shape, or of the one expected.
+
+        Raises:
+            ImportedModelError: if there is none of this name and shape.
+        """
+        tensor = self.take_optional(name)
+        if tensor is None:
+            raise ImportedModelError(f"{self._path}: {name}: is missing")
+        if shape is not None and tensor.shape != shape:
+            raise ImportedModelError(f"{self._path}: {name}: shape is {tuple(tensor.shape)}, expected {shape}")
+        return tensor
+
+    def has(self, name: str) -> bool:
+        """Returns whether a tensor is there and not taken yet."""
+        return name in self._left
+
+    def take_matrix(self, name: str) -> Tensor:
+        """Returns a tensor of two dimensions, float32.
+
+        Raises:
+            ImportedModelError: if there is none of this name.
+        """
+        tensor = self.take(name)
+        if tensor.dim() != MATRIX_DIMENSIONS:
+            raise ImportedModelError(f"{self._path}: {name}: shape is {tuple(tensor.shape)}, expected a matrix")
+        return tensor
+
+    def take_optional(self, name: str) -> Tensor | None:
+        """Returns a tensor, float32, or None."""
+        tensor = self._left.pop(name, None)
+        if tensor is None:
+            return None
+        if not isinstance(tensor, Tensor):
+            raise ImportedModelError(f"{self._path}: {name}: expected a tensor")
+        return tensor.float()
+
+
+def grown(weight: Tensor, rows: int) -> Tensor:
+    """Returns a matrix with rows of zeros added, up to a number of rows."""
+    # What is no matrix stays as it is, for whoever checks shapes.
+    if weight.dim() != MATRIX_DIMENSIONS or len(weight) >= rows:
+        return weight
+    return torch.cat((weight, weight.new_zeros(rows - len(weight), weight.shape[1])))
+
+
+TEXTS = 24
+WORDS_OF_TEXTS = (1, 2, 3, 4, 5, 6, 8, 10)
+# Vocabularies begin with what is common.
+COMMON_PIECES = 2000
+
+
+def golden_texts(pieces: Sequence[str]) -> list[str]:
+    """Returns texts of several lengths, always the same ones; none if the vocabulary has no words.
+
+    Args:
+        pieces: of the source vocabulary, in the order of their ids.
+    """
+    letters = [piece for piece in pieces if piece.removeprefix(WORD_START).isalpha()]
+    # A script without spaces has no pieces that begin words.
+    words = [piece for piece in letters if piece.startswith(WORD_START)] or letters
+    common = words[:COMMON_PIECES]
+    if not common:
+        return []
+    endless = cycle(common[:: max(1, len(common) // sum(islice(cycle(WORDS_OF_TEXTS), TEXTS)))])
+    lengths = islice(cycle(WORDS_OF_TEXTS), TEXTS)
+    return ["".join(islice(endless, length)).replace(WORD_START, " ").strip() for length in lengths]

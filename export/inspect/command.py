@@ -36,8 +36,11 @@ class InspectCommand(BaseSettings):
         """Prints the figures; writes the files that were asked for."""
         self._check_output_folders()
         with _explained("onnx", "reads the graphs", "export"):
-            from export.inspect.figures import format_inspection  # noqa: PLC0415
-            from export.inspect.inspection import Inspection, inspect  # noqa: PLC0415 - needs onnx
+            from export.inspect.figures import (  # noqa: PLC0415 - needs onnx
+                Inspection,
+                format_inspection,
+                inspect,
+            )
         if self.picture is not None:
             with _explained("matplotlib", "draws the picture", "train"):
                 from export.inspect.picture import draw_step  # noqa: PLC0415 - needs matplotlib

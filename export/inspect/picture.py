@@ -1,6 +1,6 @@
 """A picture of one decoder step: its blocks in the middle, what the encoder wrote on the left, what lasts on the right.
 
-Drawn from what `export.inspect.inspection` found; knows no architecture. Shapes are those of all rows, bytes those
+Drawn from what `export.inspect.figures` found; knows no architecture. Shapes are those of all rows, bytes those
 of one.
 """
 
@@ -13,12 +13,9 @@ from textwrap import wrap
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch, Rectangle
 
-from export.inspect.bundle_memory import StateMemory
-from export.inspect.figures import NO_BREAK, fold_names, format_bytes, format_shape
-from export.inspect.graph import Block, fold_blocks
-from export.inspect.inspection import Inspection
-from export.inspect.stored_graph import TensorType
-from model.drawing import drawing
+from export.inspect.figures import NO_BREAK, Inspection, StateMemory, fold_names, format_bytes, format_shape
+from export.inspect.graph import Block, TensorType, fold_blocks
+from model.provenance import drawing
 from serve.bundle.manifest import DECODER_INPUTS, LOGITS, StateSpec
 
 # Inches: left and right edges of the three columns, and what is between the lines and the boxes.

@@ -14,13 +14,9 @@ from pydantic import Field, PositiveInt
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 from tqdm import tqdm
 
-from export.verify.answer import Sentence
-from export.verify.checks import Check, Examination, Plan
-from export.verify.invariance import Companies
-from export.verify.outcome import Outcome
-from export.verify.reader import Reader
-from export.verify.stepper import References
-from export.verify.tokens import Demands
+from export.verify.answer import Outcome, Sentence
+from export.verify.checks import Check, Companies, Demands, Examination, Plan
+from export.verify.stepper import Reader, References
 from model.data.corpus import Corpus, CorpusError, read_corpus
 from model.tokenizer.tokenizer import TokenizerError
 from serve.bundle.bundle import Bundle, BundleError

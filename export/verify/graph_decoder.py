@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from export.verify.answer import Answer
 from serve.bundle.bundle import Bundle
-from serve.runtime.model_sessions import ModelSessions, open_sessions
-from serve.runtime.scores import Scores
+from serve.runtime.model import Scores
+from serve.runtime.placement import ModelSessions, open_sessions
 
 BATCH_ROWS = 50
 

@@ -1,22 +1,99 @@
 """The PyTorch model that a bundle was made from: how it translates, and its logits step by step.
 
-With `export.verify.rounding` the only module of verification that needs torch: who has no training run verifies
+With `export.verify.reference` the only module of verification that needs torch: who has no training run verifies
 without it.
+
+A Transformer that computes in PyTorch what an 8-bit graph does: in floats, rounded where the graph rounds.
+
+Written apart from `export.graphs.quantised_layers`, which it helps to verify. Sums are exact in the graph and rounded
+here, and one activation that falls to the other side of a half moves what follows: the two agree as far as rounding
+lets them, not to the last bit.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from functools import partial
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from export.verify.answer import Answer
-from export.verify.rounding import rounded
 from export.verify.stepper import References
 from model.data.batches import pad
-from model.generate import Generated, generate_beam, generate_greedy
+from model.network.transformer import Transformer
 from model.network.translation_model import DecoderState, TranslationModel
-from serve.bundle.manifest import EIGHT_BITS, Manifest
+from model.search import Generated, generate_beam, generate_greedy
+from serve.bundle.manifest import EIGHT_BITS, ActivationRange, Manifest
+
+LEVELS = 127  # on either side of zero
+SMALLEST_MAXIMUM = 1e-12  # of a row of zeros, for which any scale will do
+
+
+def rounded(
+    model: TranslationModel,
+    activation_ranges: Mapping[str, ActivationRange],
+    cache_ranges: Mapping[str, ActivationRange],
+) -> Transformer:
+    """Returns a copy of a Transformer whose weights are rounded, and activations before every product.
+
+    Args:
+        model: the model.
+        activation_ranges: of its layers by name; where there is none, every row has a scale of its own.
+        cache_ranges: of the layers by name whose output is kept in 8 bits as well; where there is none, it is not.
+
+    Raises:
+        TypeError: if it is no Transformer: there are no 8-bit graphs of others.
+    """
+    if not isinstance(model, Transformer):
+        raise TypeError(f"{type(model).__name__}: expected a Transformer")
+    copy = deepcopy(model)
+    products = {name: module for name, module in copy.named_modules() if isinstance(module, nn.Linear)}
+    weights = (*(module.weight for module in products.values()), copy.source_weight, copy.target_weight)
+    for weight in dict.fromkeys(weights):  # tied ones once
+        weight.data = rounded_rows(weight.data)
+    for name, module in products.items():
+        known = activation_ranges.get(name)
+        rounding = rounded_rows if known is None else partial(rounded_in, known)
+        module.register_forward_pre_hook(partial(_round_input, rounding))
+    for name, known in cache_ranges.items():
+        products[name].register_forward_hook(partial(_round_cached, known))
+    # The product that gives the logits is a function, no module: what it reads comes from here.
+    copy.decoder_norm.register_forward_hook(_round_output)
+    return copy
+
+
+def rounded_rows(values: Tensor) -> Tensor:
+    """Rounds each row, float [..., D], to whole multiples of a 127th of its largest magnitude."""
+    scales = values.abs().amax(dim=-1, keepdim=True).clamp(min=SMALLEST_MAXIMUM) / LEVELS
+    return (values / scales).round() * scales
+
+
+def rounded_in(known: ActivationRange, values: Tensor) -> Tensor:
+    """Rounds values to the 256 in a range that begin with a multiple of their distance; those outside come inside."""
+    distance = max(known.largest - known.smallest, SMALLEST_MAXIMUM) / (2 * LEVELS + 1)
+    lowest = -round(-known.smallest / distance)
+    return (values / distance).round().clamp(lowest, lowest + 2 * LEVELS + 1) * distance
+
+
+def rounded_about_zero(known: ActivationRange, values: Tensor) -> Tensor:
+    """Rounds values to 128 below zero and 127 above, which reach the range's largest magnitude."""
+    distance = max(-known.smallest, known.largest, SMALLEST_MAXIMUM) / LEVELS
+    return (values / distance).round().clamp(-LEVELS - 1, LEVELS) * distance
+
+
+def _round_input(rounding: Callable[[Tensor], Tensor], _: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
+    return rounding(inputs[0])
+
+
+def _round_cached(known: ActivationRange, _: nn.Module, __: tuple[Tensor, ...], output: Tensor) -> Tensor:
+    return rounded_about_zero(known, output)
+
+
+def _round_output(_: nn.Module, __: tuple[Tensor, ...], output: Tensor) -> Tensor:
+    return rounded_rows(output)
+
 
 BATCH_ROWS = 50
 

@@ -5,8 +5,7 @@ texts nor PyTorch.
 """
 
 from collections import deque
-from collections.abc import Callable
-from collections.abc import Sequence as Sequences
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from prometheus_client import CollectorRegistry
@@ -15,9 +14,9 @@ from export.verify.answer import Answer
 from serve.engine.engine import Engine
 from serve.observability.metrics import Metrics
 from serve.runtime.cpu import rows_ahead
-from serve.runtime.model_sessions import ModelSessions
+from serve.runtime.placement import ModelSessions
 from serve.scheduler.scheduler import Scheduler
-from serve.scheduler.sequence import Sequence, Wish
+from serve.scheduler.sequence import DecodingSequence, Wish
 
 # Few enough that a large batch does not start all at once.
 PREFILL_TOKENS = 2048
@@ -48,7 +47,7 @@ class SteppedEngine:
 
     def translate(
         self,
-        wishes: Sequences[Wish],
+        wishes: Sequence[Wish],
         together: int,
         advance: Callable[[int], object],
         random: np.random.Generator | None = None,
@@ -62,10 +61,10 @@ class SteppedEngine:
             random: decides who joins when and in whose company; None: in their order, as soon as there is room.
         """
 
-        def on_finish(_: Sequence) -> None:
+        def on_finish(_: DecodingSequence) -> None:
             advance(1)
 
-        sequences = [Sequence(*wish, None, on_finish) for wish in wishes]
+        sequences = [DecodingSequence(*wish, None, on_finish) for wish in wishes]
         order = range(len(wishes)) if random is None else random.permutation(len(wishes)).tolist()
         joining = deque(sequences[number] for number in order)
         while joining or not self._scheduler.idle:
@@ -76,7 +75,7 @@ class SteppedEngine:
         return [_answer(sequence) for sequence in sequences]
 
 
-def _answer(sequence: Sequence) -> Answer:
+def _answer(sequence: DecodingSequence) -> Answer:
     if sequence.error is not None:
         return Answer((), np.nan)
     best = sequence.best

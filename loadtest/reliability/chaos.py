@@ -3,7 +3,7 @@
 Every request that was sent has exactly one outcome, unless its client was killed; every outcome is one that this mishap
 can cause; once it is over, every request is answered again; and nothing is left in the servers' slots and queues.
 Called by `loadtest.reliability.chaos_command`; what may happen to several replicas is in
-`loadtest.reliability.replica_mishaps`.
+`loadtest.reliability.chaos_load`.
 """
 
 import asyncio
@@ -16,19 +16,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 from typing import Protocol as Interface
 
-from loadtest.client import NO_RESULT, OK
-from loadtest.clients import Targets
-from loadtest.generators import Generators
+from loadtest.clients import NO_RESULT, OK, TIMED_OUT, Targets
+from loadtest.generator import Generators
 from loadtest.measurement import Run, measure
 from loadtest.plan import draw_plan
-from loadtest.request import Protocol
-from loadtest.rest_clients import TIMED_OUT
-from loadtest.scenario import PoissonPhase, RequestKind, Scenario
+from loadtest.scenario import LoadProtocol, PoissonPhase, RequestKind, Scenario
 from loadtest.served_process import POLL_SECONDS, ServedProcess
 from loadtest.server_metrics import MetricsReader
 
 PHASE = "load"
-PROTOCOLS: tuple[Protocol, ...] = ("grpc", "grpc-stream", "grpc-many", "rest", "rest-stream")
+PROTOCOLS: tuple[LoadProtocol, ...] = ("grpc", "grpc-stream", "grpc-many", "rest", "rest-stream")
 MISHAP_AT = 1 / 4
 STALL_SECONDS = 1.0
 PROCESSES = 2
@@ -99,7 +96,7 @@ class Mishap(Generic[S]):
     outcomes: frozenset[str]
     kills_client: bool = False
     clients_retry: bool = False
-    protocols: tuple[Protocol, ...] = PROTOCOLS
+    protocols: tuple[LoadProtocol, ...] = PROTOCOLS
     longest_seconds: float = LONGEST_SECONDS
     mend: Callable[[S], Awaitable[None]] = nothing
 

@@ -15,12 +15,25 @@ from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 from loadtest.command import told
 from loadtest.objective import Objective
 from loadtest.reliability.chaos import MISHAPS, PROTOCOLS, ChaosRound, Mishap, S, Served, run_round
-from loadtest.reliability.chaos_load import CapacitySearch, ChaosLoad, format_load, found_load, given_load
-from loadtest.reliability.replica_mishaps import replica_mishaps
+from loadtest.reliability.chaos_load import (
+    CapacitySearch,
+    ChaosLoad,
+    format_load,
+    found_load,
+    given_load,
+    replica_mishaps,
+)
 from loadtest.reliability.replicas import Replicas, balanced_by_clients, behind_nginx, start_replicas
-from loadtest.scenario import MAX_RATE, RequestKind, ScenarioError
-from loadtest.search_options import SearchOptions
-from loadtest.sentences import SentencesPath, SourceLanguage, TargetLanguage, read_sentences
+from loadtest.scenario import (
+    MAX_RATE,
+    RequestKind,
+    ScenarioError,
+    SearchOptions,
+    SentencesPath,
+    SourceLanguage,
+    TargetLanguage,
+    read_sentences,
+)
 from loadtest.served_process import ServedProcess, ServedProcessError
 from serve.server_process import choose_ports, server_command
 

@@ -2,33 +2,52 @@
 
 One request in five is cancelled, has a tiny deadline, is huge or is invalid; beside them clients are killed, metrics
 are read and models are replaced. At the end the counts of clients and server have to be the same, no outcome may be one
-that its kind does not explain, and nothing may be left in the server. Called by `loadtest.reliability.soak_command`.
+that its kind does not explain, and nothing may be left in the server. Called by `loadtest.reliability.soak`.
+
+`dragoman load soak`: serves a bundle for hours under mixed load, and counts as the server does.
 """
 
 import asyncio
 import json
 import os
+import shutil
 import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import aiohttp
+from pydantic import Field
+from pydantic_core import to_json
+from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
+from rich.console import Console
 
-from loadtest.accounts import disagreements
-from loadtest.client import GONE, OK
-from loadtest.generators import Generators
+from loadtest.clients import GONE, OK, TIMED_OUT
+from loadtest.command import told
+from loadtest.generator import Generators
 from loadtest.measurement import Run, Watcher, measure
 from loadtest.plan import draw_plan
-from loadtest.request import Protocol
-from loadtest.rest_clients import TIMED_OUT
-from loadtest.scenario import ConstantPhase, PoissonPhase, RequestKind, Scenario
-from loadtest.search_options import SearchOptions
-from loadtest.served_process import POLL_SECONDS, ServedProcess
-from loadtest.server_metrics import MetricsReader, ServerState
+from loadtest.scenario import (
+    ConstantPhase,
+    LoadProtocol,
+    PoissonPhase,
+    RequestKind,
+    Scenario,
+    ScenarioError,
+    SearchOptions,
+    SentencesPath,
+    SourceLanguage,
+    TargetLanguage,
+    read_sentences,
+)
+from loadtest.served_process import POLL_SECONDS, ServedProcess, ServedProcessError
+from loadtest.server_metrics import MetricsReader, ServerState, disagreements
+from loadtest.session import LiveView
+from serve.server_process import choose_ports, server_command
 
 ADMIN_KEY = "soak"
 RELOAD_PATH = "/v1/admin/reload"
@@ -36,7 +55,7 @@ RELOADS = "rest other ok"
 PHASE = "soak"
 SETTLE_SECONDS = 20.0
 # Of killed clients: they send streams, whose counts have room for what nobody saw.
-KILLED_PROTOCOL: Protocol = "rest-stream"
+KILLED_PROTOCOL: LoadProtocol = "rest-stream"
 KILLED_RATE = 50.0
 KILLED_AFTER_SECONDS = 0.4
 # Open files at the end, beside those at the start: both without a connection of ours.
@@ -66,7 +85,7 @@ def soak_kinds(source_language: str, target_language: str) -> list[SoakKind]:
     """
     good = frozenset({OK}) | REFUSED
     beam = SearchOptions(beam_size=4)
-    kinds: list[tuple[str, float, Protocol, dict[str, object], frozenset[str]]] = [
+    kinds: list[tuple[str, float, LoadProtocol, dict[str, object], frozenset[str]]] = [
         ("greedy", 20, "grpc", {}, good),
         ("greedy", 10, "grpc-many", {}, good),
         ("greedy", 20, "rest", {}, good),
@@ -222,7 +241,7 @@ class Soak:
 
     def _judge(self, run: Run, first: ServerState | None, last: ServerState | None) -> None:
         result = self._result
-        seen: dict[Protocol, Counter[str]] = {}
+        seen: dict[LoadProtocol, Counter[str]] = {}
         for kind in self._kinds:
             tally = run.record.tally_of_kind(kind.requests.name, PHASE)
             result.outcomes[kind.requests.name] = dict(tally.outcomes)
@@ -243,7 +262,7 @@ class Soak:
         result.open_files = (first.open_files, last.open_files)
         result.problems += [*self._count(seen, first, last), *growth(result.resident_bytes, seconds)]
 
-    def _count(self, seen: dict[Protocol, Counter[str]], first: ServerState, last: ServerState) -> Iterator[str]:
+    def _count(self, seen: dict[LoadProtocol, Counter[str]], first: ServerState, last: ServerState) -> Iterator[str]:
         counted = {name: count - first.requests.get(name, 0) for name, count in last.requests.items()}
         yield from disagreements(seen, counted, {KILLED_PROTOCOL: self._killed_requests})
         if counted.get(RELOADS, 0) != self._result.reloads:
@@ -274,3 +293,80 @@ def change_manifest(bundle: Path) -> None:
     changed = manifest.with_suffix(".new")
     changed.write_text(json.dumps(content), encoding="utf-8")
     changed.replace(manifest)
+
+
+MEGABYTE = 1 << 20
+
+
+class SoakCommand(BaseSettings):
+    """Load a server for long with everything that clients and operators do to it, and compare the counts.
+
+    A copy of the bundle is served in a process of its own. Four in five requests are good ones over all interfaces; the
+    others are cancelled, have a tiny deadline, are invalid or too large. Meanwhile clients are killed, the model is
+    replaced and metrics are read. In the end no request may have an outcome that its kind does not explain, the counts
+    of the clients have to be those of /metrics, nothing may be left in the server, and it has to end as it should. Exit
+    status 1 if anything else is found. The last line of the output is one JSON document.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="DRAGOMAN_LOAD_SOAK_", frozen=True, extra="forbid")
+
+    bundle: CliPositionalArg[Path] = Field(description="folder made by `dragoman export`")
+    rate: float = Field(20.0, gt=0, description="Requests per second, over all interfaces.")
+    duration_seconds: float = Field(3600.0, gt=0, description="How long.")
+    every_seconds: float = Field(
+        10.0, gt=0, description="Until a client is killed and the model is replaced, again and again."
+    )
+    sentences: SentencesPath = None
+    source_language: SourceLanguage = ""
+    target_language: TargetLanguage = ""
+    seed: int = Field(1, ge=0, description="Seed of the send times and of the choice of requests.")
+
+    def cli_cmd(self) -> None:
+        """Runs the soak, prints what was found, and exits with status 1 if anything is wrong."""
+        with told("dragoman load soak"), TemporaryDirectory(prefix="dragoman-") as folder:
+            models = Path(folder) / "models"
+            ports = choose_ports(0, 0)
+            try:
+                bundle = Path(shutil.copytree(self.bundle, models / "soaked"))
+                command = server_command(models, *ports)
+                log = Path(folder) / "server.log"
+                with ServedProcess.run(command, ports, log, {"DRAGOMAN_ADMIN_KEY": ADMIN_KEY}) as served:
+                    result = asyncio.run(self.run(served, bundle))
+            except (OSError, ServedProcessError) as error:
+                raise ScenarioError(str(error)) from error
+        print(format_soak(result))
+        print(to_json(asdict(result)).decode())
+        if result.problems:
+            raise SystemExit(1)
+
+    async def run(self, served: ServedProcess, bundle: Path) -> SoakResult:
+        """Returns what a soak of a server finds, which is stopped afterwards.
+
+        Raises:
+            ScenarioError: if sentences cannot be read.
+            ServedProcessError: if the server does not start, or does not end as it should.
+        """
+        sentences = read_sentences(self.sentences)
+        await served.wait_ready()
+        soak = Soak(served, bundle, soak_kinds(self.source_language, self.target_language), sentences, self.seed)
+        with LiveView.open(Console(stderr=True)) as view:
+            view.begin("soak")
+            result = await soak.run(self.rate, self.duration_seconds, self.every_seconds, view.show)
+        await served.stop()
+        return result
+
+
+def format_soak(result: SoakResult) -> str:
+    """Returns what a soak found as lines."""
+    lines = [
+        f"{kind}: " + ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
+        for kind, outcomes in result.outcomes.items()
+    ]
+    memory = " to ".join(f"{size / MEGABYTE:.0f}" for size in result.resident_bytes)
+    files = " to ".join(map(str, result.open_files))
+    lines.append(
+        f"{result.killed_clients} clients killed, {result.reloads} times another model; memory {memory} MiB, "
+        f"open files {files}"
+    )
+    lines += [f"WRONG: {problem}" for problem in result.problems] or ["clients and server count the same"]
+    return "\n".join(lines)

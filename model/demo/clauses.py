@@ -5,15 +5,9 @@ Knows no word order: that is clause.py, which the sentence rules of grammar.py a
 
 from collections.abc import Sequence
 
-from model.demo.chance import Chance
-from model.demo.clause import Clause, VerbPhrase
-from model.demo.determiners import Reading
-from model.demo.lexicon import ANIMALS
-from model.demo.nominals import Nominals
-from model.demo.noun_phrase import NounPhrase
-from model.demo.pair import Pair
-from model.demo.places import OUTDOORS, City, Place
-from model.demo.predicates import Predicates
+from model.demo.lexicon import ANIMALS, OUTDOORS, Chance, City, Pair, Place
+from model.demo.noun_phrase import Nominals, NounPhrase, Reading
+from model.demo.predicates import Clause, Predicates, VerbPhrase
 from model.demo.times import FREQUENCIES, TIMES
 from model.demo.verb_form import Mood, Tense, tenses_of, verb_form
 from model.demo.verbs import ANIMAL_VERBS, PERSON_VERBS, PUT, Aspect, Verb

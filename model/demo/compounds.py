@@ -4,13 +4,10 @@ Shows the verb-final order of German subordinate clauses. The clauses are brief,
 Called by grammar.py, which weighs these rules.
 """
 
-from model.demo.clause import Clause, VerbPhrase
 from model.demo.clauses import Clauses
-from model.demo.determiners import Reading
-from model.demo.lexicon import ANIMALS, CHILDREN, FRUIT, ROLES, TEXTS, THINGS, NounClass
-from model.demo.nominals import alike
-from model.demo.noun_phrase import NounPhrase, relative
-from model.demo.pair import Pair, sentence
+from model.demo.lexicon import ANIMALS, CHILDREN, FRUIT, ROLES, TEXTS, THINGS, NounClass, Pair, sentence
+from model.demo.noun_phrase import NounPhrase, Reading, alike, relative
+from model.demo.predicates import Clause, VerbPhrase
 from model.demo.verb_form import Mood
 from model.demo.verbs import DEALINGS, REPORTS
 

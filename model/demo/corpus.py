@@ -14,7 +14,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from tqdm import tqdm
 
 from model.demo.grammar import Grammar
-from model.demo.pair import Pair
+from model.demo.lexicon import Pair
 
 
 def distinct_pairs(seed: int) -> Iterator[Pair]:

@@ -2,14 +2,97 @@
 
 Knows words only; noun_phrase.py puts them together with determiners and adjectives. A row reads like a dictionary:
 English, German nominative, genitive and plural with their articles.
+
+The adjectives of the demo corpus, in groups that fit a class of nouns.
+
+Knows words only; inflection.py knows the endings. Called by nouns.py, which gives every noun class its adjectives,
+and by the grammar for sentences such as `The car is more expensive than the bicycle.`
+
+The value that every rule of the demo grammar makes: the same words in English and in German.
+
+Knows nothing about grammar. Used for whole sentences as well as for parts such as `on Monday` / `am Montag`.
+
+Places: where something happens and where somebody goes, with the prepositions of both languages.
+
+Knows words only; nominals.py puts the phrases together. Places are grouped by what one does there, so that nobody
+drives to the kitchen.
+
+Random choices for the demo grammar, the same on every machine and in every Python version.
+
+Built on `Random.random()` alone, the one method whose sequence Python promises to keep for a seed. Called by every
+module that chooses between rules or words.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, auto
+from random import Random
+from typing import NamedTuple, TypeVar
 
-from model.demo import adjectives
-from model.demo.adjectives import Adjective
 from model.demo.inflection import Case, Gender, add_s, dative_plural
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Adjective:
+    """An adjective with its comparatives, if sentences shall compare by it."""
+
+    english: str
+    german: str
+    english_comparative: str = ""
+    german_comparative: str = ""
+    inflected_stem: str = ""
+    """What endings attach to where it is not the basic form: teuer, but `ein teures Auto`."""
+
+    @property
+    def stem(self) -> str:
+        """The German form that endings attach to."""
+        return self.inflected_stem or self.german
+
+
+OLD = Adjective("old", "alt", "older", "älter")
+YOUNG = Adjective("young", "jung", "younger", "jünger")
+BIG = Adjective("big", "groß", "bigger", "größer")
+SMALL = Adjective("small", "klein", "smaller", "kleiner")
+NEW = Adjective("new", "neu", "newer", "neuer")
+BEAUTIFUL = Adjective("beautiful", "schön", "more beautiful", "schöner")
+EXPENSIVE = Adjective("expensive", "teuer", "more expensive", "teurer", inflected_stem="teur")
+CHEAP = Adjective("cheap", "billig", "cheaper", "billiger")
+HEAVY = Adjective("heavy", "schwer", "heavier", "schwerer")
+STRONG = Adjective("strong", "stark", "stronger", "stärker")
+FAMOUS = Adjective("famous", "berühmt", "more famous", "berühmter")
+CLEVER = Adjective("clever", "klug", "more clever", "klüger")
+FRIENDLY = Adjective("friendly", "freundlich", "friendlier", "freundlicher")
+RICH = Adjective("rich", "reich", "richer", "reicher")
+FAST = Adjective("fast", "schnell", "faster", "schneller")
+SLOW = Adjective("slow", "langsam", "slower", "langsamer")
+QUIET = Adjective("quiet", "ruhig", "quieter", "ruhiger")
+HAPPY = Adjective("happy", "glücklich", "happier", "glücklicher")
+TIRED = Adjective("tired", "müde", inflected_stem="müd")
+SICK = Adjective("sick", "krank")
+HUNGRY = Adjective("hungry", "hungrig")
+FRESH = Adjective("fresh", "frisch")
+COLD = Adjective("cold", "kalt")
+HOT = Adjective("hot", "heiß")
+RED = Adjective("red", "rot")
+BLUE = Adjective("blue", "blau")
+GREEN = Adjective("green", "grün")
+YELLOW = Adjective("yellow", "gelb")
+WHITE = Adjective("white", "weiß")
+BLACK = Adjective("black", "schwarz")
+BROWN = Adjective("brown", "braun")
+
+OF_PEOPLE = (OLD, YOUNG, STRONG, FAMOUS, CLEVER, FRIENDLY, RICH, HAPPY, TIRED, SICK, HUNGRY)
+OF_CHILDREN = (SMALL, STRONG, CLEVER, FRIENDLY, HAPPY, TIRED, SICK, HUNGRY)
+OF_RELATIVES = (OLD, YOUNG, CLEVER, FRIENDLY, RICH, HAPPY, TIRED, SICK)
+OF_ANIMALS = (OLD, YOUNG, BIG, SMALL, STRONG, BEAUTIFUL, HUNGRY, TIRED, WHITE, BLACK, BROWN)
+OF_THINGS = (OLD, NEW, BIG, SMALL, BEAUTIFUL, EXPENSIVE, CHEAP, HEAVY, RED, BLUE, GREEN, YELLOW, WHITE, BLACK)
+OF_OPENINGS = (OLD, NEW, BIG, SMALL, HEAVY, RED, BLUE, GREEN)
+OF_VEHICLES = (OLD, NEW, FAST, SLOW)
+OF_TEXTS = (OLD, NEW, BEAUTIFUL, FAMOUS)
+OF_FRUIT = (BIG, SMALL, FRESH, CHEAP, EXPENSIVE)
+OF_MEALS = (FRESH, COLD, CHEAP, EXPENSIVE)
+OF_DRINKS = (FRESH, COLD, HOT)
+OF_PLACES = (OLD, NEW, BIG, SMALL, BEAUTIFUL, FAMOUS, QUIET)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,7 +167,7 @@ ROLES = NounClass(
         Noun("man", "der Mann", "des Mannes", "die Männer", "men"),
         Noun("woman", "die Frau", "der Frau", "die Frauen", "women"),
     ),
-    adjectives.OF_PEOPLE,
+    OF_PEOPLE,
     Kind.ROLE,
 )
 CHILDREN = NounClass(
@@ -93,7 +176,7 @@ CHILDREN = NounClass(
         Noun("boy", "der Junge", "des Jungen", "die Jungen"),
         Noun("girl", "das Mädchen", "des Mädchens", "die Mädchen"),
     ),
-    adjectives.OF_CHILDREN,
+    OF_CHILDREN,
     Kind.ROLE,
 )
 RELATIVES = NounClass(
@@ -107,7 +190,7 @@ RELATIVES = NounClass(
         Noun("friend", "der Freund", "des Freundes", "die Freunde"),
         Noun("neighbor", "der Nachbar", "des Nachbarn", "die Nachbarn"),
     ),
-    adjectives.OF_RELATIVES,
+    OF_RELATIVES,
     Kind.RELATIVE,
 )
 PARENTS = NounClass(
@@ -116,7 +199,7 @@ PARENTS = NounClass(
         Noun("father", "der Vater", "des Vaters", "die Väter"),
         Noun("grandmother", "die Großmutter", "der Großmutter", "die Großmütter"),
     ),
-    adjectives.OF_RELATIVES,
+    OF_RELATIVES,
     Kind.PARENT,
 )
 PEOPLE = (ROLES, ROLES, CHILDREN, RELATIVES, RELATIVES, PARENTS)
@@ -131,7 +214,7 @@ ANIMALS = NounClass(
         Noun("cow", "die Kuh", "der Kuh", "die Kühe"),
         Noun("bear", "der Bär", "des Bären", "die Bären"),
     ),
-    adjectives.OF_ANIMALS,
+    OF_ANIMALS,
 )
 
 FRUIT = NounClass(
@@ -142,7 +225,7 @@ FRUIT = NounClass(
         Noun("egg", "das Ei", "des Eis", "die Eier"),
         Noun("cake", "der Kuchen", "des Kuchens", "die Kuchen"),
     ),
-    adjectives.OF_FRUIT,
+    OF_FRUIT,
 )
 MEALS = NounClass(
     (
@@ -151,7 +234,7 @@ MEALS = NounClass(
         Noun("soup", "die Suppe", "der Suppe"),
         Noun("meat", "das Fleisch", "des Fleisches"),
     ),
-    adjectives.OF_MEALS,
+    OF_MEALS,
     Kind.UNCOUNTED,
 )
 DRINKS = NounClass(
@@ -162,7 +245,7 @@ DRINKS = NounClass(
         Noun("tea", "der Tee", "des Tees"),
         Noun("juice", "der Saft", "des Saftes"),
     ),
-    adjectives.OF_DRINKS,
+    OF_DRINKS,
     Kind.UNCOUNTED,
 )
 
@@ -185,7 +268,7 @@ THINGS = NounClass(
         Noun("bicycle", "das Fahrrad", "des Fahrrades", "die Fahrräder"),
         Noun("car", "das Auto", "des Autos", "die Autos"),
     ),
-    adjectives.OF_THINGS,
+    OF_THINGS,
 )
 CLOTHES = THINGS.only("hat", "coat", "shirt", "dress")
 FLAT_THINGS = THINGS.only("key", "hat", "shirt", "dress", "knife", "picture")
@@ -197,7 +280,7 @@ TEXTS = NounClass(
         Noun("letter", "der Brief", "des Briefes", "die Briefe"),
         Noun("newspaper", "die Zeitung", "der Zeitung", "die Zeitungen"),
     ),
-    adjectives.OF_TEXTS,
+    OF_TEXTS,
 )
 WRITINGS = TEXTS.only("book", "letter")
 
@@ -208,7 +291,7 @@ FURNITURE = NounClass(
         Noun("bed", "das Bett", "des Bettes", "die Betten"),
         Noun("bench", "die Bank", "der Bank", "die Bänke"),
     ),
-    adjectives.OF_THINGS,
+    OF_THINGS,
 )
 OPENINGS = NounClass(
     (
@@ -216,12 +299,113 @@ OPENINGS = NounClass(
         Noun("window", "das Fenster", "des Fensters", "die Fenster"),
         Noun("suitcase", "der Koffer", "des Koffers", "die Koffer"),
     ),
-    adjectives.OF_OPENINGS,
+    OF_OPENINGS,
 )
 VEHICLES = NounClass(
     (
         Noun("train", "der Zug", "des Zuges", "die Züge"),
         Noun("bus", "der Bus", "des Busses", "die Busse"),
     ),
-    adjectives.OF_VEHICLES,
+    OF_VEHICLES,
 )
+
+
+class Pair(NamedTuple):
+    """A piece of text in both languages."""
+
+    english: str
+    german: str
+
+
+NOTHING = Pair("", "")
+
+
+def join(*parts: str) -> str:
+    """Joins words by blanks and leave out what is empty."""
+    return " ".join(filter(None, parts))
+
+
+def sentence(pair: Pair, mark: str = ".") -> Pair:
+    """Starts with a capital letter and end with a mark."""
+    english, german = pair
+    return Pair(f"{english[0].upper()}{english[1:]}{mark}", f"{german[0].upper()}{german[1:]}{mark}")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Place:
+    """A place with the prepositions for being there; `to` is the German one for going there."""
+
+    noun: Noun
+    english: str
+    german: str
+    to: str
+
+    @property
+    def case_of_destination(self) -> Case:
+        """The case of going there: dative after zu, accusative after a preposition that also says where."""
+        return Case.DATIVE if self.to == "zu" else Case.ACCUSATIVE
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class City:
+    """A city: in Wien, nach Wien, with neither determiner nor adjective."""
+
+    english: str
+    german: str
+
+
+_GARDEN = Place(Noun("garden", "der Garten", "des Gartens", "die Gärten"), "in", "in", "in")
+_PARK = Place(Noun("park", "der Park", "des Parks", "die Parks"), "in", "in", "in")
+_FOREST = Place(Noun("forest", "der Wald", "des Waldes", "die Wälder"), "in", "in", "in")
+_LAKE = Place(Noun("lake", "der See", "des Sees", "die Seen"), "at", "an", "zu")
+_STATION = Place(Noun("station", "der Bahnhof", "des Bahnhofs", "die Bahnhöfe"), "at", "an", "zu")
+_MARKET = Place(Noun("market", "der Markt", "des Marktes", "die Märkte"), "at", "auf", "zu")
+_CITY = Place(Noun("city", "die Stadt", "der Stadt", "die Städte"), "in", "in", "in")
+_KITCHEN = Place(Noun("kitchen", "die Küche", "der Küche", "die Küchen"), "in", "in", "in")
+_SCHOOL = Place(Noun("school", "die Schule", "der Schule", "die Schulen"), "at", "in", "zu")
+_VILLAGE = Place(Noun("village", "das Dorf", "des Dorfes", "die Dörfer"), "in", "in", "in")
+_HOUSE = Place(Noun("house", "das Haus", "des Hauses", "die Häuser"), "in", "in", "in")
+_MUSEUM = Place(Noun("museum", "das Museum", "des Museums", "die Museen"), "in", "in", "in")
+
+CITIES = (
+    City("Berlin", "Berlin"),
+    City("Hamburg", "Hamburg"),
+    City("Vienna", "Wien"),
+    City("Munich", "München"),
+    City("Cologne", "Köln"),
+)
+
+OUTDOORS = (_GARDEN, _PARK, _FOREST, _LAKE, _VILLAGE)
+AT_HOME = (_HOUSE, _KITCHEN, _SCHOOL)
+TRADING = (_MARKET, _MARKET, _CITY, _VILLAGE, *CITIES)
+NEARBY = (_GARDEN, _PARK, _FOREST, _LAKE, _KITCHEN, _HOUSE, _SCHOOL, _MARKET)
+FAR = (_CITY, _VILLAGE, _STATION, _LAKE, _MUSEUM, _MARKET, *CITIES)
+ANYWHERE = (*OUTDOORS, *AT_HOME, _CITY, _MUSEUM, _STATION, _MARKET, *CITIES)
+
+ADJECTIVES = OF_PLACES
+
+SPOTS = (Pair("on", "auf"), Pair("under", "unter"), Pair("behind", "hinter"), Pair("next to", "neben"))
+"""Prepositions that say where at a piece of furniture; with a movement they take the accusative."""
+
+
+T = TypeVar("T")
+
+
+def spread(weights: Mapping[T, int]) -> tuple[T, ...]:
+    """Lays out options so that a plain pick takes each as often as its weight says."""
+    return tuple(option for option, weight in weights.items() for _ in range(weight))
+
+
+class Chance:
+    """A source of choices that repeats itself for the same seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = Random(seed).random
+
+    def pick(self, options: Sequence[T]) -> T:
+        """Takes one of the options, each equally likely."""
+        return options[int(self._random() * len(options))]
+
+    def happens(self, probability: float) -> bool:
+        """Returns True in the given share of calls."""
+        return self._random() < probability

@@ -2,26 +2,156 @@
 
 Knows how phrases are built, not which are chosen: that is nominals.py. The plain ones are cached, since a corpus uses
 them again and again.
+
+The determiners of the demo corpus, and which of them go with which kind of noun.
+
+Knows words only; inflection.py declines them. Called by noun_phrase.py and by the rules that choose noun phrases.
+
+The rules for noun phrases and places: which determiner, adjective and noun a sentence gets.
+
+Knows what is natural, not how it is inflected: that is noun_phrase.py. Called by predicates.py and grammar.py.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum, auto
 from functools import cache
 from itertools import combinations
 from typing import NamedTuple
 
-from model.demo.adjectives import Adjective
-from model.demo.determiners import NAMES, Determiner
 from model.demo.inflection import (
     Agreement,
     Case,
     Gender,
+    Pattern,
     contract,
     decline_adjective,
     decline_determiner,
     indefinite_article,
     relative_pronoun,
 )
-from model.demo.lexicon import Noun
-from model.demo.pair import Pair, join
+from model.demo.lexicon import (
+    ADJECTIVES,
+    ANIMALS,
+    FURNITURE,
+    PEOPLE,
+    ROLES,
+    SPOTS,
+    Adjective,
+    Chance,
+    City,
+    Kind,
+    Noun,
+    NounClass,
+    Pair,
+    Place,
+    join,
+    spread,
+)
+from model.demo.times import NUMERALS
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Determiner:
+    """What stands before adjective and noun in both languages; it may be nothing."""
+
+    english: str
+    german: str
+    pattern: Pattern
+    english_plural: str | None = None
+    """The English plural, if it differs from the singular."""
+    definite: bool = False
+    """Whether the hearer knows what is meant: German puts a known object before the time, a new one after it."""
+
+
+THE = Determiner("the", "", Pattern.ARTICLE, definite=True)
+OWNED = Determiner("", "", Pattern.ARTICLE, definite=True)
+"""The German article where English has none: `the man's dog`, der Hund des Mannes."""
+THIS = Determiner("this", "dies", Pattern.DER_WORD, "these", definite=True)
+EVERY = Determiner("every", "jed", Pattern.DER_WORD)
+WHICH = Determiner("which", "welch", Pattern.DER_WORD)
+A = Determiner("a", "ein", Pattern.EIN_WORD)
+NOT_A = Determiner("a", "kein", Pattern.EIN_WORD, "")
+"""An indefinite object of a negated verb: `does not buy a hat`, kauft keinen Hut."""
+NOT_ANY = Determiner("", "kein", Pattern.EIN_WORD)
+"""The same of what is not counted: `does not drink milk`, trinkt keine Milch."""
+NO = Determiner("no", "kein", Pattern.EIN_WORD)
+BARE = Determiner("", "", Pattern.FIXED)
+NUMBERED = Determiner("", "", Pattern.FIXED)
+"""A bare plural that shall get a numeral in front."""
+HOW_MANY = Determiner("how many", "wie viel", Pattern.QUANTITY)
+MANY = Determiner("many", "viel", Pattern.QUANTITY)
+SOME = Determiner("some", "einig", Pattern.QUANTITY)
+
+POSSESSIVES = tuple(
+    Determiner(english, german, Pattern.EIN_WORD, definite=True)
+    for english, german in (("my", "mein"), ("his", "sein"), ("her", "ihr"), ("our", "unser"), ("their", "ihr"))
+)
+# No name ends in an s sound, so that every German genitive is the name with an s.
+NAMES = ("Anna", "Maria", "Emma", "Julia", "Peter", "Paul", "Martin", "Oskar")
+OF_NAMES = tuple(Determiner(f"{name}'s", f"{name}s", Pattern.FIXED, definite=True) for name in NAMES)
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A way to refer to something: a determiner with a number."""
+
+    determiner: Determiner
+    plural: bool = False
+
+
+class Reading(IntEnum):
+    """How much a sentence lets a noun phrase be."""
+
+    DEFINITE = auto()
+    """Something known. A negated clause needs it as subject: `A man does not sleep` would be ambiguous."""
+    ANY = auto()
+    """Something known or new."""
+    OBJECT = auto()
+    """An object: known or new, and perhaps counted."""
+    NEGATED = auto()
+    """An object of a negated verb: known, or else German negates it with kein."""
+    NEW = auto()
+    """What `there is`."""
+    PRECISE = auto()
+    """What a relative clause follows."""
+
+
+def _weigh(singular: dict[Determiner, int], plural: dict[Determiner, int]) -> dict[Reference, int]:
+    """Gives each determiner its weight in the singular and in the plural."""
+    return {Reference(determiner): weight for determiner, weight in singular.items()} | {
+        Reference(determiner, plural=True): weight for determiner, weight in plural.items()
+    }
+
+
+_POSSESSIVES = dict.fromkeys(POSSESSIVES, 2)
+_KNOWN = _weigh({THE: 40, THIS: 6}, {THE: 12, THIS: 4})
+_INDEFINITE = _weigh({A: 20, EVERY: 4}, {MANY: 4, SOME: 4, NUMBERED: 4})
+_INDEFINITE_OBJECT = _weigh({A: 28}, {BARE: 10, MANY: 4, SOME: 4, NUMBERED: 12})
+_OWN = _weigh(_POSSESSIVES, _POSSESSIVES)
+_SOMEBODYS = _weigh({THE: 4} | dict.fromkeys(POSSESSIVES, 6) | dict.fromkeys(OF_NAMES, 1), {})
+
+_WEIGHTS: dict[tuple[Kind, Reading], dict[Reference, int]] = {
+    (Kind.COUNTED, Reading.DEFINITE): _KNOWN | _OWN,
+    (Kind.COUNTED, Reading.ANY): _KNOWN | _OWN | _INDEFINITE,
+    (Kind.COUNTED, Reading.OBJECT): _KNOWN | _OWN | _INDEFINITE_OBJECT,
+    (Kind.COUNTED, Reading.NEGATED): _KNOWN | _OWN | _weigh({NOT_A: 24}, {NOT_A: 16}),
+    (Kind.COUNTED, Reading.NEW): _weigh({A: 8, NO: 4}, {MANY: 3, SOME: 2, NUMBERED: 4, NO: 3}),
+    (Kind.COUNTED, Reading.PRECISE): _KNOWN,
+    (Kind.ROLE, Reading.DEFINITE): _KNOWN,
+    (Kind.ROLE, Reading.ANY): _KNOWN | _INDEFINITE,
+    (Kind.ROLE, Reading.OBJECT): _KNOWN | _weigh({A: 16}, {MANY: 2, SOME: 2, NUMBERED: 2}),
+    (Kind.ROLE, Reading.NEGATED): _KNOWN | _weigh({NOT_A: 12}, {}),
+    (Kind.ROLE, Reading.PRECISE): _KNOWN,
+    (Kind.UNCOUNTED, Reading.DEFINITE): _weigh({THE: 20} | _POSSESSIVES, {}),
+    (Kind.UNCOUNTED, Reading.OBJECT): _weigh({THE: 20, BARE: 30} | _POSSESSIVES, {}),
+    (Kind.UNCOUNTED, Reading.NEGATED): _weigh({THE: 20, NOT_ANY: 30} | _POSSESSIVES, {}),
+    (Kind.UNCOUNTED, Reading.NEW): _weigh({BARE: 2, NO: 1}, {}),
+    **{(Kind.RELATIVE, reading): _SOMEBODYS | _OWN for reading in Reading},
+    **{(Kind.PARENT, reading): _SOMEBODYS for reading in Reading},
+}
+REFERENCES = {key: spread(weights) for key, weights in _WEIGHTS.items()}
+"""The references to choose from, each as often as it shall occur."""
 
 
 class NounPhrase(NamedTuple):
@@ -117,3 +247,97 @@ THIRD_PERSON_OBJECTS = (HE._replace(english="him"), SHE._replace(english="her"),
 OBJECT_PRONOUNS = (I._replace(english="me"), WE._replace(english="us"), *THIRD_PERSON_OBJECTS)
 NAMED_PEOPLE = tuple(NounPhrase(name, (name, name, name, f"{name}s")) for name in NAMES)
 COUPLES = tuple(both(one, other) for one, other in combinations(NAMED_PEOPLE, 2))
+
+
+_ADJECTIVE_SHARE = 0.35
+_OWNER_SHARE = 0.1
+_READY_SUBJECT_SHARE = 0.4
+_READY_OBJECT_SHARE = 0.35
+_PLACE_ADJECTIVE_SHARE = 0.2
+
+_READY_SUBJECTS = spread({SUBJECT_PRONOUNS: 6, NAMED_PEOPLE: 3, COUPLES: 1})
+_READY_OBJECTS = spread({OBJECT_PRONOUNS: 3, NAMED_PEOPLE: 1})
+_OBJECTS_OF_FIRST_PERSONS = spread({THIRD_PERSON_OBJECTS: 3, NAMED_PEOPLE: 1})
+_PLACE_DETERMINERS = spread({THE: 10, A: 1, THIS: 1})
+
+
+def alike(one: NounPhrase, other: NounPhrase) -> bool:
+    """Tells whether two phrases have the same noun, or a name in common."""
+    if one.noun or other.noun:
+        return one.noun is other.noun
+    return not _names(one).isdisjoint(_names(other))
+
+
+def _names(phrase: NounPhrase) -> set[str]:
+    return {word for word in phrase.english.split() if word in NAMES}
+
+
+class Nominals:
+    """Chooses noun phrases."""
+
+    def __init__(self, chance: Chance) -> None:
+        self._chance = chance
+
+    def phrase(self, noun_class: NounClass, reading: Reading) -> NounPhrase:
+        """Returns a phrase about a noun of the class: `the old man`, `twenty-three apples`, `her milk`."""
+        chance = self._chance
+        reference = chance.pick(REFERENCES[noun_class.kind, reading])
+        determiner = reference.determiner
+        noun = chance.pick(noun_class.nouns)
+        adjective = chance.pick(noun_class.adjectives) if chance.happens(_ADJECTIVE_SHARE) else None
+        ownable = determiner is THE and noun_class.kind is not Kind.ROLE and reading is not Reading.PRECISE
+        if ownable and chance.happens(_OWNER_SHARE):
+            owner = noun_phrase(THE, None, chance.pick(ROLES.nouns))
+            return possessed(owner, noun_phrase(OWNED, adjective, noun, plural=reference.plural))
+        phrase = noun_phrase(determiner, adjective, noun, plural=reference.plural)
+        return counted(chance.pick(NUMERALS), phrase) if determiner is NUMBERED else phrase
+
+    def subject(self, reading: Reading) -> NounPhrase:
+        """Returns a person or an animal that does something."""
+        return self._somebody((*PEOPLE, ANIMALS, ANIMALS), reading)
+
+    def person(self, reading: Reading) -> NounPhrase:
+        """Returns a person who does something that animals do not."""
+        return self._somebody(PEOPLE, reading)
+
+    def _somebody(self, noun_classes: tuple[NounClass, ...], reading: Reading) -> NounPhrase:
+        if self._chance.happens(_READY_SUBJECT_SHARE):
+            return self._chance.pick(self._chance.pick(_READY_SUBJECTS))
+        return self.phrase(self._chance.pick(noun_classes), reading)
+
+    def object_of(self, subject: NounPhrase, noun_classes: tuple[NounClass, ...], reading: Reading) -> NounPhrase:
+        """Returns what the subject deals with, which is never the like of itself: no `The dog sees a dog`."""
+        while True:
+            noun_class = self._chance.pick(noun_classes)
+            ready_made = noun_class.of_people and reading is not Reading.PRECISE
+            if ready_made and self._chance.happens(_READY_OBJECT_SHARE):
+                ready = _OBJECTS_OF_FIRST_PERSONS if subject in FIRST_PERSONS else _READY_OBJECTS
+                phrase = self._chance.pick(self._chance.pick(ready))
+            else:
+                phrase = self.phrase(noun_class, reading)
+            if not alike(phrase, subject):
+                return phrase
+
+    def place(self, places: Sequence[Place | City]) -> Pair:
+        """Returns where something happens."""
+        place = self._chance.pick(places)
+        if isinstance(place, City):
+            return Pair(f"in {place.english}", f"in {place.german}")
+        return prepositional(place.english, place.german, Case.DATIVE, self._spatial(place.noun, ADJECTIVES))
+
+    def destination(self, places: Sequence[Place | City]) -> Pair:
+        """Returns where somebody goes."""
+        place = self._chance.pick(places)
+        if isinstance(place, City):
+            return Pair(f"to {place.english}", f"nach {place.german}")
+        return prepositional("to", place.to, place.case_of_destination, self._spatial(place.noun, ADJECTIVES))
+
+    def spot(self, case: Case) -> Pair:
+        """Returns a spot at a piece of furniture: dative for being there, accusative for getting there."""
+        preposition = self._chance.pick(SPOTS)
+        furniture = self._spatial(self._chance.pick(FURNITURE.nouns), FURNITURE.adjectives)
+        return prepositional(preposition.english, preposition.german, case, furniture)
+
+    def _spatial(self, noun: Noun, adjectives: tuple[Adjective, ...]) -> NounPhrase:
+        adjective = self._chance.pick(adjectives) if self._chance.happens(_PLACE_ADJECTIVE_SHARE) else None
+        return noun_phrase(self._chance.pick(_PLACE_DETERMINERS), adjective, noun)

@@ -2,17 +2,124 @@
 
 Knows the frames (`buys a hat`, `gives the child a hat`, `waits for the bus`, `goes to the city`), not the word order:
 that is clause.py. Called by the sentence rules of grammar.py.
+
+A clause and its word orders: where the finite verb stands is all that distinguishes the German ones.
+
+Knows order, not words: it moves the pieces of a finished verb phrase about. Called by the sentence rules of grammar.py.
+
+    verb second   Die Frau macht die Tür heute auf
+    verb first    Macht die Frau die Tür heute auf
+    verb last     (weil) die Frau die Tür heute aufmacht
 """
 
-from model.demo.chance import Chance
-from model.demo.clause import VerbPhrase
-from model.demo.determiners import Reading
+from typing import NamedTuple
+
 from model.demo.inflection import Case
-from model.demo.lexicon import PEOPLE, NounClass
-from model.demo.nominals import Nominals
-from model.demo.noun_phrase import NounPhrase, prepositional
-from model.demo.pair import Pair
+from model.demo.lexicon import NOTHING, PEOPLE, Chance, NounClass, Pair, join
+from model.demo.noun_phrase import Nominals, NounPhrase, Reading, prepositional
+from model.demo.verb_form import Tense, VerbForm
 from model.demo.verbs import BE, PUT, Verb
+
+
+class VerbPhrase(NamedTuple):
+    """A verb with its complements. English lists them in one piece; German sorts them around time and negation."""
+
+    verb: Verb
+    english: str = ""
+    known: str = ""
+    """Objects that the hearer knows: before the time."""
+    circumstances: str = ""
+    """Manner and place: after the negation."""
+    new: str = ""
+    """Objects that are new."""
+    rest: str = ""
+    """Whatever else belongs to the verb: `auf den Bus`, `nach Wien`, `müde`."""
+    negation: str = ""
+    """`nicht` in a negated clause, unless `new` already has its kein."""
+
+    def with_object(self, thing: NounPhrase, case: Case) -> "VerbPhrase":
+        """Returns the phrase with one more object, at the place that German has for it."""
+        english, german = join(self.english, thing.english), thing.german[case]
+        if thing.definite:
+            return self._replace(english=english, known=join(self.known, german))
+        return self._replace(english=english, new=join(self.new, german))
+
+    def with_circumstance(self, circumstance: Pair) -> "VerbPhrase":
+        """Returns the phrase with a manner or a place."""
+        return self._replace(
+            english=join(self.english, circumstance.english),
+            circumstances=join(self.circumstances, circumstance.german),
+        )
+
+    def with_rest(self, rest: Pair) -> "VerbPhrase":
+        """Returns the phrase with one more piece at its end."""
+        return self._replace(english=join(self.english, rest.english), rest=join(self.rest, rest.german))
+
+
+class Clause(NamedTuple):
+    """A subject, a finite verb and a verb phrase, in no order yet."""
+
+    subject: NounPhrase
+    tense: Tense
+    form: VerbForm
+    phrase: VerbPhrase
+    negative: bool = False
+    time: Pair = NOTHING
+    frequency: Pair = NOTHING
+    """An adverb like `often`: before the English verb, in the place of the time in German."""
+
+    def statement(self) -> Pair:
+        """Returns a main clause that starts with its subject."""
+        german = self.form.german
+        second = join(self.subject.german[Case.NOMINATIVE], german.finite, self._middle(), german.end)
+        return Pair(self._english_statement(), second)
+
+    def statement_after(self, first: Pair) -> Pair:
+        """Returns a main clause that starts with `first`; the German subject then follows the verb."""
+        return Pair(f"{first.english} {self._english_statement()}", f"{first.german} {self._verb_first()}")
+
+    def question(self) -> Pair:
+        """Returns a yes-no question."""
+        return Pair(self._english_question(), self._verb_first())
+
+    def question_after(self, asked: Pair) -> Pair:
+        """Returns a question for `asked`, which is not the subject: `When ...`, `Which book ...`."""
+        return Pair(f"{asked.english} {self._english_question()}", f"{asked.german} {self._verb_first()}")
+
+    def subordinate(self) -> Pair:
+        """Returns a subordinate clause without its conjunction."""
+        last = join(self.subject.german[Case.NOMINATIVE], self._middle(), self.form.german.final)
+        return Pair(self._english_statement(), last)
+
+    def _verb_first(self) -> str:
+        german = self.form.german
+        return join(german.finite, self.subject.german[Case.NOMINATIVE], self._middle(), german.end)
+
+    def _middle(self) -> str:
+        phrase = self.phrase
+        return join(
+            phrase.known,
+            self.time.german,
+            self.frequency.german,
+            phrase.negation,
+            phrase.circumstances,
+            phrase.new,
+            phrase.rest,
+        )
+
+    def _english_statement(self) -> str:
+        english = self.form.english
+        if self.negative:
+            verb = join(english.negated_support, english.bare)
+        else:
+            verb = join(english.helper, self.frequency.english, english.main)
+        return join(self.subject.english, verb, self.phrase.english, self.time.english)
+
+    def _english_question(self) -> str:
+        english = self.form.english
+        adverb = "not" if self.negative else self.frequency.english
+        return join(english.support, self.subject.english, adverb, english.bare, self.phrase.english, self.time.english)
+
 
 _MANNER_SHARE = 0.25
 _SERVED_SHARE = 0.25

@@ -9,8 +9,7 @@ from datetime import date, timedelta
 from babel.dates import format_date, get_day_names, get_month_names
 from num2words import num2words
 
-from model.demo.chance import spread
-from model.demo.pair import Pair
+from model.demo.lexicon import Pair, spread
 from model.demo.verb_form import Tense
 
 

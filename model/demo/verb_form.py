@@ -8,8 +8,8 @@ from enum import IntEnum, auto
 from functools import cache
 from typing import NamedTuple
 
-from model.demo.chance import spread
 from model.demo.inflection import Agreement, add_ing, add_s
+from model.demo.lexicon import spread
 from model.demo.verbs import Aspect, Verb
 
 

@@ -10,23 +10,31 @@ from enum import Enum, auto
 from model.demo.inflection import Case
 from model.demo.lexicon import (
     ANIMALS,
+    ANYWHERE,
+    AT_HOME,
+    CITIES,
     CLOTHES,
     DRINKS,
+    FAR,
     FLAT_THINGS,
     FRUIT,
     FURNITURE,
     MEALS,
+    NEARBY,
     OPENINGS,
+    OUTDOORS,
     PEOPLE,
     ROLES,
     TEXTS,
     THINGS,
+    TRADING,
     VEHICLES,
     WRITINGS,
+    City,
     NounClass,
+    Pair,
+    Place,
 )
-from model.demo.pair import Pair
-from model.demo.places import ANYWHERE, AT_HOME, CITIES, FAR, NEARBY, OUTDOORS, TRADING, City, Place
 
 
 class Aspect(Enum):

@@ -1,14 +1,167 @@
 """The layers of a Transformer's encoder and decoder (Vaswani et al. 2017, section 3.1 and figure 1).
 
 Shapes: B rows, S source length, T target length.
+
+Dropout that does not wait for the CPU's random numbers.
+
+The CPU draws a Bernoulli variable for each unit, which takes longer than the layers around it. One byte of a random
+integer is as good: a 64-bit draw decides over eight units.
+
+The two normalisations of a position's states. Residual connections use them, and the ends of pre-norm stacks.
+
+The connection around every sub-layer, which adds what the sub-layer says to what it was asked about.
+
+Also in two halves: what attention does between them needs more than the states, and gives more.
+
+The feed-forward networks, which work at each position alike and see no other.
 """
 
+from collections.abc import Callable
+from typing import Literal
+
+import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from model.config import TransformerConfig
 from model.network.attention import KeysValues, MultiHeadAttention
-from model.network.feed_forward import build_feed_forward
-from model.network.residual import Residual
+
+_UNITS_PER_DRAW = 8  # bytes of an int64
+_BYTE_VALUES = 256
+# From here on, all 64 bits are random. Without a lower bound the sign is not, and the byte that holds it not uniform.
+_LOWEST = torch.iinfo(torch.int64).min
+
+
+class Dropout(nn.Module):
+    """Sets units to zero in training and scales the others, so that the expectation stays (Srivastava et al. 2014).
+
+    On the CPU the probability is rounded to a multiple of 1/256; the scale is that of the rounded one.
+
+    Attributes:
+        share: of the probability that is in force; a training may begin without dropout.
+    """
+
+    def __init__(self, probability: float) -> None:
+        super().__init__()
+        self.probability = probability
+        self.share = 1.0
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Drops units of a tensor of any shape, in training alone."""
+        probability = self.share * self.probability
+        if not self.training or probability == 0:
+            return states
+        if states.device.type != "cpu":
+            return functional.dropout(states, probability)
+        dropped_values = min(round(_BYTE_VALUES * probability), _BYTE_VALUES - 1)
+        kept = random_bytes(states.numel()).view(states.shape) >= dropped_values
+        return states * kept.to(states.dtype).mul_(_BYTE_VALUES / (_BYTE_VALUES - dropped_values))
+
+
+def random_bytes(count: int) -> Tensor:
+    """Returns independent, uniform bytes, uint8 [count], from PyTorch's global generator."""
+    draws = torch.empty(-(-count // _UNITS_PER_DRAW), dtype=torch.int64).random_(_LOWEST, None)
+    return draws.view(torch.uint8)[:count]
+
+
+# Added under the square root. The papers have none, and a state of zeros would divide by zero.
+EPSILON = 1e-5
+
+Norm = nn.LayerNorm | nn.RMSNorm
+
+
+def build_norm(kind: Literal["layer", "rms"], d_model: int) -> Norm:
+    """Returns a normalisation over the last axis, with a learned gain g for each unit.
+
+    layer: (x - mean(x)) / sqrt(var(x) + EPSILON) * g + b (Ba et al. 2016, arXiv:1607.06450, section 3).
+    rms: x / sqrt(mean(x^2) + EPSILON) * g (Zhang and Sennrich 2019, arXiv:1910.07467, equation 4).
+    """
+    if kind == "rms":
+        return nn.RMSNorm(d_model, eps=EPSILON)
+    return nn.LayerNorm(d_model, eps=EPSILON)
+
+
+class Residual(nn.Module):
+    """A residual connection with dropout and a normalisation, after the sub-layer or before it.
+
+    post: Norm(x + Dropout(Sublayer(x))) (Vaswani et al. 2017, sections 3.1 and 5.4).
+    pre: x + Dropout(Sublayer(Norm(x))) (Xiong et al. 2020, arXiv:2002.04745, table 1).
+    """
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.norm_first = config.norm_position == "pre"
+        self.norm = build_norm(config.norm, config.d_model)
+        self.dropout = Dropout(config.dropout)
+
+    def forward(self, states: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """Runs a sub-layer: [B, T, d_model] -> [B, T, d_model]."""
+        return self.after(states, sublayer(self.before(states)))
+
+    def before(self, states: Tensor) -> Tensor:
+        """Returns what the sub-layer reads: shape [B, T, d_model], like `states`."""
+        return self._normalise(states) if self.norm_first else states
+
+    def after(self, states: Tensor, sublayer_output: Tensor) -> Tensor:
+        """Returns what follows the connection, from what came to it and what its sub-layer gave, [B, T, d_model]."""
+        total = states + self.dropout(sublayer_output)
+        return total if self.norm_first else self._normalise(total)
+
+    def _normalise(self, states: Tensor) -> Tensor:
+        normalised: Tensor = self.norm(states)
+        return normalised
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": functional.relu,
+    "gelu": functional.gelu,
+    "silu": functional.silu,
+}
+
+
+def build_feed_forward(config: TransformerConfig) -> "FeedForward | GatedFeedForward":
+    """Returns the network of the configured activation."""
+    if config.activation == "swiglu":
+        return GatedFeedForward(config.d_model, config.d_ff)
+    return FeedForward(config.d_model, config.d_ff, ACTIVATIONS[config.activation])
+
+
+class FeedForward(nn.Module):
+    """FFN(x) = f(x W1 + b1) W2 + b2 (Vaswani et al. 2017, equation 2, where f is ReLU).
+
+    ReLU(x) = max(0, x); GELU(x) = x * Phi(x) with the distribution function Phi of the standard normal distribution
+    (Hendrycks and Gimpel 2016, arXiv:1606.08415, section 2); SiLU(x) = x * sigmoid(x) (the same paper, section 4).
+    """
+
+    def __init__(self, d_model: int, d_ff: int, activation: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.inner = nn.Linear(d_model, d_ff)
+        self.outer = nn.Linear(d_ff, d_model)
+        self.activation = activation
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Maps [..., d_model] to [..., d_model]."""
+        mapped: Tensor = self.outer(self.activation(self.inner(states)))
+        return mapped
+
+
+class GatedFeedForward(nn.Module):
+    """FFN(x) = (Swish(x W) * (x V)) W2 with Swish(x) = x * sigmoid(x), without biases: SwiGLU.
+
+    (Shazeer 2020, arXiv:2002.05202, equation 6.) Three matrices instead of two: the paper takes 2/3 of the inner width
+    of a plain network for as many parameters; here it is as configured.
+    """
+
+    def __init__(self, d_model: int, d_ff: int) -> None:
+        super().__init__()
+        self.gate = nn.Linear(d_model, d_ff, bias=False)
+        self.inner = nn.Linear(d_model, d_ff, bias=False)
+        self.outer = nn.Linear(d_ff, d_model, bias=False)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Maps [..., d_model] to [..., d_model]."""
+        mapped: Tensor = self.outer(functional.silu(self.gate(states)) * self.inner(states))
+        return mapped
 
 
 class EncoderLayer(nn.Module):

@@ -5,10 +5,21 @@ recurrent decoder attends to the annotations. One embedding matrix serves source
 only ids; `export.graphs.recurrent` takes the same parameters apart.
 
 Shapes: B rows, S source length, T target length, D width, V vocabulary.
+
+The two recurrent decoders with attention: Bahdanau's looks at the source before its recurrent step, Luong's after.
+
+Both are made of gated recurrent units (Luong et al. used LSTMs), and get their first state in the same way, so that the
+attention is what they differ in. `model.network.recurrent` runs them over a target, `export.graphs.recurrent`
+exports one step.
+
+Shapes: B rows, S source positions, D width of embeddings, annotations and states.
 """
 
 import math
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -16,11 +27,169 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from model.config import RecurrentConfig
-from model.network.alignment import Source
-from model.network.dropout import Dropout
-from model.network.hard_attention import PositionSampler, Reinforce, SampledDecode, most_probable
-from model.network.recurrent_decoder import BahdanauDecoder, Choose, LuongDecoder, Step
+from model.network.alignment import PositionSampler, Reinforce, SampledDecode, Source, make_alignment, most_probable
+from model.network.layers import Dropout
 from model.network.translation_model import DecoderState, Memory, TranslationModel
+
+# Makes of the alignment's weights [B, S] those that the context is the sum with: the same ones, or a hard choice.
+Choose = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a decoder has done at one target position.
+
+    Attributes:
+        present: the recurrent state for the next step, each [B, D].
+        features: what the readout is made of, [B, F].
+        weights: of the source positions, [B, S].
+    """
+
+    present: list[Tensor]
+    features: Tensor
+    weights: Tensor
+
+
+class GatedCell(nn.Module):
+    """A gated recurrent unit (Cho et al. 2014, arXiv:1406.1078), its input's product taken outside.
+
+    r = sigmoid(W_r x + U_r h), z = sigmoid(W_z x + U_z h), n = tanh(W_n x + r * (U_n h)), h' = (1 - z) * n + z * h.
+    The reset gate acts behind the matrix and z keeps the old state, as in `torch.nn.GRU`; in the paper the gate acts
+    before the matrix.
+    """
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.input = nn.Linear(d_model, 3 * d_model)
+        self.recurrent = nn.Linear(d_model, 3 * d_model)
+
+    def forward(self, inputs: Tensor, hidden: Tensor) -> Tensor:
+        """Maps W x [B, 3 * D] and a state [B, D] to the next state [B, D]."""
+        width = hidden.shape[1]
+        recurrent: Tensor = self.recurrent(hidden)
+        reset, update = (inputs[:, : 2 * width] + recurrent[:, : 2 * width]).sigmoid().chunk(2, dim=-1)
+        new = torch.tanh(inputs[:, 2 * width :] + reset * recurrent[:, 2 * width :])
+        return new + update * (hidden - new)
+
+
+class RecurrentDecoder(nn.Module, ABC):
+    """Layers of gated cells; the first one reads, beside the last token, what attention has made of the source."""
+
+    def __init__(self, config: RecurrentConfig) -> None:
+        super().__init__()
+        self.alignment = make_alignment(config)
+        self.cells = nn.ModuleList(GatedCell(config.d_model) for _ in range(config.decoder_layers))
+        self.attended_input = nn.Linear(config.d_model, 3 * config.d_model, bias=False)
+        self.initial = nn.Linear(config.d_model // 2, config.decoder_layers * config.d_model)
+        self.dropout = Dropout(config.dropout)
+
+    @abstractmethod
+    def step(self, inputs: Tensor, past: Sequence[Tensor], source: Source, positions: Tensor, choose: Choose) -> Step:
+        """Decodes one target position.
+
+        Args:
+            inputs: `project` of the embedding of the last token. Shape [B, 3 * D].
+            past: the recurrent state, each [B, D]: what `start` or the step before returned.
+            source: what to attend to.
+            positions: the target position of each row, from 0. Shape [B] or [].
+            choose: applied to the weights of the source positions.
+        """
+
+    @abstractmethod
+    def readout(self, features: Tensor, embedded: Tensor) -> Tensor:
+        """Maps the features [..., F] of steps and the last tokens' embeddings [..., D] to states [..., D]."""
+
+    def start(self, annotations: Tensor) -> list[Tensor]:
+        """Returns the recurrent state before the first step, for each layer [B, D].
+
+        It is tanh(W_s h_1), h_1 being the first position's annotation by the encoder that reads backwards, which has
+        seen the whole source (Bahdanau et al. 2015, appendix A.2.2).
+        """
+        backward = annotations[:, 0, annotations.shape[-1] // 2 :]
+        return list(torch.tanh(self.initial(backward)).chunk(len(self.cells), dim=-1))
+
+    def source(self, annotations: Tensor, lengths: Tensor) -> Source:
+        """Returns what the steps attend to, of annotations [B, S, D] and lengths [B]."""
+        return Source.of(annotations, self.alignment.score.keys(annotations), lengths)
+
+    def project(self, embedded: Tensor) -> Tensor:
+        """Maps embeddings [..., D] to what the first cell makes of them, [..., 3 * D]."""
+        projected: Tensor = cast("GatedCell", self.cells[0]).input(embedded)
+        return projected
+
+    def _advance(self, inputs: Tensor, attended: Tensor, past: Sequence[Tensor]) -> list[Tensor]:
+        """Takes all layers one step on.
+
+        Args:
+            inputs: `project` of the embedding of the last token. Shape [B, 3 * D].
+            attended: the first layer's other input. Shape [B, D].
+            past: the state of each layer. Shape [B, D].
+        """
+        first, *others = cast("Iterable[GatedCell]", self.cells)
+        present = [first(inputs + self.attended_input(attended), past[0])]
+        for cell, hidden in zip(others, past[1:], strict=True):
+            present.append(cell(cell.input(self.dropout(present[-1])), hidden))
+        return present
+
+
+class BahdanauDecoder(RecurrentDecoder):
+    """Looks, then steps: s_i = f(s_{i-1}, y_{i-1}, c_i) (Bahdanau et al. 2015, arXiv:1409.0473, appendix A.1.2).
+
+    c_i = sum_j alpha_ij h_j is weighted by the previous state of the last layer, s_{i-1}. The readout is a maxout layer
+    over s_i, y_{i-1} and c_i (appendix A.2.2, but with s_i as in equation 4, where the appendix has s_{i-1}).
+    """
+
+    def __init__(self, config: RecurrentConfig) -> None:
+        super().__init__(config)
+        self.maxout = nn.Linear(3 * config.d_model, 2 * config.d_model)
+
+    def step(self, inputs: Tensor, past: Sequence[Tensor], source: Source, positions: Tensor, choose: Choose) -> Step:
+        """Decodes one target position."""
+        weights = choose(self.alignment(past[-1], source, positions))
+        context = weighted_sum(weights, source.annotations)
+        present = self._advance(inputs, context, past)
+        return Step(present, torch.cat((present[-1], context), dim=-1), weights)
+
+    def readout(self, features: Tensor, embedded: Tensor) -> Tensor:
+        """Returns the larger one of each pair of units: [..., 2 * D] and [..., D] -> [..., D]."""
+        pairs = self.maxout(torch.cat((features, embedded), dim=-1)).unflatten(-1, (-1, 2))
+        largest: Tensor = pairs.amax(dim=-1)
+        return largest
+
+
+class LuongDecoder(RecurrentDecoder):
+    """Steps, then looks: h~_t = tanh(W_c [c_t; h_t]) (Luong et al. 2015, arXiv:1508.04025, equation 5).
+
+    The attentional vector h~_t is both the readout and, by input feeding, an input of the next step (section 3.3). It
+    is the last part of the recurrent state.
+    """
+
+    def __init__(self, config: RecurrentConfig) -> None:
+        super().__init__(config)
+        self.attentional = nn.Linear(2 * config.d_model, config.d_model)
+
+    def start(self, annotations: Tensor) -> list[Tensor]:
+        """Returns the layers' first states and an attentional vector of zeros."""
+        hidden = super().start(annotations)
+        return [*hidden, torch.zeros_like(hidden[0])]
+
+    def step(self, inputs: Tensor, past: Sequence[Tensor], source: Source, positions: Tensor, choose: Choose) -> Step:
+        """Decodes one target position."""
+        *hidden, fed = past
+        present = self._advance(inputs, fed, hidden)
+        weights = choose(self.alignment(present[-1], source, positions))
+        context = weighted_sum(weights, source.annotations)
+        attentional = torch.tanh(self.attentional(torch.cat((context, present[-1]), dim=-1)))
+        return Step([*present, attentional], attentional, weights)
+
+    def readout(self, features: Tensor, _embedded: Tensor) -> Tensor:
+        """Returns the attentional vectors as they are."""
+        return features
+
+
+def weighted_sum(weights: Tensor, annotations: Tensor) -> Tensor:
+    """Returns the context, float [B, D], of weights [B, S] and annotations [B, S, D]."""
+    return torch.bmm(weights[:, None], annotations)[:, 0]
 
 
 class Recurrent(TranslationModel):

@@ -1,7 +1,7 @@
 """The Transformer of "Attention Is All You Need" (Vaswani et al. 2017, arXiv:1706.03762) and its usual variants.
 
 `TransformerConfig` chooses among them; its defaults are the paper's. Training calls `forward`,
-`model.generate` calls `encode`, `start` and `decode_step`, and `export.graphs.transformer` takes the
+`model.search` calls `encode`, `start` and `decode_step`, and `export.graphs.transformer` takes the
 same parameters apart. It knows no tokenizer, only ids.
 
 Shapes: B rows, S source length, T target length, V vocabulary.
@@ -15,11 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from model.config import TransformerConfig
-from model.network.attention import KeysValues, causal_mask, padding_mask
-from model.network.dropout import Dropout
-from model.network.layers import DecoderLayer, EncoderLayer
-from model.network.norms import build_norm
-from model.network.positions import Positions
+from model.network.attention import KeysValues, Positions, causal_mask, padding_mask
+from model.network.layers import DecoderLayer, Dropout, EncoderLayer, build_norm
 from model.network.translation_model import DecoderState, Memory, TranslationModel
 from model.tokenizer.tokenizer import BOS_ID, EOS_ID
 

@@ -3,13 +3,47 @@
 One SentencePiece model (Kudo and Richardson 2018, arXiv:1808.06226) is shared by source and target, so that the model
 can tie its embeddings. It normalises text as it was trained to (NFKC and white space). A model that writes several
 languages has a token for each of them, which no text contains.
+
+What serving needs of a tokenizer, whichever it is: text to ids, ids to text, and how target tokens are written.
+
+`model.tokenizer.tokenizer` is the one that Dragoman trains, `model.tokenizer.piece_tokenizer` that of models which
+others trained.
+
+How a model of many directions is told into which language to translate.
+
+A token such as `<2de>` is put before the source (Johnson et al. 2017, arXiv:1611.04558). A model that writes one
+language has no such tokens. Training and export ask here, so that both say the same.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple, Self
+from typing import Literal, NamedTuple, Protocol, Self
 
 import sentencepiece
+
+from model.config import Direction
+
+
+class TextTokenizer(Protocol):
+    """Turns text into token ids and back. May be used by many threads at once."""
+
+    @property
+    def target_pieces(self) -> tuple[str, ...]:
+        """How the tokens of translations are written, in the order of their ids."""
+
+    @property
+    def target_unk_id(self) -> int:
+        """The id of what a translation holds in the place of a piece that the target vocabulary lacks."""
+
+    def encode(self, text: str) -> list[int]:
+        """Returns the ids of one source text, without special tokens."""
+
+    def encode_target(self, text: str) -> list[int]:
+        """Returns the ids of a translation or of its beginning, without special tokens."""
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Returns the text of the ids of a translation; special tokens vanish."""
+
 
 PAD_ID = 0
 UNK_ID = 1
@@ -182,3 +216,28 @@ def _non_blank(lines: Iterable[str]) -> Iterator[str]:
 
 def _language_piece(language: str) -> str:
     return f"<2{language}>"
+
+
+def tagged_languages(directions: Sequence[Direction]) -> tuple[str, ...]:
+    """Returns the languages that need a token, sorted: all that the model writes, or none if it writes one alone."""
+    targets = tuple(sorted({direction.target for direction in directions}))
+    return targets if len(targets) > 1 else ()
+
+
+def source_prefix(tokenizer: Tokenizer, directions: Sequence[Direction], direction: Direction) -> tuple[int, ...]:
+    """Returns the ids that are put before every source of a direction.
+
+    Args:
+        tokenizer: has a token for each of `tagged_languages(directions)`.
+        directions: all that the model translates.
+        direction: one of them.
+
+    Raises:
+        TokenizerError: if the tokenizer lacks the token.
+        ValueError: if the model does not translate in this direction.
+    """
+    if direction not in directions:
+        raise ValueError(f"does not translate {direction}, expected one of {', '.join(map(str, directions))}")
+    if direction.target not in tagged_languages(directions):
+        return ()
+    return (tokenizer.language_token(direction.target),)

@@ -12,13 +12,12 @@ from torch.utils.data import DataLoader
 
 from model.config import RunConfig, TrainingConfig
 from model.data.batches import Batch, BatchStream, TokenizedPairs, sorted_batches
+from model.network.alignment import Reinforce
 from model.network.build import build_model
-from model.network.dropout import Dropout
-from model.network.hard_attention import Reinforce
+from model.network.layers import Dropout
 from model.network.recurrent import Recurrent
 from model.tokenizer.tokenizer import PAD_ID
-from model.training.loss import translation_loss
-from model.training.schedule import cooldown, cosine, inverse_square_root, linear_rise
+from model.training.loss import cooldown, cosine, inverse_square_root, linear_rise, translation_loss
 
 
 class DivergedError(Exception):

@@ -18,17 +18,15 @@ from model.config import (
     read_yaml,
     recipe_path,
 )
+from model.data.cleaning import TrainingData, read_training_data
 from model.data.corpus import SPECIFICATIONS, Corpus, CorpusError, Specifications, balanced_lines
 from model.data.report import describe_corpora
 from model.data.segmentation import Segmentation
-from model.data.training_data import TrainingData, read_training_data
 from model.run import RunFolder, write_whole
-from model.tokenizer.directions import tagged_languages
-from model.tokenizer.tokenizer import Tokenizer, train_tokenizer
+from model.tokenizer.tokenizer import Tokenizer, tagged_languages, train_tokenizer
 from model.training.curves import plot_curves
 from model.training.module import DivergedError, TranslationData, TranslationModule
-from model.training.trainer import HardwareConfig, make_trainer
-from model.training.validation import ValidationTranslation
+from model.training.trainer import HardwareConfig, ValidationTranslation, make_trainer
 
 # So many validation sources are kept in the run, spread evenly over the set.
 SAMPLES = 32

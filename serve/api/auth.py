@@ -1,18 +1,36 @@
 """TLS for both ports: the server's certificate, and the authorities of its clients if those must have one, too.
 
 New connections get what the files hold now; open ones go on. Over REST a client's certificate is asked for and checked,
-but `serve.api.door` decides who needs one: probes have none. Built by `serve.service`.
+but `serve.api.auth` decides who needs one: probes have none. Built by `serve.service`.
+
+Keys that clients show as `Authorization: Bearer KEY`, over REST and gRPC alike.
+
+Only digests are kept, and no key is ever written anywhere. Comparing takes as long whatever is compared, so that nobody
+learns from the clock how much of a key is right. Built by `serve.service`.
+
+Who is let in: whoever has a key, and over mutual TLS a certificate; with neither asked for, everybody.
+
+Both interfaces ask it before they do anything for a request, except for probes and health. Knows neither protocol.
+
+From settings to what secures both ports: TLS, the keys of clients, and that of the administration.
+
+Every mistake in the settings or the files is found here, before anything listens. Built by `serve.service`.
 """
 
+import hashlib
+import hmac
+import re
 import ssl
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import grpc
 
-from serve.files import WatchedFiles
-from serve.pem_files import load_key, read_certificates
+from serve.errors import UnauthorisedError
+from serve.files import FileError, WatchedFiles, load_key, read_certificates, read_file
+from serve.settings import ServeSettings
 
 CERTIFICATE, KEY, CLIENT_CA = "tls-certificate-file", "tls-key-file", "tls-client-ca-file"
 
@@ -45,7 +63,7 @@ class Tls:
         """
         paths = (files.certificate, files.key, files.client_ca)
         self.mutual = files.client_ca is not None
-        self._files = WatchedFiles("certificates", filter(None, paths), lambda: _load(files))
+        self._files = WatchedFiles("certificates", filter(None, paths), lambda: _load_tls(files))
         self._given = self._files.value
 
     def refresh(self) -> None:
@@ -78,7 +96,7 @@ class Tls:
         return loaded.configuration
 
 
-def _load(files: TlsFiles) -> _Loaded:
+def _load_tls(files: TlsFiles) -> _Loaded:
     certificate = read_certificates(CERTIFICATE, files.certificate)
     context = _new_context()
     key = load_key(context, files.certificate, KEY, files.key)
@@ -94,3 +112,163 @@ def _new_context() -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
     return context
+
+
+FILE = "api-keys-file"
+# What a header can carry.
+_KEY = re.compile(rb"[!-~]+")
+
+
+class KeyRing:
+    """The keys that open, in memory or in a file."""
+
+    def __init__(self, keys: Iterable[str]) -> None:
+        """Keeps the digests of keys that never change."""
+        self._digests = tuple(_digest(key.encode()) for key in keys)
+        self._file: WatchedFiles[tuple[bytes, ...]] | None = None
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Returns the keys of a file, one a line; they change with it.
+
+        Raises:
+            FileError: if it cannot be read or holds no keys.
+        """
+        ring = cls(())
+        ring._file = WatchedFiles("keys", [path], lambda: _load_keys(path))
+        return ring
+
+    def refresh(self) -> None:
+        """Reads the file again if it changed."""
+        if self._file is not None:
+            self._file.refresh()
+
+    def opens(self, authorisation: str) -> bool:
+        """Tells whether the value of the header `authorization` holds one of the keys."""
+        scheme, _, key = authorisation.partition(" ")
+        shown = _digest(key.strip().encode(errors="replace"))
+        digests = self._digests if self._file is None else self._file.value
+        # Every key is compared, whichever is the right one.
+        matches = [hmac.compare_digest(shown, digest) for digest in digests]
+        return scheme.lower() == "bearer" and any(matches)
+
+
+def _digest(key: bytes) -> bytes:
+    return hashlib.sha256(key).digest()
+
+
+def _load_keys(path: Path) -> tuple[bytes, ...]:
+    digests = []
+    for number, line in enumerate(read_file(FILE, path).splitlines(), start=1):
+        key = line.strip()
+        if not key or key.startswith(b"#"):
+            continue
+        if not _KEY.fullmatch(key):
+            problem = "expected a key of visible ASCII characters, without white space"
+            raise FileError(f"--{FILE}: {path}: line {number}: {problem}")
+        digests.append(_digest(key))
+    if not digests:
+        raise FileError(f"--{FILE}: {path}: no key in it, expected one a line")
+    return tuple(digests)
+
+
+class Door:
+    """What is asked of clients."""
+
+    def __init__(self, keys: KeyRing | None = None, *, certificates: bool = False) -> None:
+        """Keeps what is asked for.
+
+        Args:
+            keys: any of them opens; None: no key is needed.
+            certificates: whether a client's certificate is needed.
+        """
+        self._keys = keys
+        self._certificates = certificates
+
+    @property
+    def locked(self) -> bool:
+        """Whether anything is asked for."""
+        return self._keys is not None or self._certificates
+
+    def check_certificate(self, *, shown: bool) -> None:
+        """Lets a connection in.
+
+        Raises:
+            UnauthorisedError: if it shows no certificate and needs one; a wrong one never makes a connection.
+        """
+        if self._certificates and not shown:
+            raise UnauthorisedError("client certificate: none, expected one of an authority that the server trusts")
+
+    def check_key(self, authorisation: str) -> None:
+        """Lets a request in.
+
+        Raises:
+            UnauthorisedError: if the value of its header `authorization` holds no key that opens.
+        """
+        if self._keys is not None and not self._keys.opens(authorisation):
+            raise UnauthorisedError("authorization: expected `Bearer` and a key")
+
+    def refresh(self) -> None:
+        """Reads the keys again if their file changed."""
+        if self._keys is not None:
+            self._keys.refresh()
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """What keeps strangers out.
+
+    Attributes:
+        tls: for both ports; None: they speak in the clear.
+        door: who may ask for translations.
+        admin_door: who may administrate; None: nobody.
+    """
+
+    tls: Tls | None
+    door: Door
+    admin_door: Door | None
+
+    @classmethod
+    def open(cls, settings: ServeSettings) -> Self:
+        """Reads every file that the settings name.
+
+        Raises:
+            FileError: if one cannot be used, or they do not go together.
+            SystemExit: if the admin key cannot be had.
+        """
+        tls, admin_key = _open_tls(settings), settings.read_admin_key()
+        return cls(
+            tls=tls,
+            door=Door(_open_keys(settings), certificates=tls is not None and tls.mutual),
+            admin_door=None if admin_key is None else Door(KeyRing([admin_key])),
+        )
+
+    def refresh(self) -> None:
+        """Reads again what changed."""
+        if self.tls is not None:
+            self.tls.refresh()
+        self.door.refresh()
+
+
+def _open_tls(settings: ServeSettings) -> Tls | None:
+    certificate, key, client_ca = settings.tls_certificate_file, settings.tls_key_file, settings.tls_client_ca_file
+    if certificate is not None and key is not None:
+        return Tls(TlsFiles(certificate, key, client_ca))
+    given = {CERTIFICATE: certificate, KEY: key, CLIENT_CA: client_ca}
+    for name, path in given.items():
+        if path is not None:
+            raise FileError(f"--{name}: {path}: expected --{CERTIFICATE} and --{KEY} beside it")
+    return None
+
+
+def _open_keys(settings: ServeSettings) -> KeyRing | None:
+    if settings.api_keys_file is not None:
+        if settings.api_keys is not None:
+            raise FileError(f"--api-keys-file: {settings.api_keys_file}: expected no file beside --api-keys")
+        return KeyRing.open(settings.api_keys_file)
+    if settings.api_keys is None:
+        return None
+    keys = settings.api_keys.get_secret_value().split()
+    if not keys:
+        raise FileError("--api-keys: no key in it, expected one or several, with white space between them")
+    return KeyRing(keys)

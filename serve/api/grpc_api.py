@@ -17,13 +17,13 @@ from grpc_health.v1.health import aio as health_aio
 from grpc_reflection.v1alpha import reflection
 
 from protos.translation_pb2 import DESCRIPTOR, GetModelRequest, ListModelsRequest, ScoreRequest, TranslateRequest
-from serve.api.auth import Tls
-from serve.api.door import Door
+from serve.api.auth import Door, Tls
 from serve.api.grpc_call import Context, answer, call_headers, recorded_call, send
-from serve.api.grpc_gate import Gate
-from serve.api.grpc_guard import Access
+from serve.api.grpc_guard import Access, Gate
 from serve.api.grpc_many import ManyStream
 from serve.api.grpc_messages import (
+    ItemParser,
+    RequestParser,
     model_list,
     model_message,
     read_options,
@@ -31,21 +31,17 @@ from serve.api.grpc_messages import (
     stream_response,
     translate_response,
 )
-from serve.api.grpc_options import ChannelOptions
-from serve.api.grpc_wire import ItemParser, RequestParser
 from serve.api.load_shedding import Turnstile
 from serve.api.open_inference.grpc import METHODS as INFERENCE_METHODS
 from serve.api.open_inference.grpc import SERVICE as INFERENCE_SERVICE
 from serve.api.open_inference.grpc import OpenInferenceGrpc
+from serve.api.server import ChannelOptions
 from serve.errors import InvalidRequestError, ServiceError
 from serve.observability.logs import RequestRecord
-from serve.observability.request_metrics import Method
-from serve.observability.service_metrics import ServiceMetrics
+from serve.observability.metrics import Method, ServiceMetrics
 from serve.registry.dispatcher import Dispatcher
-from serve.registry.model_description import ModelDescription
-from serve.registry.registry import Models
-from serve.translation.asked import AskedDirection, AskedScore, AskedTranslation
-from serve.translation.flow import Flow
+from serve.registry.registry import ModelDescription, Models
+from serve.translation.request import AskedDirection, AskedScore, AskedTranslation, Flow
 from serve.translation.response import ScoreResponse, TranslationResponse
 
 SERVICE = DESCRIPTOR.services_by_name["TranslationService"].full_name

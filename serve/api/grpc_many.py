@@ -14,14 +14,12 @@ import grpc.aio
 import structlog
 
 from protos.translation_pb2 import TranslateManyRequest, TranslateManyResponse, TranslateRequest
-from serve.api.grpc_call import Context, abort, answer, recorded
-from serve.api.grpc_messages import translate_response
-from serve.api.grpc_status import REQUEST_ID_KEY, rich_status, trailers
-from serve.api.grpc_wire import Item
+from serve.api.grpc_call import REQUEST_ID_KEY, Context, abort, answer, recorded, rich_status, trailers
+from serve.api.grpc_messages import Item, translate_response
 from serve.errors import DrainingError, InvalidRequestError, ServiceError
 from serve.observability.logs import RequestRecord, choose_request_id
-from serve.observability.service_metrics import ServiceMetrics
-from serve.translation.flow import Flow
+from serve.observability.metrics import ServiceMetrics
+from serve.translation.request import Flow
 from serve.translation.response import TranslationResponse
 
 # Given a request, its deadline on the monotonic clock, its record and the stream that it belongs to.

@@ -1,48 +1,224 @@
 """The REST interface: JSON to requests, deadlines, disconnects and status codes; probes, metrics and documentation.
 
 Nothing is decided here about translation: requests go to the dispatcher. Errors travel as exceptions to
-`serve.api.http_recorder`, which counts them and answers with problem documents. Built by `serve.service`.
+`serve.api.http_api`, which counts them and answers with problem documents. Built by `serve.service`.
+
+The REST interface to the models themselves: listing them, and reading their folder again for whoever has the key.
+
+Errors travel as exceptions to `serve.api.http_api`, which adds these handlers to its own.
+
+What happens to every REST request on its way in and out: it is recorded, let in or not, and its error written.
+
+Errors travel as exceptions to here, and become answers in the form of the interface that was asked. Used by
+`serve.api.http_api`.
 """
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, TypeVar
 
-from fastapi import FastAPI, Request, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import TypeAdapter
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.gzip import GZipMiddleware
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serve.api.door import Door
-from serve.api.http_body import Body, ScoreBody, TranslateBody, parse_body
-from serve.api.http_documentation import (
+from serve.api.auth import Door
+from serve.api.http_body import (
+    TIMEOUT_HEADER,
+    Body,
+    RequestReader,
+    ScoreBody,
+    TranslateBody,
+    parse_body,
     score_documentation,
     stream_documentation,
     translate_documentation,
 )
-from serve.api.http_headers import REQUEST_ID_HEADER, TIMINGS_HEADER, timings_header
-from serve.api.http_models import HttpModels
-from serve.api.http_problem import problem_documentation, service_problem
-from serve.api.http_reader import TIMEOUT_HEADER, RequestReader
-from serve.api.http_recorder import RequestRecorder, answer_http_exception, record_of
+from serve.api.http_problem import (
+    REQUEST_ID_HEADER,
+    TIMINGS_HEADER,
+    http_problem,
+    problem_documentation,
+    service_problem,
+    timings_header,
+)
 from serve.api.load_shedding import Turnstile
-from serve.api.metrics_text import write_metrics
 from serve.api.open_inference import http as open_inference_http
 from serve.api.open_inference.http import OpenInferenceHttp
+from serve.api.server import CERTIFIED, write_metrics
 from serve.api.sse import TRANSLATION_EVENTS, EventStream, unless_disconnected
-from serve.observability.logs import choose_request_id
-from serve.observability.request_metrics import Method
-from serve.observability.service_metrics import ServiceMetrics
+from serve.errors import InvalidRequestError, ModelNotFoundError, ServiceError, UnauthorisedError
+from serve.observability.logs import RequestRecord, choose_request_id, record_request
+from serve.observability.metrics import Method, ServiceMetrics
 from serve.registry.dispatcher import Dispatcher
 from serve.registry.lifecycle import Lifecycle
-from serve.registry.registry import Models
-from serve.registry.reloader import Reloader
-from serve.translation.asked import AskedDirection, AskedScore, AskedTranslation
+from serve.registry.registry import ModelDescription, Models
+from serve.registry.reloader import Reloader, ReloadReport
+from serve.translation.request import AskedDirection, AskedScore, AskedTranslation
 from serve.translation.response import ScoreResponse, TranslationResponse
+
+MODELS_PATH = "/v1/models"
+RELOAD_PATH = "/v1/admin/reload"
+
+_MODELS = TypeAdapter(dict[str, tuple[ModelDescription, ...]])
+_MODEL = TypeAdapter(ModelDescription)
+_REPORT = TypeAdapter(ReloadReport)
+
+
+class HttpModels:
+    """The handlers and what they need."""
+
+    def __init__(self, models: Models, reloader: Reloader, admin_door: Door | None) -> None:
+        """Keeps what it needs.
+
+        Args:
+            models: what is listed.
+            reloader: reads the folder again.
+            admin_door: whom it lets in may ask for that; None: nobody may.
+        """
+        self._models = models
+        self._reloader = reloader
+        self._admin_door = admin_door
+
+    def build(self) -> APIRouter:
+        """Returns the routes; that of the administration is among them only if there is a key."""
+        router = APIRouter()
+        router.get(
+            MODELS_PATH,
+            summary="Lists the models, in the order in which a request that names none chooses",
+            response_model=dict[str, tuple[ModelDescription, ...]],
+        )(self.list_models)
+        router.get(
+            f"{MODELS_PATH}/{{name:path}}",
+            summary="Tells about one model",
+            response_model=ModelDescription,
+            responses=problem_documentation(ModelNotFoundError),
+        )(self.get_model)
+        if self._admin_door is not None:
+            router.post(
+                RELOAD_PATH,
+                summary="Reads the folder of the models again, with the header `Authorization: Bearer KEY`",
+                response_model=ReloadReport,
+                responses=problem_documentation(UnauthorisedError),
+            )(self.reload)
+        return router
+
+    async def list_models(self) -> Response:
+        """Those of the start are listed while they are loaded, later ones once they are ready."""
+        return Response(_MODELS.dump_json({"models": self._models.describe()}), media_type="application/json")
+
+    async def get_model(self, name: str) -> Response:
+        """Tells state, directions and limits."""
+        return Response(_MODEL.dump_json(self._models.get(name).describe()), media_type="application/json")
+
+    async def reload(self, request: Request) -> Response:
+        """Answers when every model is loaded and proven, or has failed: then with 422, and what failed goes on."""
+        if self._admin_door is not None:
+            self._admin_door.check_key(request.headers.get("authorization", ""))
+        report = await self._reloader.reload()
+        status = HTTPStatus.UNPROCESSABLE_ENTITY if report.failures else HTTPStatus.OK
+        return Response(_REPORT.dump_json(report, exclude_none=True), status, media_type="application/json")
+
+
+class RequestRecorder:
+    """ASGI middleware: records and guards every request but probes, and answers errors with problem documents."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        metrics: ServiceMetrics,
+        lifecycle: Lifecycle,
+        door: Door,
+        turnstile: Turnstile,
+        open_paths: frozenset[str],
+        methods: Mapping[str, Method],
+    ) -> None:
+        """Keeps what it needs.
+
+        Args:
+            app: answers.
+            metrics: counts every request that is not a probe.
+            lifecycle: tells when clients had better open new connections elsewhere.
+            door: decides who may ask.
+            turnstile: refuses what there is no time for.
+            open_paths: of probes.
+            methods: the names of methods in the metrics, by their paths.
+        """
+        self._app = app
+        self._metrics = metrics
+        self._lifecycle = lifecycle
+        self._door = door
+        self._turnstile = turnstile
+        self._open_paths = open_paths
+        self._methods = methods
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handles one request."""
+        if scope["type"] != "http" or (scope["method"] == "GET" and scope["path"] in self._open_paths):
+            await self._app(scope, receive, send)
+            return
+        headers = Request(scope).headers
+        request_id = choose_request_id(headers.get(REQUEST_ID_HEADER))
+        method = self._method(scope["path"])
+        started = False
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                message["headers"].append((REQUEST_ID_HEADER.encode(), request_id.encode()))
+                if self._lifecycle.leaving:
+                    # So that no client sends its next request down a connection that is about to be closed.
+                    message["headers"].append((b"connection", b"close"))
+            await send(message)
+
+        try:
+            with record_request(self._metrics, "rest", method, request_id, headers) as record:
+                state = scope.setdefault("state", {})
+                state["record"] = record
+                self._door.check_certificate(shown=state.get(CERTIFIED, False))
+                if scope["path"] != RELOAD_PATH:  # which has a door of its own
+                    self._door.check_key(headers.get("authorization", ""))
+                with self._turnstile.enter(record, method):
+                    await self._app(scope, receive, send_with_headers)
+        except ServiceError as error:
+            if started:  # nobody reads the rest: the server closes the connection
+                return
+            answer = (
+                open_inference_http.write_error(error)
+                if _speaks_open_inference(scope["path"])
+                else service_problem(error, request_id)
+            )
+            await answer(scope, receive, send_with_headers)
+
+    def _method(self, path: str) -> Method:
+        return self._methods.get(path) or open_inference_http.find_method(path) or "other"
+
+
+async def answer_http_exception(request: Request, error: HTTPException) -> Response:
+    """Answers a request whose HTTP itself is wrong; the framework calls it."""
+    record = record_of(request)
+    record.outcome = InvalidRequestError.reason
+    if _speaks_open_inference(request.url.path):
+        return open_inference_http.write_http_error(error)
+    return http_problem(error, record.request_id)
+
+
+def _speaks_open_inference(path: str) -> bool:
+    return path == open_inference_http.PREFIX or path.startswith(f"{open_inference_http.PREFIX}/")
+
+
+def record_of(request: Request) -> RequestRecord:
+    """Returns what is recorded of a request."""
+    record: RequestRecord = request.state.record
+    return record
+
 
 TRANSLATE_PATH = "/v1/translate"
 STREAM_PATH = "/v1/translate/stream"

@@ -2,6 +2,8 @@
 
 Beside the standard members they hold `reason` (machine-readable, the same as the metrics' label), `request_id` and, if
 one field is to blame, its name. Called by `serve.api.http_api` only.
+
+Headers of REST answers that several interfaces write.
 """
 
 from http import HTTPStatus
@@ -16,6 +18,17 @@ from serve.errors import (
     ServiceError,
     UnauthorisedError,
 )
+from serve.translation.response import Timings
+
+REQUEST_ID_HEADER = "x-request-id"
+TIMINGS_HEADER = "server-timing"
+
+
+def timings_header(timings: Timings) -> dict[str, str]:
+    """Returns where the time of a request went, in milliseconds, as W3C's Server Timing writes it."""
+    seconds = {name.removesuffix("_seconds"): value for name, value in timings.by_name.items()}
+    return {TIMINGS_HEADER: ", ".join(f"{name};dur={1000 * value:.3f}" for name, value in seconds.items())}
+
 
 MEDIA_TYPE = "application/problem+json"
 

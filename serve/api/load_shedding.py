@@ -3,6 +3,8 @@
 The queue of a model refuses what does not fit or would wait too long, but by then a request was read, checked and
 split. If many more come than can be answered, that work delays those that were let in until they come too late: their
 work is lost, and in the end nobody is answered. Both interfaces ask here first; knows neither protocol.
+
+How busy the CPUs are that this process may use; what overload is known by. Asked by `serve.api.load_shedding`.
 """
 
 import asyncio
@@ -16,8 +18,28 @@ import structlog
 
 from serve.errors import DeadlineExceededError, QueueFullError
 from serve.observability.logs import RequestRecord
-from serve.observability.request_metrics import Method
+from serve.observability.metrics import Method
 from serve.scheduler.scheduler import Scheduler
+from serve.system import available_cpus
+
+
+class Processor:
+    """How busy the CPUs are. Belongs to the thread whose time counts by itself."""
+
+    def __init__(self) -> None:
+        """Begins to measure."""
+        self._cpus = available_cpus()
+        self._last = self._read()
+
+    def busy_share(self) -> float:
+        """Returns how busy they were since the last call, 0 to 1: all CPUs of this process, or the thread's own one."""
+        before, self._last = self._last, self._read()
+        seconds, process_seconds, thread_seconds = (new - old for new, old in zip(self._last, before, strict=True))
+        return max(process_seconds / self._cpus, thread_seconds) / seconds if seconds else 0.0
+
+    def _read(self) -> tuple[float, float, float]:
+        return time.monotonic(), time.process_time(), time.thread_time()
+
 
 # What comes too late while the CPUs are so busy came in too late, or too much came in before it.
 BUSY_SHARE = 0.8

@@ -3,6 +3,10 @@
 `delta` holds what a translation grew by, `result` at last what a single answer would have held, `error` the problem
 that ended the stream. While nothing comes, comments keep the connection open. Called by `serve.api.http_api`,
 and by other interfaces that write their events in another form.
+
+How long a stream waits for a client that is there and reads nothing, while it keeps a model and its answer.
+
+Called by the streams of all interfaces.
 """
 
 import asyncio
@@ -19,10 +23,26 @@ from pydantic import TypeAdapter
 from starlette.types import Message, Receive, Scope, Send
 
 from serve.api.http_problem import service_problem
-from serve.api.send_timeout import send_in_time
 from serve.errors import CancelledError, ServiceError
 from serve.observability.logs import RequestRecord, hide_unexpected
 from serve.translation.response import TranslationDelta, TranslationResponse
+
+# As long as proxies wait between two writes (nginx, send_timeout).
+SEND_TIMEOUT_SECONDS = 60.0
+
+
+async def send_in_time(sending: Awaitable[None]) -> None:
+    """Waits for a write to end.
+
+    Raises:
+        CancelledError: if it does not.
+    """
+    try:
+        async with asyncio.timeout(SEND_TIMEOUT_SECONDS):
+            await sending
+    except TimeoutError:
+        raise CancelledError("the client reads nothing") from None
+
 
 MEDIA_TYPE = "text/event-stream"
 # Proxies close connections that are silent for much longer, most often for a minute.

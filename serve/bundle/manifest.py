@@ -1,15 +1,80 @@
 """What a bundle says of itself: the records of `manifest.json` and `golden.json`, and what makes them consistent.
 
 `serve.bundle.bundle` reads and writes them. Knows no files.
+
+What all records of a bundle have in common: nothing changes them, and nothing unknown may stand in them.
+
+Which tokenizer a bundle has, and which of its files make it. `serve.bundle.tokenizer` reads and writes those.
 """
 
 from collections.abc import Iterable
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, StringConstraints, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
-from serve.bundle.record import FileName, Record
-from serve.bundle.tokenizer_spec import TokenizerSpec
+# A name without a folder: a manifest must not lead out of its bundle.
+FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
+
+
+class Record(BaseModel):
+    """A part of `manifest.json` or `golden.json`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SentencePieceSpec(Record):
+    """A tokenizer whose ids are those of a SentencePiece model.
+
+    Attributes:
+        model: the file of the SentencePiece model.
+    """
+
+    kind: Literal["sentencepiece"] = "sentencepiece"
+    model: FileName
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files that make it."""
+        return (self.model,)
+
+
+class PieceSpec(Record):
+    """A tokenizer that cuts text into pieces with SentencePiece models and numbers the pieces by a vocabulary.
+
+    Attributes:
+        source_model: the file of the SentencePiece model of sources.
+        target_model: that of translations; it may be the same one.
+        source_vocabulary: a JSON list of the pieces of sources, in the order of their ids.
+        target_vocabulary: the same for translations; it may be the same one.
+        unknown_piece: stands for pieces that the source vocabulary lacks.
+        special_pieces: those that no text contains, and that vanish from a translation.
+    """
+
+    kind: Literal["pieces"] = "pieces"
+    source_model: FileName
+    target_model: FileName
+    source_vocabulary: FileName
+    target_vocabulary: FileName
+    unknown_piece: str
+    special_pieces: tuple[str, ...]
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files that make it."""
+        return (self.source_model, self.target_model, self.source_vocabulary, self.target_vocabulary)
+
+
+TokenizerSpec = Annotated[SentencePieceSpec | PieceSpec, Discriminator("kind")]
+
 
 Language = Annotated[str, StringConstraints(pattern=r"^[a-z]{2,3}$")]
 # What graphs are made of: ONNX Runtime's fastest operators for a CPU or an NVIDIA GPU, or those of the ONNX standard.

@@ -9,10 +9,9 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from model.tokenizer.piece_tokenizer import PieceTokenizer
-from model.tokenizer.text_tokenizer import TextTokenizer
-from model.tokenizer.tokenizer import Tokenizer, TokenizerError
+from model.tokenizer.tokenizer import TextTokenizer, Tokenizer, TokenizerError
 from serve.bundle.bundle import Bundle
-from serve.bundle.tokenizer_spec import PieceSpec, SentencePieceSpec
+from serve.bundle.manifest import PieceSpec, SentencePieceSpec
 
 TOKENIZER_FILE = "tokenizer.model"
 

@@ -1,7 +1,7 @@
 """The client for asyncio: plain values in, plain values out, and errors that say what to do.
 
 It retries what a later try can mend, as the server asks, and gives no call more time than its caller has.
-`serve.clients.client` is its like for programs that block. Commands use it by `serve.clients.grpc_client`.
+`serve.clients.client` is its like for programs that block. Commands use it by `serve.clients.text_clients`.
 """
 
 import asyncio
@@ -13,16 +13,22 @@ import grpc.aio
 
 from protos.translation_pb2 import TranslateManyRequest, TranslateManyResponse
 from protos.translation_pb2_grpc import TranslationServiceStub
-from serve.clients.asking import Asking, Timing, choose_deadline, time_left
 from serve.clients.channel import DEFAULTS, ClientSettings, open_async_channel
 from serve.clients.errors import CallError, stream_error, typed_errors
-from serve.clients.many import IN_FLIGHT, ManyItem, ManyResult, Unanswered
 from serve.clients.messages import (
+    IN_FLIGHT,
+    Asking,
+    ManyItem,
+    ManyResult,
     Texts,
+    Timing,
+    Unanswered,
+    choose_deadline,
     read_event,
     read_scores,
     read_translations,
     score_request,
+    time_left,
     translate_request,
 )
 from serve.translation.response import ScoreResponse, TranslationDelta, TranslationResponse

@@ -14,16 +14,22 @@ import grpc
 
 from protos.translation_pb2 import TranslateManyRequest
 from protos.translation_pb2_grpc import TranslationServiceStub
-from serve.clients.asking import Asking, Timing, choose_deadline, time_left
 from serve.clients.channel import DEFAULTS, ClientSettings, open_channel
 from serve.clients.errors import CallError, typed_errors
-from serve.clients.many import IN_FLIGHT, ManyItem, ManyResult, Unanswered
 from serve.clients.messages import (
+    IN_FLIGHT,
+    Asking,
+    ManyItem,
+    ManyResult,
     Texts,
+    Timing,
+    Unanswered,
+    choose_deadline,
     read_event,
     read_scores,
     read_translations,
     score_request,
+    time_left,
     translate_request,
 )
 from serve.translation.response import ScoreResponse, TranslationDelta, TranslationResponse

@@ -2,6 +2,15 @@
 
 Requests wait in threads, so that a client needs no other HTTP library than the one that Python brings. It retries what
 a later try can mend, when the server says so. The service itself does not use it.
+
+A gRPC client for the commands that talk to a running server: one text in, its translation and score out.
+
+It is `serve.clients.aio` in the form that all clients of the commands have, such as
+`serve.clients.text_clients` for REST. The load generator, which must not retry, has clients of its own.
+
+Translates in this process, with the models of the service and without its interfaces.
+
+Has the methods of `serve.clients.text_clients.GrpcClient`, so that commands take the one or the other.
 """
 
 import asyncio
@@ -9,19 +18,164 @@ import http.client
 import json
 import math
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import asynccontextmanager, closing
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
+from pathlib import Path
 from typing import Annotated, Self, Unpack
 
 from pydantic import BaseModel, Field, ValidationError
 
+from serve.clients.aio import AsyncTranslationClient
 from serve.clients.channel import ClientSettings
 from serve.clients.errors import NotTranslatedError
-from serve.clients.grpc_client import TranslatedText
-from serve.clients.wanted import Wanted, request_fields
+from serve.clients.messages import Wanted, request_fields
+from serve.errors import ServiceError
+from serve.observability.logs import RequestRecord, configure_logs
+from serve.registry.dispatcher import Dispatcher
+from serve.settings import ServeSettings
+from serve.translation.fields import SearchFields
+from serve.translation.request import AskedDirection, AskedTranslation, Flow
+from serve.translation.response import TranslationDelta
+
+
+@dataclass(frozen=True, slots=True)
+class TranslatedText:
+    """A translation and the sum of its tokens' natural log-probabilities, at most 0."""
+
+    text: str
+    score: float
+
+
+class GrpcClient:
+    """Translates texts over one channel; any number may be under way at once."""
+
+    def __init__(self, client: AsyncTranslationClient) -> None:
+        self._client = client
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, target: str, settings: ClientSettings) -> AsyncIterator[Self]:
+        """Opens a channel to `host:port` and closes it.
+
+        Raises:
+            OSError: if a file of the settings cannot be read.
+        """
+        async with AsyncTranslationClient.open(target, settings) as client:
+            yield cls(client)
+
+    async def translate(self, text: str, **wanted: Unpack[Wanted]) -> TranslatedText:
+        """Returns the best translation of one text.
+
+        Raises:
+            NotTranslatedError: if the server refused, failed or could not be reached.
+        """
+        (translation,) = (await self._client.translate(text, **wanted)).translations
+        return TranslatedText(translation.text, translation.score)
+
+    async def stream(self, text: str, **wanted: Unpack[Wanted]) -> AsyncGenerator[str]:
+        """Yields what the best translation of one text grows by.
+
+        Raises:
+            NotTranslatedError: if the server refused, failed or could not be reached; what came is no translation then.
+        """
+        async with aclosing(self._client.stream(text, **wanted)) as events:
+            async for event in events:
+                if isinstance(event, TranslationDelta):
+                    yield event.text
+
+
+class LocalTranslator:
+    """Translates in this process, with the models of the service and without its interfaces."""
+
+    def __init__(self, dispatcher: Dispatcher, timeout_seconds: float) -> None:
+        self._dispatcher = dispatcher
+        self._timeout_seconds = timeout_seconds
+        # Texts of several sentences need more places than there may be: they wait for them, as those of a stream do.
+        self._flow = Flow()
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, settings: ServeSettings, timeout_seconds: float) -> AsyncIterator[Self]:
+        """Starts the engines and stops them; a text may take `timeout_seconds`.
+
+        Raises:
+            BundleError, GoldenMismatchError, TokenizerError: if the bundle cannot be served.
+        """
+        from serve.app import open_dispatcher  # noqa: PLC0415 - a client of a server needs no ONNX Runtime
+
+        async with open_dispatcher(settings) as dispatcher:
+            yield cls(dispatcher, timeout_seconds)
+
+    async def translate(self, text: str, **wanted: Unpack[Wanted]) -> TranslatedText:
+        """Returns the best translation of one text.
+
+        Raises:
+            NotTranslatedError: if the request is not valid or the model fails.
+        """
+        asked = self._asked(text, wanted)
+        with _refusals():
+            response = await self._dispatcher.translate(asked, RequestRecord("local"))
+        (translation,) = response.translations
+        return TranslatedText(translation.text, translation.score)
+
+    async def stream(self, text: str, **wanted: Unpack[Wanted]) -> AsyncGenerator[str]:
+        """Yields what the best translation of one text grows by.
+
+        Raises:
+            NotTranslatedError: if the request is not valid or the model fails; what came before is no translation.
+        """
+        asked = self._asked(text, wanted)
+        with _refusals():
+            async with aclosing(self._dispatcher.stream(asked, RequestRecord("local"))) as events:
+                async for event in events:
+                    if isinstance(event, TranslationDelta):
+                        yield event.text
+
+    def _asked(self, text: str, wanted: Wanted) -> AskedTranslation:
+        return AskedTranslation(
+            texts=(text,),
+            direction=AskedDirection(
+                model=wanted.get("model", ""),
+                source_language=wanted.get("source_language", ""),
+                target_language=wanted.get("target_language", ""),
+                allow_pivot=wanted.get("allow_pivot", False),
+            ),
+            options=wanted.get("options", SearchFields()),
+            deadline_seconds=time.monotonic() + self._timeout_seconds,
+            split_sentences=wanted.get("split_sentences", True),
+            flow=self._flow,
+        )
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    try:
+        yield
+    except ServiceError as error:
+        raise NotTranslatedError(f"{error.reason}: {error}") from error
+
+
+def open_bundle(
+    bundle: Path, in_flight: int, timeout_seconds: float, options: SearchFields
+) -> AbstractAsyncContextManager[LocalTranslator]:
+    """Returns a translator in this process that never refuses for want of room, up to `in_flight` texts at once.
+
+    Args:
+        bundle: its folder.
+        in_flight: texts under way at once.
+        timeout_seconds: how long one may take.
+        options: what texts are going to be searched with.
+
+    Raises:
+        LOAD_ERRORS: on entering, if the bundle cannot be served.
+    """
+    configure_logs("console")
+    settings = ServeSettings(bundle=bundle, queue_limit=in_flight * options.rows, alignments=options.attended)
+    return LocalTranslator.open(settings, timeout_seconds)
+
 
 TRANSLATE_PATH = "/v1/translate"
 TIMEOUT_HEADER = "x-request-timeout-ms"

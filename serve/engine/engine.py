@@ -18,10 +18,9 @@ from serve.engine.rows import Move, Rows
 from serve.engine.selection import Selection
 from serve.errors import DrainingError, InternalError, ServiceError
 from serve.observability.metrics import Metrics
-from serve.runtime.model import Model
-from serve.runtime.scores import Scores
+from serve.runtime.model import Model, Scores
 from serve.scheduler.scheduler import Scheduler
-from serve.scheduler.sequence import Sequence
+from serve.scheduler.sequence import DecodingSequence
 
 # One failure may be the fault of one input; several in a row are the fault of the model or the device.
 UNHEALTHY_FAILURES = 3
@@ -151,15 +150,15 @@ class Engine:
         while not self._stopping and (self._rows or self._scheduler.wait()):
             self.step()
 
-    def _admit(self) -> list[Sequence]:
+    def _admit(self) -> list[DecodingSequence]:
         """Returns what starts now, and as company for the encoder what starts next."""
         free_rows = self._model.slots - len(self._rows)
         return self._scheduler.admit(free_rows, self._rows.encoded, self._model.ahead if free_rows else 0)
 
-    def _prefill(self, sequences: list[Sequence]) -> None:
+    def _prefill(self, sequences: list[DecodingSequence]) -> None:
         """Gives rows to some sequences and encodes them; those of a batch that fails have none afterwards."""
         places = dict(zip(sequences, self._rows.append(sequences), strict=True))
-        failed: list[Sequence] = []
+        failed: list[DecodingSequence] = []
         for batch in batches(sequences):
             try:
                 self._encode(batch, [places[sequence] for sequence in batch])
@@ -173,7 +172,7 @@ class Engine:
             for sequence in self._remove(leaving):
                 self._scheduler.finish(sequence, InternalError(FAILURE_MESSAGE))
 
-    def _encode(self, sequences: list[Sequence], places: list[NDArray[np.int64]]) -> None:
+    def _encode(self, sequences: list[DecodingSequence], places: list[NDArray[np.int64]]) -> None:
         source_ids, source_lengths = pad(sequences, self._pad_id)  # [B, S], [B]
         started_seconds = self._clock()
         self._model.encode(source_ids, source_lengths, np.array([first for first, *_ in places]))
@@ -238,12 +237,12 @@ class Engine:
                 self._finish(sequence, now_seconds)
         self._failures = 0
 
-    def _remove(self, leaving: NDArray[np.bool_]) -> list[Sequence]:
+    def _remove(self, leaving: NDArray[np.bool_]) -> list[DecodingSequence]:
         """Takes rows out, bool [encoded]; returns the sequences that have no row left."""
         self._copy(self._rows.moves(leaving))
         return self._rows.remove(leaving)
 
-    def _finish(self, sequence: Sequence, now_seconds: float) -> None:
+    def _finish(self, sequence: DecodingSequence, now_seconds: float) -> None:
         error: ServiceError | None = sequence.abandonment(now_seconds)
         if error is None and not all(np.isfinite(each.score) for each in sequence.hypotheses):
             log.error("the model gave no probabilities", target_tokens=sequence.decoded_tokens)

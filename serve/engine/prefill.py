@@ -10,14 +10,14 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from serve.scheduler.sequence import Sequence
+from serve.scheduler.sequence import DecodingSequence
 
 # What one run of the encoder costs before its first token, in tokens: fitted times gave 3 to 20 on a CPU, between a
 # base Transformer in int8 and a tiny one.
 BATCH_OVERHEAD_TOKENS = 16
 
 
-def longest_first(sequences: Iterable[Sequence]) -> list[Sequence]:
+def longest_first(sequences: Iterable[DecodingSequence]) -> list[DecodingSequence]:
     """Returns sequences in the best order to submit them if nobody waits for one but for all.
 
     Rows of like length need less padding and less room, and where the long ones start first, the last rows end sooner.
@@ -25,7 +25,7 @@ def longest_first(sequences: Iterable[Sequence]) -> list[Sequence]:
     return sorted(sequences, key=lambda sequence: -len(sequence.source_ids))
 
 
-def batches(sequences: list[Sequence]) -> list[list[Sequence]]:
+def batches(sequences: list[DecodingSequence]) -> list[list[DecodingSequence]]:
     """Splits sequences into the batches that cost least, the shortest sources first.
 
     A batch of n sources, the longest of S tokens, costs BATCH_OVERHEAD_TOKENS + n S. Some best split of the sorted
@@ -41,7 +41,7 @@ def batches(sequences: list[Sequence]) -> list[list[Sequence]]:
         cost, start = min((costs[start] + (end - start) * source_tokens, start) for start in range(end))
         costs.append(BATCH_OVERHEAD_TOKENS + cost)
         starts.append(start)
-    split: list[list[Sequence]] = []
+    split: list[list[DecodingSequence]] = []
     end = len(ordered)
     while end:
         split.append(ordered[starts[end] : end])
@@ -49,7 +49,7 @@ def batches(sequences: list[Sequence]) -> list[list[Sequence]]:
     return split[::-1]
 
 
-def pad(sequences: list[Sequence], pad_id: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+def pad(sequences: list[DecodingSequence], pad_id: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Lays the sources of B sequences side by side, filled up on the right to the longest, S.
 
     Returns:

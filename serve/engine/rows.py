@@ -2,19 +2,165 @@
 
 Row r lives in slot r of the model's state. Only rows that come or go are handled one by one. Knows neither the model
 nor the scheduler, nor how tokens are chosen; called by the engine and by selection.
+
+What is known of every running row, as arrays with one place for each row.
+
+All of them are read and written for many rows at once; no Python runs for a single row. Knows neither sequences nor the
+model.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import cached_property
+from operator import attrgetter
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from serve.engine.columns import NO_TOKEN, Columns
-from serve.scheduler.sequence import Sequence
-from serve.search.hypothesis import FinishReason, Hypothesis
+from serve.scheduler.sequence import DecodingSequence
+from serve.search.hypothesis import FinishReason, Hypothesis, coverage, normalised_scores
 from serve.search.options import MAX_SUPPRESSED_IDS
-from serve.search.ranking import coverage, normalised_scores
 from serve.search.sampling import uniforms
+
+# Where no token is forced and none is suppressed.
+NO_TOKEN = -1
+
+
+class Kinds(NamedTuple):
+    """What there is among some rows.
+
+    Attributes:
+        beam_sizes: of the rows, all different, ascending; 1: there are rows that are searched by themselves.
+        drawn, constrained, attended, streamed: whether there is such a row.
+    """
+
+    beam_sizes: tuple[int, ...]
+    drawn: bool
+    constrained: bool
+    attended: bool
+    streamed: bool
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of R rows; T most target tokens, S most source tokens, W most suppressed tokens.
+
+    Attributes:
+        numbers: of the sequence that each row belongs to, int64 [R].
+        ranks: which of the sequence's hypotheses the row holds, int64 [R].
+        beam_sizes: rows that beam search ranks together, int64 [R]; 1: the row is searched by itself.
+        token_ids: the last token, the input of the next step, int64 [R].
+        positions: the position of that token, which is also the number of target tokens so far, int32 [R].
+        source_lengths: int32 [R].
+        scores: sum of the natural log-probabilities of the tokens so far, float64 [R]; -inf: no such hypothesis.
+        target_ids: the tokens so far, int64 [R, T].
+        token_scores: their natural log-probabilities, float32 [R, T].
+        attention: how much each of them looked at each source token, float32 [R, T, S]; S is 0 if no model tells.
+        deadlines_seconds: when the client stops waiting, inf: never; float64 [R].
+        limits, minimums: most and fewest target tokens, int32 [R].
+        temperatures, top_ks, top_ps, uniforms: how tokens are drawn, float64 [R], int64 [R], float64 [R] and float64
+            [R, T]; temperature 0: they are not.
+        repetition_penalties, ngram_sizes: what is said against repetition, float32 [R] and int32 [R].
+        suppressed_ids: tokens that are never chosen, int64 [R, W].
+        forced_ids: the token to choose at each position, int64 [R, T].
+        constrained: whether minimums, penalties, suppressed or forced tokens say anything of the row, bool [R].
+        attended: whether attention is kept, bool [R].
+        streamed: whether somebody listens to each token, bool [R].
+    """
+
+    numbers: NDArray[np.int64]
+    ranks: NDArray[np.int64]
+    beam_sizes: NDArray[np.int64]
+    token_ids: NDArray[np.int64]
+    positions: NDArray[np.int32]
+    source_lengths: NDArray[np.int32]
+    scores: NDArray[np.float64]
+    target_ids: NDArray[np.int64]
+    token_scores: NDArray[np.float32]
+    attention: NDArray[np.float32]
+    deadlines_seconds: NDArray[np.float64]
+    limits: NDArray[np.int32]
+    minimums: NDArray[np.int32]
+    temperatures: NDArray[np.float64]
+    top_ks: NDArray[np.int64]
+    top_ps: NDArray[np.float64]
+    uniforms: NDArray[np.float64]
+    repetition_penalties: NDArray[np.float32]
+    ngram_sizes: NDArray[np.int32]
+    suppressed_ids: NDArray[np.int64]
+    forced_ids: NDArray[np.int64]
+    constrained: NDArray[np.bool_]
+    attended: NDArray[np.bool_]
+    streamed: NDArray[np.bool_]
+
+    @classmethod
+    def allocate(cls, rows: int, *, target_tokens: int, source_tokens: int, suppressed: int) -> Self:
+        """Returns columns of zeros.
+
+        Args:
+            rows: R.
+            target_tokens: T.
+            source_tokens: S.
+            suppressed: W.
+        """
+        return cls(
+            numbers=np.zeros(rows, np.int64),
+            ranks=np.zeros(rows, np.int64),
+            beam_sizes=np.zeros(rows, np.int64),
+            token_ids=np.zeros(rows, np.int64),
+            positions=np.zeros(rows, np.int32),
+            source_lengths=np.zeros(rows, np.int32),
+            scores=np.zeros(rows, np.float64),
+            target_ids=np.zeros((rows, target_tokens), np.int64),
+            token_scores=np.zeros((rows, target_tokens), np.float32),
+            attention=np.zeros((rows, target_tokens, source_tokens), np.float32),
+            deadlines_seconds=np.zeros(rows, np.float64),
+            limits=np.zeros(rows, np.int32),
+            minimums=np.zeros(rows, np.int32),
+            temperatures=np.zeros(rows, np.float64),
+            top_ks=np.zeros(rows, np.int64),
+            top_ps=np.zeros(rows, np.float64),
+            uniforms=np.zeros((rows, target_tokens), np.float64),
+            repetition_penalties=np.zeros(rows, np.float32),
+            ngram_sizes=np.zeros(rows, np.int32),
+            suppressed_ids=np.zeros((rows, suppressed), np.int64),
+            forced_ids=np.zeros((rows, target_tokens), np.int64),
+            constrained=np.zeros(rows, np.bool_),
+            attended=np.zeros(rows, np.bool_),
+            streamed=np.zeros(rows, np.bool_),
+        )
+
+    @cached_property
+    def kinds(self) -> Kinds:
+        """What there is among the rows, found out once: when rows come or go, there are other columns."""
+        return Kinds(
+            beam_sizes=tuple(np.unique(self.beam_sizes).tolist()),
+            drawn=bool((self.temperatures > 0).any()),
+            constrained=bool(self.constrained.any()),
+            attended=bool(self.attended.any()),
+            streamed=bool(self.streamed.any()),
+        )
+
+    def first(self, rows: int) -> Self:
+        """Returns views of the first rows."""
+        return type(self)(*[column[:rows] for column in _all_of(self)])
+
+    def branch(self, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> None:
+        """Copies the tokens of hypotheses over those of others of the same sequences, as `copy` does whole rows."""
+        if len(sources):
+            length = self.positions[sources].max()
+            for column in (self.target_ids, self.token_scores, self.attention):
+                column[targets, :length] = column[sources, :length]
+
+    def copy(self, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> None:
+        """Copies rows over others, int64 [N] each; no row may be a source and a target."""
+        if len(sources):
+            for column in _all_of(self):
+                column[targets] = column[sources]
+
+
+_all_of: Callable[[Columns], tuple[NDArray[Any], ...]] = attrgetter(*(field.name for field in fields(Columns)))
 
 
 class Move(NamedTuple):
@@ -79,7 +225,7 @@ class Rows:
             source_tokens=max_source_tokens if aligned else 0,
             suppressed=MAX_SUPPRESSED_IDS,
         )
-        self._sequences: dict[int, Sequence] = {}
+        self._sequences: dict[int, DecodingSequence] = {}
         self._next_number = 0
         self._resize(0)
 
@@ -87,7 +233,7 @@ class Rows:
         return len(self.columns.numbers)
 
     @property
-    def sequences(self) -> list[Sequence]:
+    def sequences(self) -> list[DecodingSequence]:
         """Those that have any row."""
         return list(self._sequences.values())
 
@@ -105,7 +251,7 @@ class Rows:
         missing = (columns.beam_sizes > 1) & (columns.scores == -np.inf)
         return len(self) - int(missing[::-1].argmin())
 
-    def sequence(self, row: int) -> Sequence:
+    def sequence(self, row: int) -> DecodingSequence:
         """Returns whose row it is."""
         return self._sequences[int(self.columns.numbers[row])]
 
@@ -115,7 +261,7 @@ class Rows:
         order = np.lexsort((self.columns.ranks[rows], self.columns.numbers[rows]))
         return rows[order].reshape(-1, beam_size)
 
-    def append(self, sequences: list[Sequence]) -> list[NDArray[np.int64]]:
+    def append(self, sequences: list[DecodingSequence]) -> list[NDArray[np.int64]]:
         """Adds the rows of some sequences behind all others; returns those of each, int64 [rows].
 
         The first rows of all come before the further ones, of which those of beams do not exist in their first step.
@@ -168,7 +314,7 @@ class Rows:
             if on_token := self.sequence(row).on_token:
                 on_token(int(columns.token_ids[row]))
 
-    def finish(self, row: int, end: End | None) -> Sequence:
+    def finish(self, row: int, end: End | None) -> DecodingSequence:
         """Gives what a row has found to its sequence, which it returns; `hypothesis` tells of the arguments."""
         sequence = self.sequence(row)
         sequence.hypotheses.append(self.hypothesis(row, end))
@@ -216,7 +362,7 @@ class Rows:
         return coverage(sums[np.newaxis])
 
     def abandoned(self, now_seconds: float) -> NDArray[np.bool_]:
-        """Returns the rows that nobody waits for any more (as `Sequence.abandonment` tells why), bool [encoded]."""
+        """Returns the rows of abandoned sequences (see `DecodingSequence.abandonment`), bool [encoded]."""
         leaving: NDArray[np.bool_] = self._encoded.deadlines_seconds <= now_seconds
         # A flag may be raised at any moment: it is read once for all rows of a sequence.
         cancelled = [number for number, sequence in self._sequences.items() if sequence.cancelled]
@@ -235,7 +381,7 @@ class Rows:
             for source, target in zip(sources.tolist(), targets.tolist(), strict=True)
         ]
 
-    def remove(self, leaving: NDArray[np.bool_]) -> list[Sequence]:
+    def remove(self, leaving: NDArray[np.bool_]) -> list[DecodingSequence]:
         """Takes rows out and makes the moves that `moves` tells, which the model must have made before.
 
         Args:
@@ -257,7 +403,7 @@ class Rows:
         self._encoded = self._storage.first(encoded)
         self.columns = self._encoded if encoded <= self._slots else self._storage.first(self._slots)
 
-    def _fill(self, new: NDArray[np.int64], sequence: Sequence) -> None:
+    def _fill(self, new: NDArray[np.int64], sequence: DecodingSequence) -> None:
         columns, options = self._encoded, sequence.options
         columns.numbers[new] = self._next_number
         self._sequences[self._next_number] = sequence

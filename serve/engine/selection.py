@@ -11,9 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from serve.engine.columns import NO_TOKEN, Columns
-from serve.engine.rows import End, Rows
-from serve.runtime.scores import Scores
+from serve.engine.rows import NO_TOKEN, Columns, End, Rows
+from serve.runtime.model import Scores
 from serve.search import beam
 from serve.search.constraints import forbid_repeated_ngrams, penalise_repetition, postpone_end, suppress
 from serve.search.sampling import draw

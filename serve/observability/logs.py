@@ -20,8 +20,7 @@ from typing import Any, Literal
 import structlog
 
 from serve.errors import CancelledError, InternalError, ServiceError
-from serve.observability.request_metrics import OK, Method, Protocol
-from serve.observability.service_metrics import NO_MODEL, ServiceMetrics
+from serve.observability.metrics import NO_MODEL, OK, Method, Protocol, ServiceMetrics
 from serve.observability.traces import Trace, begin_trace
 from serve.translation.response import Response, TranslationResponse
 

@@ -1,19 +1,108 @@
 """Every Prometheus instrument of one served model, in one class.
 
-Requests are counted by `serve.observability.request_metrics`. Durations are in seconds, counters end in `_total`,
+Requests are counted by `serve.observability.metrics`. Durations are in seconds, counters end in `_total`,
 every label value exists from the start so that rates begin at 0, and no label ever holds text, a request id or
 anything else that a client chooses. The scheduler, the engine and the translator call the small methods.
+
+The Prometheus instruments of requests: how many of each kind and outcome there were, and how long they took.
+
+Every model has them, and the requests that came to none. Conventions are those of `serve.observability.metrics`.
+Moved by `serve.observability.metrics`.
+
+The Prometheus instruments of the whole service, and the metrics of every model in one place.
+
+Each model has a registry of its own, so that a model that goes away takes all of its series along; whoever reads the
+metrics sees one registry. Conventions are those of `serve.observability.metrics`. Built by `serve.app`, read by
+`serve.api.http_api`.
 """
 
+from collections.abc import Iterator
 from copy import copy
 from typing import Literal, Self
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, disable_created_metrics
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
-from serve.errors import CancelledError, DeadlineExceededError, DrainingError, InternalError, QueueTimeoutError
-from serve.observability.request_metrics import LATENCY_BUCKETS, RequestMetrics
+from serve.errors import ERRORS, CancelledError, DeadlineExceededError, DrainingError, InternalError, QueueTimeoutError
 from serve.search.hypothesis import FinishReason
 from serve.translation.response import Response
+
+Protocol = Literal["grpc", "rest"]
+Method = Literal[
+    "translate",
+    "translate_stream",
+    "translate_many",
+    "score",
+    "infer",
+    "infer_stream",
+    "generate",
+    "generate_stream",
+    "other",
+]
+
+METHODS: tuple[tuple[Protocol, Method], ...] = (
+    ("grpc", "translate"),
+    ("grpc", "translate_stream"),
+    ("grpc", "translate_many"),
+    ("grpc", "score"),
+    ("grpc", "infer"),
+    ("grpc", "infer_stream"),
+    ("grpc", "other"),
+    ("rest", "translate"),
+    ("rest", "translate_stream"),
+    ("rest", "score"),
+    ("rest", "infer"),
+    ("rest", "generate"),
+    ("rest", "generate_stream"),
+    ("rest", "other"),
+)
+
+OK = "ok"
+OUTCOMES = (OK, *(error.reason for error in ERRORS))
+
+# Translations of one sentence take tens of milliseconds: the edges are dense there.
+LATENCY_BUCKETS = (
+    *(0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.06, 0.08, 0.1),
+    *(0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0, 30.0),
+)
+
+
+class RequestMetrics:
+    """Requests by outcome, and how long they took; of one model, or of none."""
+
+    def __init__(self, registry: CollectorRegistry, model: str) -> None:
+        """Registers the instruments.
+
+        Args:
+            registry: where they live.
+            model: the value of the label `model`; empty for requests that never came to one.
+        """
+        self._model = model
+        self._requests = Counter(
+            "dragoman_requests",
+            "Requests received, by outcome.",
+            ("model", "protocol", "method", "outcome"),
+            registry=registry,
+        )
+        self._durations = Histogram(
+            "dragoman_request_duration_seconds",
+            "From the received to the answered request.",
+            ("model", "protocol", "outcome"),
+            registry=registry,
+            buckets=LATENCY_BUCKETS,
+        )
+        for protocol, method in METHODS:
+            for outcome in OUTCOMES:
+                self._requests.labels(model, protocol, method, outcome)
+            for outcome in (OK, "error"):
+                self._durations.labels(model, protocol, outcome)
+
+    def finish(self, protocol: Protocol, method: Method, outcome: str, seconds: float) -> None:
+        """Counts a request that ended."""
+        self._requests.labels(self._model, protocol, method, outcome).inc()
+        self._durations.labels(self._model, protocol, OK if outcome == OK else "error").observe(seconds)
+
 
 Phase = Literal["encode", "decode"]
 
@@ -278,3 +367,106 @@ class Metrics:
 
     def _histogram(self, name: str, description: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
         return Histogram(f"dragoman_{name}", description, ("model", *labels), registry=self.registry, buckets=buckets)
+
+
+RELOAD_OUTCOMES = ("ok", "failed")
+# The label of requests that never came to a model; Prometheus takes it for no label at all.
+NO_MODEL = ""
+# When a series began is of no use to rates, and would be a third of all lines.
+disable_created_metrics()  # type: ignore[no-untyped-call]  # the library's
+
+
+class ServiceMetrics:
+    """The instruments of the service. Every method may be called from any thread."""
+
+    def __init__(self) -> None:
+        """Registers every instrument."""
+        self.registry = CollectorRegistry()
+        self._models: dict[str, Metrics] = {}
+        unrouted = CollectorRegistry()
+        self._unrouted = RequestMetrics(unrouted, NO_MODEL)
+        self.registry.register(_Merged(self._models, unrouted))
+        self._ready = Gauge("dragoman_ready", "1 if every model would translate a request now.", registry=self.registry)
+        self._draining = Gauge("dragoman_draining", "1 from the signal to stop to the exit.", registry=self.registry)
+        self._inflight = Gauge("dragoman_inflight_requests", "Requests not answered yet.", registry=self.registry)
+        self._build = Info("dragoman_build", "Versions of what runs.", registry=self.registry)
+        self._reloads = Counter(
+            "dragoman_reloads", "Reloads of the models, by outcome.", ("outcome",), registry=self.registry
+        )
+        for outcome in RELOAD_OUTCOMES:
+            self._reloads.labels(outcome)
+        self._failed_models = Gauge(
+            "dragoman_reload_failed_models", "Models that the last reload could not load.", registry=self.registry
+        )
+
+    def of_model(self, name: str) -> Metrics:
+        """Returns metrics for a model, which go on counting where those of an earlier version of it are."""
+        known = self._models.get(name)
+        if known is not None:
+            return known.successor()
+        self._models[name] = metrics = Metrics(CollectorRegistry(), name)
+        return metrics
+
+    def keep(self, name: str, metrics: Metrics) -> None:
+        """Shows the metrics of a model, even if an earlier version of it was forgotten since they were made."""
+        self._models[name] = metrics
+
+    def forget(self, name: str) -> None:
+        """Drops every series of a model."""
+        self._models.pop(name, None)
+
+    def set_build(self, build: dict[str, str]) -> None:
+        """States what runs, as labels of a gauge that is always 1."""
+        self._build.info(build)
+
+    def set_state(self, *, ready: bool, draining: bool) -> None:
+        """States where the service is in its life."""
+        self._ready.set(ready)
+        self._draining.set(draining)
+
+    def start_request(self) -> None:
+        """Counts a request in; `finish_request` counts it out."""
+        self._inflight.inc()
+
+    def finish_request(self, model: str, protocol: Protocol, method: Method, outcome: str, seconds: float) -> None:
+        """Counts a request out, once for each `start_request`, whatever became of it.
+
+        Args:
+            model: the one that answers; `NO_MODEL` if the request came to none.
+            protocol: how it came.
+            method: what it wanted.
+            outcome: `ok`, or the `reason` of a `ServiceError`.
+            seconds: how long it took.
+        """
+        self._inflight.dec()
+        known = self._models.get(model)
+        requests = self._unrouted if known is None else known.requests
+        requests.finish(protocol, method, outcome, seconds)
+
+    def observe_reload(self, failed_models: int) -> None:
+        """Counts a reload of the models, so many of which could not be loaded."""
+        self._reloads.labels("failed" if failed_models else "ok").inc()
+        self._failed_models.set(failed_models)
+
+
+class _Merged(Collector):
+    """The series of several registries, those of one name together, as the text format wants it."""
+
+    def __init__(self, models: dict[str, Metrics], unrouted: CollectorRegistry) -> None:
+        self._models = models
+        self._unrouted = unrouted
+
+    def describe(self) -> list[Metric]:
+        """Names nothing, so that registering collects nothing."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields every family once."""
+        families: dict[str, Metric] = {}
+        # A copy: models come and go meanwhile, in other threads.
+        for registry in (self._unrouted, *(metrics.registry for metrics in list(self._models.values()))):
+            for family in registry.collect():
+                families.setdefault(family.name, family)
+                if families[family.name] is not family:
+                    families[family.name].samples += family.samples
+        yield from families.values()

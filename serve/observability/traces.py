@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from serve.scheduler.sequence import Sequence
+from serve.scheduler.sequence import DecodingSequence
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
@@ -61,7 +61,7 @@ class Trace:
         span = self._tracer.start_span(name, parent, attributes=attributes, start_time=self._nanoseconds(start_seconds))
         span.end(self._nanoseconds(end_seconds))
 
-    def add_sequences(self, sequences: Iterable[Sequence]) -> None:
+    def add_sequences(self, sequences: Iterable[DecodingSequence]) -> None:
         """Adds the phases of sequences, as far as they came; what goes on is left by its request now."""
         now_seconds = time.monotonic()
         for sequence in sequences:
@@ -165,7 +165,7 @@ def _sampled(provider: "TracerProvider", name: str, protocol: str, headers: Mapp
     return Trace(tracer, span) if span.is_recording() else None
 
 
-def _phases(sequence: Sequence, now_seconds: float) -> Iterator[tuple[str, float, float]]:
+def _phases(sequence: DecodingSequence, now_seconds: float) -> Iterator[tuple[str, float, float]]:
     """Yields name, start and end of each phase that a sequence came to; a time of 0 has not come."""
     times = (sequence.submitted_seconds, sequence.started_seconds, sequence.encoded_seconds)
     end_seconds = sequence.finished_seconds or now_seconds

@@ -6,8 +6,7 @@ The only module that imports Ray, and only when it is called, so that everything
 from typing import Any
 
 from serve.ray_serve.replica import Replica
-from serve.ray_serve.replica_count import count_replicas
-from serve.ray_serve.settings import RaySettings
+from serve.ray_serve.settings import RaySettings, count_replicas
 
 # Far more than a replica's slots and queue hold: what is too much is refused by the queue, at once and with the time to
 # come back, and does not wait unseen in Ray Serve.

@@ -11,17 +11,14 @@ from dataclasses import dataclass, replace
 
 from serve.errors import InvalidRequestError
 from serve.observability.logs import RequestRecord
-from serve.observability.service_metrics import NO_MODEL
+from serve.observability.metrics import NO_MODEL
 from serve.registry.lifecycle import Lifecycle
-from serve.registry.registry import Models
-from serve.registry.route import Leg, find_leg, find_route
-from serve.registry.served_model import ServedModel
-from serve.scheduler.reservation import Reservation
+from serve.registry.registry import Leg, Models, ServedModel, find_leg, find_route
+from serve.scheduler.admission import Reservation
 from serve.translation import pivot
-from serve.translation.asked import AskedScore, AskedTranslation
-from serve.translation.passage_translator import PassageTranslator
-from serve.translation.request import TranslationRequest
+from serve.translation.request import AskedScore, AskedTranslation, TranslationRequest
 from serve.translation.response import Pivot, ScoreResponse, TranslationDelta, TranslationResponse
+from serve.translation.translator import PassageTranslator
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ A lame duck says to probes that it is not ready but still serves, so that load b
 from enum import Enum, auto
 
 from serve.errors import DrainingError, NotReadyError, ServiceError
-from serve.observability.service_metrics import ServiceMetrics
+from serve.observability.metrics import ServiceMetrics
 from serve.registry.registry import Models
 
 

@@ -1,22 +1,149 @@
 """From a bundle that lies in the folder to a model that is served: opened, loaded and proven.
 
 Called by `serve.app` when the service starts and by `serve.registry.reloader` while it serves.
+
+The folder that is served: one bundle, or a folder of bundles, each named as its model is.
+
+Tells what lies there now, and by the hash of its manifest whether a bundle is another one than before. Opens no bundle.
+
+What the engines of a served model compute with, on the CPU or on GPUs. Called by `serve.registry.loader`.
 """
 
+import hashlib
+import json
+import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import cycle
+from pathlib import Path
 
 import structlog
 
 from model.tokenizer.tokenizer import TokenizerError
-from serve.bundle.bundle import Bundle, BundleError
+from serve.bundle.bundle import MANIFEST_FILE, Bundle, BundleError
 from serve.errors import ServiceError
-from serve.observability.service_metrics import ServiceMetrics
-from serve.registry.golden import GoldenMismatchError
-from serve.registry.model_folder import FoundBundle, ModelFolder
-from serve.registry.pipeline import Pipeline
-from serve.registry.served_model import ServedModel
+from serve.observability.metrics import ServiceMetrics
+from serve.registry.pipeline import GoldenMismatchError, Pipeline
+from serve.registry.registry import ServedModel
+from serve.runtime.cpu import Runtime, Sessions, rows_ahead
+from serve.runtime.cuda.device import Device
+from serve.runtime.cuda.driver import gpus
+from serve.runtime.cuda.runtime import DeviceSessions
 from serve.runtime.model import Model
 from serve.settings import ServeSettings
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+# The name of a lone bundle whose manifest does not tell one; opening it will say what is wrong.
+_UNNAMED = "model"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundBundle:
+    """A bundle as it lies there.
+
+    Attributes:
+        name: of the model.
+        path: its folder.
+        manifest_sha256: differs if anything in the bundle does, since the manifest holds the hash of every other file.
+    """
+
+    name: str
+    path: Path
+    manifest_sha256: str
+
+
+class ModelFolder:
+    """What is served."""
+
+    def __init__(self, path: Path) -> None:
+        """Keeps the path and looks whether it is a bundle, whose model then keeps its name whatever replaces it."""
+        self._path = path
+        self._lone_name = _read_name(path / MANIFEST_FILE) if (path / MANIFEST_FILE).is_file() else None
+
+    def find(self) -> tuple[FoundBundle, ...]:
+        """Returns the bundles that there are, at least one, in the order of their names.
+
+        A subfolder without a manifest is none, nor is one whose name begins with a dot.
+
+        Raises:
+            BundleError: if there is none, or a name is not fit for a model.
+        """
+        if self._lone_name is not None:
+            return (_find(self._lone_name, self._path),)
+        if not self._path.is_dir():
+            raise BundleError(f"{self._path}: no such folder, expected a bundle made by `dragoman export`")
+        found = tuple(
+            _find(_check_name(path), path)
+            for path in sorted(self._path.iterdir())
+            if (path / MANIFEST_FILE).is_file() and not path.name.startswith(".")
+        )
+        if not found:
+            raise BundleError(
+                f"{self._path}: neither {MANIFEST_FILE} nor a folder that holds one: expected a bundle made by "
+                "`dragoman export`, or a folder of bundles"
+            )
+        return found
+
+
+def _check_name(path: Path) -> str:
+    if not _NAME.fullmatch(path.name):
+        raise BundleError(f"{path}: expected 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-' as the name of a model")
+    return path.name
+
+
+def _find(name: str, path: Path) -> FoundBundle:
+    try:
+        manifest = (path / MANIFEST_FILE).read_bytes()
+    except OSError as error:
+        raise BundleError(f"{path / MANIFEST_FILE}: {error.strerror}") from error
+    return FoundBundle(name, path, hashlib.sha256(manifest).hexdigest())
+
+
+def _read_name(manifest: Path) -> str:
+    try:
+        name = json.loads(manifest.read_bytes())["name"]
+    except (OSError, ValueError, TypeError, LookupError):
+        return _UNNAMED
+    return name if isinstance(name, str) else _UNNAMED
+
+
+def load_models(
+    settings: ServeSettings, bundle: Bundle, change: Callable[[Sessions], Sessions] = lambda sessions: sessions
+) -> list[Model]:
+    """Returns a model for each engine; on the CPU they share the sessions.
+
+    Args:
+        settings: of the model, settled by `serve.registry.loader`.
+        bundle: what is loaded.
+        change: puts something around the sessions, whose answers it must not change; by default nothing. CPU only.
+
+    Raises:
+        BundleError: if ONNX Runtime refuses a graph.
+    """
+    if settings.device == "cuda":
+        return load_on_gpus(settings, bundle)
+    sessions = change(Sessions.load(bundle, settings.engine_threads, aligned=settings.alignments))
+    return [Runtime(sessions, settings.slots, rows_ahead(settings.slots)) for _ in range(settings.engine_count)]
+
+
+def load_on_gpus(settings: ServeSettings, bundle: Bundle) -> list[Model]:
+    """Returns a model for each engine, each with its own sessions; they take turns among the GPUs.
+
+    Raises:
+        BundleError: if ONNX Runtime refuses a graph, or a GPU has not the memory after all.
+    """
+    models: list[Model] = []
+    for number, gpu in zip(range(settings.engine_count), cycle(range(len(gpus())))):
+        sessions = DeviceSessions.load(
+            bundle, Device("cuda", gpu), aligned=settings.alignments, memory_bytes=settings.device_memory_bytes
+        )
+        try:
+            models.append(sessions.runtime(settings.slots, rows_ahead(settings.slots)))
+        except Exception as error:  # ONNX Runtime's exceptions share no base class of their own
+            problem = "expected memory for as many: use fewer, or --device-memory-bytes"
+            raise BundleError(f"--slots: {settings.slots}: {problem}: engine {number}, GPU {gpu}: {error}") from error
+    return models
+
 
 # Returns a model for each engine of a pipeline with these settings.
 LoadModels = Callable[[ServeSettings, Bundle], Iterable[Model]]

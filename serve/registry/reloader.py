@@ -12,13 +12,11 @@ import structlog
 
 from serve.bundle.bundle import BundleError
 from serve.errors import DrainingError
-from serve.observability.service_metrics import ServiceMetrics
-from serve.process_memory import settle
+from serve.observability.metrics import ServiceMetrics
 from serve.registry.lifecycle import Lifecycle, Stage
-from serve.registry.loader import LOAD_ERRORS, ModelLoader
-from serve.registry.model_folder import FoundBundle
+from serve.registry.loader import LOAD_ERRORS, FoundBundle, ModelLoader
 from serve.registry.registry import Models
-from serve.side_thread import run_aside
+from serve.system import run_aside, settle
 
 log = structlog.get_logger("dragoman")
 

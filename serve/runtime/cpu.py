@@ -3,17 +3,28 @@
 On the CPU; on a device it is `serve.runtime.cuda.runtime`. A decoder step binds views of the first R slots, so that
 running fewer rows copies nothing; the bindings are made once for each R. Knows neither search nor sequences, and of the
 architecture only the names of inputs and outputs.
+
+What a decoder's session reads and writes in a step of R rows: the first R of arrays in this machine's memory.
+
+The rows are the outermost axis, so that binding fewer of them copies nothing. To bind many arrays takes longer than the
+rest of a step's Python; therefore it is done once for each R, and what does not depend on R once for all. Used by
+`serve.runtime.cpu`; knows neither what the arrays mean nor how long a row is.
+
+The weights that the graphs of a bundle have in common, mapped into memory once.
+
+Each session would map them for itself. Called by `serve.runtime.cpu`.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from serve.bundle.bundle import Bundle, BundleError
+from serve.bundle.bundle import WEIGHTS_FILE, Bundle, BundleError
 from serve.bundle.manifest import (
     ALIGNMENTS,
     DECODER_INPUTS,
@@ -26,10 +37,89 @@ from serve.bundle.manifest import (
     Manifest,
 )
 from serve.runtime.kv_cache import DecoderState
-from serve.runtime.onnx_runtime import open_session, session_options, shared_options
-from serve.runtime.row_bindings import RowBindings
-from serve.runtime.scores import HostScores
-from serve.runtime.shared_weights import SharedWeights
+from serve.runtime.model import HostScores
+from serve.runtime.onnx_runtime import open_session, session_options, shared_options, value_on
+
+
+class BoundArray(NamedTuple):
+    """An array and the name that the graph has for it; a row of it has this shape."""
+
+    name: str
+    element: type[np.generic]
+    row_shape: tuple[int, ...]
+    address: int
+
+
+class RowBindings:
+    """The bindings of a session, as long as the arrays stay where they are."""
+
+    def __init__(self, session: Any, inputs: Mapping[str, NDArray[Any]], outputs: Mapping[str, NDArray[Any]]) -> None:
+        """Binds nothing yet.
+
+        Args:
+            session: of ONNX Runtime.
+            inputs: what each input reads, [rows, ...], by its name.
+            outputs: what each output writes, [rows, ...], by its name; the same memory as an input's writes in place.
+        """
+        self._session = session
+        self._inputs = [_bound(name, array) for name, array in inputs.items()]
+        self._outputs = [_bound(name, array) for name, array in outputs.items()]
+        self._of_rows: dict[int, Any] = {}
+
+    def of(self, rows: int) -> Any:
+        """Returns the binding of a step of R rows."""
+        binding = self._of_rows.get(rows)
+        if binding is None:
+            binding = self._of_rows[rows] = self._bind(rows)
+        return binding
+
+    def _bind(self, rows: int) -> Any:
+        binding = self._session.io_binding()
+        for bind, arrays in ((binding.bind_input, self._inputs), (binding.bind_output, self._outputs)):
+            for array in arrays:
+                bind(array.name, "cpu", 0, array.element, (rows, *array.row_shape), array.address)
+        return binding
+
+
+def _bound(name: str, array: NDArray[Any]) -> BoundArray:
+    return BoundArray(name, array.dtype.type, array.shape[1:], array.ctypes.data)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedWeights:
+    """What encoder and decoder both read, as OrtValues; sessions do not keep it, so that it has to outlive them.
+
+    Attributes:
+        encoder: by the names of the encoder's initializers.
+        decoder: the same by those of the decoder's.
+    """
+
+    encoder: dict[str, Any]
+    decoder: dict[str, Any]
+
+    @classmethod
+    def of(cls, bundle: Bundle) -> Self:
+        """Maps the weights that the manifest lists as shared.
+
+        Only those pages take memory that somebody reads: of embeddings, the rows of tokens that occur.
+
+        Raises:
+            BundleError: if a weight does not lie in the file of weights.
+        """
+        shared = cls({}, {})
+        path = bundle.folder / WEIGHTS_FILE
+        for weight in bundle.manifest.shared_weights:
+            size_bytes = np.dtype(weight.type).itemsize * math.prod(weight.shape)
+            expected = path.stat().st_size - size_bytes
+            if weight.offset_bytes > expected:
+                raise BundleError(
+                    f"{path}: shared_weights: {weight.encoder_name}: offset_bytes: {weight.offset_bytes}: "
+                    f"expected at most {expected}"
+                )
+            array = np.memmap(path, weight.type, "r", weight.offset_bytes, weight.shape)
+            shared.encoder[weight.encoder_name] = shared.decoder[weight.decoder_name] = value_on("cpu", 0, array)
+        return shared
+
 
 # A sequence costs the encoder more alone than in company, but waits longer the more are encoded before they can run.
 SLOTS_PER_ROW_AHEAD = 8

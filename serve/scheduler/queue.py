@@ -1,25 +1,75 @@
 """The queue: what waits, in the order in which it starts.
 
-Higher priority first; then the lower round of fair queuing (`serve.scheduler.flows`), the earlier deadline, the earlier
+Higher priority first; then the lower round of fair queuing (`serve.scheduler.queue`), the earlier deadline, the earlier
 submission. A wide sequence that does not fit may be passed by narrower ones, so that no row idles, but not for ever.
 Knows no engines and no budgets; belongs to `serve.scheduler.scheduler`, which holds its lock around every call.
+
+Fair queuing among the flows of one priority: which round each sequence of a flow belongs to.
+
+Lower rounds start first. The first sequence of every flow belongs to the current round and each further one to a later
+round, so that the second text of a long request waits behind the first text of everybody else. Knows flows and rounds,
+not sequences; called by `serve.scheduler.queue`, under the scheduler's lock.
 """
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import count
 
 from serve.errors import ServiceError
-from serve.scheduler.flows import Flows
-from serve.scheduler.sequence import Sequence
+from serve.scheduler.sequence import DecodingSequence
+
+
+@dataclass(slots=True)
+class _Flow:
+    next_round: int
+    waiting: int
+
+
+class Flows:
+    """The flows that have something waiting, and the current round.
+
+    Start-time fair queuing (Goyal, Vin and Cheng 1996, "Start-time fair queuing", section 2): sequence k of a flow gets
+    the start tag S_k = max(v, S_(k-1) + rows_(k-1)), so that flows share rows, not sequences. The virtual time v is one
+    round past the latest start, where the paper takes that start itself: its flows are lasting connections, ours are
+    requests, and a stream of new ones would keep v where it is and starve every second text.
+
+    Attributes:
+        current_round: v, the round of the first sequence of a flow that comes now.
+    """
+
+    def __init__(self) -> None:
+        self.current_round = 0
+        self._flows: dict[Hashable, _Flow] = {}
+
+    def __len__(self) -> int:
+        return len(self._flows)
+
+    def enter(self, flow: Hashable, rows: int) -> int:
+        """Returns the round of a sequence of `rows` rows that joins the flow."""
+        state = self._flows.setdefault(flow, _Flow(self.current_round, 0))
+        entered_round = max(self.current_round, state.next_round)
+        state.next_round = entered_round + rows
+        state.waiting += 1
+        return entered_round
+
+    def start(self, started_round: int) -> None:
+        """Moves the current round past that of a sequence which starts now."""
+        self.current_round = max(self.current_round, started_round + 1)
+
+    def leave(self, flow: Hashable) -> None:
+        """Takes one sequence out of the flow, and forgets a flow that has none left."""
+        state = self._flows[flow]
+        state.waiting -= 1
+        if not state.waiting:
+            del self._flows[flow]
 
 
 @dataclass(slots=True, eq=False)
 class _Place:
-    sequence: Sequence
+    sequence: DecodingSequence
     round: int
     order: tuple[int, int, float, int]
     passed_rows: int = 0
@@ -76,7 +126,7 @@ class Waiting:
         order = _order(priority, first_round, deadline_seconds, next(self._numbers))
         return sum(rows for rows, heap in self._heaps.items() for place in heap if place.order < order)
 
-    def push(self, sequence: Sequence) -> None:
+    def push(self, sequence: DecodingSequence) -> None:
         """Queues the sequence."""
         rows = sequence.options.rows
         entered_round = self._flows[sequence.priority].enter(sequence.flow, rows)
@@ -86,7 +136,7 @@ class Waiting:
         if sequence.cancelled:
             self._some_cancelled = True
 
-    def pop(self, free_rows: int, may_start: Callable[[Sequence], bool]) -> Sequence | None:
+    def pop(self, free_rows: int, may_start: Callable[[DecodingSequence], bool]) -> DecodingSequence | None:
         """Takes out the sequence that starts next in so many free rows.
 
         That is the first of those that fit. It counts against the first of all if it passes that one, and stays when
@@ -116,12 +166,12 @@ class Waiting:
         """Says that a sequence which may wait here was cancelled, before this call. Needs no lock."""
         self._some_cancelled = True
 
-    def pop_abandoned(self, now_seconds: float) -> list[tuple[Sequence, ServiceError]]:
+    def pop_abandoned(self, now_seconds: float) -> list[tuple[DecodingSequence, ServiceError]]:
         """Takes out every sequence that nobody waits for any more, and tells why."""
         if not self._some_cancelled and now_seconds < self._next_departure_seconds:
             return []
         self._some_cancelled = False  # before the search: who is cancelled meanwhile is found by the next one
-        abandoned: list[tuple[Sequence, ServiceError]] = []
+        abandoned: list[tuple[DecodingSequence, ServiceError]] = []
         for heap in self._heaps.values():
             gone = {place: error for place in heap if (error := place.sequence.abandonment(now_seconds)) is not None}
             if gone:
@@ -135,7 +185,7 @@ class Waiting:
         )
         return abandoned
 
-    def clear(self) -> list[Sequence]:
+    def clear(self) -> list[DecodingSequence]:
         """Takes out everything."""
         sequences = [place.sequence for heap in self._heaps.values() for place in heap]
         self._heaps.clear()
@@ -146,7 +196,7 @@ class Waiting:
         heaps = (self._heaps[rows] for rows in widths)
         return min((heap[0] for heap in heaps if heap), default=None)
 
-    def _leave_flow(self, sequence: Sequence) -> None:
+    def _leave_flow(self, sequence: DecodingSequence) -> None:
         flows = self._flows[sequence.priority]
         flows.leave(sequence.flow)
         if not flows:

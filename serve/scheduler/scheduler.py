@@ -2,7 +2,7 @@
 
 The event loop submits, each engine admits into its free rows and reports what ended. Every sequence that was accepted
 is finished exactly once. `serve.scheduler.admission` says who may come in, `serve.scheduler.queue` knows the order,
-`serve.scheduler.running` counts; knows neither asyncio nor the model; every method may be called from any thread.
+`serve.scheduler.admission` counts; knows neither asyncio nor the model; every method may be called from any thread.
 """
 
 import threading
@@ -11,12 +11,9 @@ from collections.abc import Callable, Collection
 
 from serve.errors import CancelledError, DeadlineExceededError, ServiceError
 from serve.observability.metrics import Metrics
-from serve.scheduler.admission import Admission
-from serve.scheduler.pace import Pace
+from serve.scheduler.admission import Admission, Pace, Reservation, Running
 from serve.scheduler.queue import Waiting
-from serve.scheduler.reservation import Reservation
-from serve.scheduler.running import Running
-from serve.scheduler.sequence import Sequence, SequenceState
+from serve.scheduler.sequence import DecodingSequence, SequenceState
 
 
 class Scheduler:
@@ -127,7 +124,7 @@ class Scheduler:
         return Reservation(rows, self._resize)
 
     def submit(
-        self, sequences: Collection[Sequence], reservation: Reservation | None = None, *, patient: bool = False
+        self, sequences: Collection[DecodingSequence], reservation: Reservation | None = None, *, patient: bool = False
     ) -> None:
         """Queues all of the sequences, or none.
 
@@ -160,13 +157,13 @@ class Scheduler:
                 self._waiting.push(sequence)
             self._publish()
 
-    def cancel(self, sequence: Sequence) -> None:
+    def cancel(self, sequence: DecodingSequence) -> None:
         """Lets go of a sequence whose client went away, within one step; does nothing if it has ended already."""
         sequence.cancelled_seconds = self._clock()
         sequence.cancelled = True
         self._waiting.notice_cancelled()
 
-    def admit(self, free_rows: int, running_rows: int, rows_ahead: int = 0) -> list[Sequence]:
+    def admit(self, free_rows: int, running_rows: int, rows_ahead: int = 0) -> list[DecodingSequence]:
         """Hands out the sequences that start now, in the order of the queue.
 
         Sequences that nobody waits for any more are finished first, also when no row is free.
@@ -195,7 +192,7 @@ class Scheduler:
             self._end(sequence, error)
         return admitted
 
-    def finish(self, sequence: Sequence, error: ServiceError | None = None) -> None:
+    def finish(self, sequence: DecodingSequence, error: ServiceError | None = None) -> None:
         """Ends a running sequence, with its translation or with an error; does nothing if it has ended already.
 
         Who ends it twice is an engine that was left behind because it hung, and goes on after all.
@@ -244,15 +241,15 @@ class Scheduler:
             reservation.rows = rows
             self._admission.reserved_rows += more_rows
 
-    def _take(self, free_rows: int, running_rows: int, rows_ahead: int) -> list[Sequence]:
+    def _take(self, free_rows: int, running_rows: int, rows_ahead: int) -> list[DecodingSequence]:
         # An engine that has its share of all rows leaves the rest to the others. While something waits, one of them
         # has less than its share, thus more free rows than any that has it: whatever fits anywhere fits there, and that
         # engine is asking within one step. So no row idles for longer, and at most one sequence exceeds the share.
         all_rows = self._running.rows + self._waiting.rows
-        taken: list[Sequence] = []
+        taken: list[DecodingSequence] = []
         prefill_tokens = 0
 
-        def may_start(sequence: Sequence) -> bool:
+        def may_start(sequence: DecodingSequence) -> bool:
             within_prefill = prefill_tokens + len(sequence.source_ids) <= self._prefill_token_budget
             return (within_prefill or not taken) and self._running.has_room(sequence)
 
@@ -282,7 +279,7 @@ class Scheduler:
         self._stalled = False
         self._changed.notify_all()
 
-    def _end(self, sequence: Sequence, error: ServiceError | None) -> None:
+    def _end(self, sequence: DecodingSequence, error: ServiceError | None) -> None:
         now_seconds = self._clock()
         if error is not None:
             self._metrics.observe_finish(error.reason, wasted_tokens=sequence.decoded_tokens)

@@ -31,7 +31,7 @@ class Wish(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Sequence:
+class DecodingSequence:
     """A sequence and what became of it.
 
     Attributes:
@@ -56,7 +56,7 @@ class Sequence:
     source_ids: tuple[int, ...]
     options: SearchOptions
     deadline_seconds: float | None
-    on_finish: Callable[["Sequence"], None]
+    on_finish: Callable[["DecodingSequence"], None]
     on_token: Callable[[int], None] | None = None
     state: SequenceState = SequenceState.WAITING
     priority: int = 0

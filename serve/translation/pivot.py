@@ -10,10 +10,9 @@ from dataclasses import replace
 
 from serve.errors import InvalidRequestError
 from serve.search.hypothesis import FinishReason
-from serve.translation.asked import AskedTranslation
+from serve.translation.fields import OPTIONS, SearchFields
+from serve.translation.request import SEED_BITS, AskedTranslation
 from serve.translation.response import Pivot, Timings, Translation, TranslationResponse
-from serve.translation.search_fields import OPTIONS, SearchFields
-from serve.translation.search_limits import SEED_BITS
 
 # They speak of the text that the client gets.
 LAST_OPTIONS = (

@@ -2,32 +2,97 @@
 
 It lives in the event loop; `serve.translation.submission` leads from there to the engines, which live in threads of
 their own. Nothing here knows a protocol or ONNX Runtime.
+
+The text of a translation as it grows, in pieces that never have to be taken back.
+
+What a later token may still change is held back: bytes that are no whole character yet, and white space, which some
+tokenizers drop at the end. Called by `serve.translation.translator`; knows neither sequences nor any protocol.
+
+Work on texts in the event loop, in turns that are short enough for everybody else in it.
+
+Called by whatever goes through the texts of a request before anything waits.
+
+Translates texts of any number of sentences, each sentence as a sequence of its own.
+
+The sentences of one text run side by side, as those of different texts do. Lies between `serve.registry.dispatcher`,
+which knows texts, and `serve.translation.translator`, for which a text is a sentence.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
-from model.tokenizer.text_tokenizer import TextTokenizer
+from model.tokenizer.tokenizer import TextTokenizer
 from serve.engine.readiness import Readiness
 from serve.errors import InvalidRequestError
 from serve.observability.metrics import Metrics
 from serve.observability.traces import current_trace
-from serve.scheduler.reservation import Reservation
+from serve.scheduler.admission import Reservation
 from serve.scheduler.scheduler import Scheduler
-from serve.scheduler.sequence import Sequence, Wish
+from serve.scheduler.sequence import DecodingSequence, Wish
 from serve.search.hypothesis import Hypothesis
-from serve.translation.answer_writer import AnswerWriter, Found
 from serve.translation.cache import Hypotheses, ResultCache
-from serve.translation.doorway import Doorway
-from serve.translation.request import TextRequest, TranslationRequest
-from serve.translation.response import ScoreResponse, Timings, TranslationDelta, TranslationResponse
-from serve.translation.submission import Alarm, Submission
-from serve.translation.target_vocabulary import TargetVocabulary
-from serve.translation.text_stream import TextStream
-from serve.translation.turns import in_turns
+from serve.translation.request import RequestLimits, TargetVocabulary, TextRequest, TranslationRequest
+from serve.translation.response import (
+    AnswerWriter,
+    Found,
+    ScoreResponse,
+    Timings,
+    TranslationDelta,
+    TranslationResponse,
+)
+from serve.translation.segments import Passages, split_text
+from serve.translation.submission import Alarm, Doorway, Submission
+
+# What tokenizers write in the place of a byte that is no character by itself; the next byte may make it one.
+INCOMPLETE = "\ufffd"
+
+
+class TextStream:
+    """One translation; its pieces make up its text."""
+
+    def __init__(self, tokenizer: TextTokenizer) -> None:
+        """Starts with no text.
+
+        Args:
+            tokenizer: turns ids into text from left to right: further tokens change no more than the end of it.
+        """
+        self._tokenizer = tokenizer
+        self._sent_characters = 0
+
+    def grow(self, target_ids: Sequence[int]) -> str:
+        """Returns what is new and stays, given all tokens so far; it may be empty."""
+        return self._advance(self._tokenizer.decode(target_ids).rstrip(INCOMPLETE).rstrip())
+
+    def end(self, text: str) -> str:
+        """Returns what is left of the whole text."""
+        return self._advance(text)
+
+    def _advance(self, text: str) -> str:
+        new = text[self._sent_characters :]
+        self._sent_characters += len(new)
+        return new
+
+
+# A text of this length takes well under a millisecond: the event loop looks at other requests about that often, and a
+# hop to another thread, which costs more than a usual sentence, is never needed.
+CHARACTERS_PER_TURN = 10_000
+
+
+async def in_turns(texts: Iterable[TextRequest]) -> AsyncIterator[TextRequest]:
+    """Yields the texts, and lets others have their turn whenever enough was done."""
+    characters = 0
+    for text in texts:
+        yield text
+        characters += len(text.text) + len(text.target_prefix)
+        if characters >= CHARACTERS_PER_TURN:
+            characters = 0
+            await asyncio.sleep(0)
+
 
 AnyResponse = TypeVar("AnyResponse", TranslationResponse, ScoreResponse)
 
@@ -200,12 +265,12 @@ class Translator:
             patient=admitted.request.flow is not None,
         )
 
-    async def _search(self, admitted: Admitted) -> tuple[Sequence, ...]:
+    async def _search(self, admitted: Admitted) -> tuple[DecodingSequence, ...]:
         with self._submission(admitted) as submission:
             await submission.finish()
         return submission.sequences
 
-    def _found(self, admitted: Admitted, sequences: tuple[Sequence, ...]) -> list[Found]:
+    def _found(self, admitted: Admitted, sequences: tuple[DecodingSequence, ...]) -> list[Found]:
         """Returns what was found for each text; what is new goes to the cache."""
         found = dict(admitted.kept)
         for index, sequence in zip(admitted.searched, sequences, strict=True):
@@ -218,7 +283,7 @@ class Translator:
         ]
 
     def _translated(
-        self, request: TranslationRequest, admitted: Admitted, sequences: tuple[Sequence, ...]
+        self, request: TranslationRequest, admitted: Admitted, sequences: tuple[DecodingSequence, ...]
     ) -> TranslationResponse:
         token_scores = request.plan.token_scores
         started_seconds = time.monotonic()
@@ -256,10 +321,87 @@ class Translator:
         return response
 
 
-def _timings(admitted: Admitted, sequences: tuple[Sequence, ...]) -> Timings:
+def _timings(admitted: Admitted, sequences: tuple[DecodingSequence, ...]) -> Timings:
     return Timings(
         tokenize_seconds=admitted.tokenized_seconds - admitted.started_seconds,
         queue_seconds=max((each.started_seconds - each.submitted_seconds for each in sequences), default=0.0),
         inference_seconds=max((each.finished_seconds - each.started_seconds for each in sequences), default=0.0),
         total_seconds=time.monotonic() - admitted.started_seconds,
     )
+
+
+class PassageTranslator:
+    """Translates with one model."""
+
+    def __init__(self, translator: Translator, limits: RequestLimits) -> None:
+        """Keeps what it needs.
+
+        Args:
+            translator: translates sentences.
+            limits: how many of them one request may have.
+        """
+        self._translator = translator
+        self._limits = limits
+
+    async def reserve(self, request: TranslationRequest) -> Reservation:
+        """Lets a request in that comes later, and keeps a place for each of its texts.
+
+        Raises:
+            ServiceError: why the request is not let in.
+        """
+        return await self._translator.reserve(request)
+
+    async def translate(self, request: TranslationRequest, kept: Reservation | None = None) -> TranslationResponse:
+        """Translates every text of the request, or none. Cancelling the call frees its slots within one step.
+
+        Args:
+            request: what is wanted.
+            kept: the places of a request that was let in before, given back in the end; None: it is let in now.
+
+        Raises:
+            ServiceError: why there is no translation.
+        """
+        with kept or await self.reserve(request) as reservation:
+            passages = await self._split(request, reservation)
+            return passages.join(await self._translator.translate(passages.request, reservation))
+
+    async def stream(
+        self, request: TranslationRequest, kept: Reservation | None = None
+    ) -> AsyncGenerator[TranslationDelta | TranslationResponse]:
+        """Yields what translations grow by, as it comes, and at last what `translate` returns.
+
+        Args:
+            request: what is wanted.
+            kept: as of `translate`.
+
+        Raises:
+            ServiceError: why there is no translation, at any moment.
+        """
+        with kept or await self.reserve(request) as reservation:
+            passages = await self._split(request, reservation)
+            listeners = passages.streams()
+            async with aclosing(self._translator.stream(passages.request, reservation)) as events:
+                async for event in events:
+                    if isinstance(event, TranslationResponse):
+                        yield passages.join(event)
+                    else:
+                        for delta in listeners[event.text_index](event):
+                            yield delta
+
+    async def score(self, request: TranslationRequest) -> ScoreResponse:
+        """Scores the translation of every text of the request, each of which is taken for one sentence, or none.
+
+        Raises:
+            ServiceError: why there is no score.
+        """
+        with await self.reserve(request) as reservation:
+            return await self._translator.score(request, reservation)
+
+    async def _split(self, request: TranslationRequest, reservation: Reservation) -> Passages:
+        fits = partial(self._translator.fits, request.source_prefix)
+        split = Passages.of(request, [split_text(request, text, fits) async for text in in_turns(request.texts)])
+        sentences = len(split.request.texts)
+        if sentences > len(request.texts):
+            self._limits.check_rows(f"{sentences} sentences", sentences, request.plan)
+            await self._translator.widen(reservation, split.request)
+        return split

@@ -1,6 +1,6 @@
 """A sentence differs if any token does, and is told with its number and its margin."""
 
-from benchmarks.agreement import Difference, differences
+from benchmarks.near_ties import Difference, differences
 
 
 def test_a_sentence_that_differs_is_told_with_its_margin() -> None:

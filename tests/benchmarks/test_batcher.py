@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from benchmarks.batcher import Batcher, BatcherFullError
+from benchmarks.online_server import Batcher, BatcherFullError
 
 
 class Doubler:

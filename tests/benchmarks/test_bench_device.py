@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 import dragoman
-from benchmarks.device_throughput import Run, measure
-from benchmarks.step_floor import time_steps
+from benchmarks.device import Run, measure, time_steps
 from model.run import RunFolder
 from serve.bundle.bundle import WEIGHTS_FILE, Bundle
-from serve.runtime.model_sessions import open_sessions
+from serve.runtime.placement import open_sessions
 from tests.support.toy import toy_test_sentences, write_pairs
 
 

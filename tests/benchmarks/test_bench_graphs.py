@@ -86,7 +86,7 @@ def test_the_document_gets_the_tables_and_their_provenance(report: Path, figures
 
 
 def test_the_documentation_has_a_place_for_the_tables(tmp_path: Path) -> None:
-    ReportFiles("graphs", tmp_path, ROOT / "docs" / "export.md").prepare()
+    ReportFiles("graphs", tmp_path, ROOT / "docs" / "measurements" / "export.md").prepare()
 
 
 def test_without_the_peer_its_library_is_not_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

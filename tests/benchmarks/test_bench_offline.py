@@ -105,7 +105,7 @@ def test_the_document_gets_the_tables_and_their_provenance(report: Path) -> None
 
 
 def test_the_documentation_has_a_place_for_the_tables(tmp_path: Path) -> None:
-    ReportFiles("offline", tmp_path, ROOT / "docs" / "benchmarks.md").prepare()
+    ReportFiles("offline", tmp_path, ROOT / "docs" / "measurements" / "benchmarks.md").prepare()
 
 
 def test_without_peers_their_libraries_are_not_needed_nor_torch_by_the_engines(

@@ -76,7 +76,7 @@ def test_the_document_gets_the_tables_and_their_provenance(report: Path) -> None
 
 
 def test_the_documentation_has_a_place_for_the_tables(tmp_path: Path) -> None:
-    ReportFiles("online", tmp_path, ROOT / "docs" / "benchmarks.md").prepare()
+    ReportFiles("online", tmp_path, ROOT / "docs" / "measurements" / "benchmarks.md").prepare()
 
 
 @pytest.mark.parametrize(("library", "extra"), [("ctranslate2", "peers"), ("aiohttp", "bench"), ("torch", "export")])

@@ -8,9 +8,16 @@ from typing import Any
 import pytest
 
 import dragoman
-from benchmarks.cost import MillionCost, million_cost
-from benchmarks.replicas_results import Layout, LayoutResult, ReplicasResult, ReplicasTurn, median_throughput
-from benchmarks.replicas_table import format_replicas
+from benchmarks.replicas_results import (
+    Layout,
+    LayoutResult,
+    MillionCost,
+    ReplicasResult,
+    ReplicasTurn,
+    format_replicas,
+    median_throughput,
+    million_cost,
+)
 from loadtest.report_files import ReportFiles
 from loadtest.server_metrics import ServerState, together
 from tests.support.paths import ROOT
@@ -83,7 +90,7 @@ def test_the_document_gets_the_table_and_its_provenance(report: Path) -> None:
 
 
 def test_the_documentation_has_a_place_for_the_table(tmp_path: Path) -> None:
-    ReportFiles("replicas", tmp_path, ROOT / "docs" / "deploy.md").prepare()
+    ReportFiles("replicas", tmp_path, ROOT / "docs" / "measurements" / "replicas.md").prepare()
 
 
 def test_what_is_wrong_is_told_before_anything_is_measured(

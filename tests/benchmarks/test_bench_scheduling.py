@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import dragoman
-from benchmarks.systems.live_engines import Occupancy, occupancy
+from benchmarks.systems.engine import Occupancy, occupancy
 from loadtest.report_files import ReportFiles
 from model.run import RunFolder
 from tests.support.paths import ROOT
@@ -84,7 +84,7 @@ def test_the_document_gets_the_tables_and_their_provenance(report: Path) -> None
 
 @pytest.mark.parametrize("part", PARTS)
 def test_the_documentation_has_a_place_for_the_tables(part: str, tmp_path: Path) -> None:
-    ReportFiles(part, tmp_path, ROOT / "docs" / "engine.md").prepare()
+    ReportFiles(part, tmp_path, ROOT / "docs" / "measurements" / "engine.md").prepare()
 
 
 def test_occupancy_counts_the_steps_while_something_waits_and_no_others() -> None:

@@ -10,8 +10,16 @@ import pytest
 
 import dragoman
 from benchmarks.cpu_times import CpuTimes
-from benchmarks.lone_clients import Answer, EngineClient, GrpcLoneClient, LoneClientError, RestLoneClient
-from benchmarks.overhead import measure_overhead
+from benchmarks.service import measure_overhead
+from benchmarks.service_load import (
+    Answer,
+    EngineClient,
+    GrpcLoneClient,
+    LoneClientError,
+    RestLoneClient,
+    ServiceSentence,
+    read_sentences,
+)
 from benchmarks.service_results import (
     BusyResult,
     BusyTurn,
@@ -20,11 +28,10 @@ from benchmarks.service_results import (
     ServiceResult,
     Way,
     WayResult,
+    format_service,
 )
-from benchmarks.service_sentences import ServiceSentence, read_sentences
-from benchmarks.service_table import format_service
 from loadtest.report_files import ReportFiles
-from loadtest.request import LoadRequest
+from loadtest.scenario import LoadRequest
 from serve.bundle.bundle import Bundle
 from tests.support.live import LiveService
 from tests.support.paths import ROOT
@@ -100,7 +107,7 @@ def test_the_document_gets_the_tables_and_their_provenance(report: Path) -> None
 
 
 def test_the_documentation_has_a_place_for_the_tables(tmp_path: Path) -> None:
-    ReportFiles("service", tmp_path, ROOT / "docs" / "benchmarks.md").prepare()
+    ReportFiles("service", tmp_path, ROOT / "docs" / "measurements" / "benchmarks.md").prepare()
 
 
 def test_what_is_wrong_is_told_before_anything_is_measured(toy_bundle: Path, tmp_path: Path) -> None:

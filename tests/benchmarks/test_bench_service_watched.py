@@ -9,11 +9,11 @@ from prometheus_client import CollectorRegistry, start_http_server
 from pydantic_settings import CliApp
 
 from benchmarks.cpu_times import CpuTimes, CpuTimesCollector, read_cpu_times
-from benchmarks.run_clock import RunClock
+from benchmarks.service import RunClock
 from benchmarks.systems.engine import watched
 from benchmarks.watched_server import WatchedServer
 from serve.bundle.bundle import Bundle
-from serve.registry.engine_models import load_models
+from serve.registry.loader import load_models
 from serve.settings import ServeSettings
 from tests.support.live import LiveService, run_service
 from tests.support.toy import toy_test_sentences

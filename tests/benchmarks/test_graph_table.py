@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from benchmarks.graph_results import ModelResult, SystemResult
-from benchmarks.graph_table import format_model, format_speed
+from benchmarks.graphs import ModelResult, SystemResult, format_model, format_speed
 from benchmarks.harness.rounds import Round
 from model.scoring import Estimate, Measure
 

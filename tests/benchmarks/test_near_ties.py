@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from benchmarks.near_ties import narrowest_margin
-from model.generate import generate_beam, generate_greedy
 from model.network.transformer import Transformer
+from model.search import generate_beam, generate_greedy
 from tests.support.toy import random_model, random_sources
 
 LIMIT = 9

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.offline_sentences import lengths_of, random_sentences, trained_sentences
+from benchmarks.offline_results import lengths_of, random_sentences, trained_sentences
 from benchmarks.systems.compared_model import ComparedModel, random_model
 from model.config import TransformerConfig
 from model.data.corpus import Corpus, CorpusError

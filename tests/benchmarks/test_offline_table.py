@@ -2,10 +2,9 @@
 
 from dataclasses import replace
 
-from benchmarks.agreement import Difference
 from benchmarks.harness.rounds import Round
-from benchmarks.offline_results import OfflineModelResult, OfflineResult, best
-from benchmarks.offline_table import format_figure, format_offline
+from benchmarks.near_ties import Difference
+from benchmarks.offline_results import OfflineModelResult, OfflineResult, best, format_figure, format_offline
 
 
 def rounds_of(seconds: float, tokens: int, megabytes: int) -> list[Round]:

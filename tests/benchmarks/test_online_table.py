@@ -1,9 +1,8 @@
 """The tables of the online benchmark."""
 
-from benchmarks.online_results import OnlineResult, SearchResult, Setting, SystemResult
-from benchmarks.online_table import format_online
-from loadtest.document import CurvePoint
-from loadtest.durations import Percentiles
+from benchmarks.online_results import OnlineResult, SearchResult, Setting, SystemResult, format_online
+from loadtest.results import CurvePoint
+from loadtest.tally import Percentiles
 
 PERCENTILES = Percentiles(0.01, 0.02, 0.03, 0.04, 0.05)
 POINT = CurvePoint(12.0, 11.0, 10.0, PERCENTILES, 0.0, None)

@@ -7,15 +7,11 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from benchmarks.online_options import OnlineOptions
+from benchmarks.online import OnlineOptions, ServedModel, command_of, settings_of, systems_of
 from benchmarks.online_server import PeerApi, PeerServer
-from benchmarks.online_systems import ServedModel, command_of, settings_of, systems_of
-from benchmarks.systems.batching import Batching
-from benchmarks.systems.source_sentence import SourceSentence
-from loadtest.client import OK
-from loadtest.clients import Targets, open_clients
-from loadtest.request import LoadRequest
-from loadtest.rest_clients import TRANSLATE_PATH
+from benchmarks.systems.translating import Batching, SourceSentence
+from loadtest.clients import OK, TRANSLATE_PATH, Targets, open_clients
+from loadtest.scenario import LoadRequest
 from model.tokenizer.tokenizer import EOS_ID, Tokenizer
 
 

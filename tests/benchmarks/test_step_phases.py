@@ -1,7 +1,7 @@
 """Spans of steps become the times of phases, and the gaps between decoder runs."""
 
-from benchmarks.step_phases import Quantiles, StepTimes, gaps_us
-from benchmarks.systems.stopwatch import Span
+from benchmarks.profiling import Quantiles, StepTimes, gaps_us
+from benchmarks.systems.engine import Span
 
 # Two steps: the first admits and prefills, the second only decodes. Nanoseconds.
 STEPS = [

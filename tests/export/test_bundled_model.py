@@ -7,8 +7,8 @@ import onnx
 import pytest
 
 import dragoman
-from export.bundled_model import read_bundle
-from export.graphs.weight_names import TRANSPOSED
+from export.graphs.to_onnx import TRANSPOSED
+from export.origin import read_bundle
 from model.run import RunError
 from serve.bundle.bundle import (
     DECODER_FILE,

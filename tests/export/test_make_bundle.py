@@ -14,8 +14,8 @@ from export.make_bundle import BundleOptions, Sample, golden_sentences, make_bun
 from export.source_model import Exportable
 from model.config import Direction
 from model.data.corpus import CorpusError
-from model.generate import generate_greedy
 from model.run import RunError, RunFolder, TrainedModel
+from model.search import generate_greedy
 from model.tokenizer.tokenizer import BOS_ID, EOS_ID, Tokenizer, TokenizerError
 from serve.bundle.bundle import (
     ALIGNED_DECODER_FILE,
@@ -29,7 +29,7 @@ from serve.bundle.bundle import (
 from serve.bundle.manifest import BundleDirection
 from serve.bundle.tokenizer import TOKENIZER_FILE
 from serve.runtime.cpu import Runtime, Sessions
-from serve.search.greedy import greedy
+from serve.search.sampling import greedy
 from tests.support.toy import (
     TOY_CONFIG,
     TWO_WAYS,

@@ -2,10 +2,10 @@
 
 import pytest
 
-from loadtest.accounts import disagreements
-from loadtest.request import Protocol
+from loadtest.scenario import LoadProtocol
+from loadtest.server_metrics import disagreements
 
-SEEN: dict[Protocol, dict[str, int]] = {
+SEEN: dict[LoadProtocol, dict[str, int]] = {
     "grpc": {"ok": 5, "INVALID_ARGUMENT": 2},
     "rest": {"ok": 3, "413 too_large": 1},
     "grpc-stream": {"ok": 2, "gone": 3, "DEADLINE_EXCEEDED": 1},

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.arrivals import (
+from loadtest.scenario import (
     burst_arrivals,
     constant_arrivals,
     poisson_arrivals,

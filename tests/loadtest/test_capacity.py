@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.capacity import curve_rates, find_capacity
+from loadtest.session import curve_rates, find_capacity
 
 
 def search(capacity: float, first_rate: float = 20.0, tolerance: float = 0.05) -> tuple[float | None, list[float]]:

@@ -9,10 +9,19 @@ import pytest
 from aiohttp import web
 from google.rpc.status_pb2 import Status
 
-from loadtest.client import NO_RESULT, OK, WRONG_COUNT, Answer
-from loadtest.clients import Targets, open_clients
-from loadtest.request import Languages, LoadRequest, Protocol
-from loadtest.rest_clients import STREAM_PATH, TIMED_OUT, TIMEOUT_HEADER, TRANSLATE_PATH
+from loadtest.clients import (
+    NO_RESULT,
+    OK,
+    STREAM_PATH,
+    TIMED_OUT,
+    TIMEOUT_HEADER,
+    TRANSLATE_PATH,
+    WRONG_COUNT,
+    Answer,
+    Targets,
+    open_clients,
+)
+from loadtest.scenario import Languages, LoadProtocol, LoadRequest
 from protos.translation_pb2 import (
     GetModelRequest,
     ListModelsRequest,
@@ -122,7 +131,7 @@ def send_grpc(
     *texts: str,
     timeout_seconds: float = TIMEOUT_SECONDS,
     languages: Languages = NO_LANGUAGES,
-    protocol: Protocol = "grpc",
+    protocol: LoadProtocol = "grpc",
 ) -> str:
     async def send() -> Answer:
         request = LoadRequest(texts, protocol, languages=languages, timeout_seconds=timeout_seconds)
@@ -137,7 +146,7 @@ def send_rest(
     *texts: str,
     timeout_seconds: float = TIMEOUT_SECONDS,
     languages: Languages = NO_LANGUAGES,
-    protocol: Protocol = "rest",
+    protocol: LoadProtocol = "rest",
 ) -> str:
     async def send() -> Answer:
         request = LoadRequest(texts, protocol, languages=languages, timeout_seconds=timeout_seconds)
@@ -262,7 +271,7 @@ def test_the_server_is_told_the_timeout_over_rest() -> None:
         ("rest-stream", "ClientConnectorError"),
     ],
 )
-def test_a_server_that_is_not_there_is_an_outcome(protocol: Protocol, outcome: str) -> None:
+def test_a_server_that_is_not_there_is_an_outcome(protocol: LoadProtocol, outcome: str) -> None:
     async def send() -> Answer:
         async with open_clients(Targets("127.0.0.1:1", "http://127.0.0.1:1"), {protocol}) as client:
             return await client.send(LoadRequest(("One.",), protocol))

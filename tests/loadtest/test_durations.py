@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.durations import Durations
+from loadtest.tally import Durations
 
 
 def durations_of(values: list[float]) -> Durations:

@@ -13,14 +13,12 @@ from typing import Any, TypeVar
 import numpy as np
 import pytest
 
-from loadtest.arrivals import Arrivals, constant_arrivals, poisson_arrivals
-from loadtest.client import GONE, OK, Answer, Client
+from loadtest.clients import GONE, OK, Answer, Client
 from loadtest.generator import run_closed_loop, run_open_loop
 from loadtest.plan import Plan, Slice
-from loadtest.request import LoadRequest
 from loadtest.results import why_void
-from loadtest.sample import Sample
-from loadtest.tally import Bound, Tally
+from loadtest.scenario import Arrivals, LoadRequest, constant_arrivals, poisson_arrivals
+from loadtest.tally import Bound, Sample, Tally
 
 T = TypeVar("T")
 START_SECONDS = 5.0

@@ -10,9 +10,20 @@ from pathlib import Path
 import pytest
 
 import dragoman
-from loadtest.document import CapacityResult, CurvePoint, LoadDocument, from_json, to_json
-from loadtest.durations import Percentiles
-from loadtest.results import Point, RequestsResult, RunResult, ServerPhase, ServerPoint, ServerResult
+from loadtest.results import (
+    CapacityResult,
+    CurvePoint,
+    LoadDocument,
+    Point,
+    RequestsResult,
+    RunResult,
+    ServerPhase,
+    ServerPoint,
+    ServerResult,
+    from_json,
+    to_json,
+)
+from loadtest.tally import Percentiles
 
 PERCENTILES = Percentiles(0.01, 0.02, 0.03, 0.04, 0.05)
 REQUESTS = RequestsResult(11, 10, 9, 0, {"<429> queue_full": 1}, PERCENTILES, None, PERCENTILES)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from loadtest.command import LoadCommand
-from loadtest.document import from_json
+from loadtest.results import from_json
 from tests.support.live import LiveService
 
 # No machine is late by this much; the tests are not about speed.
@@ -128,8 +128,8 @@ def test_a_capacity_is_searched_and_told_with_goodput_around_it(
 ) -> None:
     """Nothing meets the objective but what the fake model answers; a bound of half a minute is met by any rate."""
     monkeypatch.setattr("loadtest.session.TRIAL_WARM_UP_SECONDS", 0.0)
-    monkeypatch.setattr("loadtest.capacity.MOST_DOUBLINGS", 1)
-    monkeypatch.setattr("loadtest.capacity.CURVE_SHARES", (1.0, 2.0))
+    monkeypatch.setattr("loadtest.session.MOST_DOUBLINGS", 1)
+    monkeypatch.setattr("loadtest.session.CURVE_SHARES", (1.0, 2.0))
     make_command(live, sentences=sentences, rate=40.0, find_capacity=True, trial_seconds=0.1).cli_cmd()
     output = capsys.readouterr().out
     capacity = json.loads(output.splitlines()[-1])["capacity"]
@@ -143,7 +143,7 @@ def test_a_capacity_that_the_generator_limits_is_void(
 ) -> None:
     """No generator is punctual to the microsecond: no rate is known to be too high."""
     monkeypatch.setattr("loadtest.session.TRIAL_WARM_UP_SECONDS", 0.0)
-    monkeypatch.setattr("loadtest.capacity.MOST_HALVINGS", 1)
+    monkeypatch.setattr("loadtest.session.MOST_HALVINGS", 1)
     command = make_command(
         live, sentences=sentences, rate=40.0, find_capacity=True, trial_seconds=0.1, max_lag_seconds=1e-9
     )

@@ -11,7 +11,7 @@ from tests.support.certificates import Authority
 from tests.support.live import LiveService, run_service
 from tests.support.paths import ROOT
 
-FILE = ROOT / "loadtest" / "locust" / "locustfile.py"
+FILE = ROOT / "loadtest" / "locustfile.py"
 ONE_STEP = {"step_users": "2", "step_seconds": "1", "steps": "1"}
 
 

@@ -1,6 +1,6 @@
 """Tables in Markdown that can also be read as they are."""
 
-from loadtest.markdown_table import markdown_table
+from loadtest.report_files import markdown_table
 
 
 def test_words_stand_at_the_left_and_figures_at_the_right() -> None:

@@ -3,11 +3,10 @@
 import pytest
 from pydantic import ValidationError
 
-from loadtest.client import GONE, OK
+from loadtest.clients import GONE, OK
 from loadtest.objective import Objective
-from loadtest.request import LoadRequest
-from loadtest.sample import Sample
-from loadtest.tally import Tally
+from loadtest.scenario import LoadRequest
+from loadtest.tally import Sample, Tally
 
 
 def tally_of(latencies: list[float], failed: int = 0, first_seconds: float | None = None) -> Tally:

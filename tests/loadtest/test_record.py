@@ -2,12 +2,10 @@
 
 import numpy as np
 
-from loadtest.client import OK
+from loadtest.clients import OK
 from loadtest.plan import WARM_UP, Plan, Slice
-from loadtest.record import Record
-from loadtest.request import LoadRequest
-from loadtest.sample import Sample
-from loadtest.tally import Bound, Cell, PackedTallies, Tally
+from loadtest.scenario import LoadRequest
+from loadtest.tally import Bound, Cell, PackedTallies, Record, Sample, Tally
 
 SLICES = (Slice(WARM_UP, 0, 0, 1), Slice("load", 0, 1, 2), Slice("load", 1, 2, 3))
 

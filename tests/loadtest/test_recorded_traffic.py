@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.recorded_traffic import read_trace
+from loadtest.scenario import read_trace
 
 
 def write(folder: Path, content: str) -> Path:

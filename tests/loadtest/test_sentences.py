@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.scenario import ScenarioError
-from loadtest.sentences import DEFAULT_SENTENCES, describe, read_sentences
+from loadtest.scenario import DEFAULT_SENTENCES, ScenarioError, describe, read_sentences
 
 
 def test_blank_lines_of_a_file_are_no_sentences(tmp_path: Path) -> None:

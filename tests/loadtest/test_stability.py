@@ -2,7 +2,7 @@
 
 import pytest
 
-from loadtest.stability import StabilityRule, Window
+from loadtest.measurement import StabilityRule, Window
 
 RULE = StabilityRule()
 

@@ -4,10 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.client import OK
-from loadtest.request import LoadRequest
-from loadtest.sample import Sample
-from loadtest.tally import Bound, Tally
+from loadtest.clients import OK
+from loadtest.scenario import LoadRequest
+from loadtest.tally import Bound, Sample, Tally
 
 REQUEST = LoadRequest(("One.", "Two."))
 

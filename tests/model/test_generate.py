@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from model.generate import Generated, generate_beam, generate_greedy
 from model.network.translation_model import TranslationModel
+from model.search import Generated, generate_beam, generate_greedy
 from model.tokenizer.tokenizer import BOS_ID, EOS_ID
 from tests.support import reference
 from tests.support.toy import OPTIONS, random_model, random_sources

@@ -2,7 +2,7 @@
 
 import pytest
 
-from model.marked_text import MarkError, fill
+from model.provenance import MarkError, fill
 
 TEXT = "before\n<!-- table -->\nold\n<!-- /table -->\nafter <!-- maps --><!-- /maps -->\n"
 

@@ -20,7 +20,7 @@ import pytest
 
 from protos.translation_pb2 import TranslateRequest
 from serve.errors import ServiceError
-from serve.scheduler.sequence import Sequence
+from serve.scheduler.sequence import DecodingSequence
 from serve.search.options import SearchOptions
 from tests.support.engines import Bench
 from tests.support.fakes import ENDLESS_ID, FakeModel
@@ -130,16 +130,16 @@ def steps_of_short_requests(texts: int, *, fair: bool = True) -> list[int]:
     """
     bench, chance = Bench(slots=4), np.random.default_rng(1)
 
-    def submit(count: int) -> list[Sequence]:
+    def submit(count: int) -> list[DecodingSequence]:
         flow = object() if fair else None
         options = SearchOptions(max_target_tokens=5)
-        sequences = [Sequence((7, ENDLESS_ID), options, None, lambda _: None, flow=flow) for _ in range(count)]
+        sequences = [DecodingSequence((7, ENDLESS_ID), options, None, lambda _: None, flow=flow) for _ in range(count)]
         bench.scheduler.submit(sequences)
         return sequences
 
     took: list[int] = []
-    others: list[Sequence] = []
-    asked: list[tuple[int, Sequence]] = []
+    others: list[DecodingSequence] = []
+    asked: list[tuple[int, DecodingSequence]] = []
     for step in range(600):
         if all(sequence.hypotheses for sequence in others):
             others = submit(texts)
@@ -176,7 +176,7 @@ def goodput(load: float, steps: int) -> tuple[float, float]:
         steps: how long.
     """
     bench, chance = Bench(slots=8, queue_limit=64), np.random.default_rng(1)
-    useful_tokens, asked_seconds, took_seconds = 0, dict[Sequence, float](), list[float]()
+    useful_tokens, asked_seconds, took_seconds = 0, dict[DecodingSequence, float](), list[float]()
     for _ in range(steps):
         bench.clock.seconds += 0.01
         for limit in chance.integers(1, 21, chance.poisson(load * bench.slots / 10.5)):
@@ -184,7 +184,9 @@ def goodput(load: float, steps: int) -> tuple[float, float]:
             with suppress(ServiceError), bench.scheduler.reserve(1, deadline_seconds) as reservation:
                 options = SearchOptions(max_target_tokens=int(limit))
                 flow = object()
-                sequence = Sequence((7, ENDLESS_ID), options, deadline_seconds, bench.finished.append, flow=flow)
+                sequence = DecodingSequence(
+                    (7, ENDLESS_ID), options, deadline_seconds, bench.finished.append, flow=flow
+                )
                 asked_seconds[sequence] = bench.clock()
                 bench.scheduler.submit([sequence], reservation)
         bench.step()
@@ -226,9 +228,9 @@ def test_after_overload_all_is_as_before(bundle_path: Path, measured: Measured, 
     model = FakeModel(4, on_step=lambda: time.sleep(0.001))
     seconds, over = 20.0 if thorough else 1.0, threading.Event()
     with run_service(bundle_path, [model], queue_limit=8) as live, ThreadPoolExecutor(CLIENTS) as pool:
-        admit, late = live.pipeline.scheduler.admit, list[Sequence]()
+        admit, late = live.pipeline.scheduler.admit, list[DecodingSequence]()
 
-        def admit_and_look(free_rows: int, running_rows: int, rows_ahead: int = 0) -> list[Sequence]:
+        def admit_and_look(free_rows: int, running_rows: int, rows_ahead: int = 0) -> list[DecodingSequence]:
             admitted = admit(free_rows, running_rows, rows_ahead)
             late.extend(each for each in admitted if (each.deadline_seconds or math.inf) <= each.started_seconds)
             return admitted

@@ -40,7 +40,7 @@ class NarrowProtocol(H11Protocol):
 @pytest.fixture
 def live(bundle_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveService]:
     """A service that waits for a client to read for a moment only."""
-    monkeypatch.setattr("serve.api.send_timeout.SEND_TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setattr("serve.api.sse.SEND_TIMEOUT_SECONDS", 0.5)
     monkeypatch.setattr("serve.service.open_port", open_narrow_port)
     monkeypatch.setitem(uvicorn.config.HTTP_PROTOCOLS, "h11", f"{__name__}:{NarrowProtocol.__name__}")
     with run_service(bundle_path, queue_limit=64) as service:

@@ -20,8 +20,8 @@ from model.tokenizer.tokenizer import Tokenizer
 from protos.translation_pb2 import TranslateRequest
 from serve.api.server import ListenError
 from serve.bundle.bundle import BundleError
-from serve.registry.golden import GoldenMismatchError
 from serve.registry.lifecycle import Stage
+from serve.registry.pipeline import GoldenMismatchError
 from tests.support.fakes import FakeModel
 from tests.support.live import (
     LONG_TEXT,

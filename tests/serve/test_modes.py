@@ -11,7 +11,7 @@ from model.tokenizer.tokenizer import Tokenizer
 from serve.app import open_dispatcher
 from serve.bundle.bundle import Bundle
 from serve.bundle.manifest import Precision
-from serve.scheduler.sequence import Sequence
+from serve.scheduler.sequence import DecodingSequence
 from serve.search.options import SearchOptions
 from serve.settings import ServeSettings
 from tests.support.toy import WIDE, export_model, random_model
@@ -40,9 +40,9 @@ def translate(settings: ServeSettings) -> list[Found]:
 
 
 async def _translate(settings: ServeSettings) -> list[Found]:
-    finished: SimpleQueue[Sequence] = SimpleQueue()
+    finished: SimpleQueue[DecodingSequence] = SimpleQueue()
     sequences = [
-        Sequence(source_ids, SearchOptions(max_target_tokens=24, beam_size=1 + number % 3), None, finished.put)
+        DecodingSequence(source_ids, SearchOptions(max_target_tokens=24, beam_size=1 + number % 3), None, finished.put)
         for number, source_ids in enumerate(SOURCES)
     ]
     async with open_dispatcher(settings) as dispatcher:

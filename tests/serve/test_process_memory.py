@@ -8,7 +8,7 @@ import weakref
 
 import pytest
 
-from serve.process_memory import settle
+from serve.system import settle
 from tests.support.processes import resident_bytes
 
 PIECES, PIECE_BYTES = 200_000, 400

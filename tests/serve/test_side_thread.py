@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from serve.side_thread import run_aside
+from serve.system import run_aside
 
 WAIT_SECONDS = 20.0
 

@@ -17,8 +17,7 @@ from protos.translation_pb2 import DESCRIPTOR as TRANSLATION
 from serve.bundle.manifest import Manifest
 from serve.command import ServeCommand
 from serve.errors import ERRORS
-from serve.runtime.cuda.driver import Gpu
-from serve.runtime.cuda.gpu_metrics import GpuCollector
+from serve.runtime.cuda.driver import Gpu, GpuCollector
 from serve.settings import ModelSettings, ServeSettings
 from tests.snapshots.proto_text import render_file
 from tests.snapshots.snapshot import check

@@ -13,7 +13,7 @@ from ctranslate2.specs import TransformerSpec
 from numpy.typing import NDArray
 
 from benchmarks.systems import ctranslate2_model
-from export.imports.ctranslate2_file import TYPES, Variable
+from export.imports.ctranslate2_files import TYPES, Variable
 from model.tokenizer.tokenizer import Tokenizer
 
 

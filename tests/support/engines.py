@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 from serve.engine.engine import Engine
 from serve.observability.metrics import Metrics
 from serve.scheduler.scheduler import Scheduler
-from serve.scheduler.sequence import Sequence
+from serve.scheduler.sequence import DecodingSequence
 from serve.search.options import SearchOptions
 from tests.support.fakes import BOS_ID, EOS_ID, PAD_ID, FakeClock, FakeModel
 
@@ -32,7 +32,7 @@ class Bench:
         self.scheduler = Scheduler(self.slots, self.queue_limit, self.prefill_token_budget, self.metrics, self.clock)
         self.model = FakeModel(self.slots, ahead=self.ahead)
         self.engine = self.make_engine(self.model)
-        self.finished: list[Sequence] = []
+        self.finished: list[DecodingSequence] = []
 
     def make_engine(self, model: FakeModel) -> Engine:
         """Returns an engine on this bench's scheduler."""
@@ -55,10 +55,10 @@ class Bench:
         options: SearchOptions | None = None,
         deadline_seconds: float | None = None,
         on_token: Callable[[int], None] | None = None,
-    ) -> Sequence:
+    ) -> DecodingSequence:
         """Submits one sequence, searched greedily unless options say otherwise."""
         chosen = options or SearchOptions(max_target_tokens=limit)
-        sequence = Sequence(source_ids, chosen, deadline_seconds, self.finished.append, on_token)
+        sequence = DecodingSequence(source_ids, chosen, deadline_seconds, self.finished.append, on_token)
         self.scheduler.submit([sequence])
         return sequence
 

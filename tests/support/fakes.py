@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from serve.runtime.scores import HostScores
+from serve.runtime.model import HostScores
 from serve.search.hypothesis import FinishReason
 
 PAD_ID, BOS_ID, EOS_ID = 0, 1, 2

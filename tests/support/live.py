@@ -48,16 +48,16 @@ from serve.bundle.manifest import (
     GraphSignature,
     Manifest,
     Provenance,
+    SentencePieceSpec,
     StateSpec,
 )
-from serve.bundle.tokenizer_spec import SentencePieceSpec
 from serve.engine.engine import Engine
-from serve.observability.service_metrics import ServiceMetrics, _Merged
+from serve.observability.metrics import ServiceMetrics, _Merged
 from serve.registry.loader import LoadModels, ModelLoader
 from serve.registry.pipeline import Pipeline
 from serve.registry.registry import Models
 from serve.runtime.model import Model
-from serve.scheduler.sequence import Sequence as EngineSequence
+from serve.scheduler.sequence import DecodingSequence as EngineSequence
 from serve.service import Service
 from serve.settings import ServeSettings
 from tests.support.fakes import BOS_ID, EOS_ID, PAD_ID, FakeModel, translate

@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from model.marked_text import MarkError, fill
-from model.provenance import Provenance
+from model.provenance import MarkError, Provenance, fill
 
 # What readers are told of each item of the catalogue that tests show.
 PROMISES = {

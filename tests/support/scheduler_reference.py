@@ -3,14 +3,14 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from serve.scheduler.sequence import Sequence
+from serve.scheduler.sequence import DecodingSequence
 
 
 @dataclass(eq=False)
 class Waiter:
     """A waiting sequence, its round of fair queuing, its number in the order of submission, and rows that passed it."""
 
-    sequence: Sequence
+    sequence: DecodingSequence
     round: int
     number: int
     passed_rows: int = 0
@@ -27,12 +27,12 @@ class Waiter:
         return (-self.sequence.priority, self.round, deadline_seconds is None, deadline_seconds or 0.0, self.number)
 
 
-def rows_of(sequences: Iterable[Sequence]) -> int:
+def rows_of(sequences: Iterable[DecodingSequence]) -> int:
     """Returns the rows of all of the sequences."""
     return sum(sequence.options.rows for sequence in sequences)
 
 
-def tokens_of(sequences: Iterable[Sequence]) -> int:
+def tokens_of(sequences: Iterable[DecodingSequence]) -> int:
     """Returns the tokens that all of the sequences may come to hold."""
     return sum(
         sequence.options.rows * (len(sequence.source_ids) + sequence.options.max_target_tokens)
@@ -55,24 +55,24 @@ class ReferenceScheduler:
     submitted: int = 0
 
     def __post_init__(self) -> None:
-        self.running: list[list[Sequence]] = [[] for _ in range(self.engines)]
+        self.running: list[list[DecodingSequence]] = [[] for _ in range(self.engines)]
 
     @property
-    def waiting(self) -> list[Sequence]:
+    def waiting(self) -> list[DecodingSequence]:
         """What waits, in the order of the line."""
         return [waiter.sequence for waiter in sorted(self.line, key=lambda waiter: waiter.order)]
 
     @property
-    def all_running(self) -> list[Sequence]:
+    def all_running(self) -> list[DecodingSequence]:
         """What runs in any engine."""
         return [sequence for engine in self.running for sequence in engine]
 
-    def fits(self, new: list[Sequence]) -> bool:
+    def fits(self, new: list[DecodingSequence]) -> bool:
         """Whether the bound of admission lets all of them in."""
         rows = rows_of(self.waiting) + rows_of(self.all_running) + rows_of(new)
         return rows <= self.engines * self.engine_rows + self.queue_limit
 
-    def submit(self, sequence: Sequence) -> None:
+    def submit(self, sequence: DecodingSequence) -> None:
         """Puts one into the line."""
         flow = (sequence.priority, sequence.flow)
         entered_round = max(self.current_rounds.get(sequence.priority, 0), self.next_rounds.get(flow, 0))
@@ -80,7 +80,7 @@ class ReferenceScheduler:
         self.line.append(Waiter(sequence, entered_round, self.submitted))
         self.submitted += 1
 
-    def remove(self, gone: Iterable[Sequence]) -> None:
+    def remove(self, gone: Iterable[DecodingSequence]) -> None:
         """Takes sequences out of the line, and forgets flows and priorities that are no longer in it."""
         gone = list(gone)
         self.line = [waiter for waiter in self.line if waiter.sequence not in gone]
@@ -89,11 +89,11 @@ class ReferenceScheduler:
         priorities = {priority for priority, _ in flows}
         self.current_rounds = {key: number for key, number in self.current_rounds.items() if key in priorities}
 
-    def admit(self, engine: int) -> list[Sequence]:
+    def admit(self, engine: int) -> list[DecodingSequence]:
         """Starts what may start in the engine."""
         running = self.running[engine]
         fair_rows = (rows_of(self.waiting) + rows_of(self.all_running)) / self.engines
-        admitted: list[Sequence] = []
+        admitted: list[DecodingSequence] = []
         while rows_of(running) < fair_rows:
             waiter = self._next(self.engine_rows - rows_of(running))
             if waiter is None or not self._within_budgets(waiter.sequence, admitted):
@@ -115,7 +115,7 @@ class ReferenceScheduler:
                 return None if passes and line[0].passed_rows + waiter.rows > self.engine_rows else waiter
         return None
 
-    def _within_budgets(self, sequence: Sequence, admitted: list[Sequence]) -> bool:
+    def _within_budgets(self, sequence: DecodingSequence, admitted: list[DecodingSequence]) -> bool:
         source_tokens = sum(len(other.source_ids) for other in [*admitted, sequence])
         if admitted and source_tokens > self.prefill_token_budget:
             return False

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from serve.search.hypothesis import FinishReason
+from serve.search.hypothesis import LEAST_COVERAGE, FinishReason
 from serve.search.options import SearchOptions
-from serve.search.ranking import LEAST_COVERAGE
 from serve.search.sampling import uniforms
 
 Tokens = tuple[int, ...]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from serve.bundle.bundle import Bundle
-from serve.observability.service_metrics import ServiceMetrics
+from serve.observability.metrics import ServiceMetrics
 from serve.registry.loader import ModelLoader
 from serve.registry.registry import Models
 from serve.service import Service

@@ -16,9 +16,8 @@ from torch import nn
 
 from export.make_bundle import BundleOptions, Sample, make_bundle
 from model.config import Direction, RunConfig, TokenizerConfig, TrainingConfig, TransformerConfig
-from model.data.cleaning import clean
+from model.data.cleaning import TrainingData, clean
 from model.data.corpus import read_corpus
-from model.data.training_data import TrainingData
 from model.network.transformer import Transformer
 from model.network.translation_model import TranslationModel
 from model.run import RunFolder, TrainedModel

@@ -14,12 +14,18 @@ from google.protobuf.message import Message
 
 from protos import inference_pb2 as messages
 from serve.api.grpc_call import Context, call_headers, recorded, send, told_apart
-from serve.api.grpc_wire import RequestParser
-from serve.api.open_inference.open_inference_parameters import Parameters
-from serve.api.open_inference.open_inference_tensors import (
+from serve.api.grpc_messages import RequestParser
+from serve.api.open_inference.protocol import (
+    EXTENSIONS,
     OUTPUTS,
+    PLATFORM,
+    SERVER,
     SHAPE,
     TEXT_INPUT,
+    Inference,
+    Inferred,
+    OpenInference,
+    Parameters,
     Tensor,
     check_notes,
     check_outputs,
@@ -28,11 +34,9 @@ from serve.api.open_inference.open_inference_tensors import (
     decode_texts,
     unpack_texts,
 )
-from serve.api.open_inference.protocol import EXTENSIONS, PLATFORM, SERVER, Inference, Inferred, OpenInference
 from serve.errors import InvalidRequestError, ServiceError
 from serve.observability.logs import RequestRecord, choose_request_id
-from serve.observability.request_metrics import Method
-from serve.observability.service_metrics import ServiceMetrics
+from serve.observability.metrics import Method, ServiceMetrics
 
 SERVICE = messages.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
 METHODS: dict[str, Method] = {f"/{SERVICE}/ModelInfer": "infer", f"/{SERVICE}/ModelStreamInfer": "infer_stream"}

@@ -2,6 +2,10 @@
 
 Errors travel as exceptions to `serve.api.http_api`, which adds these handlers to its own and asks here how this
 protocol writes an error.
+
+What OpenAPI says of the REST form of the Open Inference Protocol: what each route takes and answers.
+
+Called by `serve.api.open_inference.http` only.
 """
 
 import json
@@ -17,14 +21,17 @@ from fastapi.sse import format_sse_event
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
-from serve.api.http_body import parse_body
-from serve.api.http_headers import timings_header
-from serve.api.http_problem import error_headers
-from serve.api.http_reader import RequestReader
-from serve.api.open_inference.http_body import GenerateBody, IndexBody, TensorRequest, write_answer, write_generated
-from serve.api.open_inference.open_inference_answers import (
+from serve.api.http_body import TIMEOUT_PARAMETER, RequestReader, inlined_schema, parse_body
+from serve.api.http_problem import error_headers, timings_header
+from serve.api.open_inference.http_body import (
     ConfiguredTensor,
+    ErrorAnswer,
+    GenerateBody,
+    GeneratedAnswer,
+    IndexBody,
     IndexedModel,
+    InferAnswer,
+    InferBody,
     Live,
     ModelConfig,
     ModelMetadata,
@@ -32,23 +39,101 @@ from serve.api.open_inference.open_inference_answers import (
     Ready,
     Server,
     TensorMetadata,
+    TensorRequest,
+    write_answer,
+    write_generated,
 )
-from serve.api.open_inference.open_inference_documentation import route_documentation
-from serve.api.open_inference.open_inference_parameters import Parameters
-from serve.api.open_inference.open_inference_tensors import OUTPUTS, SHAPE, TEXT_INPUT
 from serve.api.open_inference.protocol import (
     EXTENSIONS,
+    OUTPUTS,
     PLATFORM,
     SERVER,
+    SHAPE,
+    TEXT_INPUT,
     Inference,
     Inferred,
     ModelStatus,
     OpenInference,
+    Parameters,
 )
 from serve.api.sse import EventForm, EventStream, unless_disconnected
-from serve.errors import InvalidRequestError, ServiceError
+from serve.errors import CLIENT_CLOSED_REQUEST, ERRORS, InvalidRequestError, ModelNotFoundError, ServiceError
 from serve.observability.logs import RequestRecord
-from serve.observability.request_metrics import Method
+from serve.observability.metrics import Method
+from serve.translation.fields import Fields
+
+_PATH_PARAMETER = re.compile(r"{(\w+)}")
+_UNAVAILABLE = int(HTTPStatus.SERVICE_UNAVAILABLE)
+
+
+_EVENTS_EXAMPLE = """\
+data: {"model_name": "demo", "model_version": "0a1b2c3d4e5f", "text_output": "Guten"}
+
+data: {"model_name": "demo", "model_version": "0a1b2c3d4e5f", "text_output": "", "finish_reason": "eos", ...}
+
+"""
+
+
+def _errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    return {int(status): {"model": ErrorAnswer} for status in statuses}
+
+
+def _body(kind: type[Fields], *, required: bool = True) -> dict[str, Any]:
+    content = {"application/json": {"schema": inlined_schema(kind)}}
+    return {"requestBody": {"required": required, "content": content}, "parameters": [TIMEOUT_PARAMETER]}
+
+
+def _path_parameter(name: str) -> dict[str, Any]:
+    return {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+
+
+_STATUSES = {int(error.http_status) for error in ERRORS} - {CLIENT_CLOSED_REQUEST}
+_TRANSLATION_ERRORS = _errors(*sorted(_STATUSES), HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
+_NOT_FOUND = _errors(ModelNotFoundError.http_status)
+_STREAM = {200: {"content": {"text/event-stream": {"example": _EVENTS_EXAMPLE}}}}
+
+# What each handler is to the framework.
+_ROUTES: dict[str, dict[str, Any]] = {
+    "server": {"response_model": Server},
+    "live": {"response_model": Live, "responses": {_UNAVAILABLE: {"model": Live}}},
+    "ready": {"response_model": Ready, "responses": {_UNAVAILABLE: {"model": Ready}}},
+    "model": {"response_model": ModelMetadata, "responses": _NOT_FOUND},
+    "model_ready": {"response_model": ModelReady, "responses": {**_NOT_FOUND, _UNAVAILABLE: {"model": ModelReady}}},
+    "config": {"response_model": ModelConfig, "responses": _NOT_FOUND},
+    "index": {
+        "response_model": list[IndexedModel],
+        "responses": _TRANSLATION_ERRORS,
+        "openapi_extra": _body(IndexBody, required=False),
+    },
+    "infer": {
+        "response_model": InferAnswer,
+        "responses": _TRANSLATION_ERRORS,
+        "openapi_extra": _body(InferBody),
+    },
+    "generate": {
+        "response_model": GeneratedAnswer,
+        "responses": _TRANSLATION_ERRORS,
+        "openapi_extra": _body(GenerateBody),
+    },
+    "generate_stream": {
+        "responses": {**_TRANSLATION_ERRORS, **_STREAM},
+        "openapi_extra": _body(GenerateBody),
+    },
+}
+
+
+def route_documentation(handler: str, path: str) -> dict[str, Any]:
+    """Returns what the framework is told of a route.
+
+    Args:
+        handler: name of what answers.
+        path: with the parts that are filled in as `{name}`.
+    """
+    route = _ROUTES[handler]
+    extra = route.get("openapi_extra", {})
+    parameters = [*map(_path_parameter, _PATH_PARAMETER.findall(path)), *extra.get("parameters", ())]
+    return {**route, "openapi_extra": {**extra, "parameters": parameters}}
+
 
 PREFIX = "/v2"
 PROBE_PATHS = frozenset({f"{PREFIX}/health/live", f"{PREFIX}/health/ready"})
@@ -197,7 +282,7 @@ class OpenInferenceHttp:
     async def generate_stream(self, request: Request) -> Response:
         """Translates one text, and sends what it grows by; the last event has everything else."""
         inference = await self._receive(request)
-        return await EventStream.begin(request, self._open_inference.stream(inference, _record(request)), _EVENTS)
+        return await EventStream.begin(request, self._open_inference.stream(inference, _record(request)), _EVENT_FORM)
 
     def _status(self, request: Request) -> ModelStatus:
         return self._open_inference.status(request.path_params["model"], request.path_params.get("version", ""))
@@ -254,4 +339,4 @@ def _write_event_error(error: ServiceError, _request_id: str, _: int) -> bytes:
     return format_sse_event(data_str=bytes(write_error(error).body).decode())
 
 
-_EVENTS = EventForm(_write_event, _write_event_error)
+_EVENT_FORM = EventForm(_write_event, _write_event_error)

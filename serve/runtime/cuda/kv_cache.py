@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serve.bundle.manifest import StateSpec
-from serve.runtime.cuda.device import ELEMENT_BYTES, FLOAT, WORD_BYTES, Memory, View
-from serve.runtime.cuda.device_tools import DeviceTools
+from serve.runtime.cuda.device import ELEMENT_BYTES, FLOAT, WORD_BYTES, DeviceTools, Memory, View
 
 # Rows that are copied by one run, which holds them in between: it bounds the memory that this takes.
 COPIED_ROWS = 32

@@ -7,24 +7,135 @@ Rows that are encoded ahead lie behind all slots, where no bucket reaches. On a 
 CUDA graphs, which is how it is tested everywhere.
 
 Shapes: R running rows, P rows of their bucket, C source capacity, V vocabulary, A alignment heads.
+
+The few sizes that a device computes with: a size that was seen before needs neither planning nor capture again.
+
+What a step says of the next tokens while its logits stay on the device: what crosses is a few numbers of each row.
+
+Whole logits come over only for rows that constraints change or that draw, and go back once they are changed. See
+`serve.runtime.model`, whose `HostScores` answers the same questions.
+
+Shapes: R rows of the step, padded to P of its bucket, M some of them, V vocabulary.
+
+The sessions of a bundle on a device: the same graphs and a runtime of the same form as on the CPU.
+
+Each engine has its own, because a CUDA graph that a session captured belongs to the thread and the memory that it was
+captured with. Knows nothing of how a device is chosen: that is `serve.runtime.placement`.
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from serve.bundle.manifest import ALIGNMENTS, DECODER_INPUTS, ENCODER_INPUTS, LOGITS
-from serve.runtime.cuda.buckets import Buckets
-from serve.runtime.cuda.capture_gate import GATE
-from serve.runtime.cuda.device import FLOAT, Memory, View
-from serve.runtime.cuda.device_scores import DeviceScores
+from serve.bundle.bundle import Bundle, BundleError
+from serve.bundle.manifest import ALIGNMENTS, DECODER_INPUTS, ENCODER_INPUTS, LOGITS, Manifest, Precision
+from serve.runtime.cuda.device import FLOAT, FLOAT16, GATE, Device, DeviceTools, Memory, View
 from serve.runtime.cuda.kv_cache import DeviceState
-from serve.runtime.onnx_runtime import run_options
+from serve.runtime.onnx_runtime import (
+    CPU_PROVIDER,
+    CUDA_PROVIDER,
+    SLOW_FUSIONS,
+    Provider,
+    open_session,
+    run_options,
+    session_options,
+)
 
-if TYPE_CHECKING:
-    from serve.runtime.cuda.device_sessions import DeviceSessions
+
+class Buckets:
+    """Powers of two times the least size, and the most.
+
+    Attributes:
+        sizes: ascending, the last is the most.
+    """
+
+    def __init__(self, most: int, least: int = 1) -> None:
+        """Makes them.
+
+        Args:
+            most: the largest size, positive.
+            least: the smallest, unless the largest is smaller.
+        """
+        sizes = []
+        size = least
+        while size < most:
+            sizes.append(size)
+            size *= 2
+        self.sizes = (*sizes, most)
+
+    def of(self, size: int) -> int:
+        """Returns the smallest bucket that holds a size, which is at most the largest."""
+        return self.sizes[bisect_left(self.sizes, size)]
+
+
+class Chosen(NamedTuple):
+    """The best token of each row, int64 [P], and its log-probability, float32 [P]."""
+
+    token_ids: NDArray[np.int64]
+    scores: NDArray[np.float32]
+
+
+class DeviceScores:
+    """The logits of one step on a device."""
+
+    def __init__(
+        self, tools: DeviceTools, logits: View, log_probabilities: View, host_logits: NDArray[np.float32]
+    ) -> None:
+        """Computes nothing yet.
+
+        Args:
+            tools: of the device.
+            logits: float [P, V].
+            log_probabilities: where those of the logits may be written, float [P, V].
+            host_logits: where fetched rows may be written, float32 [R, V].
+        """
+        self._tools = tools
+        self._logits = logits
+        self._log_probabilities = log_probabilities
+        self._host_logits = host_logits
+        self._known: Chosen | None = None
+
+    def fetch(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Copies the logits of some rows into this machine's memory."""
+        self._host_logits[rows] = self._tools.fetch(self._logits, rows)
+        return self._host_logits
+
+    def store(self, rows: NDArray[np.int64]) -> None:
+        """Copies fetched rows back."""
+        self._tools.copy(self._host_logits[rows], self._logits, np.arange(len(rows)), rows)
+        self._known = None
+
+    def greedy(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns the most probable tokens."""
+        return self._chosen.token_ids[rows]
+
+    def of(self, rows: NDArray[np.int64], token_ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Returns log-probabilities of tokens; only those of tokens that are not the best have to be fetched."""
+        chosen = self._chosen
+        if (chosen.token_ids[rows] == token_ids).all():
+            return chosen.scores[rows]
+        wanted = chosen.token_ids.copy()
+        wanted[rows] = token_ids
+        return self._tools.scores_of(self._log_probabilities, wanted)[rows]
+
+    def best(self, rows: NDArray[np.int64], count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Returns the best tokens. They are found for every row, so that no shape depends on who asks."""
+        assert self._chosen is not None  # noqa: S101 - it makes the log-probabilities
+        scores, token_ids = self._tools.best(self._log_probabilities, min(count, self._logits.shape[1]))
+        return scores[rows], token_ids[rows]
+
+    @property
+    def _chosen(self) -> Chosen:
+        if self._known is None:
+            last_id = np.array([[self._logits.shape[1] - 1]])
+            self._known = Chosen(*self._tools.choose_tokens(self._logits, last_id, self._log_probabilities))
+        return self._known
+
 
 # The most sources that are encoded together: it bounds the memory that they wait in before they get their rows.
 ENCODER_ROWS = 32
@@ -264,3 +375,107 @@ def _padded(values: NDArray[Any], size: int, filler: int) -> NDArray[Any]:
     padded = np.full(size, filler, values.dtype)
     padded[: len(values)] = values
     return padded
+
+
+# What states are made of, as ONNX numbers types.
+STATE_ELEMENTS: dict[Precision, int] = {"fp32": FLOAT, "int8": FLOAT, "int8-static": FLOAT, "fp16": FLOAT16}
+# Bits of ONNX Runtime's `sdpa_kernel`: flash attention and memory-efficient attention, and no other. Left to itself it
+# would choose by shape, so that a row's bits could depend on how many are beside it.
+PINNED_ATTENTION = 1 | 2
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSessions:
+    """The sessions of one engine.
+
+    Attributes:
+        decoder: of the plain decoder, or of the one that also gives alignments.
+        captured: whether runs of the decoder are captured as CUDA graphs.
+        graph_ids: numbers for these, from 1, as 0 is ONNX Runtime's own. A number stands for addresses, so that no two
+            runtimes may share one.
+    """
+
+    manifest: Manifest
+    tools: DeviceTools
+    encoder: Any
+    decoder: Any
+    aligned: bool
+    captured: bool
+    graph_ids: Iterator[int] = field(default_factory=lambda: count(1))
+
+    @classmethod
+    def load(
+        cls,
+        bundle: Bundle,
+        device: Device,
+        *,
+        aligned: bool = False,
+        memory_bytes: int | None = None,
+        captured: bool = True,
+    ) -> Self:
+        """Opens the graphs of a bundle.
+
+        Args:
+            bundle: a checked bundle, of the variant that the device runs.
+            device: where they run.
+            aligned: whether steps are to give alignments, which the bundle must have been exported for.
+            memory_bytes: the most that the arena of any one session may take; None: all of the device.
+            captured: whether a GPU's steps are captured as CUDA graphs; without, each launches its kernels again.
+
+        Raises:
+            BundleError: if a state is not one of attention in floats, or ONNX Runtime refuses a graph.
+        """
+        _check_states(bundle)
+        captured = captured and device.kind == "cuda"
+        plain, capturing = (_provider(device, memory_bytes, captured=each) for each in (False, captured))
+        options = session_options(threads=1)
+        skipped = SLOW_FUSIONS if device.kind == "cpu" else ()
+        return cls(
+            bundle.manifest,
+            DeviceTools.load(device, plain),
+            encoder=open_session(bundle.encoder_path, options, [plain], skipped=skipped),
+            decoder=open_session(
+                bundle.aligned_decoder_path if aligned else bundle.decoder_path, options, [capturing], skipped=skipped
+            ),
+            aligned=aligned,
+            captured=captured,
+        )
+
+    @property
+    def element(self) -> int:
+        """What the states are made of."""
+        return STATE_ELEMENTS[self.manifest.precision]
+
+    def runtime(self, slots: int, ahead: int = 0) -> DeviceRuntime:
+        """Returns a runtime with a state of its own."""
+        return DeviceRuntime(self, slots, ahead)
+
+
+def _check_states(bundle: Bundle) -> None:
+    for spec in bundle.manifest.states:
+        if len(spec.shape) != 3 or not isinstance(spec.shape[1], str):  # noqa: PLR2004 - heads, length and size
+            raise BundleError(
+                f"{bundle.folder}: states: {spec.name}: shape {spec.shape}: expected heads, a length and a size: "
+                "only Transformers run on a device"
+            )
+        if spec.element != "float":
+            raise BundleError(
+                f"{bundle.folder}: states: {spec.name}: element {spec.element}: expected float on a device: export in "
+                "another precision, or with --variant portable"
+            )
+
+
+def _provider(device: Device, memory_bytes: int | None, *, captured: bool) -> Provider:
+    if device.kind == "cpu":
+        return CPU_PROVIDER
+    options = {
+        "device_id": str(device.number),
+        # The state is a few large pieces: powers of two would take up to twice as much.
+        "arena_extend_strategy": "kSameAsRequested",
+        "enable_cuda_graph": str(int(captured)),
+        "sdpa_kernel": str(PINNED_ATTENTION),
+        "use_tf32": "0",
+    }
+    if memory_bytes is not None:
+        options["gpu_mem_limit"] = str(memory_bytes)
+    return CUDA_PROVIDER, options

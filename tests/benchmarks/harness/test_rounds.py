@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from tqdm import tqdm
 
+from benchmarks.harness.process import Launch, SystemFailedError
 from benchmarks.harness.rounds import Player, Round, play, steps_of
-from benchmarks.harness.system_process import Launch, SystemFailedError
 
 TASKS = {"few": {"tokens": 1}, "many": {"tokens": 9}}
 

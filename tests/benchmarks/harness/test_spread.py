@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.harness.spread import Spread, format_spread, ratio
+from benchmarks.harness.rounds import Spread, format_spread, ratio
 
 SPEEDS = st.floats(min_value=1, max_value=1e6)
 

@@ -5,14 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.harness.process import Assignment
-from benchmarks.harness.system_process import Launch, SystemFailedError, SystemProcess
+from benchmarks.harness.process import Assignment, Launch, SystemFailedError, SystemProcess
 
 
 def test_a_system_that_does_not_load_is_told_with_what_it_wrote_last(tmp_path: Path) -> None:
     settings = {"folder": str(tmp_path / "none"), "threads": 1, "slots": 1}
     with (
-        pytest.raises(SystemFailedError, match=r"^ours: export\.bundle\.BundleError: .*none: no such folder"),
+        pytest.raises(SystemFailedError, match=r"^ours: serve\.bundle\.bundle\.BundleError: .*none: no such folder"),
         SystemProcess.run(Launch("ours", "benchmarks.systems.onnx_decoder", settings)),
     ):
         pass

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.systems.batching import Batching, batches, groups
-from benchmarks.systems.source_sentence import SourceSentence
+from benchmarks.systems.translating import Batching, SourceSentence, batches, groups
 
 SENTENCES = st.lists(
     st.builds(

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from benchmarks.systems.checkpoint import read_checkpoint, write_checkpoint
-from model.generate import generate_greedy
+from model.search import generate_greedy
 from tests.support.toy import OPTIONS, random_model, random_sources
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.systems.made_up_tokenizer import made_up_tokenizer, made_up_word
+from benchmarks.systems.compared_model import made_up_tokenizer, made_up_word
 from model.tokenizer.tokenizer import UNK_ID
 
 

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.systems.ctranslate2_decoder import CTranslate2Decoder
 from benchmarks.systems.ctranslate2_model import spec_of, write_model
 from benchmarks.systems.onnx_decoder import OnnxDecoder
-from benchmarks.systems.sources import draw_sources
+from benchmarks.systems.translating import draw_sources
 from model.network.transformer import Transformer
 from model.run import RunFolder
 from model.tokenizer.tokenizer import EOS_ID

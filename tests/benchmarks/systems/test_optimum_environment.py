@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.harness.process import Assignment
-from benchmarks.harness.system_process import Launch, SystemFailedError, SystemProcess
-from benchmarks.systems.batching import Batching
+from benchmarks.harness.process import Assignment, Launch, SystemFailedError, SystemProcess
 from benchmarks.systems.compared_model import ComparedModel, trained_model
 from benchmarks.systems.ctranslate2_translator import CTranslate2Translator
 from benchmarks.systems.optimum_environment import OptimumEnvironment
-from benchmarks.systems.source_sentence import SourceSentence, write_sentences
+from benchmarks.systems.translating import Batching, SourceSentence, write_sentences
 from model.run import RunFolder
 from tests.support.optimum import PYTHON, needs_optimum
 from tests.support.paths import ROOT

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from benchmarks.systems.source_sentence import SourceSentence, draw_sentences, read_sentences, spread, write_sentences
+from benchmarks.systems.translating import SourceSentence, draw_sentences, read_sentences, spread, write_sentences
 
 EOS_ID = 3
 LENGTHS = [(4, 7), (1, 2), (9, 1)]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from benchmarks.systems.sources import draw_sources
+from benchmarks.systems.translating import draw_sources
 
 EOS_ID = 3
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.systems.stopwatch import Span, Stopwatch
+from benchmarks.systems.engine import Span, Stopwatch
 from tests.support.fakes import FakeClock
 
 

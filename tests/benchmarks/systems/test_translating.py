@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.systems.batching import Batching
-from benchmarks.systems.source_sentence import SourceSentence, write_sentences
-from benchmarks.systems.translating import TranslatingSystem
+from benchmarks.systems.translating import Batching, SourceSentence, TranslatingSystem, write_sentences
 
 SENTENCES = [SourceSentence((number, 3), 0, 9) for number in range(20)]
 

@@ -6,15 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.systems.batching import Batching
 from benchmarks.systems.checkpoint import write_checkpoint
 from benchmarks.systems.ctranslate2_model import spec_of, write_model
 from benchmarks.systems.ctranslate2_translator import CTranslate2Translator
 from benchmarks.systems.engine_translator import EngineTranslator
 from benchmarks.systems.pytorch_translator import PyTorchTranslator
-from benchmarks.systems.source_sentence import SourceSentence, draw_sentences
 from benchmarks.systems.transformers_translator import load_transformers
-from benchmarks.systems.translating import Translator
+from benchmarks.systems.translating import Batching, SourceSentence, Translator, draw_sentences
 from model.network.transformer import Transformer
 from model.run import RunFolder, TrainedModel
 from model.tokenizer.tokenizer import EOS_ID

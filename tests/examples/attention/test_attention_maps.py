@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from examples.attention.attention_maps import SentenceTooLongError, force_maps
+from examples.attention.runs import SentenceTooLongError, force_maps
 from model.config import Direction, ModelConfig, RecurrentConfig, RunConfig, TransformerConfig
 from model.network.translation_model import DecoderState, Memory, TranslationModel
 from model.run import TrainedModel

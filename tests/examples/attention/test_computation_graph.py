@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from examples.attention.computation_graph import WayCounter, is_matrix_product, node_of
+from examples.attention.costs import WayCounter, is_matrix_product, node_of
 
 SIDE = 3
 DEEP = 5000

@@ -2,10 +2,7 @@
 
 from pathlib import Path
 
-from examples.attention.cost_plots import draw_costs
-from examples.attention.cost_table import format_costs
-from examples.attention.costs import LayerCost
-from examples.attention.layer_kinds import LAYER_KINDS
+from examples.attention.costs import LAYER_KINDS, LayerCost, draw_costs, format_costs
 
 # Of each kind the same: operations grow with the square, time with the length, and the two counts are told apart.
 COSTS = [

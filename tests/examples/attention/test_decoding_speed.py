@@ -5,8 +5,8 @@ from itertools import accumulate, chain, repeat
 
 import pytest
 
-from examples.attention.decoding_speed import ROUNDS, Task, measure_speeds
-from model.generate import generate_greedy
+from examples.attention.runs import ROUNDS, Task, measure_speeds
+from model.search import generate_greedy
 from tests.support.toy import random_model, random_sources
 
 

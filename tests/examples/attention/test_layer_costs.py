@@ -5,17 +5,21 @@ from itertools import count
 import pytest
 import torch
 
-from examples.attention.computation_graph import WayCounter, is_matrix_product
 from examples.attention.costs import (
+    HEADS,
+    KERNEL,
+    LAYER_KINDS,
+    WINDOW,
     LayerCost,
+    Recurrent,
+    WayCounter,
     count_operations,
     count_sequential,
     growth,
+    is_matrix_product,
     measure_layers,
     measure_paths,
 )
-from examples.attention.layer_kinds import LAYER_KINDS
-from examples.attention.sequence_layers import HEADS, KERNEL, WINDOW, Recurrent
 
 KINDS = {kind.name: kind for kind in LAYER_KINDS}
 LENGTHS = [1, 2, 3, 9, 10, 16, 17, 31, 32, 40]

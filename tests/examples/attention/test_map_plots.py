@@ -4,8 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from examples.attention.attention_maps import AttentionMaps
-from examples.attention.map_plots import draw_heads, draw_summaries
+from examples.attention.runs import AttentionMaps, draw_heads, draw_summaries
 
 LAYERS, HEADS = 2, 3
 SOURCE, TARGET = ("▁a", "▁cost", "▁$", "5", "$", "</s>"), ("▁ein", "▁Preis", "</s>")

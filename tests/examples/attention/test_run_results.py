@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from examples.attention.run_scores import Scores
-from examples.attention.runs import RunResult, describe, draw_results, format_results
+from examples.attention.runs import RunResult, Scores, describe, draw_results, format_results
 from model.config import ModelConfig, RecurrentConfig, TransformerConfig
 
 RESULTS = [

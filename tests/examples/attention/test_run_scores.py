@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from examples.attention.run_scores import ScoresError, read_scores
+from examples.attention.runs import ScoresError, read_scores
 from model.config import Direction
 
 GERMAN = Direction(source="en", target="de")

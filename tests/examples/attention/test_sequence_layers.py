@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from examples.attention.layer_kinds import LAYER_KINDS, LayerKind
-from examples.attention.sequence_layers import HEADS, KERNEL, WINDOW, SequenceLayer
+from examples.attention.costs import HEADS, KERNEL, LAYER_KINDS, WINDOW, LayerKind, SequenceLayer
 
 WIDTH = 2 * HEADS
 LENGTH = 2 * WINDOW + 3

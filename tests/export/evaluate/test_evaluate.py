@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import dragoman
-from export.evaluate.evaluation import evaluate, format_evaluations
+from export.evaluate.command import evaluate, format_evaluations
 from model.data.corpus import Corpus, read_corpus
 from model.run import RunFolder
 from tests.support.live import LiveService

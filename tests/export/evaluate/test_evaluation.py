@@ -3,11 +3,9 @@
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
-from export.evaluate.evaluation import evaluate, format_evaluations
+from export.evaluate.command import evaluate, format_evaluations
 from model.data.corpus import Corpus
-from model.literature import measure_as_literature
-from model.score import score
-from model.scoring import measure
+from model.scoring import measure, measure_as_literature, score
 
 CORPUS = Corpus(
     "en",

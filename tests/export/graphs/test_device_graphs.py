@@ -5,8 +5,7 @@ import onnx
 import pytest
 
 from export.graphs.device_graphs import FOLDER, GRAPHS
-from serve.runtime.cuda.device import FLOAT, Device
-from serve.runtime.cuda.device_tools import DeviceTools
+from serve.runtime.cuda.device import FLOAT, Device, DeviceTools
 from serve.runtime.onnx_runtime import CPU_PROVIDER
 
 

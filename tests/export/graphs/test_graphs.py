@@ -11,13 +11,13 @@ import onnx
 import pytest
 import torch
 
-from export.bundled_model import read_parameters
-from export.graphs.cuda_attention import CudaAttention
+from export.graphs.attention import CudaAttention
 from export.graphs.graphs import ATTENTION, UnsupportedGraphError, graphs_of
 from export.graphs.to_onnx import OPSET, SMALLEST_EXTERNAL_BYTES
 from export.make_bundle import BundleOptions
+from export.origin import read_parameters
 from export.source_model import Exportable
-from export.verify.rounding import rounded
+from export.verify.reference import rounded
 from model.data.batches import pad
 from model.network.transformer import Transformer
 from model.run import RunFolder

@@ -10,7 +10,7 @@ from torch import nn
 
 from export.graphs.graphs import UnsupportedGraphError
 from export.graphs.quantised_layers import QuantisedEmbedding, QuantisedLinear, QuantisedMatrix
-from export.graphs.vocabulary_graphs import Embedding, frozen
+from export.graphs.transformer import Embedding, frozen
 from export.make_bundle import BundleOptions, make_bundle, reproduced
 from export.source_model import Exportable
 from model.config import RecurrentConfig

@@ -14,7 +14,7 @@ from export.graphs.quantised_graph import quantised
 from export.graphs.quantised_layers import QuantisedLinear
 from export.graphs.transformer import PackedProjection
 from export.source_model import Exportable
-from model.network.feed_forward import FeedForward, build_feed_forward
+from model.network.layers import FeedForward, build_feed_forward
 from model.network.transformer import Transformer
 from model.run import RunFolder
 from serve.bundle.bundle import Bundle

@@ -16,14 +16,14 @@ from ctranslate2.specs import TransformerDecoderModelSpec, TransformerSpec
 import dragoman
 from benchmarks.systems.ctranslate2_model import spec_of
 from export.imports.common import ImportedModelError, ImportOptions
-from export.imports.ctranslate2_file import Variable, read_model_file
-from export.imports.from_ctranslate2 import import_ctranslate2
+from export.imports.ctranslate2 import import_ctranslate2
+from export.imports.ctranslate2_files import Variable, read_model_file
 from export.make_bundle import BundleOptions, Sample, write_bundle
 from export.source_model import Exportable
 from model.config import Direction
-from model.generate import generate_beam, generate_greedy
 from model.network.transformer import Transformer
 from model.run import RunFolder
+from model.search import generate_beam, generate_greedy
 from model.tokenizer.piece_tokenizer import PieceTokenizer
 from model.tokenizer.tokenizer import Tokenizer
 from protos.translation_pb2 import TranslateRequest

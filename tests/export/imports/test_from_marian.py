@@ -16,7 +16,7 @@ from export.imports.marian import import_marian, marian_positions
 from export.make_bundle import BundleOptions, Sample, write_bundle
 from export.source_model import Exportable
 from model.config import Direction
-from model.generate import generate_beam, generate_greedy
+from model.search import generate_beam, generate_greedy
 from protos.translation_pb2 import TranslateRequest
 from serve.bundle.bundle import Bundle
 from serve.bundle.tokenizer import load_tokenizer

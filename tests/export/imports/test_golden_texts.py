@@ -2,7 +2,7 @@
 
 import pytest
 
-from export.imports.golden_texts import TEXTS, golden_texts
+from export.imports.common import TEXTS, golden_texts
 
 
 def test_texts_are_made_of_words_and_differ_in_length() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from export.inspect.bundle_memory import measure_engine
+from export.inspect.figures import measure_engine
 from serve.bundle.bundle import Bundle
 from serve.runtime.cpu import Runtime, Sessions
 from serve.runtime.kv_cache import DecoderState

@@ -6,7 +6,7 @@ from shutil import copytree
 
 import pytest
 
-from export.inspect.inspection import inspect
+from export.inspect.figures import inspect
 from serve.bundle.bundle import Bundle
 
 

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from export.inspect.figures import fold_names, format_bytes, format_inspection
-from export.inspect.inspection import Inspection, inspect
+from export.inspect.figures import Inspection, fold_names, format_bytes, format_inspection, inspect
 from serve.bundle.bundle import Bundle
 
 

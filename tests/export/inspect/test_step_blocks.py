@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from export.graphs.graphs import Graphs, graphs_of
 from export.graphs.to_onnx import export_graphs
-from export.inspect.graph import Block, find_blocks, fold_blocks
-from export.inspect.stored_graph import Node, StoredGraph, TensorType, read_graph
+from export.inspect.graph import Block, Node, StoredGraph, TensorType, find_blocks, fold_blocks, read_graph
 from serve.bundle.bundle import DECODER_FILE, Bundle
 from serve.bundle.manifest import StateSpec
 from tests.support.recurrent_models import random_recurrent

@@ -6,8 +6,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from export.inspect.figures import format_bytes
-from export.inspect.inspection import inspect
+from export.inspect.figures import format_bytes, inspect
 from export.inspect.picture import draw_step
 from serve.bundle.bundle import Bundle
 

@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 from export.graphs.to_onnx import SMALLEST_EXTERNAL_BYTES
-from export.inspect.stored_graph import count_operators, count_parameters, distinct_weights, read_graph
+from export.inspect.graph import count_operators, count_parameters, distinct_weights, read_graph
 from serve.bundle.bundle import WEIGHTS_FILE, Bundle, BundleError
 from tests.support.recurrent_models import random_recurrent
 from tests.support.toy import WIDE, random_model

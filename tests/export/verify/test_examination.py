@@ -6,11 +6,9 @@ import pytest
 
 from export.source_model import Exportable
 from export.verify.answer import Sentence
-from export.verify.checks import Check, Examination, Plan
-from export.verify.invariance import Companies
-from export.verify.reader import Reader
+from export.verify.checks import Check, Companies, Demands, Examination, Plan
 from export.verify.reference import references_of
-from export.verify.tokens import Demands
+from export.verify.stepper import Reader
 from model.run import RunFolder
 from serve.bundle.bundle import Bundle
 from tests.support.toy import toy_test_sentences

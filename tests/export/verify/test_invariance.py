@@ -7,7 +7,7 @@ from itertools import islice
 import pytest
 
 from export.verify.answer import Sentence
-from export.verify.invariance import Companies, find_deviations
+from export.verify.checks import Companies, find_deviations
 from model.tokenizer.tokenizer import EOS_ID
 from serve.bundle.bundle import Bundle
 from serve.bundle.tokenizer import load_tokenizer

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from export.verify.rounding import rounded, rounded_about_zero, rounded_in, rounded_rows
+from export.verify.reference import rounded, rounded_about_zero, rounded_in, rounded_rows
 from model.data.batches import pad
 from serve.bundle.manifest import ActivationRange
 from tests.support.recurrent_models import random_recurrent

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from export.verify.answer import Answer, Sentence
-from export.verify.outcome import Outcome
-from export.verify.tokens import Demands, check_against_by_hand, check_against_pytorch, check_golden
+from export.verify.answer import Answer, Outcome, Sentence
+from export.verify.checks import Demands, check_against_by_hand, check_against_pytorch, check_golden
 from serve.bundle.manifest import GoldenSentence
 
 SENTENCES = [Sentence(f"sentence {number}", (number, 2)) for number in range(4)]

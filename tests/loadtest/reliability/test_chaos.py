@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import dragoman
-from loadtest.client import OK
+from loadtest.clients import OK
 from loadtest.reliability.chaos import LOST_CONNECTION, MISHAPS, PROTOCOLS, ChaosRound, Mishap, run_round
 from loadtest.reliability.chaos_command import format_round
 from loadtest.scenario import RequestKind
@@ -108,7 +108,7 @@ def _fake_servers(monkeypatch: pytest.MonkeyPatch) -> None:
         lambda bundle, *ports, **_: served_fakes.command(bundle, ports),
     )
     monkeypatch.setattr("loadtest.session.TRIAL_WARM_UP_SECONDS", 0.0)
-    monkeypatch.setattr("loadtest.capacity.MOST_DOUBLINGS", 1)
+    monkeypatch.setattr("loadtest.session.MOST_DOUBLINGS", 1)
 
 
 @pytest.mark.usefixtures("_fakes")
@@ -146,7 +146,7 @@ def test_an_outcome_that_the_mishap_cannot_cause_ends_the_command_with_status_1(
 
 @pytest.mark.usefixtures("_fakes")
 def test_an_objective_that_no_rate_meets_is_told(bundle_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loadtest.capacity.MOST_HALVINGS", 0)
+    monkeypatch.setattr("loadtest.session.MOST_HALVINGS", 0)
     impossible = ["--capacity-share=0.7", "--trial-seconds=0.3", "--objective.latency-seconds=1e-6"]
     with pytest.raises(SystemExit, match=r"^dragoman load chaos: objective: p99 <= 0.001 ms.* expected one that"):
         dragoman.run("load chaos", [str(bundle_path), *impossible])

@@ -10,8 +10,7 @@ import grpc
 import httpx
 import pytest
 
-from loadtest.reliability.nginx import PORTS, Nginx, find_nginx, moved, nginx_command
-from loadtest.reliability.replicas import free_ports
+from loadtest.reliability.replicas import PORTS, Nginx, find_nginx, free_ports, moved, nginx_command
 from protos.translation_pb2 import TranslateRequest
 from protos.translation_pb2_grpc import TranslationServiceStub
 from serve.api.server import IDLE_SECONDS

@@ -9,14 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.client import OK
-from loadtest.generators import Generators
+from loadtest.clients import OK
+from loadtest.generator import Generators
 from loadtest.objective import Objective
 from loadtest.reliability.chaos import PROTOCOLS, ChaosRound, Mishap, run_round
-from loadtest.reliability.chaos_load import CapacitySearch, ServerSlots, found_load
-from loadtest.reliability.nginx import find_nginx
-from loadtest.reliability.replica_mishaps import LONGEST_SECONDS, VICTIM, replica_mishaps, restart
-from loadtest.reliability.replicas import Replicas, balanced_by_clients, behind_nginx, start_replicas, until
+from loadtest.reliability.chaos_load import (
+    LONGEST_SECONDS,
+    VICTIM,
+    CapacitySearch,
+    ServerSlots,
+    found_load,
+    replica_mishaps,
+    restart,
+)
+from loadtest.reliability.replicas import Replicas, balanced_by_clients, behind_nginx, find_nginx, start_replicas, until
 from loadtest.scenario import RequestKind
 from loadtest.served_process import ServedProcess
 from serve.server_process import is_ready
@@ -121,7 +127,7 @@ def test_replicas_are_loaded_at_a_share_of_what_they_take_together(
 ) -> None:
     """Any rate that is tried meets a bound of half a minute, so that the search ends after one doubling."""
     monkeypatch.setattr("loadtest.session.TRIAL_WARM_UP_SECONDS", 0.0)
-    monkeypatch.setattr("loadtest.capacity.MOST_DOUBLINGS", 1)
+    monkeypatch.setattr("loadtest.session.MOST_DOUBLINGS", 1)
     kinds = [RequestKind(name=each, protocol=each, timeout_seconds=TIMEOUT_SECONDS) for each in replicas.protocols]
     search = CapacitySearch(0.5, Objective(latency_seconds=30.0), trial_seconds=0.3)
     load = asyncio.run(found_load(replicas, search, kinds, ["alpha beta."], first_rate=RATE, seed=1))

@@ -12,10 +12,10 @@ from loadtest.reliability.soak import (
     Soak,
     SoakKind,
     SoakResult,
+    format_soak,
     growth,
     soak_kinds,
 )
-from loadtest.reliability.soak_command import format_soak
 from loadtest.scenario import RequestKind
 from loadtest.served_process import ServedProcess
 from model.tokenizer.tokenizer import Tokenizer

@@ -10,8 +10,8 @@ import datasets
 import huggingface_hub.constants
 import pytest
 
+from model.data.cleaning import read_training_data
 from model.data.corpus import Corpus, CorpusError, has_split, read_corpora, read_corpus
-from model.data.training_data import read_training_data
 from tests.support.paths import ROOT
 
 PAIRS = [("a house", "ein Haus"), ("a river", "ein Fluss")]
@@ -211,5 +211,5 @@ def test_without_the_library_one_is_told_what_to_install(monkeypatch: pytest.Mon
 
 def test_the_library_is_imported_only_for_its_data() -> None:
     """It is heavy."""
-    program = "import sys, model.data.corpus, model.data.training_data; assert 'datasets' not in sys.modules"
+    program = "import sys, model.data.corpus, model.data.cleaning; assert 'datasets' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)

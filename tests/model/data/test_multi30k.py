@@ -17,10 +17,9 @@ from urllib.error import URLError
 import pytest
 
 from model.data import multi30k
-from model.data.cleaning import Reason
+from model.data.cleaning import Reason, read_training_data
 from model.data.corpus import CorpusError, read_corpora, read_corpus
 from model.data.multi30k import FOLDER_VARIABLE, TEXT_SHA256, Multi30kError, default_folder, multi30k_text
-from model.data.training_data import read_training_data
 from tests.support.paths import ROOT
 
 DATA = Path(os.environ.get(FOLDER_VARIABLE, ROOT.parent / "shared" / "data" / "multi30k"))

@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from model.data.subword_sampling import SubwordSampler
+from model.data.segmentation import SubwordSampler
 from model.tokenizer.tokenizer import WORD_START, Tokenizer
 
 LINES = ["gardener riverside", "", "harden gardening 12", "  river   gardener\u00a0delta ﬁne", "語 riverside"]
@@ -15,7 +15,7 @@ LINES = ["gardener riverside", "", "harden gardening 12", "  river   gardener\u0
 IN_ANOTHER_PROCESS = """
 import sys
 import numpy as np
-from model.data.subword_sampling import SubwordSampler
+from model.data.segmentation import SubwordSampler
 from model.tokenizer.tokenizer import Tokenizer
 sampler = SubwordSampler(Tokenizer(sys.stdin.buffer.read()), 0.2, [sys.argv[1:]])
 print(*sampler.sample(np.random.default_rng(7)))

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from model.config import CleaningConfig
-from model.data.cleaning import Reason
+from model.data.cleaning import Reason, read_training_data
 from model.data.corpus import CorpusError
-from model.data.training_data import read_training_data
 
 
 def write_table(path: Path, pairs: int, prefix: str = "word") -> str:

@@ -2,12 +2,22 @@
 
 import pytest
 
-from model.demo.clause import Clause, VerbPhrase
-from model.demo.determiners import NOT_A, THE, A
 from model.demo.inflection import Case
-from model.demo.lexicon import CHILDREN, OPENINGS, THINGS
-from model.demo.noun_phrase import HE, NAMED_PEOPLE, SHE, THEY, NounPhrase, noun_phrase, prepositional, relative
-from model.demo.pair import NOTHING, Pair
+from model.demo.lexicon import CHILDREN, NOTHING, OPENINGS, THINGS, Pair
+from model.demo.noun_phrase import (
+    HE,
+    NAMED_PEOPLE,
+    NOT_A,
+    SHE,
+    THE,
+    THEY,
+    A,
+    NounPhrase,
+    noun_phrase,
+    prepositional,
+    relative,
+)
+from model.demo.predicates import Clause, VerbPhrase
 from model.demo.verb_form import Tense, verb_form
 from model.demo.verbs import PERSON_VERBS
 

@@ -8,11 +8,9 @@ import sys
 
 import pytest
 
-from model.demo.determiners import NUMBERED, REFERENCES, Reading
 from model.demo.grammar import Grammar
-from model.demo.lexicon import ROLES, THINGS, NounClass
-from model.demo.noun_phrase import noun_phrase
-from model.demo.pair import Pair
+from model.demo.lexicon import ROLES, THINGS, NounClass, Pair
+from model.demo.noun_phrase import NUMBERED, REFERENCES, Reading, noun_phrase
 from tests.support.paths import ROOT
 
 SAMPLE_SIZE = 60_000

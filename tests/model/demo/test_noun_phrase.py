@@ -2,15 +2,12 @@
 
 import pytest
 
-from model.demo import adjectives, determiners
+from model.demo import lexicon
 from model.demo import lexicon as nouns
-from model.demo.adjectives import Adjective
-from model.demo.determiners import Determiner
+from model.demo import noun_phrase as noun_phrases
 from model.demo.inflection import Case
-from model.demo.lexicon import Noun, NounClass
-from model.demo.noun_phrase import both, counted, noun_phrase, possessed, prepositional, relative
-from model.demo.pair import Pair
-from model.demo.places import FAR, Place
+from model.demo.lexicon import FAR, Adjective, Noun, NounClass, Pair, Place
+from model.demo.noun_phrase import Determiner, both, counted, noun_phrase, possessed, prepositional, relative
 
 
 def noun(english: str) -> Noun:
@@ -22,9 +19,9 @@ def noun(english: str) -> Noun:
     raise LookupError(english)
 
 
-THE, A, THIS, MANY, BARE = determiners.THE, determiners.A, determiners.THIS, determiners.MANY, determiners.BARE
-MY, ANNAS = determiners.POSSESSIVES[0], determiners.OF_NAMES[0]
-OLD, FRESH, EXPENSIVE = adjectives.OLD, adjectives.FRESH, adjectives.EXPENSIVE
+THE, A, THIS, MANY, BARE = noun_phrases.THE, noun_phrases.A, noun_phrases.THIS, noun_phrases.MANY, noun_phrases.BARE
+MY, ANNAS = noun_phrases.POSSESSIVES[0], noun_phrases.OF_NAMES[0]
+OLD, FRESH, EXPENSIVE = lexicon.OLD, lexicon.FRESH, lexicon.EXPENSIVE
 
 SINGULARS = [
     (THE, OLD, "man", "der alte Mann, den alten Mann, dem alten Mann, des alten Mannes"),
@@ -65,10 +62,10 @@ def test_plurals_are_declined(determiner: Determiner, adjective: Adjective | Non
     ("determiner", "adjective", "english", "plural", "expected"),
     [
         (A, None, "apple", False, "an apple"),
-        (A, adjectives.BIG, "apple", False, "a big apple"),
+        (A, lexicon.BIG, "apple", False, "a big apple"),
         (A, OLD, "dog", False, "an old dog"),
         (THIS, None, "knife", True, "these knives"),
-        (determiners.NOT_A, None, "mouse", True, "mice"),
+        (noun_phrases.NOT_A, None, "mouse", True, "mice"),
         (MY, None, "tomato", True, "my tomatoes"),
         (THE, None, "waitress", True, "the waitresses"),
         (ANNAS, FRESH, "bread", False, "Anna's fresh bread"),
@@ -86,7 +83,7 @@ def test_a_numeral_leaves_the_strong_endings_alone() -> None:
 
 
 def test_an_owner_follows_in_the_genitive() -> None:
-    phrase = possessed(noun_phrase(THE, None, noun("farmer")), noun_phrase(determiners.OWNED, OLD, noun("dog")))
+    phrase = possessed(noun_phrase(THE, None, noun("farmer")), noun_phrase(noun_phrases.OWNED, OLD, noun("dog")))
     assert (phrase.english, phrase.german[Case.DATIVE]) == ("the farmer's old dog", "dem alten Hund des Bauern")
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from model.network.hard_attention import (
+from model.network.alignment import (
     BASELINE_DECAY,
     ENTROPY_WEIGHT,
     REWARD_WEIGHT,

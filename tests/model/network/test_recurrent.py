@@ -6,11 +6,10 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from model.config import RecurrentConfig
-from model.generate import generate_beam, generate_greedy
 from model.network.build import build_model
-from model.network.recurrent import Recurrent
-from model.network.recurrent_decoder import BahdanauDecoder, GatedCell, LuongDecoder
+from model.network.recurrent import BahdanauDecoder, GatedCell, LuongDecoder, Recurrent
 from model.network.translation_model import DecoderState
+from model.search import generate_beam, generate_greedy
 from model.tokenizer.tokenizer import BOS_ID, PAD_ID
 from tests.support.recurrent_models import (
     ATTENTIONS,

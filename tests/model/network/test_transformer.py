@@ -6,11 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from model.config import TransformerConfig
+from model.network.attention import sinusoidal_positions
 from model.network.build import build_model
-from model.network.feed_forward import build_feed_forward
-from model.network.norms import build_norm
-from model.network.positions import sinusoidal_positions
-from model.network.residual import Residual
+from model.network.layers import Residual, build_feed_forward, build_norm
 from model.network.transformer import Transformer
 from model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from tests.support import reference

@@ -3,8 +3,7 @@
 import pytest
 
 from model.config import Direction
-from model.tokenizer.directions import source_prefix, tagged_languages
-from model.tokenizer.tokenizer import Tokenizer, TokenizerError, train_tokenizer
+from model.tokenizer.tokenizer import Tokenizer, TokenizerError, source_prefix, tagged_languages, train_tokenizer
 
 
 def directions_of(*pairs: str) -> tuple[Direction, ...]:

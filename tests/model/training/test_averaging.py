@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from model.config import TrainingConfig
-from model.training.averaging import weight_averaging
+from model.training.trainer import weight_averaging
 
 # Lightning warns of a loader without workers and of a step that returns no loss.
 pytestmark = pytest.mark.filterwarnings("ignore")

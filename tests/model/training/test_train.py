@@ -15,8 +15,8 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 import dragoman
 from model.config import RunConfig, TransformerConfig
-from model.generate import generate_greedy
 from model.run import RunFolder
+from model.search import generate_greedy
 from model.tokenizer.tokenizer import EOS_ID
 from model.training.module import TranslationModule
 from model.training.train import TrainCommand

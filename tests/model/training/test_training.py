@@ -12,8 +12,8 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from model.config import Direction, RunConfig, TrainingConfig, TransformerConfig
 from model.data.batches import TokenizedPairs
+from model.training.loss import cooldown, inverse_square_root
 from model.training.module import TranslationData, TranslationModule
-from model.training.schedule import cooldown, inverse_square_root
 
 
 def make_module(**training: float) -> TranslationModule:

@@ -6,13 +6,13 @@ import pytest
 
 from model.data.corpus import Corpus
 from model.data.segmentation import Segmentation
-from model.generate import generate_greedy
 from model.run import RunFolder
-from model.score import score
+from model.scoring import score
+from model.search import generate_greedy
 from model.tokenizer.tokenizer import EOS_ID
-from model.training import validation as module
+from model.training import trainer as module
 from model.training.module import TranslationModule
-from model.training.validation import ValidationTranslation
+from model.training.trainer import ValidationTranslation
 from tests.support.toy import toy_test_sentences, translate_toy
 
 SENTENCES = list(toy_test_sentences()[:60])

@@ -11,9 +11,8 @@ import pytest
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo
 from structlog.testing import capture_logs
 
-from loadtest.client import OK
-from loadtest.clients import Targets, open_clients
-from loadtest.request import LoadRequest
+from loadtest.clients import OK, Targets, open_clients
+from loadtest.scenario import LoadRequest
 from protos.translation_pb2 import SearchOptions, TranslateManyRequest, TranslateManyResponse, TranslateRequest
 from tests.support.conversation import converse
 from tests.support.fakes import FakeModel

@@ -9,6 +9,7 @@ from protos.translation_pb2 import SearchOptions
 from serve.api.grpc_messages import read_options, score_response, translate_response
 from serve.errors import InvalidRequestError
 from serve.search.hypothesis import FinishReason
+from serve.translation.fields import SearchFields
 from serve.translation.response import (
     Alternative,
     ScoreResponse,
@@ -18,7 +19,6 @@ from serve.translation.response import (
     TranslationResponse,
     TranslationScore,
 )
-from serve.translation.search_fields import SearchFields
 from tests.support.wire import as_json
 
 TIMINGS = Timings(tokenize_seconds=0.1, queue_seconds=0.2, inference_seconds=0.3, total_seconds=0.7)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from protos.translation_pb2 import TranslateRequest
-from serve.api.grpc_options import channel_options
+from serve.api.server import channel_options
 from serve.settings import ServeSettings
 from tests.support.live import WAIT_SECONDS, LiveService, run_service
 

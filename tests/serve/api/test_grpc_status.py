@@ -11,7 +11,7 @@ from grpc import StatusCode
 from grpc_status.rpc_status import from_call
 
 from protos.translation_pb2 import SearchOptions, TranslateRequest
-from serve.api.grpc_status import rich_status, trailers
+from serve.api.grpc_call import rich_status, trailers
 from serve.errors import ERRORS, InvalidRequestError, ServiceError
 from tests.support.live import LiveService
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from protos.inference_pb2 import ModelInferRequest
 from protos.translation_pb2 import ScoreRequest, SearchOptions, TranslateRequest
-from serve.api.grpc_wire import RequestParser
+from serve.api.grpc_messages import RequestParser
 from serve.errors import InvalidRequestError
 
 TEXT_TAG = b"\x0a"

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from model.tokenizer.tokenizer import Tokenizer
 from serve.api.http_body import TranslateBody
 from serve.search.hypothesis import FinishReason
-from serve.translation.search_fields import SearchFields
+from serve.translation.fields import SearchFields
 from tests.support.fakes import EOS_ID, translate
 from tests.support.live import (
     LONG_TEXT,

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from serve.api.http_body import ScoreBody, TextPair, TranslateBody, parse_body
 from serve.errors import InvalidRequestError
-from serve.translation.search_fields import SearchFields
+from serve.translation.fields import SearchFields
 
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(exclude_categories=())),

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from serve.api.key_ring import KeyRing
-from serve.api.security import Security
+from serve.api.auth import KeyRing, Security
 from serve.files import FileError
 from serve.settings import ServeSettings
 from tests.support.live import WAIT_SECONDS, LiveService, run_service

@@ -2,8 +2,8 @@
 
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 
-from serve.api.metrics_text import PAUSE_SECONDS, write_metrics
-from serve.observability.service_metrics import ServiceMetrics
+from serve.api.server import PAUSE_SECONDS, write_metrics
+from serve.observability.metrics import ServiceMetrics
 
 
 def test_the_text_is_that_of_the_library() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import dragoman
 from loadtest.clients import Targets
-from loadtest.generators import Generators
+from loadtest.generator import Generators
 from serve.clients.channel import ClientSettings
 from tests.support.certificates import Authority
 from tests.support.live import LiveService, run_service

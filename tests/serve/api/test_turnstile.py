@@ -19,9 +19,9 @@ from serve.api.load_shedding import (
     SEVERAL_LATE,
     SHUT_SECONDS,
     STRAINED_SECONDS,
+    Processor,
     Turnstile,
 )
-from serve.api.processor import Processor
 from serve.errors import DeadlineExceededError, InvalidRequestError, QueueFullError
 from serve.observability.logs import RequestRecord
 from serve.scheduler.scheduler import Scheduler

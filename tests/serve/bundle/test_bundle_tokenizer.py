@@ -7,8 +7,8 @@ import pytest
 from model.tokenizer.piece_tokenizer import PieceTokenizer
 from model.tokenizer.tokenizer import Tokenizer, TokenizerError, train_tokenizer
 from serve.bundle.bundle import Bundle
+from serve.bundle.manifest import PieceSpec, SentencePieceSpec
 from serve.bundle.tokenizer import load_tokenizer, write_tokenizer
-from serve.bundle.tokenizer_spec import PieceSpec, SentencePieceSpec
 
 
 def reopen(bundle_path: Path, folder: Path, spec: SentencePieceSpec | PieceSpec) -> Bundle:

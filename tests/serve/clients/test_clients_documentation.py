@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from serve.clients import errors as client_errors
-from serve.clients.service_config import service_config
+from serve.clients.channel import service_config
 from serve.errors import ERRORS
 from serve.settings import STREAM_PER_SLOT, ServeSettings
 from tests.support.certificates import Authority

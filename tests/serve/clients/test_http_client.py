@@ -12,9 +12,8 @@ import pytest
 
 from serve.clients.channel import ClientSettings
 from serve.clients.errors import NotTranslatedError
-from serve.clients.grpc_client import TranslatedText
-from serve.clients.text_clients import TIMEOUT_HEADER, HttpClient
-from serve.translation.search_fields import SearchFields
+from serve.clients.text_clients import TIMEOUT_HEADER, HttpClient, TranslatedText
+from serve.translation.fields import SearchFields
 from tests.support.live import LiveService
 
 TIMEOUT_SECONDS = 20.0

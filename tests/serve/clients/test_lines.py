@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.clients.lines import MAX_LINE_BYTES, Line, LineError, map_in_order, read_lines
+from serve.clients.translate import MAX_LINE_BYTES, Line, LineError, map_in_order, read_lines
 
 
 async def collect_lines(descriptor: int) -> list[Line]:

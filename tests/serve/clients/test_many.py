@@ -13,7 +13,7 @@ import grpc
 import pytest
 
 from protos.translation_pb2 import TranslateManyResponse
-from serve.api.grpc_status import rich_status, trailers
+from serve.api.grpc_call import rich_status, trailers
 from serve.clients.aio import AsyncTranslationClient
 from serve.clients.client import TranslationClient
 from serve.clients.errors import (
@@ -25,9 +25,9 @@ from serve.clients.errors import (
     UnavailableError,
     stream_error,
 )
-from serve.clients.many import MAX_FRUITLESS_TRIES, ManyItem, Unanswered
+from serve.clients.messages import MAX_FRUITLESS_TRIES, ManyItem, Unanswered
 from serve.errors import DrainingError, InternalError
-from serve.translation.search_fields import SearchFields
+from serve.translation.fields import SearchFields
 from tests.serve.clients.test_translation_client import (
     IMPATIENT,
     PATIENT,

@@ -37,13 +37,11 @@ from protos.translation_pb2 import (
     TranslationDelta,
 )
 from protos.translation_pb2_grpc import TranslationServiceServicer, add_TranslationServiceServicer_to_server
-from serve.clients.grpc_client import TranslatedText
-from serve.clients.lines import Line, LineError
-from serve.clients.local_translator import LocalTranslator
-from serve.clients.translate import stream_lines, translate_lines
-from serve.clients.wanted import Wanted
+from serve.clients.messages import Wanted
+from serve.clients.text_clients import LocalTranslator, TranslatedText
+from serve.clients.translate import Line, LineError, stream_lines, translate_lines
 from serve.settings import ServeSettings
-from serve.translation.search_fields import SearchFields
+from serve.translation.fields import SearchFields
 from tests.support.certificates import Authority
 from tests.support.fakes import EOS_ID, FakeModel
 from tests.support.fakes import translate as translate_alone

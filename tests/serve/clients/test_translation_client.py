@@ -17,7 +17,7 @@ import pytest
 
 from protos.translation_pb2 import TranslateRequest, TranslateResponse
 from serve.clients.aio import AsyncTranslationClient
-from serve.clients.channel import ClientSettings
+from serve.clients.channel import ClientSettings, service_config
 from serve.clients.client import TranslationClient
 from serve.clients.errors import (
     BadRequestError,
@@ -30,9 +30,8 @@ from serve.clients.errors import (
     TooLateError,
     UnavailableError,
 )
-from serve.clients.service_config import service_config
+from serve.translation.fields import SearchFields
 from serve.translation.response import TranslationDelta
-from serve.translation.search_fields import SearchFields
 from tests.support.certificates import Authority
 from tests.support.live import (
     LONG_TEXT,

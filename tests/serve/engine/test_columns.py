@@ -4,7 +4,7 @@ from dataclasses import fields
 
 import numpy as np
 
-from serve.engine.columns import Columns
+from serve.engine.rows import Columns
 
 ROWS = 6
 

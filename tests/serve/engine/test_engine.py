@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from serve.engine.engine import UNHEALTHY_FAILURES
 from serve.engine.prefill import BATCH_OVERHEAD_TOKENS
 from serve.errors import CancelledError, DeadlineExceededError, DrainingError, InternalError
-from serve.scheduler.sequence import Sequence, SequenceState
+from serve.scheduler.sequence import DecodingSequence, SequenceState
 from serve.search.hypothesis import FinishReason
 from serve.search.options import SearchOptions
 from tests.support.engines import MAX_TARGET_TOKENS, STEP_TIMEOUT_SECONDS, Bench
@@ -26,7 +26,7 @@ from tests.support.promises import Measured
 Answer = tuple[tuple[int, ...], float, FinishReason | None]
 
 
-def answer(sequence: Sequence) -> Answer:
+def answer(sequence: DecodingSequence) -> Answer:
     assert sequence.state is SequenceState.FINISHED
     assert sequence.error is None
     best = sequence.best
@@ -425,7 +425,9 @@ def test_engines_that_share_a_scheduler_answer_callers_from_many_threads() -> No
     generator = np.random.default_rng(1)
     wishes = [tuple(generator.integers(FIRST_ID, 50, size=generator.integers(1, 6)).tolist()) for _ in range(120)]
     done = threading.Semaphore(0)
-    sequences = [Sequence(ids, SearchOptions(max_target_tokens=20), None, lambda _: done.release()) for ids in wishes]
+    sequences = [
+        DecodingSequence(ids, SearchOptions(max_target_tokens=20), None, lambda _: done.release()) for ids in wishes
+    ]
 
     def call(first: int) -> None:
         for sequence in sequences[first::4]:
@@ -510,9 +512,9 @@ def test_those_whose_sources_are_encoded_when_it_hangs_are_told_too(monkeypatch:
 def test_stopping_a_busy_engine_tells_every_sequence() -> None:
     bench = Bench(slots=2)
     started = threading.Event()
-    first = Sequence((3,), SearchOptions(max_target_tokens=1), None, lambda _: started.set())
+    first = DecodingSequence((3,), SearchOptions(max_target_tokens=1), None, lambda _: started.set())
     endless = SearchOptions(max_target_tokens=MAX_TARGET_TOKENS)
-    rest = [Sequence((7, ENDLESS_ID), endless, None, bench.finished.append) for _ in range(500)]
+    rest = [DecodingSequence((7, ENDLESS_ID), endless, None, bench.finished.append) for _ in range(500)]
     bench.scheduler.submit([first, *rest])
     bench.engine.start()
     assert started.wait(30)
@@ -598,7 +600,7 @@ def test_a_model_gets_ready_in_the_thread_of_its_engine_which_a_failure_does_not
     model.prepare_error = error
     engine = bench.make_engine(model)
     done = threading.Event()
-    sequence = Sequence((4, 5), SearchOptions(max_target_tokens=MAX_TARGET_TOKENS), None, lambda _: done.set())
+    sequence = DecodingSequence((4, 5), SearchOptions(max_target_tokens=MAX_TARGET_TOKENS), None, lambda _: done.set())
     engine.start()
     bench.scheduler.submit([sequence])
     assert done.wait(20)

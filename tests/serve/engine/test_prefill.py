@@ -8,17 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve.engine.prefill import BATCH_OVERHEAD_TOKENS, batches, longest_first, pad
-from serve.scheduler.sequence import Sequence
+from serve.scheduler.sequence import DecodingSequence
 from serve.search.options import SearchOptions
 
 PAD_ID = 0
 
 
-def make_sequence(source_tokens: int) -> Sequence:
-    return Sequence(tuple(range(1, source_tokens + 1)), SearchOptions(max_target_tokens=1), None, lambda _: None)
+def make_sequence(source_tokens: int) -> DecodingSequence:
+    return DecodingSequence(
+        tuple(range(1, source_tokens + 1)), SearchOptions(max_target_tokens=1), None, lambda _: None
+    )
 
 
-def lengths_of(split: list[list[Sequence]]) -> list[list[int]]:
+def lengths_of(split: list[list[DecodingSequence]]) -> list[list[int]]:
     return [[len(sequence.source_ids) for sequence in batch] for batch in split]
 
 

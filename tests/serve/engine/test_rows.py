@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from serve.engine.columns import Kinds
-from serve.engine.rows import End, Rows
-from serve.scheduler.sequence import Sequence
+from serve.engine.rows import End, Kinds, Rows
+from serve.scheduler.sequence import DecodingSequence
 from serve.search.hypothesis import FinishReason
 from serve.search.options import SearchOptions
 from tests.support.fakes import BOS_ID, EOS_ID, FIRST_ID
@@ -19,12 +18,12 @@ LIMIT = 4
 SOURCE_TOKENS = 6
 
 
-def make_sequence(source_tokens: int = 1, deadline_seconds: float | None = None, **options: object) -> Sequence:
+def make_sequence(source_tokens: int = 1, deadline_seconds: float | None = None, **options: object) -> DecodingSequence:
     chosen = SearchOptions(max_target_tokens=LIMIT, **options)  # type: ignore[arg-type]
-    return Sequence((9,) * source_tokens, chosen, deadline_seconds, lambda _: None)
+    return DecodingSequence((9,) * source_tokens, chosen, deadline_seconds, lambda _: None)
 
 
-def make_rows(sequences: list[Sequence], *, aligned: bool = False) -> Rows:
+def make_rows(sequences: list[DecodingSequence], *, aligned: bool = False) -> Rows:
     """Returns the rows of some sequences, of which row r got token FIRST_ID + r in its only step so far."""
     count = sum(sequence.options.rows for sequence in sequences)
     rows = Rows(
@@ -45,7 +44,7 @@ def make_rows(sequences: list[Sequence], *, aligned: bool = False) -> Rows:
 masks = st.lists(st.booleans(), min_size=1, max_size=12).map(lambda flags: np.array(flags, np.bool_))
 
 
-def singles(count: int) -> list[Sequence]:
+def singles(count: int) -> list[DecodingSequence]:
     """Returns sequences of which sequence r has r + 1 source tokens and the deadline r."""
     return [make_sequence(row + 1, float(row)) for row in range(count)]
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serve.errors import InternalError
-from serve.scheduler.sequence import Sequence, SequenceState
+from serve.scheduler.sequence import DecodingSequence, SequenceState
 from serve.search.hypothesis import FinishReason, Hypothesis
 from serve.search.options import SearchOptions
 from tests.support.engines import Bench
@@ -23,7 +23,7 @@ LIMIT = 9
 SOURCES = [(3,), (4, 5), (9, 9, 9), (5, 8, 11, 2), (ENDLESS_ID,)]
 
 
-def run(wishes: Sequences[tuple[tuple[int, ...], SearchOptions]], gaps: Sequences[int] = ()) -> list[Sequence]:
+def run(wishes: Sequences[tuple[tuple[int, ...], SearchOptions]], gaps: Sequences[int] = ()) -> list[DecodingSequence]:
     """Runs sequences together; before each one so many steps are made."""
     bench = Bench(slots=SLOTS, ahead=2)
     sequences = []
@@ -37,7 +37,7 @@ def run(wishes: Sequences[tuple[tuple[int, ...], SearchOptions]], gaps: Sequence
     return sequences
 
 
-def assert_found(sequence: Sequence) -> None:
+def assert_found(sequence: DecodingSequence) -> None:
     """Compares with the reference; what cannot go on and must not end either is an error for both."""
     try:
         expected = reference(sequence.source_ids, sequence.options)

@@ -12,7 +12,7 @@ import structlog
 
 from serve.errors import InternalError, QueueFullError
 from serve.observability.logs import choose_request_id, configure_logs, record_request
-from serve.observability.service_metrics import ServiceMetrics
+from serve.observability.metrics import ServiceMetrics
 from serve.search.hypothesis import FinishReason
 from serve.translation.response import Timings, Translation, TranslationResponse
 

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from serve.errors import ERRORS, InvalidRequestError, QueueFullError
 from serve.observability.logs import record_request
-from serve.observability.service_metrics import ServiceMetrics
+from serve.observability.metrics import ServiceMetrics
 from serve.search.hypothesis import FinishReason
 from serve.translation.response import Timings, Translation, TranslationResponse
 

@@ -3,7 +3,7 @@
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from serve.observability.service_metrics import NO_MODEL, ServiceMetrics
+from serve.observability.metrics import NO_MODEL, ServiceMetrics
 
 
 def series(metrics: ServiceMetrics, model: str) -> dict[str, float]:

@@ -181,7 +181,7 @@ def test_by_default_nothing_is_traced_and_what_would_trace_is_not_imported() -> 
 import json, sys
 import serve.app
 from serve.observability.logs import record_request
-from serve.observability.service_metrics import ServiceMetrics
+from serve.observability.metrics import ServiceMetrics
 with record_request(ServiceMetrics(), "rest", "translate", "id"):
     pass
 print(json.dumps([name for name in sys.modules if name.startswith(("opentelemetry.sdk", "opentelemetry.exporter"))]))

@@ -60,7 +60,7 @@ def test_the_number_of_replicas_is_decided_as_asked_for() -> None:
         "metrics_interval_s": 2,
         "upscale_delay_s": 3,
         "downscale_delay_s": 4,
-        "policy": {"policy_function": "serve.ray_serve.replica_count.count_replicas"},
+        "policy": {"policy_function": "serve.ray_serve.settings.count_replicas"},
     }
 
 

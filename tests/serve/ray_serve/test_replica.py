@@ -28,12 +28,10 @@ from protos.translation_pb2 import (
     TranslateResponse,
 )
 from serve.app import open_service
-from serve.ray_serve.proxy_call import CallEndedError
 from serve.ray_serve.proxy_methods import METHODS, SERVICE, add_translation_service
-from serve.ray_serve.replica import Replica
-from serve.ray_serve.replica_app import ReplicaApp
+from serve.ray_serve.replica import CallEndedError, Replica, ReplicaApp
 from serve.ray_serve.settings import RaySettings
-from serve.registry.golden import GoldenMismatchError
+from serve.registry.pipeline import GoldenMismatchError
 from tests.support.fakes import FakeModel, FiniteModel
 from tests.support.live import LONG_TEXT, WAIT_SECONDS, GatedModel, direction, put_bundle
 

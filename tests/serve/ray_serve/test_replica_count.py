@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from serve.ray_serve.replica_count import WANTED_SHARE, WANTED_WAITING, count_replicas
+from serve.ray_serve.settings import WANTED_SHARE, WANTED_WAITING, count_replicas
 from serve.settings import ServeSettings
 from tests.support.paths import ROOT
 

@@ -8,7 +8,7 @@ import pytest
 from model.tokenizer.tokenizer import Tokenizer
 from serve.bundle.manifest import BundleDirection, GoldenSentence
 from serve.errors import InternalError
-from serve.registry.golden import GoldenMismatchError
+from serve.registry.pipeline import GoldenMismatchError
 from tests.support.fakes import FakeModel
 from tests.support.live import GOLDEN, make_golden, run_service, write_bundle
 

@@ -3,7 +3,7 @@
 import pytest
 
 from serve.errors import DrainingError, NotReadyError
-from serve.observability.service_metrics import ServiceMetrics
+from serve.observability.metrics import ServiceMetrics
 from serve.registry.lifecycle import Lifecycle, Stage
 from serve.registry.registry import Models
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from serve.bundle.bundle import BundleError
-from serve.registry.model_folder import ModelFolder
+from serve.registry.loader import ModelFolder
 
 
 def put(folder: Path, manifest: str = '{"name": "some"}') -> None:

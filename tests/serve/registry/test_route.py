@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from serve.bundle.manifest import BundleDirection
 from serve.errors import InvalidRequestError, ModelNotFoundError, ServiceError
-from serve.registry.route import Leg, Offers, find_leg, find_route
-from serve.translation.asked import AskedDirection
+from serve.registry.registry import Leg, Offers, find_leg, find_route
+from serve.translation.request import AskedDirection
 
 LANGUAGES = ("cs", "de", "en", "fr")
 

@@ -18,16 +18,23 @@ from serve.bundle.bundle import Bundle
 from serve.bundle.manifest import GraphVariant
 from serve.runtime import onnx_runtime
 from serve.runtime.cpu import rows_ahead
-from serve.runtime.cuda import cuda
+from serve.runtime.cuda import driver as cuda
 from serve.runtime.cuda import driver as gpus
-from serve.runtime.cuda.device import Device, Memory
-from serve.runtime.cuda.device_sessions import DeviceSessions
-from serve.runtime.cuda.device_tools import DeviceTools
-from serve.runtime.cuda.driver import Gpu, GpuError
-from serve.runtime.cuda.gpu_metrics import GpuCollector
+from serve.runtime.cuda.device import Device, DeviceTools, Memory
+from serve.runtime.cuda.driver import Gpu, GpuCollector, GpuError
+from serve.runtime.cuda.runtime import DeviceSessions
 from serve.runtime.device_choice import DeviceChoice
-from serve.runtime.device_memory import ENCODER_ACTIVATIONS, MATRICES, RESERVE_BYTES, WEIGHT_COPIES, plan_memory
-from serve.runtime.placement import USED_SHARE, DeviceError, choose_device, place
+from serve.runtime.placement import (
+    ENCODER_ACTIVATIONS,
+    MATRICES,
+    RESERVE_BYTES,
+    USED_SHARE,
+    WEIGHT_COPIES,
+    DeviceError,
+    choose_device,
+    place,
+    plan_memory,
+)
 from tests.support.paths import ROOT
 
 CUDA_13 = "13.0"

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 from serve.bundle.bundle import DECODER_FILE, ENCODER_FILE, Bundle, BundleError
 from serve.runtime.cpu import Runtime, Sessions, save_optimised
-from serve.runtime.state_block import Array
+from serve.runtime.kv_cache import Array
 from tests.support.paths import ROOT
 from tests.support.recurrent_models import random_recurrent
 from tests.support.toy import export_model

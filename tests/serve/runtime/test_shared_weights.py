@@ -21,9 +21,8 @@ from serve.bundle.bundle import (
     write_manifest,
 )
 from serve.bundle.manifest import AttentionHead
-from serve.runtime.cpu import Runtime, Sessions
+from serve.runtime.cpu import Runtime, Sessions, SharedWeights
 from serve.runtime.onnx_runtime import open_session, session_options, shared_options
-from serve.runtime.shared_weights import SharedWeights
 from tests.support.processes import resident_bytes
 from tests.support.toy import WIDE, export_model, random_model
 

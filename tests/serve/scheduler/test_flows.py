@@ -1,6 +1,6 @@
 """The rounds of fair queuing."""
 
-from serve.scheduler.flows import Flows
+from serve.scheduler.queue import Flows
 
 
 def test_the_first_of_every_flow_belongs_to_the_same_round() -> None:

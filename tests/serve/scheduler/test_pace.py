@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.scheduler.pace import RUNS, Pace
+from serve.scheduler.admission import RUNS, Pace
 
 
 def test_nothing_is_known_before_enough_sequences_have_ended() -> None:

@@ -1,13 +1,13 @@
 """What counts as running, and what the token budget says to one more."""
 
-from serve.scheduler.running import Running, most_tokens
-from serve.scheduler.sequence import Sequence
+from serve.scheduler.admission import Running, most_tokens
+from serve.scheduler.sequence import DecodingSequence
 from serve.search.options import SearchOptions
 
 
-def make_sequence(source_tokens: int, max_target_tokens: int, rows: int = 1) -> Sequence:
+def make_sequence(source_tokens: int, max_target_tokens: int, rows: int = 1) -> DecodingSequence:
     options = SearchOptions(max_target_tokens=max_target_tokens, beam_size=rows)
-    return Sequence(tuple(range(source_tokens)), options, None, lambda _: None)
+    return DecodingSequence(tuple(range(source_tokens)), options, None, lambda _: None)
 
 
 def test_a_sequence_may_hold_its_source_and_its_longest_target_in_every_row() -> None:

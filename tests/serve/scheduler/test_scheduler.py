@@ -23,7 +23,7 @@ from serve.errors import (
 )
 from serve.observability.metrics import Metrics
 from serve.scheduler.scheduler import Scheduler
-from serve.scheduler.sequence import Sequence, SequenceState
+from serve.scheduler.sequence import DecodingSequence, SequenceState
 from serve.search.hypothesis import FinishReason, Hypothesis
 from serve.search.options import SearchOptions
 from tests.support.fakes import FakeClock
@@ -33,21 +33,23 @@ from tests.support.scheduler_reference import ReferenceScheduler, rows_of, token
 ENOUGH = 20
 
 
-def ignore(_sequence: Sequence) -> None:
+def ignore(_sequence: DecodingSequence) -> None:
     """Is told of an ending that the test does not look at."""
 
 
 def make_sequence(
     source_tokens: int = 1,
     deadline_seconds: float | None = None,
-    on_finish: Callable[[Sequence], None] = ignore,
+    on_finish: Callable[[DecodingSequence], None] = ignore,
     *,
     rows: int = 1,
     priority: int = 0,
     flow: object = None,
-) -> Sequence:
+) -> DecodingSequence:
     options = SearchOptions(max_target_tokens=8, beam_size=rows)
-    return Sequence(tuple(range(source_tokens)), options, deadline_seconds, on_finish, priority=priority, flow=flow)
+    return DecodingSequence(
+        tuple(range(source_tokens)), options, deadline_seconds, on_finish, priority=priority, flow=flow
+    )
 
 
 def make_scheduler(
@@ -72,7 +74,7 @@ def make_scheduler(
     )
 
 
-def line_of(scheduler: Scheduler) -> list[tuple[Sequence, int]]:
+def line_of(scheduler: Scheduler) -> list[tuple[DecodingSequence, int]]:
     """Returns what waits, in order, and how many rows passed each."""
     places = (place for heap in scheduler._waiting._heaps.values() for place in heap)
     return [(place.sequence, place.passed_rows) for place in sorted(places)]
@@ -104,9 +106,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.reference = ReferenceScheduler(
             self.ENGINES, self.ENGINE_ROWS, self.QUEUE_LIMIT, prefill_token_budget, running_token_budget
         )
-        self.accepted: list[Sequence] = []
-        self.refused: list[Sequence] = []
-        self.told: list[Sequence] = []
+        self.accepted: list[DecodingSequence] = []
+        self.refused: list[DecodingSequence] = []
+        self.told: list[DecodingSequence] = []
         self.draining = False
 
     @rule(
@@ -253,13 +255,13 @@ class Stepped:
     engines: int = 1
 
     def __post_init__(self) -> None:
-        self.running: list[list[Sequence]] = [[] for _ in range(self.engines)]
+        self.running: list[list[DecodingSequence]] = [[] for _ in range(self.engines)]
 
     def free_rows(self, engine: int = 0) -> int:
         """Returns the rows of an engine that are not taken."""
         return self.engine_rows - rows_of(self.running[engine])
 
-    def admit(self, engine: int = 0) -> list[Sequence]:
+    def admit(self, engine: int = 0) -> list[DecodingSequence]:
         """Has an engine ask for more."""
         free_rows = self.free_rows(engine)
         admitted = self.scheduler.admit(free_rows, self.engine_rows - free_rows)
@@ -614,7 +616,7 @@ def test_the_owner_may_call_the_scheduler_from_another_thread_while_it_is_told()
         scheduler.submit([make_sequence()])
         queued.set()
 
-    def submit_elsewhere(_sequence: Sequence) -> None:
+    def submit_elsewhere(_sequence: DecodingSequence) -> None:
         threading.Thread(target=submit).start()
         assert queued.wait(10)
 
@@ -728,9 +730,9 @@ def test_two_engines_and_many_callers_lose_nothing() -> None:
     """Threads that submit, cancel, admit and finish as they come: each accepted sequence is told once."""
     scheduler = make_scheduler(slots=8, queue_limit=1000, engines=2, running_token_budget=60)
     told = threading.Semaphore(0)
-    finished: list[Sequence] = []
+    finished: list[DecodingSequence] = []
 
-    def on_finish(sequence: Sequence) -> None:
+    def on_finish(sequence: DecodingSequence) -> None:
         finished.append(sequence)
         told.release()
 
@@ -745,7 +747,7 @@ def test_two_engines_and_many_callers_lose_nothing() -> None:
             scheduler.cancel(request[-1])
 
     def run() -> None:
-        running: list[Sequence] = []
+        running: list[DecodingSequence] = []
         while running or scheduler.wait():
             rows = rows_of(running)
             running += scheduler.admit(4 - rows, rows)

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from serve.errors import CancelledError, DeadlineExceededError
 from serve.scheduler.queue import Waiting
-from serve.scheduler.sequence import Sequence
+from serve.scheduler.sequence import DecodingSequence
 from serve.search.options import SearchOptions
 
 ROWS = 4
@@ -13,30 +13,30 @@ ROWS = 4
 
 def make_sequence(
     flow: object = None, rows: int = 1, *, priority: int = 0, deadline_seconds: float | None = None
-) -> Sequence:
+) -> DecodingSequence:
     options = SearchOptions(max_target_tokens=8, beam_size=rows)
-    return Sequence((1, 2), options, deadline_seconds, lambda _: None, priority=priority, flow=flow)
+    return DecodingSequence((1, 2), options, deadline_seconds, lambda _: None, priority=priority, flow=flow)
 
 
-def make_flow(count: int, rows: int = 1, *, priority: int = 0) -> list[Sequence]:
+def make_flow(count: int, rows: int = 1, *, priority: int = 0) -> list[DecodingSequence]:
     """Returns sequences of a flow of their own."""
     flow = object()
     return [make_sequence(flow, rows, priority=priority) for _ in range(count)]
 
 
-def make_waiting(*sequences: Sequence, pass_limit_rows: int = ROWS) -> Waiting:
+def make_waiting(*sequences: DecodingSequence, pass_limit_rows: int = ROWS) -> Waiting:
     waiting = Waiting(pass_limit_rows)
     for sequence in sequences:
         waiting.push(sequence)
     return waiting
 
 
-def always(_sequence: Sequence) -> bool:
+def always(_sequence: DecodingSequence) -> bool:
     """Lets every sequence start."""
     return True
 
 
-def pop_all(waiting: Waiting, free_rows: int = ROWS) -> list[Sequence]:
+def pop_all(waiting: Waiting, free_rows: int = ROWS) -> list[DecodingSequence]:
     popped = []
     while sequence := waiting.pop(free_rows, always):
         popped.append(sequence)

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from serve.search.beam import Candidates, broken, ended, expand, place, survivors
-from serve.search.hypothesis import FinishReason
+from serve.search.hypothesis import FinishReason, normalise
 from serve.search.options import SearchOptions
-from serve.search.ranking import normalise
 from tests.support.random_logits import VOCABULARY, random_logits
 from tests.support.search_reference import Found, Tokens, search
 

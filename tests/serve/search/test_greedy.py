@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from serve.search.greedy import greedy, token_scores
+from serve.search.sampling import greedy, token_scores
 
 
 def test_the_most_probable_token_of_each_row_is_chosen() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.search import normalise as normalise_in_training
-from serve.search.ranking import LEAST_COVERAGE, coverage, normalise, normalised_scores
+from serve.search.hypothesis import LEAST_COVERAGE, coverage, normalise, normalised_scores
 
 PENALTIES = [0.0, 0.5, 0.6, 1.0, 1.7, 2.0]
 

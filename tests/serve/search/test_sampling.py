@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from serve.search.greedy import greedy
 from serve.search.options import SearchOptions
-from serve.search.sampling import draw, uniforms
+from serve.search.sampling import draw, greedy, uniforms
 from tests.support import search_reference
 
 ALMOST_ONE = 1 - 2.0**-53

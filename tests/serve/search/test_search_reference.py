@@ -13,9 +13,8 @@ from torch import Tensor
 
 from model.network.translation_model import DecoderState
 from model.search import beam_search
-from serve.search.hypothesis import FinishReason
+from serve.search.hypothesis import LEAST_COVERAGE, FinishReason
 from serve.search.options import SearchOptions
-from serve.search.ranking import LEAST_COVERAGE
 from serve.search.sampling import uniforms
 from tests.support import search_reference
 from tests.support.random_logits import VOCABULARY, random_logits

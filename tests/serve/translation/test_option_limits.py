@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from protos.translation_pb2 import SearchOptions
-from serve.translation.search_fields import SearchFields
+from serve.translation.fields import SearchFields
 from tests.support.fakes import EOS_ID, VOCABULARY
 from tests.support.live import MAX_TARGET_TOKENS, LiveService, run_service
 from tests.support.wire import JSON, refusal_of_both, translate_over_both

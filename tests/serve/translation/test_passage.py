@@ -1,10 +1,10 @@
-"""`serve.translation.passage`: texts are cut into sentences and put together again without a loss."""
+"""`serve.translation.segments`: texts are cut into sentences and put together again without a loss."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.translation.passage import Passage
+from serve.translation.segments import Passage
 
 TEXTS = st.text(alphabet=st.sampled_from("ab .,;!?\n\r\t\u00a0\u2013。é()1"), max_size=60) | st.text(max_size=40)
 LANGUAGES = st.sampled_from(["en", "de", "fr", "cs", "zh", "xx"])

@@ -10,11 +10,9 @@ from hypothesis import strategies as st
 from serve.errors import InvalidRequestError
 from serve.search.hypothesis import FinishReason
 from serve.search.options import SearchOptions
-from serve.translation.passage import Passage
-from serve.translation.request import TextRequest, TranslationRequest
+from serve.translation.request import SearchPlan, TextRequest, TranslationRequest
 from serve.translation.response import Timings, TokenScore, Translation, TranslationDelta, TranslationResponse
-from serve.translation.search_limits import SearchPlan
-from serve.translation.segments import Passages, split_text
+from serve.translation.segments import Passage, Passages, split_text
 
 GREEDY = SearchPlan(SearchOptions(max_target_tokens=9))
 TEXT = "  A man runs. A dog, too!\n\nThe end.\n"

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from serve.errors import InvalidRequestError
 from serve.search.hypothesis import FinishReason
-from serve.translation.asked import AskedTranslation
+from serve.translation.fields import SearchFields
 from serve.translation.pivot import LAST_OPTIONS, ask_last, explain, join, split_options
+from serve.translation.request import AskedTranslation
 from serve.translation.response import Alternative, Pivot, Timings, Translation, TranslationResponse
-from serve.translation.search_fields import SearchFields
 
 
 def test_how_to_search_holds_for_both_translations() -> None:

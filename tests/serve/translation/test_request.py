@@ -9,10 +9,15 @@ from hypothesis import strategies as st
 from serve.bundle.manifest import BundleDirection
 from serve.errors import ERRORS, InvalidRequestError
 from serve.search.options import SearchOptions
-from serve.translation.request import RequestLimits, TextRequest, TranslationRequest
-from serve.translation.search_fields import SearchFields
-from serve.translation.search_limits import SearchLimits, SearchPlan
-from serve.translation.target_vocabulary import TargetVocabulary
+from serve.translation.fields import SearchFields
+from serve.translation.request import (
+    RequestLimits,
+    SearchLimits,
+    SearchPlan,
+    TargetVocabulary,
+    TextRequest,
+    TranslationRequest,
+)
 
 VOCABULARY = TargetVocabulary.of(("<pad>", "<unk>", "<s>", "</s>"), unk_id=1, eos_id=3)
 

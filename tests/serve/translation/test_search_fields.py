@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from serve.errors import InvalidRequestError
-from serve.translation.fields import MAX_SHOWN_CHARACTERS, shown
-from serve.translation.search_fields import SearchFields
+from serve.translation.fields import MAX_SHOWN_CHARACTERS, SearchFields, shown
 
 any_value = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(exclude_categories=())),

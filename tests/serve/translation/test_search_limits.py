@@ -6,9 +6,8 @@ from hypothesis import strategies as st
 
 from serve.errors import InvalidRequestError
 from serve.search.options import MAX_SUPPRESSED_IDS, SearchOptions
-from serve.translation.search_fields import SearchFields
-from serve.translation.search_limits import SEED_BITS, SearchLimits, SearchPlan
-from serve.translation.target_vocabulary import TargetVocabulary
+from serve.translation.fields import SearchFields
+from serve.translation.request import SEED_BITS, SearchLimits, SearchPlan, TargetVocabulary
 
 LIMIT = 20
 PIECES = ("<unk>", "</s>", *(f"piece{number}" for number in range(2 * MAX_SUPPRESSED_IDS)))

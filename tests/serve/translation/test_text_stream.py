@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.tokenizer.piece_tokenizer import PieceTokenizer
-from model.tokenizer.text_tokenizer import TextTokenizer
-from model.tokenizer.tokenizer import Tokenizer
-from serve.translation.text_stream import INCOMPLETE, TextStream
+from model.tokenizer.tokenizer import TextTokenizer, Tokenizer
+from serve.translation.translator import INCOMPLETE, TextStream
 
 LINES = ["Grüße aus dem Süden.", "ein Haus, zwei Häuser", "日本語 と 中文", "naïve café", "a b c"] * 9
 

@@ -27,14 +27,12 @@ from serve.errors import (
 )
 from serve.observability.metrics import Metrics
 from serve.scheduler.scheduler import Scheduler
-from serve.scheduler.sequence import Sequence
+from serve.scheduler.sequence import DecodingSequence
 from serve.search.hypothesis import FinishReason
 from serve.search.options import SearchOptions
 from serve.translation.cache import ResultCache
-from serve.translation.request import TextRequest, TranslationRequest
+from serve.translation.request import SearchPlan, TargetVocabulary, TextRequest, TranslationRequest
 from serve.translation.response import TranslationDelta, TranslationResponse
-from serve.translation.search_limits import SearchPlan
-from serve.translation.target_vocabulary import TargetVocabulary
 from serve.translation.translator import Translator
 from tests.support.fakes import BOS_ID, ENDLESS_ID, EOS_ID, PAD_ID, POISON_ID, VOCABULARY, translate
 from tests.support.live import GatedModel
@@ -280,7 +278,7 @@ def test_when_one_text_fails_the_others_are_cancelled() -> None:
     bench = Bench(slots=1)
     finish = bench.scheduler.finish
 
-    def finish_and_wait(sequence: Sequence, error: ServiceError | None = None) -> None:
+    def finish_and_wait(sequence: DecodingSequence, error: ServiceError | None = None) -> None:
         if isinstance(error, InternalError):
             bench.model.gate.clear()
         finish(sequence, error)

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from serve.api.open_inference.open_inference_tensors import OUTPUTS
-from serve.api.open_inference.protocol import EXTENSIONS
+from serve.api.open_inference.protocol import EXTENSIONS, OUTPUTS
 from tests.support import triton_calls
 from tests.support.live import LONG_TEXT, WAIT_SECONDS, LiveService, run_service
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from serve.api.open_inference.open_inference_tensors import OUTPUTS, Tensor
-from serve.scheduler.sequence import Sequence
+from serve.api.open_inference.protocol import OUTPUTS, Tensor
+from serve.scheduler.sequence import DecodingSequence
 from tests.support.live import LONG_TEXT, WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
 
 MODEL = "/v2/models/fake"
@@ -227,7 +227,7 @@ def test_a_request_of_lower_priority_waits(bundle_path: Path) -> None:
         started: list[int] = []
         admit = service.pipeline.scheduler.admit
 
-        def admit_and_look(free_rows: int, running_rows: int, rows_ahead: int = 0) -> list[Sequence]:
+        def admit_and_look(free_rows: int, running_rows: int, rows_ahead: int = 0) -> list[DecodingSequence]:
             admitted = admit(free_rows, running_rows, rows_ahead)
             started.extend(sequence.priority for sequence in admitted)
             return admitted

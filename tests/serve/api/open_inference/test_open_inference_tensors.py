@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.api.open_inference.open_inference_parameters import Parameters, in_our_words
-from serve.api.open_inference.open_inference_tensors import Tensor, check_outputs, check_shape, unpack_texts
+from serve.api.open_inference.protocol import Parameters, Tensor, check_outputs, check_shape, in_our_words, unpack_texts
 from serve.errors import InvalidRequestError
 
 

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from serve.runtime.cuda.capture_gate import CaptureGate
+from serve.runtime.cuda.device import CaptureGate
 from tests.support.live import eventually
 
 SECONDS = 20.0

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from export.graphs.cuda_attention import CudaAttention
+from export.graphs.attention import CudaAttention
 from export.graphs.graphs import ATTENTION
 from export.verify.answer import Answer
 from export.verify.graph_decoder import RuntimeStepper, translate_by_hand
@@ -17,7 +17,7 @@ from model.tokenizer.tokenizer import EOS_ID, Tokenizer
 from serve.bundle.bundle import Bundle
 from serve.runtime.cpu import Sessions
 from serve.runtime.cuda.device import Device
-from serve.runtime.cuda.device_sessions import DeviceSessions
+from serve.runtime.cuda.runtime import DeviceSessions
 from serve.scheduler.sequence import Wish
 from serve.search.options import SearchOptions
 from tests.support.live import run_service

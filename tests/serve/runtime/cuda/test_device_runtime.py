@@ -20,8 +20,7 @@ from serve.bundle.manifest import AttentionHead, StateSpec
 from serve.runtime.cpu import Runtime, Sessions
 from serve.runtime.cuda import runtime as device_runtime
 from serve.runtime.cuda.device import Device
-from serve.runtime.cuda.device_sessions import DeviceSessions
-from serve.runtime.cuda.runtime import DeviceRuntime
+from serve.runtime.cuda.runtime import DeviceRuntime, DeviceSessions
 from serve.runtime.onnx_runtime import run_options
 from tests.support.toy import export_model, random_model
 
