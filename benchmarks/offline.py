@@ -247,7 +247,7 @@ def _ctranslate2(precision: Precision) -> OfflineSystem:
 
 def _with_torch(peer: Literal["pytorch", "transformers"]) -> OfflineSystem:
     return OfflineSystem(
-        peer, "fp32", f"loadtest.peers.{peer}_translator", lambda model, folder: model.write_checkpoint(folder)
+        peer, "fp32", f"benchmarks.systems.{peer}_translator", lambda model, folder: model.write_checkpoint(folder)
     )
 
 

@@ -14,7 +14,7 @@ from benchmarks.cpu_times import CpuTimesCollector
 from benchmarks.service import RunClock
 from benchmarks.systems.engine import watched
 from serve.app import serve
-from serve.registry.loader import load_models
+from serve.registry.engine_models import load_models
 from serve.server_process import HOST
 from serve.settings import ServeSettings
 

@@ -20,8 +20,9 @@ from serve.observability.logs import configure_logs
 from serve.observability.metrics import ServiceMetrics
 from serve.observability.traces import configure_traces, stop_traces
 from serve.registry.dispatcher import Dispatcher
+from serve.registry.engine_models import load_models
 from serve.registry.lifecycle import Lifecycle, Stage
-from serve.registry.loader import LOAD_ERRORS, LoadModels, ModelLoader, load_models
+from serve.registry.loader import LOAD_ERRORS, LoadModels, ModelLoader
 from serve.registry.registry import Models
 from serve.service import Service
 from serve.settings import ServeSettings

@@ -57,7 +57,7 @@ class ModelNotFoundError(ServiceError):
 class UnauthorisedError(ServiceError):
     """The request needs a key, or a certificate, and has none or a wrong one."""
 
-    reason = "unauthorised"
+    reason = "unauthorized"
     grpc_status = StatusCode.UNAUTHENTICATED
     http_status = HTTPStatus.UNAUTHORIZED
 

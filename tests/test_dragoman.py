@@ -141,7 +141,7 @@ def test_an_unknown_option_is_wrong_usage(
     assert option in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [[], ["serve", "--help"], ["translate", "--help"], ["bench", "graphs", "--help"]])
+@pytest.mark.parametrize("arguments", [[], ["serve", "--help"], ["translate", "--help"]])
 def test_what_is_not_run_is_not_imported(arguments: list[str]) -> None:
     """Neither by the front door nor by a command that only explains itself."""
     program = f"""

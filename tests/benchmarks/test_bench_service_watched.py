@@ -13,7 +13,7 @@ from benchmarks.service import RunClock
 from benchmarks.systems.engine import watched
 from benchmarks.watched_server import WatchedServer
 from serve.bundle.bundle import Bundle
-from serve.registry.loader import load_models
+from serve.registry.engine_models import load_models
 from serve.settings import ServeSettings
 from tests.support.live import LiveService, run_service
 from tests.support.toy import toy_test_sentences

@@ -12,7 +12,7 @@ from export.make_bundle import BundleOptions
 from model.network.transformer import Transformer
 from model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 from serve.bundle.bundle import Bundle, BundleError
-from serve.registry.loader import load_on_gpus
+from serve.registry.engine_models import load_on_gpus
 from serve.runtime.cuda.device import FLOAT16, Device
 from serve.runtime.cuda.driver import why_no_cuda
 from serve.runtime.cuda.runtime import DeviceRuntime, DeviceSessions

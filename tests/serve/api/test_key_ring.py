@@ -67,7 +67,7 @@ def test_without_a_key_no_call_gets_in(keyed: LiveService) -> None:
     keyed.settle()
     for method in {method for _, _, method in CALLS}:
         expected = len(WRONG) * sum(each == method for _, _, each in CALLS)
-        assert keyed.metric("requests_total", protocol="grpc", method=method, outcome="unauthorised") == expected
+        assert keyed.metric("requests_total", protocol="grpc", method=method, outcome="unauthorized") == expected
     assert keyed.metric("requests_total") == len(WRONG) * len(CALLS)
 
 
@@ -75,7 +75,7 @@ def test_every_key_opens_every_call(keyed: LiveService) -> None:
     for kind, path, _ in CALLS:
         for key in ("first", "second"):
             assert call(keyed, kind, path, bearer(key)) is not grpc.StatusCode.UNAUTHENTICATED
-    assert keyed.metric("requests_total", outcome="unauthorised") == 0
+    assert keyed.metric("requests_total", outcome="unauthorized") == 0
 
 
 def test_without_a_key_no_request_gets_in(keyed: LiveService) -> None:
@@ -83,9 +83,9 @@ def test_without_a_key_no_request_gets_in(keyed: LiveService) -> None:
     for path in paths:
         for headers in WRONG:
             answer = keyed.post(BODY, path=path, headers=headers)
-            assert (answer.status_code, answer.json()["reason"]) == (401, "unauthorised")
+            assert (answer.status_code, answer.json()["reason"]) == (401, "unauthorized")
             assert answer.headers["www-authenticate"] == "Bearer"
-    refused = keyed.metric("requests_total", protocol="rest", outcome="unauthorised")
+    refused = keyed.metric("requests_total", protocol="rest", outcome="unauthorized")
     assert refused == keyed.metric("requests_total") == len(WRONG) * len(paths)
 
 

@@ -111,7 +111,7 @@ def test_a_load_with_a_wrong_key_is_refused_and_says_so(
 ) -> None:
     wrong = f"{KEY}-either"
     run = load(secured, tmp_path, *known, "--api-key", wrong)
-    refused = {name: {"UNAUTHENTICATED" if name.startswith("grpc") else "401 unauthorised"} for name in PROTOCOLS}
+    refused = {name: {"UNAUTHENTICATED" if name.startswith("grpc") else "401 unauthorized"} for name in PROTOCOLS}
     assert errors_of(run) == refused
     assert run["server"] is None
     written = [path.read_text() for path in (tmp_path / "out").iterdir()]
@@ -123,7 +123,7 @@ def test_a_load_without_a_certificate_is_refused_and_says_so(
 ) -> None:
     run = load(secured, tmp_path, *trusting, "--api-key", KEY)
     assert errors_of(run) == {
-        name: {"UNAVAILABLE" if name.startswith("grpc") else "401 unauthorised"} for name in PROTOCOLS
+        name: {"UNAVAILABLE" if name.startswith("grpc") else "401 unauthorized"} for name in PROTOCOLS
     }
 
 
@@ -181,7 +181,7 @@ def test_an_evaluation_with_a_wrong_key_ends_with_the_refusal(
         f"dragoman evaluate: {grpc_url}: en-de, sentence 1: UNAUTHENTICATED: {refused}"
     )
     assert evaluation_refusal(rest_url, data, *known, "--api-key", "wrong") == (
-        f"dragoman evaluate: {rest_url}: en-de, sentence 1: unauthorised: {refused}"
+        f"dragoman evaluate: {rest_url}: en-de, sentence 1: unauthorized: {refused}"
     )
 
 

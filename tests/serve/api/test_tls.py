@@ -110,10 +110,10 @@ def test_clients_without_a_certificate_get_nothing_but_probes(mutual: LiveServic
     with rest_client(mutual, verify=authority.context()) as rest:
         assert [rest.get(path).status_code for path in ("/healthz", "/readyz", "/metrics")] == [200, 200, 200]
         refused = rest.post("/v1/translate", json=REQUEST)
-        assert (refused.status_code, refused.json()["reason"]) == (401, "unauthorised")
+        assert (refused.status_code, refused.json()["reason"]) == (401, "unauthorized")
         assert refused.json()["detail"].startswith("client certificate: none")
     assert ask_grpc(mutual, authority.credentials()) == "UNAVAILABLE"
-    assert mutual.metric("requests_total", outcome="unauthorised") == 1
+    assert mutual.metric("requests_total", outcome="unauthorized") == 1
     assert mutual.metric("requests_total", outcome="ok") == 0
 
 

@@ -300,7 +300,7 @@ def test_before_the_service_is_ready_nothing_is_reloaded(folder: Path) -> None:
 )
 def test_whoever_has_not_the_key_may_not_reload(live: LiveService, headers: Answer) -> None:
     answer = live.post(path="/v1/admin/reload", headers=headers)
-    assert (answer.status_code, answer.json()["reason"]) == (401, "unauthorised")
+    assert (answer.status_code, answer.json()["reason"]) == (401, "unauthorized")
     assert answer.headers["www-authenticate"] == "Bearer"
     assert live.metric("reloads_total") == 0
 

@@ -12,7 +12,7 @@ from model.run import RunFolder
 from model.tokenizer.tokenizer import Tokenizer
 from serve.bundle.bundle import Bundle, BundleError
 from serve.bundle.manifest import AttentionHead
-from serve.registry.loader import load_models
+from serve.registry.engine_models import load_models
 from serve.runtime.cpu import Runtime, Sessions
 from serve.search.options import SearchOptions
 from serve.settings import ServeSettings
