@@ -25,8 +25,8 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
 from export.inspect.graph import StoredGraph, read_graph
-from export.verify.stepped_engine import SteppedEngine
 from export.verify.stepper import Reader
+from export.verify.sync_engine import SyncEngine
 from loadtest.report_files import markdown_table
 from model.data.corpus import CorpusError, read_corpus
 from model.provenance import Provenance, command_line
@@ -37,7 +37,7 @@ from serve.runtime.cuda.driver import gpus
 from serve.runtime.cuda.runtime import DeviceSessions
 from serve.runtime.device_choice import DeviceChoice
 from serve.runtime.placement import ModelSessions, choose_device, open_sessions
-from serve.scheduler.sequence import Wish
+from serve.scheduler.sequence import SequenceSpec
 from serve.search.options import SearchOptions
 
 # The first steps of a size are planned, or captured as a CUDA graph.
@@ -158,14 +158,14 @@ class Translates(Protocol):
 
 def engine_of(sessions: ModelSessions, together: int, beam_size: int) -> Translates:
     """Returns the service's engine with slots for so many translations at once."""
-    engine = SteppedEngine(sessions, together * beam_size)
+    engine = SyncEngine(sessions, together * beam_size)
     options = SearchOptions(
         max_target_tokens=sessions.manifest.max_target_tokens, beam_size=beam_size, length_penalty=LENGTH_PENALTY
     )
 
     def translate(sources: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-        wishes = [Wish(source, options) for source in sources]
-        return [answer.target_ids for answer in engine.translate(wishes, together, lambda _: None)]
+        specs = [SequenceSpec(source, options) for source in sources]
+        return [answer.target_ids for answer in engine.translate(specs, together, lambda _: None)]
 
     return translate
 

@@ -75,13 +75,13 @@ def _beam_margins(model: TranslationModel, source_ids: Sequence[int], beam_size:
         logits, following = model.decode_step(beams.target_ids[:, :, -1].flatten(), state)
         candidates = expand(beams, logits)
         yield from _step_margins(candidates, beam_size, model.eos_id)
-        scores += [found.normalised_score for _, found in ended(beams, candidates, LENGTH_PENALTY, model.eos_id)]
+        scores += [found.normalized_score for _, found in ended(beams, candidates, LENGTH_PENALTY, model.eos_id)]
         if len(scores) >= beam_size:
             break
         beams, rows = survivors(beams, candidates, torch.tensor([0]), model.eos_id)
         state = reorder(state, following, rows, all_stay=True)
     else:
-        scores += [found.normalised_score for _, found in cut(beams, LENGTH_PENALTY)]
+        scores += [found.normalized_score for _, found in cut(beams, LENGTH_PENALTY)]
     best, *others = sorted(scores, reverse=True)
     yield best - max(others, default=-math.inf)
 

@@ -80,7 +80,7 @@ class ReplicasOptions(BaseSettings):
     server_cpus: Cpus = Field((0, 1), min_length=1, description="CPUs that all replicas share; an engine for each")
     generator_cpus: Cpus = Field((0, 1), min_length=1, description="CPUs of the clients; may be those of the replicas")
     processes: int = Field(1, ge=1, description="processes that hold the clients")
-    utilisation: float = Field(
+    utilization: float = Field(
         0.7, gt=0, le=1, description="share of the throughput at which servers are to run, for what sentences cost"
     )
     cpu_hour_price: float | None = Field(
@@ -273,7 +273,7 @@ def _result(
             million_cost(
                 median_throughput(each),
                 cpus=len(cpus),
-                utilisation=options.utilisation,
+                utilization=options.utilization,
                 cpu_hour_price=options.cpu_hour_price,
             ),
         )
@@ -288,6 +288,6 @@ def _result(
         sentences=len(sentences.sentences),
         cpus=len(cpus),
         clients_share=not cpus.isdisjoint(options.generator_cpus),
-        utilisation=options.utilisation,
+        utilization=options.utilization,
         layouts=layouts,
     )

@@ -2,10 +2,10 @@
 
 What a million translated sentences cost, by the most that servers on some CPUs translate in a second.
 
-    CPU-hours per million = 1,000,000 / (sentences per second x target utilisation x 3600) x CPUs
+    CPU-hours per million = 1,000,000 / (sentences per second x target utilization x 3600) x CPUs
     price per million     = CPU-hours per million x price of a CPU-hour
 
-The target utilisation is the share of that most at which the servers run on average: what is left is room for bursts
+The target utilization is the share of that most at which the servers run on average: what is left is room for bursts
 and for a replica that is being replaced, and is paid for all the same. Knows figures only.
 
 The table of `dragoman bench replicas`, in Markdown. Knows figures only.
@@ -37,17 +37,17 @@ class MillionCost:
 
 
 def million_cost(
-    sentences_per_second: float, *, cpus: int, utilisation: float, cpu_hour_price: float | None
+    sentences_per_second: float, *, cpus: int, utilization: float, cpu_hour_price: float | None
 ) -> MillionCost:
     """Returns what a million sentences cost, by the formula above.
 
     Args:
         sentences_per_second: the most that servers translate on all of the CPUs; above 0.
         cpus: that are paid for, whether or not they are busy.
-        utilisation: the target, in (0, 1].
+        utilization: the target, in (0, 1].
         cpu_hour_price: of one CPU; None: it is not known.
     """
-    cpu_hours = SENTENCES / (sentences_per_second * utilisation * SECONDS_PER_HOUR) * cpus
+    cpu_hours = SENTENCES / (sentences_per_second * utilization * SECONDS_PER_HOUR) * cpus
     return MillionCost(cpu_hours, None if cpu_hour_price is None else cpu_hours * cpu_hour_price)
 
 
@@ -141,7 +141,7 @@ class ReplicasResult:
         sentences: that they drew from.
         cpus: that all replicas shared.
         clients_share: whether the clients ran on some of these CPUs.
-        utilisation: for which the costs are.
+        utilization: for which the costs are.
         layouts: in the order of their replicas.
     """
 
@@ -152,7 +152,7 @@ class ReplicasResult:
     sentences: int
     cpus: int
     clients_share: bool
-    utilisation: float
+    utilization: float
     layouts: list[LayoutResult]
 
 
@@ -222,7 +222,7 @@ def _times(result: LayoutResult, base: LayoutResult) -> str:
 
 
 def _notes(result: ReplicasResult) -> str:
-    formula = f"1,000,000 / (sentences/s x {result.utilisation:g} x 3600) x {result.cpus}"
+    formula = f"1,000,000 / (sentences/s x {result.utilization:g} x 3600) x {result.cpus}"
     return "\n".join(
         [
             f"- A million sentences are {formula} CPU-hours, at the median of the rounds.",

@@ -25,13 +25,13 @@ class Beside:
     """Short requests beside long ones.
 
     Attributes:
-        neighbours: long requests that each engine holds all the time.
+        neighbors: long requests that each engine holds all the time.
         median_ms: from submission to answer of a short request, round by round.
         p99_ms: the same.
         long_median_ms: of a long request, round by round; nothing if there are none.
     """
 
-    neighbours: int
+    neighbors: int
     median_ms: list[float]
     p99_ms: list[float]
     long_median_ms: list[float]
@@ -39,7 +39,7 @@ class Beside:
 
 def steps(options: SchedulingOptions) -> int:
     """Returns how many steps `measure` tells a progress bar."""
-    return options.rounds * (1 + len(options.neighbours))
+    return options.rounds * (1 + len(options.neighbors))
 
 
 def measure(model: ScheduledModel, options: SchedulingOptions, progress: Progress) -> list[Beside]:
@@ -52,11 +52,11 @@ def measure(model: ScheduledModel, options: SchedulingOptions, progress: Progres
     manifest = sessions.manifest
     short = model.made_up(options.short_tokens, options.short_tokens)
     long = model.made_up(manifest.max_source_tokens, manifest.max_target_tokens)
-    results = [Beside(neighbours, [], [], []) for neighbours in (0, *dict.fromkeys(options.neighbours))]
+    results = [Beside(neighbors, [], [], []) for neighbors in (0, *dict.fromkeys(options.neighbors))]
     for _ in range(options.rounds):
         for result in results:
             latencies, long_latencies = _latencies_ms(
-                sessions, options, short, long, available_cpus() * result.neighbours
+                sessions, options, short, long, available_cpus() * result.neighbors
             )
             median, p99 = np.percentile(latencies, (50, 99)).tolist()
             result.median_ms.append(median)
@@ -110,7 +110,7 @@ def table(results: dict[str, list[Beside]]) -> str:
             rows.append(
                 [
                     name,
-                    str(result.neighbours),
+                    str(result.neighbors),
                     format_spread(result.median_ms, base[0]),
                     format_spread(result.p99_ms, base[1]),
                     f"{Spread.of(result.long_median_ms).median:,.0f}" if result.long_median_ms else "-",

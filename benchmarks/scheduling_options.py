@@ -42,7 +42,7 @@ class SchedulingOptions(BaseSettings):
         (64, 128, 256, 512), min_length=1, description="prefill: token budgets that are compared"
     )
     bursts: int = Field(10, gt=0, description="prefill: bursts of sentences that meet running rows, in each round")
-    neighbours: tuple[Annotated[int, Field(gt=0)], ...] = Field(
+    neighbors: tuple[Annotated[int, Field(gt=0)], ...] = Field(
         (1, 4, 16), min_length=1, description="head-of-line: requests of maximum length beside a short one, by engine"
     )
     short_requests: int = Field(100, gt=1, description="head-of-line: short requests, one after the other, in a round")

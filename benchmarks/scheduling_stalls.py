@@ -56,7 +56,7 @@ class ScheduledModel:
         """Opens the bundle."""
         return Sessions.load(Bundle.open(self.folder), threads)
 
-    def wishes(self, beam_size: int = 1) -> list[Wish]:
+    def specs(self, beam_size: int = 1) -> list[Wish]:
         """Returns all sentences, to be searched with a beam."""
         return [(sentence.source_ids, search(*sentence.limits, beam_size)) for sentence in self.sentences]
 
@@ -139,7 +139,7 @@ def _translate_all(sessions: Sessions, model: ScheduledModel, slots: int, result
         sessions, engines=available_cpus(), slots=slots, prefill_token_budget=result.budget
     ) as engines:
         started = time.perf_counter()
-        ended = engines.translate(model.wishes())
+        ended = engines.translate(model.specs())
         took = time.perf_counter() - started
     steps = [step for runtime in engines.runtimes for step in runtime.steps]
     result.occupancy.append(occupancy(steps, slots))

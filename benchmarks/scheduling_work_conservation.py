@@ -50,7 +50,7 @@ def measure(model: ScheduledModel, options: SchedulingOptions, progress: Progres
             with LiveEngines.run(
                 sessions, engines=available_cpus(), slots=options.slots, prefill_token_budget=budget
             ) as engines:
-                engines.translate(model.wishes(SEARCHES[result.search]))
+                engines.translate(model.specs(SEARCHES[result.search]))
             taken = [step for runtime in engines.runtimes for step in runtime.steps]
             result.occupancy.append(occupancy(taken, options.slots))
             gaps = [gap for runtime in engines.runtimes for gap in gaps_us(runtime.stopwatch.spans)]

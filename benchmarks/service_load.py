@@ -47,7 +47,7 @@ from serve.bundle.manifest import BundleDirection
 from serve.bundle.tokenizer import load_tokenizer
 from serve.search.options import SearchOptions
 from serve.translation.request import SearchPlan
-from serve.translation.segments import Passage
+from serve.translation.segments import SegmentedText
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,10 @@ def _sources(
     manifest = bundle.manifest
     for text in texts:
         source_ids = (*direction.source_prefix, *tokenizer.encode(text), *manifest.source_suffix)
-        if Passage.of(text, direction.source, lambda _: True).plain and len(source_ids) <= manifest.max_source_tokens:
+        if (
+            SegmentedText.of(text, direction.source, lambda _: True).plain
+            and len(source_ids) <= manifest.max_source_tokens
+        ):
             yield text, source_ids
 
 

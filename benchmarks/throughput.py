@@ -56,7 +56,7 @@ class ThroughputCommand(BaseSettings):
     batch_tokens: int = Field(1024, gt=0, description="token budget of a batch")
     precision: Literal["32-true", "bf16-mixed"] = Field("32-true", description="numbers that both compute with")
     rounds: int = Field(5, gt=0, description="turns of each model")
-    steps: int = Field(40, gt=0, description="optimiser steps that are timed in a turn")
+    steps: int = Field(40, gt=0, description="optimizer steps that are timed in a turn")
 
     def cli_cmd(self) -> None:
         """Measures; prints."""

@@ -142,7 +142,7 @@ def reproduced(bundle: Bundle) -> list[GoldenSentence]:
 
 
 def _observe(model: TranslationModel, golden: Sequence[GoldenSentence], options: BundleOptions) -> Observed:
-    """Returns what static quantisation needs; nothing of an architecture that has no 8-bit graphs."""
+    """Returns what static quantization needs; nothing of an architecture that has no 8-bit graphs."""
     if options.precision != "int8-static" or not isinstance(model, Transformer):
         return NOTHING_OBSERVED
     observed = observe(model, [(sentence.source_ids, sentence.target_ids) for sentence in golden])

@@ -24,7 +24,7 @@ class Exportable:
         source_suffix: tokens after every source.
         unk_id: stands for what the tokenizer does not know.
         training: how the model was trained, or where it was imported from.
-        steps: optimiser steps taken; 0 if nobody knows.
+        steps: optimizer steps taken; 0 if nobody knows.
     """
 
     model: TranslationModel

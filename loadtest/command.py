@@ -201,8 +201,8 @@ class LoadOptions(ServerOptions):
         try:
             return Scenario.model_validate(content)
         except ValidationError as error:
-            told = (f"{str(each['loc'][-1]).replace('_', '-')}: {each['msg']}" for each in error.errors())
-            raise ScenarioError("; ".join(told)) from error
+            exit_with_message = (f"{str(each['loc'][-1]).replace('_', '-')}: {each['msg']}" for each in error.errors())
+            raise ScenarioError("; ".join(exit_with_message)) from error
 
 
 def _scheme_of(url: str) -> str:
@@ -233,7 +233,7 @@ class LoadCommand(LoadOptions):
 
     def cli_cmd(self) -> None:
         """Runs the load, prints the report and exits with status 1 if a run is void."""
-        with told("dragoman load"):
+        with exit_with_message("dragoman load"):
             document = asyncio.run(self._run())
             if self.out is not None:
                 from loadtest.report import write_report  # noqa: PLC0415 - what draws takes a second
@@ -294,7 +294,7 @@ class LoadCommand(LoadOptions):
 
 
 @contextmanager
-def told(command: str) -> Iterator[None]:
+def exit_with_message(command: str) -> Iterator[None]:
     """Ends the program with one line about what its user can change.
 
     Raises:

@@ -36,7 +36,7 @@ from loadtest.scenario import LoadProtocol, LoadRequest
 from loadtest.tally import Bound, Cell, PackedTallies, Sample, Tally
 
 
-class Book(Protocol):
+class Recorder(Protocol):
     """Takes down what happens."""
 
     def begin(self, request: LoadRequest, intended_seconds: float) -> None:
@@ -46,7 +46,7 @@ class Book(Protocol):
         """It has ended."""
 
 
-async def run_open_loop(client: Client, plan: Plan, start_seconds: float, book: Book, stop: asyncio.Event) -> None:
+async def run_open_loop(client: Client, plan: Plan, start_seconds: float, book: Recorder, stop: asyncio.Event) -> None:
     """Sends every request of a plan at its time, and returns when all have ended.
 
     Args:
@@ -68,7 +68,7 @@ async def run_open_loop(client: Client, plan: Plan, start_seconds: float, book: 
 
 
 async def run_closed_loop(
-    client: Client, users: Sequence[Plan], start_seconds: float, book: Book, stop: asyncio.Event
+    client: Client, users: Sequence[Plan], start_seconds: float, book: Recorder, stop: asyncio.Event
 ) -> None:
     """Has users send requests, each the next one when the last was answered, and returns when all have ended.
 
@@ -97,7 +97,7 @@ async def run_closed_loop(
 
 
 async def _send(
-    client: Client, request: LoadRequest, intended_seconds: float, start_seconds: float, book: Book
+    client: Client, request: LoadRequest, intended_seconds: float, start_seconds: float, book: Recorder
 ) -> None:
     loop = asyncio.get_running_loop()
     sent_seconds = loop.time() - start_seconds

@@ -4,7 +4,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from loadtest.tally import Bound, Durations, Tally
+from loadtest.tally import Bound, LatencyHistogram, Tally
 
 
 class Objective(BaseModel):
@@ -39,7 +39,7 @@ class Objective(BaseModel):
             and (self.first_token_seconds is None or self._within(tally.first_token, self.first_token_seconds))
         )
 
-    def _within(self, durations: Durations, most_seconds: float) -> bool:
+    def _within(self, durations: LatencyHistogram, most_seconds: float) -> bool:
         found = durations.percentile(self.percentile)
         return found is not None and found <= most_seconds
 

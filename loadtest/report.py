@@ -1,6 +1,6 @@
 """Plots of what runs found, as SVG to be put into a page: readable on light and dark ground, nothing to load.
 
-Text and axes have the colour of the text around them; lines have colours of middle lightness. Called by
+Text and axes have the color of the text around them; lines have colors of middle lightness. Called by
 `loadtest.report`.
 
 One page of what loads found: tables and plots in a single file that needs nothing else, for one report or several.
@@ -29,8 +29,8 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from loadtest.report_files import ReportFileError
 from loadtest.results import CapacityResult, LoadDocument, RunResult, ServerResult, from_json, to_json
 
-COLOURS = ("#3b82f6", "#e0672f", "#2fa36b", "#b05fd0", "#c29a1c", "#d64577")
-# Stands for the colour of the text around the picture, which matplotlib cannot name.
+COLORS = ("#3b82f6", "#e0672f", "#2fa36b", "#b05fd0", "#c29a1c", "#d64577")
+# Stands for the color of the text around the picture, which matplotlib cannot name.
 _INK = "#010203"
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -41,7 +41,7 @@ _STYLE: dict[Any, Any] = {
     "axes.grid": True,
     "grid.alpha": 0.2,
     "legend.frameon": False,
-    "axes.prop_cycle": cycler(color=COLOURS),
+    "axes.prop_cycle": cycler(color=COLORS),
     **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), _INK),
     "grid.color": _INK,
 }
@@ -91,13 +91,13 @@ def draw_capacity(results: Mapping[str, CapacityResult]) -> str:
     """Returns goodput and throughput over the offered rate, of several searches."""
     with _drawing("goodput against offered load", "offered requests/s", "requests/s") as (axes, found):
         most = 0.0
-        for (name, result), colour in zip(results.items(), cycle(COLOURS), strict=False):
+        for (name, result), color in zip(results.items(), cycle(COLORS), strict=False):
             offered = [each.offered_per_second for each in result.curve]
             most = max(most, *offered, 0.0)
             goodput = [each.goodput_per_second for each in result.curve]
             answered = [each.requests_per_second for each in result.curve]
-            axes.plot(offered, goodput, label=f"{name}: goodput", marker=".", color=colour)
-            axes.plot(offered, answered, label=f"{name}: answered", linestyle=":", color=colour)
+            axes.plot(offered, goodput, label=f"{name}: goodput", marker=".", color=color)
+            axes.plot(offered, answered, label=f"{name}: answered", linestyle=":", color=color)
         axes.plot([0, most], [0, most], color=_INK, alpha=0.4, linewidth=0.8)
     return found[0]
 
@@ -120,7 +120,7 @@ def draw_phases(server: ServerResult) -> str:
     with _drawing("phases of the server, mean", "ms", "") as (axes, found):
         names = list(reversed(server.phases))
         means = [1000 * server.phases[name].seconds / server.phases[name].times for name in names]
-        bars = axes.barh(names, means, color=COLOURS[0])
+        bars = axes.barh(names, means, color=COLORS[0])
         axes.bar_label(bars, [f"{mean:.3g}" for mean in means], padding=3)
         axes.grid(visible=False)
         axes.margins(x=0.1)

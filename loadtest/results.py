@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from loadtest.clients import GONE, OK
 from loadtest.measurement import Run
 from loadtest.server_metrics import ServerState, phase_times, rows_per_step
-from loadtest.tally import Durations, Percentiles, Tally, span
+from loadtest.tally import LatencyHistogram, Percentiles, Tally, span
 
 Loop = Literal["open", "closed"]
 
@@ -211,7 +211,7 @@ def requests_result(tally: Tally) -> RequestsResult:
     )
 
 
-def why_void(lag: Durations, max_lag_seconds: float) -> str | None:
+def why_void(lag: LatencyHistogram, max_lag_seconds: float) -> str | None:
     """Returns why a run with such lags proves nothing; None if it stands."""
     late_seconds = lag.percentile(99)
     if late_seconds is None:

@@ -35,7 +35,7 @@ UNKNOWN_TO_CLIENTS = frozenset({GONE, TIMED_OUT, "DEADLINE_EXCEEDED"})
 _STATUSES = {OK: "ok", "INVALID_ARGUMENT": "invalid", "RESOURCE_EXHAUSTED": "queue_full", "INTERNAL": "internal"}
 
 
-def disagreements(
+def mismatches(
     seen: Mapping[LoadProtocol, Mapping[str, int]], counted: Mapping[str, int], killed: Mapping[LoadProtocol, int]
 ) -> Iterator[str]:
     """Yields where the counts of clients and server do not fit together.

@@ -46,7 +46,7 @@ class Percentiles:
     max: float
 
 
-class Durations:
+class LatencyHistogram:
     """Durations from a microsecond to an hour; shorter and longer ones count as these."""
 
     def __init__(self) -> None:
@@ -187,9 +187,9 @@ class Tally:
     texts: int = 0
     good: int = 0
     last_seconds: float = 0.0
-    latency: Durations = field(default_factory=Durations)
-    first_token: Durations = field(default_factory=Durations)
-    lag: Durations = field(default_factory=Durations)
+    latency: LatencyHistogram = field(default_factory=LatencyHistogram)
+    first_token: LatencyHistogram = field(default_factory=LatencyHistogram)
+    lag: LatencyHistogram = field(default_factory=LatencyHistogram)
 
     @classmethod
     def sum(cls, tallies: Iterable[Self]) -> Self:

@@ -38,8 +38,8 @@ class TransformerConfig(SequenceLimits):
     heads: int = Field(8, gt=0, description="attention heads; the head size d_model / heads is a multiple of 8")
     encoder_layers: int = Field(6, gt=0, description="layers of the encoder")
     decoder_layers: int = Field(6, gt=0, description="layers of the decoder")
-    norm_position: Literal["post", "pre"] = Field("post", description="normalise after a sub-layer or before it")
-    norm: Literal["layer", "rms"] = Field("layer", description="layer normalisation or root-mean-square normalisation")
+    norm_position: Literal["post", "pre"] = Field("post", description="normalize after a sub-layer or before it")
+    norm: Literal["layer", "rms"] = Field("layer", description="layer normalization or root-mean-square normalization")
     activation: Literal["relu", "gelu", "silu", "swiglu"] = Field(
         "relu", description="activation of the feed-forward network"
     )
@@ -151,9 +151,9 @@ class CleaningConfig(Section):
 class TrainingConfig(Section):
     """How the parameters are found. The defaults are section 5 of Vaswani et al. 2017."""
 
-    max_steps: int = Field(100_000, gt=0, description="optimiser steps")
+    max_steps: int = Field(100_000, gt=0, description="optimizer steps")
     batch_tokens: int = Field(4096, gt=0, description="token budget of a batch: rows times its longest side")
-    accumulated_batches: int = Field(1, gt=0, description="batches whose gradients make one optimiser step")
+    accumulated_batches: int = Field(1, gt=0, description="batches whose gradients make one optimizer step")
     learning_rate: float = Field(0.0007, gt=0, description="highest learning rate, reached at the end of the warm-up")
     schedule: Literal["inverse_square_root", "cosine"] = Field(
         "inverse_square_root", description="how the learning rate falls after the warm-up"
@@ -182,7 +182,7 @@ class TrainingConfig(Section):
     precision: Literal["32-true", "bf16-mixed", "16-mixed", "auto"] = Field(
         "32-true", description="numbers to compute with; auto: bf16-mixed where the hardware has it, else 32-true"
     )
-    seed: int = Field(1, description="seed of initialisation, dropout, segmentations and the order of the batches")
+    seed: int = Field(1, description="seed of initialization, dropout, segmentations and the order of the batches")
 
 
 class RunConfig(Section):

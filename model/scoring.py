@@ -6,11 +6,11 @@ sentences. Same seed, same figures; a signature names both. Knows metrics and te
 
 How good translations are, against one reference each: BLEU, chrF, exact matches and length, by sacreBLEU.
 
-On the text as it is: cased and detokenised, as sacreBLEU expects it. Knows nothing of where translations come from, and
+On the text as it is: cased and detokenized, as sacreBLEU expects it. Knows nothing of where translations come from, and
 no chance: `model.scoring` tells how sure a score is. Called by validation in training and by `dragoman
 evaluate`.
 
-BLEU as papers on Multi30k report it: on lowercased, punctuation-normalised text in Moses' tokens.
+BLEU as papers on Multi30k report it: on lowercased, punctuation-normalized text in Moses' tokens.
 
 Such a score is comparable with theirs and not with sacreBLEU's on the text as it is. With these steps the references
 of the test set of 2016 have exactly the published numbers of tokens. Called by `dragoman evaluate`.
@@ -137,7 +137,7 @@ def measure_as_literature(
 
 
 def tokenize_as_literature(lines: Sequence[str], language: str) -> list[str]:
-    """Returns each line lowercased, its punctuation normalised, its tokens separated by spaces."""
+    """Returns each line lowercased, its punctuation normalized, its tokens separated by spaces."""
     normalizer, tokenizer = MosesPunctNormalizer(language), MosesTokenizer(language)
     return [
         tokenizer.tokenize(normalizer.normalize(line.lower().strip()), escape=True, return_str=True) for line in lines

@@ -32,12 +32,12 @@ class Hypothesis:
     Attributes:
         target_ids: its tokens, the end token excluded.
         score: sum of the natural log-probabilities of its tokens, the end token included.
-        normalised_score: what hypotheses are compared by, see `normalise`.
+        normalized_score: what hypotheses are compared by, see `normalize`.
     """
 
     target_ids: tuple[int, ...]
     score: float
-    normalised_score: float
+    normalized_score: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def beam_search(
         decode_step: as of `model.network.translation_model.TranslationModel`.
         state: the decoder's state before the first step, one row for each sentence.
         beam_size: K.
-        length_penalty: alpha of `normalise`.
+        length_penalty: alpha of `normalize`.
         max_target_tokens: longest translation, the end token excluded.
         bos_id: the token that every translation starts from.
         eos_id: the token that ends a translation.
@@ -122,14 +122,14 @@ def beam_search(
     else:
         for place, hypothesis in cut(beams, length_penalty):
             finished[searched[place]].append(hypothesis)
-    ranked = (sorted(found, key=lambda hypothesis: -hypothesis.normalised_score) for found in finished)
+    ranked = (sorted(found, key=lambda hypothesis: -hypothesis.normalized_score) for found in finished)
     return [found[:beam_size] for found in ranked]
 
 
-def normalise(score: float, length: int, length_penalty: float) -> float:
+def normalize(score: float, length: int, length_penalty: float) -> float:
     """Returns score / length^alpha; the length counts generated tokens, the end token included.
 
-    With alpha 0 the sum of log-probabilities, which favours short translations; with alpha 1 its mean. (Not the
+    With alpha 0 the sum of log-probabilities, which favors short translations; with alpha 1 its mean. (Not the
     ((5 + length) / 6)^alpha of Wu et al. 2016, arXiv:1609.08144, equation 14.)
     """
     return float(score / length**length_penalty)
@@ -155,7 +155,7 @@ def ended(beams: Beams, candidates: Candidates, length_penalty: float, eos_id: i
     for place, ids, score in zip(
         places.tolist(), target_ids.tolist(), candidates.scores[finishing].tolist(), strict=True
     ):
-        yield place, Hypothesis(tuple(ids), score, normalise(score, length, length_penalty))
+        yield place, Hypothesis(tuple(ids), score, normalize(score, length, length_penalty))
 
 
 def cut(beams: Beams, length_penalty: float) -> Iterator[tuple[int, Hypothesis]]:
@@ -164,7 +164,7 @@ def cut(beams: Beams, length_penalty: float) -> Iterator[tuple[int, Hypothesis]]
     live = beams.scores != -math.inf
     places = live.nonzero()[:, 0].tolist()
     for place, ids, score in zip(places, beams.target_ids[live].tolist(), beams.scores[live].tolist(), strict=True):
-        yield place, Hypothesis(tuple(ids[1:]), score, normalise(score, length, length_penalty))
+        yield place, Hypothesis(tuple(ids[1:]), score, normalize(score, length, length_penalty))
 
 
 def survivors(beams: Beams, candidates: Candidates, places: Tensor, eos_id: int) -> tuple[Beams, Tensor]:

@@ -217,7 +217,7 @@ class SearchOptions(_message.Message):
     """
     length_penalty: _builtins.float
     """alpha: hypotheses are compared by score / length^alpha, the length with the end token: 0 to 10. 0 compares sums of
-    log-probabilities, which favours short translations, 1 their mean. Default 1.
+    log-probabilities, which favors short translations, 1 their mean. Default 1.
     """
     coverage_penalty: _builtins.float
     """beta: adds beta * sum_i log(min(sum_j a_ij, 1)) to what hypotheses are compared by, over source tokens i and target
@@ -549,7 +549,7 @@ class Translation(_message.Message):
     FINISH_REASON_FIELD_NUMBER: _builtins.int
     SOURCE_TOKENS_FIELD_NUMBER: _builtins.int
     TARGET_TOKENS_FIELD_NUMBER: _builtins.int
-    NORMALISED_SCORE_FIELD_NUMBER: _builtins.int
+    NORMALIZED_SCORE_FIELD_NUMBER: _builtins.int
     ALTERNATIVES_FIELD_NUMBER: _builtins.int
     TOKENS_FIELD_NUMBER: _builtins.int
     ALIGNMENTS_FIELD_NUMBER: _builtins.int
@@ -571,14 +571,14 @@ class Translation(_message.Message):
     """
     target_tokens: _builtins.int
     """Length of the translation in tokens, the end token excluded."""
-    normalised_score: _builtins.float
+    normalized_score: _builtins.float
     """What translations were compared by: score / length^alpha, and the coverage penalty if one was asked for; at most 0."""
     seed: _builtins.int
     """What tokens were drawn with, to draw the same ones again; only if they were drawn."""
     cached: _builtins.bool
     """Whether this is what an earlier request was answered, bit for bit; only if the server keeps answers."""
     sentences: _builtins.int
-    """How many sentences the text was translated as. Of several, score and counts are sums, and normalised_score is the
+    """How many sentences the text was translated as. Of several, score and counts are sums, and normalized_score is the
     mean; tokens follow each other; finish_reason is LENGTH if any of them was cut off.
     """
     cut_sentences: _builtins.int
@@ -603,7 +603,7 @@ class Translation(_message.Message):
         finish_reason: Global___FinishReason.ValueType = ...,
         source_tokens: _builtins.int = ...,
         target_tokens: _builtins.int = ...,
-        normalised_score: _builtins.float = ...,
+        normalized_score: _builtins.float = ...,
         alternatives: _abc.Iterable[Global___Alternative] | None = ...,
         tokens: _abc.Iterable[Global___TokenScore] | None = ...,
         alignments: _abc.Iterable[Global___AlignmentRow] | None = ...,
@@ -614,7 +614,7 @@ class Translation(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_cached", b"_cached", "_seed", b"_seed", "cached", b"cached", "seed", b"seed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cached", b"_cached", "_seed", b"_seed", "alignments", b"alignments", "alternatives", b"alternatives", "cached", b"cached", "cut_sentences", b"cut_sentences", "finish_reason", b"finish_reason", "normalised_score", b"normalised_score", "score", b"score", "seed", b"seed", "sentences", b"sentences", "source_tokens", b"source_tokens", "target_tokens", b"target_tokens", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cached", b"_cached", "_seed", b"_seed", "alignments", b"alignments", "alternatives", b"alternatives", "cached", b"cached", "cut_sentences", b"cut_sentences", "finish_reason", b"finish_reason", "normalized_score", b"normalized_score", "score", b"score", "seed", b"seed", "sentences", b"sentences", "source_tokens", b"source_tokens", "target_tokens", b"target_tokens", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cached: _TypeAlias = _typing.Literal["cached"]  # noqa: Y015
     _WhichOneofArgType__cached: _TypeAlias = _typing.Literal["_cached", b"_cached"]  # noqa: Y015
@@ -635,7 +635,7 @@ class Alternative(_message.Message):
 
     TEXT_FIELD_NUMBER: _builtins.int
     SCORE_FIELD_NUMBER: _builtins.int
-    NORMALISED_SCORE_FIELD_NUMBER: _builtins.int
+    NORMALIZED_SCORE_FIELD_NUMBER: _builtins.int
     FINISH_REASON_FIELD_NUMBER: _builtins.int
     TARGET_TOKENS_FIELD_NUMBER: _builtins.int
     TOKENS_FIELD_NUMBER: _builtins.int
@@ -644,7 +644,7 @@ class Alternative(_message.Message):
     """The translated text."""
     score: _builtins.float
     """Sum of the natural log-probabilities of the target tokens, the end token included; at most 0."""
-    normalised_score: _builtins.float
+    normalized_score: _builtins.float
     """What translations were compared by; at most 0."""
     finish_reason: Global___FinishReason.ValueType
     """Why the translation ended."""
@@ -663,7 +663,7 @@ class Alternative(_message.Message):
         *,
         text: _builtins.str = ...,
         score: _builtins.float = ...,
-        normalised_score: _builtins.float = ...,
+        normalized_score: _builtins.float = ...,
         finish_reason: Global___FinishReason.ValueType = ...,
         target_tokens: _builtins.int = ...,
         tokens: _abc.Iterable[Global___TokenScore] | None = ...,
@@ -671,7 +671,7 @@ class Alternative(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignments", b"alignments", "finish_reason", b"finish_reason", "normalised_score", b"normalised_score", "score", b"score", "target_tokens", b"target_tokens", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignments", b"alignments", "finish_reason", b"finish_reason", "normalized_score", b"normalized_score", "score", b"score", "target_tokens", b"target_tokens", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

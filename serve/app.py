@@ -23,10 +23,10 @@ from serve.registry.dispatcher import Dispatcher
 from serve.registry.engine_models import load_models
 from serve.registry.lifecycle import Lifecycle, Stage
 from serve.registry.loader import LOAD_ERRORS, LoadModels, ModelLoader
-from serve.registry.registry import Models
+from serve.registry.registry import ModelRegistry
 from serve.service import Service
 from serve.settings import ServeSettings
-from serve.system import SIDE_THREAD, run_aside, settle
+from serve.system import SIDE_THREAD, run_in_daemon_thread, trim_memory
 
 log = structlog.get_logger("dragoman")
 
@@ -80,7 +80,7 @@ async def open_dispatcher(settings: ServeSettings) -> AsyncIterator[Dispatcher]:
     """
     metrics = ServiceMetrics()
     loader = ModelLoader(settings, metrics, load_models)
-    models = Models(await run_aside(loader.open_all))
+    models = ModelRegistry(await run_in_daemon_thread(loader.open_all))
     lifecycle = Lifecycle(metrics, models)
     try:
         for model in models:
@@ -107,7 +107,7 @@ async def open_service(settings: ServeSettings, load: LoadModels = load_models) 
 async def _build(settings: ServeSettings, load: LoadModels) -> Service:
     metrics = ServiceMetrics()
     loader = ModelLoader(settings, metrics, load)
-    return Service(settings, Models(await run_aside(loader.open_all)), loader, metrics)
+    return Service(settings, ModelRegistry(await run_in_daemon_thread(loader.open_all)), loader, metrics)
 
 
 async def _serve(settings: ServeSettings, load: LoadModels) -> None:
@@ -123,7 +123,7 @@ async def _serve(settings: ServeSettings, load: LoadModels) -> None:
         return
     service = building.result()
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, service.reloader.start)
-    settle()
+    trim_memory()
     await service.listen()
     await service.run(stop)
 

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from serve.settings import ServeSettings, group_options, write_config
 
-# What the options from one on are about, until the next; whatever is added has the company of its neighbours.
+# What the options from one on are about, until the next; whatever is added has the company of its neighbors.
 HELP_GROUPS = {
     "slots": "model",
     "max_texts": "limits of requests",

@@ -54,7 +54,7 @@ class ModelNotFoundError(ServiceError):
     http_status = HTTPStatus.NOT_FOUND
 
 
-class UnauthorisedError(ServiceError):
+class UnauthorizedError(ServiceError):
     """The request needs a key, or a certificate, and has none or a wrong one."""
 
     reason = "unauthorized"
@@ -143,7 +143,7 @@ class InternalError(ServiceError):
 ERRORS: tuple[type[ServiceError], ...] = (
     InvalidRequestError,
     ModelNotFoundError,
-    UnauthorisedError,
+    UnauthorizedError,
     RequestTooLargeError,
     QueueFullError,
     QueueTimeoutError,

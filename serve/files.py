@@ -26,7 +26,7 @@ class FileError(Exception):
     """A file cannot be used; the message names the setting, the file and what was expected."""
 
 
-class WatchedFiles(Generic[T]):
+class ReloadedValue(Generic[T]):
     """A value that files hold.
 
     Attributes:

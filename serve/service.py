@@ -20,7 +20,7 @@ from serve.api.auth import Security
 from serve.api.grpc_api import GrpcApi
 from serve.api.http_api import HttpApi
 from serve.api.http_body import RequestReader
-from serve.api.load_shedding import Processor, Turnstile
+from serve.api.load_shedding import LoadShedder, Processor
 from serve.api.open_inference.grpc import OpenInferenceGrpc
 from serve.api.open_inference.http import OpenInferenceHttp
 from serve.api.open_inference.protocol import OpenInference
@@ -29,7 +29,7 @@ from serve.observability.metrics import ServiceMetrics
 from serve.registry.dispatcher import Dispatcher
 from serve.registry.lifecycle import Lifecycle, Stage
 from serve.registry.loader import ModelLoader
-from serve.registry.registry import Models
+from serve.registry.registry import ModelRegistry
 from serve.registry.reloader import Reloader
 from serve.runtime.cuda.driver import GpuCollector
 from serve.settings import ServeSettings
@@ -45,7 +45,9 @@ log = structlog.get_logger("dragoman")
 class Service:
     """The served models behind both interfaces, from the first open port to the last closed one."""
 
-    def __init__(self, settings: ServeSettings, models: Models, loader: ModelLoader, metrics: ServiceMetrics) -> None:
+    def __init__(
+        self, settings: ServeSettings, models: ModelRegistry, loader: ModelLoader, metrics: ServiceMetrics
+    ) -> None:
         """Builds every object. Must be called inside the event loop.
 
         Args:
@@ -79,14 +81,14 @@ class Service:
         self.reloader = Reloader(models, loader, self.lifecycle, metrics)
         dispatcher = Dispatcher(models, self.lifecycle, settings.request_timeout_seconds)
         open_inference = OpenInference(dispatcher, models, self.lifecycle)
-        self._turnstile = Turnstile(lambda: (each.pipeline.scheduler for each in models), Processor().busy_share)
+        self._load_shedder = LoadShedder(lambda: (each.pipeline.scheduler for each in models), Processor().busy_share)
         self._grpc = GrpcApi(
             dispatcher,
             models,
             metrics,
             OpenInferenceGrpc(open_inference, metrics),
-            door=self._security.door,
-            turnstile=self._turnstile,
+            authenticator=self._security.authenticator,
+            load_shedder=self._load_shedder,
             options=channel_options(settings),
             tls=self._security.tls,
             stream_unanswered_texts=settings.max_stream_texts,
@@ -101,9 +103,9 @@ class Service:
             reloader=self.reloader,
             reader=reader,
             open_inference=OpenInferenceHttp(open_inference, reader),
-            door=self._security.door,
-            turnstile=self._turnstile,
-            admin_door=self._security.admin_door,
+            authenticator=self._security.authenticator,
+            load_shedder=self._load_shedder,
+            admin_authenticator=self._security.admin_authenticator,
             open_metrics=settings.open_metrics,
             cors_origins=settings.cors_origins,
         )
@@ -114,9 +116,9 @@ class Service:
         self.grpc_port = 0
         self.ready = asyncio.Event()
 
-    def grpc_handler(self, method: str, authorisation: str) -> Any:
+    def grpc_handler(self, method: str, authorization: str) -> Any:
         """Returns what answers a gRPC call; see `GrpcApi.handler`."""
-        return self._grpc.handler(method, authorisation)
+        return self._grpc.handler(method, authorization)
 
     async def listen(self) -> None:
         """Opens both ports; requests are answered with `not_ready` for now.
@@ -196,7 +198,7 @@ class Service:
             await asyncio.sleep(WATCH_SECONDS)
             try:
                 self._security.refresh()
-                self._turnstile.watch()
+                self._load_shedder.watch()
                 await self._publish_health()
             except Exception:  # a watch that ends would tell the health of this moment for ever
                 log.exception("watching failed")

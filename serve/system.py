@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TypeVar
 
 
-def settle() -> None:
+def trim_memory() -> None:
     """Gives back what nobody uses, and has the collector pass over all that is left.
 
     For moments at which what there is will stay. Takes some dozens of milliseconds, in which Python runs nothing else.
@@ -47,7 +47,7 @@ SIDE_THREAD = "aside"
 T = TypeVar("T")
 
 
-async def run_aside(function: Callable[[], T]) -> T:
+async def run_in_daemon_thread(function: Callable[[], T]) -> T:
     """Returns or raises what a function does. If the call is cancelled, the function goes on alone."""
     future: Future[T] = Future()
     future.set_running_or_notify_cancel()  # from now on it cannot be cancelled, and is complete in the end

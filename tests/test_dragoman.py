@@ -133,7 +133,7 @@ def test_every_problem_is_told_at_once(monkeypatch: pytest.MonkeyPatch, capsys: 
     assert [line.split(": ")[1] for line in lines] == ["--slots", "--engines"]
 
 
-@pytest.mark.parametrize("option", ["--colour", "--model.colour"])
+@pytest.mark.parametrize("option", ["--color", "--model.color"])
 def test_an_unknown_option_is_wrong_usage(
     option: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

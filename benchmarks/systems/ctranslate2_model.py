@@ -64,7 +64,7 @@ def write_model(folder: Path, spec: TransformerSpec, kind: str = "float32") -> P
 
     Args:
         folder: must not exist.
-        spec: of `spec_of`, which must not be written again: quantisation works in place.
+        spec: of `spec_of`, which must not be written again: quantization works in place.
         kind: of the weights: float32, float16, bfloat16, int16 or int8.
     """
     folder.mkdir(parents=True)
@@ -107,12 +107,12 @@ def _set_linear(theirs: Any, ours: Any) -> None:
 
 
 def _set_norm(theirs: Any, ours: Any) -> None:
-    """Describes a normalisation."""
+    """Describes a normalization."""
     theirs.gamma = _array(ours.weight)
     if hasattr(theirs, "beta"):
         theirs.beta = _array(ours.bias)
 
 
 def _array(tensor: Tensor) -> NDArray[np.float32]:
-    """Returns a copy: quantisation works in place."""
+    """Returns a copy: quantization works in place."""
     return np.array(tensor.detach().numpy())

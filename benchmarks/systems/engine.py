@@ -33,7 +33,7 @@ from prometheus_client import CollectorRegistry
 from benchmarks.systems.translating import draw_sources
 from serve.engine.engine import Engine
 from serve.observability.metrics import Metrics
-from serve.runtime.cpu import Runtime, Sessions, rows_ahead
+from serve.runtime.cpu import Runtime, Sessions, prefetched_rows
 from serve.runtime.model import Scores
 from serve.scheduler.scheduler import Scheduler
 from serve.scheduler.sequence import DecodingSequence
@@ -139,7 +139,7 @@ class WatchedRuntime(Runtime):
     """A runtime whose runs and branches are measured."""
 
     def __init__(self, sessions: Sessions, slots: int, stopwatch: Stopwatch) -> None:
-        super().__init__(watched(sessions, stopwatch), slots, rows_ahead(slots))
+        super().__init__(watched(sessions, stopwatch), slots, prefetched_rows(slots))
         self._stopwatch = stopwatch
 
     def branch_rows(self, sources: Sequence[int], targets: Sequence[int], positions: Sequence[int]) -> None:
@@ -157,10 +157,10 @@ class WatchedScheduler(Scheduler):
         super().__init__(slots, queue_limit, prefill_token_budget, metrics)
         self._stopwatch = stopwatch
 
-    def admit(self, free_rows: int, running_rows: int, rows_ahead: int = 0) -> list[DecodingSequence]:
+    def admit(self, free_rows: int, running_rows: int, prefetched_rows: int = 0) -> list[DecodingSequence]:
         """Hands out the sequences that start now."""
         with self._stopwatch.measure(ADMIT):
-            return super().admit(free_rows, running_rows, rows_ahead)
+            return super().admit(free_rows, running_rows, prefetched_rows)
 
 
 class WatchedEngine(Engine):
@@ -235,11 +235,11 @@ class CountedRuntime(WatchedRuntime):
         positions: NDArray[np.int32],
         source_lengths: NDArray[np.int32],
         *,
-        held: int = 0,
+        occupied: int = 0,
     ) -> NDArray[np.float32]:
         """Computes one step."""
-        self.steps.append(Occupancy(min(max(len(token_ids), held), self.slots), self._scheduler.waiting))
-        return super().decode_step(token_ids, positions, source_lengths, held=held)
+        self.steps.append(Occupancy(min(max(len(token_ids), occupied), self.slots), self._scheduler.waiting))
+        return super().decode_step(token_ids, positions, source_lengths, occupied=occupied)
 
 
 class LiveEngines:

@@ -17,7 +17,7 @@ from serve.errors import ServiceError
 from serve.observability.logs import configure_logs
 from serve.observability.metrics import Metrics
 from serve.registry.pipeline import Pipeline
-from serve.runtime.cpu import Runtime, Sessions, rows_ahead
+from serve.runtime.cpu import Runtime, Sessions, prefetched_rows
 from serve.scheduler.sequence import DecodingSequence
 from serve.search.options import SearchOptions
 from serve.settings import ServeSettings
@@ -100,8 +100,8 @@ class EngineTranslator:
             queue_limit=MOST_WAITING_ROWS,
         )
         pipeline = Pipeline(settings, self._bundle, Metrics(CollectorRegistry(), self._bundle.manifest.name))
-        ahead = rows_ahead(self.slots)
-        pipeline.start([Runtime(self._sessions, self.slots, ahead) for _ in range(self._copies)])
+        prefetched = prefetched_rows(self.slots)
+        pipeline.start([Runtime(self._sessions, self.slots, prefetched) for _ in range(self._copies)])
         return pipeline
 
 

@@ -418,7 +418,7 @@ def _layer(kind: LayerKind, depth: int) -> SequenceLayer:
     return kind.build(GRAPH_WIDTH, depth).requires_grad_(requires_grad=False)
 
 
-# A colour, a marker and its size for each kind: points at the same place can be told apart.
+# A color, a marker and its size for each kind: points at the same place can be told apart.
 _STYLES = (("C0", "o", 8), ("C3", "s", 5), ("C2", "^", 9), ("C1", "v", 4), ("C4", "D", 4))
 
 
@@ -460,14 +460,14 @@ def draw_costs(costs: Sequence[LayerCost], path: Path) -> None:
 
 
 def _draw(axes: Axes, panel: _Panel, kind: LayerKind, costs: Sequence[LayerCost], style: tuple[str, str, int]) -> None:
-    colour, marker, size = style
+    color, marker, size = style
     lengths = [cost.length for cost in costs]
     measured = [panel.measure(cost) for cost in costs]
     line = "-" if panel.order is None else "none"
-    axes.plot(lengths, measured, color=colour, marker=marker, markersize=size, linestyle=line, label=kind.name)
+    axes.plot(lengths, measured, color=color, marker=marker, markersize=size, linestyle=line, label=kind.name)
     if panel.order is not None:
         orders = [panel.order(kind).at(cost.length, cost.width) for cost in costs]
-        axes.plot(lengths, [order * measured[-1] / orders[-1] for order in orders], color=colour, linestyle="--")
+        axes.plot(lengths, [order * measured[-1] / orders[-1] for order in orders], color=color, linestyle="--")
 
 
 HEADING = (

@@ -1,7 +1,7 @@
 """The seam between the graphs of a Transformer and the operators that attention is made of.
 
 A graph is for ONNX Runtime's own operators (`contrib_attention`) or for the standard alone (`standard_attention`). What
-they compute is the same; so are the caches, unless they are kept in 8-bit integers (`quantised_attention`).
+they compute is the same; so are the caches, unless they are kept in 8-bit integers (`quantized_attention`).
 
 Shapes: B rows of a prefill, S source length, R rows of a step, H heads, D head size, W = H * D, C capacity of a cache.
 

@@ -1,6 +1,6 @@
-"""Linear layers in 8-bit integers whose activations have one scale each, fixed at export: static quantisation.
+"""Linear layers in 8-bit integers whose activations have one scale each, fixed at export: static quantization.
 
-`export.graphs.quantised_layers` computes a scale for every row in every step; here a step only rounds. Activations are
+`export.graphs.quantized_layers` computes a scale for every row in every step; here a step only rounds. Activations are
 unsigned, and the integer that means zero is chosen so that none of the 256 is wasted: rectified ones begin at 0. What
 lies outside of the range that was observed becomes the nearest value in it. A row's result depends on no other row.
 """
@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from export.graphs.quantised_layers import LARGEST, QuantisedMatrix, multiply_integers, multiply_to_float, quantise
+from export.graphs.quantized_layers import LARGEST, QuantizedMatrix, multiply_integers, multiply_to_float, quantize
 from export.graphs.transformer import frozen
 from model.network.transformer import Transformer
 from serve.bundle.manifest import ActivationRange, GraphVariant
@@ -29,7 +29,7 @@ class StaticLinear(nn.Module):
 
     def __init__(self, linear: nn.Linear, variant: GraphVariant, activations: ActivationRange) -> None:
         super().__init__()
-        self.matrix = QuantisedMatrix(linear.weight, variant)
+        self.matrix = QuantizedMatrix(linear.weight, variant)
         self.bias = None if linear.bias is None else frozen(linear.bias)
         scale = max(activations.largest - activations.smallest, SMALLEST_RANGE) / LEVELS
         self.register_buffer("scale", torch.tensor(scale))
@@ -38,7 +38,7 @@ class StaticLinear(nn.Module):
 
     def forward(self, states: Tensor) -> Tensor:
         """Maps states [..., in] to [..., out]."""
-        return self._multiply(quantise(states, self.scale, self.zero_point))
+        return self._multiply(quantize(states, self.scale, self.zero_point))
 
     @property
     def rectifies(self) -> bool:
@@ -47,11 +47,11 @@ class StaticLinear(nn.Module):
 
     def _multiply_by_contrib(self, values: Tensor) -> Tensor:
         matrix = self.matrix
-        return multiply_to_float(values, matrix.quantised.T, self.scale, matrix.scales, self.zero_point, bias=self.bias)
+        return multiply_to_float(values, matrix.quantized.T, self.scale, matrix.scales, self.zero_point, bias=self.bias)
 
     def _multiply_by_standard(self, values: Tensor) -> Tensor:
         matrix = self.matrix
-        product = multiply_integers(values, matrix.quantised.T, self.zero_point)
+        product = multiply_integers(values, matrix.quantized.T, self.zero_point)
         scaled = product.to(matrix.scales.dtype) * (matrix.scales * self.scale)
         return scaled if self.bias is None else scaled + self.bias
 

@@ -13,8 +13,8 @@ from torch import nn
 
 from export.graphs.attention import AttentionOperators, ContribAttention, CudaAttention, StandardAttention
 from export.graphs.calibration import Observed, cache_scale, cached_layers
-from export.graphs.quantised_attention import CacheScales, QuantisedAttention
-from export.graphs.quantised_graph import quantised
+from export.graphs.quantized_attention import CacheScales, QuantizedAttention
+from export.graphs.quantized_graph import quantized
 from export.graphs.recurrent import RecurrentDecoderGraph, RecurrentEncoderGraph, recurrent_states
 from export.graphs.transformer import DecoderGraph, EncoderGraph
 from model.config import TransformerConfig
@@ -74,7 +74,7 @@ def graphs_of(
         variant: what the graphs are made of.
         precision: what they compute in.
         alignment_heads: whose weights an aligned decoder is to give; none: there is no such decoder.
-        observed: of the model, for static quantisation: a layer that is not there has a scale for every row, and caches
+        observed: of the model, for static quantization: a layer that is not there has a scale for every row, and caches
             that are not there are floats.
 
     Raises:
@@ -109,14 +109,14 @@ def _transformer_graphs(
     if (variant == "cuda") != (precision == "fp16"):
         expected = "fp16 with the variant cuda, and only with it"
         raise UnsupportedGraphError(f"precision: {precision} with the variant {variant}: expected {expected}")
-    attention = _quantised_attention(model, observed) if observed.caches else ATTENTION[variant](heads)
+    attention = _quantized_attention(model, observed) if observed.caches else ATTENTION[variant](heads)
     modules: list[nn.Module] = [EncoderGraph(model, attention), DecoderGraph(model, attention)]
     if alignment_heads:
         modules.append(DecoderGraph(model, attention, alignment_heads))
     if precision in EIGHT_BITS:
         layers_by_name = dict(model.named_modules())
         ranges = {layers_by_name[name]: known for name, known in observed.activations.items()}
-        modules = [quantised(module, variant, ranges) for module in modules]
+        modules = [quantized(module, variant, ranges) for module in modules]
     elif precision == "fp16":
         modules = [deepcopy(module).half() for module in modules]
     encoder, decoder, *aligned = modules
@@ -125,12 +125,12 @@ def _transformer_graphs(
     return Graphs(encoder, decoder, states, dtype, aligned[0] if aligned else None)
 
 
-def _quantised_attention(model: Transformer, observed: Observed) -> QuantisedAttention:
+def _quantized_attention(model: Transformer, observed: Observed) -> QuantizedAttention:
     layers = [
         CacheScales(*(cache_scale(observed.caches[name]) for name in cached_layers(layer)))
         for layer in range(model.config.decoder_layers)
     ]
-    return QuantisedAttention(model.config.heads, layers)
+    return QuantizedAttention(model.config.heads, layers)
 
 
 def _transformer_states(config: TransformerConfig, element: Element) -> tuple[StateSpec, ...]:

@@ -97,7 +97,7 @@ def read_weights(path: Path) -> dict[str, NDArray[np.float32]]:
 
 
 OPSET = 24
-# Weights below this stay in the graph, where ONNX Runtime's optimiser can fold them.
+# Weights below this stay in the graph, where ONNX Runtime's optimizer can fold them.
 SMALLEST_EXTERNAL_BYTES = 1024
 # Sizes of the example that the exporter traces. No two are equal, lest it takes one dimension for another.
 EXAMPLE_ROWS = 2

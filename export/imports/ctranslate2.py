@@ -41,7 +41,7 @@ from export.imports.ctranslate2_files import (
     ModelFile,
     Variable,
     Vocabularies,
-    dequantised,
+    dequantized,
     open_package,
     read_config,
     read_model_file,
@@ -112,7 +112,7 @@ def read_transformer(path: Path, file: ModelFile, config: Config) -> Transformer
     if not OLDEST_REVISION <= file.revision <= NEWEST_REVISION:
         expected = f"expected {OLDEST_REVISION} to {NEWEST_REVISION}: convert the model again"
         raise ImportedModelError(f"{path}: revision of {SPECIFICATION} is {file.revision}, {expected}")
-    variables = dequantised(path, file.variables)
+    variables = dequantized(path, file.variables)
     if file.revision < FIRST_PER_STACK:
         variables = _per_stack(variables)
     # Texts among the variables are the configuration of earlier versions.

@@ -91,10 +91,10 @@ def read_model_file(path: Path) -> ModelFile:
         raise ImportedModelError(f"{path}: not a CTranslate2 model: {error}") from error
 
 
-def dequantised(path: Path, variables: dict[str, Variable]) -> dict[str, Variable]:
-    """Returns variables with quantised matrices multiplied out, and without their scales.
+def dequantized(path: Path, variables: dict[str, Variable]) -> dict[str, Variable]:
+    """Returns variables with quantized matrices multiplied out, and without their scales.
 
-    A quantised value is round(w * scale); int8 has a scale for each row, int16 one for the whole matrix.
+    A quantized value is round(w * scale); int8 has a scale for each row, int16 one for the whole matrix.
 
     Raises:
         ImportedModelError: if a scale is missing or does not fit.

@@ -115,7 +115,7 @@ class GraphFigures:
     Attributes:
         inputs: a size that differs from call to call is "rows", "source" or "target".
         operators: nodes of each operator, as stored.
-        running: the same after ONNX Runtime's optimisations; None if it is not installed.
+        running: the same after ONNX Runtime's optimizations; None if it is not installed.
         weights_bytes: of the weights that it uses.
     """
 
@@ -221,13 +221,13 @@ def _named(tensor: TensorType, lengths: Mapping[str, Sequence[int | str]]) -> Te
 def _running_operators(path: Path) -> dict[str, int] | None:
     """Returns the operators that ONNX Runtime runs in place of a graph's, None if it is not installed."""
     try:
-        from serve.runtime.cpu import save_optimised  # noqa: PLC0415 - needs ONNX Runtime
+        from serve.runtime.cpu import save_optimized  # noqa: PLC0415 - needs ONNX Runtime
     except ImportError:
         return None
     with tempfile.TemporaryDirectory() as folder:
-        optimised = Path(folder) / path.name
-        save_optimised(path, optimised)
-        return count_operators(optimised)
+        optimized = Path(folder) / path.name
+        save_optimized(path, optimized)
+        return count_operators(optimized)
 
 
 WIDTH = 110

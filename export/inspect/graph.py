@@ -178,7 +178,7 @@ def _digest(values: NDArray[np.generic]) -> str:
 
 
 TOKENS = DECODER_INPUTS[0]
-# Without one of these, nodes are no block of their own: they normalise or rearrange what the block before has computed.
+# Without one of these, nodes are no block of their own: they normalize or rearrange what the block before has computed.
 PRODUCTS = ("MatMul", "Gemm", "MatMulInteger", "com.microsoft.MatMulIntegerToFloat")
 # They read no values: sizes are known before the last token is, and a block that asks a state for its size has no use
 # for the state.
@@ -329,7 +329,7 @@ def _attach_others(graph: StoredGraph, spans: Sequence[_Span]) -> None:
 
 
 def _join_finishes(spans: Iterable[_Span], states: Sequence[StateSpec]) -> list[_Span]:
-    """Joins what has neither a product nor a state, such as a normalisation, to what it comes after."""
+    """Joins what has neither a product nor a state, such as a normalization, to what it comes after."""
     inputs = {state.decoder_input for state in states}
     joined: list[_Span] = []
     for span in spans:

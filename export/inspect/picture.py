@@ -23,12 +23,12 @@ LEFT, MIDDLE, RIGHT = (0.2, 3.0), (4.1, 7.2), (8.3, 11.1)
 WIDTH = 11.3
 LINE, PADDING, GAP, MARGIN = 0.175, 0.1, 0.48, 0.45
 CHARACTERS_PER_INCH = 12.5
-COLOURS = {"block": "#e3ebf6", "source": "#e2f1e2", "target": "#fdebd3", "recurrent": "#f5e2f0"}
+COLORS = {"block": "#e3ebf6", "source": "#e2f1e2", "target": "#fdebd3", "recurrent": "#f5e2f0"}
 
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """What is in a box, the first line bold; the kind of box chooses its colour."""
+    """What is in a box, the first line bold; the kind of box chooses its color."""
 
     lines: tuple[str, ...]
     kind: str
@@ -197,15 +197,15 @@ def _draw_row(axes: Axes, row: _Row, top: float) -> None:
             place += flow.text.height + PADDING
 
 
-def _draw_exchange(axes: Axes, column: tuple[float, float], centre: float, flow: _Flow) -> None:
+def _draw_exchange(axes: Axes, column: tuple[float, float], center: float, flow: _Flow) -> None:
     box, block = (column[1], MIDDLE[0]) if column is LEFT else (column[0], MIDDLE[1])
     apart = 0.13 if flow.read and flow.written else 0.0
     if flow.read is not None:
-        _draw_arrow(axes, (box, centre - apart), (block, centre - apart))
-        axes.text((box + block) / 2, centre - apart - 0.04, flow.read, ha="center", va="bottom", size=8)
+        _draw_arrow(axes, (box, center - apart), (block, center - apart))
+        axes.text((box + block) / 2, center - apart - 0.04, flow.read, ha="center", va="bottom", size=8)
     if flow.written is not None:
-        _draw_arrow(axes, (block, centre + apart), (box, centre + apart))
-        axes.text((box + block) / 2, centre + apart + 0.05, flow.written, ha="center", va="top", size=8)
+        _draw_arrow(axes, (block, center + apart), (box, center + apart))
+        axes.text((box + block) / 2, center + apart + 0.05, flow.written, ha="center", va="top", size=8)
 
 
 def _draw_down(axes: Axes, end: float, label: str) -> None:
@@ -218,15 +218,15 @@ def _draw_down(axes: Axes, end: float, label: str) -> None:
 def _draw_box(axes: Axes, column: tuple[float, float], top: float, height: float, text: _Text) -> None:
     left, right = column
     rounded = "round,pad=0,rounding_size=0.06"
-    colour = COLOURS[text.kind]
+    color = COLORS[text.kind]
     axes.add_patch(
-        FancyBboxPatch((left, top), right - left, height, boxstyle=rounded, facecolor=colour, edgecolor="dimgray")
+        FancyBboxPatch((left, top), right - left, height, boxstyle=rounded, facecolor=color, edgecolor="dimgray")
     )
     first, *others = text.lines
-    centre = top + (height - LINE * len(others)) / 2
-    axes.text((left + right) / 2, centre, first, ha="center", va="center", weight="bold")
+    center = top + (height - LINE * len(others)) / 2
+    axes.text((left + right) / 2, center, first, ha="center", va="center", weight="bold")
     for number, line in enumerate(others, start=1):
-        axes.text((left + right) / 2, centre + LINE * number, line, ha="center", va="center", size=8)
+        axes.text((left + right) / 2, center + LINE * number, line, ha="center", va="center", size=8)
 
 
 def _draw_frame(axes: Axes, top: float, bottom: float, label: str) -> None:

@@ -72,7 +72,7 @@ class Answer(NamedTuple):
         return bits[0] == bits[1] and not np.isnan(self.score)
 
 
-class Said(NamedTuple):
+class Labeled(NamedTuple):
     """An answer, and whose it is."""
 
     who: str
@@ -83,7 +83,7 @@ class Said(NamedTuple):
 Gap = Callable[[tuple[int, ...], tuple[int, ...]], float]
 
 
-def parting(expected: Answer, actual: Answer) -> int:
+def first_difference(expected: Answer, actual: Answer) -> int:
     """Returns the first step at which tokens differ; if none does, the first at which scores do, or the last."""
     tokens = zip_longest(expected.target_ids, actual.target_ids)
     if expected.has_tokens_of(actual):
@@ -92,9 +92,9 @@ def parting(expected: Answer, actual: Answer) -> int:
     return next(step for step, (a, b) in enumerate(tokens) if a != b)
 
 
-def describe_difference(sentence: Sentence, expected: Said, actual: Said, gap: Gap) -> str:
+def describe_difference(sentence: Sentence, expected: Labeled, actual: Labeled, gap: Gap) -> str:
     """Tells where two answers part, what each says there, and how close the decision was."""
-    step = parting(expected.answer, actual.answer)
+    step = first_difference(expected.answer, actual.answer)
     lead = gap(sentence.source_ids, expected.answer.target_ids[:step])
     parts = []
     for who, answer in (expected, actual):

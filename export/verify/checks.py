@@ -25,20 +25,20 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from export.verify.answer import Answer, Gap, Outcome, Said, Sentence, describe_difference, verdict_of
+from export.verify.answer import Answer, Gap, Labeled, Outcome, Sentence, describe_difference, verdict_of
 from export.verify.graph_decoder import BATCH_ROWS, RuntimeStepper, translate_by_hand
-from export.verify.stepped_engine import SteppedEngine
 from export.verify.stepper import Reader, References, Stepper, gap_of
+from export.verify.sync_engine import SyncEngine
 from serve.bundle.bundle import Bundle
 from serve.bundle.manifest import GoldenSentence, Precision
 from serve.runtime.device_choice import DeviceChoice
 from serve.runtime.placement import ModelSessions, open_sessions
-from serve.scheduler.sequence import Wish
+from serve.scheduler.sequence import SequenceSpec
 from serve.search.options import SearchOptions
 
 
 @dataclass(frozen=True, slots=True)
-class Companies:
+class BatchMix:
     """In whose company sentences are translated.
 
     Attributes:
@@ -64,7 +64,7 @@ def check_invariance(
     sessions: ModelSessions,
     sentences: Sequence[Sentence],
     searches: Mapping[str, SearchOptions],
-    companies: Companies,
+    companies: BatchMix,
     *,
     gap: Gap,
     advance: Callable[[int], object],
@@ -81,27 +81,27 @@ def find_deviations(
     sessions: ModelSessions,
     sentences: Sequence[Sentence],
     searches: Mapping[str, SearchOptions],
-    companies: Companies,
+    companies: BatchMix,
     advance: Callable[[int], object],
 ) -> list[Deviation]:
     """Returns what differs from the same translation alone."""
     random = np.random.default_rng(companies.seed)
     named = [(search, sentence) for search in searches for sentence in sentences]
-    wishes = [Wish(sentence.source_ids, searches[search]) for search, sentence in named]
+    specs = [SequenceSpec(sentence.source_ids, searches[search]) for search, sentence in named]
     widest = max(options.rows for options in searches.values())
-    engine = SteppedEngine(sessions, max(companies.batches) * widest)
-    alone = engine.translate(wishes, 1, advance)
+    engine = SyncEngine(sessions, max(companies.batches) * widest)
+    alone = engine.translate(specs, 1, advance)
     return [
         Deviation(search, sentence, batch, expected, actual)
         for batch in companies.batches
         for (search, sentence), expected, actual in zip(
-            named, alone, engine.translate(wishes, batch, advance, random), strict=True
+            named, alone, engine.translate(specs, batch, advance, random), strict=True
         )
         if not (expected.has_tokens_of(actual) and expected.has_scores_of(actual))
     ]
 
 
-def _outcome(search: str, deviations: list[Deviation], sentences: int, companies: Companies, gap: Gap) -> Outcome:
+def _outcome(search: str, deviations: list[Deviation], sentences: int, companies: BatchMix, gap: Gap) -> Outcome:
     tokens = sum(not each.alone.has_tokens_of(each.accompanied) for each in deviations)
     scores = sum(not each.alone.has_scores_of(each.accompanied) for each in deviations)
     translations, batches = sentences * len(companies.batches), ", ".join(map(str, companies.batches))
@@ -120,13 +120,13 @@ def _outcome(search: str, deviations: list[Deviation], sentences: int, companies
 def _describe(deviation: Deviation, gap: Gap) -> str:
     return describe_difference(
         deviation.sentence,
-        Said("alone it", deviation.alone),
-        Said(f"in a batch of {deviation.batch} it", deviation.accompanied),
+        Labeled("alone it", deviation.alone),
+        Labeled(f"in a batch of {deviation.batch} it", deviation.accompanied),
         gap,
     )
 
 
-class Apart(NamedTuple):
+class LogitDifference(NamedTuple):
     """The token of a step on whose logit the two models agree least."""
 
     sentence: Sentence
@@ -156,9 +156,9 @@ def compare_logits(
     *,
     rows: int,
     advance: Callable[[int], object],
-) -> list[Apart]:
+) -> list[LogitDifference]:
     """Forces both models along the targets, `rows` sentences at a time; returns the worst token of every step."""
-    apart: list[Apart] = []
+    apart: list[LogitDifference] = []
     for start in range(0, len(sentences), rows):
         batch = slice(start, start + rows)
         apart += _compare_batch(expected, actual, sentences[batch], targets[batch])
@@ -166,12 +166,12 @@ def compare_logits(
     return apart
 
 
-def largest(apart: Sequence[Apart]) -> float:
+def largest(apart: Sequence[LogitDifference]) -> float:
     """Returns the largest difference; NaN if any logit is no number."""
     return float(np.max([each.difference for each in apart]))
 
 
-def check_logits(apart: Sequence[Apart], tolerance: Tolerance, reference: str, gap: Gap) -> Outcome:
+def check_logits(apart: Sequence[LogitDifference], tolerance: Tolerance, reference: str, gap: Gap) -> Outcome:
     """Judges what `compare_logits` found.
 
     Args:
@@ -193,7 +193,7 @@ def check_logits(apart: Sequence[Apart], tolerance: Tolerance, reference: str, g
 
 def _compare_batch(
     expected: Stepper, actual: Stepper, sentences: Sequence[Sentence], targets: Sequence[tuple[int, ...]]
-) -> Iterator[Apart]:
+) -> Iterator[LogitDifference]:
     for stepper in (expected, actual):
         stepper.start([sentence.source_ids for sentence in sentences])
     lengths = np.array([len(target) for target in targets])
@@ -204,7 +204,7 @@ def _compare_batch(
         for row in np.flatnonzero(position <= lengths).tolist():
             token_id = int(worst[row])
             logits = float(theirs[row, token_id]), float(ours[row, token_id])
-            yield Apart(sentences[row], targets[row][:position], token_id, *logits)
+            yield LogitDifference(sentences[row], targets[row][:position], token_id, *logits)
         token_ids = _forced(targets, position, token_ids)
 
 
@@ -218,7 +218,7 @@ def _forced(targets: Sequence[tuple[int, ...]], position: int, token_ids: NDArra
     )
 
 
-def _describe_difference(apart: Apart, reference: str, gap: Gap) -> str:
+def _describe_difference(apart: LogitDifference, reference: str, gap: Gap) -> str:
     lead = gap(apart.sentence.source_ids, apart.target_ids)
     return (
         f"step {len(apart.target_ids)}: the logit of token {apart.token_id} is {apart.expected:.6f} in {reference}, "
@@ -325,7 +325,7 @@ def check_golden(
 def _describe_first(pairs: Sequence[tuple[Sentence, Answer, Answer]], who: str, gap: Gap) -> str | None:
     return next(
         (
-            describe_difference(sentence, Said(who, expected), Said(ENGINE, actual), gap)
+            describe_difference(sentence, Labeled(who, expected), Labeled(ENGINE, actual), gap)
             for sentence, expected, actual in pairs
         ),
         None,
@@ -363,7 +363,7 @@ class Plan:
     length_penalty: float
     demands: Demands
     logits_tolerance: float | None
-    companies: Companies
+    companies: BatchMix
 
 
 class Examination:
@@ -462,7 +462,7 @@ class Examination:
         trained, rounded = self._references
         targets = [answer.target_ids for answer in greedy]
 
-        def compare(expected: Stepper, actual: Stepper) -> list[Apart]:
+        def compare(expected: Stepper, actual: Stepper) -> list[LogitDifference]:
             return compare_logits(expected, actual, self._compared, targets, rows=BATCH_ROWS, advance=advance)
 
         tolerance = Tolerance(
@@ -505,5 +505,5 @@ class Examination:
 
     def _serve(self, sources: Sequence[tuple[int, ...]], options: SearchOptions, advance: Advance) -> list[Answer]:
         """Translates as the service does."""
-        engine = SteppedEngine(self._sessions, BATCH_ROWS * options.rows)
-        return engine.translate([Wish(source_ids, options) for source_ids in sources], BATCH_ROWS, advance)
+        engine = SyncEngine(self._sessions, BATCH_ROWS * options.rows)
+        return engine.translate([SequenceSpec(source_ids, options) for source_ids in sources], BATCH_ROWS, advance)

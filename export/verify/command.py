@@ -15,7 +15,7 @@ from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 from tqdm import tqdm
 
 from export.verify.answer import Outcome, Sentence
-from export.verify.checks import Check, Companies, Demands, Examination, Plan
+from export.verify.checks import BatchMix, Check, Demands, Examination, Plan
 from export.verify.stepper import Reader, References
 from model.data.corpus import Corpus, CorpusError, read_corpus
 from model.tokenizer.tokenizer import TokenizerError
@@ -152,5 +152,5 @@ class VerifyCommand(BaseSettings):
                 demands.score_tolerance if self.score_tolerance is None else self.score_tolerance,
             ),
             logits_tolerance=self.logits_tolerance,
-            companies=Companies(self.batches, self.seed),
+            companies=BatchMix(self.batches, self.seed),
         )

@@ -5,7 +5,7 @@ without it.
 
 A Transformer that computes in PyTorch what an 8-bit graph does: in floats, rounded where the graph rounds.
 
-Written apart from `export.graphs.quantised_layers`, which it helps to verify. Sums are exact in the graph and rounded
+Written apart from `export.graphs.quantized_layers`, which it helps to verify. Sums are exact in the graph and rounded
 here, and one activation that falls to the other side of a half moves what follows: the two agree as far as rounding
 lets them, not to the last bit.
 """

@@ -77,7 +77,7 @@ async def nothing(*_: object) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Mishap(Generic[S]):
+class Fault(Generic[S]):
     """Something that goes wrong.
 
     Attributes:
@@ -106,7 +106,7 @@ class ChaosRound:
     """What became of a round's requests.
 
     Attributes:
-        mishap: what went wrong.
+        fault: what went wrong.
         sent: requests that were sent; if a client was killed, that were to be sent.
         outcomes: how many of them ended, by outcome.
         lost: how many have none; they died with their client.
@@ -115,7 +115,7 @@ class ChaosRound:
         problems: what should not be so.
     """
 
-    mishap: str
+    fault: str
     sent: int
     outcomes: dict[str, int]
     lost: int
@@ -148,18 +148,18 @@ async def _kill_client(_served: ServedProcess, generators: Generators) -> None:
     os.kill(generators.process_ids[0], signal.SIGKILL)
 
 
-MISHAPS: tuple[Mishap[ServedProcess], ...] = (
-    Mishap("nothing", nothing, frozenset({OK})),
-    Mishap("server stalled", _stall_server, LATE),
-    Mishap("server killed", _kill_server, LATE | LOST_CONNECTION),
-    Mishap("client stalled", _stall_client, LATE),
-    Mishap("client killed", _kill_client, frozenset({OK}), kills_client=True),
+FAULTS: tuple[Fault[ServedProcess], ...] = (
+    Fault("nothing", nothing, frozenset({OK})),
+    Fault("server stalled", _stall_server, LATE),
+    Fault("server killed", _kill_server, LATE | LOST_CONNECTION),
+    Fault("client stalled", _stall_client, LATE),
+    Fault("client killed", _kill_client, frozenset({OK}), kills_client=True),
 )
 
 
 async def run_round(
     served: S,
-    mishap: Mishap[S],
+    fault: Fault[S],
     kinds: Sequence[RequestKind],
     sentences: Sequence[str],
     *,
@@ -171,7 +171,7 @@ async def run_round(
 
     Args:
         served: ready.
-        mishap: what goes wrong.
+        fault: what goes wrong.
         kinds: of requests; those of other protocols than the mishap's are left out.
         sentences: what is translated.
         rate: requests per second.
@@ -182,44 +182,44 @@ async def run_round(
         ServedProcessError: if a server does not come back.
     """
     # What a killed client would have sent is only known of a plan that is carried out to its end.
-    planned_seconds = seconds if mishap.kills_client else mishap.longest_seconds
+    planned_seconds = seconds if fault.kills_client else fault.longest_seconds
     phase = PoissonPhase(name=PHASE, arrivals="poisson", rate=rate, duration_seconds=planned_seconds)
-    requests = tuple(kind for kind in kinds if kind.protocol in mishap.protocols)
+    requests = tuple(kind for kind in kinds if kind.protocol in fault.protocols)
     plan = draw_plan(Scenario(warm_up_seconds=0, requests=requests, phases=(phase,)), sentences, seed)
-    targets = replace(served.targets, retries=mishap.clients_retry)
+    targets = replace(served.targets, retries=fault.clients_retry)
     over_seconds: float | None = None
     async with AsyncExitStack() as stack:
         metrics = [await stack.enter_async_context(MetricsReader.open(server)) for server in served.servers]
-        generators = await stack.enter_async_context(Generators.run(PROCESSES, targets, mishap.protocols))
+        generators = await stack.enter_async_context(Generators.run(PROCESSES, targets, fault.protocols))
 
         async def disturb(run: Run) -> None:
             nonlocal over_seconds
             await asyncio.sleep(seconds * MISHAP_AT - run.now_seconds)
-            await mishap.happen(served, generators)
+            await fault.happen(served, generators)
             over_seconds = run.now_seconds
-            if not mishap.kills_client:
+            if not fault.kills_client:
                 await asyncio.sleep(seconds * (1 - MISHAP_AT))
                 generators.halt()
 
-        run = await measure(generators, plan, metrics[0], disturb=disturb, may_be_lost=mishap.kills_client)
-        await mishap.mend(served)
+        run = await measure(generators, plan, metrics[0], disturb=disturb, may_be_lost=fault.kills_client)
+        await fault.mend(served)
         empty = all([await _becomes_empty(each) for each in metrics])
-    return _judge(run, mishap, over_seconds, empty=empty)
+    return _judge(run, fault, over_seconds, empty=empty)
 
 
-def _judge(run: Run, mishap: Mishap[Any], over_seconds: float | None, *, empty: bool) -> ChaosRound:
+def _judge(run: Run, fault: Fault[Any], over_seconds: float | None, *, empty: bool) -> ChaosRound:
     record = run.record
     tally = record.tally(record.slices_of(PHASE))
-    outcomes, sent = tally.outcomes, len(record.plan.requests) if mishap.kills_client else tally.sent
+    outcomes, sent = tally.outcomes, len(record.plan.requests) if fault.kills_client else tally.sent
     lost = sent - outcomes.total()
     problems = [
         f"{count} x {outcome}: not to be expected"
         for outcome, count in outcomes.items()
-        if outcome not in mishap.outcomes
+        if outcome not in fault.outcomes
     ]
-    if lost and not mishap.kills_client:
+    if lost and not fault.kills_client:
         problems.append(f"{lost} requests without an outcome")
-    if mishap.kills_client and not lost:
+    if fault.kills_client and not lost:
         problems.append("no request was lost with its client, which was to be killed")
     afterwards: Counter[str] = Counter()
     if over_seconds is None:
@@ -234,7 +234,7 @@ def _judge(run: Run, mishap: Mishap[Any], over_seconds: float | None, *, empty: 
             problems.append(f"{failed} requests failed when it was over")
     if not empty:
         problems.append("slots or queue of a server are not empty")
-    return ChaosRound(mishap.name, sent, dict(outcomes), lost, over_seconds, afterwards.total(), problems)
+    return ChaosRound(fault.name, sent, dict(outcomes), lost, over_seconds, afterwards.total(), problems)
 
 
 async def _becomes_empty(metrics: MetricsReader) -> bool:

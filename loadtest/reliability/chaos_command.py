@@ -12,9 +12,9 @@ from pydantic import Field, ValidationInfo, field_validator
 from pydantic_core import to_json
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
-from loadtest.command import told
+from loadtest.command import exit_with_message
 from loadtest.objective import Objective
-from loadtest.reliability.chaos import MISHAPS, PROTOCOLS, ChaosRound, Mishap, S, Served, run_round
+from loadtest.reliability.chaos import FAULTS, PROTOCOLS, ChaosRound, Fault, S, Served, run_round
 from loadtest.reliability.chaos_load import (
     CapacitySearch,
     ChaosLoad,
@@ -95,21 +95,21 @@ class ChaosCommand(BaseSettings):
     @field_validator("only")
     @classmethod
     def _check_names(cls, only: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        mishaps: Sequence[Mishap[Any]] = MISHAPS if info.data.get("balance") is None else replica_mishaps(PROTOCOLS)
-        names = [each.name for each in mishaps]
+        faults: Sequence[Fault[Any]] = FAULTS if info.data.get("balance") is None else replica_mishaps(PROTOCOLS)
+        names = [each.name for each in faults]
         if not set(only) <= set(names):
             raise ValueError(f"expected some of {', '.join(map(repr, names))}")
         return only
 
     def cli_cmd(self) -> None:
         """Runs the rounds, prints what was found, and exits with status 1 if anything is wrong."""
-        with told("dragoman load chaos"), TemporaryDirectory(prefix="dragoman-") as folder:
+        with exit_with_message("dragoman load chaos"), TemporaryDirectory(prefix="dragoman-") as folder:
             try:
                 if self.balance is None:
                     ports = choose_ports(0, 0)
                     command = server_command(self.bundle, *ports)
                     with ServedProcess.run(command, ports, Path(folder) / "server.log") as served:
-                        load, rounds = asyncio.run(self.run(served, MISHAPS))
+                        load, rounds = asyncio.run(self.run(served, FAULTS))
                 else:
                     with self._replicas(Path(folder)) as replicas:
                         load, rounds = asyncio.run(self.run(replicas, replica_mishaps(replicas.protocols)))
@@ -119,7 +119,7 @@ class ChaosCommand(BaseSettings):
         if any(each.problems for each in rounds):
             raise SystemExit(1)
 
-    async def run(self, served: S, mishaps: Sequence[Mishap[S]]) -> tuple[ChaosLoad, list[ChaosRound]]:
+    async def run(self, served: S, faults: Sequence[Fault[S]]) -> tuple[ChaosLoad, list[ChaosRound]]:
         """Runs the rounds against a server, or several, and prints how they are loaded, and each.
 
         Raises:
@@ -129,14 +129,14 @@ class ChaosCommand(BaseSettings):
         """
         sentences = read_sentences(self.sentences)
         await served.wait_ready()
-        chosen = [mishap for mishap in mishaps if not self.only or mishap.name in self.only]
+        chosen = [fault for fault in faults if not self.only or fault.name in self.only]
         load = await self._load(served, chosen, sentences)
         print(format_load(load), flush=True)
         rounds = []
-        for number, mishap in enumerate(chosen * self.repeat):
+        for number, fault in enumerate(chosen * self.repeat):
             found = await run_round(
                 served,
-                mishap,
+                fault,
                 self._kinds(),
                 sentences,
                 rate=load.rate,
@@ -148,10 +148,10 @@ class ChaosCommand(BaseSettings):
         await served.stop()
         return load, rounds
 
-    async def _load(self, served: Served, mishaps: Sequence[Mishap[Any]], sentences: Sequence[str]) -> ChaosLoad:
+    async def _load(self, served: Served, faults: Sequence[Fault[Any]], sentences: Sequence[str]) -> ChaosLoad:
         if self.capacity_share is None:
             return await given_load(served, self.rate)
-        protocols = {protocol for mishap in mishaps for protocol in mishap.protocols}
+        protocols = {protocol for fault in faults for protocol in fault.protocols}
         return await found_load(
             served,
             CapacitySearch(self.capacity_share, self.objective, self.trial_seconds),
@@ -199,7 +199,7 @@ def format_round(found: ChaosRound) -> str:
     outcomes = ", ".join(f"{count} {outcome}" for outcome, count in sorted(found.outcomes.items()))
     over = "" if found.over_seconds is None else f"; over after {found.over_seconds:.1f} s"
     line = (
-        f"{found.mishap}: {found.sent} sent: {outcomes}, {found.lost} lost with their client{over}; "
+        f"{found.fault}: {found.sent} sent: {outcomes}, {found.lost} lost with their client{over}; "
         f"{found.asked_afterwards} asked afterwards"
     )
     return "\n".join([line, *(f"  WRONG: {problem}" for problem in found.problems)])

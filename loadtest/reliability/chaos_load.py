@@ -18,7 +18,7 @@ from rich.console import Console
 from loadtest.clients import OK, Targets, open_session
 from loadtest.generator import Generators
 from loadtest.objective import Objective
-from loadtest.reliability.chaos import LATE, PHASE, PROCESSES, Mishap, Served, nothing
+from loadtest.reliability.chaos import LATE, PHASE, PROCESSES, Fault, Served, nothing
 from loadtest.reliability.replicas import Replicas
 from loadtest.results import CapacityResult
 from loadtest.scenario import LoadProtocol, PoissonPhase, RequestKind, Scenario, ScenarioError
@@ -67,19 +67,19 @@ async def stand_still(replicas: Replicas, _generators: Generators) -> None:
     await replicas.left_out(VICTIM)
 
 
-def replica_mishaps(protocols: tuple[LoadProtocol, ...]) -> tuple[Mishap[Replicas], ...]:
+def replica_mishaps(protocols: tuple[LoadProtocol, ...]) -> tuple[Fault[Replicas], ...]:
     """Returns what may happen to replicas that are asked over some protocols."""
     whole = tuple(protocol for protocol in protocols if protocol in WHOLE)
     return (
-        Mishap("nothing", nothing, frozenset({OK}), protocols=protocols),
-        Mishap(
+        Fault("nothing", nothing, frozenset({OK}), protocols=protocols),
+        Fault(
             "all replicas restarted in turn",
             restart_all,
             frozenset({OK}),
             protocols=protocols,
             longest_seconds=LONGEST_SECONDS,
         ),
-        Mishap(
+        Fault(
             "a replica killed and started again",
             kill_and_start,
             frozenset({OK}),
@@ -87,7 +87,7 @@ def replica_mishaps(protocols: tuple[LoadProtocol, ...]) -> tuple[Mishap[Replica
             protocols=whole,
             longest_seconds=LONGEST_SECONDS,
         ),
-        Mishap(
+        Fault(
             "a replica stands still",
             stand_still,
             LATE,

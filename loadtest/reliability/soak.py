@@ -27,7 +27,7 @@ from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 from rich.console import Console
 
 from loadtest.clients import GONE, OK, TIMED_OUT
-from loadtest.command import told
+from loadtest.command import exit_with_message
 from loadtest.generator import Generators
 from loadtest.measurement import Run, Watcher, measure
 from loadtest.plan import draw_plan
@@ -45,7 +45,7 @@ from loadtest.scenario import (
     read_sentences,
 )
 from loadtest.served_process import POLL_SECONDS, ServedProcess, ServedProcessError
-from loadtest.server_metrics import MetricsReader, ServerState, disagreements
+from loadtest.server_metrics import MetricsReader, ServerState, mismatches
 from loadtest.session import LiveView
 from serve.server_process import choose_ports, server_command
 
@@ -264,7 +264,7 @@ class Soak:
 
     def _count(self, seen: dict[LoadProtocol, Counter[str]], first: ServerState, last: ServerState) -> Iterator[str]:
         counted = {name: count - first.requests.get(name, 0) for name, count in last.requests.items()}
-        yield from disagreements(seen, counted, {KILLED_PROTOCOL: self._killed_requests})
+        yield from mismatches(seen, counted, {KILLED_PROTOCOL: self._killed_requests})
         if counted.get(RELOADS, 0) != self._result.reloads:
             yield f"reloads: asked for {self._result.reloads}, server {counted.get(RELOADS, 0)}"
         before, after = self._result.open_files
@@ -323,7 +323,7 @@ class SoakCommand(BaseSettings):
 
     def cli_cmd(self) -> None:
         """Runs the soak, prints what was found, and exits with status 1 if anything is wrong."""
-        with told("dragoman load soak"), TemporaryDirectory(prefix="dragoman-") as folder:
+        with exit_with_message("dragoman load soak"), TemporaryDirectory(prefix="dragoman-") as folder:
             models = Path(folder) / "models"
             ports = choose_ports(0, 0)
             try:

@@ -1,8 +1,8 @@
 """Parallel text as token ids: the same ones always, or sampled anew for every epoch.
 
-Subword regularisation: text cut into tokens in another way every time (Kudo 2018, arXiv:1804.10959).
+Subword regularization: text cut into tokens in another way every time (Kudo 2018, arXiv:1804.10959).
 
-A segmentation x of a sentence is drawn with probability P(x)^alpha, normalised (section 3.2 there), where P is the
+A segmentation x of a sentence is drawn with probability P(x)^alpha, normalized (section 3.2 there), where P is the
 unigram model's. Tokens never reach over a space, so a sentence is drawn word by word, and each distinct word's
 segmentations are looked up once. SentencePiece samples too, but from a generator that differs between processes: a
 resumed run would not see what an unbroken one does.

@@ -7,7 +7,7 @@ Dropout that does not wait for the CPU's random numbers.
 The CPU draws a Bernoulli variable for each unit, which takes longer than the layers around it. One byte of a random
 integer is as good: a 64-bit draw decides over eight units.
 
-The two normalisations of a position's states. Residual connections use them, and the ends of pre-norm stacks.
+The two normalizations of a position's states. Residual connections use them, and the ends of pre-norm stacks.
 
 The connection around every sub-layer, which adds what the sub-layer says to what it was asked about.
 
@@ -71,7 +71,7 @@ Norm = nn.LayerNorm | nn.RMSNorm
 
 
 def build_norm(kind: Literal["layer", "rms"], d_model: int) -> Norm:
-    """Returns a normalisation over the last axis, with a learned gain g for each unit.
+    """Returns a normalization over the last axis, with a learned gain g for each unit.
 
     layer: (x - mean(x)) / sqrt(var(x) + EPSILON) * g + b (Ba et al. 2016, arXiv:1607.06450, section 3).
     rms: x / sqrt(mean(x^2) + EPSILON) * g (Zhang and Sennrich 2019, arXiv:1910.07467, equation 4).
@@ -82,7 +82,7 @@ def build_norm(kind: Literal["layer", "rms"], d_model: int) -> Norm:
 
 
 class Residual(nn.Module):
-    """A residual connection with dropout and a normalisation, after the sub-layer or before it.
+    """A residual connection with dropout and a normalization, after the sub-layer or before it.
 
     post: Norm(x + Dropout(Sublayer(x))) (Vaswani et al. 2017, sections 3.1 and 5.4).
     pre: x + Dropout(Sublayer(Norm(x))) (Xiong et al. 2020, arXiv:2002.04745, table 1).
@@ -100,16 +100,16 @@ class Residual(nn.Module):
 
     def before(self, states: Tensor) -> Tensor:
         """Returns what the sub-layer reads: shape [B, T, d_model], like `states`."""
-        return self._normalise(states) if self.norm_first else states
+        return self._normalize(states) if self.norm_first else states
 
     def after(self, states: Tensor, sublayer_output: Tensor) -> Tensor:
         """Returns what follows the connection, from what came to it and what its sub-layer gave, [B, T, d_model]."""
         total = states + self.dropout(sublayer_output)
-        return total if self.norm_first else self._normalise(total)
+        return total if self.norm_first else self._normalize(total)
 
-    def _normalise(self, states: Tensor) -> Tensor:
-        normalised: Tensor = self.norm(states)
-        return normalised
+    def _normalize(self, states: Tensor) -> Tensor:
+        normalized: Tensor = self.norm(states)
+        return normalized
 
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {

@@ -218,7 +218,7 @@ class Recurrent(TranslationModel):
         decoder = BahdanauDecoder if config.attention == "additive" else LuongDecoder
         self.decoder = decoder(config)
         self.reinforce = Reinforce() if config.hard else None
-        self._initialise()
+        self._initialize()
 
     @property
     def output_weight(self) -> Tensor:
@@ -308,7 +308,7 @@ class Recurrent(TranslationModel):
         states: Tensor = self.dropout(self.decoder.readout(features, embedded))
         return states
 
-    def _initialise(self) -> None:
+    def _initialize(self) -> None:
         """Recurrent matrices start orthogonal (Bahdanau et al. 2015, appendix B.1), a square for each gate."""
         width = self.config.d_model
         for name, parameter in self.named_parameters():

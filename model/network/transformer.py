@@ -25,7 +25,7 @@ class Transformer(TranslationModel):
     """Encoder, decoder, and the embeddings before and after them (Vaswani et al. 2017, figure 1).
 
     Tied, one matrix embeds source and target and projects to the output (section 3.4; Press and Wolf 2017,
-    arXiv:1608.05859); else each has its own. A pre-norm stack ends with a normalisation: nothing else has normalised
+    arXiv:1608.05859); else each has its own. A pre-norm stack ends with a normalization: nothing else has normalized
     the sum of its residual connections (Xiong et al. 2020, arXiv:2002.04745, table 1).
     """
 
@@ -52,7 +52,7 @@ class Transformer(TranslationModel):
         self.encoder_norm, self.decoder_norm = (
             build_norm(config.norm, width) if config.norm_position == "pre" else nn.Identity() for _ in range(2)
         )
-        self._initialise()
+        self._initialize()
         # The begin token has a position of its own. One length for both: what a formula gives is then stored once.
         length = max(config.max_source_tokens, config.max_target_tokens + 1)
         self.source_positions = Positions(config.positions, length, width)
@@ -159,7 +159,7 @@ class Transformer(TranslationModel):
         embedded: Tensor = self.embedding_dropout(scaled + positions)
         return embedded
 
-    def _initialise(self) -> None:
+    def _initialize(self) -> None:
         for parameter in self.parameters():
             if parameter.dim() > 1:
                 nn.init.xavier_uniform_(parameter)

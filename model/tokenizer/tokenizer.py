@@ -1,7 +1,7 @@
 """Text to token ids and back, the same in training and in serving. Knows no torch.
 
 One SentencePiece model (Kudo and Richardson 2018, arXiv:1808.06226) is shared by source and target, so that the model
-can tie its embeddings. It normalises text as it was trained to (NFKC and white space). A model that writes several
+can tie its embeddings. It normalizes text as it was trained to (NFKC and white space). A model that writes several
 languages has a token for each of them, which no text contains.
 
 What serving needs of a tokenizer, whichever it is: text to ids, ids to text, and how target tokens are written.
@@ -132,7 +132,7 @@ class Tokenizer:
         """Returns the most probable ways to cut a word into tokens, the best first; for a unigram model only.
 
         Args:
-            word: a normalised word.
+            word: a normalized word.
             count: so many at most.
         """
         # The start of the word is added again.

@@ -1,1 +1,1 @@
-"""`dragoman train` and `dragoman throughput`: a training step, what it minimises, and what watches it."""
+"""`dragoman train` and `dragoman throughput`: a training step, what it minimizes, and what watches it."""

@@ -1,4 +1,4 @@
-"""What training minimises: label-smoothed cross-entropy, and R-Drop's divergence between two passes.
+"""What training minimizes: label-smoothed cross-entropy, and R-Drop's divergence between two passes.
 
 The logits of a batch are its largest tensor by far. They are computed here, a few positions at a time, together with
 their gradient, so that they stay in the processor's cache and never exist whole: on a CPU half the time of computing
@@ -20,7 +20,7 @@ from model.tokenizer.tokenizer import PAD_ID
 
 
 def inverse_square_root(step: int, warmup_steps: int) -> float:
-    """Returns the share of the highest learning rate at an optimiser step, counted from 1.
+    """Returns the share of the highest learning rate at an optimizer step, counted from 1.
 
     min(step / warmup_steps, sqrt(warmup_steps / step)): linear warm-up, then decay with the inverse square root of the
     step (Vaswani et al. 2017, equation 3, where the highest rate is d_model^-0.5 * warmup_steps^-0.5).
@@ -29,7 +29,7 @@ def inverse_square_root(step: int, warmup_steps: int) -> float:
 
 
 def cosine(step: int, warmup_steps: int, max_steps: int) -> float:
-    """Returns the share of the highest learning rate at an optimiser step, counted from 1.
+    """Returns the share of the highest learning rate at an optimizer step, counted from 1.
 
     Linear warm-up, then half a period of a cosine that ends at zero: (1 + cos(pi * progress)) / 2, where progress goes
     from 0 to 1 (Loshchilov and Hutter 2017, arXiv:1608.03983, equation 5, without restarts).
@@ -41,7 +41,7 @@ def cosine(step: int, warmup_steps: int, max_steps: int) -> float:
 
 
 def linear_rise(step: int, rise_steps: int) -> float:
-    """Returns the share of dropout at an optimiser step, counted from 0: min(1, step / rise_steps).
+    """Returns the share of dropout at an optimizer step, counted from 0: min(1, step / rise_steps).
 
     A model learns what attends to what more quickly while nothing is dropped, and needs dropout only later, when it
     could learn sentences by heart (curriculum dropout, Morerio et al. 2017, arXiv:1703.06229, with a straight line for
@@ -122,16 +122,16 @@ class _ProjectedLoss(torch.autograd.Function):
 def _loss_and_gradient(logits: Tensor, labels: Tensor, label_smoothing: float, r_drop: float) -> tuple[Tensor, Tensor]:
     """Returns the sum of the loss over logits [P, n, V] with labels [n], and its gradient with respect to them."""
     probabilities = logits.softmax(dim=-1)
-    # log p(v) = logit(v) - normaliser. The most probable token has a probability whose logarithm is no infinity.
+    # log p(v) = logit(v) - normalizer. The most probable token has a probability whose logarithm is no infinity.
     highest = logits.max(dim=-1, keepdim=True)
-    normalisers = highest.values - probabilities.gather(2, highest.indices).log()  # [P, n, 1]
+    normalizers = highest.values - probabilities.gather(2, highest.indices).log()  # [P, n, 1]
     index = labels.expand(len(logits), -1)[:, :, None]  # [P, n, 1]
     uniform = label_smoothing / logits.shape[-1]
-    losses = normalisers - (1 - label_smoothing) * logits.gather(2, index)
+    losses = normalizers - (1 - label_smoothing) * logits.gather(2, index)
     losses -= uniform * logits.sum(dim=-1, keepdim=True)
     divergence_gradient = None
     if len(logits) == 2 and r_drop:  # noqa: PLR2004  two passes
-        divergences, divergence_gradient = _divergence(logits - normalisers, probabilities)
+        divergences, divergence_gradient = _divergence(logits - normalizers, probabilities)
         losses[0] += r_drop * divergences
     # From here on the probabilities become the gradient, in their place.
     gradient = probabilities.sub_(uniform)

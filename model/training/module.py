@@ -1,4 +1,4 @@
-"""A translation model as Lightning trains it: loss, optimiser, schedule, and data that resumes."""
+"""A translation model as Lightning trains it: loss, optimizer, schedule, and data that resumes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -136,7 +136,7 @@ class TranslationModule(lightning.LightningModule):
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """Returns Adam with the constants of Vaswani et al. 2017, section 5.3, and the configured schedule."""
         training = self.config.training
-        # Lightning clips no gradients of a fused optimiser in mixed precision: it might be the one to unscale them.
+        # Lightning clips no gradients of a fused optimizer in mixed precision: it might be the one to unscale them.
         fused = training.precision == "32-true"
         optimizer = torch.optim.Adam(
             self.parameters(), lr=training.learning_rate, betas=(0.9, 0.98), eps=1e-9, fused=fused, foreach=not fused

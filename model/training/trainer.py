@@ -2,7 +2,7 @@
 
 The live progress bar of a training: steps, loss, tokens per second, time left.
 
-Averages of the parameters over the course of training, which generalise better than the parameters themselves.
+Averages of the parameters over the course of training, which generalize better than the parameters themselves.
 
 Validation by translating: BLEU and chrF of the model's own translations, which is what training is for.
 """

@@ -28,8 +28,8 @@ from typing import Any, Self
 
 import grpc
 
-from serve.errors import UnauthorisedError
-from serve.files import FileError, WatchedFiles, load_key, read_certificates, read_file
+from serve.errors import UnauthorizedError
+from serve.files import FileError, ReloadedValue, load_key, read_certificates, read_file
 from serve.settings import ServeSettings
 
 CERTIFICATE, KEY, CLIENT_CA = "tls-certificate-file", "tls-key-file", "tls-client-ca-file"
@@ -63,7 +63,7 @@ class Tls:
         """
         paths = (files.certificate, files.key, files.client_ca)
         self.mutual = files.client_ca is not None
-        self._files = WatchedFiles("certificates", filter(None, paths), lambda: _load_tls(files))
+        self._files = ReloadedValue("certificates", filter(None, paths), lambda: _load_tls(files))
         self._given = self._files.value
 
     def refresh(self) -> None:
@@ -119,13 +119,13 @@ FILE = "api-keys-file"
 _KEY = re.compile(rb"[!-~]+")
 
 
-class KeyRing:
+class ApiKeys:
     """The keys that open, in memory or in a file."""
 
     def __init__(self, keys: Iterable[str]) -> None:
         """Keeps the digests of keys that never change."""
         self._digests = tuple(_digest(key.encode()) for key in keys)
-        self._file: WatchedFiles[tuple[bytes, ...]] | None = None
+        self._file: ReloadedValue[tuple[bytes, ...]] | None = None
 
     @classmethod
     def open(cls, path: Path) -> Self:
@@ -135,7 +135,7 @@ class KeyRing:
             FileError: if it cannot be read or holds no keys.
         """
         ring = cls(())
-        ring._file = WatchedFiles("keys", [path], lambda: _load_keys(path))
+        ring._file = ReloadedValue("keys", [path], lambda: _load_keys(path))
         return ring
 
     def refresh(self) -> None:
@@ -143,9 +143,9 @@ class KeyRing:
         if self._file is not None:
             self._file.refresh()
 
-    def opens(self, authorisation: str) -> bool:
+    def opens(self, authorization: str) -> bool:
         """Tells whether the value of the header `authorization` holds one of the keys."""
-        scheme, _, key = authorisation.partition(" ")
+        scheme, _, key = authorization.partition(" ")
         shown = _digest(key.strip().encode(errors="replace"))
         digests = self._digests if self._file is None else self._file.value
         # Every key is compared, whichever is the right one.
@@ -172,10 +172,10 @@ def _load_keys(path: Path) -> tuple[bytes, ...]:
     return tuple(digests)
 
 
-class Door:
+class Authenticator:
     """What is asked of clients."""
 
-    def __init__(self, keys: KeyRing | None = None, *, certificates: bool = False) -> None:
+    def __init__(self, keys: ApiKeys | None = None, *, certificates: bool = False) -> None:
         """Keeps what is asked for.
 
         Args:
@@ -194,19 +194,19 @@ class Door:
         """Lets a connection in.
 
         Raises:
-            UnauthorisedError: if it shows no certificate and needs one; a wrong one never makes a connection.
+            UnauthorizedError: if it shows no certificate and needs one; a wrong one never makes a connection.
         """
         if self._certificates and not shown:
-            raise UnauthorisedError("client certificate: none, expected one of an authority that the server trusts")
+            raise UnauthorizedError("client certificate: none, expected one of an authority that the server trusts")
 
-    def check_key(self, authorisation: str) -> None:
+    def check_key(self, authorization: str) -> None:
         """Lets a request in.
 
         Raises:
-            UnauthorisedError: if the value of its header `authorization` holds no key that opens.
+            UnauthorizedError: if the value of its header `authorization` holds no key that opens.
         """
-        if self._keys is not None and not self._keys.opens(authorisation):
-            raise UnauthorisedError("authorization: expected `Bearer` and a key")
+        if self._keys is not None and not self._keys.opens(authorization):
+            raise UnauthorizedError("authorization: expected `Bearer` and a key")
 
     def refresh(self) -> None:
         """Reads the keys again if their file changed."""
@@ -220,13 +220,13 @@ class Security:
 
     Attributes:
         tls: for both ports; None: they speak in the clear.
-        door: who may ask for translations.
-        admin_door: who may administrate; None: nobody.
+        authenticator: who may ask for translations.
+        admin_authenticator: who may administrate; None: nobody.
     """
 
     tls: Tls | None
-    door: Door
-    admin_door: Door | None
+    authenticator: Authenticator
+    admin_authenticator: Authenticator | None
 
     @classmethod
     def open(cls, settings: ServeSettings) -> Self:
@@ -239,15 +239,15 @@ class Security:
         tls, admin_key = _open_tls(settings), settings.read_admin_key()
         return cls(
             tls=tls,
-            door=Door(_open_keys(settings), certificates=tls is not None and tls.mutual),
-            admin_door=None if admin_key is None else Door(KeyRing([admin_key])),
+            authenticator=Authenticator(_open_keys(settings), certificates=tls is not None and tls.mutual),
+            admin_authenticator=None if admin_key is None else Authenticator(ApiKeys([admin_key])),
         )
 
     def refresh(self) -> None:
         """Reads again what changed."""
         if self.tls is not None:
             self.tls.refresh()
-        self.door.refresh()
+        self.authenticator.refresh()
 
 
 def _open_tls(settings: ServeSettings) -> Tls | None:
@@ -261,14 +261,14 @@ def _open_tls(settings: ServeSettings) -> Tls | None:
     return None
 
 
-def _open_keys(settings: ServeSettings) -> KeyRing | None:
+def _open_keys(settings: ServeSettings) -> ApiKeys | None:
     if settings.api_keys_file is not None:
         if settings.api_keys is not None:
             raise FileError(f"--api-keys-file: {settings.api_keys_file}: expected no file beside --api-keys")
-        return KeyRing.open(settings.api_keys_file)
+        return ApiKeys.open(settings.api_keys_file)
     if settings.api_keys is None:
         return None
     keys = settings.api_keys.get_secret_value().split()
     if not keys:
         raise FileError("--api-keys: no key in it, expected one or several, with white space between them")
-    return KeyRing(keys)
+    return ApiKeys(keys)

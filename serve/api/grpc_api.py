@@ -17,9 +17,9 @@ from grpc_health.v1.health import aio as health_aio
 from grpc_reflection.v1alpha import reflection
 
 from protos.translation_pb2 import DESCRIPTOR, GetModelRequest, ListModelsRequest, ScoreRequest, TranslateRequest
-from serve.api.auth import Door, Tls
+from serve.api.auth import Authenticator, Tls
 from serve.api.grpc_call import Context, answer, call_headers, recorded_call, send
-from serve.api.grpc_guard import Access, Gate
+from serve.api.grpc_guard import RequestGuard, SheddingHandlers
 from serve.api.grpc_many import ManyStream
 from serve.api.grpc_messages import (
     ItemParser,
@@ -31,7 +31,7 @@ from serve.api.grpc_messages import (
     stream_response,
     translate_response,
 )
-from serve.api.load_shedding import Turnstile
+from serve.api.load_shedding import LoadShedder
 from serve.api.open_inference.grpc import METHODS as INFERENCE_METHODS
 from serve.api.open_inference.grpc import SERVICE as INFERENCE_SERVICE
 from serve.api.open_inference.grpc import OpenInferenceGrpc
@@ -40,8 +40,8 @@ from serve.errors import InvalidRequestError, ServiceError
 from serve.observability.logs import RequestRecord
 from serve.observability.metrics import Method, ServiceMetrics
 from serve.registry.dispatcher import Dispatcher
-from serve.registry.registry import ModelDescription, Models
-from serve.translation.request import AskedDirection, AskedScore, AskedTranslation, Flow
+from serve.registry.registry import ModelDescription, ModelRegistry
+from serve.translation.request import AskedDirection, AskedScore, AskedTranslation, FairnessKey
 from serve.translation.response import ScoreResponse, TranslationResponse
 
 SERVICE = DESCRIPTOR.services_by_name["TranslationService"].full_name
@@ -62,12 +62,12 @@ class GrpcApi:
     def __init__(
         self,
         dispatcher: Dispatcher,
-        models: Models,
+        models: ModelRegistry,
         metrics: ServiceMetrics,
         open_inference: OpenInferenceGrpc,
         *,
-        door: Door,
-        turnstile: Turnstile,
+        authenticator: Authenticator,
+        load_shedder: LoadShedder,
         options: ChannelOptions,
         tls: Tls | None,
         stream_unanswered_texts: int,
@@ -80,8 +80,8 @@ class GrpcApi:
             models: what is listed.
             metrics: counts every request.
             open_inference: the methods of that protocol.
-            door: decides who may call.
-            turnstile: refuses what there is no time for.
+            authenticator: decides who may call.
+            load_shedder: refuses what there is no time for.
             options: of the server, see `channel_options`.
             tls: what connections are encrypted with; None: nothing.
             stream_unanswered_texts: a stream of requests is read on only while fewer texts of it are unanswered.
@@ -90,15 +90,15 @@ class GrpcApi:
         self._dispatcher = dispatcher
         self._models = models
         self._metrics = metrics
-        self._turnstile = turnstile
+        self._load_shedder = load_shedder
         self._stream_unanswered_texts = stream_unanswered_texts
         self._stream_seconds = stream_seconds
         self._draining = asyncio.Event()
         self._healthy_names: set[str] = set()
         self._health = health_aio.HealthServicer()
         self._tls = tls
-        self._access = Access(door, metrics, METHODS)
-        self._server = grpc.aio.server(interceptors=[self._access] if door.locked else [], options=options)
+        self._access = RequestGuard(authenticator, metrics, METHODS)
+        self._server = grpc.aio.server(interceptors=[self._access] if authenticator.locked else [], options=options)
         self._handlers = {
             "Translate": self._handler("translate", TranslateRequest, self._translate, translate_response),
             "TranslateStream": self._stream_handler(),
@@ -109,20 +109,22 @@ class GrpcApi:
         }
         services = {SERVICE: self._handlers, INFERENCE_SERVICE: open_inference.handlers(self._handler)}
         self._server.add_generic_rpc_handlers(
-            tuple(Gate(name, handlers, METHODS, turnstile, metrics) for name, handlers in services.items())
+            tuple(
+                SheddingHandlers(name, handlers, METHODS, load_shedder, metrics) for name, handlers in services.items()
+            )
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         described = (SERVICE, INFERENCE_SERVICE, HEALTH_SERVICE, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(described, self._server)
 
-    def handler(self, method: str, authorisation: str) -> Any:
+    def handler(self, method: str, authorization: str) -> Any:
         """Returns what answers a call of a method of the service, or refuses it: for servers that are not this one.
 
         Args:
             method: its name, without the service's.
-            authorisation: what the metadata of the call hold under `authorization`.
+            authorization: what the metadata of the call hold under `authorization`.
         """
-        return self._access.guard(self._handlers[method], f"/{SERVICE}/{method}", authorisation)
+        return self._access.guard(self._handlers[method], f"/{SERVICE}/{method}", authorization)
 
     async def listen(self, host: str, port: int) -> int:
         """Answers on `host:port`, not serving yet; returns the port, which differs if the given one is 0.
@@ -175,7 +177,7 @@ class GrpcApi:
 
         async def handle(message: AnyRequest | InvalidRequestError, context: Context) -> Message:
             async with recorded_call(self._metrics, method, context) as record:
-                with self._turnstile.enter(record, method):
+                with self._load_shedder.enter(record, method):
                     return write(await answer(message, serve, context, record))
 
         return grpc.unary_unary_rpc_method_handler(
@@ -192,7 +194,7 @@ class GrpcApi:
                         await send(context, stream_response(event))
 
             async with recorded_call(self._metrics, "translate_stream", context) as record:
-                with self._turnstile.enter(record, "translate_stream"):
+                with self._load_shedder.enter(record, "translate_stream"):
                     await answer(message, serve, context, record)
 
         return grpc.unary_stream_rpc_method_handler(
@@ -229,9 +231,9 @@ class GrpcApi:
         message: TranslateRequest,
         deadline_seconds: float | None,
         record: RequestRecord,
-        flow: Flow | None = None,
+        fairness_key: FairnessKey | None = None,
     ) -> TranslationResponse:
-        return await self._dispatcher.translate(_asked(message, deadline_seconds, flow), record)
+        return await self._dispatcher.translate(_asked(message, deadline_seconds, fairness_key), record)
 
     async def _score(
         self, message: ScoreRequest, deadline_seconds: float | None, record: RequestRecord
@@ -252,7 +254,9 @@ class GrpcApi:
         return self._models.get(message.name).describe()
 
 
-def _asked(message: TranslateRequest, deadline_seconds: float | None, flow: Flow | None = None) -> AskedTranslation:
+def _asked(
+    message: TranslateRequest, deadline_seconds: float | None, fairness_key: FairnessKey | None = None
+) -> AskedTranslation:
     return AskedTranslation(
         texts=message.text,
         direction=AskedDirection(
@@ -265,7 +269,7 @@ def _asked(message: TranslateRequest, deadline_seconds: float | None, flow: Flow
         target_prefix=message.target_prefix,
         deadline_seconds=deadline_seconds,
         split_sentences=message.split_sentences if message.HasField("split_sentences") else True,
-        flow=flow,
+        fairness_key=fairness_key,
     )
 
 

@@ -132,12 +132,12 @@ async def answer(
     """
     if isinstance(message, InvalidRequestError):
         raise message
-    with told_apart(context, record) as deadline_seconds:
+    with deadline_scope(context, record) as deadline_seconds:
         return await serve(message, deadline_seconds, record)
 
 
 @contextmanager
-def told_apart(context: Context, record: RequestRecord) -> Iterator[float | None]:
+def deadline_scope(context: Context, record: RequestRecord) -> Iterator[float | None]:
     """Records a cancelled call as too late where that is the reason; gives its deadline on the monotonic clock.
 
     gRPC cancels a call both when its client hangs up and when its deadline passes.

@@ -16,16 +16,16 @@ import grpc
 import grpc.aio
 from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
 
-from serve.api.auth import Door
+from serve.api.auth import Authenticator
 from serve.api.grpc_call import REQUEST_ID_KEY, Context, abort, call_headers, error_trailers, recorded_call
-from serve.api.load_shedding import REFUSAL, Turnstile
+from serve.api.load_shedding import REFUSAL, LoadShedder
 from serve.api.open_inference.grpc import PROBES
-from serve.errors import QueueFullError, UnauthorisedError
+from serve.errors import QueueFullError, UnauthorizedError
 from serve.observability.logs import choose_request_id
 from serve.observability.metrics import NO_MODEL, Method, ServiceMetrics
 
 
-class Gate(grpc.GenericRpcHandler):
+class SheddingHandlers(grpc.GenericRpcHandler):
     """The methods of one service, as long as the turnstile is open."""
 
     def __init__(
@@ -33,7 +33,7 @@ class Gate(grpc.GenericRpcHandler):
         service: str,
         handlers: Mapping[str, Any],
         methods: Mapping[str, Method],
-        turnstile: Turnstile,
+        load_shedder: LoadShedder,
         metrics: ServiceMetrics,
     ) -> None:
         """Keeps what it needs.
@@ -42,12 +42,12 @@ class Gate(grpc.GenericRpcHandler):
             service: its full name.
             handlers: of each method, by its name.
             methods: the names in the metrics of those methods that the turnstile guards, by their paths.
-            turnstile: says whether a call may come in.
+            load_shedder: says whether a call may come in.
             metrics: counts those that may not.
         """
         self._handlers = {f"/{service}/{name}": handler for name, handler in handlers.items()}
         self._methods = methods
-        self._turnstile = turnstile
+        self._load_shedder = load_shedder
         self._metrics = metrics
         self._refusal_metadata = error_trailers(QueueFullError(REFUSAL))  # the same for all, and slow to make
 
@@ -55,9 +55,9 @@ class Gate(grpc.GenericRpcHandler):
         """Returns what answers a call; None: the service has no such method."""
         path = str(handler_call_details.method)
         handler, method = self._handlers.get(path), self._methods.get(path)
-        if handler is None or method is None or handler.request_streaming or self._turnstile.open:
+        if handler is None or method is None or handler.request_streaming or self._load_shedder.open:
             return handler
-        error = self._turnstile.refuse()
+        error = self._load_shedder.refuse()
 
         async def refuse(_: object, context: Context) -> None:
             self._metrics.start_request()
@@ -71,18 +71,18 @@ class Gate(grpc.GenericRpcHandler):
 KEY_METADATA = "authorization"
 
 
-class Access(grpc.aio.ServerInterceptor):
+class RequestGuard(grpc.aio.ServerInterceptor):
     """Asks the door about every call."""
 
-    def __init__(self, door: Door, metrics: ServiceMetrics, methods: Mapping[str, Method]) -> None:
+    def __init__(self, authenticator: Authenticator, metrics: ServiceMetrics, methods: Mapping[str, Method]) -> None:
         """Keeps what it needs.
 
         Args:
-            door: decides.
+            authenticator: decides.
             metrics: counts who was not let in.
             methods: the names of methods in the metrics, by their paths; all others are `other`.
         """
-        self._door = door
+        self._authenticator = authenticator
         self._metrics = metrics
         self._methods = methods
 
@@ -98,23 +98,23 @@ class Access(grpc.aio.ServerInterceptor):
             handler = self.guard(handler, str(handler_call_details.method), str(metadata.get(KEY_METADATA, "")))
         return handler  # type: ignore[no-any-return]
 
-    def guard(self, handler: Any, path: str, authorisation: str) -> Any:
+    def guard(self, handler: Any, path: str, authorization: str) -> Any:
         """Returns the handler of a call if its key opens, and one that refuses it otherwise.
 
         Args:
             handler: of the method.
             path: of the method, as in /SERVICE/METHOD.
-            authorisation: what the metadata of the call hold under `authorization`.
+            authorization: what the metadata of the call hold under `authorization`.
         """
         if path in PROBES or path.startswith(f"/{HEALTH_SERVICE}/"):
             return handler
         try:
-            self._door.check_key(authorisation)
-        except UnauthorisedError as error:
+            self._authenticator.check_key(authorization)
+        except UnauthorizedError as error:
             return self._refuse(handler, self._methods.get(path, "other"), error)
         return handler
 
-    def _refuse(self, handler: Any, method: Method, error: UnauthorisedError) -> "grpc.RpcMethodHandler[Any, Any]":
+    def _refuse(self, handler: Any, method: Method, error: UnauthorizedError) -> "grpc.RpcMethodHandler[Any, Any]":
         async def refuse(_: object, context: Context) -> None:
             async with recorded_call(self._metrics, method, context):
                 raise error

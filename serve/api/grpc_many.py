@@ -19,11 +19,11 @@ from serve.api.grpc_messages import Item, translate_response
 from serve.errors import DrainingError, InvalidRequestError, ServiceError
 from serve.observability.logs import RequestRecord, choose_request_id
 from serve.observability.metrics import ServiceMetrics
-from serve.translation.request import Flow
+from serve.translation.request import FairnessKey
 from serve.translation.response import TranslationResponse
 
 # Given a request, its deadline on the monotonic clock, its record and the stream that it belongs to.
-Translate = Callable[[TranslateRequest, float | None, RequestRecord, Flow], Awaitable[TranslationResponse]]
+Translate = Callable[[TranslateRequest, float | None, RequestRecord, FairnessKey], Awaitable[TranslationResponse]]
 
 _log = structlog.get_logger("dragoman")
 
@@ -61,7 +61,7 @@ class ManyStream:
         self._limit_texts = unanswered_texts
         self._longest_seconds = longest_seconds
         self._draining = draining
-        self._flow = Flow()
+        self._flow = FairnessKey()
         self._read = 0
         self._interrupted = False
         self._unanswered_texts = 0

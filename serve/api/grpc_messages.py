@@ -244,7 +244,7 @@ def _translation(translation: Translation) -> translation_pb2.Translation:
         finish_reason=_FINISH_REASONS[translation.finish_reason],
         source_tokens=translation.source_tokens,
         target_tokens=translation.target_tokens,
-        normalised_score=translation.normalised_score,
+        normalized_score=translation.normalized_score,
         alternatives=map(_alternative, translation.alternatives),
         tokens=_tokens(translation.tokens or ()),
         alignments=_alignments(translation),
@@ -259,7 +259,7 @@ def _alternative(alternative: Alternative) -> translation_pb2.Alternative:
     return translation_pb2.Alternative(
         text=alternative.text,
         score=alternative.score,
-        normalised_score=alternative.normalised_score,
+        normalized_score=alternative.normalized_score,
         finish_reason=_FINISH_REASONS[alternative.finish_reason],
         target_tokens=alternative.target_tokens,
         tokens=_tokens(alternative.tokens or ()),

@@ -27,7 +27,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serve.api.auth import Door
+from serve.api.auth import Authenticator
 from serve.api.http_body import (
     TIMEOUT_HEADER,
     Body,
@@ -47,17 +47,17 @@ from serve.api.http_problem import (
     service_problem,
     timings_header,
 )
-from serve.api.load_shedding import Turnstile
+from serve.api.load_shedding import LoadShedder
 from serve.api.open_inference import http as open_inference_http
 from serve.api.open_inference.http import OpenInferenceHttp
 from serve.api.server import CERTIFIED, write_metrics
 from serve.api.sse import TRANSLATION_EVENTS, EventStream, unless_disconnected
-from serve.errors import InvalidRequestError, ModelNotFoundError, ServiceError, UnauthorisedError
+from serve.errors import InvalidRequestError, ModelNotFoundError, ServiceError, UnauthorizedError
 from serve.observability.logs import RequestRecord, choose_request_id, record_request
 from serve.observability.metrics import Method, ServiceMetrics
 from serve.registry.dispatcher import Dispatcher
 from serve.registry.lifecycle import Lifecycle
-from serve.registry.registry import ModelDescription, Models
+from serve.registry.registry import ModelDescription, ModelRegistry
 from serve.registry.reloader import Reloader, ReloadReport
 from serve.translation.request import AskedDirection, AskedScore, AskedTranslation
 from serve.translation.response import ScoreResponse, TranslationResponse
@@ -73,17 +73,17 @@ _REPORT = TypeAdapter(ReloadReport)
 class HttpModels:
     """The handlers and what they need."""
 
-    def __init__(self, models: Models, reloader: Reloader, admin_door: Door | None) -> None:
+    def __init__(self, models: ModelRegistry, reloader: Reloader, admin_authenticator: Authenticator | None) -> None:
         """Keeps what it needs.
 
         Args:
             models: what is listed.
             reloader: reads the folder again.
-            admin_door: whom it lets in may ask for that; None: nobody may.
+            admin_authenticator: whom it lets in may ask for that; None: nobody may.
         """
         self._models = models
         self._reloader = reloader
-        self._admin_door = admin_door
+        self._admin_authenticator = admin_authenticator
 
     def build(self) -> APIRouter:
         """Returns the routes; that of the administration is among them only if there is a key."""
@@ -99,12 +99,12 @@ class HttpModels:
             response_model=ModelDescription,
             responses=problem_documentation(ModelNotFoundError),
         )(self.get_model)
-        if self._admin_door is not None:
+        if self._admin_authenticator is not None:
             router.post(
                 RELOAD_PATH,
                 summary="Reads the folder of the models again, with the header `Authorization: Bearer KEY`",
                 response_model=ReloadReport,
-                responses=problem_documentation(UnauthorisedError),
+                responses=problem_documentation(UnauthorizedError),
             )(self.reload)
         return router
 
@@ -118,8 +118,8 @@ class HttpModels:
 
     async def reload(self, request: Request) -> Response:
         """Answers when every model is loaded and proven, or has failed: then with 422, and what failed goes on."""
-        if self._admin_door is not None:
-            self._admin_door.check_key(request.headers.get("authorization", ""))
+        if self._admin_authenticator is not None:
+            self._admin_authenticator.check_key(request.headers.get("authorization", ""))
         report = await self._reloader.reload()
         status = HTTPStatus.UNPROCESSABLE_ENTITY if report.failures else HTTPStatus.OK
         return Response(_REPORT.dump_json(report, exclude_none=True), status, media_type="application/json")
@@ -134,8 +134,8 @@ class RequestRecorder:
         *,
         metrics: ServiceMetrics,
         lifecycle: Lifecycle,
-        door: Door,
-        turnstile: Turnstile,
+        authenticator: Authenticator,
+        load_shedder: LoadShedder,
         open_paths: frozenset[str],
         methods: Mapping[str, Method],
     ) -> None:
@@ -145,16 +145,16 @@ class RequestRecorder:
             app: answers.
             metrics: counts every request that is not a probe.
             lifecycle: tells when clients had better open new connections elsewhere.
-            door: decides who may ask.
-            turnstile: refuses what there is no time for.
+            authenticator: decides who may ask.
+            load_shedder: refuses what there is no time for.
             open_paths: of probes.
             methods: the names of methods in the metrics, by their paths.
         """
         self._app = app
         self._metrics = metrics
         self._lifecycle = lifecycle
-        self._door = door
-        self._turnstile = turnstile
+        self._authenticator = authenticator
+        self._load_shedder = load_shedder
         self._open_paths = open_paths
         self._methods = methods
 
@@ -182,10 +182,10 @@ class RequestRecorder:
             with record_request(self._metrics, "rest", method, request_id, headers) as record:
                 state = scope.setdefault("state", {})
                 state["record"] = record
-                self._door.check_certificate(shown=state.get(CERTIFIED, False))
+                self._authenticator.check_certificate(shown=state.get(CERTIFIED, False))
                 if scope["path"] != RELOAD_PATH:  # which has a door of its own
-                    self._door.check_key(headers.get("authorization", ""))
-                with self._turnstile.enter(record, method):
+                    self._authenticator.check_key(headers.get("authorization", ""))
+                with self._load_shedder.enter(record, method):
                     await self._app(scope, receive, send_with_headers)
         except ServiceError as error:
             if started:  # nobody reads the rest: the server closes the connection
@@ -246,16 +246,16 @@ class HttpApi:
     def __init__(
         self,
         dispatcher: Dispatcher,
-        models: Models,
+        models: ModelRegistry,
         lifecycle: Lifecycle,
         metrics: ServiceMetrics,
         *,
         reloader: Reloader,
         reader: RequestReader,
         open_inference: OpenInferenceHttp,
-        door: Door,
-        turnstile: Turnstile,
-        admin_door: Door | None,
+        authenticator: Authenticator,
+        load_shedder: LoadShedder,
+        admin_authenticator: Authenticator | None,
         open_metrics: bool,
         cors_origins: Sequence[str] = (),
     ) -> None:
@@ -269,9 +269,9 @@ class HttpApi:
             reloader: reads the folder of the models again.
             reader: reads bodies and deadlines.
             open_inference: the handlers of that protocol.
-            door: decides who may ask for translations.
-            turnstile: refuses what there is no time for.
-            admin_door: decides who may have the folder read; None: nobody may.
+            authenticator: decides who may ask for translations.
+            load_shedder: refuses what there is no time for.
+            admin_authenticator: decides who may have the folder read; None: nobody may.
             open_metrics: whether the door does not guard the metrics.
             cors_origins: whose pages in a browser may ask; none: nobody's.
         """
@@ -279,10 +279,10 @@ class HttpApi:
         self._models = models
         self._lifecycle = lifecycle
         self._metrics = metrics
-        self._routers = (HttpModels(models, reloader, admin_door).build(), open_inference.build())
+        self._routers = (HttpModels(models, reloader, admin_authenticator).build(), open_inference.build())
         self._reader = reader
-        self._door = door
-        self._turnstile = turnstile
+        self._authenticator = authenticator
+        self._load_shedder = load_shedder
         self._open_paths = PROBE_PATHS if open_metrics else PROBE_PATHS - {METRICS_PATH}
         self._cors_origins = cors_origins
 
@@ -303,8 +303,8 @@ class HttpApi:
             RequestRecorder,
             metrics=self._metrics,
             lifecycle=self._lifecycle,
-            door=self._door,
-            turnstile=self._turnstile,
+            authenticator=self._authenticator,
+            load_shedder=self._load_shedder,
             open_paths=self._open_paths,
             methods=METHODS,
         )

@@ -16,7 +16,7 @@ from serve.errors import (
     CLIENT_CLOSED_REQUEST,
     ERRORS,
     ServiceError,
-    UnauthorisedError,
+    UnauthorizedError,
 )
 from serve.translation.response import Timings
 
@@ -45,7 +45,7 @@ def error_headers(error: ServiceError) -> dict[str, str]:
     """Returns the headers of the answer to a request that failed, in whatever form its body is."""
     retry_after = error.retry_after_seconds
     headers = {} if retry_after is None else {"retry-after": str(retry_after)}
-    if isinstance(error, UnauthorisedError):
+    if isinstance(error, UnauthorizedError):
         headers["www-authenticate"] = "Bearer"
     return headers
 

@@ -59,7 +59,7 @@ REFUSAL = "as many requests are in hand as can be answered; try again later"
 log = structlog.get_logger("dragoman")
 
 
-class Turnstile:
+class LoadShedder:
     """Counts requests in and out. Belongs to the event loop's thread."""
 
     def __init__(

@@ -229,7 +229,7 @@ class Provenance(Record):
         created: date and time of the export, ISO 8601, UTC.
         versions: version of each library that took part.
         training: the configuration that the model was trained with.
-        steps: optimiser steps taken.
+        steps: optimizer steps taken.
         scores: what was measured at export time, for example the share of identical sentences.
     """
 
@@ -252,7 +252,7 @@ class Manifest(Record):
         alignment_heads: whose weights the aligned decoder gives, in this order; none if there is no such decoder.
         variant: which operators the graphs are made of.
         precision: what they compute in.
-        activation_ranges: what the scales of static quantisation are made of: the values that linear layers of the
+        activation_ranges: what the scales of static quantization are made of: the values that linear layers of the
             PyTorch model read, by the name of their module.
         cache_ranges: the same for keys and values that are kept in 8-bit integers: what the linear layers wrote that
             compute them.

@@ -203,7 +203,7 @@ def _found(message: translation_pb2.Translation | translation_pb2.Alternative) -
     return {
         "text": message.text,
         "score": message.score,
-        "normalised_score": message.normalised_score,
+        "normalized_score": message.normalized_score,
         "finish_reason": _FINISH_REASONS[message.finish_reason],
         "target_tokens": message.target_tokens,
         # Absent and empty look the same in a message.

@@ -37,7 +37,7 @@ from serve.observability.logs import RequestRecord, configure_logs
 from serve.registry.dispatcher import Dispatcher
 from serve.settings import ServeSettings
 from serve.translation.fields import SearchFields
-from serve.translation.request import AskedDirection, AskedTranslation, Flow
+from serve.translation.request import AskedDirection, AskedTranslation, FairnessKey
 from serve.translation.response import TranslationDelta
 
 
@@ -94,7 +94,7 @@ class LocalTranslator:
         self._dispatcher = dispatcher
         self._timeout_seconds = timeout_seconds
         # Texts of several sentences need more places than there may be: they wait for them, as those of a stream do.
-        self._flow = Flow()
+        self._flow = FairnessKey()
 
     @classmethod
     @asynccontextmanager
@@ -146,7 +146,7 @@ class LocalTranslator:
             options=wanted.get("options", SearchFields()),
             deadline_seconds=time.monotonic() + self._timeout_seconds,
             split_sentences=wanted.get("split_sentences", True),
-            flow=self._flow,
+            fairness_key=self._flow,
         )
 
 

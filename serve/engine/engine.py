@@ -35,7 +35,7 @@ class Engine:
     """One model, its rows and the thread that steps them.
 
     Attributes:
-        falls: how often the model failed so many times in a row that it was not healthy any more.
+        failure_count: how often the model failed so many times in a row that it was not healthy any more.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Engine:
         aligned = model.alignments.shape[1] > 0
         self._rows = Rows(
             model.slots,
-            model.ahead,
+            model.prefetched,
             max_source_tokens=model.alignments.shape[2],
             max_target_tokens=max_target_tokens,
             bos_id=bos_id,
@@ -82,7 +82,7 @@ class Engine:
         self._selection = Selection(eos_id)
         self._step_timeout_seconds = step_timeout_seconds
         self._step_started_seconds: float | None = None
-        self.falls = 0
+        self.failure_count = 0
         self._failures = 0
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=ENGINE_THREAD, daemon=True)
@@ -153,7 +153,7 @@ class Engine:
     def _admit(self) -> list[DecodingSequence]:
         """Returns what starts now, and as company for the encoder what starts next."""
         free_rows = self._model.slots - len(self._rows)
-        return self._scheduler.admit(free_rows, self._rows.encoded, self._model.ahead if free_rows else 0)
+        return self._scheduler.admit(free_rows, self._rows.encoded_rows, self._model.prefetched if free_rows else 0)
 
     def _prefill(self, sequences: list[DecodingSequence]) -> None:
         """Gives rows to some sequences and encodes them; those of a batch that fails have none afterwards."""
@@ -167,7 +167,7 @@ class Engine:
                 self._count_failure()
                 failed += batch
         if failed:
-            leaving = np.zeros(self._rows.encoded, np.bool_)
+            leaving = np.zeros(self._rows.encoded_rows, np.bool_)
             leaving[np.concatenate([places[sequence] for sequence in failed])] = True
             for sequence in self._remove(leaving):
                 self._scheduler.finish(sequence, InternalError(FAILURE_MESSAGE))
@@ -192,7 +192,7 @@ class Engine:
     def _count_failure(self) -> None:
         self._failures += 1
         if self._failures == UNHEALTHY_FAILURES:
-            self.falls += 1
+            self.failure_count += 1
 
     def _copy(self, moves: list[Move]) -> None:
         if moves:
@@ -205,7 +205,7 @@ class Engine:
             columns.token_ids[:computed],
             columns.positions[:computed],
             columns.source_lengths[:computed],
-            held=self._rows.encoded,
+            occupied=self._rows.encoded_rows,
         )
         self._metrics.observe_step("decode", computed, self._clock() - started_seconds)
         return scores
@@ -248,7 +248,7 @@ class Engine:
             log.error("the model gave no probabilities", target_tokens=sequence.decoded_tokens)
             error = InternalError(FAILURE_MESSAGE)
         # A stable sort: of equals the one that was finished first.
-        sequence.hypotheses.sort(key=lambda hypothesis: -hypothesis.normalised_score)
+        sequence.hypotheses.sort(key=lambda hypothesis: -hypothesis.normalized_score)
         del sequence.hypotheses[sequence.options.hypotheses :]
         if error is None:
             self._metrics.observe_pace(
@@ -259,5 +259,5 @@ class Engine:
         self._scheduler.finish(sequence, error)
 
     def _fail_rows(self, error: ServiceError) -> None:
-        for sequence in self._rows.remove(np.ones(self._rows.encoded, np.bool_)):
+        for sequence in self._rows.remove(np.ones(self._rows.encoded_rows, np.bool_)):
             self._scheduler.finish(sequence, error)

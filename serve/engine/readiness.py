@@ -31,17 +31,17 @@ class Readiness:
         self._metrics = metrics
         self._engines_healthy = engines_healthy
         self._engines_hanging = engines_hanging
-        self._engines_falls = engines_falls
-        self._proven_after_falls: int | None = None
+        self._engines_failure_count = engines_falls
+        self._verified_after_failures: int | None = None
 
     @property
-    def proven(self) -> bool:
+    def verified(self) -> bool:
         """Whether the golden sentences came out right, and nothing has failed since that would take the proof away."""
-        return self._proven_after_falls == self._engines_falls()
+        return self._verified_after_failures == self._engines_failure_count()
 
-    @proven.setter
-    def proven(self, proven: bool) -> None:
-        self._proven_after_falls = self._engines_falls() if proven else None
+    @verified.setter
+    def verified(self, verified: bool) -> None:
+        self._verified_after_failures = self._engines_failure_count() if verified else None
         self.refresh()
 
     @property
@@ -67,7 +67,7 @@ class Readiness:
         """Returns what keeps the model from translating; None: nothing does."""
         if not self._engines_healthy():
             return NotReadyError("the model failed")
-        if not self.proven:
+        if not self.verified:
             return NotReadyError("warming up")
         return None
 

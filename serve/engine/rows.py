@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serve.scheduler.sequence import DecodingSequence
-from serve.search.hypothesis import FinishReason, Hypothesis, coverage, normalised_scores
+from serve.search.hypothesis import FinishReason, Hypothesis, coverage, normalized_scores
 from serve.search.options import MAX_SUPPRESSED_IDS
 from serve.search.sampling import uniforms
 
@@ -197,7 +197,7 @@ class Rows:
     def __init__(
         self,
         slots: int,
-        ahead: int = 0,
+        prefetched: int = 0,
         *,
         max_source_tokens: int,
         max_target_tokens: int,
@@ -209,7 +209,7 @@ class Rows:
 
         Args:
             slots: the most running rows.
-            ahead: the most rows that are encoded ahead.
+            prefetched: the most rows that are encoded ahead.
             max_source_tokens: the longest source of any row.
             max_target_tokens: the longest translation of any row, the end token excluded.
             bos_id: the token that every translation starts from.
@@ -220,7 +220,7 @@ class Rows:
         self._eos_id = eos_id
         self._slots = slots
         self._storage = Columns.allocate(
-            slots + ahead,
+            slots + prefetched,
             target_tokens=max_target_tokens,
             source_tokens=max_source_tokens if aligned else 0,
             suppressed=MAX_SUPPRESSED_IDS,
@@ -238,7 +238,7 @@ class Rows:
         return list(self._sequences.values())
 
     @property
-    def encoded(self) -> int:
+    def encoded_rows(self) -> int:
         """The running rows and those that were encoded ahead."""
         return len(self._encoded.numbers)
 
@@ -266,9 +266,9 @@ class Rows:
 
         The first rows of all come before the further ones, of which those of beams do not exist in their first step.
         """
-        further = self.encoded + len(sequences)
+        further = self.encoded_rows + len(sequences)
         places = []
-        for first, sequence in enumerate(sequences, self.encoded):
+        for first, sequence in enumerate(sequences, self.encoded_rows):
             end = further + sequence.options.rows - 1
             places.append(np.array((first, *range(further, end))))
             further = end
@@ -334,7 +334,7 @@ class Rows:
             score += end.score
             token_scores.append(end.score)
         covered = self._coverage(row, end) if options.coverage_penalty > 0 else np.zeros(1)
-        normalised = normalised_scores(
+        normalized = normalized_scores(
             np.array([score]),
             np.array([len(token_scores)]),
             covered,
@@ -344,7 +344,7 @@ class Rows:
         return Hypothesis(
             target_ids=tuple(columns.target_ids[row, :length].tolist()),
             score=score,
-            normalised_score=float(normalised[0]),
+            normalized_score=float(normalized[0]),
             finish_reason=FinishReason.LENGTH if end is None else FinishReason.EOS,
             token_scores=tuple(token_scores),
             alignments=(
@@ -396,12 +396,12 @@ class Rows:
             self._sequences[number].decoded_tokens += positions
         staying = set(columns.numbers[~leaving].tolist())
         self._storage.copy(*_gaps(leaving))
-        self._resize(self.encoded - len(left))
+        self._resize(self.encoded_rows - len(left))
         return [self._sequences.pop(number) for number in dict.fromkeys(left) if number not in staying]
 
-    def _resize(self, encoded: int) -> None:
-        self._encoded = self._storage.first(encoded)
-        self.columns = self._encoded if encoded <= self._slots else self._storage.first(self._slots)
+    def _resize(self, encoded_rows: int) -> None:
+        self._encoded = self._storage.first(encoded_rows)
+        self.columns = self._encoded if encoded_rows <= self._slots else self._storage.first(self._slots)
 
     def _fill(self, new: NDArray[np.int64], sequence: DecodingSequence) -> None:
         columns, options = self._encoded, sequence.options

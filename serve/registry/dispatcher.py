@@ -13,16 +13,16 @@ from serve.errors import InvalidRequestError
 from serve.observability.logs import RequestRecord
 from serve.observability.metrics import NO_MODEL
 from serve.registry.lifecycle import Lifecycle
-from serve.registry.registry import Leg, Models, ServedModel, find_leg, find_route
+from serve.registry.registry import Hop, ModelRegistry, ServedModel, find_hop, find_route
 from serve.scheduler.admission import Reservation
 from serve.translation import pivot
 from serve.translation.request import AskedScore, AskedTranslation, TranslationRequest
 from serve.translation.response import Pivot, ScoreResponse, TranslationDelta, TranslationResponse
-from serve.translation.translator import PassageTranslator
+from serve.translation.translator import SegmentTranslator
 
 
 @dataclass(frozen=True, slots=True)
-class LastTranslation:
+class PreparedTranslation:
     """What is left to do for a request: one translation by one model, whose answer is then completed.
 
     Attributes:
@@ -34,7 +34,7 @@ class LastTranslation:
     """
 
     model: str
-    translator: PassageTranslator
+    translator: SegmentTranslator
     request: TranslationRequest
     before: tuple[TranslationResponse, Pivot] | None = None
     kept: Reservation | None = None
@@ -48,7 +48,7 @@ class LastTranslation:
 class Dispatcher:
     """Translates and scores with the models that are served."""
 
-    def __init__(self, models: Models, lifecycle: Lifecycle, default_timeout_seconds: float) -> None:
+    def __init__(self, models: ModelRegistry, lifecycle: Lifecycle, default_timeout_seconds: float) -> None:
         """Keeps what it needs.
 
         Args:
@@ -112,11 +112,11 @@ class Dispatcher:
         self._lifecycle.check_admission()
         record.source_texts = [text for text, _ in asked.pairs]
         with ExitStack() as uses:
-            ((leg, served),) = self._keep([find_leg(asked.direction, self._models.offers)], record, uses)
+            ((hop, served),) = self._keep([find_hop(asked.direction, self._models.offers)], record, uses)
             request = served.pipeline.limits.admit_pairs(
                 pairs=asked.pairs,
-                source_language=leg.source,
-                target_language=leg.target,
+                source_language=hop.source,
+                target_language=hop.target,
                 deadline_seconds=self._deadline_seconds(asked.deadline_seconds),
             )
             response = await served.pipeline.translator.score(request)
@@ -128,7 +128,7 @@ class Dispatcher:
         return time.monotonic() + self._default_timeout_seconds if asked_seconds is None else asked_seconds
 
     @asynccontextmanager
-    async def prepare(self, asked: AskedTranslation, record: RequestRecord) -> AsyncIterator[LastTranslation]:
+    async def prepare(self, asked: AskedTranslation, record: RequestRecord) -> AsyncIterator[PreparedTranslation]:
         """Does all but the last translation of a request, and keeps its models while the block runs.
 
         Raises:
@@ -138,22 +138,22 @@ class Dispatcher:
         deadline_seconds = self._deadline_seconds(asked.deadline_seconds)
         record.source_texts = asked.texts
         with ExitStack() as uses:
-            legs = self._keep(find_route(asked.direction, self._models.offers), record, uses)
-            if len(legs) == 1:
-                ((leg, served),) = legs
-                request = _admit(asked, leg, served, deadline_seconds)
-                yield LastTranslation(served.name, served.pipeline.translator, request)
+            hops = self._keep(find_route(asked.direction, self._models.offers), record, uses)
+            if len(hops) == 1:
+                ((hop, served),) = hops
+                request = _admit(asked, hop, served, deadline_seconds)
+                yield PreparedTranslation(served.name, served.pipeline.translator, request)
             else:
-                first, last = legs
-                prepared = await self._go_by_way(asked, deadline_seconds, (first, last), uses)
+                first, last = hops
+                prepared = await self._via_pivot(asked, deadline_seconds, (first, last), uses)
                 try:
                     yield prepared
                 except InvalidRequestError as error:
                     raise pivot.explain(error, first[0].target) from error
 
-    def _keep(self, legs: Iterable[Leg], record: RequestRecord, uses: ExitStack) -> list[tuple[Leg, ServedModel]]:
+    def _keep(self, hops: Iterable[Hop], record: RequestRecord, uses: ExitStack) -> list[tuple[Hop, ServedModel]]:
         """Returns the legs with their models, which are kept until `uses` ends; the last one counts the request."""
-        kept = [(leg, self._models.get(leg.model)) for leg in legs]
+        kept = [(hop, self._models.get(hop.model)) for hop in hops]
         for _, served in kept:
             uses.enter_context(served.use())
         *before, last = kept
@@ -162,29 +162,29 @@ class Dispatcher:
         record.pivot_model = before[0][1].name if before else NO_MODEL
         return kept
 
-    async def _go_by_way(
+    async def _via_pivot(
         self,
         asked: AskedTranslation,
         deadline_seconds: float,
-        legs: tuple[tuple[Leg, ServedModel], tuple[Leg, ServedModel]],
+        hops: tuple[tuple[Hop, ServedModel], tuple[Hop, ServedModel]],
         uses: ExitStack,
-    ) -> LastTranslation:
+    ) -> PreparedTranslation:
         """Translates into the pivot's language and prepares the translation from it; both share the deadline.
 
         What the second model would refuse must not cost a translation by the first: places in both are kept from now
         on, until `uses` ends.
         """
-        first, last = legs
+        first, last = hops
         first_options, last_options = pivot.split_options(asked.options)
         asked_last = replace(asked, options=last_options)
         asked_first = replace(asked, options=first_options, target_prefix=())
         requests = [
-            _admit(each, *leg, deadline_seconds) for each, leg in zip((asked_first, asked_last), legs, strict=True)
+            _admit(each, *hop, deadline_seconds) for each, hop in zip((asked_first, asked_last), hops, strict=True)
         ]
-        translators = [served.pipeline.translator for _, served in legs]
+        translators = [served.pipeline.translator for _, served in hops]
         kept: dict[int, Reservation] = {}
         # In one order for all: of two requests that go opposite ways, neither waits for what the other one keeps.
-        for number in sorted(range(len(legs)), key=lambda number: legs[number][1].name):
+        for number in sorted(range(len(hops)), key=lambda number: hops[number][1].name):
             kept[number] = uses.enter_context(await translators[number].reserve(requests[number]))
         response = await translators[0].translate(requests[0], kept[0])
         between = Pivot(first[0].target, first[1].name)
@@ -192,19 +192,19 @@ class Dispatcher:
             request = _admit(pivot.ask_last(asked_last, response), *last, deadline_seconds)
         except InvalidRequestError as error:
             raise pivot.explain(error, between.language) from error
-        return LastTranslation(last[1].name, translators[1], request, (response, between), kept[1])
+        return PreparedTranslation(last[1].name, translators[1], request, (response, between), kept[1])
 
 
-def _admit(asked: AskedTranslation, leg: Leg, served: ServedModel, deadline_seconds: float) -> TranslationRequest:
+def _admit(asked: AskedTranslation, hop: Hop, served: ServedModel, deadline_seconds: float) -> TranslationRequest:
     """Returns the request to one model if every field is valid for it."""
     return served.pipeline.limits.admit(
         texts=asked.texts,
-        source_language=leg.source,
-        target_language=leg.target,
+        source_language=hop.source,
+        target_language=hop.target,
         options=asked.options,
         target_prefix=asked.target_prefix,
         deadline_seconds=deadline_seconds,
         split_sentences=asked.split_sentences,
         priority=asked.priority,
-        flow=asked.flow,
+        fairness_key=asked.fairness_key,
     )

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from itertools import cycle
 
 from serve.bundle.bundle import Bundle, BundleError
-from serve.runtime.cpu import Runtime, Sessions, rows_ahead
+from serve.runtime.cpu import Runtime, Sessions, prefetched_rows
 from serve.runtime.cuda.device import Device
 from serve.runtime.cuda.driver import gpus
 from serve.runtime.cuda.runtime import DeviceSessions
@@ -28,7 +28,7 @@ def load_models(
     if settings.device == "cuda":
         return load_on_gpus(settings, bundle)
     sessions = change(Sessions.load(bundle, settings.engine_threads, aligned=settings.alignments))
-    return [Runtime(sessions, settings.slots, rows_ahead(settings.slots)) for _ in range(settings.engine_count)]
+    return [Runtime(sessions, settings.slots, prefetched_rows(settings.slots)) for _ in range(settings.engine_count)]
 
 
 def load_on_gpus(settings: ServeSettings, bundle: Bundle) -> list[Model]:
@@ -43,7 +43,7 @@ def load_on_gpus(settings: ServeSettings, bundle: Bundle) -> list[Model]:
             bundle, Device("cuda", gpu), aligned=settings.alignments, memory_bytes=settings.device_memory_bytes
         )
         try:
-            models.append(sessions.runtime(settings.slots, rows_ahead(settings.slots)))
+            models.append(sessions.runtime(settings.slots, prefetched_rows(settings.slots)))
         except Exception as error:  # ONNX Runtime's exceptions share no base class of their own
             problem = "expected memory for as many: use fewer, or --device-memory-bytes"
             raise BundleError(f"--slots: {settings.slots}: {problem}: engine {number}, GPU {gpu}: {error}") from error

@@ -9,7 +9,7 @@ from enum import Enum, auto
 
 from serve.errors import DrainingError, NotReadyError, ServiceError
 from serve.observability.metrics import ServiceMetrics
-from serve.registry.registry import Models
+from serve.registry.registry import ModelRegistry
 
 
 class Stage(Enum):
@@ -24,7 +24,7 @@ class Stage(Enum):
 class Lifecycle:
     """The stage, and what follows from it. Belongs to the event loop's thread."""
 
-    def __init__(self, metrics: ServiceMetrics, models: Models) -> None:
+    def __init__(self, metrics: ServiceMetrics, models: ModelRegistry) -> None:
         """Starts in `Stage.STARTING`.
 
         Args:

@@ -22,13 +22,13 @@ from serve.engine.readiness import Readiness
 from serve.observability.metrics import Metrics
 from serve.runtime.model import Model
 from serve.scheduler.scheduler import Scheduler
-from serve.scheduler.sequence import Wish
+from serve.scheduler.sequence import SequenceSpec
 from serve.search.options import SearchOptions
 from serve.settings import ServeSettings
 from serve.translation.cache import ResultCache
 from serve.translation.request import RequestLimits, SearchLimits, TargetVocabulary
 from serve.translation.submission import run_sequences
-from serve.translation.translator import PassageTranslator, Translator
+from serve.translation.translator import SegmentTranslator, Translator
 
 
 class GoldenMismatchError(Exception):
@@ -70,8 +70,8 @@ async def check_golden(
     options = SearchOptions(max_target_tokens=max_target_tokens)
     for start in range(0, len(golden), together):
         group = golden[start : start + together]
-        wishes = [Wish(sentence.source_ids, options) for sentence in group]
-        sequences = await run_sequences(scheduler, wishes, deadline_seconds=None)
+        specs = [SequenceSpec(sentence.source_ids, options) for sentence in group]
+        sequences = await run_sequences(scheduler, specs, deadline_seconds=None)
         for number, (sentence, sequence) in enumerate(zip(group, sequences, strict=True), start):
             _compare(number, "target", sentence.target_ids, sequence.best.target_ids)
 
@@ -128,7 +128,7 @@ class Pipeline:
             self.metrics,
             lambda: all(engine.healthy for engine in self._engines),
             lambda: any(engine.hanging for engine in self._engines),
-            lambda: sum(engine.falls for engine in self._engines),
+            lambda: sum(engine.failure_count for engine in self._engines),
         )
         self.limits = RequestLimits(
             directions=manifest.directions,
@@ -155,7 +155,7 @@ class Pipeline:
             if settings.result_cache_bytes is None
             else ResultCache(settings.result_cache_bytes, self.metrics),
         )
-        self.translator = PassageTranslator(translator, self.limits)
+        self.translator = SegmentTranslator(translator, self.limits)
 
     def start(self, models: Iterable[Model]) -> None:
         """Starts an engine for each model."""
@@ -207,7 +207,7 @@ class Pipeline:
             max_target_tokens=self.manifest.max_target_tokens,
             together=self.scheduler.capacity_rows,
         )
-        self.readiness.proven = True
+        self.readiness.verified = True
 
     def stop(self) -> None:
         """Stops the engines after their current step; whatever is not finished by then ends with DrainingError.

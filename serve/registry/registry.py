@@ -29,7 +29,7 @@ from serve.bundle.manifest import BundleDirection
 from serve.errors import InvalidRequestError, ModelNotFoundError, NotReadyError, ServiceError
 from serve.registry.pipeline import GoldenMismatchError, Pipeline
 from serve.runtime.model import Model
-from serve.system import run_aside
+from serve.system import run_in_daemon_thread
 from serve.translation.request import AskedDirection, choose_direction
 
 
@@ -173,7 +173,7 @@ class ServedModel:
             GoldenMismatchError: if a golden sentence comes out wrong.
             ServiceError: if an engine fails.
         """
-        self.pipeline.start(await run_aside(load))
+        self.pipeline.start(await run_in_daemon_thread(load))
         await self.pipeline.warm_up()
         self._watching = asyncio.create_task(self._watch())
 
@@ -198,7 +198,7 @@ class ServedModel:
             await asyncio.sleep(WATCH_SECONDS)
             if readiness.ready:
                 continue
-            readiness.proven = False
+            readiness.verified = False
             try:
                 await self.pipeline.warm_up()
             except (GoldenMismatchError, ServiceError) as error:
@@ -214,7 +214,7 @@ Offers = Mapping[str, Sequence[BundleDirection]]
 
 
 @dataclass(frozen=True, slots=True)
-class Leg:
+class Hop:
     """One translation by one model."""
 
     model: str
@@ -222,20 +222,20 @@ class Leg:
     target: str
 
 
-def find_leg(asked: AskedDirection, offers: Offers) -> Leg:
+def find_hop(asked: AskedDirection, offers: Offers) -> Hop:
     """Returns what translates directly: the model that is asked for, or the first that has the direction.
 
     Raises:
         ModelNotFoundError: if no model has the name that is asked for.
         InvalidRequestError: if there is no such direction, or there are several.
     """
-    return _find_leg(asked.source_language, asked.target_language, _first_offers(asked.model, offers))
+    return _find_hop(asked.source_language, asked.target_language, _first_offers(asked.model, offers))
 
 
-def find_route(asked: AskedDirection, offers: Offers) -> tuple[Leg, ...]:
+def find_route(asked: AskedDirection, offers: Offers) -> tuple[Hop, ...]:
     """Returns the legs of a request: one, or two if there is no direction and the client allows a pivot.
 
-    Each leg is found as by `find_leg`: a named model does both. Of several pivots, the first in the order of the
+    Each leg is found as by `find_hop`: a named model does both. Of several pivots, the first in the order of the
     alphabet is taken.
 
     Raises:
@@ -245,7 +245,7 @@ def find_route(asked: AskedDirection, offers: Offers) -> tuple[Leg, ...]:
     source, target = asked.source_language, asked.target_language
     first_offers = _first_offers(asked.model, offers)
     try:
-        return (_find_leg(source, target, first_offers),)
+        return (_find_hop(source, target, first_offers),)
     except InvalidRequestError as error:
         pivot = _find_pivot(source, target, first_offers)
         if pivot is None:
@@ -253,7 +253,7 @@ def find_route(asked: AskedDirection, offers: Offers) -> tuple[Leg, ...]:
         if not asked.allow_pivot:
             hint = f"{error.problem}; with allow_pivot, it would go by way of {pivot}"
             raise InvalidRequestError(error.field, hint) from error
-    return tuple(_find_leg(*pair, first_offers) for pair in ((source, pivot), (pivot, target)))
+    return tuple(_find_hop(*pair, first_offers) for pair in ((source, pivot), (pivot, target)))
 
 
 def check_model(name: str, names: Mapping[str, object]) -> None:
@@ -278,10 +278,10 @@ def _first_offers(model: str, offers: Offers) -> dict[tuple[str, str], tuple[str
     return first
 
 
-def _find_leg(source: str, target: str, first_offers: Mapping[tuple[str, str], tuple[str, BundleDirection]]) -> Leg:
+def _find_hop(source: str, target: str, first_offers: Mapping[tuple[str, str], tuple[str, BundleDirection]]) -> Hop:
     chosen = choose_direction([direction for _, direction in first_offers.values()], source, target)
     model, _ = first_offers[chosen.source, chosen.target]
-    return Leg(model, chosen.source, chosen.target)
+    return Hop(model, chosen.source, chosen.target)
 
 
 def _find_pivot(source: str, target: str, pairs: Collection[tuple[str, str]]) -> str | None:
@@ -291,7 +291,7 @@ def _find_pivot(source: str, target: str, pairs: Collection[tuple[str, str]]) ->
     return min((first for first, last in pairs if last == target and first in into), default=None)
 
 
-class Models:
+class ModelRegistry:
     """What is served now, and what is leaving. Belongs to the event loop's thread."""
 
     def __init__(self, models: Iterable[ServedModel]) -> None:

@@ -15,8 +15,8 @@ from serve.errors import DrainingError
 from serve.observability.metrics import ServiceMetrics
 from serve.registry.lifecycle import Lifecycle, Stage
 from serve.registry.loader import LOAD_ERRORS, FoundBundle, ModelLoader
-from serve.registry.registry import Models
-from serve.system import run_aside, settle
+from serve.registry.registry import ModelRegistry
+from serve.system import run_in_daemon_thread, trim_memory
 
 log = structlog.get_logger("dragoman")
 
@@ -50,7 +50,9 @@ class ReloadReport:
 class Reloader:
     """Brings the served models in line with the folder. Belongs to the event loop's thread."""
 
-    def __init__(self, models: Models, loader: ModelLoader, lifecycle: Lifecycle, metrics: ServiceMetrics) -> None:
+    def __init__(
+        self, models: ModelRegistry, loader: ModelLoader, lifecycle: Lifecycle, metrics: ServiceMetrics
+    ) -> None:
         """Keeps what it needs.
 
         Args:
@@ -97,7 +99,7 @@ class Reloader:
         async with self._turn:
             report = await self._follow_folder()
             # What the models before those left that were replaced now: these are only about to stop.
-            await run_aside(settle)
+            await run_in_daemon_thread(trim_memory)
             self._metrics.observe_reload(report.failures)
             if report.failures:
                 log.error("reload failed", **_facts(report))
@@ -109,7 +111,7 @@ class Reloader:
         if self._lifecycle.stage is not Stage.READY:
             return ReloadReport(problem="the service is starting or leaving, expected one that is ready")
         try:
-            found = await run_aside(self._loader.find)
+            found = await run_in_daemon_thread(self._loader.find)
         except (BundleError, OSError) as error:
             return ReloadReport(problem=str(error))
         return await self._follow(found)
@@ -138,7 +140,7 @@ class Reloader:
         """Serves a bundle in the place of whatever has its name, or raises and leaves that in its place."""
         model = None
         try:
-            model = await run_aside(partial(self._loader.open, found))
+            model = await run_in_daemon_thread(partial(self._loader.open, found))
             await self._loader.start(model)
         except BaseException:
             # Also when the service is stopped meanwhile: the engines must not outlive it.

@@ -193,12 +193,12 @@ class Sessions:
             return ()
         return ("target",) if self.aligned else ("source", "target")
 
-    def runtime(self, slots: int, ahead: int = 0) -> "Runtime":
+    def runtime(self, slots: int, prefetched: int = 0) -> "Runtime":
         """Returns a runtime with a state of its own; see `Runtime`."""
-        return Runtime(self, slots, ahead)
+        return Runtime(self, slots, prefetched)
 
 
-def rows_ahead(slots: int) -> int:
+def prefetched_rows(slots: int) -> int:
     """Returns how many rows an engine with so many slots does well to encode ahead."""
     return slots // SLOTS_PER_ROW_AHEAD
 
@@ -206,22 +206,22 @@ def rows_ahead(slots: int) -> int:
 class Runtime:
     """What one engine computes with: the shared sessions and the state of its rows. Not thread-safe."""
 
-    def __init__(self, sessions: Sessions, slots: int, ahead: int = 0) -> None:
+    def __init__(self, sessions: Sessions, slots: int, prefetched: int = 0) -> None:
         """Allocates the state, which takes memory as far as it is used.
 
         Args:
             sessions: of the bundle.
             slots: the most rows of a step.
-            ahead: rows behind those, which have a state but take part in no step.
+            prefetched: rows behind those, which have a state but take part in no step.
         """
         manifest = sessions.manifest
         self.slots = slots
-        self.ahead = ahead
+        self.prefetched = prefetched
         self._sessions = sessions
         self._manifest = manifest
         self._state = DecoderState(
             manifest.states,
-            slots=slots + ahead,
+            slots=slots + prefetched,
             max_source_tokens=manifest.max_source_tokens,
             max_target_tokens=manifest.max_target_tokens,
             tight=sessions.tight_lengths,
@@ -259,7 +259,7 @@ class Runtime:
         positions: NDArray[np.int32],
         source_lengths: NDArray[np.int32],
         *,
-        held: int = 0,
+        occupied: int = 0,
     ) -> NDArray[np.float32]:
         """Computes one step of rows 0 to R - 1 and moves their state on by it.
 
@@ -267,13 +267,13 @@ class Runtime:
             token_ids: last token of each row, int64 [R].
             positions: tokens that each row has read already, int32 [R].
             source_lengths: int32 [R].
-            held: rows that hold anything, if more than R.
+            occupied: rows that hold anything, if more than R.
 
         Returns:
             Logits, float32 [R, V], valid until the next call.
         """
         rows = len(token_ids)
-        self._state.fit(max(rows, held), max(positions.tolist()) + 1)
+        self._state.fit(max(rows, occupied), max(positions.tolist()) + 1)
         self._token_ids[:rows] = token_ids
         self._positions[:rows] = positions
         self._source_lengths[:rows] = source_lengths
@@ -290,10 +290,10 @@ class Runtime:
         positions: NDArray[np.int32],
         source_lengths: NDArray[np.int32],
         *,
-        held: int = 0,
+        occupied: int = 0,
     ) -> HostScores:
         """Computes one step as `decode_step` does; returns what it says of the next tokens."""
-        return HostScores(self.decode_step(token_ids, positions, source_lengths, held=held), self)
+        return HostScores(self.decode_step(token_ids, positions, source_lengths, occupied=occupied), self)
 
     @property
     def alignments(self) -> NDArray[np.float32]:
@@ -364,8 +364,8 @@ class Runtime:
         )
 
 
-def save_optimised(graph: Path, out: Path) -> None:
-    """Writes a graph as a server's sessions run it, which is after ONNX Runtime's optimisations.
+def save_optimized(graph: Path, out: Path) -> None:
+    """Writes a graph as a server's sessions run it, which is after ONNX Runtime's optimizations.
 
     Args:
         graph: an ONNX graph.

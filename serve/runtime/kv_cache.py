@@ -61,19 +61,19 @@ class StateBlock:
         """What the decoder writes, [N, slots, *shape]."""
         return self.values if self._replacements is None else self._replacements
 
-    def resize(self, capacity: int, held: int) -> None:
+    def resize(self, capacity: int, occupied: int) -> None:
         """Gives every slot room for another number of positions; what the first slots hold stays as far as it fits.
 
         Args:
             capacity: positions, at most the limit.
-            held: slots that hold anything.
+            occupied: slots that hold anything.
         """
         old, self.values = self.values, self._laid_out(capacity)
         length = min(capacity, old.shape[2 + self._before_length])
         tensors = range(len(self.specs))
         # Old and new places overlap: each tensor moves when no other lies any more where it goes.
         for tensor in reversed(tensors) if self.values.size > old.size else tensors:
-            self._valid(self.values, length)[tensor, :held] = self._valid(old, length)[tensor, :held].copy()
+            self._valid(self.values, length)[tensor, :occupied] = self._valid(old, length)[tensor, :occupied].copy()
 
     def write(self, tensor: int, slots: NDArray[np.int64], new: Array, length: int) -> None:
         """Keeps the values of one tensor for B slots.
@@ -165,7 +165,7 @@ class DecoderState:
             for length, limit in self._limits.items()
         }
         self._source_lengths = np.zeros(slots, np.int32)
-        self._held = 0
+        self._occupied = 0
         self._steps = 0
         specs = tuple(specs)
         alike = defaultdict[tuple[object, ...], list[StateSpec]](list)
@@ -207,24 +207,24 @@ class DecoderState:
         if longest > self.capacities["source"]:
             self._resize("source", _rounded(longest))
         self._source_lengths[slots] = source_lengths
-        self._held = max(self._held, int(slots.max()) + 1)
+        self._occupied = max(self._occupied, int(slots.max()) + 1)
         for (block, index), new in zip(self._encoded, encoded, strict=True):
             block.write(index, slots, new, longest)
 
-    def fit(self, held: int, target_tokens: int) -> None:
+    def fit(self, occupied: int, target_tokens: int) -> None:
         """Makes room for a step, and now and then gives up what no row needs; the other slots hold nothing any more.
 
         Args:
-            held: slots that hold anything: those of the step, and others behind them that take no part in it.
+            occupied: slots that hold anything: those of the step, and others behind them that take no part in it.
             target_tokens: the most positions that any of them has with this step.
         """
-        self._held = held
+        self._occupied = occupied
         if target_tokens > self.capacities["target"]:
             # Few rows need no tight room, but would lay themselves out anew every few steps.
-            self._resize("target", _rounded(target_tokens) if held >= MANY_ROWS else 2 * target_tokens)
+            self._resize("target", _rounded(target_tokens) if occupied >= MANY_ROWS else 2 * target_tokens)
         self._steps = (self._steps + 1) % STEPS_BETWEEN_LOOKS
-        if self._steps == 0 and held >= MANY_ROWS:
-            longest = {"source": int(self._source_lengths[:held].max()), "target": target_tokens}
+        if self._steps == 0 and occupied >= MANY_ROWS:
+            longest = {"source": int(self._source_lengths[:occupied].max()), "target": target_tokens}
             for length in self._tight:
                 if (capacity := _rounded(longest[length])) < self.capacities[length]:
                     self._resize(length, capacity)
@@ -244,7 +244,7 @@ class DecoderState:
             target_length: valid positions of target states.
         """
         self._source_lengths[target] = source_length
-        self._held = max(self._held, target + 1)
+        self._occupied = max(self._occupied, target + 1)
         for block in self._blocks:
             block.copy(source, target, source_length if block.kind == "source" else target_length)
 
@@ -270,7 +270,7 @@ class DecoderState:
         self.capacities[length] = min(capacity, self._limits[length])
         for block in self._blocks:
             if block.kind == length:
-                block.resize(self.capacities[length], self._held)
+                block.resize(self.capacities[length], self._occupied)
 
 
 def _rounded(tokens: int) -> int:

@@ -127,7 +127,7 @@ class Model(Protocol):
         """The most running rows."""
 
     @property
-    def ahead(self) -> int:
+    def prefetched(self) -> int:
         """Further rows, behind those, for what is encoded before there is a slot for it."""
 
     @property
@@ -152,7 +152,7 @@ class Model(Protocol):
         positions: NDArray[np.int32],
         source_lengths: NDArray[np.int32],
         *,
-        held: int = 0,
+        occupied: int = 0,
     ) -> Scores:
         """Computes one step of rows 0 to R - 1 and moves their state on by it.
 
@@ -160,7 +160,7 @@ class Model(Protocol):
             token_ids: int64 [R], the last token of each row.
             positions: int32 [R], its position; the row has read that many tokens already.
             source_lengths: int32 [R].
-            held: rows that hold anything, if more than R; those behind hold nothing any more. Their sources are no
+            occupied: rows that hold anything, if more than R; those behind hold nothing any more. Their sources are no
                 longer than the longest of the R, except behind `slots`.
 
         Returns:

@@ -69,7 +69,7 @@ def open_session(
         path: the graph.
         options: of the session.
         providers: what computes it, the preferred first; where one fails, no other is tried.
-        skipped: optimisations to leave out.
+        skipped: optimizations to leave out.
 
     Raises:
         BundleError: if ONNX Runtime refuses the graph.

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from serve.bundle.bundle import WEIGHTS_FILE, Bundle, BundleError
 from serve.bundle.manifest import Manifest, StateSpec
-from serve.runtime.cpu import Sessions, rows_ahead
+from serve.runtime.cpu import Sessions, prefetched_rows
 from serve.runtime.cuda.device import ELEMENT_BYTES, FLOAT, Device, DeviceKind
 from serve.runtime.cuda.driver import Gpu, gpus, why_no_cuda
 from serve.runtime.cuda.runtime import ENCODER_ROWS, STATE_ELEMENTS, DeviceSessions
@@ -86,7 +86,7 @@ def _slot_bytes(manifest: Manifest, slots: int) -> int:
     states = sum(_state_bytes(spec, manifest) for spec in manifest.states)
     # One state's room to lay the source states out anew.
     spare = max((_state_bytes(spec, manifest) for spec in manifest.states if spec.kind == "source"), default=0)
-    rows = slots + rows_ahead(slots)
+    rows = slots + prefetched_rows(slots)
     scores = MATRICES * manifest.vocabulary_size * FLOAT_BYTES
     alignments = len(manifest.alignment_heads) * manifest.max_source_tokens * FLOAT_BYTES
     return -(-rows * (states + spare) // slots) + scores + alignments
@@ -209,7 +209,7 @@ class DirectModel(Model, Protocol):
         positions: NDArray[np.int32],
         source_lengths: NDArray[np.int32],
         *,
-        held: int = 0,
+        occupied: int = 0,
     ) -> NDArray[np.float32]:
         """Computes a step as `step` does; returns all logits, float32 [R, V], valid until the next call."""
 
@@ -221,12 +221,12 @@ class ModelSessions(Protocol):
     def manifest(self) -> Manifest:
         """Of the bundle."""
 
-    def runtime(self, slots: int, ahead: int = 0) -> DirectModel:
+    def runtime(self, slots: int, prefetched: int = 0) -> DirectModel:
         """Returns a model with a state of its own.
 
         Args:
             slots: the most rows of a step.
-            ahead: rows behind those, which have a state but take part in no step.
+            prefetched: rows behind those, which have a state but take part in no step.
         """
 
 

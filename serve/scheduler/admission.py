@@ -32,7 +32,7 @@ from serve.errors import (
     QueueFullError,
     QueueTimeoutError,
 )
-from serve.scheduler.queue import Waiting
+from serve.scheduler.queue import FairQueue
 from serve.scheduler.sequence import DecodingSequence
 
 # So many of the latest runs say how long a run may take: all but the slowest tenth take no longer than that.
@@ -40,7 +40,7 @@ RUNS = 64
 SLOWEST_SHARE = 0.1
 
 
-class Pace:
+class ThroughputEstimate:
     """The latest rows that became free, for as long as the queue has not been empty since."""
 
     def __init__(self, sequences: int) -> None:
@@ -176,15 +176,15 @@ class Admission:
         capacity_rows: the most rows that run and wait together.
         waiting: the queue.
         running: what runs.
-        pace: how fast the queue moves.
+        throughput: how fast the queue moves.
         reserved_rows: what is kept for sequences that are still to be made.
         draining: whether nothing is let in any more.
     """
 
     capacity_rows: int
-    waiting: Waiting
+    waiting: FairQueue
     running: Running
-    pace: Pace
+    throughput: ThroughputEstimate
     reserved_rows: int = 0
     draining: bool = False
 
@@ -222,12 +222,12 @@ class Admission:
         """
         if deadline_seconds is not None and deadline_seconds <= now_seconds:
             raise DeadlineExceededError("the deadline passed before the request was looked at")
-        wait_seconds = self.pace.wait_seconds(self.waiting.rows_before(deadline_seconds, priority), now_seconds)
+        wait_seconds = self.throughput.wait_seconds(self.waiting.rows_before(deadline_seconds, priority), now_seconds)
         if not wait_seconds:
             return  # how long a translation takes is for its client to judge; what counts here is others' time
         wait = f"about {wait_seconds:.3g} s to wait in the queue"
         if deadline_seconds is not None:
-            run_seconds, left_seconds = self.pace.run_seconds(), deadline_seconds - now_seconds
+            run_seconds, left_seconds = self.throughput.run_seconds(), deadline_seconds - now_seconds
             if wait_seconds + run_seconds >= left_seconds:
                 raise DeadlineUnmeetableError(
                     f"{wait} and {run_seconds:.3g} s to translate, but {left_seconds:.3g} s to the deadline; "

@@ -23,12 +23,12 @@ from serve.scheduler.sequence import DecodingSequence
 
 
 @dataclass(slots=True)
-class _Flow:
+class _KeyState:
     next_round: int
     waiting: int
 
 
-class Flows:
+class FairRounds:
     """The flows that have something waiting, and the current round.
 
     Start-time fair queuing (Goyal, Vin and Cheng 1996, "Start-time fair queuing", section 2): sequence k of a flow gets
@@ -42,14 +42,14 @@ class Flows:
 
     def __init__(self) -> None:
         self.current_round = 0
-        self._flows: dict[Hashable, _Flow] = {}
+        self._rounds: dict[Hashable, _KeyState] = {}
 
     def __len__(self) -> int:
-        return len(self._flows)
+        return len(self._rounds)
 
-    def enter(self, flow: Hashable, rows: int) -> int:
+    def enter(self, fairness_key: Hashable, rows: int) -> int:
         """Returns the round of a sequence of `rows` rows that joins the flow."""
-        state = self._flows.setdefault(flow, _Flow(self.current_round, 0))
+        state = self._rounds.setdefault(fairness_key, _KeyState(self.current_round, 0))
         entered_round = max(self.current_round, state.next_round)
         state.next_round = entered_round + rows
         state.waiting += 1
@@ -59,12 +59,12 @@ class Flows:
         """Moves the current round past that of a sequence which starts now."""
         self.current_round = max(self.current_round, started_round + 1)
 
-    def leave(self, flow: Hashable) -> None:
+    def leave(self, fairness_key: Hashable) -> None:
         """Takes one sequence out of the flow, and forgets a flow that has none left."""
-        state = self._flows[flow]
+        state = self._rounds[fairness_key]
         state.waiting -= 1
         if not state.waiting:
-            del self._flows[flow]
+            del self._rounds[fairness_key]
 
 
 @dataclass(slots=True, eq=False)
@@ -84,7 +84,7 @@ def _order(
     return -priority, entered_round, math.inf if deadline_seconds is None else deadline_seconds, number
 
 
-class Waiting:
+class FairQueue:
     """Sequences in order, one heap for each number of rows, so that the first that fits is found without a search."""
 
     def __init__(self, pass_limit_rows: int) -> None:
@@ -95,7 +95,9 @@ class Waiting:
         """
         self._pass_limit_rows = pass_limit_rows
         self._heaps: defaultdict[int, list[_Place]] = defaultdict(list)
-        self._flows: defaultdict[int, Flows] = defaultdict(Flows)  # by priority: rounds of several do not compare
+        self._rounds: defaultdict[int, FairRounds] = defaultdict(
+            FairRounds
+        )  # by priority: rounds of several do not compare
         self._numbers = count()
         # Before that moment nobody is too late, and without a notice nobody was cancelled: thousands need no search.
         self._next_departure_seconds = math.inf
@@ -110,9 +112,9 @@ class Waiting:
         return sum(rows * len(heap) for rows, heap in self._heaps.items())
 
     @property
-    def flows(self) -> int:
+    def fairness_keys(self) -> int:
         """Flows that are remembered."""
-        return sum(len(flows) for flows in self._flows.values())
+        return sum(len(fairness_keys) for fairness_keys in self._rounds.values())
 
     @property
     def oldest_seconds(self) -> float | None:
@@ -121,15 +123,15 @@ class Waiting:
 
     def rows_before(self, deadline_seconds: float | None, priority: int) -> int:
         """Returns how many rows start before the first sequence of a flow that came now."""
-        flows = self._flows.get(priority)
-        first_round = 0 if flows is None else flows.current_round
+        fairness_keys = self._rounds.get(priority)
+        first_round = 0 if fairness_keys is None else fairness_keys.current_round
         order = _order(priority, first_round, deadline_seconds, next(self._numbers))
         return sum(rows for rows, heap in self._heaps.items() for place in heap if place.order < order)
 
     def push(self, sequence: DecodingSequence) -> None:
         """Queues the sequence."""
         rows = sequence.options.rows
-        entered_round = self._flows[sequence.priority].enter(sequence.flow, rows)
+        entered_round = self._rounds[sequence.priority].enter(sequence.fairness_key, rows)
         order = _order(sequence.priority, entered_round, sequence.deadline_seconds, next(self._numbers))
         heappush(self._heaps[rows], _Place(sequence, entered_round, order))
         self._next_departure_seconds = min(self._next_departure_seconds, sequence.latest_start_seconds)
@@ -158,8 +160,8 @@ class Waiting:
         if fitting is not first:
             first.passed_rows = passed_rows
         heappop(self._heaps[rows])
-        self._flows[sequence.priority].start(fitting.round)
-        self._leave_flow(sequence)
+        self._rounds[sequence.priority].start(fitting.round)
+        self._leave_round(sequence)
         return sequence
 
     def notice_cancelled(self) -> None:
@@ -179,7 +181,7 @@ class Waiting:
                 heapify(heap)
                 abandoned += ((place.sequence, error) for place, error in gone.items())
         for sequence, _ in abandoned:
-            self._leave_flow(sequence)
+            self._leave_round(sequence)
         self._next_departure_seconds = min(
             (place.sequence.latest_start_seconds for heap in self._heaps.values() for place in heap), default=math.inf
         )
@@ -189,15 +191,15 @@ class Waiting:
         """Takes out everything."""
         sequences = [place.sequence for heap in self._heaps.values() for place in heap]
         self._heaps.clear()
-        self._flows.clear()
+        self._rounds.clear()
         return sequences
 
     def _first(self, widths: Iterable[int]) -> _Place | None:
         heaps = (self._heaps[rows] for rows in widths)
         return min((heap[0] for heap in heaps if heap), default=None)
 
-    def _leave_flow(self, sequence: DecodingSequence) -> None:
-        flows = self._flows[sequence.priority]
-        flows.leave(sequence.flow)
-        if not flows:
-            del self._flows[sequence.priority]
+    def _leave_round(self, sequence: DecodingSequence) -> None:
+        fairness_keys = self._rounds[sequence.priority]
+        fairness_keys.leave(sequence.fairness_key)
+        if not fairness_keys:
+            del self._rounds[sequence.priority]

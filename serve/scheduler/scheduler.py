@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection
 
 from serve.errors import CancelledError, DeadlineExceededError, ServiceError
 from serve.observability.metrics import Metrics
-from serve.scheduler.admission import Admission, Pace, Reservation, Running
-from serve.scheduler.queue import Waiting
+from serve.scheduler.admission import Admission, Reservation, Running, ThroughputEstimate
+from serve.scheduler.queue import FairQueue
 from serve.scheduler.sequence import DecodingSequence, SequenceState
 
 
@@ -51,10 +51,10 @@ class Scheduler:
         self._metrics = metrics
         self._clock = clock
         # A sequence that is too wide for the free rows lets as many pass as an engine has, about one turn of its rows.
-        self._waiting = Waiting(pass_limit_rows=self._engine_rows)
+        self._waiting = FairQueue(pass_limit_rows=self._engine_rows)
         self._running = Running(running_token_budget)
-        self._pace = Pace(slots)
-        self._admission = Admission(slots + queue_limit, self._waiting, self._running, self._pace)
+        self._throughput = ThroughputEstimate(slots)
+        self._admission = Admission(slots + queue_limit, self._waiting, self._running, self._throughput)
         self._queue_timeout_seconds = queue_timeout_seconds
         self._stalled = False
         self._changed = threading.Condition()
@@ -163,7 +163,7 @@ class Scheduler:
         sequence.cancelled = True
         self._waiting.notice_cancelled()
 
-    def admit(self, free_rows: int, running_rows: int, rows_ahead: int = 0) -> list[DecodingSequence]:
+    def admit(self, free_rows: int, running_rows: int, prefetched_rows: int = 0) -> list[DecodingSequence]:
         """Hands out the sequences that start now, in the order of the queue.
 
         Sequences that nobody waits for any more are finished first, also when no row is free.
@@ -171,7 +171,8 @@ class Scheduler:
         Args:
             free_rows: rows that the calling engine can give away; it calls `finish` for each sequence that it gets.
             running_rows: rows that its sequences take already.
-            rows_ahead: when the free rows are given away, so many further sequences of one row each start with those,
+            prefetched_rows: when the free rows are given away, so many further sequences of one row each start with
+            those,
                 to be encoded in their company and wait inside the engine for its next free rows.
         """
         with self._changed:
@@ -179,7 +180,7 @@ class Scheduler:
                 return []
             now_seconds = self._clock()
             abandoned = self._waiting.pop_abandoned(now_seconds)
-            admitted = self._take(free_rows, running_rows, rows_ahead)
+            admitted = self._take(free_rows, running_rows, prefetched_rows)
             for sequence in admitted:
                 sequence.state = SequenceState.RUNNING
                 sequence.started_seconds = now_seconds
@@ -202,9 +203,9 @@ class Scheduler:
                 return
             self._running.remove(sequence)
             now_seconds = self._clock()
-            self._pace.free(now_seconds, sequence.options.rows)
+            self._throughput.free(now_seconds, sequence.options.rows)
             if not sequence.cancelled:
-                self._pace.run(now_seconds - sequence.started_seconds)
+                self._throughput.run(now_seconds - sequence.started_seconds)
             self._publish()
         self._end(sequence, error)
 
@@ -241,7 +242,7 @@ class Scheduler:
             reservation.rows = rows
             self._admission.reserved_rows += more_rows
 
-    def _take(self, free_rows: int, running_rows: int, rows_ahead: int) -> list[DecodingSequence]:
+    def _take(self, free_rows: int, running_rows: int, prefetched_rows: int) -> list[DecodingSequence]:
         # An engine that has its share of all rows leaves the rest to the others. While something waits, one of them
         # has less than its share, thus more free rows than any that has it: whatever fits anywhere fits there, and that
         # engine is asking within one step. So no row idles for longer, and at most one sequence exceeds the share.
@@ -254,19 +255,19 @@ class Scheduler:
             return (within_prefill or not taken) and self._running.has_room(sequence)
 
         while running_rows * self._engines < all_rows:
-            sequence = self._waiting.pop(free_rows or min(1, rows_ahead), may_start)
+            sequence = self._waiting.pop(free_rows or min(1, prefetched_rows), may_start)
             if sequence is None:
                 break
             rows = sequence.options.rows
             if rows > 1:
-                rows_ahead = 0  # in an engine the last rows wait, and none of these may be a wide sequence's
+                prefetched_rows = 0  # in an engine the last rows wait, and none of these may be a wide sequence's
             self._running.add(sequence)
             taken.append(sequence)
             prefill_tokens += len(sequence.source_ids)
             if free_rows:
                 free_rows -= rows
             else:
-                rows_ahead -= 1
+                prefetched_rows -= 1
             running_rows += rows
         return taken
 
@@ -274,7 +275,7 @@ class Scheduler:
         # Under the lock: the gauges must not be set in another order than the counts changed.
         self._metrics.set_load(len(self._waiting), self._running.sequences, self._running.rows)
         if not self._waiting:
-            self._pace.forget()
+            self._throughput.forget()
         # An idle engine that got nothing, because the token budget is used up, may get something after any change.
         self._stalled = False
         self._changed.notify_all()

@@ -23,7 +23,7 @@ class SequenceState(Enum):
     FINISHED = auto()
 
 
-class Wish(NamedTuple):
+class SequenceSpec(NamedTuple):
     """What a sequence is made of: source tokens, prefix and suffix included, and how it is searched for."""
 
     source_ids: tuple[int, ...]
@@ -43,7 +43,7 @@ class DecodingSequence:
             `on_finish`; from the engine's thread, must not block or raise. None: nobody listens. Only for a sequence of
             one row, since the tokens of several change as long as they compete.
         priority: a higher one starts first.
-        flow: what shares the service fairly with others, most often a request; None shares with all other None.
+        fairness_key: what shares the service fairly with others, most often a request; None shares with all other None.
         start_by_seconds: when it must have started (monotonic clock); None: whenever it can.
         hypotheses: the translations that are finished; in the end the best ones, best first.
         decoded_tokens: target tokens that were computed for it, in all of its rows.
@@ -60,7 +60,7 @@ class DecodingSequence:
     on_token: Callable[[int], None] | None = None
     state: SequenceState = SequenceState.WAITING
     priority: int = 0
-    flow: Hashable = None
+    fairness_key: Hashable = None
     start_by_seconds: float | None = None
     hypotheses: list[Hypothesis] = field(default_factory=list)
     decoded_tokens: int = 0

@@ -1,6 +1,6 @@
 """What logits go through before a token is chosen: pure NumPy functions that change them in place.
 
-What is forbidden gets the logit -inf, before the softmax: probabilities are renormalised over the tokens that are left.
+What is forbidden gets the logit -inf, before the softmax: probabilities are renormalized over the tokens that are left.
 No rule takes the last token that is left: the end token stays. A row without it holds nothing but -inf, which whoever
 chooses reports as score NaN, and a logit that is no number stays none, so that no rule hides a broken row. Called by
 the engine; knows neither the model nor how tokens are chosen.

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 LEAST_COVERAGE = 1e-6
 
 
-def normalised_scores(
+def normalized_scores(
     scores: NDArray[np.float64],
     lengths: NDArray[np.integer],
     coverages: NDArray[np.float64],
@@ -27,22 +27,22 @@ def normalised_scores(
 ) -> NDArray[np.float64]:
     """Returns score / length^alpha + beta * coverage, float64 [N].
 
-    The sum is that of Wu et al. 2016, arXiv:1609.08144, equation 14, with another length penalty: see `normalise`.
+    The sum is that of Wu et al. 2016, arXiv:1609.08144, equation 14, with another length penalty: see `normalize`.
 
     Args:
         scores: float64 [N].
-        lengths: as of `normalise`, int [N].
+        lengths: as of `normalize`, int [N].
         coverages: what `coverage` gives, float64 [N]; zeros where beta is 0.
         length_penalty: alpha.
         coverage_penalty: beta.
     """
-    return normalise(scores, lengths, length_penalty) + coverage_penalty * coverages
+    return normalize(scores, lengths, length_penalty) + coverage_penalty * coverages
 
 
-def normalise(scores: NDArray[np.float64], lengths: NDArray[np.integer], length_penalty: float) -> NDArray[np.float64]:
+def normalize(scores: NDArray[np.float64], lengths: NDArray[np.integer], length_penalty: float) -> NDArray[np.float64]:
     """Returns score / length^alpha, float64 [N].
 
-    With alpha 0 the sum of log-probabilities, which favours short translations; with alpha 1 its mean. (Not the
+    With alpha 0 the sum of log-probabilities, which favors short translations; with alpha 1 its mean. (Not the
     ((5 + length) / 6)^alpha of Wu et al. 2016, arXiv:1609.08144, equation 14.)
 
     Args:
@@ -83,7 +83,7 @@ class Hypothesis:
     Attributes:
         target_ids: its tokens, the end token excluded.
         score: sum of the natural log-probabilities of its tokens, the end token included.
-        normalised_score: what hypotheses are compared by, with length and coverage penalty.
+        normalized_score: what hypotheses are compared by, with length and coverage penalty.
         finish_reason: why it ended.
         token_scores: natural log-probability of each token; that of the end token last if it was reached.
         alignments: how much each token looked at each source token, float32 [T, S], the mean of the bundle's alignment
@@ -92,7 +92,7 @@ class Hypothesis:
 
     target_ids: tuple[int, ...]
     score: float
-    normalised_score: float
+    normalized_score: float
     finish_reason: FinishReason
     token_scores: tuple[float, ...]
     alignments: NDArray[np.float32] | None = None

@@ -1,7 +1,7 @@
 """How a token is drawn from the logits: pure NumPy functions, the numbers to draw with among them.
 
 The same seed draws the same tokens in any company: a row's numbers depend on its seed and hypothesis alone, and a row
-is bitwise the same whoever its neighbours are. Called by the engine; knows neither the model nor sequences.
+is bitwise the same whoever its neighbors are. Called by the engine; knows neither the model nor sequences.
 
 Shapes: M rows, V vocabulary.
 
@@ -122,7 +122,7 @@ def _kept(
     best = np.sort(np.partition(logits, vocabulary_size - width, axis=1)[:, -width:], axis=1)[:, ::-1]  # [M, width]
     sums = _weights(best, best[:, :1], temperatures).cumsum(axis=1)  # [M, width]
     left = np.where(top_ks > 0, np.take_along_axis(sums, most[:, np.newaxis] - 1, axis=1)[:, 0], totals)
-    # A neighbour may need a greater width: no more than the row's own tokens count, however the sums are rounded.
+    # A neighbor may need a greater width: no more than the row's own tokens count, however the sums are rounded.
     counts = np.minimum(1 + (sums < (top_ps * left)[:, np.newaxis]).sum(axis=1), most)
     lowest = np.take_along_axis(best, counts[:, np.newaxis] - 1, axis=1)  # [M, 1], the least probable that is left
     kept: NDArray[np.bool_] = logits >= lowest

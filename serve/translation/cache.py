@@ -9,7 +9,7 @@ from typing import NamedTuple
 from cachetools import LRUCache
 
 from serve.observability.metrics import Metrics
-from serve.scheduler.sequence import Wish
+from serve.scheduler.sequence import SequenceSpec
 from serve.search.hypothesis import Hypothesis
 
 # What a 64-bit CPython takes, rounded up: a number in a tuple, an array, a hypothesis, and an entry with its options,
@@ -37,32 +37,32 @@ class ResultCache:
             max_bytes: the most memory that all entries take together, as `entry_bytes` estimates it.
             metrics: where hits, misses, evictions and bytes are counted.
         """
-        self._entries: LRUCache[Wish, _Entry] = LRUCache(max_bytes, lambda entry: entry.size_bytes)
+        self._entries: LRUCache[SequenceSpec, _Entry] = LRUCache(max_bytes, lambda entry: entry.size_bytes)
         self._metrics = metrics
 
-    def get(self, wish: Wish) -> Hypotheses | None:
+    def get(self, spec: SequenceSpec) -> Hypotheses | None:
         """Returns what was found for a wish, best first; None if it is not there."""
-        entry = self._entries.get(wish)
+        entry = self._entries.get(spec)
         self._metrics.observe_cache(hit=entry is not None)
         return None if entry is None else entry.hypotheses
 
-    def put(self, wish: Wish, hypotheses: Hypotheses) -> None:
+    def put(self, spec: SequenceSpec, hypotheses: Hypotheses) -> None:
         """Keeps what was found for a wish, unless it is larger than the whole cache."""
-        entry = _Entry(hypotheses, entry_bytes(wish, hypotheses))
-        if wish in self._entries or entry.size_bytes > self._entries.maxsize:
+        entry = _Entry(hypotheses, entry_bytes(spec, hypotheses))
+        if spec in self._entries or entry.size_bytes > self._entries.maxsize:
             return
         count = len(self._entries) + 1
-        self._entries[wish] = entry
+        self._entries[spec] = entry
         self._metrics.set_cache(bytes_used=int(self._entries.currsize), evicted=count - len(self._entries))
 
 
-def entry_bytes(wish: Wish, hypotheses: Hypotheses) -> int:
+def entry_bytes(spec: SequenceSpec, hypotheses: Hypotheses) -> int:
     """Returns an upper estimate of the memory that an entry takes.
 
     The sum of ENTRY_BYTES, NUMBER_BYTES for each token of the source, the prefix and the suppressed ones, and for each
     hypothesis HYPOTHESIS_BYTES, NUMBER_BYTES for each of its tokens and scores, and the bytes of its alignments.
     """
-    source_ids, options = wish
+    source_ids, options = spec
     numbers = len(source_ids) + len(options.target_prefix) + len(options.suppressed_ids)
     numbers += sum(len(each.target_ids) + len(each.token_scores) for each in hypotheses)
     arrays = [each.alignments for each in hypotheses if each.alignments is not None]

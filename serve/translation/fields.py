@@ -151,7 +151,7 @@ class SearchFields(Fields):
         le=10,
         allow_inf_nan=False,
         description="alpha: hypotheses are compared by score / length^alpha, the length with the end token. 0 compares "
-        "sums of log-probabilities, which favours short translations, 1 their mean.",
+        "sums of log-probabilities, which favors short translations, 1 their mean.",
     )
     coverage_penalty: float = Field(
         0.0,

@@ -36,7 +36,7 @@ from serve.search.options import MAX_SUPPRESSED_IDS, SearchOptions
 from serve.translation.fields import OPTIONS, SearchFields, shown
 
 
-class Flow:
+class FairnessKey:
     """A stream of requests; its identity is what counts."""
 
 
@@ -68,7 +68,8 @@ class AskedTranslation:
         split_sentences: whether a text is translated sentence by sentence; if not, it is taken for one.
         deadline_seconds: when the client stops waiting, on the clock of `time.monotonic`; None: it did not say.
         priority: what waits with a lower one starts later.
-        flow: the stream that it is part of, and then it waits where it would be refused for want of room; None: it
+        fairness_key: the stream that it is part of, and then it waits where it would be refused for want of room;
+        None: it
             stands alone.
     """
 
@@ -79,7 +80,7 @@ class AskedTranslation:
     split_sentences: bool = True
     deadline_seconds: float | None = None
     priority: int = 0
-    flow: Flow | None = None
+    fairness_key: FairnessKey | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,7 +291,7 @@ class TranslationRequest:
         source_language: ISO 639-1 code of the texts' language.
         split_sentences: whether a text may be several sentences; if not, it is taken for one.
         priority: what waits with a lower one starts later.
-        flow: the stream that it is part of; None: it stands alone.
+        fairness_key: the stream that it is part of; None: it stands alone.
     """
 
     texts: tuple[TextRequest, ...]
@@ -300,7 +301,7 @@ class TranslationRequest:
     source_language: str = ""
     split_sentences: bool = False
     priority: int = 0
-    flow: Flow | None = None
+    fairness_key: FairnessKey | None = None
 
     @property
     def rows(self) -> int:
@@ -337,7 +338,7 @@ class RequestLimits:
         deadline_seconds: float,
         split_sentences: bool,
         priority: int = 0,
-        flow: Flow | None = None,
+        fairness_key: FairnessKey | None = None,
     ) -> TranslationRequest:
         """Returns the request for translations if every field is valid.
 
@@ -360,7 +361,14 @@ class RequestLimits:
         plan = self.search.plan(options)
         self.check_rows(f"{len(texts)} texts", len(texts), plan)
         return TranslationRequest(
-            requests, direction.source_prefix, plan, deadline_seconds, direction.source, split_sentences, priority, flow
+            requests,
+            direction.source_prefix,
+            plan,
+            deadline_seconds,
+            direction.source,
+            split_sentences,
+            priority,
+            fairness_key,
         )
 
     def check_rows(self, what: str, count: int, plan: SearchPlan) -> None:

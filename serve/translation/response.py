@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from model.tokenizer.tokenizer import TextTokenizer
-from serve.scheduler.sequence import Wish
+from serve.scheduler.sequence import SequenceSpec
 from serve.search.hypothesis import FinishReason, Hypothesis
 from serve.translation.request import TargetVocabulary
 
@@ -31,7 +31,7 @@ class Alternative:
 
     Attributes:
         score: sum of the natural log-probabilities of the target tokens, the end token included.
-        normalised_score: what translations are compared by, with length and coverage penalty.
+        normalized_score: what translations are compared by, with length and coverage penalty.
         target_tokens: length of the translation, the end token excluded.
         tokens: the score of every token, that of the end token last if it was reached.
         alignments: for each target token, the end token excluded, how much it looked at each source token.
@@ -39,7 +39,7 @@ class Alternative:
 
     text: str
     score: float
-    normalised_score: float
+    normalized_score: float
     finish_reason: FinishReason
     target_tokens: int
     tokens: tuple[TokenScore, ...] | None = None
@@ -166,12 +166,12 @@ Response = TranslationResponse | ScoreResponse
 class Found(NamedTuple):
     """What was found for one text: the hypotheses, best first, at least one, and whether the result cache had them."""
 
-    wish: Wish
+    spec: SequenceSpec
     hypotheses: tuple[Hypothesis, ...]
     cached: bool | None
 
 
-class AnswerWriter:
+class ResponseBuilder:
     """Writes the answers of one served model."""
 
     def __init__(self, tokenizer: TextTokenizer, vocabulary: TargetVocabulary) -> None:
@@ -194,9 +194,9 @@ class AnswerWriter:
         best, *others = (self._facts(hypothesis, token_scores=token_scores) for hypothesis in found.hypotheses)
         return Translation(
             **best,
-            source_tokens=len(found.wish.source_ids),
+            source_tokens=len(found.spec.source_ids),
             alternatives=tuple(Alternative(**other) for other in others),
-            seed=found.wish.options.seed if found.wish.options.sampled else None,
+            seed=found.spec.options.seed if found.spec.options.sampled else None,
             cached=found.cached,
         )
 
@@ -206,7 +206,7 @@ class AnswerWriter:
         return TranslationScore(
             score=best.score,
             tokens=self._tokens(best),
-            source_tokens=len(found.wish.source_ids),
+            source_tokens=len(found.spec.source_ids),
             target_tokens=len(best.target_ids),
             cached=found.cached,
         )
@@ -217,7 +217,7 @@ class AnswerWriter:
         return {
             "text": self._tokenizer.decode(hypothesis.target_ids),
             "score": hypothesis.score,
-            "normalised_score": hypothesis.normalised_score,
+            "normalized_score": hypothesis.normalized_score,
             "finish_reason": hypothesis.finish_reason,
             "target_tokens": len(hypothesis.target_ids),
             "tokens": self._tokens(hypothesis) if token_scores else None,

@@ -36,7 +36,7 @@ CUTS = (re.compile(r"(?<=[;:.!?\u2013\u2014)\]])\s+"), re.compile(r"(?<=,)\s+"),
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class SegmentedText:
     """A text in pieces.
 
     Attributes:
@@ -55,12 +55,12 @@ class Passage:
         return self.gaps == ("", "")
 
     @classmethod
-    def whole(cls, text: str) -> "Passage":
+    def whole(cls, text: str) -> "SegmentedText":
         """Takes a text as it is for one sentence."""
         return cls((text,), ("", ""), 0)
 
     @classmethod
-    def of(cls, text: str, language: str, fits: Callable[[str], bool]) -> "Passage":
+    def of(cls, text: str, language: str, fits: Callable[[str], bool]) -> "SegmentedText":
         """Cuts a text.
 
         Args:
@@ -123,10 +123,10 @@ def _separate(parts: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(text[start:end] for start, end in spans), gaps
 
 
-class PassageStream:
+class SegmentStream:
     """The deltas of one text."""
 
-    def __init__(self, text_index: int, passage: Passage) -> None:
+    def __init__(self, text_index: int, passage: SegmentedText) -> None:
         """Waits for the first sentence.
 
         Args:
@@ -177,33 +177,33 @@ class PassageStream:
         )
 
 
-def split_text(request: TranslationRequest, text: TextRequest, fits: Callable[[str], bool]) -> Passage:
+def split_text(request: TranslationRequest, text: TextRequest, fits: Callable[[str], bool]) -> SegmentedText:
     """Returns one text of a request as the request wants it cut.
 
     Raises:
         InvalidRequestError: if it is several sentences, and the request wants what only one sentence can have.
     """
     if not request.split_sentences:
-        return Passage.whole(text.text)
-    passage = Passage.of(text.text, request.source_language, fits)
+        return SegmentedText.whole(text.text)
+    passage = SegmentedText.of(text.text, request.source_language, fits)
     if len(passage.sentences) > 1:
         _check_several(request.plan, text, len(passage.sentences))
     return passage
 
 
 @dataclass(frozen=True, slots=True)
-class Passages:
+class SegmentedRequest:
     """One passage for each text of a request.
 
     Attributes:
         request: the same request for the sentences of all passages, one after the other, as texts of their own.
     """
 
-    passages: tuple[Passage, ...]
+    passages: tuple[SegmentedText, ...]
     request: TranslationRequest
 
     @classmethod
-    def of(cls, request: TranslationRequest, passages: Sequence[Passage]) -> "Passages":
+    def of(cls, request: TranslationRequest, passages: Sequence[SegmentedText]) -> "SegmentedRequest":
         """Makes the request for the sentences.
 
         Args:
@@ -230,7 +230,7 @@ class Passages:
 
     def streams(self) -> list[Callable[[TranslationDelta], list[TranslationDelta]]]:
         """Returns for each sentence what turns its deltas into those of its text."""
-        streams = [PassageStream(index, passage) for index, passage in enumerate(self.passages)]
+        streams = [SegmentStream(index, passage) for index, passage in enumerate(self.passages)]
         return list(chain.from_iterable(stream.listeners() for stream in streams))
 
 
@@ -244,7 +244,7 @@ def _check_several(plan: SearchPlan, text: TextRequest, sentences: int) -> None:
         raise InvalidRequestError(f"{OPTIONS}.alignments", f"true: {problem}")
 
 
-def _join(passage: Passage, translations: Sequence[Translation]) -> Translation:
+def _join(passage: SegmentedText, translations: Sequence[Translation]) -> Translation:
     text = passage.join([translation.text for translation in translations])
     first, *others = translations
     if not others:
@@ -256,7 +256,7 @@ def _join(passage: Passage, translations: Sequence[Translation]) -> Translation:
         first,
         text=text,
         score=sum(translation.score for translation in translations),
-        normalised_score=sum(translation.normalised_score for translation in translations) / len(translations),
+        normalized_score=sum(translation.normalized_score for translation in translations) / len(translations),
         finish_reason=FinishReason.LENGTH if cut_off else FinishReason.EOS,
         target_tokens=sum(translation.target_tokens for translation in translations),
         source_tokens=sum(translation.source_tokens for translation in translations),

@@ -24,15 +24,15 @@ from serve.errors import DeadlineExceededError, QueueFullError, ServiceError
 from serve.observability.traces import current_trace
 from serve.scheduler.admission import Reservation
 from serve.scheduler.scheduler import Scheduler
-from serve.scheduler.sequence import DecodingSequence, Wish
-from serve.translation.request import Flow
+from serve.scheduler.sequence import DecodingSequence, SequenceSpec
+from serve.translation.request import FairnessKey
 
 # Room is made by whatever ends; this is about the time of a few steps of a model.
 PAUSE_SECONDS = 0.01
 
 
 @dataclass(slots=True, eq=False)
-class _Visitors:
+class _StreamState:
     """The requests of one stream.
 
     Attributes:
@@ -48,7 +48,7 @@ class _Visitors:
         self.inside -= 1
 
 
-class Doorway:
+class StreamAdmission:
     """The way into the queue of one model. Belongs to the event loop's thread."""
 
     def __init__(self, scheduler: Scheduler, spare_rows: int) -> None:
@@ -61,56 +61,60 @@ class Doorway:
         self._scheduler = scheduler
         self._spare_rows = spare_rows
         self._line = asyncio.Lock()
-        self._visitors = WeakKeyDictionary[Flow, _Visitors]()
+        self._states = WeakKeyDictionary[FairnessKey, _StreamState]()
 
-    async def enter(self, rows: int, flow: Flow | None, deadline_seconds: float, priority: int) -> Reservation:
+    async def enter(
+        self, rows: int, fairness_key: FairnessKey | None, deadline_seconds: float, priority: int
+    ) -> Reservation:
         """Returns places for a request, which is inside until they are given back; who has no flow does not wait.
 
         Raises:
             DeadlineExceededError: if there was no room in time.
             ServiceError: if it is not let in for another reason.
         """
-        if flow is None:
+        if fairness_key is None:
             return self._scheduler.reserve(rows, deadline_seconds, priority)
-        visitors = self._visitors.setdefault(flow, _Visitors())
+        state = self._states.setdefault(fairness_key, _StreamState())
         reservation = self._scheduler.reserve(0, deadline_seconds, priority, patient=True)
-        await self._wait(reservation, rows, visitors, deadline_seconds)
-        visitors.inside += 1
-        reservation.on_exit = visitors.leave
+        await self._wait(reservation, rows, state, deadline_seconds)
+        state.inside += 1
+        reservation.on_exit = state.leave
         return reservation
 
-    async def widen(self, reservation: Reservation, rows: int, flow: Flow | None, deadline_seconds: float) -> None:
+    async def widen(
+        self, reservation: Reservation, rows: int, fairness_key: FairnessKey | None, deadline_seconds: float
+    ) -> None:
         """Keeps more places for a request that is inside.
 
         Raises:
             ServiceError: as `enter`.
         """
-        if flow is None:
+        if fairness_key is None:
             reservation.resize(rows)
             return
         # Who waits for room must not hold any: two of them could wait for each other.
-        visitors = self._visitors[flow]
+        state = self._states[fairness_key]
         reservation.resize(0)
-        visitors.leave()
+        state.leave()
         try:
-            await self._wait(reservation, rows, visitors, deadline_seconds)
+            await self._wait(reservation, rows, state, deadline_seconds)
         finally:
-            visitors.inside += 1
+            state.inside += 1
 
-    async def _wait(self, reservation: Reservation, rows: int, visitors: _Visitors, deadline_seconds: float) -> None:
+    async def _wait(self, reservation: Reservation, rows: int, state: _StreamState, deadline_seconds: float) -> None:
         try:
             # One request of each flow stands in line, and goes to its end after a try in vain: flows take turns
             # whatever they have outside, and one that has to leave room holds up none that may take the last.
-            async with asyncio.timeout_at(deadline_seconds), visitors.turn:
-                while not await self._try(reservation, rows, visitors):
+            async with asyncio.timeout_at(deadline_seconds), state.turn:
+                while not await self._try(reservation, rows, state):
                     pass
         except TimeoutError:
             raise DeadlineExceededError("the deadline passed before there was room") from None
 
-    async def _try(self, reservation: Reservation, rows: int, visitors: _Visitors) -> bool:
+    async def _try(self, reservation: Reservation, rows: int, state: _StreamState) -> bool:
         async with self._line:
             try:
-                reservation.resize(rows, self._spare_rows if visitors.inside else 0)
+                reservation.resize(rows, self._spare_rows if state.inside else 0)
             except QueueFullError:
                 await asyncio.sleep(PAUSE_SECONDS)
                 return False
@@ -121,7 +125,7 @@ class Doorway:
 PACE_SECONDS = 0.01
 
 
-class Alarm:
+class LoopNotifier:
     """Wakes the event loop for new tokens: once for those of a whole step, and then not again for a moment.
 
     Waking takes a system call, and what it leads to keeps the interpreter busy; a small model, whose steps are shorter
@@ -131,20 +135,20 @@ class Alarm:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._due: set[asyncio.Event] = set()
-        self._ringing = False
+        self._notifying = False
 
-    def ring(self, loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
+    def notify(self, loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
         """Sets an event of the loop soon; may be called from any thread."""
         with self._lock:
             self._due.add(event)
-            silent, self._ringing = not self._ringing, True
+            silent, self._notifying = not self._notifying, True
         if silent:
             call_soon(loop, self._wake, loop)
 
     def _wake(self, loop: asyncio.AbstractEventLoop) -> None:
         with self._lock:
             due, self._due = self._due, set()
-            self._ringing = bool(due)
+            self._notifying = bool(due)
         for event in due:
             event.set()
         if due:
@@ -162,52 +166,52 @@ class Submission:
     def __init__(
         self,
         scheduler: Scheduler,
-        wishes: Iterable[Wish],
+        specs: Iterable[SequenceSpec],
         *,
         deadline_seconds: float | None,
-        alarm: Alarm | None = None,
+        notifier: LoopNotifier | None = None,
         reservation: Reservation | None = None,
         priority: int = 0,
-        flow: object | None = None,
+        fairness_key: object | None = None,
         patient: bool = False,
     ) -> None:
         """Makes the sequences. Must be called inside the event loop.
 
         Args:
             scheduler: takes them.
-            wishes: what they are made of.
+            specs: what they are made of.
             deadline_seconds: when the client stops waiting (monotonic clock); None: never.
-            alarm: rings for every token of sequences that have a single row; what ends is news, too. None: all that
+            notifier: rings for every token of sequences that have a single row; what ends is news, too. None: all that
                 counts is when all have ended.
             reservation: the rows that are kept for them.
             priority: what waits with a lower one starts later.
-            flow: whose turn they take; None: nobody else's.
+            fairness_key: whose turn they take; None: nobody else's.
             patient: whether they may wait for longer than the queue's timeout.
         """
         self._scheduler = scheduler
         self._deadline_seconds = deadline_seconds
-        self._alarm = alarm
+        self._notifier = notifier
         self._reservation = reservation
         self._patient = patient
         self._trace = current_trace()
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
-        self._news: set[int] = set()
+        self._updates: set[int] = set()
         self._ended: set[int] = set()
         self._error: ServiceError | None = None
-        wishes = tuple(wishes)
-        self.tokens: tuple[list[int], ...] = tuple([] for _ in wishes)
-        flow = object() if flow is None else flow
+        specs = tuple(specs)
+        self.tokens: tuple[list[int], ...] = tuple([] for _ in specs)
+        fairness_key = object() if fairness_key is None else fairness_key
         self.sequences = tuple(
             DecodingSequence(
-                *wish,
+                *spec,
                 deadline_seconds,
                 self._end_listener(place),
-                None if alarm is None or wish.options.rows > 1 else self._token_listener(place, alarm),
+                None if notifier is None or spec.options.rows > 1 else self._token_listener(place, notifier),
                 priority=priority,
-                flow=flow,
+                fairness_key=fairness_key,
             )
-            for place, wish in enumerate(wishes)
+            for place, spec in enumerate(specs)
         )
 
     def __enter__(self) -> Self:
@@ -216,7 +220,7 @@ class Submission:
         Raises:
             ServiceError: if the scheduler takes none.
         """
-        ordered = longest_first(self.sequences) if self._alarm is None else self.sequences
+        ordered = longest_first(self.sequences) if self._notifier is None else self.sequences
         self._scheduler.submit(ordered, self._reservation, patient=self._patient)
         return self
 
@@ -263,23 +267,23 @@ class Submission:
         if self._error is not None:
             raise self._error
 
-    def news(self) -> Iterator[tuple[int, bool]]:
+    def updates(self) -> Iterator[tuple[int, bool]]:
         """Yields the place of every sequence with a new token or its translation, and whether it has the latter."""
-        while self._news:
-            place = self._news.pop()
+        while self._updates:
+            place = self._updates.pop()
             yield place, place in self._ended
 
-    def _token_listener(self, place: int, alarm: Alarm) -> Callable[[int], None]:
-        tokens, news = self.tokens[place], self._news
+    def _token_listener(self, place: int, notifier: LoopNotifier) -> Callable[[int], None]:
+        tokens, updates = self.tokens[place], self._updates
 
         def on_token(token_id: int) -> None:
             tokens.append(token_id)
-            news.add(place)
+            updates.add(place)
             if len(tokens) == 1:
                 # The one that somebody waits for.
                 call_soon(self._loop, self._changed.set)
             else:
-                alarm.ring(self._loop, self._changed)
+                notifier.notify(self._loop, self._changed)
 
         return on_token
 
@@ -289,10 +293,10 @@ class Submission:
     def _end(self, place: int, sequence: DecodingSequence) -> None:
         if sequence.error is None:
             self._ended.add(place)
-            self._news.add(place)
+            self._updates.add(place)
         else:
             self._error = self._error or sequence.error
-        if self._alarm is not None or self.done or self._error is not None:
+        if self._notifier is not None or self.done or self._error is not None:
             self._changed.set()
 
 
@@ -304,7 +308,7 @@ def call_soon(loop: asyncio.AbstractEventLoop, function: Callable[..., object], 
 
 async def run_sequences(
     scheduler: Scheduler,
-    wishes: Iterable[Wish],
+    specs: Iterable[SequenceSpec],
     *,
     deadline_seconds: float | None,
 ) -> tuple[DecodingSequence, ...]:
@@ -314,12 +318,12 @@ async def run_sequences(
 
     Args:
         scheduler: takes the sequences.
-        wishes: what they are made of.
+        specs: what they are made of.
         deadline_seconds: when the client stops waiting (monotonic clock); None: never.
 
     Raises:
         ServiceError: the first one that any of the sequences ended with; the others are cancelled.
     """
-    with Submission(scheduler, wishes, deadline_seconds=deadline_seconds, patient=True) as submission:
+    with Submission(scheduler, specs, deadline_seconds=deadline_seconds, patient=True) as submission:
         await submission.finish()
     return submission.sequences

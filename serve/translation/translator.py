@@ -33,20 +33,20 @@ from serve.observability.metrics import Metrics
 from serve.observability.traces import current_trace
 from serve.scheduler.admission import Reservation
 from serve.scheduler.scheduler import Scheduler
-from serve.scheduler.sequence import DecodingSequence, Wish
+from serve.scheduler.sequence import DecodingSequence, SequenceSpec
 from serve.search.hypothesis import Hypothesis
 from serve.translation.cache import Hypotheses, ResultCache
 from serve.translation.request import RequestLimits, TargetVocabulary, TextRequest, TranslationRequest
 from serve.translation.response import (
-    AnswerWriter,
     Found,
+    ResponseBuilder,
     ScoreResponse,
     Timings,
     TranslationDelta,
     TranslationResponse,
 )
-from serve.translation.segments import Passages, split_text
-from serve.translation.submission import Alarm, Doorway, Submission
+from serve.translation.segments import SegmentedRequest, split_text
+from serve.translation.submission import LoopNotifier, StreamAdmission, Submission
 
 # What tokenizers write in the place of a byte that is no character by itself; the next byte may make it one.
 INCOMPLETE = "\ufffd"
@@ -104,14 +104,14 @@ class Admitted:
     Attributes:
         request: what is wanted.
         reservation: the places that are kept for its texts.
-        wishes: one for each text.
+        specs: one for each text.
         kept: what the result cache has for the text of some indices.
         started_seconds, tokenized_seconds: times of the monotonic clock.
     """
 
     request: TranslationRequest
     reservation: Reservation
-    wishes: list[Wish]
+    specs: list[SequenceSpec]
     kept: dict[int, Hypotheses]
     started_seconds: float
     tokenized_seconds: float
@@ -119,7 +119,7 @@ class Admitted:
     @property
     def searched(self) -> list[int]:
         """The indices of the texts that have to be searched for."""
-        return [index for index in range(len(self.wishes)) if index not in self.kept]
+        return [index for index in range(len(self.specs)) if index not in self.kept]
 
 
 class Translator:
@@ -152,15 +152,15 @@ class Translator:
             cache: keeps answers; None: nobody does.
         """
         self._tokenizer = tokenizer
-        self._writer = AnswerWriter(tokenizer, vocabulary)
+        self._writer = ResponseBuilder(tokenizer, vocabulary)
         self._scheduler = scheduler
         self._readiness = readiness
         self._metrics = metrics
         self._source_suffix = source_suffix
         self._max_source_tokens = max_source_tokens
         self._cache = cache
-        self._alarm = Alarm()
-        self._doorway = Doorway(scheduler, spare_rows)
+        self._notifier = LoopNotifier()
+        self._stream_admission = StreamAdmission(scheduler, spare_rows)
 
     def fits(self, source_prefix: tuple[int, ...], sentence: str) -> bool:
         """Tells whether the model can read a sentence behind the tokens that tell the direction."""
@@ -175,7 +175,9 @@ class Translator:
             ServiceError: why the request is not let in.
         """
         self._readiness.check()
-        return await self._doorway.enter(request.rows, request.flow, request.deadline_seconds, request.priority)
+        return await self._stream_admission.enter(
+            request.rows, request.fairness_key, request.deadline_seconds, request.priority
+        )
 
     async def widen(self, reservation: Reservation, request: TranslationRequest) -> None:
         """Keeps as many places as a request needs that turned out to be larger.
@@ -183,7 +185,7 @@ class Translator:
         Raises:
             ServiceError: if there are not so many.
         """
-        await self._doorway.widen(reservation, request.rows, request.flow, request.deadline_seconds)
+        await self._stream_admission.widen(reservation, request.rows, request.fairness_key, request.deadline_seconds)
 
     async def translate(self, request: TranslationRequest, reservation: Reservation) -> TranslationResponse:
         """Translates every text of the request, or none. Cancelling the call frees its slots within one step.
@@ -222,13 +224,13 @@ class Translator:
             ServiceError: why there is no translation, at any moment.
         """
         admitted = await self._admit(request, reservation)
-        with self._submission(admitted, self._alarm) as submission:
+        with self._submission(admitted, self._notifier) as submission:
             for index, hypotheses in admitted.kept.items():
                 yield self._last_delta(index, self._text_stream(), hypotheses[0])
             texts = [(index, self._text_stream()) for index in admitted.searched]
             while not submission.done:
                 await submission.change()
-                for place, ended in submission.news():
+                for place, ended in submission.updates():
                     index, text_stream = texts[place]
                     if ended:
                         yield self._last_delta(index, text_stream, submission.sequences[place].best)
@@ -240,29 +242,29 @@ class Translator:
 
     async def _admit(self, request: TranslationRequest, reservation: Reservation) -> Admitted:
         started_seconds = time.monotonic()
-        wishes = await self._tokenize(request)
-        kept = self._kept(wishes) if request.plan.repeatable else {}
+        specs = await self._tokenize(request)
+        kept = self._kept(specs) if request.plan.repeatable else {}
         tokenized_seconds = time.monotonic()
         if trace := current_trace():
-            trace.add_phase("tokenize", started_seconds, tokenized_seconds, {"texts": len(wishes)})
-        return Admitted(request, reservation, wishes, kept, started_seconds, tokenized_seconds)
+            trace.add_phase("tokenize", started_seconds, tokenized_seconds, {"texts": len(specs)})
+        return Admitted(request, reservation, specs, kept, started_seconds, tokenized_seconds)
 
-    def _kept(self, wishes: list[Wish]) -> dict[int, Hypotheses]:
+    def _kept(self, specs: list[SequenceSpec]) -> dict[int, Hypotheses]:
         if self._cache is None:
             return {}
-        answers = enumerate(map(self._cache.get, wishes))
+        answers = enumerate(map(self._cache.get, specs))
         return {index: hypotheses for index, hypotheses in answers if hypotheses is not None}
 
-    def _submission(self, admitted: Admitted, alarm: Alarm | None = None) -> Submission:
+    def _submission(self, admitted: Admitted, notifier: LoopNotifier | None = None) -> Submission:
         return Submission(
             self._scheduler,
-            [admitted.wishes[index] for index in admitted.searched],
+            [admitted.specs[index] for index in admitted.searched],
             deadline_seconds=admitted.request.deadline_seconds,
-            alarm=alarm,
+            notifier=notifier,
             reservation=admitted.reservation,
             priority=admitted.request.priority,
-            flow=admitted.request.flow,
-            patient=admitted.request.flow is not None,
+            fairness_key=admitted.request.fairness_key,
+            patient=admitted.request.fairness_key is not None,
         )
 
     async def _search(self, admitted: Admitted) -> tuple[DecodingSequence, ...]:
@@ -276,10 +278,10 @@ class Translator:
         for index, sequence in zip(admitted.searched, sequences, strict=True):
             found[index] = tuple(sequence.hypotheses)
             if self._cache is not None and admitted.request.plan.repeatable:
-                self._cache.put(admitted.wishes[index], found[index])
+                self._cache.put(admitted.specs[index], found[index])
         return [
-            Found(wish, found[index], None if self._cache is None else index in admitted.kept)
-            for index, wish in enumerate(admitted.wishes)
+            Found(spec, found[index], None if self._cache is None else index in admitted.kept)
+            for index, spec in enumerate(admitted.specs)
         ]
 
     def _translated(
@@ -304,16 +306,16 @@ class Translator:
             finish_reason=best.finish_reason,
         )
 
-    async def _tokenize(self, request: TranslationRequest) -> list[Wish]:
-        return [self._wish(request, text) async for text in in_turns(request.texts)]
+    async def _tokenize(self, request: TranslationRequest) -> list[SequenceSpec]:
+        return [self._spec(request, text) async for text in in_turns(request.texts)]
 
-    def _wish(self, request: TranslationRequest, text: TextRequest) -> Wish:
+    def _spec(self, request: TranslationRequest, text: TextRequest) -> SequenceSpec:
         source = (*request.source_prefix, *self._tokenizer.encode(text.text), *self._source_suffix)
         if len(source) > self._max_source_tokens:
             problem = f"{len(source)} tokens, expected at most {self._max_source_tokens}"
             raise InvalidRequestError(text.text_field, problem)
         prefix = tuple(self._tokenizer.encode_target(text.target_prefix)) if text.target_prefix else ()
-        return Wish(source, request.plan.options_for(len(source), prefix, text.prefix_field))
+        return SequenceSpec(source, request.plan.options_for(len(source), prefix, text.prefix_field))
 
     def _observed(self, response: AnyResponse) -> AnyResponse:
         # The client need not wait for it.
@@ -330,7 +332,7 @@ def _timings(admitted: Admitted, sequences: tuple[DecodingSequence, ...]) -> Tim
     )
 
 
-class PassageTranslator:
+class SegmentTranslator:
     """Translates with one model."""
 
     def __init__(self, translator: Translator, limits: RequestLimits) -> None:
@@ -397,9 +399,11 @@ class PassageTranslator:
         with await self.reserve(request) as reservation:
             return await self._translator.score(request, reservation)
 
-    async def _split(self, request: TranslationRequest, reservation: Reservation) -> Passages:
+    async def _split(self, request: TranslationRequest, reservation: Reservation) -> SegmentedRequest:
         fits = partial(self._translator.fits, request.source_prefix)
-        split = Passages.of(request, [split_text(request, text, fits) async for text in in_turns(request.texts)])
+        split = SegmentedRequest.of(
+            request, [split_text(request, text, fits) async for text in in_turns(request.texts)]
+        )
         sentences = len(split.request.texts)
         if sentences > len(request.texts):
             self._limits.check_rows(f"{sentences} sentences", sentences, request.plan)

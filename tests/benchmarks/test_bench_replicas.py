@@ -130,10 +130,10 @@ def test_slots_that_cannot_be_shared_out_are_left_out() -> None:
 
 def test_a_million_sentences_cost_what_the_cpus_cost_meanwhile() -> None:
     """At 100 sentences a second, half of the time idle, a million take 20,000 seconds of two CPUs."""
-    found = million_cost(100.0, cpus=2, utilisation=0.5, cpu_hour_price=0.09)
+    found = million_cost(100.0, cpus=2, utilization=0.5, cpu_hour_price=0.09)
     assert found.cpu_hours == pytest.approx(2 * 20_000 / 3600)
     assert found.price == pytest.approx(1.0)
-    assert million_cost(100.0, cpus=2, utilisation=0.5, cpu_hour_price=None).price is None
+    assert million_cost(100.0, cpus=2, utilization=0.5, cpu_hour_price=None).price is None
 
 
 def turn(sentences: list[int]) -> ReplicasTurn:
@@ -154,7 +154,7 @@ def test_the_table_compares_rounds_with_the_first_number_of_replicas() -> None:
         sentences=10,
         cpus=2,
         clients_share=True,
-        utilisation=0.5,
+        utilization=0.5,
         layouts=[
             LayoutResult(Layout(1, 2, 2), one, MillionCost(12.0, 0.6)),
             LayoutResult(Layout(3, 1, 1), two, MillionCost(6.0, 0.3)),

@@ -16,7 +16,7 @@ from tests.support.toy import toy_test_sentences, write_pairs
 PARTS = ("modes", "prefill", "head-of-line", "work-conservation")
 SHAPE = ["--random.d-model=64", "--random.d-ff=64", "--random.heads=4", "--vocabulary-size=100"]
 SHAPE += ["--random.encoder-layers=1", "--random.decoder-layers=1", "--random.max-target-tokens=24"]
-QUICK = ["--rounds=2", "--alone=2", "--slots=8", "--budgets=8,64", "--bursts=2", "--neighbours=2", "--short-requests=4"]
+QUICK = ["--rounds=2", "--alone=2", "--slots=8", "--budgets=8,64", "--bursts=2", "--neighbors=2", "--short-requests=4"]
 SENTENCES = 30
 # A dozen processes and two exports: minutes on a busy machine.
 pytestmark = pytest.mark.timeout(600)
@@ -62,7 +62,7 @@ def test_with_a_larger_prefill_budget_a_burst_joins_in_fewer_steps(report: Path)
 def test_short_requests_are_measured_alone_and_beside_long_ones(report: Path) -> None:
     for found in figures(report, "head-of-line").values():
         alone, beside = found
-        assert (alone["neighbours"], beside["neighbours"]) == (0, 2)
+        assert (alone["neighbors"], beside["neighbors"]) == (0, 2)
         assert alone["long_median_ms"] == []
         for result in found:
             assert len(result["p99_ms"]) == 2

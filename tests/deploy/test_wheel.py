@@ -38,6 +38,6 @@ def test_the_wheel_holds_no_tests_and_no_caches(wheel: ZipFile) -> None:
     assert not [name for name in wheel.namelist() if "__pycache__" in name]
 
 
-def test_the_wheel_holds_the_licence(wheel: ZipFile) -> None:
+def test_the_wheel_holds_the_license(wheel: ZipFile) -> None:
     (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/licenses/LICENSE"))
     assert wheel.read(name) == (ROOT / "LICENSE").read_bytes()

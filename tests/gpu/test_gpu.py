@@ -99,7 +99,7 @@ def test_company_in_the_same_bucket_changes_nothing(sessions: DeviceSessions) ->
 
 
 def test_what_memory_held_before_changes_nothing(sessions: DeviceSessions) -> None:
-    """NaN behind the valid length of a row, and in its neighbours, must not leak through a product with zero."""
+    """NaN behind the valid length of a row, and in its neighbors, must not leak through a product with zero."""
     runtime = sessions.runtime(8)
     expected = decode(runtime, [0, 2])
     tools, state = sessions.tools, runtime._state

@@ -53,7 +53,7 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ("phases: [{arrivals: poisson}]\ncolour: green", r"colour: Extra inputs"),
+        ("phases: [{arrivals: poisson}]\ncolor: green", r"color: Extra inputs"),
         ("phases: [{arrivals: poisson, speed: 2}]", r"phases\.0\.poisson\.speed: Extra inputs"),
         ("phases: [{arrivals: poisson}]\nrequests: [{protocl: grpc}]", r"requests\.0\.protocl: Extra inputs"),
         (

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from model.network.translation_model import DecoderState
-from model.search import Hypothesis, beam_search, normalise
+from model.search import Hypothesis, beam_search, normalize
 from model.tokenizer.tokenizer import BOS_ID, EOS_ID
 
 A, B, C = 4, 5, 6
@@ -51,11 +51,11 @@ def test_a_beam_finds_what_greed_misses() -> None:
     assert best.score == pytest.approx(math.log(0.4), abs=1e-5)
 
 
-def test_hypotheses_come_best_first_by_their_normalised_score() -> None:
+def test_hypotheses_come_best_first_by_their_normalized_score() -> None:
     (found,) = TableModel({(): {A: 0.5, EOS_ID: 0.3, B: 0.2}}).search(3)
     assert [hypothesis.target_ids for hypothesis in found] == [(A,), (B,), ()]
     expected = [math.log(0.5) / 2, math.log(0.2) / 2, math.log(0.3)]
-    assert [hypothesis.normalised_score for hypothesis in found] == pytest.approx(expected, abs=1e-5)
+    assert [hypothesis.normalized_score for hypothesis in found] == pytest.approx(expected, abs=1e-5)
 
 
 def test_the_length_penalty_decides_between_short_and_long() -> None:
@@ -97,7 +97,7 @@ def test_at_the_limit_live_hypotheses_compete_with_finished_ones() -> None:
     table: Table = {(): {A: 0.5, EOS_ID: 0.3, B: 0.2}, (A,): {A: 1.0}, (B,): {B: 1.0}}
     (found,) = TableModel(table).search(2, limit=2)
     assert [hypothesis.target_ids for hypothesis in found] == [(A, A), (B, B)]
-    assert found[0].normalised_score == pytest.approx(math.log(0.5) / 2, abs=1e-5)
+    assert found[0].normalized_score == pytest.approx(math.log(0.5) / 2, abs=1e-5)
     (found,) = TableModel(table).search(2, length_penalty=0.0, limit=2)
     assert [hypothesis.target_ids for hypothesis in found] == [(A, A), ()]
 
@@ -120,4 +120,4 @@ def test_logits_that_are_no_numbers_do_not_break_the_search() -> None:
 
 @pytest.mark.parametrize(("length_penalty", "expected"), [(0.0, -6.0), (1.0, -1.5), (0.5, -3.0)])
 def test_the_score_is_divided_by_a_power_of_the_length(length_penalty: float, expected: float) -> None:
-    assert normalise(-6.0, 4, length_penalty) == pytest.approx(expected)
+    assert normalize(-6.0, 4, length_penalty) == pytest.approx(expected)

@@ -37,7 +37,7 @@ def translate(model: TranslationModel, source: list[int]) -> Generated:
 def translate_with_beam(
     model: TranslationModel, source: list[int], beam_size: int, length_penalty: float
 ) -> tuple[list[int], float, float]:
-    """Returns the best translation of one source, its score and its normalised score, as the reference finds it."""
+    """Returns the best translation of one source, its score and its normalized score, as the reference finds it."""
 
     def predict(target_ids: list[int]) -> reference.Array:
         logits: torch.Tensor = model(torch.tensor([source]), torch.tensor([target_ids]))[0, -1]

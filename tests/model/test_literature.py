@@ -34,7 +34,7 @@ def test_the_test_set_of_2016_has_as_many_tokens_as_published(language: str, tok
         (" Das ist   so … ", "das ist so ..."),
     ],
 )
-def test_text_is_lowercased_normalised_and_tokenised(line: str, prepared: str) -> None:
+def test_text_is_lowercased_normalized_and_tokenized(line: str, prepared: str) -> None:
     assert tokenize_as_literature([line], "de") == [prepared]
 
 

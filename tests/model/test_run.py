@@ -43,7 +43,7 @@ def test_a_folder_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
     [
         lambda run: run.config.unlink(),
         lambda run: run.tokenizer.unlink(),
-        lambda run: run.config.write_text("colour: green\n", encoding="utf-8"),
+        lambda run: run.config.write_text("color: green\n", encoding="utf-8"),
         lambda run: run.config.write_text("model: {", encoding="utf-8"),
         lambda run: run.tokenizer.write_bytes(b"garbage"),
         lambda run: run.best_checkpoint.write_bytes(b"garbage"),

@@ -211,9 +211,9 @@ def test_connections_that_came_and_went_leave_no_file_and_no_thread(
     connections = 10_000 if thorough else 300
     live.post({"text": "alpha."})
     before = count_open()
-    with closing(connect(live)) as held:
-        held.request("GET", "/healthz")
-        assert held.getresponse().read()
+    with closing(connect(live)) as occupied:
+        occupied.request("GET", "/healthz")
+        assert occupied.getresponse().read()
         assert count_open()[0] > before[0]
     for number in range(connections):
         with closing(connect(live)) as connection:

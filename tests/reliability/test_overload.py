@@ -46,11 +46,11 @@ def full(gated: LiveService, model: GatedModel) -> Iterator[LiveService]:
     """A service whose slot and whose place in the queue are taken, for as long as the gate is shut."""
     model.gate.clear()
     with ThreadPoolExecutor() as pool:
-        held = [pool.submit(gated.call, LONG) for _ in range(2)]
+        occupied = [pool.submit(gated.call, LONG) for _ in range(2)]
         eventually(lambda: gated.metric("sequences_running") + gated.metric("sequences_waiting") == 2)
         yield gated
         model.gate.set()
-        assert all(answer.result(WAIT_SECONDS).translations for answer in held)
+        assert all(answer.result(WAIT_SECONDS).translations for answer in occupied)
 
 
 def cpu_seconds(live: LiveService) -> float:
@@ -101,7 +101,7 @@ def test_a_grpc_client_that_retries_comes_back_when_it_is_told_to(
     config = json.dumps({"methodConfig": [{"name": [{}], "retryPolicy": policy}]})
     model.gate.clear()
     with ThreadPoolExecutor() as pool:
-        held = [pool.submit(gated.call, LONG) for _ in range(2)]
+        occupied = [pool.submit(gated.call, LONG) for _ in range(2)]
         eventually(lambda: gated.metric("sequences_running") + gated.metric("sequences_waiting") == 2)
         with grpc.insecure_channel(gated.grpc_target, options=[("grpc.service_config", config)]) as channel:
             method: Any = channel.unary_unary(TRANSLATE_METHOD)
@@ -111,7 +111,7 @@ def test_a_grpc_client_that_retries_comes_back_when_it_is_told_to(
             model.gate.set()
             assert call.code() is grpc.StatusCode.OK
             back_seconds = time.monotonic() - refused_seconds
-        assert all(answer.result(WAIT_SECONDS).translations for answer in held)
+        assert all(answer.result(WAIT_SECONDS).translations for answer in occupied)
     gated.settle()
     assert gated.metric("requests_total", outcome="queue_full") == 1
     # The attempts of gRPC vary by a fifth (gRFC A6); what the server says, they keep to.
@@ -131,9 +131,12 @@ def steps_of_short_requests(texts: int, *, fair: bool = True) -> list[int]:
     bench, chance = Bench(slots=4), np.random.default_rng(1)
 
     def submit(count: int) -> list[DecodingSequence]:
-        flow = object() if fair else None
+        fairness_key = object() if fair else None
         options = SearchOptions(max_target_tokens=5)
-        sequences = [DecodingSequence((7, ENDLESS_ID), options, None, lambda _: None, flow=flow) for _ in range(count)]
+        sequences = [
+            DecodingSequence((7, ENDLESS_ID), options, None, lambda _: None, fairness_key=fairness_key)
+            for _ in range(count)
+        ]
         bench.scheduler.submit(sequences)
         return sequences
 
@@ -183,9 +186,9 @@ def goodput(load: float, steps: int) -> tuple[float, float]:
             deadline_seconds = bench.clock() + 0.5
             with suppress(ServiceError), bench.scheduler.reserve(1, deadline_seconds) as reservation:
                 options = SearchOptions(max_target_tokens=int(limit))
-                flow = object()
+                fairness_key = object()
                 sequence = DecodingSequence(
-                    (7, ENDLESS_ID), options, deadline_seconds, bench.finished.append, flow=flow
+                    (7, ENDLESS_ID), options, deadline_seconds, bench.finished.append, fairness_key=fairness_key
                 )
                 asked_seconds[sequence] = bench.clock()
                 bench.scheduler.submit([sequence], reservation)
@@ -230,8 +233,8 @@ def test_after_overload_all_is_as_before(bundle_path: Path, measured: Measured, 
     with run_service(bundle_path, [model], queue_limit=8) as live, ThreadPoolExecutor(CLIENTS) as pool:
         admit, late = live.pipeline.scheduler.admit, list[DecodingSequence]()
 
-        def admit_and_look(free_rows: int, running_rows: int, rows_ahead: int = 0) -> list[DecodingSequence]:
-            admitted = admit(free_rows, running_rows, rows_ahead)
+        def admit_and_look(free_rows: int, running_rows: int, prefetched_rows: int = 0) -> list[DecodingSequence]:
+            admitted = admit(free_rows, running_rows, prefetched_rows)
             late.extend(each for each in admitted if (each.deadline_seconds or math.inf) <= each.started_seconds)
             return admitted
 

@@ -69,13 +69,13 @@ class FaultyModel(FakeModel):
         positions: NDArray[np.int32],
         source_lengths: NDArray[np.int32],
         *,
-        held: int = 0,
+        occupied: int = 0,
     ) -> NDArray[np.float32]:
         """Fails, or computes."""
         if self.fails_next:
             self.fails_next = False
             raise RuntimeError("bad luck")
-        return super().decode_step(token_ids, positions, source_lengths, held=held)
+        return super().decode_step(token_ids, positions, source_lengths, occupied=occupied)
 
 
 @dataclass

@@ -8,7 +8,7 @@ import weakref
 
 import pytest
 
-from serve.system import settle
+from serve.system import trim_memory
 from tests.support.processes import resident_bytes
 
 PIECES, PIECE_BYTES = 200_000, 400
@@ -22,14 +22,14 @@ class Held:
 
 
 def test_circles_are_let_go_of() -> None:
-    held = weakref.ref(Held())
-    settle()
-    assert held() is None
+    occupied = weakref.ref(Held())
+    trim_memory()
+    assert occupied() is None
 
 
 def test_what_is_there_is_passed_over_by_the_collector() -> None:
     there = Held()
-    settle()
+    trim_memory()
     later = Held()
     looked_through = {id(each) for each in gc.get_objects()}
     assert id(there) not in looked_through
@@ -38,13 +38,13 @@ def test_what_is_there_is_passed_over_by_the_collector() -> None:
 
 def test_circles_that_were_passed_over_are_let_go_of_the_next_time() -> None:
     there = Held()
-    held = weakref.ref(there)
-    settle()
+    occupied = weakref.ref(there)
+    trim_memory()
     del there
     gc.collect()
-    assert held() is not None
-    settle()
-    assert held() is None
+    assert occupied() is not None
+    trim_memory()
+    assert occupied() is None
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks the kernel of Linux")
@@ -53,7 +53,7 @@ def test_small_pieces_are_given_back() -> None:
     libc = ctypes.CDLL(None)
     libc.malloc.restype = ctypes.c_void_p
     libc.free.argtypes = [ctypes.c_void_p]
-    settle()  # or what other tests left could be used instead
+    trim_memory()  # or what other tests left could be used instead
     before = resident_bytes()
 
     def fill() -> None:
@@ -67,6 +67,6 @@ def test_small_pieces_are_given_back() -> None:
     thread.start()
     thread.join()
     kept = resident_bytes() - before
-    settle()
+    trim_memory()
     assert kept > PIECES * PIECE_BYTES / 2
     assert resident_bytes() - before < kept / 4

@@ -23,14 +23,14 @@ class Bench:
     slots: int = 4
     queue_limit: int = 1000
     prefill_token_budget: int = 1000
-    ahead: int = 0
+    prefetched: int = 0
     clock: FakeClock = field(default_factory=FakeClock)
 
     def __post_init__(self) -> None:
         self.registry = CollectorRegistry()
         self.metrics = Metrics(self.registry, model="tiny")
         self.scheduler = Scheduler(self.slots, self.queue_limit, self.prefill_token_budget, self.metrics, self.clock)
-        self.model = FakeModel(self.slots, ahead=self.ahead)
+        self.model = FakeModel(self.slots, prefetched=self.prefetched)
         self.engine = self.make_engine(self.model)
         self.finished: list[DecodingSequence] = []
 

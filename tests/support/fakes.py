@@ -41,7 +41,7 @@ class FakeModel:
 
     Attributes:
         slots: the most rows of a step.
-        ahead: rows behind those.
+        prefetched: rows behind those.
         encode_error: raised by `encode` while it is set.
         decode_error: raised by `decode_step` while it is set.
         on_step: called in the middle of every decode step.
@@ -51,7 +51,7 @@ class FakeModel:
 
     slots: int
     capacity: int = 80
-    ahead: int = 0
+    prefetched: int = 0
     encode_error: Exception | None = None
     decode_error: Exception | None = None
     on_step: Callable[[], None] = lambda: None
@@ -59,8 +59,8 @@ class FakeModel:
     steps: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._sources = np.full((self.slots + self.ahead, self.capacity), STALE, np.int64)
-        self._targets = np.full((self.slots + self.ahead, self.capacity), STALE, np.int64)
+        self._sources = np.full((self.slots + self.prefetched, self.capacity), STALE, np.int64)
+        self._targets = np.full((self.slots + self.prefetched, self.capacity), STALE, np.int64)
         self._logits = np.zeros((self.slots, VOCABULARY), np.float32)
         self._alignments = np.zeros((self.slots, 1, self.capacity), np.float32)
 
@@ -77,7 +77,7 @@ class FakeModel:
         if self.encode_error is not None:
             raise self.encode_error
         for row, ids, length in zip(rows.tolist(), source_ids, source_lengths, strict=True):
-            assert row < self.slots + self.ahead
+            assert row < self.slots + self.prefetched
             assert (ids[length:] == PAD_ID).all()
             self._forget(row)
             self._sources[row, :length] = ids[:length]
@@ -88,7 +88,7 @@ class FakeModel:
         positions: NDArray[np.int32],
         source_lengths: NDArray[np.int32],
         *,
-        held: int = 0,
+        occupied: int = 0,
     ) -> NDArray[np.float32]:
         """Keeps the last tokens and returns the next logits, in a buffer that the next call overwrites."""
         assert token_ids.dtype == np.int64
@@ -97,7 +97,7 @@ class FakeModel:
         self.on_step()
         if self.decode_error is not None:
             raise self.decode_error
-        for row in range(max(held, len(token_ids)), self.slots + self.ahead):
+        for row in range(max(occupied, len(token_ids)), self.slots + self.prefetched):
             self._forget(row)
         for row, (token, position, length) in enumerate(zip(token_ids, positions, source_lengths, strict=True)):
             self._targets[row, position] = token
@@ -115,10 +115,10 @@ class FakeModel:
         positions: NDArray[np.int32],
         source_lengths: NDArray[np.int32],
         *,
-        held: int = 0,
+        occupied: int = 0,
     ) -> HostScores:
         """Computes the next logits."""
-        return HostScores(self.decode_step(token_ids, positions, source_lengths, held=held), self)
+        return HostScores(self.decode_step(token_ids, positions, source_lengths, occupied=occupied), self)
 
     def log_probabilities(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
         """Computes the logarithm of softmax."""
@@ -174,10 +174,10 @@ class FiniteModel(FakeModel):
         positions: NDArray[np.int32],
         source_lengths: NDArray[np.int32],
         *,
-        held: int = 0,
+        occupied: int = 0,
     ) -> NDArray[np.float32]:
         """Computes as the fake model does."""
-        logits = super().decode_step(token_ids, positions, source_lengths, held=held)
+        logits = super().decode_step(token_ids, positions, source_lengths, occupied=occupied)
         return np.maximum(logits, np.float32(-20.0), out=logits)
 
 

@@ -55,7 +55,7 @@ from serve.engine.engine import Engine
 from serve.observability.metrics import ServiceMetrics, _Merged
 from serve.registry.loader import LoadModels, ModelLoader
 from serve.registry.pipeline import Pipeline
-from serve.registry.registry import Models
+from serve.registry.registry import ModelRegistry
 from serve.runtime.model import Model
 from serve.scheduler.sequence import DecodingSequence as EngineSequence
 from serve.service import Service
@@ -93,12 +93,12 @@ class GatedModel(FakeModel):
         positions: NDArray[np.int32],
         source_lengths: NDArray[np.int32],
         *,
-        held: int = 0,
+        occupied: int = 0,
     ) -> NDArray[np.float32]:
         """Says that it steps, waits for the gate and computes."""
         self.stepping.set()
         assert self.gate.wait(WAIT_SECONDS)
-        return super().decode_step(token_ids, positions, source_lengths, held=held)
+        return super().decode_step(token_ids, positions, source_lengths, occupied=occupied)
 
 
 def write_bundle(
@@ -381,7 +381,7 @@ def run_service(
         stop = asyncio.Event()
         metrics = ServiceMetrics()
         loader = ModelLoader(command, metrics, load or (lambda _settings, _bundle: models))
-        service = Service(command, Models(loader.open_all()), loader, metrics)
+        service = Service(command, ModelRegistry(loader.open_all()), loader, metrics)
         await service.listen()
         running = asyncio.create_task(service.run(stop))
         loop = asyncio.get_running_loop()

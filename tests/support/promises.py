@@ -16,7 +16,7 @@ import pytest
 
 from model.provenance import MarkError, Provenance, fill
 
-# What readers are told of each item of the catalogue that tests show.
+# What readers are told of each item of the catalog that tests show.
 PROMISES = {
     "R1": "A translation and its scores are bitwise the same alone and in any company.",
     "R2": "Whoever joins and leaves at whatever step, nobody else's answer changes.",
@@ -184,7 +184,7 @@ def measured(record_property: Callable[[str, object], None]) -> Measured:
 
 @pytest.fixture
 def thorough(pytestconfig: pytest.Config) -> bool:
-    """Whether to test as often as the catalogue says, or only as often as a quick run can."""
+    """Whether to test as often as the catalog says, or only as often as a quick run can."""
     asked: bool = pytestconfig.getoption("thorough")
     return asked
 

@@ -133,11 +133,11 @@ class Transformer:
         return self.norm(norm, states + sublayer(states, name))
 
     def stack_end(self, name: str, states: Array) -> Array:
-        """Normalises what leaves a stack, where nothing else has."""
+        """Normalizes what leaves a stack, where nothing else has."""
         return self.norm(name, states) if self.config.norm_position == "pre" else states
 
     def norm(self, name: str, states: Array) -> Array:
-        """Normalises each position."""
+        """Normalizes each position."""
         if self.config.norm == "rms":
             return rms_norm(states, self.parameters[f"{name}.weight"])
         return layer_norm(states, self.parameters[f"{name}.weight"], self.parameters[f"{name}.bias"])
@@ -167,7 +167,7 @@ class Transformer:
 def beam_search(
     predict: Callable[[list[int]], Array], beam_size: int, length_penalty: float, limit: int
 ) -> list[tuple[list[int], float, float]]:
-    """Returns finished translations of one sentence, best first: ids without EOS, score, normalised score.
+    """Returns finished translations of one sentence, best first: ids without EOS, score, normalized score.
 
     Args:
         predict: maps the target so far, BOS first, to the log-probabilities of the next token, [V].

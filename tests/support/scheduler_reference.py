@@ -74,9 +74,9 @@ class ReferenceScheduler:
 
     def submit(self, sequence: DecodingSequence) -> None:
         """Puts one into the line."""
-        flow = (sequence.priority, sequence.flow)
-        entered_round = max(self.current_rounds.get(sequence.priority, 0), self.next_rounds.get(flow, 0))
-        self.next_rounds[flow] = entered_round + sequence.options.rows
+        fairness_key = (sequence.priority, sequence.fairness_key)
+        entered_round = max(self.current_rounds.get(sequence.priority, 0), self.next_rounds.get(fairness_key, 0))
+        self.next_rounds[fairness_key] = entered_round + sequence.options.rows
         self.line.append(Waiter(sequence, entered_round, self.submitted))
         self.submitted += 1
 
@@ -84,9 +84,11 @@ class ReferenceScheduler:
         """Takes sequences out of the line, and forgets flows and priorities that are no longer in it."""
         gone = list(gone)
         self.line = [waiter for waiter in self.line if waiter.sequence not in gone]
-        flows = {(sequence.priority, sequence.flow) for sequence in self.waiting}
-        self.next_rounds = {flow: number for flow, number in self.next_rounds.items() if flow in flows}
-        priorities = {priority for priority, _ in flows}
+        fairness_keys = {(sequence.priority, sequence.fairness_key) for sequence in self.waiting}
+        self.next_rounds = {
+            fairness_key: number for fairness_key, number in self.next_rounds.items() if fairness_key in fairness_keys
+        }
+        priorities = {priority for priority, _ in fairness_keys}
         self.current_rounds = {key: number for key, number in self.current_rounds.items() if key in priorities}
 
     def admit(self, engine: int) -> list[DecodingSequence]:

@@ -32,7 +32,7 @@ class Found:
 
     target_ids: Tokens
     score: float
-    normalised_score: float
+    normalized_score: float
     finish_reason: FinishReason
     token_scores: tuple[float, ...]
 
@@ -52,9 +52,9 @@ def search(
     - **The end.** A hypothesis ends with the end token, or is cut when it has `max_target_tokens` tokens, without
       asking whether the end token would follow; but a forced end is still scored there, and ends it.
     - **Scores** sum the natural log-probabilities under the constrained logits; temperature, top-k and top-p leave
-      them alone. The normalised score is score / length^alpha + beta * coverage; the length counts the end token unless
+      them alone. The normalized score is score / length^alpha + beta * coverage; the length counts the end token unless
       the hypothesis was cut, and coverage all steps that chose a token of it, the end token included.
-    - **Order.** By normalised score; of equals, the one that finished first, or that was drawn by the lower hypothesis.
+    - **Order.** By normalized score; of equals, the one that finished first, or that was drawn by the lower hypothesis.
 
     Args:
         next_logits: the model.
@@ -73,7 +73,7 @@ def search(
         finished = [greedy(sentence)]
     else:
         finished = beam(sentence)
-    return sorted(finished, key=lambda found: -found.normalised_score)[: options.hypotheses]
+    return sorted(finished, key=lambda found: -found.normalized_score)[: options.hypotheses]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +151,12 @@ class Sentence:
     def found(self, tokens: Tokens) -> Found:
         """Returns a hypothesis that is over."""
         score = self.score(tokens)
-        normalised_score = score / len(tokens) ** self.options.length_penalty
+        normalized_score = score / len(tokens) ** self.options.length_penalty
         if self.options.coverage_penalty:
-            normalised_score += self.options.coverage_penalty * self.coverage(tokens)
+            normalized_score += self.options.coverage_penalty * self.coverage(tokens)
         ended = tokens[-1:] == (self.eos_id,)
         reason = FinishReason.EOS if ended else FinishReason.LENGTH
-        return Found(tokens[: len(tokens) - ended], score, normalised_score, reason, self.token_scores(tokens))
+        return Found(tokens[: len(tokens) - ended], score, normalized_score, reason, self.token_scores(tokens))
 
 
 def log_softmax(logits: list[float]) -> list[float]:

@@ -15,7 +15,7 @@ from typing import Any
 from serve.bundle.bundle import Bundle
 from serve.observability.metrics import ServiceMetrics
 from serve.registry.loader import ModelLoader
-from serve.registry.registry import Models
+from serve.registry.registry import ModelRegistry
 from serve.service import Service
 from serve.settings import ServeSettings
 from tests.support.fakes import FakeModel
@@ -47,7 +47,7 @@ async def _serve(bundle: Path, http_port: int, grpc_port: int, given: dict[str, 
     loop.add_signal_handler(signal.SIGUSR1, hanging.set)
     metrics = ServiceMetrics()
     loader = ModelLoader(settings, metrics, load)
-    service = Service(settings, Models(loader.open_all()), loader, metrics)
+    service = Service(settings, ModelRegistry(loader.open_all()), loader, metrics)
     await service.listen()
     await service.run(stop)
 

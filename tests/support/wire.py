@@ -66,7 +66,7 @@ def _alternative(found: Translation | Alternative) -> Answer:
     answer: Answer = {
         "text": found.text,
         "score": found.score,
-        "normalised_score": found.normalised_score,
+        "normalized_score": found.normalized_score,
         "finish_reason": FinishReason.Name(found.finish_reason).removeprefix("FINISH_REASON_").lower(),
         "target_tokens": found.target_tokens,
     }

@@ -13,7 +13,7 @@ import grpc.aio
 from google.protobuf.message import Message
 
 from protos import inference_pb2 as messages
-from serve.api.grpc_call import Context, call_headers, recorded, send, told_apart
+from serve.api.grpc_call import Context, call_headers, deadline_scope, recorded, send
 from serve.api.grpc_messages import RequestParser
 from serve.api.open_inference.protocol import (
     EXTENSIONS,
@@ -181,7 +181,7 @@ class OpenInferenceGrpc:
             request_id = choose_request_id(response.id)
             with (
                 recorded(self._metrics, "infer_stream", request_id, headers) as record,
-                told_apart(context, record) as deadline_seconds,
+                deadline_scope(context, record) as deadline_seconds,
             ):
                 if isinstance(request, InvalidRequestError):
                     raise request

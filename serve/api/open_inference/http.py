@@ -202,11 +202,11 @@ class OpenInferenceHttp:
 
     async def live(self) -> Response:
         """Answers as long as the event loop turns, also while warming up and shutting down; 503 if a model hangs."""
-        return _told(Live(live=self._open_inference.live), good=self._open_inference.live)
+        return _status_response(Live(live=self._open_inference.live), good=self._open_inference.live)
 
     async def ready(self) -> Response:
         """Answers 503 while warming up, after a failure of a model and from the signal to stop on."""
-        return _told(Ready(ready=self._open_inference.ready), good=self._open_inference.ready)
+        return _status_response(Ready(ready=self._open_inference.ready), good=self._open_inference.ready)
 
     async def model(self, request: Request) -> ModelMetadata:
         """Tells version, inputs and outputs of a model."""
@@ -225,7 +225,7 @@ class OpenInferenceHttp:
     async def model_ready(self, request: Request) -> Response:
         """Answers 503 if the model would not translate now."""
         status = self._status(request)
-        return _told(ModelReady(name=status.name, ready=status.ready), good=status.ready)
+        return _status_response(ModelReady(name=status.name, ready=status.ready), good=status.ready)
 
     async def config(self, request: Request) -> ModelConfig:
         """Tells the same in the words of Triton's model configuration."""
@@ -309,7 +309,7 @@ class _Answer(JSONResponse):
         return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def _told(answer: BaseModel, *, good: bool) -> Response:
+def _status_response(answer: BaseModel, *, good: bool) -> Response:
     return JSONResponse(answer.model_dump(), HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE)
 
 

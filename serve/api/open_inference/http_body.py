@@ -130,7 +130,7 @@ class GeneratedAnswer(BaseModel):
     model_version: str
     text_output: str
     score: float
-    normalised_score: float
+    normalized_score: float
     finish_reason: str
     source_tokens: int
     target_tokens: int

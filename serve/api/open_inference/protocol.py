@@ -30,7 +30,7 @@ from serve.errors import InvalidRequestError, ModelNotFoundError
 from serve.observability.logs import RequestRecord
 from serve.registry.dispatcher import Dispatcher
 from serve.registry.lifecycle import Lifecycle
-from serve.registry.registry import Models, ServedModel
+from serve.registry.registry import ModelRegistry, ServedModel
 from serve.translation.fields import OPTIONS, Fields, SearchFields, refusal
 from serve.translation.request import AskedDirection, AskedTranslation
 from serve.translation.response import Timings, Translation, TranslationResponse
@@ -67,7 +67,7 @@ OUTPUTS = {
     for output in (
         Output(TEXT_OUTPUT, "BYTES", lambda translation: translation.text),
         Output("score", "FP64", lambda translation: translation.score),
-        Output("normalised_score", "FP64", lambda translation: translation.normalised_score),
+        Output("normalized_score", "FP64", lambda translation: translation.normalized_score),
         Output("finish_reason", "BYTES", lambda translation: translation.finish_reason.value),
         Output("source_tokens", "INT64", lambda translation: translation.source_tokens),
         Output("target_tokens", "INT64", lambda translation: translation.target_tokens),
@@ -351,7 +351,7 @@ class ModelStatus:
 class OpenInference:
     """Answers requests of this protocol, in whichever form they come."""
 
-    def __init__(self, dispatcher: Dispatcher, models: Models, lifecycle: Lifecycle) -> None:
+    def __init__(self, dispatcher: Dispatcher, models: ModelRegistry, lifecycle: Lifecycle) -> None:
         """Keeps what it needs.
 
         Args:
@@ -439,7 +439,9 @@ class OpenInference:
     def _status(self, served: ServedModel) -> ModelStatus:
         readiness = served.pipeline.readiness
         fault = self._lifecycle.unready_reason() if self._lifecycle.leaving else readiness.fault()
-        state = "READY" if fault is None else "LOADING" if readiness.healthy and not readiness.proven else "UNAVAILABLE"
+        state = (
+            "READY" if fault is None else "LOADING" if readiness.healthy and not readiness.verified else "UNAVAILABLE"
+        )
         return ModelStatus(served.name, _version(served), state, "" if fault is None else str(fault))
 
 

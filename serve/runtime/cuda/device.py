@@ -65,7 +65,7 @@ class CaptureGate:
 
 
 # Of the process, as CUDA's mode is.
-GATE = CaptureGate()
+CUDA_GRAPH_LOCK = CaptureGate()
 
 
 DeviceKind = Literal["cpu", "cuda"]
@@ -116,7 +116,7 @@ class Memory:
 
     def write(self, array: NDArray[Any]) -> None:
         """Overwrites all of it with an array of the same type and size; the address stays."""
-        with GATE.use():
+        with CUDA_GRAPH_LOCK.use():
             self._value.update_inplace(array)
 
 
@@ -137,7 +137,7 @@ class Device:
 
     def hold(self, array: NDArray[Any]) -> tuple[Memory, View]:
         """Returns memory with an array in it, and all of it as a tensor."""
-        with GATE.use():
+        with CUDA_GRAPH_LOCK.use():
             memory = Memory(value_on(self.kind, self.number, array.copy()))
         return memory, memory.view(ELEMENTS[array.dtype], array.shape)
 
@@ -152,7 +152,7 @@ class Device:
             Exception: whatever ONNX Runtime raises if there is not so much memory.
         """
         binding = session.io_binding()
-        with GATE.use():
+        with CUDA_GRAPH_LOCK.use():
             binding.bind_cpu_input("words", np.array([words]))
             binding.bind_output("zeros", self.kind, self.number)
             session.run_with_iobinding(binding)
@@ -184,7 +184,7 @@ class Device:
         fetched: Sequence[str] = (),
     ) -> list[NDArray[Any]]:
         """Runs a session and returns the outputs that are to be fetched, as arrays in this machine's memory."""
-        with GATE.use():
+        with CUDA_GRAPH_LOCK.use():
             binding = self.bind(session, inputs, outputs)
             for name in fetched:
                 binding.bind_output(name, "cpu")

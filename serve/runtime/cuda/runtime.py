@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from serve.bundle.bundle import Bundle, BundleError
 from serve.bundle.manifest import ALIGNMENTS, DECODER_INPUTS, ENCODER_INPUTS, LOGITS, Manifest, Precision
-from serve.runtime.cuda.device import FLOAT, FLOAT16, GATE, Device, DeviceTools, Memory, View
+from serve.runtime.cuda.device import CUDA_GRAPH_LOCK, FLOAT, FLOAT16, Device, DeviceTools, Memory, View
 from serve.runtime.cuda.kv_cache import DeviceState
 from serve.runtime.onnx_runtime import (
     CPU_PROVIDER,
@@ -47,7 +47,7 @@ from serve.runtime.onnx_runtime import (
 )
 
 
-class Buckets:
+class ShapeBuckets:
     """Powers of two times the least size, and the most.
 
     Attributes:
@@ -167,31 +167,31 @@ class _BoundStep(NamedTuple):
 class DeviceRuntime:
     """The sessions of one engine and the state of its rows. Not thread-safe."""
 
-    def __init__(self, sessions: "DeviceSessions", slots: int, ahead: int = 0) -> None:
+    def __init__(self, sessions: "DeviceSessions", slots: int, prefetched: int = 0) -> None:
         """Allocates the state.
 
         Args:
             sessions: of the bundle, used by one thread alone.
             slots: the most rows of a step.
-            ahead: rows behind those, which have a state but take part in no step.
+            prefetched: rows behind those, which have a state but take part in no step.
 
         Raises:
             Exception: whatever ONNX Runtime raises if there is not so much memory.
         """
         manifest = sessions.manifest
         self.slots = slots
-        self.ahead = ahead
+        self.prefetched = prefetched
         self._sessions = sessions
         self._manifest = manifest
         self._tools = tools = sessions.tools
-        self._row_buckets = Buckets(slots)
-        self._source_buckets = Buckets(manifest.max_source_tokens, LEAST_SOURCE_CAPACITY)
-        self._encoder_buckets = Buckets(min(slots + ahead, ENCODER_ROWS))
+        self._row_buckets = ShapeBuckets(slots)
+        self._source_buckets = ShapeBuckets(manifest.max_source_tokens, LEAST_SOURCE_CAPACITY)
+        self._encoder_buckets = ShapeBuckets(min(slots + prefetched, ENCODER_ROWS))
         self._state = DeviceState(
             manifest.states,
             tools,
             element=sessions.element,
-            rows=slots + ahead,
+            rows=slots + prefetched,
             encoder_rows=self._encoder_buckets.sizes[-1],
             max_source_tokens=manifest.max_source_tokens,
             max_target_tokens=manifest.max_target_tokens,
@@ -254,7 +254,7 @@ class DeviceRuntime:
         positions: NDArray[np.int32],
         source_lengths: NDArray[np.int32],
         *,
-        held: int = 0,
+        occupied: int = 0,
     ) -> DeviceScores:
         """Computes one step of rows 0 to R - 1 and moves their state on by it.
 
@@ -262,13 +262,13 @@ class DeviceRuntime:
             token_ids: last token of each row, int64 [R].
             positions: tokens that each row has read already, int32 [R].
             source_lengths: int32 [R].
-            held: rows that hold anything, if more than R.
+            occupied: rows that hold anything, if more than R.
 
         Returns:
             what it says of the next tokens, valid until the next call.
         """
         rows = len(token_ids)
-        self._shrink(source_lengths, held)
+        self._shrink(source_lengths, occupied)
         bucket = self._row_buckets.of(rows)
         self._run(bucket, token_ids, positions, source_lengths)
         self._last_rows = rows
@@ -282,10 +282,10 @@ class DeviceRuntime:
         positions: NDArray[np.int32],
         source_lengths: NDArray[np.int32],
         *,
-        held: int = 0,
+        occupied: int = 0,
     ) -> NDArray[np.float32]:
         """Computes a step as `step` does; returns all logits, float32 [R, V], valid until the next call."""
-        return self.step(token_ids, positions, source_lengths, held=held).fetch(np.arange(len(token_ids)))
+        return self.step(token_ids, positions, source_lengths, occupied=occupied).fetch(np.arange(len(token_ids)))
 
     @property
     def alignments(self) -> NDArray[np.float32]:
@@ -320,11 +320,11 @@ class DeviceRuntime:
         """Copies rows of the same source over others; no row is a source and a target."""
         self._state.branch(np.array(sources), np.array(targets))
 
-    def _shrink(self, source_lengths: NDArray[np.int32], held: int) -> None:
+    def _shrink(self, source_lengths: NDArray[np.int32], occupied: int) -> None:
         """Lays the state out for shorter sources once only such have run for a while."""
         # Behind the slots there are sources of other lengths, which nobody tells of.
         fitting = self._source_buckets.of(int(source_lengths.max()))
-        shorter = held <= self.slots and fitting < self._state.source_capacity
+        shorter = occupied <= self.slots and fitting < self._state.source_capacity
         self._shorter_steps = self._shorter_steps + 1 if shorter else 0
         if self._shorter_steps >= SHRINK_STEPS:
             self._state.resize(fitting)
@@ -350,12 +350,12 @@ class DeviceRuntime:
         )
         step = self._steps[place]
         captures = new and step.options is not None
-        with GATE.capture() if captures else GATE.use():
+        with CUDA_GRAPH_LOCK.capture() if captures else CUDA_GRAPH_LOCK.use():
             self._sessions.decoder.run_with_iobinding(*(each for each in step if each is not None))
 
     def _make_inputs(self, bucket: int) -> _StepInputs:
-        held = [self._tools.device.hold(np.zeros(bucket, dtype)) for dtype in (np.int64, np.int32, np.int32)]
-        memories, views = zip(*held, strict=True)
+        occupied = [self._tools.device.hold(np.zeros(bucket, dtype)) for dtype in (np.int64, np.int32, np.int32)]
+        memories, views = zip(*occupied, strict=True)
         return _StepInputs(memories, dict(zip(DECODER_INPUTS, views, strict=True)))
 
     def _bind(self, bucket: int) -> _BoundStep:
@@ -446,9 +446,9 @@ class DeviceSessions:
         """What the states are made of."""
         return STATE_ELEMENTS[self.manifest.precision]
 
-    def runtime(self, slots: int, ahead: int = 0) -> DeviceRuntime:
+    def runtime(self, slots: int, prefetched: int = 0) -> DeviceRuntime:
         """Returns a runtime with a state of its own."""
-        return DeviceRuntime(self, slots, ahead)
+        return DeviceRuntime(self, slots, prefetched)
 
 
 def _check_states(bundle: Bundle) -> None:

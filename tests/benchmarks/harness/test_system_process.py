@@ -19,10 +19,10 @@ def test_a_system_that_does_not_load_is_told_with_what_it_wrote_last(tmp_path: P
 
 def test_the_peak_is_that_of_the_system_alone(tmp_path: Path) -> None:
     """A process inherits the greatest resident set of the one that starts it, as `getrusage` tells it."""
-    held = np.ones(60_000_000)
+    occupied = np.ones(60_000_000)
     launch = Launch("ours", "tests.support.turn_taker", {"name": "a", "log": str(tmp_path / "log")})
     with SystemProcess.run(launch) as system:
-        assert system.take_turn(Assignment({"tokens": 1}, 0)).peak_bytes < held.nbytes
+        assert system.take_turn(Assignment({"tokens": 1}, 0)).peak_bytes < occupied.nbytes
 
 
 def test_the_process_ends_with_the_block(tmp_path: Path) -> None:

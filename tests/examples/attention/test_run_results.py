@@ -24,7 +24,7 @@ def test_the_table_says_which_batches_were_timed() -> None:
     assert format_results(RESULTS).splitlines()[0].endswith("| tokens/s, batch 64 | tokens/s, batch 1 |")
 
 
-def test_the_bars_are_labelled_with_runs_and_values(tmp_path: Path) -> None:
+def test_the_bars_are_labeled_with_runs_and_values(tmp_path: Path) -> None:
     draw_results(RESULTS, tmp_path / "runs.svg")
     drawn = (tmp_path / "runs.svg").read_text(encoding="utf-8")
     assert [text for text in ("base", "cost $5", "36.4", "61.2", "4,880", "batch 64") if f">{text}<" not in drawn] == []

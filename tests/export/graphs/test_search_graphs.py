@@ -69,7 +69,7 @@ def test_a_token_without_weight_is_impossible(runtime: Runtime) -> None:
 @pytest.mark.parametrize("vocabulary", [2, 50])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("whole_row", [True, False])
-def test_a_row_without_probabilities_becomes_nan_and_leaves_its_neighbours_alone(
+def test_a_row_without_probabilities_becomes_nan_and_leaves_its_neighbors_alone(
     runtime: Runtime, vocabulary: int, value: float, whole_row: bool
 ) -> None:
     """One impossible token is no fault."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from export.imports.common import ImportedModelError
-from export.imports.ctranslate2_files import TYPES, Variable, dequantised, read_model_file
+from export.imports.ctranslate2_files import TYPES, Variable, dequantized, read_model_file
 from tests.support.ctranslate2_models import model_file
 
 MATRIX = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -65,15 +65,15 @@ def test_an_alias_is_the_very_array_with_its_scale(tmp_path: Path) -> None:
     found = read(tmp_path, model_file(written, [("b/weight", "a/weight")]))
     assert found["b/weight"] is found["a/weight"]
     assert found["b/weight_scale"] is found["a/weight_scale"]
-    plain = dequantised(tmp_path, found)
+    plain = dequantized(tmp_path, found)
     assert set(plain) == {"a/weight", "b/weight"}
     assert plain["b/weight"] is plain["a/weight"]
 
 
 @pytest.mark.parametrize(("dtype", "scale"), [(np.int8, [2.0, 4.0]), (np.int16, 2.0)])
-def test_quantised_values_are_divided_by_their_scale(tmp_path: Path, dtype: type, scale: object) -> None:
+def test_quantized_values_are_divided_by_their_scale(tmp_path: Path, dtype: type, scale: object) -> None:
     scales = np.array(scale, np.float32)
-    plain = dequantised(tmp_path, {"a/weight": MATRIX.astype(dtype), "a/weight_scale": scales})
+    plain = dequantized(tmp_path, {"a/weight": MATRIX.astype(dtype), "a/weight_scale": scales})
     np.testing.assert_array_equal(plain["a/weight"], MATRIX / scales.reshape(-1, 1))
     assert plain["a/weight"].dtype == np.float32
 
@@ -84,7 +84,7 @@ def test_a_scale_that_does_not_fit_is_named(tmp_path: Path, scale: NDArray[np.fl
     if scale is not None:
         variables["a/weight_scale"] = scale
     with pytest.raises(ImportedModelError, match="a/weight_scale: "):
-        dequantised(tmp_path, variables)
+        dequantized(tmp_path, variables)
 
 
 @pytest.mark.parametrize("version", [0, 1, 7, 2**32 - 1])

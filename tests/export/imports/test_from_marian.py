@@ -401,7 +401,7 @@ def test_a_run_tells_itself_what_imports_are_told(option: str, tmp_path: Path) -
     assert str(ended.value.code).startswith(f"dragoman export: {name}: expected no such option with a run or a bundle")
 
 
-def test_static_quantisation_of_an_import_wants_real_texts(tmp_path: Path) -> None:
+def test_static_quantization_of_an_import_wants_real_texts(tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as ended:
         dragoman.run("export", ["--from-marian", "m", "--out", str(tmp_path / "b"), "--precision", "int8-static"])
     assert str(ended.value.code).startswith("dragoman export: precision: int8-static: expected --sentences")

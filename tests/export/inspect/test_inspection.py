@@ -34,7 +34,7 @@ def test_lengths_have_the_names_of_the_manifest(wide_bundle: Bundle) -> None:
     assert shapes["logits"] == ("rows", wide_bundle.manifest.vocabulary_size)
 
 
-def test_the_operators_that_run_are_those_that_the_optimiser_leaves(recurrent_bundle: Bundle) -> None:
+def test_the_operators_that_run_are_those_that_the_optimizer_leaves(recurrent_bundle: Bundle) -> None:
     _, decoder = inspect(recurrent_bundle, slots=1).graphs
     assert decoder.running is not None
     assert decoder.running["Gather"] > 0

@@ -72,7 +72,7 @@ def test_a_transformer_is_embedding_layers_and_projection(name: str, layers: int
 
 @pytest.mark.parametrize(("name", "layers"), [("wide", 2), ("int8", 3), ("static", 3), ("modern", 2)])
 def test_the_layers_of_a_transformer_are_folded(name: str, layers: int, decoders: dict[str, Decoder]) -> None:
-    """The final normalisation of a pre-norm decoder makes no difference."""
+    """The final normalization of a pre-norm decoder makes no difference."""
     folded = fold_blocks(decoders[name].blocks)
     titles = [(len(one.rounds), [block.title for block in one.rounds[0]]) for one in folded]
     assert titles == [(1, ["embedding"]), (layers, LAYER), (1, ["projection"])]

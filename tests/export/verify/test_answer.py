@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from export.verify.answer import Answer, Said, Sentence, describe_difference, parting
+from export.verify.answer import Answer, Labeled, Sentence, describe_difference, first_difference
 
 SENTENCE = Sentence("a b c", (8, 9, 2))
 EXPECTED = Answer((5, 6, 7), -1.5, (-0.5, -0.25, -0.5, -0.25))
@@ -17,7 +17,7 @@ def gap(source_ids: tuple[int, ...], target_ids: tuple[int, ...]) -> float:
 
 
 def describe(actual: Answer) -> str:
-    return describe_difference(SENTENCE, Said("he", EXPECTED), Said("she", actual), gap)
+    return describe_difference(SENTENCE, Labeled("he", EXPECTED), Labeled("she", actual), gap)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_where_only_sums_were_written_down_these_are_told() -> None:
 
 
 def test_equal_answers_part_at_the_end() -> None:
-    assert parting(EXPECTED, EXPECTED) == 3
+    assert first_difference(EXPECTED, EXPECTED) == 3
 
 
 def test_scores_are_told_apart_by_their_last_bit() -> None:

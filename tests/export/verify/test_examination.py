@@ -6,7 +6,7 @@ import pytest
 
 from export.source_model import Exportable
 from export.verify.answer import Sentence
-from export.verify.checks import Check, Companies, Demands, Examination, Plan
+from export.verify.checks import BatchMix, Check, Demands, Examination, Plan
 from export.verify.reference import references_of
 from export.verify.stepper import Reader
 from model.run import RunFolder
@@ -33,7 +33,7 @@ def test_as_many_translations_are_done_as_were_announced(
         length_penalty=1.0,
         demands=Demands(0.0, 1.0),
         logits_tolerance=None,
-        companies=Companies((2, 3), 1),
+        companies=BatchMix((2, 3), 1),
     )
     examination = Examination(bundle, reader, sentences, references, plan)
     done: list[int] = []

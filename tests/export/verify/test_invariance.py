@@ -7,7 +7,7 @@ from itertools import islice
 import pytest
 
 from export.verify.answer import Sentence
-from export.verify.checks import Companies, find_deviations
+from export.verify.checks import BatchMix, find_deviations
 from model.tokenizer.tokenizer import EOS_ID
 from serve.bundle.bundle import Bundle
 from serve.bundle.tokenizer import load_tokenizer
@@ -39,7 +39,7 @@ def test_no_bit_depends_on_the_company(
     deviations = [
         deviation
         for seed in seeds
-        for deviation in find_deviations(sessions, sentences, searches, Companies(BATCHES, seed), lambda _: None)
+        for deviation in find_deviations(sessions, sentences, searches, BatchMix(BATCHES, seed), lambda _: None)
     ]
     assert deviations == []
     compared = len(sentences) * len(seeds) * len(BATCHES) * len(searches)

@@ -11,7 +11,7 @@ import pytest
 
 import dragoman
 from loadtest.clients import OK
-from loadtest.reliability.chaos import LOST_CONNECTION, MISHAPS, PROTOCOLS, ChaosRound, Mishap, run_round
+from loadtest.reliability.chaos import FAULTS, LOST_CONNECTION, PROTOCOLS, ChaosRound, Fault, run_round
 from loadtest.reliability.chaos_command import format_round
 from loadtest.scenario import RequestKind
 from loadtest.served_process import ServedProcess, ServedProcessError
@@ -32,13 +32,13 @@ def _served(bundle_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
         yield served
 
 
-def run(served: ServedProcess, mishap: Mishap[ServedProcess], seconds: float) -> ChaosRound:
-    main = run_round(served, mishap, KINDS, ["alpha beta.", "one two three."], rate=40.0, seconds=seconds, seed=1)
+def run(served: ServedProcess, fault: Fault[ServedProcess], seconds: float) -> ChaosRound:
+    main = run_round(served, fault, KINDS, ["alpha beta.", "one two three."], rate=40.0, seconds=seconds, seed=1)
     return asyncio.run(main)
 
 
-def mishap(name: str) -> Mishap[ServedProcess]:
-    return next(each for each in MISHAPS if each.name == name)
+def fault(name: str) -> Fault[ServedProcess]:
+    return next(each for each in FAULTS if each.name == name)
 
 
 def test_a_command_that_is_stopped_leaves_no_server_behind(toy_bundle: Path) -> None:
@@ -63,7 +63,7 @@ def servers_of(process_id: int) -> list[Path]:
 
 
 def test_a_killed_client_takes_its_own_requests_along_and_no_others(served: ServedProcess) -> None:
-    found = run(served, mishap("client killed"), 4.0)
+    found = run(served, fault("client killed"), 4.0)
     assert found.problems == []
     assert 0 < found.lost < found.sent
     assert found.outcomes == {OK: found.sent - found.lost}
@@ -71,7 +71,7 @@ def test_a_killed_client_takes_its_own_requests_along_and_no_others(served: Serv
 
 def test_a_server_that_was_killed_is_missed_and_found_again(served: ServedProcess) -> None:
     """Its clients are told so by errors; all of them have an answer once it is back."""
-    found = run(served, mishap("server killed"), 2.5)
+    found = run(served, fault("server killed"), 2.5)
     assert found.problems == []
     assert found.lost == 0
     assert sum(found.outcomes.values()) == found.sent
@@ -83,9 +83,9 @@ def test_what_should_not_be_is_told(served: ServedProcess) -> None:
     """A server that is killed when nothing was to happen."""
 
     async def kill(server: ServedProcess, _generators: object) -> None:
-        await mishap("server killed").happen(server, _generators)  # type: ignore[arg-type]
+        await fault("server killed").happen(server, _generators)  # type: ignore[arg-type]
 
-    found = run(served, Mishap("nothing", kill, frozenset({OK})), 1.0)
+    found = run(served, Fault("nothing", kill, frozenset({OK})), 1.0)
     assert any("not to be expected" in problem for problem in found.problems)
     assert "WRONG: " in format_round(found)
 
@@ -134,7 +134,7 @@ def test_rounds_load_at_a_share_of_the_capacity_that_was_found(
 def test_an_outcome_that_the_mishap_cannot_cause_ends_the_command_with_status_1(
     bundle_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    unasked = Mishap("killed", mishap("server killed").happen, frozenset({OK}))
+    unasked = Fault("killed", fault("server killed").happen, frozenset({OK}))
     monkeypatch.setattr("loadtest.reliability.chaos_command.MISHAPS", (unasked,))
     with pytest.raises(SystemExit) as ended:
         dragoman.run("load chaos", [str(bundle_path), "--only=killed", "--rate=40", "--round-seconds=1"])

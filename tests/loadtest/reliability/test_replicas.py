@@ -12,7 +12,7 @@ import pytest
 from loadtest.clients import OK
 from loadtest.generator import Generators
 from loadtest.objective import Objective
-from loadtest.reliability.chaos import PROTOCOLS, ChaosRound, Mishap, run_round
+from loadtest.reliability.chaos import PROTOCOLS, ChaosRound, Fault, run_round
 from loadtest.reliability.chaos_load import (
     LONGEST_SECONDS,
     VICTIM,
@@ -71,13 +71,13 @@ def replicas(
         yield replicas
 
 
-def run(replicas: Replicas, mishap: Mishap[Replicas], timeout_seconds: float = TIMEOUT_SECONDS) -> ChaosRound:
+def run(replicas: Replicas, fault: Fault[Replicas], timeout_seconds: float = TIMEOUT_SECONDS) -> ChaosRound:
     kinds = [RequestKind(name=each, protocol=each, timeout_seconds=timeout_seconds) for each in PROTOCOLS]
     sentences = ["alpha beta.", "one two three."]
-    return asyncio.run(run_round(replicas, mishap, kinds, sentences, rate=RATE, seconds=ROUND_SECONDS, seed=1))
+    return asyncio.run(run_round(replicas, fault, kinds, sentences, rate=RATE, seconds=ROUND_SECONDS, seed=1))
 
 
-def mishap(replicas: Replicas, name: str) -> Mishap[Replicas]:
+def fault(replicas: Replicas, name: str) -> Fault[Replicas]:
     return next(each for each in replica_mishaps(replicas.protocols) if each.name == name)
 
 
@@ -93,7 +93,7 @@ def test_behind_nginx_rolling_restarts_cost_no_request(
         for number in victims:
             await restart(served, number)
 
-    restarted = mishap(replicas, "all replicas restarted in turn")
+    restarted = fault(replicas, "all replicas restarted in turn")
     found = run(
         replicas, replace(restarted, happen=restart_each, longest_seconds=max(LONGEST_SECONDS, 30 * len(victims)))
     )
@@ -113,7 +113,7 @@ def test_a_replica_that_is_killed_costs_no_request(
 ) -> None:
     """For clients over REST nginx tries again, and clients over gRPC do."""
     times = 10 if thorough else 1
-    rounds = [run(replicas, mishap(replicas, "a replica killed and started again")) for _ in range(times)]
+    rounds = [run(replicas, fault(replicas, "a replica killed and started again")) for _ in range(times)]
     sent = sum(found.sent for found in rounds)
     failed = sent - sum(found.outcomes.get(OK, 0) for found in rounds)
     where = request.node.callspec.params["replicas"]
@@ -153,7 +153,7 @@ def test_a_replica_whose_model_hangs_delays_nothing_but_what_it_has(
 ) -> None:
     if not thorough:
         pytest.skip(TIMED)
-    stood_still = mishap(replicas, "a replica stands still")
+    stood_still = fault(replicas, "a replica stands still")
     found = run(replicas, replace(stood_still, name="a model hangs", happen=_hang), SHORT_TIMEOUT_SECONDS)
     late = found.sent - found.outcomes[OK]
     where = request.node.callspec.params["replicas"]
@@ -169,7 +169,7 @@ def test_nginx_leaves_out_a_replica_that_stands_still(
 ) -> None:
     if not thorough:
         pytest.skip(TIMED)
-    found = run(replicas, mishap(replicas, "a replica stands still"), SHORT_TIMEOUT_SECONDS)
+    found = run(replicas, fault(replicas, "a replica stands still"), SHORT_TIMEOUT_SECONDS)
     late = found.sent - found.outcomes[OK]
     measured("R37", f"balanced by nginx, a replica stands still: {found.sent} requests, {late} too late")
     assert found.problems == []

@@ -40,7 +40,7 @@ def test_a_timid_sample_is_the_usual_segmentation(tokenizer: Tokenizer) -> None:
 
 @pytest.mark.parametrize("alpha", [0.05, 0.3, 1.0])
 def test_segmentations_are_drawn_with_the_probability_of_the_paper(tokenizer: Tokenizer, alpha: float) -> None:
-    """P(x)^alpha, normalised, of every segmentation of a word that stands between others."""
+    """P(x)^alpha, normalized, of every segmentation of a word that stands between others."""
     word, draws = "gardening", 20_000
     choices = tokenizer.segmentations(WORD_START + word, 64)
     weights = np.array([np.exp(alpha * choice.log_probability) for choice in choices])

@@ -127,7 +127,7 @@ def test_a_padding_mask_shows_every_real_position_to_all() -> None:
     assert mask.tolist() == [[[[True, True, True]]], [[[True, True, False]]]]
 
 
-def test_heads_are_cut_from_neighbouring_columns() -> None:
+def test_heads_are_cut_from_neighboring_columns() -> None:
     states = torch.arange(12.0).view(1, 2, 6)
     heads = MultiHeadAttention(6, 3).split_heads(states)
     assert heads.tolist() == [[[[0, 1], [6, 7]], [[2, 3], [8, 9]], [[4, 5], [10, 11]]]]

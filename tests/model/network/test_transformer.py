@@ -74,13 +74,13 @@ def test_norms_follow_their_formulas(scale: float) -> None:
     np.testing.assert_allclose(rms(states).detach().numpy(), expected, atol=1e-5)
 
 
-def test_a_post_norm_residual_normalises_the_sum() -> None:
+def test_a_post_norm_residual_normalizes_the_sum() -> None:
     residual = Residual(TransformerConfig(d_model=8, heads=1, norm_position="post")).eval()
     states = torch.randn(2, 3, 8)
     torch.testing.assert_close(residual(states, torch.tanh), residual.norm(states + states.tanh()))
 
 
-def test_a_pre_norm_residual_normalises_what_the_sub_layer_reads() -> None:
+def test_a_pre_norm_residual_normalizes_what_the_sub_layer_reads() -> None:
     residual = Residual(TransformerConfig(d_model=8, heads=1, norm_position="pre")).eval()
     states = torch.randn(2, 3, 8)
     torch.testing.assert_close(residual(states, torch.tanh), states + residual.norm(states).tanh())

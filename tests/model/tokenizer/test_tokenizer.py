@@ -75,7 +75,7 @@ def test_digits_stay_single_even_where_numbers_repeat(kind: Literal["unigram", "
     assert [years.decode([token_id]) for token_id in years.encode("1984")][-4:] == ["1", "9", "8", "4"]
 
 
-def test_white_space_and_compatibility_forms_are_normalised(trained: Tokenizer) -> None:
+def test_white_space_and_compatibility_forms_are_normalized(trained: Tokenizer) -> None:
     assert trained.encode("  ab\tc \n") == trained.encode("ab c")
     assert trained.encode("ﬁve") == trained.encode("five")
 

@@ -327,7 +327,7 @@ def test_a_run_with_another_configuration_is_refused(
 
 
 def test_a_folder_with_something_else_is_refused(arguments: list[str], tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").write_text("colour: green\n", encoding="utf-8")
+    (tmp_path / "config.yaml").write_text("color: green\n", encoding="utf-8")
     with pytest.raises(SystemExit, match=r"out: .*config\.yaml: not the configuration of a run"):
         start(arguments, tmp_path)
 

@@ -1,4 +1,4 @@
-"""What one training step computes: the paper's loss, optimiser and schedule, over the batches still to come."""
+"""What one training step computes: the paper's loss, optimizer and schedule, over the batches still to come."""
 
 from itertools import islice
 from types import SimpleNamespace
@@ -34,7 +34,7 @@ def configure(module: TranslationModule) -> tuple[Optimizer, LRScheduler]:
     return configured["optimizer"], configured["lr_scheduler"]["scheduler"]
 
 
-def test_the_optimiser_has_the_constants_of_the_paper() -> None:
+def test_the_optimizer_has_the_constants_of_the_paper() -> None:
     module = make_module(warmup_steps=10)
     optimizer, _ = configure(module)
     (group,) = optimizer.param_groups

@@ -47,7 +47,7 @@ def channel(finite_live: LiveService) -> Iterator[grpc.Channel]:
         yield channel
 
 
-def serialised(message: Message) -> bytes:
+def serialized(message: Message) -> bytes:
     return message.SerializeToString()
 
 
@@ -83,13 +83,13 @@ def test_whatever_comes_is_answered(
     statuses: Counter[str] = Counter()
 
     @(MANY if thorough else FEW)
-    @given(st.one_of(st.binary(max_size=60), *(each.map(serialised) for each in made_up)))
+    @given(st.one_of(st.binary(max_size=60), *(each.map(serialized) for each in made_up)))
     def send(data: bytes) -> None:
         statuses[status(channel, method, data)] += 1
 
     send()
     if good is not None:
-        statuses[status(channel, method, serialised(good))] += 1
+        statuses[status(channel, method, serialized(good))] += 1
     assert statuses.keys() <= ALLOWED
     if good is not None:
         assert {"OK", "INVALID_ARGUMENT"} <= statuses.keys() or method.client_streaming

@@ -54,7 +54,7 @@ def test_every_text_is_answered_in_order(live: LiveService, tokenizer: Tokenizer
             "finish_reason": reason,
             "source_tokens": len(source_ids),
             "target_tokens": len(target_ids),
-            "normalised_score": pytest.approx(score / (len(target_ids) + (reason is FinishReason.EOS))),
+            "normalized_score": pytest.approx(score / (len(target_ids) + (reason is FinishReason.EOS))),
             "alternatives": [],
             "sentences": 1,
             "cut_sentences": 0,

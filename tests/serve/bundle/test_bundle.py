@@ -132,7 +132,7 @@ def test_a_manifest_that_is_none_is_refused(folder: Path, content: bytes) -> Non
     [
         ("format_version", 6),
         ("format_version", 0),
-        ("colour", "green"),
+        ("color", "green"),
         ("name", None),
         ("vocabulary_size", 0),
         ("vocabulary_size", "many"),

@@ -208,7 +208,7 @@ def refuse(context: grpc.ServicerContext, pushback_ms: int) -> bytes:
 
 
 def test_a_retry_comes_when_the_server_says(ask: Ask) -> None:
-    """Catalogue item R13: never earlier, and if nothing else is in the way, not a tenth later either."""
+    """Catalog item R13: never earlier, and if nothing else is in the way, not a tenth later either."""
     tries: list[float] = []
 
     def handle(context: grpc.ServicerContext) -> bytes:
@@ -294,7 +294,7 @@ def test_a_call_without_time_is_not_made(ask: Ask, method: str, asking: dict[str
 
 
 def test_who_asks_in_the_name_of_a_call_ends_with_it(gated: LiveService, model: GatedModel, ask: Ask) -> None:
-    """Catalogue item R21: the time that is left is passed on, and its end is told.
+    """Catalog item R21: the time that is left is passed on, and its end is told.
 
     Once in three tries is enough, and far more than the 5 ms that it takes: what else the machine does is no fault of
     the client.

@@ -153,9 +153,9 @@ def test_a_row_without_probabilities_fails_alone(measured: Measured) -> None:
     assert isinstance(poisoned.error, InternalError)
     assert [entry["log_level"] for entry in logs] == ["error"]
     bench.run()
-    for neighbour in (before, after):
-        assert answer(neighbour) == alone(neighbour.source_ids)
-    measured("R4", "no numbers: ends as INTERNAL, 0 of 2 neighbours changed; no end: ends at its limit")
+    for neighbor in (before, after):
+        assert answer(neighbor) == alone(neighbor.source_ids)
+    measured("R4", "no numbers: ends as INTERNAL, 0 of 2 neighbors changed; no end: ends at its limit")
 
 
 def test_a_failing_encoder_fails_only_the_sequences_of_its_prefill() -> None:
@@ -251,11 +251,11 @@ def test_failures_in_a_row_make_the_engine_unhealthy_until_a_step_succeeds(broke
             assert bench.engine.healthy
             bench.submit(7)
             bench.step()
-    assert (bench.engine.healthy, bench.engine.falls) == (False, 1)
+    assert (bench.engine.healthy, bench.engine.failure_count) == (False, 1)
     setattr(bench.model, broken, None)
     bench.submit(7)
     bench.step()
-    assert (bench.engine.healthy, bench.engine.falls) == (True, 1)
+    assert (bench.engine.healthy, bench.engine.failure_count) == (True, 1)
 
 
 def test_a_step_that_takes_too_long_hangs_until_it_ends() -> None:
@@ -276,7 +276,7 @@ def test_a_step_that_takes_too_long_hangs_until_it_ends() -> None:
 
 def test_cancellation_frees_the_slot_within_one_step() -> None:
     bench = Bench(slots=2)
-    cancelled, neighbour = bench.submit(7, ENDLESS_ID), bench.submit(8, ENDLESS_ID)
+    cancelled, neighbor = bench.submit(7, ENDLESS_ID), bench.submit(8, ENDLESS_ID)
     waiting = bench.submit(9, ENDLESS_ID)
     bench.step(3)
     bench.scheduler.cancel(cancelled)
@@ -286,12 +286,12 @@ def test_cancellation_frees_the_slot_within_one_step() -> None:
     assert waiting.state is SequenceState.RUNNING
     assert bench.model.steps == [2] * 5
     bench.run()
-    for sequence in (neighbour, waiting):
+    for sequence in (neighbor, waiting):
         assert answer(sequence) == alone(sequence.source_ids)
 
 
 def test_what_starts_next_is_encoded_in_the_company_of_what_starts() -> None:
-    bench = Bench(slots=2, ahead=3)
+    bench = Bench(slots=2, prefetched=3)
     sequences = [bench.submit(number, number, ENDLESS_ID, limit=2 + number) for number in range(7)]
     bench.run()
     assert [count for count, _ in bench.model.prefills] == [5, 2]
@@ -301,7 +301,7 @@ def test_what_starts_next_is_encoded_in_the_company_of_what_starts() -> None:
 
 
 def test_nothing_is_encoded_ahead_while_no_row_is_free() -> None:
-    bench = Bench(slots=2, ahead=3)
+    bench = Bench(slots=2, prefetched=3)
     bench.submit(1, ENDLESS_ID), bench.submit(2, ENDLESS_ID)
     bench.step()
     bench.submit(3)
@@ -310,7 +310,7 @@ def test_nothing_is_encoded_ahead_while_no_row_is_free() -> None:
 
 
 def test_what_was_encoded_ahead_has_its_first_token_after_its_first_step() -> None:
-    bench = Bench(slots=1, ahead=1)
+    bench = Bench(slots=1, prefetched=1)
     first, second = bench.submit(1, ENDLESS_ID, limit=3), bench.submit(2, ENDLESS_ID, limit=3)
     for seconds in range(1, 7):
         bench.clock.seconds = seconds
@@ -333,7 +333,7 @@ def test_the_first_token_comes_with_the_first_step_however_short_the_translation
 
 @pytest.mark.parametrize("late", [True, False])
 def test_what_was_encoded_ahead_leaves_within_one_step_if_nobody_waits_for_it(*, late: bool) -> None:
-    bench = Bench(slots=1, ahead=2)
+    bench = Bench(slots=1, prefetched=2)
     running, leaving, following = (
         bench.submit(number, ENDLESS_ID, deadline_seconds=9.0 + number) for number in (3, 1, 2)
     )
@@ -374,14 +374,14 @@ def test_a_sequence_that_expires_in_the_queue_is_told_at_the_next_step_and_never
 
 def test_a_running_sequence_that_expires_leaves_at_the_next_step() -> None:
     bench = Bench(slots=2)
-    expired, neighbour = bench.submit(7, ENDLESS_ID, deadline_seconds=1.0), bench.submit(8, ENDLESS_ID)
+    expired, neighbor = bench.submit(7, ENDLESS_ID, deadline_seconds=1.0), bench.submit(8, ENDLESS_ID)
     bench.step(3)
     assert expired.state is SequenceState.RUNNING
     bench.clock.seconds = 1.0
     bench.step()
     assert isinstance(expired.error, DeadlineExceededError)
     bench.run()
-    assert answer(neighbour) == alone(neighbour.source_ids)
+    assert answer(neighbor) == alone(neighbor.source_ids)
 
 
 def test_tokens_of_an_abandoned_sequence_are_counted_as_wasted() -> None:
@@ -423,10 +423,10 @@ def test_engines_that_share_a_scheduler_answer_callers_from_many_threads() -> No
     bench = Bench(slots=6)
     engines = [bench.make_engine(FakeModel(3)) for _ in range(2)]
     generator = np.random.default_rng(1)
-    wishes = [tuple(generator.integers(FIRST_ID, 50, size=generator.integers(1, 6)).tolist()) for _ in range(120)]
+    specs = [tuple(generator.integers(FIRST_ID, 50, size=generator.integers(1, 6)).tolist()) for _ in range(120)]
     done = threading.Semaphore(0)
     sequences = [
-        DecodingSequence(ids, SearchOptions(max_target_tokens=20), None, lambda _: done.release()) for ids in wishes
+        DecodingSequence(ids, SearchOptions(max_target_tokens=20), None, lambda _: done.release()) for ids in specs
     ]
 
     def call(first: int) -> None:
@@ -525,21 +525,21 @@ def test_stopping_a_busy_engine_tells_every_sequence() -> None:
 
 @given(
     slots=st.integers(1, 5),
-    wishes=st.lists(st.tuples(sources, st.integers(1, MAX_TARGET_TOKENS), st.booleans()), max_size=10),
+    specs=st.lists(st.tuples(sources, st.integers(1, MAX_TARGET_TOKENS), st.booleans()), max_size=10),
 )
 @settings(max_examples=50, deadline=None)
 def test_who_listens_is_told_every_token_but_the_last_and_nobody_else_is_told_any(
-    slots: int, wishes: list[tuple[tuple[int, ...], int, bool]]
+    slots: int, specs: list[tuple[tuple[int, ...], int, bool]]
 ) -> None:
-    """The last is the end token, or the one that the limit is reached with; neighbours come and go meanwhile."""
+    """The last is the end token, or the one that the limit is reached with; neighbors come and go meanwhile."""
     bench = Bench(slots)
-    told: list[list[int]] = [[] for _ in wishes]
+    told: list[list[int]] = [[] for _ in specs]
     sequences = [
         bench.submit(*source_ids, limit=limit, on_token=tokens.append if listens else None)
-        for (source_ids, limit, listens), tokens in zip(wishes, told, strict=True)
+        for (source_ids, limit, listens), tokens in zip(specs, told, strict=True)
     ]
     bench.run()
-    for sequence, tokens, (_, _, listens) in zip(sequences, told, wishes, strict=True):
+    for sequence, tokens, (_, _, listens) in zip(sequences, told, specs, strict=True):
         target_ids, _, reason = answer(sequence)
         expected = target_ids if reason is FinishReason.EOS else target_ids[:-1]
         assert tuple(tokens) == (expected if listens else ())

@@ -16,7 +16,7 @@ class Engines:
 
     healthy: bool = True
     hanging: bool = False
-    falls: int = 0
+    failure_count: int = 0
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def registry() -> CollectorRegistry:
 @pytest.fixture
 def readiness(engines: Engines, registry: CollectorRegistry) -> Readiness:
     metrics = Metrics(registry, "tiny")
-    return Readiness(metrics, lambda: engines.healthy, lambda: engines.hanging, lambda: engines.falls)
+    return Readiness(metrics, lambda: engines.healthy, lambda: engines.hanging, lambda: engines.failure_count)
 
 
 def gauge(registry: CollectorRegistry) -> float | None:
@@ -43,13 +43,13 @@ def test_nothing_is_let_in_before_the_proof(readiness: Readiness, registry: Coll
     with pytest.raises(NotReadyError, match="warming up"):
         readiness.check()
     assert gauge(registry) == 0
-    readiness.proven = True
+    readiness.verified = True
     readiness.check()
     assert gauge(registry) == 1
 
 
 def test_nothing_is_let_in_while_an_engine_fails(readiness: Readiness, engines: Engines) -> None:
-    readiness.proven = True
+    readiness.verified = True
     engines.healthy = False
     with pytest.raises(NotReadyError, match="the model failed"):
         readiness.check()
@@ -59,10 +59,10 @@ def test_who_fell_has_to_prove_itself_again_even_if_nobody_saw_it(
     readiness: Readiness, engines: Engines, registry: CollectorRegistry
 ) -> None:
     """What was in the queue may succeed before anybody looks."""
-    readiness.proven = True
-    engines.falls += 1
+    readiness.verified = True
+    engines.failure_count += 1
     assert not readiness.ready
     readiness.refresh()
     assert gauge(registry) == 0
-    readiness.proven = True
+    readiness.verified = True
     assert readiness.ready

@@ -122,7 +122,7 @@ def test_the_end_token_counts_for_the_score_and_not_for_the_target() -> None:
     hypothesis = rows.hypothesis(1, End(-2.0, None))
     assert (hypothesis.target_ids, hypothesis.finish_reason) == ((FIRST_ID + 1,), FinishReason.EOS)
     assert (hypothesis.score, hypothesis.token_scores) == (-3.0, (-1.0, -2.0))
-    assert hypothesis.normalised_score == -3.0 / 4
+    assert hypothesis.normalized_score == -3.0 / 4
 
 
 def test_a_cut_hypothesis_has_no_end_token() -> None:
@@ -134,7 +134,7 @@ def test_a_cut_hypothesis_has_no_end_token() -> None:
 @pytest.mark.parametrize(("end", "looked"), [(None, 0.25), (End(0.0, np.full(SOURCE_TOKENS, 0.5, np.float32)), 0.75)])
 def test_coverage_counts_every_step_and_no_token_behind_the_source(end: End | None, looked: float) -> None:
     rows = make_rows([make_sequence(2, coverage_penalty=0.5)], aligned=True)
-    assert rows.hypothesis(0, end).normalised_score == pytest.approx(0.5 * 2 * np.log(looked))
+    assert rows.hypothesis(0, end).normalized_score == pytest.approx(0.5 * 2 * np.log(looked))
 
 
 def test_alignments_are_kept_if_asked_for() -> None:

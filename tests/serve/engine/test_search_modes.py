@@ -23,15 +23,15 @@ LIMIT = 9
 SOURCES = [(3,), (4, 5), (9, 9, 9), (5, 8, 11, 2), (ENDLESS_ID,)]
 
 
-def run(wishes: Sequences[tuple[tuple[int, ...], SearchOptions]], gaps: Sequences[int] = ()) -> list[DecodingSequence]:
+def run(specs: Sequences[tuple[tuple[int, ...], SearchOptions]], gaps: Sequences[int] = ()) -> list[DecodingSequence]:
     """Runs sequences together; before each one so many steps are made."""
-    bench = Bench(slots=SLOTS, ahead=2)
+    bench = Bench(slots=SLOTS, prefetched=2)
     sequences = []
-    for number, (source_ids, options) in enumerate(wishes):
+    for number, (source_ids, options) in enumerate(specs):
         bench.step(gaps[number] if gaps else 0)
         sequences.append(bench.submit(*source_ids, options=options))
     bench.run()
-    assert len(bench.finished) == len(wishes)
+    assert len(bench.finished) == len(specs)
     assert all(sequence.state is SequenceState.FINISHED for sequence in sequences)
     assert bench.sample("sequences_running") == 0
     return sequences
@@ -51,7 +51,7 @@ def assert_found(sequence: DecodingSequence) -> None:
         assert (actual.target_ids, actual.finish_reason) == (found.target_ids, found.finish_reason)
         assert actual.token_scores == pytest.approx(found.token_scores, rel=1e-4, abs=1e-5)
         assert actual.score == pytest.approx(found.score, rel=1e-4, abs=1e-5)
-        assert actual.normalised_score == pytest.approx(found.normalised_score, rel=1e-4, abs=1e-5)
+        assert actual.normalized_score == pytest.approx(found.normalized_score, rel=1e-4, abs=1e-5)
 
 
 def bits(hypothesis: Hypothesis) -> tuple[object, ...]:
@@ -134,18 +134,18 @@ def any_options(draw: st.DrawFn) -> SearchOptions:
     )
 
 
-wish = st.tuples(source_texts, any_options(), st.integers(0, 4)).filter(
-    lambda wish: not (wish[1].forced_end and ENDLESS_ID in wish[0])
+spec = st.tuples(source_texts, any_options(), st.integers(0, 4)).filter(
+    lambda spec: not (spec[1].forced_end and ENDLESS_ID in spec[0])
 )
 
 
 @pytest.mark.promise("R1")
 @settings(max_examples=30, deadline=None)
-@given(wishes=st.lists(wish, min_size=1, max_size=7))
+@given(specs=st.lists(spec, min_size=1, max_size=7))
 def test_any_mixture_of_searches_finds_what_each_finds_alone(
-    wishes: list[tuple[tuple[int, ...], SearchOptions, int]],
+    specs: list[tuple[tuple[int, ...], SearchOptions, int]],
 ) -> None:
-    together = run([(source_ids, options) for source_ids, options, _ in wishes], [gap for *_, gap in wishes])
+    together = run([(source_ids, options) for source_ids, options, _ in specs], [gap for *_, gap in specs])
     for sequence in together:
         (alone,) = run([(sequence.source_ids, sequence.options)])
         assert list(map(bits, sequence.hypotheses)) == list(map(bits, alone.hypotheses))

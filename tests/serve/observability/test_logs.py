@@ -22,7 +22,7 @@ RESPONSE = TranslationResponse(
         Translation(
             text=CLIENT_TEXT,
             score=-0.5,
-            normalised_score=-0.5,
+            normalized_score=-0.5,
             finish_reason=FinishReason.EOS,
             source_tokens=3,
             target_tokens=2,

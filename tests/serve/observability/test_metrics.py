@@ -18,7 +18,7 @@ from serve.translation.response import Timings, Translation, TranslationResponse
 TRANSLATION = Translation(
     text="eins",
     score=-0.5,
-    normalised_score=-0.5,
+    normalized_score=-0.5,
     finish_reason=FinishReason.EOS,
     source_tokens=3,
     target_tokens=2,

@@ -67,9 +67,9 @@ def hold(live: LiveService, models: dict[str, GatedModel], pool: ThreadPoolExecu
     """Has the second model stand still with so many requests of its own."""
     models["second"].gate.clear()
     asked = {"text": LONG_TEXT, "model": "second"}
-    held = [pool.submit(live.post, asked) for _ in range(count)]
+    occupied = [pool.submit(live.post, asked) for _ in range(count)]
     eventually(lambda: load_of(live, "second") == count)
-    return held
+    return occupied
 
 
 @pytest.mark.parametrize("text", [LONG_TEXT, PAGE])
@@ -93,13 +93,13 @@ def test_a_request_that_the_second_model_has_no_room_for_costs_the_first_nothing
     live: LiveService, models: dict[str, GatedModel]
 ) -> None:
     with ThreadPoolExecutor() as pool:
-        held = hold(live, models, pool, ROOM)
+        occupied = hold(live, models, pool, ROOM)
         for path in ("/v1/translate", STREAM):
             refused = live.post(LONG, path=path)
             assert (refused.status_code, refused.json()["reason"]) == (429, "queue_full")
         assert live.call_error(MESSAGE).code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         models["second"].gate.set()
-        assert {answer.result().status_code for answer in held} == {200}
+        assert {answer.result().status_code for answer in occupied} == {200}
     assert models["first"].prefills == []
 
 
@@ -111,12 +111,12 @@ def test_the_places_in_the_second_model_are_kept_while_the_first_translates(
     with ThreadPoolExecutor() as pool:
         asked = pool.submit(live.post, LONG)
         eventually(lambda: load_of(live, "first") == 1)
-        held = hold(live, models, pool, ROOM - 1)
+        occupied = hold(live, models, pool, ROOM - 1)
         assert live.post({"text": "alpha.", "model": "second"}).json()["reason"] == "queue_full"
         models["first"].gate.set()
         eventually(lambda: load_of(live, "second") == ROOM)
         models["second"].gate.set()
-        assert {answer.result().status_code for answer in [asked, *held]} == {200}
+        assert {answer.result().status_code for answer in [asked, *occupied]} == {200}
 
 
 @pytest.mark.promise("R18")

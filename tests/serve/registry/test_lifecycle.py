@@ -5,11 +5,11 @@ import pytest
 from serve.errors import DrainingError, NotReadyError
 from serve.observability.metrics import ServiceMetrics
 from serve.registry.lifecycle import Lifecycle, Stage
-from serve.registry.registry import Models
+from serve.registry.registry import ModelRegistry
 
 
 def lifecycle(stage: Stage) -> Lifecycle:
-    lifecycle = Lifecycle(ServiceMetrics(), Models([]))
+    lifecycle = Lifecycle(ServiceMetrics(), ModelRegistry([]))
     lifecycle.enter(stage)
     return lifecycle
 

@@ -181,15 +181,15 @@ def test_requests_of_the_old_version_are_answered_by_it_and_later_ones_by_the_ne
         run_service(folder, load=load, admin_key=KEY, engines=1, slots=2) as live,
     ):
         old.gate.clear()
-        held = pool.submit(text_of, live, "a")
+        occupied = pool.submit(text_of, live, "a")
         eventually(lambda: live.metric("sequences_running", model="a") == 1)
         put_bundle(folder / "a", tokenizer, direction("en-de", 9))
         assert reload(live) == {"replaced": ["a"], "unchanged": ["b"]}
         assert text_of(live, "a") == expected(tokenizer, 9)
         assert live.metric("sequences_running", model="a") == 1
-        assert not held.done()
+        assert not occupied.done()
         old.gate.set()
-        assert held.result(WAIT_SECONDS) == expected(tokenizer, 7)
+        assert occupied.result(WAIT_SECONDS) == expected(tokenizer, 7)
         eventually(lambda: not live.service.models._leaving)
         assert live.metric("sequences_running", model="a") == 0
 
@@ -222,12 +222,12 @@ def test_a_removed_model_answers_what_it_accepted(folder: Path, tokenizer: Token
         run_models(folder, models) as live,
     ):
         gated.gate.clear()
-        held = pool.submit(text_of, live, "b")
+        occupied = pool.submit(text_of, live, "b")
         eventually(lambda: live.metric("sequences_running", model="b") == 1)
         rmtree(folder / "b")
         assert reload(live) == {"removed": ["b"], "unchanged": ["a"]}
         gated.gate.set()
-        assert held.result(WAIT_SECONDS) == expected(tokenizer, 7)
+        assert occupied.result(WAIT_SECONDS) == expected(tokenizer, 7)
 
 
 def test_a_pivot_keeps_its_second_model_while_the_first_translates(tokenizer: Tokenizer, tmp_path: Path) -> None:
@@ -241,13 +241,13 @@ def test_a_pivot_keeps_its_second_model_while_the_first_translates(tokenizer: To
     ):
         gated.gate.clear()
         request = {"text": LONG_TEXT, "source_language": "fr", "target_language": "de", "allow_pivot": True}
-        held = pool.submit(live.post, request)
+        occupied = pool.submit(live.post, request)
         eventually(lambda: live.metric("sequences_running", model="first") == 1)
         rmtree(tmp_path / "second")
         assert reload(live) == {"removed": ["second"], "unchanged": ["first"]}
         assert live.post(request).status_code == 400
         gated.gate.set()
-        assert held.result(WAIT_SECONDS).json()["model"] == "second"
+        assert occupied.result(WAIT_SECONDS).json()["model"] == "second"
 
 
 @pytest.mark.promise("R26")

@@ -132,7 +132,7 @@ def test_a_target_state_is_written_in_place_and_a_recurrent_one_is_not() -> None
         assert not np.shares_memory(state.outputs[f"present_{name}"], state.inputs[f"past_{name}"])
 
 
-def test_the_first_slots_are_a_view_of_neighbouring_memory(state: DecoderState) -> None:
+def test_the_first_slots_are_a_view_of_neighboring_memory(state: DecoderState) -> None:
     """So that a step binds them without a copy."""
     for array in [*state.inputs.values(), *state.outputs.values()]:
         view = array[:3]

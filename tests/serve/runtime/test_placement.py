@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 from serve.bundle.bundle import Bundle
 from serve.bundle.manifest import GraphVariant
 from serve.runtime import onnx_runtime
-from serve.runtime.cpu import rows_ahead
+from serve.runtime.cpu import prefetched_rows
 from serve.runtime.cuda import driver as cuda
 from serve.runtime.cuda import driver as gpus
 from serve.runtime.cuda.device import Device, DeviceTools, Memory
@@ -260,7 +260,7 @@ def test_the_plan_counts_what_a_runtime_takes(wide_bundle: Bundle, monkeypatch: 
 
     monkeypatch.setattr(DeviceTools, "allocate", count)
     slots = 64
-    DeviceSessions.load(wide_bundle, Device("cpu")).runtime(slots, rows_ahead(slots))
+    DeviceSessions.load(wide_bundle, Device("cpu")).runtime(slots, prefetched_rows(slots))
     plan = plan_memory(wide_bundle, slots, 8 << 30)
     manifest = wide_bundle.manifest
     weights = WEIGHT_COPIES * (wide_bundle.folder / "weights.bin").stat().st_size

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 from serve.bundle.bundle import DECODER_FILE, ENCODER_FILE, Bundle, BundleError
-from serve.runtime.cpu import Runtime, Sessions, save_optimised
+from serve.runtime.cpu import Runtime, Sessions, save_optimized
 from serve.runtime.kv_cache import Array
 from tests.support.paths import ROOT
 from tests.support.recurrent_models import random_recurrent
@@ -203,7 +203,7 @@ def test_what_a_slot_held_before_changes_nothing(sessions: Sessions, forced: lis
     assert_alone(runtime, forced[:9])
 
 
-def test_a_neighbour_without_numbers_changes_nothing(sessions: Sessions, forced: list[Forced]) -> None:
+def test_a_neighbor_without_numbers_changes_nothing(sessions: Sessions, forced: list[Forced]) -> None:
     runtime = Runtime(sessions, slots=COUNT)
     encode_all(runtime, forced)
     for _, states in source_states(runtime):
@@ -310,19 +310,19 @@ def test_a_graph_that_onnx_runtime_refuses_is_named(wide_bundle: Bundle, tmp_pat
         Sessions.load(Bundle(folder, wide_bundle.manifest, ()), threads=1)
 
 
-def test_the_optimised_graph_is_the_one_that_a_server_runs(wide_bundle: Bundle, tmp_path: Path) -> None:
-    """Left to itself, ONNX Runtime would fuse residual connections with normalisations, and be slower for it."""
-    save_optimised(wide_bundle.decoder_path, tmp_path / "optimised.onnx")
-    optimised = onnx.load(tmp_path / "optimised.onnx", load_external_data=False)
-    operators = {node.op_type for node in optimised.graph.node}
+def test_the_optimized_graph_is_the_one_that_a_server_runs(wide_bundle: Bundle, tmp_path: Path) -> None:
+    """Left to itself, ONNX Runtime would fuse residual connections with normalizations, and be slower for it."""
+    save_optimized(wide_bundle.decoder_path, tmp_path / "optimized.onnx")
+    optimized = onnx.load(tmp_path / "optimized.onnx", load_external_data=False)
+    operators = {node.op_type for node in optimized.graph.node}
     assert "LayerNormalization" in operators
     assert "SkipLayerNormalization" not in operators
 
 
-def test_a_graph_that_cannot_be_optimised_is_named(tmp_path: Path) -> None:
+def test_a_graph_that_cannot_be_optimized_is_named(tmp_path: Path) -> None:
     (tmp_path / "decoder.onnx").write_bytes(b"no graph")
     with pytest.raises(BundleError, match=r"decoder\.onnx: ONNX Runtime .* refuses it"):
-        save_optimised(tmp_path / "decoder.onnx", tmp_path / "optimised.onnx")
+        save_optimized(tmp_path / "decoder.onnx", tmp_path / "optimized.onnx")
 
 
 def test_the_runtime_reports_to_nobody() -> None:

@@ -49,9 +49,9 @@ def test_shared_weights_are_those_that_all_graphs_hold(bundle: Bundle) -> None:
     decoders = [DECODER_FILE, *([ALIGNED_DECODER_FILE] if bundle.manifest.alignment_heads else [])]
     for file, weights in ((ENCODER_FILE, shared.encoder), *((name, shared.decoder) for name in decoders)):
         graph = onnx.load(bundle.folder / file).graph
-        held = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+        occupied = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
         for name, value in weights.items():
-            np.testing.assert_array_equal(value.numpy(), held[name], strict=True)
+            np.testing.assert_array_equal(value.numpy(), occupied[name], strict=True)
 
 
 def test_shared_weights_change_no_bit(bundle: Bundle) -> None:

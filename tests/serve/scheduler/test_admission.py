@@ -120,11 +120,11 @@ def test_a_deadline_that_cannot_be_met_is_refused_before_the_encoder_runs(
 ) -> None:
     model.gate.clear()
     with ThreadPoolExecutor() as pool:
-        held = [pool.submit(grpc_outcome, live, LONG_TEXT, timeout=15.0) for _ in range(ROOM - 1)]
+        occupied = [pool.submit(grpc_outcome, live, LONG_TEXT, timeout=15.0) for _ in range(ROOM - 1)]
         eventually(lambda: live.metric("sequences_waiting") + live.metric("sequences_running") == ROOM - 1)
         now_seconds = time.monotonic()
         for ago_seconds in (20.0, 10.0):  # so that two waiting rows take 20 s more
-            live.pipeline.scheduler._pace.free(now_seconds - ago_seconds, 1)
+            live.pipeline.scheduler._throughput.free(now_seconds - ago_seconds, 1)
         encoded = live.metric("engine_step_seconds_count", phase="encode")
         assert grpc_outcome(live, "alpha.", timeout=18.0) == "RESOURCE_EXHAUSTED, again after 1000 ms"
         refused = live.post({"text": "alpha."}, headers={"x-request-timeout-ms": "18000"})
@@ -132,7 +132,7 @@ def test_a_deadline_that_cannot_be_met_is_refused_before_the_encoder_runs(
         measured("R15", f"refused after {refused.elapsed.total_seconds() * 1000:.0f} ms, encoder runs for it: 0")
         assert live.metric("engine_step_seconds_count", phase="encode") == encoded
         model.gate.set()
-        assert {answer.result() for answer in held} == {OK}
+        assert {answer.result() for answer in occupied} == {OK}
     live.settle()
     assert live.metric("requests_total", outcome=DeadlineUnmeetableError.reason) == 2
 

@@ -44,11 +44,11 @@ def make_sequence(
     *,
     rows: int = 1,
     priority: int = 0,
-    flow: object = None,
+    fairness_key: object = None,
 ) -> DecodingSequence:
     options = SearchOptions(max_target_tokens=8, beam_size=rows)
     return DecodingSequence(
-        tuple(range(source_tokens)), options, deadline_seconds, on_finish, priority=priority, flow=flow
+        tuple(range(source_tokens)), options, deadline_seconds, on_finish, priority=priority, fairness_key=fairness_key
     )
 
 
@@ -112,7 +112,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.draining = False
 
     @rule(
-        wishes=st.lists(
+        specs=st.lists(
             st.tuples(
                 st.integers(1, 14),
                 st.none() | st.integers(1, 9),
@@ -124,7 +124,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             max_size=SLOTS,
         )
     )
-    def submit(self, wishes: list[tuple[int, int | None, int, int, int]]) -> None:
+    def submit(self, specs: list[tuple[int, int | None, int, int, int]]) -> None:
         """All of the new sequences are accepted if their rows fit, else none."""
         now = self.clock.seconds
         new = [
@@ -134,9 +134,9 @@ class SchedulerMachine(RuleBasedStateMachine):
                 self.told.append,
                 rows=rows,
                 priority=priority,
-                flow=flow,
+                fairness_key=fairness_key,
             )
-            for tokens, patience, rows, priority, flow in wishes
+            for tokens, patience, rows, priority, fairness_key in specs
         ]
         if self.reference.fits(new) and not self.draining:
             self.scheduler.submit(new)
@@ -229,8 +229,8 @@ class SchedulerMachine(RuleBasedStateMachine):
     @invariant()
     def every_accepted_sequence_is_finished_once_or_still_held(self) -> None:
         """Nothing is lost and nobody is told twice."""
-        held = self.reference.waiting + self.reference.all_running
-        assert sorted(map(id, self.told + held)) == sorted(map(id, self.accepted))
+        occupied = self.reference.waiting + self.reference.all_running
+        assert sorted(map(id, self.told + occupied)) == sorted(map(id, self.accepted))
         assert all(sequence.state is SequenceState.FINISHED for sequence in self.told)
         assert all(sequence.state is SequenceState.WAITING for sequence in self.reference.waiting + self.refused)
 
@@ -340,7 +340,9 @@ def test_a_deadline_is_unmeetable_if_the_queue_ahead_takes_longer() -> None:
     """Two rows become free in a second, and six wait: whoever comes now starts in three seconds, and runs for one."""
     clock = FakeClock()
     scheduler = make_scheduler(slots=2, queue_limit=20, clock=clock)
-    scheduler.submit([make_sequence(deadline_seconds=clock() + 2.5, flow=flow) for flow in range(10)])
+    scheduler.submit(
+        [make_sequence(deadline_seconds=clock() + 2.5, fairness_key=fairness_key) for fairness_key in range(10)]
+    )
     for _ in range(2):
         running = scheduler.admit(2, 0)
         clock.seconds += 0.5
@@ -356,7 +358,7 @@ def test_a_deadline_is_unmeetable_if_the_queue_ahead_takes_longer() -> None:
 def test_a_newcomer_that_would_wait_longer_than_it_may_is_refused_at_once() -> None:
     clock = FakeClock()
     scheduler = make_scheduler(slots=2, queue_limit=20, clock=clock, queue_timeout_seconds=2.5)
-    scheduler.submit([make_sequence(flow=flow) for flow in range(8)])
+    scheduler.submit([make_sequence(fairness_key=fairness_key) for fairness_key in range(8)])
     running = scheduler.admit(2, 0)
     for sequence in running:
         clock.seconds += 0.5
@@ -529,7 +531,7 @@ def test_no_row_idles_that_something_fits(engines: int, turns: list[tuple[list[i
     scheduler = make_scheduler(slots=4 * engines, queue_limit=1000, engines=engines)
     stepped = Stepped(scheduler, engine_rows=4, engines=engines)
     for new, ended in turns:
-        scheduler.submit([make_sequence(rows=rows, flow=object()) for rows in new])
+        scheduler.submit([make_sequence(rows=rows, fairness_key=object()) for rows in new])
         for engine in ended:
             if engine < engines and stepped.running[engine]:
                 stepped.finish(engine)
@@ -549,13 +551,13 @@ def test_no_row_idles_that_something_fits(engines: int, turns: list[tuple[list[i
     engines=st.integers(1, 2),
     before=st.lists(st.integers(1, 4), max_size=2),
     rows=st.integers(1, 4),
-    flow=st.sampled_from(["busy", "own"]),
+    fairness_key=st.sampled_from(["busy", "own"]),
     stream=st.lists(
         st.tuples(st.integers(1, 4), st.sampled_from(["busy", "new"]), st.none() | st.just(0.5)), min_size=1
     ),
 )
 def test_nothing_starves(
-    engines: int, before: list[int], rows: int, flow: str, stream: list[tuple[int, str, float | None]]
+    engines: int, before: list[int], rows: int, fairness_key: str, stream: list[tuple[int, str, float | None]]
 ) -> None:
     """Whatever keeps coming, for ever and as fast as it is let in, a sequence starts after a bounded number of others.
 
@@ -566,8 +568,8 @@ def test_nothing_starves(
     capacity = engines * engine_rows + queue_limit
     scheduler = make_scheduler(engines * engine_rows, queue_limit, engines=engines)
     stepped = Stepped(scheduler, engine_rows, engines)
-    watched = make_sequence(rows=rows, flow=flow)
-    scheduler.submit([*(make_sequence(rows=width, flow="busy") for width in before), watched])
+    watched = make_sequence(rows=rows, fairness_key=fairness_key)
+    scheduler.submit([*(make_sequence(rows=width, fairness_key="busy") for width in before), watched])
     endless = cycle(stream)
     started = 0
     while watched.state is SequenceState.WAITING:
@@ -575,7 +577,7 @@ def test_nothing_starves(
             while True:
                 width, name, deadline_seconds = next(endless)
                 new_flow = object() if name == "new" else name
-                scheduler.submit([make_sequence(1, deadline_seconds, rows=width, flow=new_flow)])
+                scheduler.submit([make_sequence(1, deadline_seconds, rows=width, fairness_key=new_flow)])
         for engine in range(engines):
             started += len(stepped.admit(engine))
             stepped.finish(engine)
@@ -737,7 +739,7 @@ def test_two_engines_and_many_callers_lose_nothing() -> None:
         told.release()
 
     requests = [
-        [make_sequence(1 + number % 5, on_finish=on_finish, rows=1 + number % 4, flow=number) for _ in range(5)]
+        [make_sequence(1 + number % 5, on_finish=on_finish, rows=1 + number % 4, fairness_key=number) for _ in range(5)]
         for number in range(60)
     ]
 

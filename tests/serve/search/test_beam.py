@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from serve.search.beam import Candidates, broken, ended, expand, place, survivors
-from serve.search.hypothesis import FinishReason, normalise
+from serve.search.hypothesis import FinishReason, normalize
 from serve.search.options import SearchOptions
 from tests.support.random_logits import VOCABULARY, random_logits
 from tests.support.search_reference import Found, Tokens, search
@@ -283,8 +283,8 @@ class Beams:
         self, sequence: int, tokens: Tokens, score: float, reason: FinishReason, token_scores: tuple[float, ...]
     ) -> None:
         length = np.array([len(token_scores)])
-        normalised_score = float(normalise(np.array([score]), length, self.options.length_penalty)[0])
-        self.finished[sequence].append(Found(tokens, score, normalised_score, reason, token_scores))
+        normalized_score = float(normalize(np.array([score]), length, self.options.length_penalty)[0])
+        self.finished[sequence].append(Found(tokens, score, normalized_score, reason, token_scores))
 
 
 @pytest.mark.parametrize("length_penalty", [0.0, 1.0])
@@ -308,11 +308,11 @@ def test_a_search_of_such_steps_finds_what_the_reference_finds(
     beams.cut()
     for sentence, finished in enumerate(beams.finished):
         expected = search(partial(random_logits, sentence), options, eos_id=EOS_ID)
-        ranked = sorted(finished, key=lambda found: -found.normalised_score)[:beam_size]
+        ranked = sorted(finished, key=lambda found: -found.normalized_score)[:beam_size]
         assert [(found.target_ids, found.finish_reason) for found in ranked] == [
             (found.target_ids, found.finish_reason) for found in expected
         ]
         for ours, theirs in zip(ranked, expected, strict=True):
-            assert ours.normalised_score == pytest.approx(theirs.normalised_score, rel=1e-5)
+            assert ours.normalized_score == pytest.approx(theirs.normalized_score, rel=1e-5)
             assert ours.score == pytest.approx(theirs.score, rel=1e-5)
             assert ours.token_scores == pytest.approx(theirs.token_scores, rel=1e-5)

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.search import normalise as normalise_in_training
-from serve.search.hypothesis import LEAST_COVERAGE, coverage, normalise, normalised_scores
+from model.search import normalize as normalize_in_training
+from serve.search.hypothesis import LEAST_COVERAGE, coverage, normalize, normalized_scores
 
 PENALTIES = [0.0, 0.5, 0.6, 1.0, 1.7, 2.0]
 
 
 @pytest.mark.parametrize(("length_penalty", "expected"), [(0.0, -6.0), (1.0, -1.5), (0.5, -3.0)])
 def test_the_score_is_divided_by_a_power_of_the_length(length_penalty: float, expected: float) -> None:
-    assert normalise(np.array([-6.0]), np.array([4]), length_penalty).tolist() == pytest.approx([expected])
+    assert normalize(np.array([-6.0]), np.array([4]), length_penalty).tolist() == pytest.approx([expected])
 
 
 @pytest.mark.parametrize("length_penalty", PENALTIES)
@@ -23,10 +23,10 @@ def test_hypotheses_compare_as_in_training(length_penalty: float) -> None:
     lengths = np.arange(1, 600)
     scores = -np.random.default_rng(0).exponential(20.0, len(lengths))
     expected = [
-        normalise_in_training(score, length, length_penalty)
+        normalize_in_training(score, length, length_penalty)
         for score, length in zip(scores.tolist(), lengths.tolist(), strict=True)
     ]
-    np.testing.assert_allclose(normalise(scores, lengths, length_penalty), expected, rtol=1e-14)
+    np.testing.assert_allclose(normalize(scores, lengths, length_penalty), expected, rtol=1e-14)
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,8 @@ def test_padding_that_is_covered_leaves_the_coverage_bitwise_as_it_is(sums: list
     assert padded.tobytes() == coverage(np.array([sums], np.float32)).tobytes()
 
 
-def test_the_normalised_score_adds_a_multiple_of_the_coverage() -> None:
-    ranked = normalised_scores(
+def test_the_normalized_score_adds_a_multiple_of_the_coverage() -> None:
+    ranked = normalized_scores(
         np.array([-6.0, -6.0]), np.array([4, 2]), np.array([-2.0, 0.0]), length_penalty=1.0, coverage_penalty=0.25
     )
     assert ranked.tolist() == [-2.0, -3.0]
@@ -68,9 +68,9 @@ def test_a_hypothesis_is_bitwise_the_same_alone_and_among_others(length_penalty:
     generator = np.random.default_rng(1)
     scores, lengths = -generator.exponential(20.0, 70), generator.integers(1, 600, 70)
     coverages = coverage(generator.random((70, 33), np.float32))
-    among = normalised_scores(scores, lengths, coverages, length_penalty=length_penalty, coverage_penalty=0.2)
+    among = normalized_scores(scores, lengths, coverages, length_penalty=length_penalty, coverage_penalty=0.2)
     alone = [
-        normalised_scores(
+        normalized_scores(
             scores[[row]], lengths[[row]], coverages[[row]], length_penalty=length_penalty, coverage_penalty=0.2
         )
         for row in range(70)

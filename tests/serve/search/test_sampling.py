@@ -177,7 +177,7 @@ def test_a_row_draws_the_same_alone_and_among_others(vocabulary: int) -> None:
         assert draw(*(column[:rows] for column in arguments)).tolist() == alone[:rows]
 
 
-def test_a_wider_neighbour_changes_nothing_where_sums_round() -> None:
+def test_a_wider_neighbor_changes_nothing_where_sums_round() -> None:
     """A threshold so near 1 that the probable tokens of the first row miss it by rounding alone."""
     half = 2048
     improbable, probable = np.full(half, -36.0), np.random.default_rng(2).normal(size=half)
@@ -190,7 +190,7 @@ def test_a_wider_neighbour_changes_nothing_where_sums_round() -> None:
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("whole_row", [True, False])
 @pytest.mark.parametrize(("top_k", "top_p"), [(0, 1.0), (5, 1.0), (0, 0.9), (5, 0.9)])
-def test_a_row_without_probabilities_leaves_its_neighbours_alone(
+def test_a_row_without_probabilities_leaves_its_neighbors_alone(
     value: float, whole_row: bool, top_k: int, top_p: float
 ) -> None:
     healthy, *_ = mixed(3, 50)

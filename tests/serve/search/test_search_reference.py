@@ -72,7 +72,7 @@ def test_beam_search_finds_what_it_finds_in_training(beam_size: int, length_pena
         assert targets(found) == [hypothesis.target_ids for hypothesis in expected]
         for ours, theirs in zip(found, expected, strict=True):
             assert ours.score == pytest.approx(theirs.score, rel=1e-5)
-            assert ours.normalised_score == pytest.approx(theirs.normalised_score, rel=1e-5)
+            assert ours.normalized_score == pytest.approx(theirs.normalized_score, rel=1e-5)
 
 
 def test_greedy_search_is_beam_search_with_one_hypothesis() -> None:
@@ -93,7 +93,7 @@ def test_the_scores_are_those_of_the_tokens_and_of_the_end() -> None:
     expected = [math.log(0.5 / 0.75), math.log(0.8 / 0.9)]
     assert found.token_scores == pytest.approx(expected, abs=1e-6)
     assert found.score == pytest.approx(sum(expected), abs=1e-6)
-    assert found.normalised_score == pytest.approx(sum(expected) / 2, abs=1e-6)
+    assert found.normalized_score == pytest.approx(sum(expected) / 2, abs=1e-6)
     assert found.finish_reason == FinishReason.EOS
 
 
@@ -230,13 +230,13 @@ def test_the_coverage_penalty_prefers_what_looked_at_all_of_the_source() -> None
     covered = search_reference.search(next_logits, options, eos_id=EOS_ID, attention=attention)
     assert targets(plain) == [(A,), (B,)]
     assert targets(covered) == [(B,), (A,)]
-    assert covered[0].normalised_score == plain[1].normalised_score
-    assert covered[1].normalised_score == pytest.approx(plain[0].normalised_score + 0.1 * math.log(LEAST_COVERAGE))
+    assert covered[0].normalized_score == plain[1].normalized_score
+    assert covered[1].normalized_score == pytest.approx(plain[0].normalized_score + 0.1 * math.log(LEAST_COVERAGE))
 
 
 def test_samples_come_best_first_and_each_from_its_own_numbers() -> None:
     several = search_randomly(3, replace(SAMPLED, hypotheses=6))
-    scores = [hypothesis.normalised_score for hypothesis in several]
+    scores = [hypothesis.normalized_score for hypothesis in several]
     assert scores == sorted(scores, reverse=True)
     assert len(set(targets(several))) > 1
     assert search_randomly(3, SAMPLED)[0] in several

@@ -71,13 +71,13 @@ def translation(text: str, finish_reason: FinishReason, tokens: int) -> Translat
     return Translation(
         text=text,
         score=-float(tokens),
-        normalised_score=-1.0,
+        normalized_score=-1.0,
         finish_reason=finish_reason,
         target_tokens=tokens,
         source_tokens=10 * tokens,
         alternatives=(
             Alternative(
-                text="other", score=-9.0, normalised_score=-2.0, finish_reason=FinishReason.EOS, target_tokens=1
+                text="other", score=-9.0, normalized_score=-2.0, finish_reason=FinishReason.EOS, target_tokens=1
             ),
         ),
     )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from serve.observability.metrics import Metrics
-from serve.scheduler.sequence import Wish
+from serve.scheduler.sequence import SequenceSpec
 from serve.search.hypothesis import FinishReason, Hypothesis
 from serve.search.options import SearchOptions
 from serve.translation.cache import Hypotheses, ResultCache, entry_bytes
@@ -34,10 +34,10 @@ class Bench:
         return self.registry.get_sample_value(f"dragoman_result_cache_{name}", {"model": "tiny", **labels})
 
 
-def wish(number: int, source_tokens: int = 3) -> Wish:
+def spec(number: int, source_tokens: int = 3) -> SequenceSpec:
     # Numbers that Python does not share.
     source_ids = tuple(range(1000 + number, 1000 + number + source_tokens))
-    return Wish(source_ids, SearchOptions(max_target_tokens=300 + number, length_penalty=number / 7))
+    return SequenceSpec(source_ids, SearchOptions(max_target_tokens=300 + number, length_penalty=number / 7))
 
 
 def found(number: int, target_tokens: int = 3, *, aligned: bool = False) -> Hypotheses:
@@ -45,7 +45,7 @@ def found(number: int, target_tokens: int = 3, *, aligned: bool = False) -> Hypo
     hypothesis = Hypothesis(
         target_ids=tuple(range(2000 + number, 2000 + number + target_tokens)),
         score=sum(scores),
-        normalised_score=sum(scores) / len(scores),
+        normalized_score=sum(scores) / len(scores),
         finish_reason=FinishReason.EOS,
         token_scores=tuple(scores),
         alignments=np.zeros((target_tokens, 5), np.float32) if aligned else None,
@@ -55,12 +55,12 @@ def found(number: int, target_tokens: int = 3, *, aligned: bool = False) -> Hypo
 
 def test_what_is_put_is_there_for_the_same_source_and_options_only() -> None:
     bench = Bench(PLENTY)
-    bench.cache.put(wish(1), found(1))
-    kept = bench.cache.get(Wish(*wish(1)))
+    bench.cache.put(spec(1), found(1))
+    kept = bench.cache.get(SequenceSpec(*spec(1)))
     assert kept is not None
     assert kept[0].target_ids == found(1)[0].target_ids
-    assert bench.cache.get(wish(2)) is None
-    assert bench.cache.get(Wish(wish(1).source_ids, wish(2).options)) is None
+    assert bench.cache.get(spec(2)) is None
+    assert bench.cache.get(SequenceSpec(spec(1).source_ids, spec(2).options)) is None
     assert (bench.sample("lookups_total", result="hit"), bench.sample("lookups_total", result="miss")) == (1, 2)
 
 
@@ -76,15 +76,15 @@ def test_the_least_recently_used_makes_room_as_soon_as_the_bytes_are_more_than_a
     for put, number, target_tokens in calls:
         if put:
             answer = found(number, target_tokens)
-            bench.cache.put(wish(number), answer)
-            size = entry_bytes(wish(number), answer)
+            bench.cache.put(spec(number), answer)
+            size = entry_bytes(spec(number), answer)
             if number not in sizes and size <= max_bytes:
                 while sum(sizes.values()) + size > max_bytes:
                     sizes.popitem(last=False)
                     evicted += 1
                 sizes[number] = size
         else:
-            assert (bench.cache.get(wish(number)) is not None) == (number in sizes)
+            assert (bench.cache.get(spec(number)) is not None) == (number in sizes)
             if number in sizes:
                 sizes.move_to_end(number)
         assert bench.sample("bytes") == sum(sizes.values()) <= max_bytes
@@ -93,10 +93,10 @@ def test_the_least_recently_used_makes_room_as_soon_as_the_bytes_are_more_than_a
 
 def test_an_answer_that_is_larger_than_the_cache_pushes_nothing_out() -> None:
     bench = Bench(3000)
-    bench.cache.put(wish(1), found(1))
-    bench.cache.put(wish(2), found(2, target_tokens=1000))
-    assert bench.cache.get(wish(1)) is not None
-    assert bench.cache.get(wish(2)) is None
+    bench.cache.put(spec(1), found(1))
+    bench.cache.put(spec(2), found(2, target_tokens=1000))
+    assert bench.cache.get(spec(1)) is not None
+    assert bench.cache.get(spec(2)) is None
 
 
 @pytest.mark.parametrize(
@@ -107,14 +107,14 @@ def test_entries_take_no_more_memory_than_estimated_and_not_much_less(
 ) -> None:
     entries = 500
     bench = Bench(PLENTY)
-    bench.cache.put(wish(entries), found(entries))
+    bench.cache.put(spec(entries), found(entries))
     gc.collect()
     tracemalloc.start()
     try:
         before_bytes, _ = tracemalloc.get_traced_memory()
         estimated_bytes = 0
         for number in range(entries):
-            made, answer = wish(number, source_tokens), found(number, target_tokens, aligned=aligned)
+            made, answer = spec(number, source_tokens), found(number, target_tokens, aligned=aligned)
             estimated_bytes += entry_bytes(made, answer)
             bench.cache.put(made, answer)
         del made, answer

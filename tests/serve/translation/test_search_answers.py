@@ -38,7 +38,7 @@ def assert_found(actual: dict[str, Any], expected: Found, letters: Tokenizer) ->
     assert actual["finish_reason"] == expected.finish_reason
     assert actual["target_tokens"] == len(expected.target_ids)
     assert actual["score"] == pytest.approx(expected.score, rel=1e-4)
-    assert actual["normalised_score"] == pytest.approx(expected.normalised_score, rel=1e-4)
+    assert actual["normalized_score"] == pytest.approx(expected.normalized_score, rel=1e-4)
     assert [token["piece"] for token in actual["tokens"]] == [letters.target_pieces[token_id] for token_id in ids]
     scores = [token["log_probability"] for token in actual["tokens"]]
     assert scores == pytest.approx(expected.token_scores, rel=1e-4, abs=1e-5)

@@ -92,9 +92,9 @@ class Bench:
             max_target_tokens=MAX_TARGET_TOKENS,
         )
         self.readiness = Readiness(
-            metrics, lambda: self.engine.healthy, lambda: self.engine.hanging, lambda: self.engine.falls
+            metrics, lambda: self.engine.healthy, lambda: self.engine.hanging, lambda: self.engine.failure_count
         )
-        self.readiness.proven = True
+        self.readiness.verified = True
         self.translator = Translator(
             tokenizer=NumberTokenizer(),
             vocabulary=TargetVocabulary.of(NumberTokenizer().target_pieces, unk_id=3, eos_id=EOS_ID),
@@ -342,7 +342,7 @@ def test_a_full_queue_refuses_all_texts_of_a_request() -> None:
 
 def test_nothing_is_let_in_before_the_model_is_proven() -> None:
     bench = Bench()
-    bench.readiness.proven = False
+    bench.readiness.verified = False
 
     async def test() -> None:
         with pytest.raises(NotReadyError, match=r"^warming up$"):
@@ -598,7 +598,7 @@ def test_a_stream_keeps_its_deadline_even_if_the_model_hangs() -> None:
 
 def test_a_stream_is_let_in_as_any_request_is() -> None:
     bench = Bench()
-    bench.readiness.proven = False
+    bench.readiness.verified = False
 
     async def test() -> None:
         with pytest.raises(NotReadyError):
@@ -699,7 +699,7 @@ def test_what_is_kept_is_not_given_to_those_who_are_not_let_in() -> None:
 
     async def test() -> None:
         await bench.translate("3")
-        bench.readiness.proven = False
+        bench.readiness.verified = False
         with pytest.raises(NotReadyError):
             await bench.translate("3")
 

@@ -69,7 +69,7 @@ def test_texts_are_translated_in_the_shape_that_they_came_in(
     expected = translations(live, TEXTS)
     assert answer["id"] == "a-7"
     assert texts_of(answer) == [each["text"] for each in expected]
-    for name in ("score", "normalised_score", "source_tokens", "target_tokens"):
+    for name in ("score", "normalized_score", "source_tokens", "target_tokens"):
         assert answer[name] == [shape, [each[name] for each in expected]]
     assert [reason.decode() for reason in answer["finish_reason"][1]] == [each["finish_reason"] for each in expected]
 

@@ -12,13 +12,13 @@ from export.graphs.attention import CudaAttention
 from export.graphs.graphs import ATTENTION
 from export.verify.answer import Answer
 from export.verify.graph_decoder import RuntimeStepper, translate_by_hand
-from export.verify.stepped_engine import SteppedEngine
+from export.verify.sync_engine import SyncEngine
 from model.tokenizer.tokenizer import EOS_ID, Tokenizer
 from serve.bundle.bundle import Bundle
 from serve.runtime.cpu import Sessions
 from serve.runtime.cuda.device import Device
 from serve.runtime.cuda.runtime import DeviceSessions
-from serve.scheduler.sequence import Wish
+from serve.scheduler.sequence import SequenceSpec
 from serve.search.options import SearchOptions
 from tests.support.live import run_service
 from tests.support.toy import WIDE, export_model, random_model
@@ -41,16 +41,17 @@ TOGETHER = 5
 SLOTS = TOGETHER * 6
 
 
-def wishes(sessions: Sessions, options: list[SearchOptions]) -> list[Wish]:
+def specs(sessions: Sessions, options: list[SearchOptions]) -> list[SequenceSpec]:
     random = np.random.default_rng(5)
     vocabulary = sessions.manifest.vocabulary_size
     return [
-        Wish((*random.integers(4, vocabulary, int(random.integers(0, 39))).tolist(), EOS_ID), each) for each in options
+        SequenceSpec((*random.integers(4, vocabulary, int(random.integers(0, 39))).tolist(), EOS_ID), each)
+        for each in options
     ]
 
 
-def answers(sessions: Sessions | DeviceSessions, wanted: list[Wish], together: int) -> list[Answer]:
-    return SteppedEngine(sessions, SLOTS).translate(wanted, together, lambda _: None, np.random.default_rng(2))
+def answers(sessions: Sessions | DeviceSessions, wanted: list[SequenceSpec], together: int) -> list[Answer]:
+    return SyncEngine(sessions, SLOTS).translate(wanted, together, lambda _: None, np.random.default_rng(2))
 
 
 @pytest.fixture(scope="module")
@@ -65,14 +66,14 @@ def device(wide_bundle: Bundle) -> DeviceSessions:
 
 @pytest.mark.parametrize("search", SEARCHES)
 def test_each_search_answers_what_the_cpu_answers(host: Sessions, device: DeviceSessions, search: str) -> None:
-    wanted = wishes(host, [SEARCHES[search]] * 4)
+    wanted = specs(host, [SEARCHES[search]] * 4)
     expected = answers(host, wanted, 1)
     assert all(answer.target_ids for answer in expected)
     assert answers(device, wanted, 1) == expected
 
 
 def test_all_searches_at_once_answer_what_the_cpu_answers(host: Sessions, device: DeviceSessions) -> None:
-    wanted = wishes(host, [*SEARCHES.values()] * 3)
+    wanted = specs(host, [*SEARCHES.values()] * 3)
     assert answers(device, wanted, TOGETHER) == answers(host, wanted, TOGETHER)
 
 
@@ -84,7 +85,7 @@ def test_graphs_for_gpus_answer_on_a_device_what_they_answer_on_the_cpu(
     model = random_model(3, tokenizer.vocabulary_size, **WIDE, max_source_tokens=40, max_target_tokens=24)
     bundle = export_model(model, tokenizer, tmp_path / "cuda")
     host, device = Sessions.load(bundle, threads=1), DeviceSessions.load(bundle, Device("cpu"))
-    wanted = wishes(host, [*SEARCHES.values()])
+    wanted = specs(host, [*SEARCHES.values()])
     assert answers(device, wanted, TOGETHER) == answers(host, wanted, TOGETHER)
 
 
@@ -100,6 +101,6 @@ def test_a_service_on_a_device_proves_itself_and_answers(toy_bundle: Path) -> No
 
 
 def test_what_is_translated_by_hand_is_what_the_cpu_translates(host: Sessions, device: DeviceSessions) -> None:
-    sources = [wish.source_ids for wish in wishes(host, [SEARCHES["greedy"]] * 7)]
+    sources = [spec.source_ids for spec in specs(host, [SEARCHES["greedy"]] * 7)]
     expected = translate_by_hand(RuntimeStepper(host), sources)
     assert translate_by_hand(RuntimeStepper(device), sources) == expected

@@ -59,7 +59,7 @@ class Pair:
         self._vocabulary = sessions.manifest.vocabulary_size
         self.lengths: list[int] = []
         self.positions: list[int] = []
-        self.held = 0
+        self.occupied = 0
 
     def encode(self, *lengths: int, at: int | None = None) -> None:
         """Encodes new sources behind the rows that there are, or from a row on."""
@@ -75,15 +75,15 @@ class Pair:
             self.lengths += lengths
             self.positions += [0] * len(lengths)
         else:
-            self.held = at + len(lengths)
+            self.occupied = at + len(lengths)
 
     def step(self) -> NDArray[np.float32]:
         """Makes a step with the same random tokens in both; returns the logits."""
         tokens = self._random.integers(4, self._vocabulary, len(self.lengths))
         tokens[np.array(self.positions) == 0] = BOS_ID
         arguments = tokens, np.array(self.positions, np.int32), np.array(self.lengths, np.int32)
-        expected = self.host.decode_step(*arguments, held=self.held)
-        actual = self.device.decode_step(*arguments, held=self.held)
+        expected = self.host.decode_step(*arguments, occupied=self.occupied)
+        actual = self.device.decode_step(*arguments, occupied=self.occupied)
         assert actual.tobytes() == expected.tobytes()
         self.positions = [position + 1 for position in self.positions]
         return expected

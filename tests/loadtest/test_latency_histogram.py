@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.tally import Durations
+from loadtest.tally import LatencyHistogram
 
 
-def durations_of(values: list[float]) -> Durations:
-    durations = Durations()
+def durations_of(values: list[float]) -> LatencyHistogram:
+    durations = LatencyHistogram()
     for value in values:
         durations.record(value)
     return durations
@@ -33,14 +33,14 @@ def test_percentiles_equal_the_slow_reference_to_three_digits(microseconds: list
 
 
 def test_no_durations_have_no_percentiles() -> None:
-    assert Durations().percentiles() is None
-    assert Durations().percentile(50) is None
-    assert list(Durations().curve()) == []
+    assert LatencyHistogram().percentiles() is None
+    assert LatencyHistogram().percentile(50) is None
+    assert list(LatencyHistogram().curve()) == []
 
 
 @given(st.lists(st.lists(st.floats(0.0, 10.0), max_size=20), min_size=1, max_size=4))
 def test_those_of_several_processes_add_up(parts: list[list[float]]) -> None:
-    merged = Durations()
+    merged = LatencyHistogram()
     for part in parts:
         merged.add_packed(durations_of(part).pack())
     whole = durations_of([value for part in parts for value in part])

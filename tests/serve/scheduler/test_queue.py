@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve.errors import CancelledError, DeadlineExceededError
-from serve.scheduler.queue import Waiting
+from serve.scheduler.queue import FairQueue
 from serve.scheduler.sequence import DecodingSequence
 from serve.search.options import SearchOptions
 
@@ -12,20 +12,22 @@ ROWS = 4
 
 
 def make_sequence(
-    flow: object = None, rows: int = 1, *, priority: int = 0, deadline_seconds: float | None = None
+    fairness_key: object = None, rows: int = 1, *, priority: int = 0, deadline_seconds: float | None = None
 ) -> DecodingSequence:
     options = SearchOptions(max_target_tokens=8, beam_size=rows)
-    return DecodingSequence((1, 2), options, deadline_seconds, lambda _: None, priority=priority, flow=flow)
+    return DecodingSequence(
+        (1, 2), options, deadline_seconds, lambda _: None, priority=priority, fairness_key=fairness_key
+    )
 
 
 def make_flow(count: int, rows: int = 1, *, priority: int = 0) -> list[DecodingSequence]:
     """Returns sequences of a flow of their own."""
-    flow = object()
-    return [make_sequence(flow, rows, priority=priority) for _ in range(count)]
+    fairness_key = object()
+    return [make_sequence(fairness_key, rows, priority=priority) for _ in range(count)]
 
 
-def make_waiting(*sequences: DecodingSequence, pass_limit_rows: int = ROWS) -> Waiting:
-    waiting = Waiting(pass_limit_rows)
+def make_waiting(*sequences: DecodingSequence, pass_limit_rows: int = ROWS) -> FairQueue:
+    waiting = FairQueue(pass_limit_rows)
     for sequence in sequences:
         waiting.push(sequence)
     return waiting
@@ -36,7 +38,7 @@ def always(_sequence: DecodingSequence) -> bool:
     return True
 
 
-def pop_all(waiting: Waiting, free_rows: int = ROWS) -> list[DecodingSequence]:
+def pop_all(waiting: FairQueue, free_rows: int = ROWS) -> list[DecodingSequence]:
     popped = []
     while sequence := waiting.pop(free_rows, always):
         popped.append(sequence)
@@ -125,13 +127,13 @@ def test_flows_and_priorities_with_nothing_waiting_are_forgotten() -> None:
     for number in range(1000):
         waiting.push(make_sequence(object(), priority=number))
         waiting.push(make_sequence(object(), priority=number))
-        assert waiting.flows == 2
+        assert waiting.fairness_keys == 2
         waiting.pop(ROWS, always)
         for sequence in (place.sequence for place in waiting._heaps[1]):
             sequence.cancelled = True
         waiting.notice_cancelled()
         waiting.pop_abandoned(0.0)
-    assert waiting.flows == len(waiting._flows) == len(waiting) == waiting.rows == 0
+    assert waiting.fairness_keys == len(waiting._rounds) == len(waiting) == waiting.rows == 0
 
 
 def test_who_is_abandoned_leaves_and_is_told_why() -> None:
@@ -157,14 +159,14 @@ def test_every_deadline_is_met_whoever_left_before() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 2), st.booleans()), max_size=30))
-def test_the_order_survives_those_who_leave_early(wishes: list[tuple[int, int, bool]]) -> None:
-    sequences = [make_sequence(rows=rows, priority=priority) for priority, rows, _ in wishes]
+def test_the_order_survives_those_who_leave_early(specs: list[tuple[int, int, bool]]) -> None:
+    sequences = [make_sequence(rows=rows, priority=priority) for priority, rows, _ in specs]
     waiting = make_waiting(*sequences)
-    for sequence, (_, _, leaves) in zip(sequences, wishes, strict=True):
+    for sequence, (_, _, leaves) in zip(sequences, specs, strict=True):
         sequence.cancelled = leaves
     waiting.notice_cancelled()
     waiting.pop_abandoned(0.0)
-    expected = sorted((priority for priority, _, leaves in wishes if not leaves), reverse=True)
+    expected = sorted((priority for priority, _, leaves in specs if not leaves), reverse=True)
     assert [sequence.priority for sequence in pop_all(waiting)] == expected
 
 
@@ -172,5 +174,5 @@ def test_clearing_hands_everything_back() -> None:
     sequences = [make_sequence(number, 1 + number % 3) for number in range(5)]
     waiting = make_waiting(*sequences)
     assert set(waiting.clear()) == set(sequences)
-    assert (len(waiting), waiting.rows, waiting.flows) == (0, 0, 0)
+    assert (len(waiting), waiting.rows, waiting.fairness_keys) == (0, 0, 0)
     assert waiting.pop(ROWS, always) is None

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from serve.system import run_aside
+from serve.system import run_in_daemon_thread
 
 WAIT_SECONDS = 20.0
 
@@ -13,8 +13,8 @@ WAIT_SECONDS = 20.0
 def test_what_a_function_returns_or_raises_comes_back() -> None:
     async def work() -> str:
         with pytest.raises(ZeroDivisionError):
-            await run_aside(lambda: 1 // 0)
-        return await run_aside(lambda: threading.current_thread().name)
+            await run_in_daemon_thread(lambda: 1 // 0)
+        return await run_in_daemon_thread(lambda: threading.current_thread().name)
 
     assert asyncio.run(work()) != threading.current_thread().name
 
@@ -28,7 +28,7 @@ def test_an_event_loop_ends_while_a_function_goes_on() -> None:
         done.set()
 
     async def work() -> None:
-        task = asyncio.create_task(run_aside(wait))
+        task = asyncio.create_task(run_in_daemon_thread(wait))
         await asyncio.to_thread(begun.wait, WAIT_SECONDS)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

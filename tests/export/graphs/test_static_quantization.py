@@ -1,4 +1,4 @@
-"""Static quantisation: layers compute what a plain reference does, in the ranges that golden sentences showed."""
+"""Static quantization: layers compute what a plain reference does, in the ranges that golden sentences showed."""
 
 from itertools import product
 from typing import Any
@@ -10,8 +10,8 @@ from torch import nn
 
 from export.graphs.calibration import Observed, StaticLinear, observe
 from export.graphs.graphs import NOTHING_OBSERVED
-from export.graphs.quantised_graph import quantised
-from export.graphs.quantised_layers import QuantisedLinear
+from export.graphs.quantized_graph import quantized
+from export.graphs.quantized_layers import QuantizedLinear
 from export.graphs.transformer import PackedProjection
 from export.source_model import Exportable
 from model.network.layers import FeedForward, build_feed_forward
@@ -54,7 +54,7 @@ def test_a_static_layer_multiplies_whole_numbers(variant: GraphVariant, bias: bo
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_neighbour_with_large_activations_changes_no_bit(variant: GraphVariant) -> None:
+def test_a_neighbor_with_large_activations_changes_no_bit(variant: GraphVariant) -> None:
     torch.manual_seed(3)
     session = session_of(StaticLinear(nn.Linear(64, 40), variant, RANGE), torch.randn(2, 64))
     states = np.random.default_rng(4).standard_normal((33, 64)).astype(np.float32)
@@ -102,7 +102,7 @@ def test_observing_leaves_nothing_behind() -> None:
 def feed_forward_graph(activation: str, known: ActivationRange) -> FeedForward:
     network = build_feed_forward(random_model(1, activation=activation).config)
     assert isinstance(network, FeedForward)
-    copy = quantised(network, "cpu", {network.inner: RANGE, network.outer: known})
+    copy = quantized(network, "cpu", {network.inner: RANGE, network.outer: known})
     assert isinstance(copy, FeedForward)
     return copy
 
@@ -117,15 +117,15 @@ def test_what_begins_at_zero_needs_no_rectifier() -> None:
 
 def test_a_layer_without_a_range_gets_a_scale_for_every_row() -> None:
     network = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
-    first, second = quantised(network, "cpu", {network[1]: RANGE}).children()
-    assert isinstance(first, QuantisedLinear)
+    first, second = quantized(network, "cpu", {network[1]: RANGE}).children()
+    assert isinstance(first, QuantizedLinear)
     assert isinstance(second, StaticLinear)
 
 
 def test_what_is_packed_reads_what_its_parts_read() -> None:
     attention = random_model(1).decoder_layers[0].self_attention
     graph = nn.ModuleDict({"qkv": PackedProjection(attention)})
-    (packed,) = quantised(graph, "cpu", {attention.query: RANGE}).children()
+    (packed,) = quantized(graph, "cpu", {attention.query: RANGE}).children()
     assert isinstance(packed, StaticLinear)
     assert len(packed.matrix.scales) == 3 * attention.query.out_features
 

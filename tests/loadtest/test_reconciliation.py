@@ -3,7 +3,7 @@
 import pytest
 
 from loadtest.scenario import LoadProtocol
-from loadtest.server_metrics import disagreements
+from loadtest.server_metrics import mismatches
 
 SEEN: dict[LoadProtocol, dict[str, int]] = {
     "grpc": {"ok": 5, "INVALID_ARGUMENT": 2},
@@ -23,7 +23,7 @@ COUNTED = {
 
 def test_what_is_equal_agrees_and_what_clients_cannot_know_is_free() -> None:
     """Of the four whose end nobody saw, the server answered one, dropped two and never saw one."""
-    assert list(disagreements(SEEN, COUNTED, {})) == []
+    assert list(mismatches(SEEN, COUNTED, {})) == []
 
 
 @pytest.mark.parametrize(
@@ -39,11 +39,11 @@ def test_what_is_equal_agrees_and_what_clients_cannot_know_is_free() -> None:
     ],
 )
 def test_a_request_too_many_or_too_few_is_told(name: str, count: int, problem: str) -> None:
-    (found,) = disagreements(SEEN, {**COUNTED, name: count}, {})
+    (found,) = mismatches(SEEN, {**COUNTED, name: count}, {})
     assert problem in found
 
 
 def test_a_killed_client_may_have_sent_what_nobody_else_knows() -> None:
     counted = {**COUNTED, "rest translate_stream cancelled": 4}
-    assert list(disagreements(SEEN, counted, {"rest-stream": 4})) == []
-    assert len(list(disagreements(SEEN, counted, {"rest-stream": 3}))) == 1
+    assert list(mismatches(SEEN, counted, {"rest-stream": 4})) == []
+    assert len(list(mismatches(SEEN, counted, {"rest-stream": 3}))) == 1

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from export.graphs.graphs import UnsupportedGraphError
-from export.graphs.quantised_layers import QuantisedEmbedding, QuantisedLinear, QuantisedMatrix
+from export.graphs.quantized_layers import QuantizedEmbedding, QuantizedLinear, QuantizedMatrix
 from export.graphs.transformer import Embedding, frozen
 from export.make_bundle import BundleOptions, make_bundle, reproduced
 from export.source_model import Exportable
@@ -27,7 +27,7 @@ from tests.support.toy import ToyBundles, export_model, samples_of, toy_test_sen
 VARIANTS: tuple[GraphVariant, ...] = ("cpu", "portable")
 
 
-def quantise_reference(values: Array) -> tuple[Array, Array]:
+def quantize_reference(values: Array) -> tuple[Array, Array]:
     """Rounds each row to whole multiples of a scale, at most 127 of it."""
     scales = np.maximum(np.abs(values).max(axis=-1, keepdims=True), np.float32(1e-12)) * np.float32(1 / 127)
     return np.round(values / scales), scales
@@ -35,18 +35,18 @@ def quantise_reference(values: Array) -> tuple[Array, Array]:
 
 def multiply_reference(states: Array, weight: Array, bias: Array | None) -> Array:
     """Multiplies [M, in] with [out, in] in whole numbers."""
-    rows, row_scales = quantise_reference(states)
-    columns, column_scales = quantise_reference(weight)
+    rows, row_scales = quantize_reference(states)
+    columns, column_scales = quantize_reference(weight)
     exact = rows.astype(np.int64) @ columns.T.astype(np.int64)
     result: Array = (exact * row_scales * column_scales.T).astype(np.float32)
     return result if bias is None else result + bias
 
 
 @pytest.mark.parametrize(("variant", "bias"), [*product(VARIANTS, (True, False))])
-def test_a_quantised_layer_multiplies_whole_numbers(variant: GraphVariant, bias: bool) -> None:
+def test_a_quantized_layer_multiplies_whole_numbers(variant: GraphVariant, bias: bool) -> None:
     torch.manual_seed(1)
     linear = nn.Linear(24, 9, bias=bias)
-    session = session_of(QuantisedLinear(linear, variant), torch.randn(3, 24))
+    session = session_of(QuantizedLinear(linear, variant), torch.randn(3, 24))
     states = np.random.default_rng(2).standard_normal((7, 24)).astype(np.float32)
     states[3] = 0.0
     states[4] *= 1e4
@@ -56,10 +56,10 @@ def test_a_quantised_layer_multiplies_whole_numbers(variant: GraphVariant, bias:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_neighbour_with_large_activations_changes_no_bit(variant: GraphVariant) -> None:
+def test_a_neighbor_with_large_activations_changes_no_bit(variant: GraphVariant) -> None:
     """The trap of one scale per batch."""
     torch.manual_seed(3)
-    session = session_of(QuantisedLinear(nn.Linear(64, 40), variant), torch.randn(2, 64))
+    session = session_of(QuantizedLinear(nn.Linear(64, 40), variant), torch.randn(2, 64))
     states = np.random.default_rng(4).standard_normal((33, 64)).astype(np.float32)
     states[1::2] *= 1e6
     together = run_layer(session, states)
@@ -70,17 +70,17 @@ def test_a_weight_is_at_most_half_a_step_from_its_rounded_value() -> None:
     torch.manual_seed(5)
     weight = torch.randn(6, 50)
     weight[2] = 0.0
-    matrix = QuantisedMatrix(weight, "cpu")
-    error = (matrix.quantised * matrix.scales[:, None] - weight).abs()
+    matrix = QuantizedMatrix(weight, "cpu")
+    error = (matrix.quantized * matrix.scales[:, None] - weight).abs()
     assert (error <= matrix.scales[:, None] * 0.5001).all()
-    assert matrix.quantised.abs().max() == 127
+    assert matrix.quantized.abs().max() == 127
 
 
 def test_an_embedding_is_the_rounded_row() -> None:
     torch.manual_seed(6)
     weight = torch.randn(11, 16)
-    session = session_of(QuantisedEmbedding(Embedding(frozen(weight), 4.0), "cpu"), torch.tensor([1, 2, 3]))
-    rounded, scales = quantise_reference(weight.numpy())
+    session = session_of(QuantizedEmbedding(Embedding(frozen(weight), 4.0), "cpu"), torch.tensor([1, 2, 3]))
+    rounded, scales = quantize_reference(weight.numpy())
     ids = np.array([10, 0, 4, 4])
     assert run_layer(session, ids) == pytest.approx((rounded * scales * 4.0)[ids], rel=1e-6)
 
@@ -105,7 +105,7 @@ def test_a_model_that_8_bits_change_everywhere_makes_no_bundle(
     toy_run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No server could check it."""
-    monkeypatch.setattr("export.graphs.quantised_layers.LARGEST", 1)
+    monkeypatch.setattr("export.graphs.quantized_layers.LARGEST", 1)
     samples = samples_of(toy_test_sentences()[:5])
     with pytest.raises(RunError, match="in int8, no en-de sentence is translated as the trained model does"):
         make_bundle(toy_run.load(), samples, tmp_path / "toy", BundleOptions("toy", "cpu", "int8"))

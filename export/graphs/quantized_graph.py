@@ -1,7 +1,7 @@
 """A graph's module with its layers replaced by those in 8-bit integers.
 
-Linear layers, embeddings and the projection to the vocabulary are replaced; normalisation, attention and residual
-connections stay in 32-bit floats. Products that read the same activations share their quantisation: the runtime
+Linear layers, embeddings and the projection to the vocabulary are replaced; normalization, attention and residual
+connections stay in 32-bit floats. Products that read the same activations share their quantization: the runtime
 computes equal nodes once.
 """
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from export.graphs.calibration import StaticLinear
-from export.graphs.quantised_layers import QuantisedEmbedding, QuantisedLinear
+from export.graphs.quantized_layers import QuantizedEmbedding, QuantizedLinear
 from export.graphs.transformer import Embedding, PackedProjection, Projection
 from model.network.layers import FeedForward
 from serve.bundle.manifest import ActivationRange, GraphVariant
@@ -20,7 +20,7 @@ from serve.bundle.manifest import ActivationRange, GraphVariant
 Ranges = Mapping[nn.Module, ActivationRange]
 
 
-def quantised(graph: nn.Module, variant: GraphVariant, ranges: Ranges) -> nn.Module:
+def quantized(graph: nn.Module, variant: GraphVariant, ranges: Ranges) -> nn.Module:
     """Returns a copy of a graph's module that computes in 8-bit integers; it can be exported, not run by PyTorch.
 
     Args:
@@ -48,14 +48,14 @@ def _replace_children(module: nn.Module, copy: nn.Module, variant: GraphVariant,
 
 def _replacement(child: nn.Module, variant: GraphVariant, ranges: Ranges) -> nn.Module | None:
     if isinstance(child, Embedding):
-        return QuantisedEmbedding(child, variant)
+        return QuantizedEmbedding(child, variant)
     if isinstance(child, Projection):
-        return QuantisedLinear(child, variant)
+        return QuantizedLinear(child, variant)
     if not isinstance(child, nn.Linear):
         return None
     # What is packed reads what its parts read.
     activations = ranges.get(child.parts[0] if isinstance(child, PackedProjection) else child)
-    return QuantisedLinear(child, variant) if activations is None else StaticLinear(child, variant, activations)
+    return QuantizedLinear(child, variant) if activations is None else StaticLinear(child, variant, activations)
 
 
 def _unchanged(states: Tensor) -> Tensor:

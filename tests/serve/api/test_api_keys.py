@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from serve.api.auth import KeyRing, Security
+from serve.api.auth import ApiKeys, Security
 from serve.files import FileError
 from serve.settings import ServeSettings
 from tests.support.live import WAIT_SECONDS, LiveService, run_service
@@ -122,7 +122,7 @@ def test_no_key_is_ever_told(keyed: LiveService) -> None:
         assert keyed.post(BODY, headers=bearer("first")).status_code == 200
         call(keyed, *CALLS[0][:2], bearer("wrong-key"))
         keyed.settle()
-    text = f"{logs} {keyed.service._settings!r} {vars(keyed.service._security.door._keys)}"
+    text = f"{logs} {keyed.service._settings!r} {vars(keyed.service._security.authenticator._keys)}"
     assert len([log for log in logs if log["event"] == "request"]) == 3
     assert [
         key for key in ("first", "second", "wrong-key", ADMIN_KEY) if f"'{key}'" in text or "wrong-key" in text
@@ -145,7 +145,7 @@ def test_keys_of_a_file_change_with_it(bundle_path: Path, tmp_path: Path) -> Non
 def test_a_file_that_went_wrong_leaves_the_keys_as_they_were(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "keys"
     path.write_text("first\n")
-    ring = KeyRing.open(path)
+    ring = ApiKeys.open(path)
     if content is None:
         path.unlink()
     else:
@@ -184,14 +184,14 @@ def test_keys_that_are_no_keys_are_refused(tmp_path: Path) -> None:
 
 def test_keys_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRAGOMAN_API_KEYS", "one\ntwo")
-    door = Security.open(ServeSettings()).door
-    door.check_key("Bearer one")
-    door.check_key("bearer  two ")
+    authenticator = Security.open(ServeSettings()).authenticator
+    authenticator.check_key("Bearer one")
+    authenticator.check_key("bearer  two ")
 
 
 @given(st.text(max_size=5), st.text("abc", min_size=1, max_size=5))
 def test_nothing_but_the_key_opens(shown: str, key: str) -> None:
-    ring = KeyRing([key])
+    ring = ApiKeys([key])
     assert ring.opens(f"Bearer {key}")
     assert not ring.opens(shown)
     assert ring.opens(f"Bearer {shown}") == (shown.strip() == key)

@@ -19,8 +19,8 @@ from serve.api.load_shedding import (
     SEVERAL_LATE,
     SHUT_SECONDS,
     STRAINED_SECONDS,
+    LoadShedder,
     Processor,
-    Turnstile,
 )
 from serve.errors import DeadlineExceededError, InvalidRequestError, QueueFullError
 from serve.observability.logs import RequestRecord
@@ -48,15 +48,15 @@ class Door:
         self.clock = FakeClock()
         self.busy_share = 1.0
         self.schedulers: list[Scheduler] = [make_scheduler(SLOTS, QUEUE_LIMIT) for _ in range(schedulers)]
-        self.turnstile = Turnstile(lambda: self.schedulers, lambda: self.busy_share, self.clock)
-        self.turnstile.watch()
+        self.load_shedder = LoadShedder(lambda: self.schedulers, lambda: self.busy_share, self.clock)
+        self.load_shedder.watch()
 
     def room(self) -> int:
         """Returns how many come in before one is refused; all have left again."""
         with ExitStack() as inside:
             for count in range(1000):
                 try:
-                    inside.enter_context(self.turnstile.enter(RequestRecord("id"), "translate"))
+                    inside.enter_context(self.load_shedder.enter(RequestRecord("id"), "translate"))
                 except QueueFullError:
                     return count
         raise AssertionError("nobody was refused")
@@ -64,7 +64,7 @@ class Door:
     def end(self, error: BaseException | None = None, outcome: str = "ok") -> None:
         """Lets one in that ends with an error, or well."""
         try:
-            with self.turnstile.enter(RequestRecord("id", outcome), "translate"):
+            with self.load_shedder.enter(RequestRecord("id", outcome), "translate"):
                 if error is not None:
                     raise error
         except (InvalidRequestError, DeadlineExceededError, asyncio.CancelledError):
@@ -90,12 +90,12 @@ def test_as_many_come_in_as_rows_run_and_wait_and_a_few_more_that_are_read_or_an
     ],
 )
 def test_while_several_come_too_late_hardly_anything_may_wait(error: BaseException | None, outcome: str) -> None:
-    door = Door()
+    authenticator = Door()
     for _ in range(SEVERAL_LATE):
-        door.end(error, outcome)
-    assert door.room() == SLOTS + FEW
-    door.clock.seconds += STRAINED_SECONDS
-    assert door.room() == SLOTS + QUEUE_LIMIT + FEW
+        authenticator.end(error, outcome)
+    assert authenticator.room() == SLOTS + FEW
+    authenticator.clock.seconds += STRAINED_SECONDS
+    assert authenticator.room() == SLOTS + QUEUE_LIMIT + FEW
 
 
 @pytest.mark.parametrize(
@@ -107,45 +107,45 @@ def test_while_several_come_too_late_hardly_anything_may_wait(error: BaseExcepti
     ],
 )
 def test_other_ends_change_nothing(error: BaseException | None, outcome: str) -> None:
-    door = Door()
+    authenticator = Door()
     for _ in range(2 * ENDINGS):
-        door.end(error, outcome)
-    assert door.room() == SLOTS + QUEUE_LIMIT + FEW
+        authenticator.end(error, outcome)
+    assert authenticator.room() == SLOTS + QUEUE_LIMIT + FEW
 
 
 def test_deadlines_that_are_too_short_for_an_idle_server_change_nothing_for_others() -> None:
-    door = Door()
-    door.busy_share = 0.5
-    door.turnstile.watch()
-    door.be_late(2 * ENDINGS)
-    assert door.room() == SLOTS + QUEUE_LIMIT + FEW
+    authenticator = Door()
+    authenticator.busy_share = 0.5
+    authenticator.load_shedder.watch()
+    authenticator.be_late(2 * ENDINGS)
+    assert authenticator.room() == SLOTS + QUEUE_LIMIT + FEW
 
 
 def test_one_that_comes_too_late_now_and_then_changes_nothing() -> None:
-    door = Door()
+    authenticator = Door()
     for _ in range(10):
-        door.be_late(SEVERAL_LATE - 1)
+        authenticator.be_late(SEVERAL_LATE - 1)
         for _ in range(ENDINGS):
-            door.end()
-    assert door.room() == SLOTS + QUEUE_LIMIT + FEW
+            authenticator.end()
+    assert authenticator.room() == SLOTS + QUEUE_LIMIT + FEW
 
 
 def test_when_most_come_too_late_nobody_comes_in_for_a_moment() -> None:
-    door = Door()
-    door.be_late(MOST_LATE - 1)
-    assert door.turnstile.open
-    door.be_late()
-    assert door.room() == 0
-    door.clock.seconds += SHUT_SECONDS
-    assert door.room() == SLOTS + FEW
+    authenticator = Door()
+    authenticator.be_late(MOST_LATE - 1)
+    assert authenticator.load_shedder.open
+    authenticator.be_late()
+    assert authenticator.room() == 0
+    authenticator.clock.seconds += SHUT_SECONDS
+    assert authenticator.room() == SLOTS + FEW
 
 
 def test_as_long_as_as_many_are_answered_the_door_stays_open() -> None:
-    door = Door()
+    authenticator = Door()
     for _ in range(10 * ENDINGS):
-        door.be_late()
-        door.end()
-        assert door.turnstile.open
+        authenticator.be_late()
+        authenticator.end()
+        assert authenticator.load_shedder.open
 
 
 def test_a_processor_tells_a_thread_that_computes_from_one_that_waits() -> None:
@@ -186,12 +186,12 @@ def live(bundle_path: Path, model: GatedModel) -> Iterator[LiveService]:
 @pytest.fixture
 def full(live: LiveService, model: GatedModel) -> Iterator[LiveService]:
     """The service while five translations stand still and a sixth request is being read."""
-    turnstile = live.service._turnstile
+    load_shedder = live.service._load_shedder
     model.gate.clear()
     with ThreadPoolExecutor() as pool:
         answers = [pool.submit(live.post, {"text": LONG_TEXT}) for _ in range(5)]
-        eventually(lambda: turnstile._inside == 5)
-        with turnstile.enter(RequestRecord("being read"), "translate"):
+        eventually(lambda: load_shedder._inside == 5)
+        with load_shedder.enter(RequestRecord("being read"), "translate"):
             yield live
         model.gate.set()
         assert [answer.result().status_code for answer in answers] == [200] * 5

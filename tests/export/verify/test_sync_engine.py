@@ -5,10 +5,10 @@ import pytest
 from numpy.typing import NDArray
 
 from export.verify.graph_decoder import RuntimeStepper, translate_by_hand
-from export.verify.stepped_engine import SteppedEngine
+from export.verify.sync_engine import SyncEngine
 from serve.bundle.bundle import Bundle
 from serve.runtime.cpu import Runtime, Sessions
-from serve.scheduler.sequence import Wish
+from serve.scheduler.sequence import SequenceSpec
 from serve.search.options import SearchOptions
 from tests.support.comparisons import ignore
 
@@ -32,27 +32,27 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         positions: NDArray[np.int32],
         source_lengths: NDArray[np.int32],
         *,
-        held: int = 0,
+        occupied: int = 0,
     ) -> NDArray[np.float32]:
-        counts.append(max(held, len(token_ids)))
-        return step(self, token_ids, positions, source_lengths, held=held)
+        counts.append(max(occupied, len(token_ids)))
+        return step(self, token_ids, positions, source_lengths, occupied=occupied)
 
     monkeypatch.setattr(Runtime, "decode_step", decode_step)
     return counts
 
 
-def wishes(beam_size: int) -> list[Wish]:
-    return [Wish(source, SearchOptions(max_target_tokens=24, beam_size=beam_size)) for source in SOURCES]
+def specs(beam_size: int) -> list[SequenceSpec]:
+    return [SequenceSpec(source, SearchOptions(max_target_tokens=24, beam_size=beam_size)) for source in SOURCES]
 
 
 def test_alone_means_one_at_a_time(sessions: Sessions, rows: list[int]) -> None:
-    SteppedEngine(sessions, 3).translate(wishes(3), 1, ignore)
+    SyncEngine(sessions, 3).translate(specs(3), 1, ignore)
     assert set(rows) == {3}
 
 
 def test_company_grows_to_what_is_wished_and_no_further(sessions: Sessions, rows: list[int]) -> None:
-    engine = SteppedEngine(sessions, 12)
-    engine.translate([*wishes(1), *wishes(2)], 6, ignore, np.random.default_rng(1))
+    engine = SyncEngine(sessions, 12)
+    engine.translate([*specs(1), *specs(2)], 6, ignore, np.random.default_rng(1))
     assert max(rows) > 6
     assert max(rows) <= 12
     assert len(set(rows)) > 6
@@ -61,7 +61,7 @@ def test_company_grows_to_what_is_wished_and_no_further(sessions: Sessions, rows
 def test_the_seed_decides_who_joins_when(sessions: Sessions, rows: list[int]) -> None:
     histories = []
     for seed in (1, 1, 2):
-        SteppedEngine(sessions, 6).translate(wishes(1), 6, ignore, np.random.default_rng(seed))
+        SyncEngine(sessions, 6).translate(specs(1), 6, ignore, np.random.default_rng(seed))
         histories.append(tuple(rows))
         rows.clear()
     assert histories[0] == histories[1] != histories[2]
@@ -71,7 +71,7 @@ def test_answers_come_in_the_order_of_the_wishes_and_are_those_made_by_hand(sess
     done: list[int] = []
     expected = translate_by_hand(RuntimeStepper(sessions), SOURCES)
     assert len({answer.target_ids for answer in expected}) >= 10
-    actual = SteppedEngine(sessions, 6).translate(wishes(1), 6, done.append, np.random.default_rng(3))
+    actual = SyncEngine(sessions, 6).translate(specs(1), 6, done.append, np.random.default_rng(3))
     assert actual == expected
     assert done == [1] * len(SOURCES)
 
@@ -80,7 +80,7 @@ def test_answers_come_in_the_order_of_the_wishes_and_are_those_made_by_hand(sess
 def test_a_translation_that_is_scored_has_the_very_score_that_it_was_found_with(
     sessions: Sessions, beam_size: int
 ) -> None:
-    found = SteppedEngine(sessions, 12).translate(wishes(beam_size), 4, ignore)
+    found = SyncEngine(sessions, 12).translate(specs(beam_size), 4, ignore)
     given = [
         SearchOptions(
             max_target_tokens=24,
@@ -89,9 +89,9 @@ def test_a_translation_that_is_scored_has_the_very_score_that_it_was_found_with(
         )
         for answer in found
     ]
-    scored = [Wish(source, options) for source, options in zip(SOURCES, given, strict=True)]
+    scored = [SequenceSpec(source, options) for source, options in zip(SOURCES, given, strict=True)]
     assert len({options.forced_end for options in given}) > 1
-    assert SteppedEngine(sessions, 12).translate(scored, 12, ignore) == found
+    assert SyncEngine(sessions, 12).translate(scored, 12, ignore) == found
 
 
 def test_where_the_model_fails_there_is_no_translation(sessions: Sessions, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,6 +99,6 @@ def test_where_the_model_fails_there_is_no_translation(sessions: Sessions, monke
         return np.full((1, sessions.manifest.vocabulary_size), np.nan, np.float32)
 
     monkeypatch.setattr(Runtime, "decode_step", decode_step)
-    (answer,) = SteppedEngine(sessions, 1).translate(wishes(1)[:1], 1, ignore)
+    (answer,) = SyncEngine(sessions, 1).translate(specs(1)[:1], 1, ignore)
     assert answer.target_ids == ()
     assert np.isnan(answer.score)

@@ -12,7 +12,7 @@ from serve.search.hypothesis import FinishReason
 from serve.search.options import SearchOptions
 from serve.translation.request import SearchPlan, TextRequest, TranslationRequest
 from serve.translation.response import Timings, TokenScore, Translation, TranslationDelta, TranslationResponse
-from serve.translation.segments import Passage, Passages, split_text
+from serve.translation.segments import SegmentedRequest, SegmentedText, split_text
 
 GREEDY = SearchPlan(SearchOptions(max_target_tokens=9))
 TEXT = "  A man runs. A dog, too!\n\nThe end.\n"
@@ -30,8 +30,8 @@ def request(*texts: TextRequest, split_sentences: bool = True, plan: SearchPlan 
     return TranslationRequest(texts, (), plan, 7.0, source_language="en", split_sentences=split_sentences)
 
 
-def passages_of(asked: TranslationRequest) -> Passages:
-    return Passages.of(asked, [split_text(asked, text, fits) for text in asked.texts])
+def passages_of(asked: TranslationRequest) -> SegmentedRequest:
+    return SegmentedRequest.of(asked, [split_text(asked, text, fits) for text in asked.texts])
 
 
 def translation(text: str, **different: object) -> Translation:
@@ -39,7 +39,7 @@ def translation(text: str, **different: object) -> Translation:
     plain = Translation(
         text=text,
         score=-float(tokens),
-        normalised_score=-1.0,
+        normalized_score=-1.0,
         finish_reason=FinishReason.EOS,
         target_tokens=tokens,
         source_tokens=tokens + 1,
@@ -67,7 +67,7 @@ def test_several_sentences_make_one_translation() -> None:
     joined = passages.join(response(*map(translation, ["Ab.", "C!", "Def.", "Eins."])))
     text, one = joined.translations
     assert text.text == "  Ab. C!\n\nDef.\n"
-    assert (text.score, text.normalised_score) == (-9.0, -1.0)
+    assert (text.score, text.normalized_score) == (-9.0, -1.0)
     assert (text.target_tokens, text.source_tokens, text.sentences) == (9, 12, 3)
     assert one == translation("Eins.")
 
@@ -137,9 +137,9 @@ def test_the_deltas_of_a_text_make_up_its_text_in_whatever_order_sentences_grow(
 ) -> None:
     """Their tokens never become fewer, only the last one has a reason, and only it may be empty."""
     pieces, order = drawn
-    passage = Passage(tuple("x" * len(pieces)), tuple(f"{place}\n" for place in range(len(pieces) + 1)), 0)
+    passage = SegmentedText(tuple("x" * len(pieces)), tuple(f"{place}\n" for place in range(len(pieces) + 1)), 0)
     asked = request(text_request("x"))
-    (listeners,) = [Passages((passage,), asked).streams()]
+    (listeners,) = [SegmentedRequest((passage,), asked).streams()]
     deltas: list[TranslationDelta] = []
     sent = [0] * len(pieces)
     for place in order:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.onnx.ops import symbolic_multi_out
 
 from export.graphs.attention import OPERATOR, ContribAttention, int32_scalar, nothing_new
-from export.graphs.quantised_layers import quantise
+from export.graphs.quantized_layers import quantize
 from model.network.attention import KeysValues
 from serve.bundle.manifest import Element
 
@@ -29,7 +29,7 @@ class CacheScales(NamedTuple):
     cross_value: float
 
 
-class QuantisedAttention(ContribAttention):
+class QuantizedAttention(ContribAttention):
     """The same operator, which takes such caches; attention in the encoder is inherited, for it has none."""
 
     element: Element = "int8"
@@ -40,9 +40,9 @@ class QuantisedAttention(ContribAttention):
         self.layers = layers
         self.scales = layers[layer]
 
-    def in_decoder_layer(self, number: int) -> "QuantisedAttention":
+    def in_decoder_layer(self, number: int) -> "QuantizedAttention":
         """Returns the operators with the scales of that layer."""
-        return QuantisedAttention(self.heads, self.layers, number)
+        return QuantizedAttention(self.heads, self.layers, number)
 
     def keep(self, source: KeysValues) -> KeysValues:
         """Rounds to int8."""
@@ -91,4 +91,4 @@ class QuantisedAttention(ContribAttention):
 
 
 def _round(values: Tensor, scale: float) -> Tensor:
-    return quantise(values, torch.tensor(scale), torch.tensor(0, dtype=torch.int8))
+    return quantize(values, torch.tensor(scale), torch.tensor(0, dtype=torch.int8))

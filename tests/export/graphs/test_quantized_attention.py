@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from export.graphs.quantised_attention import CacheScales, QuantisedAttention
+from export.graphs.quantized_attention import CacheScales, QuantizedAttention
 from model.network.attention import KeysValues
 from tests.support.one_layer import session_of_module
 
@@ -24,7 +24,7 @@ class Target(nn.Module):
 
     def __init__(self, heads: int) -> None:
         super().__init__()
-        self.attention = QuantisedAttention(heads, [OTHERS, SCALES]).in_decoder_layer(1)
+        self.attention = QuantizedAttention(heads, [OTHERS, SCALES]).in_decoder_layer(1)
 
     def forward(self, new: Tensor, key: Tensor, value: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return self.attention.attend_in_target(new, key, value, lengths)
@@ -35,7 +35,7 @@ class Source(nn.Module):
 
     def __init__(self, heads: int) -> None:
         super().__init__()
-        self.attention = QuantisedAttention(heads, [OTHERS, SCALES]).in_decoder_layer(1)
+        self.attention = QuantizedAttention(heads, [OTHERS, SCALES]).in_decoder_layer(1)
 
     def forward(self, new: Tensor, key: Tensor, value: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
         output, caches = self.attention.attend_to_source(new, key, value, lengths)
@@ -47,7 +47,7 @@ class Kept(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.attention = QuantisedAttention(1, [OTHERS, SCALES]).in_decoder_layer(1)
+        self.attention = QuantizedAttention(1, [OTHERS, SCALES]).in_decoder_layer(1)
 
     def forward(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         kept = self.attention.keep(KeysValues(key, value))

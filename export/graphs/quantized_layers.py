@@ -1,12 +1,12 @@
 """Layers in 8-bit integers for a CPU, in which a row's result never depends on the rows beside it.
 
-Weights have one scale per column, activations one per row, computed when the row is: the usual dynamic quantisation has
+Weights have one scale per column, activations one per row, computed when the row is: the usual dynamic quantization has
 one scale per batch, so that a stranger with a large activation would coarsen everybody's. Activations are unsigned
 around 128, which is what the integer units of x86 multiply with signed weights.
 
 The operators of ONNX that layers in 8-bit integers are made of: rounding to integers, and products of integers.
 
-Like those of attention they can be exported, not run by PyTorch. Called by `quantisation` and `static_quantisation`.
+Like those of attention they can be exported, not run by PyTorch. Called by `quantization` and `static_quantization`.
 """
 
 from typing import NamedTuple
@@ -20,7 +20,7 @@ from export.graphs.transformer import Embedding, Projection, frozen
 from serve.bundle.manifest import GraphVariant
 
 
-def quantise(states: Tensor, scale: Tensor, zero_point: Tensor) -> Tensor:
+def quantize(states: Tensor, scale: Tensor, zero_point: Tensor) -> Tensor:
     """Returns round(states / scale) + zero_point, the nearest of the zero point's type, uint8 or int8; same shape."""
     values: Tensor = symbolic(
         "::QuantizeLinear", [states, scale, zero_point], dtype=zero_point.dtype, shape=states.shape
@@ -73,7 +73,7 @@ ZERO_POINT = 128
 SMALLEST_MAXIMUM = 1e-12
 
 
-class QuantisedRows(NamedTuple):
+class QuantizedRows(NamedTuple):
     """Activations as the integer product takes them.
 
     Attributes:
@@ -86,22 +86,22 @@ class QuantisedRows(NamedTuple):
     maxima: Tensor
 
 
-class QuantisedMatrix(nn.Module):
-    """A matrix with one scale per output, W[o, i] = quantised[o, i] * scales[o].
+class QuantizedMatrix(nn.Module):
+    """A matrix with one scale per output, W[o, i] = quantized[o, i] * scales[o].
 
     Attributes:
-        quantised: int8 [out, in].
+        quantized: int8 [out, in].
         scales: float [out].
     """
 
-    quantised: Tensor
+    quantized: Tensor
     scales: Tensor
 
     def __init__(self, weight: Tensor, variant: GraphVariant) -> None:
         super().__init__()
         largest = weight.detach().abs().amax(dim=1).clamp(min=SMALLEST_MAXIMUM)
         scales = largest / LARGEST
-        self.register_buffer("quantised", (weight.detach() / scales[:, None]).round().to(torch.int8))
+        self.register_buffer("quantized", (weight.detach() / scales[:, None]).round().to(torch.int8))
         self.register_buffer("scales", scales)
         self._multiply = multiply_by_standard if variant == "portable" else multiply_by_contrib
 
@@ -109,20 +109,20 @@ class QuantisedMatrix(nn.Module):
         """Returns states times the transposed matrix: float [..., in] -> float [..., out]."""
         # Transposed when the model is loaded: the rows may be embeddings, too, and are stored once.
         # The 127 of the activations is divided out here, once, and not in every step.
-        return self._multiply(quantise_rows(states), self.quantised.T, self.scales / LARGEST)
+        return self._multiply(quantize_rows(states), self.quantized.T, self.scales / LARGEST)
 
     def rows(self, ids: Tensor) -> Tensor:
         """Returns rows of the matrix: int64 [...] -> float [..., in]."""
-        values = functional.embedding(ids, self.quantised).to(self.scales.dtype)
+        values = functional.embedding(ids, self.quantized).to(self.scales.dtype)
         return values * functional.embedding(ids, self.scales[:, None])
 
 
-class QuantisedLinear(nn.Module):
+class QuantizedLinear(nn.Module):
     """`nn.Linear`, or the projection to the vocabulary, with 8-bit weights and activations."""
 
     def __init__(self, layer: nn.Linear | Projection, variant: GraphVariant) -> None:
         super().__init__()
-        self.matrix = QuantisedMatrix(layer.weight, variant)
+        self.matrix = QuantizedMatrix(layer.weight, variant)
         self.bias = None if layer.bias is None else frozen(layer.bias)
 
     def forward(self, states: Tensor) -> Tensor:
@@ -132,12 +132,12 @@ class QuantisedLinear(nn.Module):
         return product if self.bias is None else product + self.bias
 
 
-class QuantisedEmbedding(nn.Module):
+class QuantizedEmbedding(nn.Module):
     """`Embedding` with 8-bit weights."""
 
     def __init__(self, embedding: Embedding, variant: GraphVariant) -> None:
         super().__init__()
-        self.matrix = QuantisedMatrix(embedding.weight, variant)
+        self.matrix = QuantizedMatrix(embedding.weight, variant)
         self.scale = embedding.scale
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -145,16 +145,16 @@ class QuantisedEmbedding(nn.Module):
         return self.matrix.rows(ids) * self.scale
 
 
-def quantise_rows(states: Tensor) -> QuantisedRows:
+def quantize_rows(states: Tensor) -> QuantizedRows:
     """Rounds each row to 255 levels, from the negative to the positive of its largest magnitude.
 
     Of a row that is all zero, which a rectified row may be, the values mean nothing: their product is taken by zero.
     """
     maxima = states.abs().amax(dim=-1, keepdim=True)
-    return QuantisedRows(quantise(states / maxima, torch.tensor(1 / LARGEST), zero_point()), maxima)
+    return QuantizedRows(quantize(states / maxima, torch.tensor(1 / LARGEST), zero_point()), maxima)
 
 
-def multiply_by_contrib(rows: QuantisedRows, matrix: Tensor, scales: Tensor) -> Tensor:
+def multiply_by_contrib(rows: QuantizedRows, matrix: Tensor, scales: Tensor) -> Tensor:
     """Multiplies and scales in one operator of ONNX Runtime's.
 
     Args:
@@ -168,7 +168,7 @@ def multiply_by_contrib(rows: QuantisedRows, matrix: Tensor, scales: Tensor) -> 
     return multiply_to_float(rows.values, matrix, rows.maxima, scales, zero_point())
 
 
-def multiply_by_standard(rows: QuantisedRows, matrix: Tensor, scales: Tensor) -> Tensor:
+def multiply_by_standard(rows: QuantizedRows, matrix: Tensor, scales: Tensor) -> Tensor:
     """Does the same as `multiply_by_contrib` with standard operators."""
     return multiply_integers(rows.values, matrix, zero_point()).to(scales.dtype) * rows.maxima * scales
 

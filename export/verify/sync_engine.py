@@ -13,16 +13,16 @@ from prometheus_client import CollectorRegistry
 from export.verify.answer import Answer
 from serve.engine.engine import Engine
 from serve.observability.metrics import Metrics
-from serve.runtime.cpu import rows_ahead
+from serve.runtime.cpu import prefetched_rows
 from serve.runtime.placement import ModelSessions
 from serve.scheduler.scheduler import Scheduler
-from serve.scheduler.sequence import DecodingSequence, Wish
+from serve.scheduler.sequence import DecodingSequence, SequenceSpec
 
 # Few enough that a large batch does not start all at once.
 PREFILL_TOKENS = 2048
 
 
-class SteppedEngine:
+class SyncEngine:
     """An engine without a thread."""
 
     def __init__(self, sessions: ModelSessions, slots: int) -> None:
@@ -36,7 +36,7 @@ class SteppedEngine:
         metrics = Metrics(CollectorRegistry(), manifest.name)
         self._scheduler = Scheduler(slots, 0, PREFILL_TOKENS, metrics)
         self._engine = Engine(
-            sessions.runtime(slots, rows_ahead(slots)),
+            sessions.runtime(slots, prefetched_rows(slots)),
             self._scheduler,
             metrics,
             bos_id=manifest.bos_id,
@@ -47,7 +47,7 @@ class SteppedEngine:
 
     def translate(
         self,
-        wishes: Sequence[Wish],
+        specs: Sequence[SequenceSpec],
         together: int,
         advance: Callable[[int], object],
         random: np.random.Generator | None = None,
@@ -55,7 +55,7 @@ class SteppedEngine:
         """Returns the best translation of each wish, in the order of the wishes.
 
         Args:
-            wishes: what to translate.
+            specs: what to translate.
             together: how many may run at once; their rows must fit into the slots.
             advance: called with 1 for each that is done.
             random: decides who joins when and in whose company; None: in their order, as soon as there is room.
@@ -64,8 +64,8 @@ class SteppedEngine:
         def on_finish(_: DecodingSequence) -> None:
             advance(1)
 
-        sequences = [DecodingSequence(*wish, None, on_finish) for wish in wishes]
-        order = range(len(wishes)) if random is None else random.permutation(len(wishes)).tolist()
+        sequences = [DecodingSequence(*spec, None, on_finish) for spec in specs]
+        order = range(len(specs)) if random is None else random.permutation(len(specs)).tolist()
         joining = deque(sequences[number] for number in order)
         while joining or not self._scheduler.idle:
             room = together - self._scheduler.waiting - self._scheduler.running

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.translation.segments import Passage
+from serve.translation.segments import SegmentedText
 
 TEXTS = st.text(alphabet=st.sampled_from("ab .,;!?\n\r\t\u00a0\u2013。é()1"), max_size=60) | st.text(max_size=40)
 LANGUAGES = st.sampled_from(["en", "de", "fr", "cs", "zh", "xx"])
@@ -16,13 +16,13 @@ def anything(_: str) -> bool:
 
 @given(TEXTS, LANGUAGES, st.integers(1, 20))
 def test_the_pieces_are_the_text(text: str, language: str, longest: int) -> None:
-    passage = Passage.of(text, language, lambda sentence: len(sentence) <= longest)
+    passage = SegmentedText.of(text, language, lambda sentence: len(sentence) <= longest)
     assert passage.join(passage.sentences) == text
 
 
 @given(TEXTS, LANGUAGES, st.integers(1, 20))
 def test_every_sentence_is_bare_and_fits(text: str, language: str, longest: int) -> None:
-    passage = Passage.of(text, language, lambda sentence: len(sentence) <= longest)
+    passage = SegmentedText.of(text, language, lambda sentence: len(sentence) <= longest)
     assert all(0 < len(sentence) <= longest for sentence in passage.sentences)
     assert all(sentence == sentence.strip() for sentence in passage.sentences)
 
@@ -30,18 +30,18 @@ def test_every_sentence_is_bare_and_fits(text: str, language: str, longest: int)
 @given(TEXTS, LANGUAGES)
 def test_gaps_are_white_space(text: str, language: str) -> None:
     """Nothing that could be translated is left out."""
-    passage = Passage.of(text, language, anything)
+    passage = SegmentedText.of(text, language, anything)
     assert "".join(passage.gaps).strip() == ""
     assert len(passage.gaps) == len(passage.sentences) + 1
 
 
 @given(TEXTS, LANGUAGES)
 def test_a_sentence_never_crosses_the_end_of_a_line(text: str, language: str) -> None:
-    assert not any({"\n", "\r"} & set(sentence) for sentence in Passage.of(text, language, anything).sentences)
+    assert not any({"\n", "\r"} & set(sentence) for sentence in SegmentedText.of(text, language, anything).sentences)
 
 
 def test_white_space_stays_where_it_was() -> None:
-    passage = Passage.of("  A man runs.  A dog, too!\n\n\tThe end.\n", "en", anything)
+    passage = SegmentedText.of("  A man runs.  A dog, too!\n\n\tThe end.\n", "en", anything)
     assert passage.sentences == ("A man runs.", "A dog, too!", "The end.")
     assert passage.join(["Ein Mann läuft.", "Ein Hund auch!", "Ende."]) == (
         "  Ein Mann läuft.  Ein Hund auch!\n\n\tEnde.\n"
@@ -58,12 +58,12 @@ def test_white_space_stays_where_it_was() -> None:
     ],
 )
 def test_a_sentence_is_not_cut_at_an_abbreviation(text: str, language: str) -> None:
-    assert Passage.of(text, language, anything).sentences == (text,)
+    assert SegmentedText.of(text, language, anything).sentences == (text,)
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\n", "\u00a0\t"])
 def test_a_blank_text_has_no_sentence(text: str) -> None:
-    passage = Passage.of(text, "en", anything)
+    passage = SegmentedText.of(text, "en", anything)
     assert passage.sentences == ()
     assert passage.join([]) == text
 
@@ -78,14 +78,14 @@ def test_a_blank_text_has_no_sentence(text: str) -> None:
     ],
 )
 def test_what_is_too_long_is_cut_where_it_hurts_least(text: str, parts: tuple[str, ...]) -> None:
-    passage = Passage.of(text, "en", lambda sentence: len(sentence) <= 12)
+    passage = SegmentedText.of(text, "en", lambda sentence: len(sentence) <= 12)
     assert passage.sentences == parts
     assert passage.cut_sentences == 1
 
 
 def test_only_what_is_too_long_is_reported_as_cut() -> None:
     text = "Short. " + "word " * 20 + "end. Short again."
-    passage = Passage.of(text, "en", lambda sentence: len(sentence) <= 30)
+    passage = SegmentedText.of(text, "en", lambda sentence: len(sentence) <= 30)
     assert passage.cut_sentences == 1
     assert passage.sentences[0] == "Short."
     assert passage.sentences[-1] == "Short again."
