@@ -1,6 +1,6 @@
 """Rounds of load in each of which something goes wrong, and what has to hold all the same.
 
-Every request that was sent has exactly one outcome, unless its client was killed; every outcome is one that this mishap
+Every request that was sent has exactly one outcome, unless its client was killed; every outcome is one that this fault
 can cause; once it is over, every request is answered again; and nothing is left in the servers' slots and queues.
 Called by `loadtest.reliability.chaos_command`; what may happen to several replicas is in
 `loadtest.reliability.chaos_load`.
@@ -26,13 +26,13 @@ from loadtest.server_metrics import MetricsReader
 
 PHASE = "load"
 PROTOCOLS: tuple[LoadProtocol, ...] = ("grpc", "grpc-stream", "grpc-many", "rest", "rest-stream")
-MISHAP_AT = 1 / 4
+FAULT_AT = 1 / 4
 STALL_SECONDS = 1.0
 PROCESSES = 2
 # Connections that were lost are there again: the longest pause of a gRPC channel between two tries, and some more.
 RECONNECT_SECONDS = 1.5
 EMPTY_SECONDS = 10.0
-# A round ends so long after its mishap as it began before it; a server that takes longer than this has not come back.
+# A round ends so long after its fault as it began before it; a server that takes longer than this has not come back.
 LONGEST_SECONDS = 60.0
 
 LATE = frozenset({OK, TIMED_OUT, "DEADLINE_EXCEEDED", "504 deadline_exceeded", "RESOURCE_EXHAUSTED", "429 queue_full"})
@@ -110,7 +110,7 @@ class ChaosRound:
         sent: requests that were sent; if a client was killed, that were to be sent.
         outcomes: how many of them ended, by outcome.
         lost: how many have none; they died with their client.
-        over_seconds: when the mishap was over, from the start of the round; None: it was not in time.
+        over_seconds: when the fault was over, from the start of the round; None: it was not in time.
         asked_afterwards: requests that were sent when all was well again.
         problems: what should not be so.
     """
@@ -167,15 +167,15 @@ async def run_round(
     seconds: float,
     seed: int,
 ) -> ChaosRound:
-    """Runs a round of load with a mishap in it.
+    """Runs a round of load with a fault in it.
 
     Args:
         served: ready.
         fault: what goes wrong.
-        kinds: of requests; those of other protocols than the mishap's are left out.
+        kinds: of requests; those of other protocols than the fault's are left out.
         sentences: what is translated.
         rate: requests per second.
-        seconds: length of the round, without the time that the mishap takes, which happens at its first quarter.
+        seconds: length of the round, without the time that the fault takes, which happens at its first quarter.
         seed: of all drawing.
 
     Raises:
@@ -194,11 +194,11 @@ async def run_round(
 
         async def disturb(run: Run) -> None:
             nonlocal over_seconds
-            await asyncio.sleep(seconds * MISHAP_AT - run.now_seconds)
+            await asyncio.sleep(seconds * FAULT_AT - run.now_seconds)
             await fault.happen(served, generators)
             over_seconds = run.now_seconds
             if not fault.kills_client:
-                await asyncio.sleep(seconds * (1 - MISHAP_AT))
+                await asyncio.sleep(seconds * (1 - FAULT_AT))
                 generators.halt()
 
         run = await measure(generators, plan, metrics[0], disturb=disturb, may_be_lost=fault.kills_client)

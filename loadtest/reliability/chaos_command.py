@@ -21,7 +21,7 @@ from loadtest.reliability.chaos_load import (
     format_load,
     found_load,
     given_load,
-    replica_mishaps,
+    replica_faults,
 )
 from loadtest.reliability.replicas import Replicas, balanced_by_clients, behind_nginx, start_replicas
 from loadtest.scenario import (
@@ -46,7 +46,7 @@ class ChaosCommand(BaseSettings):
 
     The bundle is served in a process of its own. In each round something else goes wrong: nothing, the server stands
     still (SIGSTOP), it is killed (SIGKILL) and started again, a client stands still, a client is killed. Every request
-    has to have exactly one outcome, one that the mishap can cause; when it is over, all are answered again, and nothing
+    has to have exactly one outcome, one that the fault can cause; when it is over, all are answered again, and nothing
     is left in the server's slots and queue. With --balance there are three replicas: all are restarted in turn, one is
     killed, one stands still, and whoever asks the others must notice nothing. Exit status 1 if anything else is found.
     With --capacity-share it is first searched how many requests per second are answered soon enough when nothing goes
@@ -95,7 +95,7 @@ class ChaosCommand(BaseSettings):
     @field_validator("only")
     @classmethod
     def _check_names(cls, only: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        faults: Sequence[Fault[Any]] = FAULTS if info.data.get("balance") is None else replica_mishaps(PROTOCOLS)
+        faults: Sequence[Fault[Any]] = FAULTS if info.data.get("balance") is None else replica_faults(PROTOCOLS)
         names = [each.name for each in faults]
         if not set(only) <= set(names):
             raise ValueError(f"expected some of {', '.join(map(repr, names))}")
@@ -112,7 +112,7 @@ class ChaosCommand(BaseSettings):
                         load, rounds = asyncio.run(self.run(served, FAULTS))
                 else:
                     with self._replicas(Path(folder)) as replicas:
-                        load, rounds = asyncio.run(self.run(replicas, replica_mishaps(replicas.protocols)))
+                        load, rounds = asyncio.run(self.run(replicas, replica_faults(replicas.protocols)))
             except ServedProcessError as error:
                 raise ScenarioError(str(error)) from error
         print(to_json({"load": asdict(load), "rounds": [asdict(each) for each in rounds]}).decode())

@@ -67,7 +67,7 @@ async def stand_still(replicas: Replicas, _generators: Generators) -> None:
     await replicas.left_out(VICTIM)
 
 
-def replica_mishaps(protocols: tuple[LoadProtocol, ...]) -> tuple[Fault[Replicas], ...]:
+def replica_faults(protocols: tuple[LoadProtocol, ...]) -> tuple[Fault[Replicas], ...]:
     """Returns what may happen to replicas that are asked over some protocols."""
     whole = tuple(protocol for protocol in protocols if protocol in WHOLE)
     return (

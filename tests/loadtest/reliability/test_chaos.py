@@ -124,7 +124,7 @@ def test_rounds_load_at_a_share_of_the_capacity_that_was_found(
     assert document["load"]["capacity"]["capacity_per_second"] == 40.0
     assert document["load"]["rate"] == pytest.approx(28.0)
     assert document["load"]["servers"] == [{"engines": 2, "slots": 16}]
-    assert [found["mishap"] for found in document["rounds"]] == ["nothing", "nothing"]
+    assert [found["fault"] for found in document["rounds"]] == ["nothing", "nothing"]
     assert "capacity (p99 <= 30000 ms, failed 0): 40.0 requests/s" in output
     assert "load: 28.0 requests/s, 70% of the capacity" in output
     assert "  0: engines 2, slots of all 16" in output
@@ -135,7 +135,7 @@ def test_an_outcome_that_the_mishap_cannot_cause_ends_the_command_with_status_1(
     bundle_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unasked = Fault("killed", fault("server killed").happen, frozenset({OK}))
-    monkeypatch.setattr("loadtest.reliability.chaos_command.MISHAPS", (unasked,))
+    monkeypatch.setattr("loadtest.reliability.chaos_command.FAULTS", (unasked,))
     with pytest.raises(SystemExit) as ended:
         dragoman.run("load chaos", [str(bundle_path), "--only=killed", "--rate=40", "--round-seconds=1"])
     assert ended.value.code == 1

@@ -19,7 +19,7 @@ from loadtest.reliability.chaos_load import (
     CapacitySearch,
     ServerSlots,
     found_load,
-    replica_mishaps,
+    replica_faults,
     restart,
 )
 from loadtest.reliability.replicas import Replicas, balanced_by_clients, behind_nginx, find_nginx, start_replicas, until
@@ -78,7 +78,7 @@ def run(replicas: Replicas, fault: Fault[Replicas], timeout_seconds: float = TIM
 
 
 def fault(replicas: Replicas, name: str) -> Fault[Replicas]:
-    return next(each for each in replica_mishaps(replicas.protocols) if each.name == name)
+    return next(each for each in replica_faults(replicas.protocols) if each.name == name)
 
 
 @pytest.mark.promise("R24")

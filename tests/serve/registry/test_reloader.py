@@ -88,7 +88,7 @@ def test_nothing_new_is_left_as_it_is(live: LiveService) -> None:
 
 def test_a_reload_gives_back_what_earlier_models_left(live: LiveService, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[None] = []
-    monkeypatch.setattr("serve.registry.reloader.settle", lambda: given.append(None))
+    monkeypatch.setattr("serve.registry.reloader.trim_memory", lambda: given.append(None))
     reload(live)
     assert len(given) == 1
 

@@ -102,7 +102,7 @@ def test_a_loop_that_has_ended_troubles_no_engine() -> None:
         loop.call_soon_threadsafe(print)
 
 
-@pytest.mark.parametrize(("alarm", "started"), [(None, [4, 3, 1]), (LoopNotifier(), [3, 1, 4])])
+@pytest.mark.parametrize(("notifier", "started"), [(None, [4, 3, 1]), (LoopNotifier(), [3, 1, 4])])
 def test_the_longest_starts_first_unless_somebody_listens(notifier: LoopNotifier | None, started: list[int]) -> None:
     scheduler = Scheduler(3, 0, 100, Metrics(CollectorRegistry(), model="tiny"))
     specs = [SequenceSpec((9,) * length, SearchOptions(max_target_tokens=1)) for length in (3, 1, 4)]
