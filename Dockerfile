@@ -1,15 +1,15 @@
-# Targets: `cpu` (the default) and `cuda` serve, `train` trains and exports. docs/deploy.md tells how to run them.
+# Targets: `cpu` (the default) and `cuda` serve, `train` trains and exports. docs/deploy.md describes their use.
 #   docker build -t dragoman .
-# The serving images hold no torch, no compiler and no root. Dependencies lie in a layer below the code, so that a change
-# of code neither reinstalls nor ships them again.
-# The digest is that of the index of all platforms.
+# The serving images have no torch, no compiler and no root user. Dependencies are a layer below the code, so that a
+# change of code does not reinstall them.
+# The digest is of the index of all platforms.
 ARG PYTHON_IMAGE=docker.io/library/python:3.11.15-slim-bookworm@sha256:d29f48a31a8b408ed19272ca1e7b10ebae13b240a27e862d3d4217c528e2e0c3
 
 FROM ${PYTHON_IMAGE} AS base
-# ONNX Runtime reports its use to its makers unless it is told not to.
+# Without this variable, ONNX Runtime uploads usage data.
 ENV PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 ORT_DISABLE_TELEMETRY=1
 
-# The environment is made without pip, whose own vulnerabilities nobody who serves needs; the base's pip fills it.
+# The environment has no pip, and so none of its vulnerabilities; the pip of the base image fills it.
 FROM base AS build
 ENV PIP_CONSTRAINT=/source/constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 WORKDIR /source
@@ -20,7 +20,7 @@ FROM build AS cpu-dependencies
 RUN python requirements.py cpu tracing > requirements.txt \
   && pip --python /opt/dragoman/bin/python install --requirement requirements.txt
 
-# Laid out like the environment, so that it can be copied into it.
+# Has the layout of the environment, so that it can be copied into it.
 FROM build AS code
 COPY README.md LICENSE dragoman.py ./
 COPY model/ model/
@@ -30,20 +30,20 @@ COPY serve/ serve/
 COPY loadtest/ loadtest/
 RUN pip --python /opt/dragoman/bin/python install --no-deps --prefix /code .
 
-# What both serving images have in common; bundles change least often and lie lowest.
+# The base of both serving images; bundles change least often and are the lowest layer.
 FROM base AS serving
 LABEL org.opencontainers.image.title="Dragoman" \
   org.opencontainers.image.description="Neural machine translation with continuous batching, over gRPC and REST" \
   org.opencontainers.image.licenses="Apache-2.0"
-# BUNDLES: the folder of the build context that is baked. BUNDLE: what of it is served without an argument.
+# BUNDLES: folder of the build context to include. BUNDLE: its bundle to serve by default.
 ARG BUNDLES=bundles
 ARG BUNDLE=multi30k
 COPY ${BUNDLES}/ /bundles/
 ENV PATH=/opt/dragoman/bin:$PATH DRAGOMAN_BUNDLE=/bundles/${BUNDLE}
 EXPOSE 8000 8001
 STOPSIGNAL SIGTERM
-# Liveness only: a server that warms up or drains is healthy. Ask /readyz before sending traffic. It asks this very
-# container, whose certificate has another name.
+# Liveness only: a server that warms up or drains is healthy; /readyz is for load balancers. The check does not verify
+# the certificate, because it connects to localhost.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=30s CMD ["python", "-c", "\
 from os import environ; from ssl import _create_unverified_context as trusting; \
 from urllib.request import HTTPSHandler, ProxyHandler, build_opener; \
@@ -65,7 +65,7 @@ RUN python requirements.py cuda tracing > requirements.txt \
   && pip --python /opt/dragoman/bin/python install --requirement requirements.txt
 
 FROM serving AS cuda
-# It refuses bundles for a CPU: who pays for a GPU is to hear of it. BUNDLES has to hold one of the variant `cuda`.
+# Rejects bundles for a CPU, so that no GPU is idle unnoticed. BUNDLES must contain a bundle of the variant `cuda`.
 ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility DRAGOMAN_DEVICE=cuda
 COPY --from=cuda-dependencies /opt/dragoman /opt/dragoman
 COPY --from=code /code /opt/dragoman
@@ -79,12 +79,12 @@ RUN python requirements.py cpu train export > requirements.txt \
 FROM base AS train
 COPY --from=train-dependencies /opt/dragoman /opt/dragoman
 COPY --from=code /code /opt/dragoman
-# Libraries keep caches in the home folder, which a numeric user has none of.
+# Libraries have caches in the home folder, and a numeric user has none.
 ENV PATH=/opt/dragoman/bin:$PATH HOME=/tmp
 WORKDIR /work
 USER 10001:10001
 ENTRYPOINT ["dragoman"]
 CMD ["--help"]
 
-# The default. Builders that run every stage in front of their target, as older ones do, want `--target cpu` instead.
+# The default. Old builders run every stage before the target; use `--target cpu` with them.
 FROM cpu

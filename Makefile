@@ -1,4 +1,4 @@
-# `make demo` shows everything, `make test` proves it. The rest is for those who change something.
+# `make demo` trains, exports and serves a small model; `make check test` is for changes.
 PYTHON ?= python3.11
 BIN := .venv/bin
 DEMO ?= demo
@@ -6,7 +6,7 @@ SOAK_SECONDS ?= 60
 BENCH_RUN ?= bundles/multi30k-en-de
 BENCH_DATA ?= multi30k:en-de
 BENCH_OPTIONS = --data $(BENCH_DATA) --out bench --document docs/measurements/benchmarks.md $(if $(ROUNDS),--rounds $(ROUNDS))
-.PHONY: setup optimum demo quality test reliability endurance fmt check bench capacity soak protos
+.PHONY: figures setup optimum demo quality test reliability endurance fmt check bench capacity soak protos
 
 setup: .venv/installed
 
@@ -15,7 +15,7 @@ setup: .venv/installed
 	$(BIN)/pip install --disable-pip-version-check --no-compile -c constraints.txt -e '.[cpu,train,export,bench,peers,tracing,locust,dev]'
 	touch $@
 
-# Optimum cannot be installed beside the transformers that all else is tested with.
+# In another environment, because Optimum requires an older version of transformers than the tests.
 optimum: .venv-optimum/installed
 
 .venv-optimum/installed: pyproject.toml constraints.txt
@@ -24,7 +24,7 @@ optimum: .venv-optimum/installed
 	.venv-optimum/bin/pip install --disable-pip-version-check --no-compile -c .venv-optimum/constraints.txt -e '.[optimum]'
 	touch $@
 
-# Trains once; later calls start serving at once. ONESHOT=1 ends after translating.
+# Trains once; later calls only serve. ONESHOT=1 ends after the translations.
 demo: $(DEMO)/verified
 	$(BIN)/dragoman demo $(DEMO)/bundle $(if $(ONESHOT),--oneshot)
 
@@ -44,19 +44,19 @@ $(DEMO)/verified: | $(DEMO)/bundle/manifest.json
 	  --data files:$(DEMO)/corpus/test.en,$(DEMO)/corpus/test.de --sentences 500 --invariance-sentences 50
 	touch $@
 
-# How many of the corpus's held-out test sentences the demo model translates exactly.
+# Requires that the demo model translates 97 % of the test sentences exactly.
 quality: $(DEMO)/verified
 	$(BIN)/dragoman evaluate $(DEMO)/bundle --data files:$(DEMO)/corpus/test.en,$(DEMO)/corpus/test.de --minimum-exact 0.97
 
-# A process for each CPU; a file's tests stay together, because they share what is slow to make.
+# One process per CPU; the tests of a file run in one process, because they share slow fixtures.
 test: setup optimum
 	$(BIN)/pytest --numprocesses auto --dist loadfile
 
-# Shows what the service promises, as often as docs/reliability.md says, and fills in its table.
+# Tests the promises of docs/reliability.md with all rounds, and fills in its table.
 reliability: setup
 	$(BIN)/pytest tests -m promise --thorough --soak-seconds=$(SOAK_SECONDS) --timeout=0 --promises=docs/reliability.md
 
-# The same for everything at once alone: SOAK_SECONDS=3600 for an hour.
+# The same for the mixed load only; SOAK_SECONDS=3600 runs for an hour.
 endurance: setup
 	$(BIN)/pytest tests/reliability/test_endurance.py --soak-seconds=$(SOAK_SECONDS) --timeout=0 --promises=-
 
@@ -64,26 +64,31 @@ check: setup
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/pytest -q tests/test_import_rules.py tests/test_protos.py
+
+# Files, lines, imports and the path of a request through the code.
+figures: setup
+	$(BIN)/python -m tests.house_figures
 
 fmt: setup
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-# The engines, the server and its parts beside rivals: fills in docs/measurements/benchmarks.md. It takes hours; ROUNDS=2 makes it shorter.
+# Compares engines and server with baselines, and fills in docs/measurements/benchmarks.md. Takes hours; ROUNDS=2 is faster.
 bench: setup optimum
-	$(BIN)/dragoman bench offline --run $(BENCH_RUN) --peers ctranslate2,pytorch,transformers,optimum $(BENCH_OPTIONS)
+	$(BIN)/dragoman bench offline --run $(BENCH_RUN) --baselines ctranslate2,pytorch,transformers,optimum $(BENCH_OPTIONS)
 	$(BIN)/dragoman bench online --run $(BENCH_RUN) $(BENCH_OPTIONS)
 	$(BIN)/dragoman bench service $(BENCH_RUN) $(BENCH_OPTIONS)
 
-# What users feel at 100 requests per second, and how many the server takes at most; demo/load/load.html has plots.
+# Measures the latency at 100 requests per second and the capacity; demo/load/load.html has plots.
 capacity: $(DEMO)/verified
 	$(BIN)/dragoman serve $(DEMO)/bundle --lame-duck-seconds 0 & trap "kill $$!" EXIT; \
 	  curl --silent --fail --retry 60 --retry-connrefused --retry-delay 1 http://127.0.0.1:8000/readyz && \
 	  $(BIN)/dragoman load --protocol grpc,rest --rate 100 --out $(DEMO)/load && \
 	  $(BIN)/dragoman load --find-capacity --rate 100 --out $(DEMO)/capacity
 
-# An hour of good and bad requests, killed clients and replaced models; SECONDS=60 makes it shorter.
+# An hour of valid and invalid requests, killed clients and replaced models; SECONDS=60 is shorter.
 soak: $(DEMO)/verified
 	$(BIN)/dragoman load soak $(DEMO)/bundle --duration-seconds $(or $(SECONDS),3600)
 

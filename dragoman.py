@@ -1,93 +1,90 @@
-"""The front door: one command line whose subcommands import their package only when they are called."""
+"""The command line `dragoman` and the Python clients.
+
+A subcommand is imported only when it runs, so that `--help` is quick; a client is imported at its first use.
+"""
 
 import signal
 import sys
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from inspect import getdoc
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings, CliApp, CliSettingsSource, SettingsError
 
+from serve.command_help import HelpFormatter, arrange_help
+
+if TYPE_CHECKING:
+    from serve.clients.aio import AsyncTranslationClient
+    from serve.clients.client import TranslationClient
+
+__all__ = ["AsyncTranslationClient", "TranslationClient", "main"]
+
+CLIENTS = {"AsyncTranslationClient": "serve.clients.aio", "TranslationClient": "serve.clients.client"}
 COMMANDS = {
-    "corpus": ("model.demo.corpus:CorpusCommand", "write the demo corpus: English-German sentence pairs"),
-    "data": ("model.data.report:DataCommand", "tell what is in parallel text, and what cleaning leaves out"),
+    "corpus": ("model.demo.corpus:CorpusCommand", "write the demo corpus, English-German sentence pairs"),
+    "data": ("model.data.report:DataCommand", "describe parallel text and what cleaning removes"),
     "train": ("model.training.train:TrainCommand", "train a Transformer on parallel text"),
-    "export": ("export.command:ExportCommand", "turn a trained model into a bundle that can be served"),
-    "inspect": (
-        "export.inspect.command:InspectCommand",
-        "tell what is in a bundle: graphs, decoder step, memory",
-    ),
-    "verify": (
-        "export.verify.command:VerifyCommand",
-        "prove a bundle: its PyTorch model's answers, in any company",
-    ),
-    "evaluate": (
-        "export.evaluate.command:EvaluateCommand",
-        "measure how well a system translates: BLEU, chrF, significance",
-    ),
-    "serve": ("serve.command:ServeCommand", "serve one bundle, or a folder of them, over gRPC and REST"),
+    "export": ("export.command:ExportCommand", "export a trained model to a bundle for serving"),
+    "inspect": ("export.inspect.command:InspectCommand", "show the graphs, decoder step and memory of a bundle"),
+    "verify": ("export.verify.command:VerifyCommand", "compare a bundle with its PyTorch model"),
+    "serve": ("serve.command:ServeCommand", "serve one bundle or several over gRPC and REST"),
+    "demo": ("serve.demo:DemoCommand", "serve a bundle and translate a few sentences"),
     "translate": ("serve.clients.translate:TranslateCommand", "translate standard input line by line"),
-    "attention": (
-        "examples.attention.command:AttentionCommand",
-        "compare kinds of attention: maps, costs, quality, speed",
-    ),
-    "throughput": (
-        "benchmarks.throughput:ThroughputCommand",
-        "measure training beside torch.nn.Transformer",
-    ),
-    "profile": ("benchmarks.profiling:ProfileCommand", "tell where the time of an engine's step goes"),
-    "bench graphs": (
-        "benchmarks.graphs:BenchGraphsCommand",
-        "measure exported graphs beside CTranslate2 with the same weights",
-    ),
-    "bench device": (
-        "benchmarks.device:BenchDeviceCommand",
-        "measure a bundle where it is served, a GPU or the CPU, beside PyTorch and beside the floor of its steps",
-    ),
-    "bench offline": (
-        "benchmarks.offline:BenchOfflineCommand",
-        "measure the engines beside CTranslate2, PyTorch, transformers and Optimum with the same weights",
-    ),
-    "bench online": (
-        "benchmarks.online:BenchOnlineCommand",
-        "measure the server beside others under the same open-loop load",
-    ),
-    "bench replicas": (
-        "benchmarks.replicas:BenchReplicasCommand",
-        "measure several servers of one bundle on the same CPUs, and what a million sentences cost",
-    ),
-    "bench scheduling": (
-        "benchmarks.scheduling:BenchSchedulingCommand",
-        "measure how the engines share their time out between requests",
-    ),
-    "bench service": (
-        "benchmarks.service:BenchServiceCommand",
-        "measure what the service costs over its bare engine",
-    ),
-    "load": ("loadtest.command:LoadCommand", "send load to a server and report latencies and capacity"),
-    "load self-test": (
-        "loadtest.self_test:SelfTestCommand",
-        "prove the load generator on a server that stands still",
-    ),
+    "evaluate": ("export.evaluate.command:EvaluateCommand", "measure translation quality: BLEU, chrF, significance"),
+    "attention": ("examples.attention.command:AttentionCommand", "compare kinds of attention: maps, costs, quality"),
+    "throughput": ("benchmarks.throughput:ThroughputCommand", "compare training speed with torch.nn.Transformer"),
+    "profile": ("benchmarks.profiling:ProfileCommand", "measure the phases of an engine step"),
+    "bench graphs": ("benchmarks.graphs:BenchGraphsCommand", "compare exported graphs with CTranslate2"),
+    "bench device": ("benchmarks.device:BenchDeviceCommand", "compare a bundle on its device with PyTorch"),
+    "bench offline": ("benchmarks.offline:BenchOfflineCommand", "compare the engine with other inference libraries"),
+    "bench online": ("benchmarks.online:BenchOnlineCommand", "compare servers under the same open-loop load"),
+    "bench replicas": ("benchmarks.replicas:BenchReplicasCommand", "measure replicas on the same CPUs, and their cost"),
+    "bench scheduling": ("benchmarks.scheduling:BenchSchedulingCommand", "measure how the engine schedules requests"),
+    "bench service": ("benchmarks.service:BenchServiceCommand", "measure the overhead of the service over its engine"),
+    "load": ("loadtest.command:LoadCommand", "measure latency and capacity of a server under load"),
+    "load self-test": ("loadtest.self_test:SelfTestCommand", "verify the load generator with a stalled server"),
     "load chaos": ("loadtest.reliability.chaos_command:ChaosCommand", "kill and stall server and clients under load"),
-    "load report": ("loadtest.report_command:LoadReportCommand", "compare what loads found on one page"),
-    "load soak": (
-        "loadtest.reliability.soak:SoakCommand",
-        "load a server for long with good and bad requests, and compare the counts",
-    ),
-    "demo": ("serve.demo:DemoCommand", "serve a bundle, translate a few sentences, keep serving"),
+    "load report": ("loadtest.report_command:LoadReportCommand", "compare load results on one HTML page"),
+    "load soak": ("loadtest.reliability.soak:SoakCommand", "load a server for hours and reconcile the counts"),
 }
-# The modules of commands that start servers and clients in processes of their own, or write into folders aside.
+# The title of the group of commands that begins with each of these.
+GROUPS = {"corpus": "Train", "export": "Export", "serve": "Serve", "translate": "Translate", "evaluate": "Measure"}
+# Modules whose commands start processes or write into temporary folders.
 LEAVING_THINGS = ("export.", "loadtest.", "benchmarks.", "serve.demo:")
-# As shells say it.
+# The exit status of shells after SIGTERM.
 TERMINATED = 128 + signal.SIGTERM
+# The libraries of each extra, by the names of their modules.
+EXTRAS = {
+    "cpu": ("onnxruntime",),
+    "cuda": ("onnxruntime", "pynvml"),
+    "export": ("onnx", "onnxscript", "torch"),
+    "bench": ("aiohttp", "hdrh", "jinja2", "matplotlib", "rich"),
+    "train": ("babel", "datasets", "lightning", "matplotlib", "num2words", "sacrebleu", "sacremoses", "torch"),
+    "peers": ("ctranslate2", "safetensors", "transformers"),
+    "tracing": ("opentelemetry",),
+    "ray": ("ray",),
+    "optimum": ("optimum",),
+}
+# Packages of commands that are not part of the wheel.
+CHECKOUT_PACKAGES = ("benchmarks", "examples")
+
+
+def __getattr__(name: str) -> object:
+    """Returns a Python client."""
+    if name in CLIENTS:
+        return getattr(import_module(CLIENTS[name]), name)
+    raise AttributeError(f"module 'dragoman' has no attribute {name!r}")
 
 
 def main() -> None:
     """Runs the subcommand named by the first argument.
 
     Raises:
-        SystemExit: with 0 after --help, 1 after a failure that was explained, 2 after wrong usage.
+        SystemExit: with status 0 after --help, 1 after a reported failure, 2 after wrong usage.
     """
     arguments = sys.argv[1:]
     if not arguments or arguments[0] in ("-h", "--help"):
@@ -98,7 +95,7 @@ def main() -> None:
         name = " ".join(arguments[:words])
         if name in COMMANDS:
             if COMMANDS[name][0].startswith(LEAVING_THINGS):
-                # What they started or only half wrote has to go with them.
+                # SystemExit, unlike the signal, lets them remove processes and temporary folders.
                 signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
             run(name, arguments[words:])
             return
@@ -107,37 +104,43 @@ def main() -> None:
 
 
 def usage() -> str:
-    """Returns the list of subcommands."""
-    rows = "\n".join(f"  {name:16} {summary}" for name, (_, summary) in COMMANDS.items())
-    return (
-        f"usage: dragoman COMMAND [OPTION ...]\n\n{rows}\n\n`dragoman COMMAND --help` tells the options of a command."
-    )
+    """Returns the list of subcommands, in groups."""
+    lines = ["usage: dragoman COMMAND [OPTION ...]"]
+    for name, (_, summary) in COMMANDS.items():
+        if name in GROUPS:
+            lines += ["", f"{GROUPS[name]}:"]
+        lines.append(f"  {name:16}  {summary}")
+    return "\n".join([*lines, "", "`dragoman COMMAND --help` lists the options of a command."])
 
 
 def run(name: str, arguments: list[str]) -> None:
     """Parses the arguments of a subcommand and runs it.
 
     Raises:
-        SystemExit: naming the option and what was expected, if the arguments are not valid.
+        SystemExit: with status 2 if an argument is invalid, 1 if a library is missing; standard error names it.
     """
-    command = load_command(name)
-    parser: CliSettingsSource[object] = CliSettingsSource(
+    with _missing_library_explained(name):
+        _run(name, load_command(name), arguments)
+
+
+def _run(name: str, command: type[BaseSettings], arguments: list[str]) -> None:
+    parser: CliSettingsSource[ArgumentParser] = CliSettingsSource(
         command,
         cli_prog_name=f"dragoman {name}",
         cli_kebab_case=True,
         cli_implicit_flags=True,
         cli_hide_none_type=True,
         cli_avoid_json=True,
+        formatter_class=HelpFormatter,
     )
-    if hasattr(command, "arrange_help"):
-        command.arrange_help(parser.root_parser)
+    arrange_help(parser.root_parser, command)
     try:
         CliApp.run(command, cli_args=arguments, cli_settings_source=parser)
     except ValidationError as error:
         problems = "\n".join(_explain(name, dict(problem)) for problem in error.errors())
         print(problems, file=sys.stderr)
         raise SystemExit(2) from error
-    except SettingsError as error:  # of a list or a table in the environment
+    except SettingsError as error:  # a list or mapping in the environment is not JSON
         print(f"dragoman {name}: {error}, expected JSON", file=sys.stderr)
         raise SystemExit(2) from error
 
@@ -146,13 +149,30 @@ def load_command(name: str) -> type[BaseSettings]:
     """Imports the class of a subcommand."""
     module, _, attribute = COMMANDS[name][0].partition(":")
     command: type[BaseSettings] = getattr(import_module(module), attribute)
-    command.__doc__ = getdoc(command)  # the text of --help, without the indentation of the source
+    command.__doc__ = getdoc(command)  # the text of --help, without indentation
     return command
+
+
+@contextmanager
+def _missing_library_explained(name: str) -> Iterator[None]:
+    """Ends the command `name` with exit code 1 and one line if the block imports a library that is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        library = missing.partition(".")[0]
+        if missing in CHECKOUT_PACKAGES:
+            expected = "a checkout of the repository: pip install -e ."
+        elif extras := [extra for extra, libraries in EXTRAS.items() if library in libraries]:
+            expected = f"the extra {' or '.join(extras)}: pip install '.[{extras[0]}]'"
+        else:
+            raise
+        raise SystemExit(f"dragoman {name}: {library} is not installed, expected {expected}") from error
 
 
 def _explain(name: str, problem: dict[str, object]) -> str:
     location = problem["loc"]
-    # Of a place in the configuration only what is also part of an option's name.
+    # A tag of a union, as in architecture=transformer, is no part of the option's name.
     parts = [part for part in map(str, location) if "=" not in part] if isinstance(location, tuple) else []
     field = ".".join(parts).replace("_", "-")
     given = "" if problem["type"] == "missing" else f" (given: {problem['input']!r})"

@@ -1,15 +1,8 @@
-"""`dragoman bench device`: a bundle on its device, beside PyTorch in the same run, and its steps beside their floor.
+"""`dragoman bench device`: a bundle on its device compared with PyTorch, and its steps compared with their floor.
 
-Composes the other modules: reads sentences, runs both systems for each number of rows, and prints tables.
-
-The time of a decoder step beside the least that it could take: reading every weight of the decoder once.
-
-Steps are run for their own sake, on rows of one made-up source. Knows neither engine nor texts.
-
-The same sentences translated by the service's engine and by PyTorch, so many at once: tokens and seconds.
-
-The engine is that of the server, stepped in the calling thread, and starts a sentence as soon as another has ended;
-PyTorch gets whole batches, and lets go of rows that have ended. Both search to the natural end of each translation.
+The server's engine, stepped in the calling thread, starts a sentence as soon as another one ends. PyTorch gets whole
+batches and drops finished rows. Both translate the same sentences to their natural end. The floor of a decoder step is
+the time to read every weight of the decoder once.
 """
 
 import json
@@ -18,12 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Protocol
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
+from benchmarks.systems.translating import LENGTH_PENALTY
+from export.graph_decoder import GraphDecoder
 from export.inspect.graph import StoredGraph, read_graph
 from export.verify.stepper import Reader
 from export.verify.sync_engine import SyncEngine
@@ -35,10 +30,10 @@ from serve.bundle.bundle import Bundle, BundleError
 from serve.runtime.cuda.device import Device
 from serve.runtime.cuda.driver import gpus
 from serve.runtime.cuda.runtime import DeviceSessions
-from serve.runtime.device_choice import DeviceChoice
 from serve.runtime.placement import ModelSessions, choose_device, open_sessions
 from serve.scheduler.sequence import SequenceSpec
 from serve.search.options import SearchOptions
+from serve.system import DeviceChoice
 
 # The first steps of a size are planned, or captured as a CUDA graph.
 WARM_UP_STEPS = 5
@@ -48,12 +43,11 @@ COPIES = 5
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """Medians over steps, in seconds.
+    """Medians over steps.
 
     Attributes:
-        rows: of each step.
-        decoder_seconds: the decoder alone, until its logits are there.
-        step_seconds: with the choice of the tokens, which the host gets.
+        decoder_seconds: until the logits are there.
+        step_seconds: until the host has the chosen tokens.
     """
 
     rows: int
@@ -62,33 +56,25 @@ class StepTime:
 
 
 def time_steps(sessions: ModelSessions, rows: int, source_tokens: int, steps: int) -> StepTime:
-    """Returns the time of a step of so many rows.
-
-    Args:
-        sessions: of the bundle.
-        rows: of each step.
-        source_tokens: of every row's source.
-        steps: that are measured; at most the target tokens that the bundle takes, less those that warm up.
-    """
+    """Returns the time of a decode step; measures fewer steps if the bundle's target limit requires it."""
     manifest, everything = sessions.manifest, np.arange(rows)
-    model = sessions.runtime(rows)
-    lengths = np.full(rows, source_tokens, np.int32)
-    model.encode(np.full((rows, source_tokens), manifest.eos_id), lengths, everything)
+    decoder = GraphDecoder(sessions, rows)
+    decoder.start([(manifest.eos_id,) * source_tokens] * rows)
     token_ids = np.full(rows, manifest.bos_id)
-    decoders, totals = [], []
-    for position in range(min(steps + WARM_UP_STEPS, manifest.max_target_tokens)):
+    decoder_seconds, step_seconds = [], []
+    for _ in range(min(steps + WARM_UP_STEPS, manifest.max_target_tokens)):
         started = time.perf_counter()
-        scores = model.step(token_ids, np.full(rows, position, np.int32), lengths)
-        decoders.append(time.perf_counter() - started)
+        scores = decoder.score(token_ids)
+        decoder_seconds.append(time.perf_counter() - started)
         token_ids = scores.greedy(everything)
         scores.of(everything, token_ids)
-        totals.append(time.perf_counter() - started)
-    decoder, total = (float(np.median(times[WARM_UP_STEPS:])) for times in (decoders, totals))
-    return StepTime(rows, decoder, total)
+        step_seconds.append(time.perf_counter() - started)
+    decoder_median, step_median = (float(np.median(each[WARM_UP_STEPS:])) for each in (decoder_seconds, step_seconds))
+    return StepTime(rows, decoder_median, step_median)
 
 
 def step_weights_bytes(decoder: StoredGraph) -> int:
-    """Returns the bytes of the weights that a step reads; of a table it gathers only the rows that it needs."""
+    """Returns the bytes of the weights that a step reads, without tables of which it gathers only some rows."""
     read = {
         name
         for node in decoder.nodes
@@ -99,15 +85,15 @@ def step_weights_bytes(decoder: StoredGraph) -> int:
 
 
 def copy_bandwidth() -> float:
-    """Returns the bytes per second that this machine's memory is read with, measured by copying, which also writes."""
+    """Returns the memory bandwidth of a copy, reading plus writing, in bytes per second."""
     source = np.ones(COPIED_BYTES, np.uint8)
     target = np.empty_like(source)
     return _best_bandwidth(lambda: np.copyto(target, source))
 
 
 def gpu_copy_bandwidth() -> float:
-    """Returns the same for the first GPU's memory."""
-    import torch  # noqa: PLC0415 - who measures a CPU needs none
+    """Returns the same for the memory of the first GPU."""
+    import torch  # noqa: PLC0415 - not needed on a CPU
 
     source = torch.ones(COPIED_BYTES, dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
@@ -129,35 +115,24 @@ def _best_bandwidth(copy: Callable[[], object]) -> float:
     return 2 * COPIED_BYTES / min(times)
 
 
-LENGTH_PENALTY = 1.0
-
-
 class Run(NamedTuple):
-    """One run over all sentences.
-
-    Attributes:
-        seconds: it took.
-        targets: target tokens of each sentence, the end token excluded.
-    """
+    """One run over all sentences; targets exclude EOS."""
 
     seconds: float
     targets: list[tuple[int, ...]]
 
     @property
     def tokens_per_second(self) -> float:
-        """Target tokens, end tokens included."""
+        """Target tokens per second, EOS included."""
         return sum(len(target) + 1 for target in self.targets) / self.seconds
 
 
-class Translates(Protocol):
-    """A system that is measured."""
-
-    def __call__(self, sources: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-        """Returns the target tokens of each source."""
+# A measured system: maps sources to target tokens.
+Translates = Callable[[Sequence[tuple[int, ...]]], list[tuple[int, ...]]]
 
 
 def engine_of(sessions: ModelSessions, together: int, beam_size: int) -> Translates:
-    """Returns the service's engine with slots for so many translations at once."""
+    """Returns the server's engine, with slots for `together` concurrent translations."""
     engine = SyncEngine(sessions, together * beam_size)
     options = SearchOptions(
         max_target_tokens=sessions.manifest.max_target_tokens, beam_size=beam_size, length_penalty=LENGTH_PENALTY
@@ -171,17 +146,11 @@ def engine_of(sessions: ModelSessions, together: int, beam_size: int) -> Transla
 
 
 def pytorch_of(model: object, together: int, beam_size: int) -> Translates:
-    """Returns the trained model, in batches of so many sentences of about one length.
-
-    Args:
-        model: a `model.network.translation_model.TranslationModel`, in evaluation mode, where and in what it computes.
-        together: sentences of a batch.
-        beam_size: 1 is greedy search.
-    """
+    """Returns a `TranslationModel`, in evaluation mode, with batches of sentences of similar length."""
     from model.network.translation_model import TranslationModel  # noqa: PLC0415
-    from model.search import generate_beam, generate_greedy  # noqa: PLC0415 - who has no run has no torch
+    from model.search import generate_beam, generate_greedy  # noqa: PLC0415 - needs torch
 
-    assert isinstance(model, TranslationModel)  # noqa: S101 - named so above
+    assert isinstance(model, TranslationModel)  # noqa: S101 - as documented
 
     def translate(sources: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
         targets: dict[int, tuple[int, ...]] = {}
@@ -202,7 +171,7 @@ def pytorch_of(model: object, together: int, beam_size: int) -> Translates:
 def measure(
     system: Translates, sources: Sequence[tuple[int, ...]], rounds: int, clock: Callable[[], float] = time.perf_counter
 ) -> Run:
-    """Returns the fastest of some runs, after one that is not counted."""
+    """Returns the fastest of some runs, after an untimed one."""
     system(sources)
     runs = []
     for _ in range(rounds):
@@ -213,21 +182,13 @@ def measure(
 
 
 LIBRARIES = ("onnxruntime", "onnxruntime-gpu", "torch", "numpy")
-# What a batch of one row is enough with: it is slow, and every sentence is measured for itself.
+# Enough for batches of one row, which are slow.
 SENTENCES_PER_ROW = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What so many translations at once came to.
-
-    Attributes:
-        rows: translations at once.
-        beam_size: of the search.
-        sentences: translated in each run.
-        engine: the service's engine.
-        pytorch: the trained model; None: not measured.
-    """
+    """The results for one number of concurrent translations; PyTorch may be missing."""
 
     rows: int
     beam_size: int
@@ -237,39 +198,37 @@ class Result:
 
     @property
     def identical(self) -> float | None:
-        """Share of the sentences that both translate alike."""
+        """Share of sentences with identical translations."""
         if self.pytorch is None:
             return None
         pairs = zip(self.engine.targets, self.pytorch.targets, strict=True)
-        return sum(ours == theirs for ours, theirs in pairs) / self.sentences
+        return sum(engine == pytorch for engine, pytorch in pairs) / self.sentences
 
 
 class BenchDeviceCommand(BaseSettings):
-    """Measures a bundle where it is served: tokens per second and latency beside PyTorch, and steps beside their floor.
+    """Compares a bundle on its device with PyTorch, and its decoder steps with their floor.
 
-    The floor of a step is the time that it takes to read all weights of the decoder once, with the bandwidth that
-    copying within the device's memory reaches. On a CPU the engine and PyTorch have one thread each.
+    The floor of a step is the time to read all weights of the decoder once, at the bandwidth of a copy within the
+    device's memory. On a CPU, the engine and PyTorch have one thread each.
     """
 
     model_config = SettingsConfigDict(
         env_prefix="DRAGOMAN_BENCH_DEVICE_", frozen=True, extra="forbid", cli_shortcuts={"json-file": "json"}
     )
 
-    bundle: CliPositionalArg[Path] = Field(description="folder made by `dragoman export`")
+    bundle: CliPositionalArg[Path] = Field(description="bundle made by `dragoman export`")
     data: str = Field(description="sentences: multi30k:en-de, files:test.en,test.de or tsv:pairs.en-de.tsv")
-    split: Literal["train", "validation", "test"] = Field("test", description="part of a data set that has parts")
-    multi30k_folder: Path | None = Field(None, description="where Multi30k is; default: $DRAGOMAN_MULTI30K")
-    run: Path | None = Field(
-        None, description="training run, or bundle in fp32, behind the bundle; without it, PyTorch is left out"
-    )
-    device: DeviceChoice = Field("auto", description="where it is computed; auto: as the bundle's variant says")
+    split: Literal["train", "validation", "test"] = Field("test", description="part of the data set, if it has parts")
+    multi30k_folder: Path | None = Field(None, description="folder of Multi30k; default: $DRAGOMAN_MULTI30K")
+    run: Path | None = Field(None, description="training run or fp32 bundle to compare with; default: no PyTorch")
+    device: DeviceChoice = Field("auto", description="device; auto follows the variant of the bundle")
     rows: tuple[Annotated[int, Field(gt=0)], ...] = Field(
-        (1, 32, 128, 512), min_length=1, description="translations at once"
+        (1, 32, 128, 512), min_length=1, description="concurrent translations"
     )
-    beam_size: int = Field(4, ge=2, description="of the beam search that is measured beside the greedy one")
-    rounds: int = Field(3, gt=0, description="runs of each measurement, of which the fastest counts")
-    steps: int = Field(50, gt=0, description="steps whose median counts")
-    json_file: Path | None = Field(None, description="file that gets all figures")
+    beam_size: int = Field(4, ge=2, description="beam size of the second search, after greedy")
+    rounds: int = Field(3, gt=0, description="runs of each measurement; the fastest counts")
+    steps: int = Field(50, gt=0, description="decode steps; their median counts")
+    json_file: Path | None = Field(None, description="file for all figures")
 
     def cli_cmd(self) -> None:
         """Measures and prints."""
@@ -306,15 +265,15 @@ class BenchDeviceCommand(BaseSettings):
 
     def _result(self, bundle: Bundle, sources: list[tuple[int, ...]], rows: int, beam_size: int) -> Result:
         chosen = list(islice(cycle(sources), SENTENCES_PER_ROW * max(rows, 8)))
-        ours = measure(engine_of(open_sessions(bundle, self.device), rows, beam_size), chosen, self.rounds)
-        theirs = None
+        engine = measure(engine_of(open_sessions(bundle, self.device), rows, beam_size), chosen, self.rounds)
+        pytorch = None
         if self.run is not None:
-            theirs = measure(pytorch_of(self._trained(self.run, bundle), rows, beam_size), chosen, self.rounds)
-        return Result(rows, beam_size, len(chosen), ours, theirs)
+            pytorch = measure(pytorch_of(self._trained(self.run, bundle), rows, beam_size), chosen, self.rounds)
+        return Result(rows, beam_size, len(chosen), engine, pytorch)
 
     def _trained(self, run: Path, bundle: Bundle) -> object:
-        """Returns the trained model where the bundle runs, in 16 bits if the bundle is."""
-        import torch  # noqa: PLC0415 - who has no run needs no torch
+        """Returns the trained model on the bundle's device, in 16 bits if the bundle is."""
+        import torch  # noqa: PLC0415 - needed only with --run
 
         from export.origin import read_origin  # noqa: PLC0415
         from model.run import RunError  # noqa: PLC0415
@@ -327,7 +286,7 @@ class BenchDeviceCommand(BaseSettings):
             model = model.half()
         if bundle.manifest.variant == "cuda" and torch.cuda.is_available():
             return model.to("cuda")
-        torch.set_num_threads(1)  # as our sessions have
+        torch.set_num_threads(1)  # as the sessions of the bundle
         return model
 
     def _step_sessions(self, bundle: Bundle, kind: str) -> list[tuple[str, Any]]:
@@ -372,14 +331,14 @@ def _throughput_table(results: list[Result]) -> str:
 
 
 def _throughput_row(result: Result) -> list[str]:
-    ours, theirs = result.engine, result.pytorch
+    engine, pytorch = result.engine, result.pytorch
     search = "greedy" if result.beam_size == 1 else f"beam {result.beam_size}"
-    latency = 1e3 * ours.seconds / result.sentences * result.rows
-    row = [search, str(result.rows), str(result.sentences), f"{ours.tokens_per_second:,.0f}", f"{latency:.1f}"]
-    if theirs is None:
+    latency = 1e3 * engine.seconds / result.sentences * result.rows
+    row = [search, str(result.rows), str(result.sentences), f"{engine.tokens_per_second:,.0f}", f"{latency:.1f}"]
+    if pytorch is None:
         return [*row, "-", "-", "-"]
-    ratio = ours.tokens_per_second / theirs.tokens_per_second
-    return [*row, f"{theirs.tokens_per_second:,.0f}", f"{ratio:.2f}", f"{result.identical:.2%}"]
+    ratio = engine.tokens_per_second / pytorch.tokens_per_second
+    return [*row, f"{pytorch.tokens_per_second:,.0f}", f"{ratio:.2f}", f"{result.identical:.2%}"]
 
 
 def _step_table(steps: dict[str, list[StepTime]]) -> str:

@@ -1,12 +1,8 @@
-"""How close a search was to another result: two systems that round differently may part at a near tie, and only there.
+"""Sentences that two systems translate differently, and how close each of these decisions was.
 
-The margin of a decision is by how much it would have to be missed to be another one, in natural log-probabilities; for
-the last one, which hypothesis is best, in log-probability for each token. Called by
-`benchmarks.offline`.
-
-Where two systems translate the same sentences differently.
-
-Knows no torch: what explains a difference is handed in. Called by `benchmarks.offline`.
+The margin of a decision is the smallest change of log-probability that reverses it. The last decision, which hypothesis
+is best, is measured in log-probability per token. Systems that round differently may differ at a margin near zero, and
+only there.
 """
 
 import math
@@ -23,42 +19,25 @@ from model.search import Beams, Candidates, cut, ended, expand, generate_greedy,
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A sentence that two systems translated differently.
-
-    Attributes:
-        sentence: its number, from 1 on.
-        margin: of the narrowest decision in its search, see `benchmarks.near_ties`.
-    """
+    """A sentence, counted from 1, and the margin of the narrowest decision in its search."""
 
     sentence: int
     margin: float
 
 
 def differences(
-    ours: Sequence[Sequence[int]], theirs: Sequence[Sequence[int]], margin: Callable[[int], float]
+    system: Sequence[Sequence[int]], baseline: Sequence[Sequence[int]], margin: Callable[[int], float]
 ) -> list[Difference]:
-    """Returns the sentences whose translations differ.
-
-    Args:
-        ours: target tokens of each sentence.
-        theirs: those of the other system.
-        margin: returns that of a sentence, given its place in these lists.
-    """
+    """Returns the sentences whose target tokens differ; `margin` maps the index of a sentence to its margin."""
     return [
         Difference(place + 1, margin(place))
-        for place, (our, their) in enumerate(zip(ours, theirs, strict=True))
-        if list(our) != list(their)
+        for place, (found, expected) in enumerate(zip(system, baseline, strict=True))
+        if list(found) != list(expected)
     ]
 
 
 def narrowest_margin(model: TranslationModel, source_ids: Sequence[int], beam_size: int) -> float:
-    """Returns the margin of the narrowest decision of the search with PyTorch.
-
-    Args:
-        model: in evaluation mode.
-        source_ids: as the model reads them.
-        beam_size: 1 is greedy search.
-    """
+    """Returns the smallest margin of a search in PyTorch; the model is in evaluation mode."""
     if beam_size == 1:
         return min(generate_greedy(model, [source_ids])[0].gaps)
     return min(_beam_margins(model, source_ids, beam_size))
@@ -87,7 +66,7 @@ def _beam_margins(model: TranslationModel, source_ids: Sequence[int], beam_size:
 
 
 def _step_margins(candidates: Candidates, beam_size: int, eos_id: int) -> Iterator[float]:
-    """Yields by how much a hypothesis finished or not, and by how much the last survivor survived."""
+    """Yields the margin between finished and unfinished hypotheses, and that of the last survivor."""
     scores, ends = candidates.scores[0], candidates.token_ids[0] == eos_id  # [2K], best first
     if ends[beam_size - 1] or ends[beam_size]:
         yield float(scores[beam_size - 1] - scores[beam_size])

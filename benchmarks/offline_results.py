@@ -1,10 +1,6 @@
-"""What `dragoman bench offline` has its systems do, and what it measured of them. Knows no torch.
+"""The sentences of `dragoman bench offline`, its results, and their tables in Markdown.
 
-The tables of `dragoman bench offline`: one for each precision of a model, in Markdown. Knows figures only.
-
-What the models of an offline benchmark translate: a test set as a trained model reads it, or sentences as long.
-
-Called by `benchmarks.offline`.
+A trained model translates a test set. A random model gets made-up sentences with the same source and target lengths.
 """
 
 import re
@@ -12,58 +8,28 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.harness.rounds import Round, format_figures, ratio
+from benchmarks.harness.rounds import Round, format_figures, ratio, table_line
 from benchmarks.near_ties import Difference
 from benchmarks.systems.compared_model import ComparedModel
-from benchmarks.systems.translating import Batching, SourceSentence, draw_sentences
+from benchmarks.systems.translating import SourceSentence, draw_sentences
 from model.data.corpus import Corpus, CorpusError, read_corpus
 from model.tokenizer.tokenizer import EOS_ID
 from serve.bundle.manifest import Precision
 
-# Beam sizes by the names of the tasks; the larger beam needs the most memory, so it comes last.
+# Beam sizes by task; the larger beam needs the most memory and comes last.
 SEARCHES = {"greedy": 1, "beam 4": 4}
-# Tokens per second of one system in every pass, by search and by batching.
+# Tokens per second in every pass, by search and batching.
 Trials = dict[str, dict[str, list[float]]]
 
 
 @dataclass(frozen=True, slots=True)
-class OfflineWorkload:
-    """What the systems do.
-
-    Attributes:
-        sentences: what is translated as a whole.
-        alone: how many of them are translated one at a time.
-        trials: passes of each batching, where several are tried.
-        rounds: in which every system has a turn at every task.
-        batchings: which of them is best is tried for each system that translates batches.
-        rows: the same for our engines.
-        engines: those of ours; peers get as many threads as all engines together.
-        threads: of each engine.
-        alone_threads: numbers of threads for one sentence at a time; the best counts.
-    """
-
-    sentences: list[SourceSentence]
-    alone: int
-    trials: int
-    rounds: int
-    batchings: tuple[Batching, ...]
-    rows: tuple[Batching, ...]
-    engines: int
-    threads: int
-    alone_threads: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class OfflineResult:
-    """What was measured of one system.
+    """The results of one system.
 
     Attributes:
-        maker: what translates.
-        precision: what it computes in.
-        trials: of the batchings, of which the best counts.
-        together: what it did with all sentences, round by round.
-        alone: what it did with one sentence at a time, round by round, by the number of its threads.
-        differences: where it translated otherwise than CTranslate2, by search; None if that was not compared.
+        together: all sentences at once, one entry per round.
+        alone: one sentence at a time, one entry per round, by number of threads.
+        differences: translations that differ from CTranslate2, by search; None: not compared.
     """
 
     maker: str
@@ -74,27 +40,19 @@ class OfflineResult:
     differences: dict[str, list[Difference]] | None
 
     def best_threads(self, search: str) -> int:
-        """Returns the number of threads with which one sentence at a time takes the least time."""
+        """Returns the fastest number of threads for one sentence at a time."""
         return min(
             self.alone, key=lambda threads: statistics.median(each.seconds[search] for each in self.alone[threads])
         )
 
     def alone_seconds(self, search: str) -> list[float]:
-        """Returns how long one sentence after the other took with the best number of threads, round by round."""
+        """Returns the time of all single sentences with the best number of threads, one figure per round."""
         return [each.seconds[search] for each in self.alone[self.best_threads(search)]]
 
 
 @dataclass(frozen=True, slots=True)
 class OfflineModelResult:
-    """What was measured of all systems of one model.
-
-    Attributes:
-        name: of the model.
-        description: its shape.
-        sentences: how many were translated.
-        alone: how many of them one at a time.
-        systems: the results.
-    """
+    """The results of all systems of one model; `alone` of the sentences were translated one at a time."""
 
     name: str
     description: str
@@ -104,64 +62,57 @@ class OfflineModelResult:
 
 
 def best(tried: dict[str, list[float]]) -> str:
-    """Returns the batching that gave the most tokens per second in any pass: what else a machine does only slows."""
+    """Returns the batching with the fastest single pass: other load on the machine only slows a pass down."""
     return max(tried, key=lambda batching: max(tried[batching]))
 
 
-OURS = "dragoman"
+DRAGOMAN = "dragoman"
 
 
 def format_offline(result: OfflineModelResult) -> str:
-    """Returns a heading, the tables, and what has to be known of them."""
+    """Returns a heading, the tables and their notes."""
     parts = [
         f"**{result.name}**: {result.description}. {result.sentences:,} sentences, {result.alone:,} of them alone."
     ]
     parts += [
-        _table(result, precision, _beside(result.systems, precision))
+        _table(result, precision, _with_other_precisions(result.systems, precision))
         for precision in dict.fromkeys(system.precision for system in result.systems)
     ]
     return "\n\n".join([*parts, "\n".join(_notes(result.systems))])
 
 
-def format_figure(theirs: list[float], ours: list[float] | None) -> str:
-    """Returns the median of figures and, for a rival, how many times that ours is.
-
-    Args:
-        theirs: figures of a system, round by round.
-        ours: ours; None if those are ours.
-
-    Returns:
-        As in `3,402, 1.66x (1.61-1.70)`: median, median of the rounds' ratios, their smallest and their largest.
-    """
-    return format_figures(theirs, None if ours is None else ratio(ours, theirs))
+def format_figure(baseline: list[float], system: list[float] | None) -> str:
+    """Returns `3,402, 1.66x (1.61-1.70)`: median of a baseline, then median and range of Dragoman's ratios to it."""
+    return format_figures(baseline, None if system is None else ratio(system, baseline))
 
 
-def _beside(systems: Sequence[OfflineResult], precision: str) -> list[OfflineResult]:
-    """Returns the systems of a precision, and then the rivals that have none but another."""
+def _with_other_precisions(systems: Sequence[OfflineResult], precision: str) -> list[OfflineResult]:
+    """Returns the systems of a precision, then those that only have other precisions."""
     having = [system for system in systems if system.precision == precision]
     makers = {system.maker for system in having}
     return [*having, *(system for system in systems if system.maker not in makers)]
 
 
 def _table(result: OfflineModelResult, precision: str, systems: Sequence[OfflineResult]) -> str:
-    ours = next(system for system in systems if system.maker == OURS)
+    dragoman = next(system for system in systems if system.maker == DRAGOMAN)
     names = [each.maker if each.precision == precision else f"{each.maker}, {each.precision}" for each in systems]
-    lines = [_row([precision, *names]), _row(["---", *["---:"] * len(systems)])]
-    for label, figures_of_ours in _figures(ours, result).items():
+    lines = [table_line([precision, *names]), table_line(["---", *["---:"] * len(systems)])]
+    for label, dragoman_figures in _figures(dragoman, result).items():
         cells = [
-            format_figure(_figures(each, result)[label], None if each is ours else figures_of_ours) for each in systems
+            format_figure(_figures(each, result)[label], None if each is dragoman else dragoman_figures)
+            for each in systems
         ]
-        lines.append(_row([label, *cells]))
-    if ours.differences is not None:
+        lines.append(table_line([label, *cells]))
+    if dragoman.differences is not None:
         lines += [
-            _row([f"{search}, same as ctranslate2", *(_same(each, search, result.sentences) for each in systems)])
+            table_line([f"{search}, same as ctranslate2", *(_same(each, search, result.sentences) for each in systems)])
             for search in SEARCHES
         ]
     return "\n".join(lines)
 
 
 def _figures(system: OfflineResult, result: OfflineModelResult) -> dict[str, list[float]]:
-    """Returns what is shown of a system, round by round, by the label of its row."""
+    """Returns the rows of a system by their labels, one figure per round."""
     figures: dict[str, list[float]] = {}
     for search in SEARCHES:
         figures[f"{search}, tokens/s"] = [each.tokens_per_second[search] for each in system.together]
@@ -190,35 +141,28 @@ def _notes(systems: Sequence[OfflineResult]) -> list[str]:
     for system in systems:
         for search, found in (system.differences or {}).items():
             if found:
-                told = ", ".join(f"{each.sentence} ({each.margin:.1e})" for each in found)
-                notes.append(f"- {system.maker}, {search}, sentences that differ from ctranslate2: {told}.")
+                listed = ", ".join(f"{each.sentence} ({each.margin:.1e})" for each in found)
+                notes.append(f"- {system.maker}, {search}, sentences that differ from ctranslate2: {listed}.")
     return notes
 
 
-def _row(cells: list[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
 def _name(system: OfflineResult) -> str:
-    """Returns what notes call a system; the precision is ours."""
-    return f"{system.maker} {system.precision}" if system.maker == OURS else f"{system.maker} beside {system.precision}"
+    """Returns the name in notes, with the precision of Dragoman that the system is compared with."""
+    return (
+        f"{system.maker} {system.precision}" if system.maker == DRAGOMAN else f"{system.maker} for {system.precision}"
+    )
 
 
 SEED = 1
-# Roughly what a tokenizer cuts a text into, if there is none.
+# Approximates the tokens of a tokenizer.
 WORDS = re.compile(r"\w+|[^\w\s]")
 
 
 def sentences_of(models: Sequence[ComparedModel], data: str, count: int | None) -> list[list[SourceSentence]]:
-    """Returns the sentences of each model.
-
-    Args:
-        models: at most one of them trained.
-        data: test data, as `dragoman evaluate` takes them.
-        count: so many of them; None: all.
+    """Returns the sentences of each model, at most one of which is trained.
 
     Raises:
-        CorpusError: if they cannot be read, or a model cannot translate them.
+        CorpusError: if the data is unreadable, or a model cannot translate it.
     """
     corpus = read_corpus(data, "test")
     corpus = corpus.select(range(min(len(corpus), count or len(corpus))))
@@ -228,7 +172,7 @@ def sentences_of(models: Sequence[ComparedModel], data: str, count: int | None) 
 
 
 def trained_sentences(model: ComparedModel, corpus: Corpus) -> list[SourceSentence]:
-    """Returns the sentences of a test set, whose translations end when the model ends them.
+    """Returns the sentences of a test set; the model ends their translations.
 
     Raises:
         CorpusError: if the model cannot translate them.
@@ -238,10 +182,10 @@ def trained_sentences(model: ComparedModel, corpus: Corpus) -> list[SourceSenten
 
 
 def random_sentences(model: ComparedModel, lengths: Sequence[tuple[int, int]]) -> list[SourceSentence]:
-    """Returns sentences without meaning whose translations get the lengths that are given.
+    """Returns made-up sentences with the given source and target lengths.
 
     Raises:
-        CorpusError: if one is too long for the model.
+        CorpusError: if a sentence is too long for the model.
     """
     limits = model.model.config
     for number, (source, target) in enumerate(lengths, start=1):
@@ -256,11 +200,9 @@ def random_sentences(model: ComparedModel, lengths: Sequence[tuple[int, int]]) -
 
 
 def lengths_of(corpus: Corpus, model: ComparedModel | None) -> list[tuple[int, int]]:
-    """Returns the lengths of each pair: source tokens, the end token included, and target tokens without it.
+    """Returns the source tokens, EOS included, and the target tokens, EOS excluded, of each pair.
 
-    Args:
-        corpus: the pairs.
-        model: whose tokens are counted; None: words and punctuation are.
+    Without a model, counts words and punctuation.
 
     Raises:
         CorpusError: if the model cannot translate them.

@@ -1,7 +1,4 @@
-"""What `dragoman bench online` found, as plain values. Knows no server.
-
-The tables of `dragoman bench online`, in Markdown. Knows figures only.
-"""
+"""The results of `dragoman bench online` and their tables in Markdown."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,10 +9,10 @@ from loadtest.report_files import markdown_table
 from loadtest.results import CurvePoint
 from loadtest.session import CURVE_SHARES
 
-PeerName = Literal["ctranslate2", "onnx", "pytorch"]
+BaselineName = Literal["ctranslate2", "onnx", "pytorch"]
 SystemName = Literal["dragoman", "ctranslate2", "onnx", "pytorch"]
-OURS: SystemName = "dragoman"
-# Rates that differ by less are as good as each other: trials are short.
+DRAGOMAN: SystemName = "dragoman"
+# Short trials cannot distinguish rates closer than this.
 TIE = 0.05
 
 
@@ -24,9 +21,8 @@ class Setting:
     """How a server is started.
 
     Attributes:
-        copies: batches, or engines, that compute side by side.
-        threads: of each.
-        window_ms: how long a request waits for company; None: our server batches without a window.
+        copies: concurrent batches, or engines.
+        window_ms: batching window; None for continuous batching.
     """
 
     copies: int
@@ -39,9 +35,9 @@ class Setting:
 
 
 def best_setting(tried: Mapping[Setting, float]) -> Setting:
-    """Returns the setting that answers the most requests per second; of those that are as good the shortest window.
+    """Returns the setting with the highest rate; within `TIE` of it, the one with the shortest window.
 
-    A window is latency that every request pays, and the bound of all servers depends on it.
+    Every request pays for the window, and the latency bound of all servers depends on it.
     """
     most = max(tried.values())
     as_good = [setting for setting, rate in tried.items() if rate >= (1 - TIE) * most]
@@ -50,15 +46,13 @@ def best_setting(tried: Mapping[Setting, float]) -> Setting:
 
 @dataclass(frozen=True, slots=True)
 class SystemResult:
-    """What one server did.
+    """The results of one server with its best setting.
 
     Attributes:
-        system: which.
-        setting: that was best of all that were tried.
-        tried: requests per second of sixteen users in a closed loop, by setting.
-        alone_seconds: median latency of a lone request.
-        capacities: the highest rate that met the objective, round by round; 0: none did.
-        curve: goodput from a tenth of the first round's capacity to twice as much.
+        tried: closed-loop requests per second with sixteen users, by setting.
+        alone_seconds: median latency of a single request.
+        capacities: highest rates that meet the objective, one per round; 0: none.
+        curve: goodput at 0.1 to 2 times the capacity of the first round.
     """
 
     system: SystemName
@@ -71,13 +65,7 @@ class SystemResult:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """All servers with one kind of search.
-
-    Attributes:
-        search: how was searched.
-        bound_seconds: of the latency's p99.
-        systems: ours first.
-    """
+    """All servers with one kind of search, Dragoman first; `bound_seconds` limits the p99 latency."""
 
     search: str
     bound_seconds: float
@@ -86,7 +74,7 @@ class SearchResult:
 
 @dataclass(frozen=True, slots=True)
 class OnlineResult:
-    """All that was found of a model."""
+    """All results of a model."""
 
     name: str
     description: str
@@ -96,17 +84,17 @@ class OnlineResult:
 
 
 def format_online(result: OnlineResult) -> str:
-    """Returns a heading, and for every kind of search its tables and what has to be known of them."""
+    """Returns a heading, and for every search its tables and notes."""
     heading = f"**{result.name}**, {result.precision}: {result.description}. {result.sentences:,} sentences."
     return "\n\n".join([heading, *(_search(each) for each in result.searches)])
 
 
 def _search(result: SearchResult) -> str:
-    ours = next(system for system in result.systems if system.system == OURS)
+    dragoman = next(system for system in result.systems if system.system == DRAGOMAN)
     names = [system.system for system in result.systems]
     rows = [
         ["alone, p50, ms", *(f"{1000 * each.alone_seconds:.1f}" for each in result.systems)],
-        ["goodput, requests/s", *(_capacity(each, ours) for each in result.systems)],
+        ["goodput, requests/s", *(_capacity(each, dragoman) for each in result.systems)],
     ]
     curves = [
         [f"{share:g}", *(_goodput(each, place) for each in result.systems)] for place, share in enumerate(CURVE_SHARES)
@@ -116,16 +104,16 @@ def _search(result: SearchResult) -> str:
         [
             f"{result.search}, p99 <= {1000 * result.bound_seconds:.0f} ms, no failure:",
             markdown_table([result.search, *names], rows),
-            "Goodput (offered), requests/s, at so many times the goodput of the first round:",
+            "Goodput (offered), requests/s, at multiples of the goodput of the first round:",
             markdown_table(["offered", *names], curves),
             f"- Settings: {settings}.",
         ]
     )
 
 
-def _capacity(system: SystemResult, ours: SystemResult) -> str:
-    comparable = system is not ours and all(system.capacities)
-    return format_figures(system.capacities, ratio(ours.capacities, system.capacities) if comparable else None)
+def _capacity(system: SystemResult, dragoman: SystemResult) -> str:
+    comparable = system is not dragoman and all(system.capacities)
+    return format_figures(system.capacities, ratio(dragoman.capacities, system.capacities) if comparable else None)
 
 
 def _goodput(system: SystemResult, place: int) -> str:

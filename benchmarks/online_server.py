@@ -1,12 +1,7 @@
-"""A server around a library that translates whole batches, as one would build it: asyncio, and a window for batching.
+"""A baseline server: asyncio and a batching window around a library that translates whole batches.
 
-It speaks the part of our REST interface that a load needs. As a program it takes a `PeerServer` as JSON and serves
-until it is killed; the library is one of the translators of the offline benchmark.
-
-Request batching with a time window: whoever comes while one waits for company is computed together with it.
-
-This is how servers are built on libraries that translate whole batches. Knows nothing of what is computed; called by
-`benchmarks.online_server`.
+Requests that arrive within the window of the first one share its batch. `python -m benchmarks.online_server JSON`
+serves a `BaselineServer` until it is killed, with the part of Dragoman's REST API that the load generator uses.
 """
 
 import asyncio
@@ -14,8 +9,8 @@ import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, ClassVar, Generic, TypeVar
 
 from aiohttp import web
@@ -30,11 +25,11 @@ Result = TypeVar("Result")
 
 
 class BatcherFullError(Exception):
-    """As many wait as may."""
+    """The queue is full."""
 
 
 class Batcher(Generic[Item, Result]):
-    """Collects items, and has batches of them computed by threads."""
+    """Collects items into batches, which threads compute."""
 
     def __init__(
         self,
@@ -45,14 +40,9 @@ class Batcher(Generic[Item, Result]):
         workers: int,
         waiting: int,
     ) -> None:
-        """Keeps what it needs.
+        """Computes at most `workers` batches of `size` items at a time, each in a thread, and queues `waiting` items.
 
-        Args:
-            compute: a batch; is called from threads.
-            size: items of a batch, at most.
-            window_seconds: how long the first item of a batch waits for others.
-            workers: batches that are computed at the same time.
-            waiting: items that may wait.
+        The first item of a batch waits `window_seconds` for others.
         """
         self._compute = compute
         self._size = size
@@ -62,10 +52,10 @@ class Batcher(Generic[Item, Result]):
         self._pool = ThreadPoolExecutor(workers)
 
     async def submit(self, item: Item) -> Result:
-        """Returns what was computed of an item.
+        """Returns the result of an item.
 
         Raises:
-            BatcherFullError: at once, if too many wait.
+            BatcherFullError: immediately, if the queue is full.
         """
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         try:
@@ -75,7 +65,7 @@ class Batcher(Generic[Item, Result]):
         return await future
 
     async def run(self) -> None:
-        """Computes what comes, until it is cancelled."""
+        """Computes batches until it is canceled."""
         async with asyncio.TaskGroup() as group:
             for _ in range(self._workers):
                 group.create_task(self._serve())
@@ -84,7 +74,7 @@ class Batcher(Generic[Item, Result]):
         loop = asyncio.get_running_loop()
         while True:
             batch = await self._collect()
-            # Who has gone needs no answer.
+            # A future that is done was canceled by its client.
             wanted = [(item, future) for item, future in batch if not future.done()]
             if not wanted:
                 continue
@@ -102,24 +92,19 @@ class Batcher(Generic[Item, Result]):
                 while len(batch) < self._size:
                     batch.append(await self._queue.get())
         except TimeoutError:
-            # What came in the very last moment.
+            # The timeout may win over items that are already queued.
             while len(batch) < self._size and not self._queue.empty():
                 batch.append(self._queue.get_nowait())
         return batch
 
 
-class PeerServer(BaseModel):
-    """What a server is made of.
+class BaselineServer(BaseModel):
+    """The configuration of a server; for the last four fields see `Batcher`.
 
     Attributes:
-        port: of REST.
-        translator: module and class of what translates.
-        options: it is made of these.
-        tokenizer: the file of the tokenizer.
-        prefix, suffix: tokens before and after those of every source.
-        longest: tokens of a translation, at most.
-        beam_size: 1 is greedy search.
-        size, window_seconds, workers, waiting: as of `benchmarks.online_server`.
+        translator: `module:class` of a `benchmarks.systems.translating.Translator`.
+        options: arguments of that class.
+        prefix, suffix: tokens around every source.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -139,7 +124,7 @@ class PeerServer(BaseModel):
 
 
 class _Options(BaseModel):
-    """The only option that such a server has."""
+    """The only supported option."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
@@ -151,11 +136,10 @@ class _Body(BaseModel):
     options: _Options = _Options()
 
 
-class PeerApi:
-    """The handlers."""
+class BaselineApi:
+    """The request handlers."""
 
-    def __init__(self, server: PeerServer, translator: Translator) -> None:
-        """Keeps what it needs."""
+    def __init__(self, server: BaselineServer, translator: Translator) -> None:
         self._server = server
         self._translator = translator
         self._tokenizer = Tokenizer.load(server.tokenizer)
@@ -169,7 +153,7 @@ class PeerApi:
         )
 
     async def translate(self, request: web.Request) -> web.Response:
-        """Answers as our own server does, as far as a load looks."""
+        """Answers like Dragoman's REST API, in the fields that the load generator reads."""
         try:
             body = _Body.model_validate_json(await request.read())
         except ValidationError:
@@ -183,7 +167,7 @@ class PeerApi:
         return web.json_response({"translations": [{"text": self._tokenizer.decode(ids)} for ids in targets]})
 
     async def ready(self, request: web.Request) -> web.Response:
-        """Answers once everything is loaded, which it is when the port is open."""
+        """Reports readiness: the port opens only after everything is loaded."""
         del request
         return web.json_response({"status": "ready"})
 
@@ -195,9 +179,8 @@ class PeerApi:
         return self._translator.translate(sentences, self._server.beam_size, self._batching)
 
 
-async def _serve(server: PeerServer) -> None:
-    module, _, name = server.translator.partition(":")
-    api = PeerApi(server, getattr(import_module(module), name)(**server.options))
+async def _serve(server: BaselineServer) -> None:
+    api = BaselineApi(server, resolve_name(server.translator)(**server.options))
     app = web.Application()
     app.router.add_post(TRANSLATE_PATH, api.translate)
     app.router.add_get("/readyz", api.ready)
@@ -208,4 +191,4 @@ async def _serve(server: PeerServer) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(_serve(PeerServer.model_validate_json(sys.argv[1])))
+    asyncio.run(_serve(BaselineServer.model_validate_json(sys.argv[1])))

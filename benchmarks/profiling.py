@@ -1,21 +1,8 @@
-"""Where ONNX Runtime's time goes inside a graph, read from the file that its profiler writes.
+"""`dragoman profile`: the phases of an engine step, and the operators of the decoder.
 
-The format is that of Chrome's trace events: a list of objects, times in microseconds. Called by
-`benchmarks.profiling`; knows nothing of graphs.
-
-What the phases of a step take, and how long a decoder waits for its next run, from the spans of a stopwatch.
-
-Called by `benchmarks.profiling` and `benchmarks.systems.engine`; knows the names of phases, not what
-they do.
-
-What `dragoman profile` found for one number of rows. Knows figures only.
-
-The tables of `dragoman profile`, in Markdown: phases, types of operators, heaviest nodes. Knows figures only.
-
-`dragoman profile`: where the time of an engine's step goes, phase by phase and operator by operator.
-
-Composes the other modules: opens a bundle, runs the engine under a steady load for each number of rows, once for its
-phases and once with the profiler of ONNX Runtime, and prints tables.
+The engine runs twice under a steady load for each number of rows: once for its phases, from the spans of a stopwatch,
+and once with the profiler of ONNX Runtime. The profiler writes Chrome trace events: a list of objects, times in
+microseconds.
 """
 
 import json
@@ -57,21 +44,18 @@ from serve.bundle.manifest import Manifest
 from serve.runtime.cpu import Sessions
 from serve.settings import ServeSettings
 
-# What the profiler appends to the name of a node.
+# Suffix of a node's name in the profile.
 KERNEL_SUFFIX = "_kernel_time"
 RUN, EXECUTION = "model_run", "SequentialExecutor::Execute"
 
 
 @dataclass(frozen=True, slots=True)
 class NodeTime:
-    """A node of the graph.
+    """A node of the graph; its share is of the time of all nodes.
 
     Attributes:
-        name: of the node.
-        operator: its type.
-        output: the shape of its first output in the largest run, as in `32 x 4000`.
-        microseconds: of a run, the mean of the middle half of all runs: the other processes of a machine do not count.
-        share: of the time of all nodes.
+        output: shape of its first output in the largest run, as `32 x 4000`.
+        microseconds: per run, mean of the middle half of all runs, which excludes the effect of other processes.
     """
 
     name: str
@@ -83,14 +67,7 @@ class NodeTime:
 
 @dataclass(frozen=True, slots=True)
 class OperatorTime:
-    """All nodes of one type.
-
-    Attributes:
-        operator: the type.
-        nodes: how many there are.
-        microseconds: of a run, all nodes together.
-        share: of the time of all nodes.
-    """
+    """All nodes of one type: microseconds per run, and share of the time of all nodes."""
 
     operator: str
     nodes: int
@@ -100,12 +77,10 @@ class OperatorTime:
 
 @dataclass(frozen=True, slots=True)
 class GraphTimes:
-    """The nodes of a graph.
+    """The nodes of a graph, the slowest first.
 
     Attributes:
-        nodes: the heaviest first.
-        between_microseconds: the time of a run that no node took, also of the middle half; most of it is the
-            profiler's own.
+        between_microseconds: time of a run outside all nodes, mean of the middle half; mostly overhead of the profiler.
     """
 
     nodes: list[NodeTime]
@@ -113,12 +88,7 @@ class GraphTimes:
 
     @classmethod
     def read(cls, path: Path, runs: int) -> Self:
-        """Reads a profile.
-
-        Args:
-            path: of the file.
-            runs: so many count, the last ones.
-        """
+        """Reads a profile, of which the last `runs` runs count."""
         events: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
         start = [event["ts"] for event in events if event["name"] == RUN][-runs]
         counted = [event for event in events if event.get("ts", 0) >= start and event["ph"] == "X"]
@@ -128,17 +98,14 @@ class GraphTimes:
 
     @property
     def operators(self) -> list[OperatorTime]:
-        """The types of nodes, the heaviest first."""
+        """The types of nodes, the slowest first."""
         nodes = defaultdict[str, list[NodeTime]](list)
         for node in self.nodes:
             nodes[node.operator].append(node)
         return sorted(
             (
                 OperatorTime(
-                    operator,
-                    len(alike),
-                    sum(node.microseconds for node in alike),
-                    sum(node.share for node in alike),
+                    operator, len(alike), sum(node.microseconds for node in alike), sum(node.share for node in alike)
                 )
                 for operator, alike in nodes.items()
             ),
@@ -147,7 +114,7 @@ class GraphTimes:
 
 
 def middle_mean(times: Sequence[float]) -> float:
-    """Returns the mean of the middle half of some times, at least one: finer than their median, which is whole."""
+    """Returns the mean of the middle half; finer than the median, because the times are whole microseconds."""
     ordered, outside = sorted(times), len(times) // 4
     return statistics.mean(ordered[outside : len(ordered) - outside])
 
@@ -179,12 +146,12 @@ def _output_size(event: dict[str, Any]) -> int:
 
 
 def _output_shape(event: dict[str, Any]) -> list[int]:
-    """Returns the shape of the first output, of which the profiler tells one type with its sizes."""
+    """Returns the shape of the first output; the profiler maps its type to the sizes."""
     outputs: list[dict[str, list[int]]] = event["args"]["output_type_shape"]
     return [size for sizes in outputs[:1] for each in sizes.values() for size in each]
 
 
-# In the order of a step; what is left of it comes last.
+# In the order of a step; the remainder is last.
 PHASES = {
     ADMIT: "admit",
     ENCODER: "prefill: encoder run",
@@ -201,25 +168,24 @@ PHASES = {
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
-    """Some times, in microseconds."""
+    """Quantiles of some times, in microseconds."""
 
     median: float
     p99: float
 
     @classmethod
     def of(cls, times_us: Sequence[float] | NDArray[np.float64]) -> Self:
-        """Returns those of some times, at least one."""
+        """Returns the quantiles of one or more times."""
         median, p99 = np.percentile(times_us, (50, 99)).tolist()
         return cls(median, p99)
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """What one phase takes.
+    """One phase of a step.
 
     Attributes:
-        name: of the phase.
-        occurrence: the share of steps that have it.
+        occurrence: share of steps that have it.
         times: in those steps.
         share: of the time of all steps.
     """
@@ -232,14 +198,7 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """What steps take.
-
-    Attributes:
-        steps: how many were measured.
-        whole: a step.
-        phases: those that occurred, in the order of a step.
-        gaps: from one decoder run to the next, without other runs of ONNX Runtime.
-    """
+    """The times of whole steps, of their phases in order, and of the gaps between decoder runs without other runs."""
 
     steps: int
     whole: Quantiles
@@ -248,7 +207,7 @@ class StepTimes:
 
     @classmethod
     def of(cls, spans: Sequence[Span]) -> Self:
-        """Sums up the spans of whole steps, at least two."""
+        """Summarizes the spans of at least two whole steps."""
         steps = [span for span in spans if span.name == STEP]
         phases = _phases(spans)
         return cls(
@@ -260,7 +219,7 @@ class StepTimes:
 
 
 def gaps_us(spans: Iterable[Span]) -> list[float]:
-    """Returns the time between each two decoder runs that follow each other, other runs of ONNX Runtime left out."""
+    """Returns the times between successive decoder runs, without other runs of ONNX Runtime."""
     gaps: list[float] = []
     ended_ns: int | None = None
     other_ns = 0
@@ -275,7 +234,7 @@ def gaps_us(spans: Iterable[Span]) -> list[float]:
 
 
 def _phases(spans: Iterable[Span]) -> dict[str, Phase]:
-    times_us: defaultdict[str, list[float]] = defaultdict(list)  # by phase, of each step that has it
+    times_us: defaultdict[str, list[float]] = defaultdict(list)  # by phase; one entry per step that has it
     current_ns: defaultdict[str, int] = defaultdict(int)
     for span in spans:
         current_ns[span.name] += span.own_ns
@@ -293,13 +252,7 @@ def _phases(spans: Iterable[Span]) -> dict[str, Phase]:
 
 @dataclass(frozen=True, slots=True)
 class ProfileResult:
-    """Steps of so many rows.
-
-    Attributes:
-        rows: of every step.
-        steps: their phases, without the profiler.
-        decoder: the nodes of the decoder, with it.
-    """
+    """Steps with one number of rows: their phases without the profiler, the nodes of the decoder with it."""
 
     rows: int
     steps: StepTimes
@@ -307,12 +260,7 @@ class ProfileResult:
 
 
 def format_profile(results: Sequence[ProfileResult], heaviest: int) -> str:
-    """Returns all tables.
-
-    Args:
-        results: for each number of rows.
-        heaviest: how many nodes are named.
-    """
+    """Returns all tables, with the slowest nodes."""
     tables = [_phase_table(results), _operators(results)]
     return "\n\n".join([*tables, _node_table(results, heaviest)] if heaviest else tables)
 
@@ -350,13 +298,9 @@ def _node_table(results: Sequence[ProfileResult], heaviest: int) -> str:
     heading = ["heaviest nodes: us a step; share", "operator", "output", *(_rows_of(result) for result in results)]
     lines = []
     for node in results[-1].decoder.nodes[:heaviest]:
-        cells = [_cell(nodes[node.name]) for nodes in found]
+        cells = [f"{each[node.name].microseconds:,.0f}; {each[node.name].share:.1%}" for each in found]
         lines.append([node.name, node.operator, node.output, *cells])
     return markdown_table(heading, lines, words=3)
-
-
-def _cell(node: NodeTime) -> str:
-    return f"{node.microseconds:,.0f}; {node.share:.1%}"
 
 
 def _rows_of(result: ProfileResult) -> str:
@@ -375,29 +319,29 @@ LIBRARIES = ("onnxruntime", "numpy")
 
 
 class ProfileCommand(BaseSettings):
-    """Tells where the time of an engine's step goes.
+    """Measures the phases of an engine step and the operators of the decoder.
 
-    The scheduler, engine and runtime of the server run in this process under a steady load: every row is taken, and a
-    new sequence starts whenever one has ended. A stopwatch is put around their phases from outside; the server itself
-    measures none of this. Then the same is done with the profiler of ONNX Runtime switched on, which slows every node
-    down by about a microsecond: read its shares rather than its sums.
+    The scheduler, engine and runtime of the server run in this process under a steady load: all rows are occupied, and
+    a new sequence starts whenever one ends. A stopwatch wraps their phases; the server itself has no such code. A
+    second run uses the profiler of ONNX Runtime, which adds about a microsecond per node: its shares are more reliable
+    than its sums.
 
-    A phase's median and p99 are over the steps that have it; its share is of all steps. Run it on a quiet machine.
+    Median and p99 of a phase cover the steps that have it; its share is of all steps. Use an otherwise idle machine.
     """
 
     model_config = SettingsConfigDict(
         env_prefix="DRAGOMAN_PROFILE_", frozen=True, extra="forbid", cli_shortcuts={"json-file": "json"}
     )
 
-    bundle: CliPositionalArg[Path] = Field(description="folder made by `dragoman export`")
+    bundle: CliPositionalArg[Path] = Field(description="bundle made by `dragoman export`")
     rows: tuple[Annotated[int, Field(gt=0)], ...] = Field((1, 8, 32), min_length=1, description="rows of every step")
     beam_size: int = Field(1, gt=0, description="rows of a sequence")
-    source_tokens: int = Field(20, gt=1, description="length of each source, end token included")
+    source_tokens: int = Field(20, gt=1, description="length of each source, EOS included")
     target_tokens: int = Field(32, gt=0, description="length of each target")
-    steps: int = Field(300, gt=1, description="steps that are measured for each number of rows")
+    steps: int = Field(300, gt=1, description="measured steps per number of rows")
     threads: int = Field(1, gt=0, description="ONNX Runtime threads of the engine")
-    heaviest: int = Field(8, ge=0, description="so many of the heaviest nodes are named")
-    json_file: Path | None = Field(None, description="file that gets all figures")
+    heaviest: int = Field(8, ge=0, description="number of slowest nodes to list")
+    json_file: Path | None = Field(None, description="file for all figures")
 
     def cli_cmd(self) -> None:
         """Measures and prints."""
@@ -420,10 +364,10 @@ class ProfileCommand(BaseSettings):
             ("target-tokens", self.target_tokens, manifest.max_target_tokens),
         ):
             if value > most:
-                raise SystemExit(f"dragoman profile: {option}: {value}: expected at most {most}, as the bundle takes")
+                raise SystemExit(f"dragoman profile: {option}: {value}: expected at most {most}, as the bundle allows")
         file = self.json_file
         if file is not None and (file.is_dir() or not file.parent.is_dir()):
-            raise SystemExit(f"dragoman profile: json: {file}: expected a file in a folder that exists")
+            raise SystemExit(f"dragoman profile: json: {file}: expected a file in an existing folder")
         for rows in self.rows:
             if rows % self.beam_size:
                 raise SystemExit(f"dragoman profile: rows: {rows}: expected a multiple of the beam size")

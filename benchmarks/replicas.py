@@ -1,90 +1,91 @@
-"""Replicas that run for one turn, in which clients keep all of them busy.
+"""`dragoman bench replicas`: throughput of several servers of one bundle on the same CPUs.
 
-The clients are those of `loadtest.closed_loop`, over gRPC, and do what the published service config says: they
-take turns among the replicas, and try again what one refuses. Called by `benchmarks.replicas`.
+Replicas start for each turn. Closed-loop clients over gRPC follow the published service config: they distribute
+requests round-robin, and retry what one replica refuses.
 
-The options of `dragoman bench replicas`: flags, environment variables and what they may be.
+    CPU-hours per million sentences = 1,000,000 / (sentences per second x target utilization x 3600) x CPUs
+    price per million sentences     = CPU-hours per million sentences x price of a CPU-hour
 
-`dragoman bench replicas`: what one, two and three servers of a bundle do on the same CPUs.
-
-Knows the options alone: what needs libraries is imported when the command runs, so that their lack can be explained.
-
-What `dragoman bench replicas` does with its options: turns of every number of replicas, and a table of them.
-
-Called by `benchmarks.replicas`.
+The target utilization is the mean share of the maximum throughput. The rest, headroom for bursts and for a replica
+being replaced, is paid for too.
 """
 
 import asyncio
+import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated
+from typing import Annotated, Self
 
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 from tqdm import tqdm
 
-from benchmarks.harness.rounds import AffinityError, Cpus, check_cpus, missing_library, running_on, take_turns
-from benchmarks.replicas_results import (
-    Layout,
-    LayoutResult,
-    ReplicasResult,
-    ReplicasTurn,
-    format_replicas,
-    median_throughput,
-    million_cost,
+from benchmarks.harness.rounds import (
+    Cpus,
+    check_cpus,
+    format_range,
+    format_ratio,
+    ratio,
+    reporting,
+    running_on,
+    take_turns,
 )
 from benchmarks.service_load import ServiceSentences, read_sentences
 from loadtest.clients import OK
 from loadtest.closed_loop import BusyServerError, BusyTime, ClosedLoop, read_state
 from loadtest.generator import GeneratorLostError, Generators
 from loadtest.reliability.replicas import balanced_by_clients, start_replicas
-from loadtest.report_files import ReportFileError, ReportFiles
+from loadtest.report_files import ReportFiles, markdown_table
 from loadtest.scenario import LoadProtocol, RequestKind
 from loadtest.served_process import ServedProcessError
 from loadtest.server_metrics import MetricsReader, ServerState, rows_per_step, together
-from model.data.corpus import CorpusError
 from model.provenance import Provenance, command_line
-from model.tokenizer.tokenizer import TokenizerError
-from serve.bundle.bundle import Bundle, BundleError
+from serve.bundle.bundle import Bundle
 from serve.bundle.manifest import BundleDirection
 from serve.server_process import server_command
 
+LIBRARIES = ("onnxruntime", "grpcio", "uvicorn", "numpy")
 
-class ReplicasOptions(BaseSettings):
-    """All options; what is done with them, the command tells, which adds how it is called."""
+
+class BenchReplicasCommand(BaseSettings):
+    """Measures the throughput of several servers of one bundle on the same CPUs, and the cost of a million sentences.
+
+    In every round each number of replicas has a turn: the replicas start on --server-cpus, and closed-loop clients over
+    gRPC keep them busy, round-robin as in the published service config. A closed loop measures throughput, not latency.
+
+    There is one engine thread per CPU if the number of replicas divides that of the CPUs; otherwise the table has the
+    number of threads. The total of slots is the same for all. Writes replicas.md and replicas.json. Takes minutes on an
+    otherwise idle machine.
+    """
 
     model_config = SettingsConfigDict(env_prefix="DRAGOMAN_BENCH_REPLICAS_", frozen=True, extra="forbid")
 
-    bundle: CliPositionalArg[Path] = Field(description="folder made by `dragoman export`: what is served")
-    out: Path = Field(description="folder that gets replicas.md and replicas.json")
-    document: Path | None = Field(None, description="Markdown file whose place <!-- replicas --> gets the table")
+    bundle: CliPositionalArg[Path] = Field(description="bundle to serve")
+    out: Path = Field(description="folder for replicas.md and replicas.json")
+    document: Path | None = Field(None, description="Markdown file; the table replaces its <!-- replicas --> section")
     data: str | None = Field(
-        None,
-        description="test data, as `dragoman evaluate` takes them: what is translated. Default: the golden sentences "
-        "of the bundle's first direction",
+        None, description="test data as in `dragoman evaluate`; default: the bundle's golden sentences"
     )
     replicas: tuple[Annotated[int, Field(ge=1)], ...] = Field(
-        (1, 2, 3), min_length=1, description="numbers of replicas, ascending; the others are compared with the first"
+        (1, 2, 3), min_length=1, description="ascending numbers of replicas; the first one is the base of ratios"
     )
-    clients: int = Field(120, ge=1, description="clients that keep the replicas busy, each waiting for its answers")
-    rounds: int = Field(5, ge=1, description="in which every number of replicas has its turn")
+    clients: int = Field(120, ge=1, description="closed-loop clients that keep the replicas busy")
+    rounds: int = Field(5, ge=1, description="turns of each number of replicas")
     seconds: float = Field(10.0, gt=0, description="measured part of a turn")
-    warm_up_seconds: float = Field(3.0, gt=0, description="what goes before it")
-    slots: int = Field(
-        60, ge=1, description="rows of all engines together; rounded down to what can be shared out evenly"
-    )
-    server_cpus: Cpus = Field((0, 1), min_length=1, description="CPUs that all replicas share; an engine for each")
-    generator_cpus: Cpus = Field((0, 1), min_length=1, description="CPUs of the clients; may be those of the replicas")
-    processes: int = Field(1, ge=1, description="processes that hold the clients")
+    warm_up_seconds: float = Field(3.0, gt=0, description="warm-up before the measured part of a turn")
+    slots: int = Field(60, ge=1, description="rows of all engines in total, rounded down to equal shares")
+    server_cpus: Cpus = Field((0, 1), min_length=1, description="CPUs that all replicas share, with one engine each")
+    generator_cpus: Cpus = Field((0, 1), min_length=1, description="CPUs of the clients; may overlap --server-cpus")
+    processes: int = Field(1, ge=1, description="processes of the clients")
     utilization: float = Field(
-        0.7, gt=0, le=1, description="share of the throughput at which servers are to run, for what sentences cost"
+        0.7, gt=0, le=1, description="target share of the maximum throughput, for the cost of a sentence"
     )
     cpu_hour_price: float | None = Field(
-        None, gt=0, allow_inf_nan=False, description="of one CPU, in any currency. Default: only CPU-hours are told"
+        None, gt=0, allow_inf_nan=False, description="price of a CPU-hour in any currency; default: no prices"
     )
 
     @field_validator("replicas")
@@ -94,60 +95,160 @@ class ReplicasOptions(BaseSettings):
             raise ValueError("expected different numbers, ascending")
         return replicas
 
+    def cli_cmd(self) -> None:
+        """Measures, prints and writes the results."""
+        files = ReportFiles("replicas", self.out, self.document)
+        with reporting("replicas", [files], BusyServerError, GeneratorLostError, ServedProcessError):
+            bundle = Bundle.open(self.bundle)
+            sentences = read_sentences(bundle, self.data)
+            check_cpus(self.server_cpus)
+            result = _result(self, bundle, sentences, _measure(self, sentences))
+            table = format_replicas(result)
+            print(table)
+            cpus = f"CPUs of the replicas: {len(self.server_cpus)}, of the clients: {len(self.generator_cpus)}"
+            provenance = Provenance.now(command_line("bench replicas", self, positional="bundle"), LIBRARIES, cpus)
+            files.write(table, {"settings": self.model_dump(mode="json"), **asdict(result)}, provenance)
 
-EXTRAS = {"onnxruntime": "cpu", "aiohttp": "bench", "hdrh": "bench"}
+
+SENTENCES = 1_000_000
+SECONDS_PER_HOUR = 3600
 
 
-class BenchReplicasCommand(ReplicasOptions):
-    """Measures the throughput of several servers of one bundle on the same CPUs, and what a million sentences cost.
+@dataclass(frozen=True, slots=True)
+class MillionCost:
+    """The cost of a million sentences: hours of one CPU, and a price if known."""
 
-    In every round each number of replicas has its turn: they are started on --server-cpus, get ready, and many clients
-    over gRPC keep them busy, taking turns among them as the published service config says. It is a closed loop: each
-    client waits for its answer and asks again at once, so that it tells throughput and no latency.
+    cpu_hours: float
+    price: float | None
 
-    There are as many engines of one thread as CPUs, whatever the number of replicas, if it divides that of the CPUs;
-    otherwise the table tells how many there were. The slots are the same in all. Writes replicas.md and replicas.json
-    into a folder. Run it on a quiet machine; it takes minutes.
+
+def million_cost(
+    sentences_per_second: float, *, cpus: int, utilization: float, cpu_hour_price: float | None
+) -> MillionCost:
+    """Returns the cost of a million sentences by the formula above. All CPUs are paid for, busy or not."""
+    cpu_hours = SENTENCES / (sentences_per_second * utilization * SECONDS_PER_HOUR) * cpus
+    return MillionCost(cpu_hours, None if cpu_hour_price is None else cpu_hours * cpu_hour_price)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How replicas share CPUs and slots.
+
+    Attributes:
+        engines: of each replica, with one thread each.
+        slots: rows of each engine.
     """
 
-    def cli_cmd(self) -> None:
-        """Measures; prints and writes the table."""
-        problem = missing_library(EXTRAS)
-        if problem is not None:
-            raise SystemExit(f"dragoman bench replicas: {problem}")
+    replicas: int
+    engines: int
+    slots: int
 
-        benchmark(self)
+    @classmethod
+    def of(cls, replicas: int, *, cpus: int, slots: int) -> Self:
+        """Returns the layout with one engine per CPU and with `slots` in total, as nearly as possible.
+
+        All replicas have the same number of engines, at least one, because clients give each the same load.
+        """
+        engines = max(1, cpus // replicas)
+        return cls(replicas, engines, max(1, slots // (replicas * engines)))
+
+    @property
+    def threads(self) -> int:
+        """Engine threads of all replicas."""
+        return self.replicas * self.engines
+
+    @property
+    def all_slots(self) -> int:
+        """Rows of all engines of all replicas."""
+        return self.threads * self.slots
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicasTurn:
+    """A turn of some replicas, kept busy by clients.
+
+    Attributes:
+        ready_seconds: from the start until all replicas are ready.
+        sentences: answered by each replica in the measured part.
+        rows_per_step: mean sequences per decoder run; None: no run.
+        cpu_seconds: CPU time of all replicas in the measured part.
+        resident_bytes: sum over the replicas at the end; shared memory counts for each.
+        answered: sentences of the whole turn, warm-up included, counted by the clients.
+        served: requests of the whole turn, counted by the replicas; each has one sentence.
+        failed: failed requests of the whole turn, by outcome.
+    """
+
+    ready_seconds: float
+    seconds: float
+    sentences: list[int]
+    sentences_per_second: float
+    rows_per_step: float | None
+    cpu_seconds: float
+    resident_bytes: int
+    answered: int
+    served: int
+    failed: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutResult:
+    """The turns of a layout, one per round, and the cost of a million sentences at their median throughput."""
+
+    layout: Layout
+    turns: list[ReplicasTurn]
+    cost: MillionCost
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicasResult:
+    """All results of a bundle, by number of replicas.
+
+    Attributes:
+        sentences: number of different sentences.
+        cpus: shared by all replicas.
+        clients_share: whether clients ran on some of these CPUs.
+        utilization: target of the costs.
+    """
+
+    name: str
+    direction: str
+    precision: str
+    clients: int
+    sentences: int
+    cpus: int
+    clients_share: bool
+    utilization: float
+    layouts: list[LayoutResult]
+
+
+def median_throughput(turns: list[ReplicasTurn]) -> float:
+    """Returns the median of the rounds, in sentences per second."""
+    return statistics.median(turn.sentences_per_second for turn in turns)
 
 
 PROTOCOL: LoadProtocol = "grpc"
-# As a server counts the requests of the clients.
+# Key of the server's request counter.
 _REQUESTS = "grpc translate ok"
 
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """What replicas say at a moment of the machine's monotonic clock."""
+    """The counters of the replicas; `seconds` is the monotonic clock."""
 
     seconds: float
     states: Sequence[ServerState]
 
     @property
     def answered(self) -> list[int]:
-        """Requests that each replica has answered since it started."""
+        """Requests answered by each replica since its start."""
         return [state.requests.get(_REQUESTS, 0) for state in self.states]
 
 
 class BusyReplicas:
-    """Takes turns with any number of replicas."""
+    """Runs turns with any number of replicas."""
 
-    def __init__(self, options: ReplicasOptions, texts: Sequence[str], direction: BundleDirection) -> None:
-        """Draws what the clients ask for.
-
-        Args:
-            options: of the benchmark.
-            texts: one in each request.
-            direction: from which language into which.
-        """
+    def __init__(self, options: BenchReplicasCommand, texts: Sequence[str], direction: BundleDirection) -> None:
+        """Plans the requests, one text each."""
         self._options = options
         self._loop = ClosedLoop(options.clients, options.warm_up_seconds, options.seconds)
         kind = RequestKind(protocol=PROTOCOL, source_language=direction.source, target_language=direction.target)
@@ -157,10 +258,10 @@ class BusyReplicas:
         """Starts replicas, keeps them busy, and stops them.
 
         Raises:
-            AffinityError: if they may not run on their CPUs.
-            BusyServerError: if one does not tell what it does, or none does anything.
-            GeneratorLostError: if clients die.
-            ServedProcessError: if one does not become ready, or does not end as it should.
+            AffinityError: if a CPU is not available.
+            BusyServerError: if a replica exposes no metrics, or all are idle.
+            GeneratorLostError: if a client process ends.
+            ServedProcessError: if a replica does not become ready, or fails to stop.
         """
         options = self._options
         async with AsyncExitStack() as stack:
@@ -174,7 +275,7 @@ class BusyReplicas:
             await replicas.wait_ready()
             ready_seconds = time.monotonic() - started_seconds
             metrics = [await stack.enter_async_context(MetricsReader.open(server)) for server in replicas.servers]
-            # Until a client is connected to all of them, some replica may have to refuse what would be for others.
+            # Before a client has connected to all replicas, one may have to refuse requests meant for others.
             targets = replace(replicas.targets, retries=True)
             generators = await stack.enter_async_context(
                 Generators.run(options.processes, targets, {PROTOCOL}, options.generator_cpus)
@@ -213,42 +314,7 @@ def _turn(busy: BusyTime[_Reading], ready_seconds: float, served: int) -> Replic
     )
 
 
-LIBRARIES = ("onnxruntime", "grpcio", "uvicorn", "numpy")
-
-
-def benchmark(options: ReplicasOptions) -> None:
-    """Measures and leaves the findings.
-
-    Raises:
-        SystemExit: naming what was wrong and what was expected.
-    """
-    try:
-        files = ReportFiles("replicas", options.out, options.document)
-        files.prepare()
-        bundle = Bundle.open(options.bundle)
-        sentences = read_sentences(bundle, options.data)
-        check_cpus(options.server_cpus)
-        cpus = f"CPUs of the replicas: {len(options.server_cpus)}, of the clients: {len(options.generator_cpus)}"
-        provenance = Provenance.now(command_line("bench replicas", options, positional="bundle"), LIBRARIES, cpus)
-        turns = _measure(options, sentences)
-        result = _result(options, bundle, sentences, turns)
-        table = format_replicas(result)
-        print(table)
-        files.write(table, {"settings": options.model_dump(mode="json"), **asdict(result)}, provenance)
-    except (
-        AffinityError,
-        BundleError,
-        BusyServerError,
-        CorpusError,
-        GeneratorLostError,
-        ReportFileError,
-        ServedProcessError,
-        TokenizerError,
-    ) as error:
-        raise SystemExit(f"dragoman bench replicas: {error}") from error
-
-
-def _measure(options: ReplicasOptions, sentences: ServiceSentences) -> dict[Layout, list[ReplicasTurn]]:
+def _measure(options: BenchReplicasCommand, sentences: ServiceSentences) -> dict[Layout, list[ReplicasTurn]]:
     cpus = len(set(options.server_cpus))
     layouts = [Layout.of(replicas, cpus=cpus, slots=options.slots) for replicas in options.replicas]
     busy = BusyReplicas(options, [each.text for each in sentences.sentences], sentences.direction)
@@ -260,10 +326,7 @@ def _measure(options: ReplicasOptions, sentences: ServiceSentences) -> dict[Layo
 
 
 def _result(
-    options: ReplicasOptions,
-    bundle: Bundle,
-    sentences: ServiceSentences,
-    turns: dict[Layout, list[ReplicasTurn]],
+    options: BenchReplicasCommand, bundle: Bundle, sentences: ServiceSentences, turns: dict[Layout, list[ReplicasTurn]]
 ) -> ReplicasResult:
     cpus = set(options.server_cpus)
     layouts = [
@@ -290,4 +353,74 @@ def _result(
         clients_share=not cpus.isdisjoint(options.generator_cpus),
         utilization=options.utilization,
         layouts=layouts,
+    )
+
+
+MEBIBYTE = 1 << 20
+
+
+def format_replicas(result: ReplicasResult) -> str:
+    """Returns a heading, the table and its notes."""
+    heading = (
+        f"**{result.name}**, {result.precision}, {result.direction}, greedy search, engines with one thread. "
+        f"Closed loop of {result.clients} clients over gRPC that take turns among the replicas, {result.sentences} "
+        f"sentences; CPUs of the replicas: {result.cpus}{', shared with the clients' if result.clients_share else ''}; "
+        f"rounds: {len(result.layouts[0].turns)}."
+    )
+    names = [_name(each.layout.replicas) for each in result.layouts]
+    rows = [*_layout_rows(result.layouts), *_turn_rows(result.layouts), *_cost_rows(result.layouts)]
+    return "\n\n".join([heading, markdown_table(["on the same CPUs", *names], rows), _notes(result)])
+
+
+def _name(replicas: int) -> str:
+    return "1 replica" if replicas == 1 else f"{replicas} replicas"
+
+
+def _layout_rows(layouts: Sequence[LayoutResult]) -> list[list[str]]:
+    return [
+        ["engines of a replica", *(str(each.layout.engines) for each in layouts)],
+        ["engine threads in all", *(str(each.layout.threads) for each in layouts)],
+        ["slots in all", *(str(each.layout.all_slots) for each in layouts)],
+    ]
+
+
+def _turn_rows(layouts: Sequence[LayoutResult]) -> list[list[str]]:
+    def row(name: str, of: Callable[[ReplicasTurn], float], form: str) -> list[str]:
+        return [name, *(format_range([of(turn) for turn in each.turns], form) for each in layouts)]
+
+    return [
+        row("sentences/s", lambda turn: turn.sentences_per_second, "{:,.0f}"),
+        [f"times {_name(layouts[0].layout.replicas)}", *(_times(each, layouts[0]) for each in layouts)],
+        row("the least asked replica's share", lambda turn: min(turn.sentences) / sum(turn.sentences), "{:.0%}"),
+        row("rows of a decoder step", lambda turn: turn.rows_per_step or 0.0, "{:.1f}"),
+        row("CPUs that the replicas used", lambda turn: turn.cpu_seconds / turn.seconds, "{:.2f}"),
+        row("CPU of a sentence, ms", lambda turn: 1000 * turn.cpu_seconds / sum(turn.sentences), "{:.2f}"),
+        row("resident memory, MiB", lambda turn: turn.resident_bytes / MEBIBYTE, "{:,.0f}"),
+        row("from start to ready, s", lambda turn: turn.ready_seconds, "{:.1f}"),
+        ["requests that failed", *(f"{sum(sum(turn.failed.values()) for turn in each.turns):,}" for each in layouts)],
+    ]
+
+
+def _cost_rows(layouts: Sequence[LayoutResult]) -> list[list[str]]:
+    rows = [["CPU-hours of a million sentences", *(f"{each.cost.cpu_hours:.2f}" for each in layouts)]]
+    prices = [each.cost.price for each in layouts]
+    if prices[0] is not None:
+        rows.append(["price of a million sentences", *(f"{price:.4g}" for price in prices)])
+    return rows
+
+
+def _times(result: LayoutResult, base: LayoutResult) -> str:
+    if result is base:
+        return ""
+    figures, base_figures = ([turn.sentences_per_second for turn in each.turns] for each in (result, base))
+    return format_ratio(ratio(figures, base_figures))
+
+
+def _notes(result: ReplicasResult) -> str:
+    formula = f"1,000,000 / (sentences/s x {result.utilization:g} x 3600) x {result.cpus}"
+    return "\n".join(
+        [
+            f"- A million sentences are {formula} CPU-hours, at the median of the rounds.",
+            "- Memory is the sum of the processes; what they share of it counts for each.",
+        ]
     )

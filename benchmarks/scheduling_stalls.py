@@ -1,92 +1,36 @@
-"""What a prefill token budget costs and gives. A part of `dragoman bench scheduling`.
+"""The cost and the benefit of a prefill token budget. A part of `dragoman bench scheduling`.
 
-Half of the rows of an engine are running when a burst of sentences comes for the other half: how long do they stand
-still, and how long does the burst wait? And how fast are all sentences at once?
-
-A model as the parts of `dragoman bench scheduling` measure it: a bundle, sentences, and how they are searched.
+Half of an engine's rows run when a burst of sentences arrives for the other half. Measured: how long the running rows
+stall, how long the burst waits, and the throughput of all sentences at once.
 """
 
 import statistics
 import time
 from dataclasses import dataclass
 from itertools import cycle
-from pathlib import Path
-
-from prometheus_client import CollectorRegistry
 
 from benchmarks.harness.rounds import Progress, Spread, format_spread
-from benchmarks.scheduling_options import SchedulingOptions
-from benchmarks.systems.engine import DECODER, LiveEngines, Stopwatch, WatchedEngine, WatchedScheduler, occupancy
-from benchmarks.systems.translating import SourceSentence
+from benchmarks.scheduling_parts import PartMeasure, ScheduledModel, SchedulingOptions, fill_in_turns, run_engines
+from benchmarks.systems.engine import DECODER, WatchedEngine, raise_error, search_options
 from loadtest.report_files import markdown_table
-from serve.bundle.bundle import Bundle
-from serve.bundle.manifest import Manifest
-from serve.observability.metrics import Metrics
 from serve.runtime.cpu import Sessions
 from serve.scheduler.sequence import DecodingSequence, SequenceState
-from serve.search.options import SearchOptions
-from serve.system import available_cpus
 
-# Source ids and how to search.
-Wish = tuple[tuple[int, ...], SearchOptions]
-
-
-@dataclass(frozen=True, slots=True)
-class ScheduledModel:
-    """A model.
-
-    Attributes:
-        name: in tables.
-        folder: its bundle.
-        sentences: that it translates.
-        sentences_file: where other processes read them.
-    """
-
-    name: str
-    folder: Path
-    sentences: list[SourceSentence]
-    sentences_file: Path
-
-    @property
-    def manifest(self) -> Manifest:
-        """The manifest of the bundle."""
-        return Bundle.open(self.folder).manifest
-
-    def sessions(self, threads: int) -> Sessions:
-        """Opens the bundle."""
-        return Sessions.load(Bundle.open(self.folder), threads)
-
-    def specs(self, beam_size: int = 1) -> list[Wish]:
-        """Returns all sentences, to be searched with a beam."""
-        return [(sentence.source_ids, search(*sentence.limits, beam_size)) for sentence in self.sentences]
-
-    def made_up(self, source_tokens: int, target_tokens: int) -> Wish:
-        """Returns a source of this length whose translation gets exactly that length."""
-        words = [token for sentence in self.sentences for token in sentence.source_ids[:-1]]
-        body = (words * source_tokens)[: source_tokens - 1]
-        return (*body, self.manifest.eos_id), search(target_tokens, target_tokens)
-
-
-def search(shortest: int, longest: int, beam_size: int = 1) -> SearchOptions:
-    """Returns options for a translation between two lengths."""
-    return SearchOptions(min_target_tokens=shortest, max_target_tokens=longest, beam_size=beam_size)
-
-
-# Between two bursts: steps of rows that nobody joins.
+# Steps between two bursts.
 CALM_STEPS = 8
-# Target tokens of the sequences of a burst.
+# Target tokens of a burst's sequences.
 BURST_TOKENS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """What a burst met and did.
+    """One burst.
 
     Attributes:
-        calm_ms: between two tokens of a running row before it, the median.
-        stall_ms: between two tokens of a running row while it joined, the longest.
-        started_ms: until all of it had its first token.
-        steps: in which it joined.
+        calm_ms: median time between two tokens of a running row before the burst.
+        stall_ms: the longest time between two tokens of a running row while the burst joins.
+        started_ms: until the whole burst has its first tokens.
+        steps: number of steps in which it joins.
     """
 
     calm_ms: float
@@ -97,13 +41,10 @@ class Burst:
 
 @dataclass(frozen=True, slots=True)
 class BudgetResult:
-    """One token budget.
+    """One token budget, the maximum of source tokens that join between two steps; figures and bursts by round.
 
     Attributes:
-        budget: source tokens that may join between two steps.
-        bursts: round by round.
-        occupancy: share of the slots that are taken while something waits, all sentences at once, round by round.
-        tokens_per_second: the same.
+        occupancy: share of slots taken while sequences wait, all sentences at once.
     """
 
     budget: int
@@ -112,69 +53,53 @@ class BudgetResult:
     tokens_per_second: list[float]
 
 
-def steps(options: SchedulingOptions) -> int:
-    """Returns how many steps `measure` tells a progress bar."""
-    return options.rounds * len(options.budgets)
-
-
 def measure(model: ScheduledModel, options: SchedulingOptions, progress: Progress) -> list[BudgetResult]:
     """Measures all budgets in turns.
 
     Raises:
         ServiceError: if an engine fails.
     """
-    sessions = model.sessions(threads=1)
+    sessions = model.sessions()
+
+    def add_round(result: BudgetResult) -> None:
+        engine = BurstyEngine(sessions, model, options.slots, result.budget)
+        result.bursts.append([engine.burst() for _ in range(options.bursts)])
+        with run_engines(sessions, options.slots, result.budget) as engines:
+            started = time.perf_counter()
+            ended = engines.translate(model.specs())
+            took = time.perf_counter() - started
+        result.occupancy.append(engines.occupancy)
+        result.tokens_per_second.append(sum(len(sequence.best.target_ids) for sequence in ended) / took)
+
     results = [BudgetResult(budget, [], [], []) for budget in dict.fromkeys(options.budgets)]
-    for _ in range(options.rounds):
-        for result in results:
-            engine = BurstyEngine(sessions, model, options.slots, result.budget)
-            result.bursts.append([engine.burst() for _ in range(options.bursts)])
-            _translate_all(sessions, model, options.slots, result)
-            progress.update()
-    return results
-
-
-def _translate_all(sessions: Sessions, model: ScheduledModel, slots: int, result: BudgetResult) -> None:
-    with LiveEngines.run(
-        sessions, engines=available_cpus(), slots=slots, prefill_token_budget=result.budget
-    ) as engines:
-        started = time.perf_counter()
-        ended = engines.translate(model.specs())
-        took = time.perf_counter() - started
-    steps = [step for runtime in engines.runtimes for step in runtime.steps]
-    result.occupancy.append(occupancy(steps, slots))
-    result.tokens_per_second.append(sum(len(sequence.best.target_ids) for sequence in ended) / took)
+    return fill_in_turns(results, options, progress, add_round)
 
 
 class BurstyEngine:
-    """An engine, stepped in the calling thread, half of whose rows are taken all the time."""
+    """An engine, stepped in the calling thread, with half of its rows always occupied."""
 
     def __init__(self, sessions: Sessions, model: ScheduledModel, slots: int, budget: int) -> None:
-        manifest = sessions.manifest
-        metrics = Metrics(CollectorRegistry(), manifest.name)
-        self._stopwatch = Stopwatch()
-        self._scheduler = WatchedScheduler(slots, slots, budget, metrics, self._stopwatch)
-        self._engine = WatchedEngine(sessions, slots, self._scheduler, metrics, self._stopwatch)
+        self._engine = WatchedEngine(sessions, slots, budget)
         self._sources = cycle(sentence.source_ids for sentence in model.sentences)
-        self._longest = manifest.max_target_tokens
+        self._longest = sessions.manifest.max_target_tokens
         self._half = slots // 2
         self._ended_ns = 0
-        for number in range(self._half):  # they end at different steps, evenly spread
+        for number in range(self._half):  # their ends are spread evenly over the steps
             self._submit_long(1 + number * self._longest // self._half)
         for _ in range(self._longest):
             self._step_ms()
 
     def burst(self) -> Burst:
-        """Lets a burst join that fills the other half, and end again.
+        """Lets a burst fill the other half of the rows, and finish.
 
         Raises:
             ServiceError: if the engine fails.
         """
         calm = [self._step_ms() for _ in range(CALM_STEPS)]
         started = time.perf_counter()
-        options = search(BURST_TOKENS, BURST_TOKENS)
-        joining = [DecodingSequence(next(self._sources), options, None, _raise_error) for _ in range(self._half)]
-        self._scheduler.submit(joining)
+        options = search_options(BURST_TOKENS, BURST_TOKENS)
+        joining = [DecodingSequence(next(self._sources), options, None, raise_error) for _ in range(self._half)]
+        self._engine.scheduler.submit(joining)
         stalls = [self._step_ms()]
         while any(sequence.state is SequenceState.WAITING for sequence in joining):
             stalls.append(self._step_ms())
@@ -185,17 +110,18 @@ class BurstyEngine:
 
     def _submit_long(self, target_tokens: int) -> None:
         def on_finish(sequence: DecodingSequence) -> None:
-            _raise_error(sequence)
+            raise_error(sequence)
             self._submit_long(self._longest)
 
-        options = search(target_tokens, target_tokens)
-        self._scheduler.submit([DecodingSequence(next(self._sources), options, None, on_finish)])
+        options = search_options(target_tokens, target_tokens)
+        self._engine.scheduler.submit([DecodingSequence(next(self._sources), options, None, on_finish)])
 
     def _step_ms(self) -> float:
-        """Makes a step; returns the time from the end of the decoder's previous run to the end of this one."""
-        self._stopwatch.spans.clear()
+        """Makes a step; returns the time between the ends of two successive decoder runs."""
+        spans = self._engine.stopwatch.spans
+        spans.clear()
         self._engine.step()
-        (ended_ns,) = (span.ended_ns for span in self._stopwatch.spans if span.name == DECODER)
+        (ended_ns,) = (span.ended_ns for span in spans if span.name == DECODER)
         took_ms = (ended_ns - self._ended_ns) / 1e6
         self._ended_ns = ended_ns
         return took_ms
@@ -227,6 +153,4 @@ def table(results: dict[str, list[BudgetResult]]) -> str:
     return markdown_table(heading, rows)
 
 
-def _raise_error(sequence: DecodingSequence) -> None:
-    if sequence.error is not None:
-        raise sequence.error
+PREFILL = PartMeasure(lambda options: options.rounds * len(set(options.budgets)), measure, table)

@@ -1,16 +1,7 @@
-"""A watched server that many clients keep busy, by one interface after the other.
+"""The options of `dragoman bench service`, its sentences, a client that sends one at a time, and many that keep busy.
 
-The clients are those of `loadtest.closed_loop`, in processes of their own. Called by
-`benchmarks.service`.
-
-What `dragoman bench service` has translated: sentences as text for the server, and as tokens for the bare engine.
-
-Knows bundles and data, no server. `dragoman bench replicas` takes the texts.
-
-One client that asks for one sentence at a time: of the bare engine, over gRPC and over REST.
-
-Each keeps one connection and does as little as it can until it has the whole answer; what the answer says is looked at
-later. Knows no clock; called by `benchmarks.service`.
+A lone client keeps one connection and returns once it has the whole response, which is parsed later, outside the timed
+part. The many clients are those of `loadtest.closed_loop`, in their own processes.
 """
 
 import asyncio
@@ -22,21 +13,22 @@ from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Self
 
 import grpc
+from pydantic import Field
+from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
-from benchmarks.cpu_times import CpuTimes, read_cpu_times
-from benchmarks.harness.rounds import take_turns
-from benchmarks.service_options import ServiceOptions
-from benchmarks.service_results import INTERFACES, BusyResult, BusyTurn, Interface
-from benchmarks.systems.engine_translator import EngineTranslator
+from benchmarks.harness.rounds import Cpus
+from benchmarks.service_results import BusyTurn, CpuTimes, Interface, read_cpu_times
+from benchmarks.systems.engine import EngineTranslator
 from benchmarks.systems.translating import Batching, SourceSentence
 from loadtest.clients import OK, TRANSLATE_PATH, Targets, body_of, message_of
 from loadtest.closed_loop import BusyTime, ClosedLoop, read_state
 from loadtest.generator import Generators
 from loadtest.plan import Plan
 from loadtest.scenario import Languages, LoadProtocol, LoadRequest, RequestKind
+from loadtest.scenario import SearchOptions as RequestOptions
 from loadtest.server_metrics import MetricsReader, ServerState, rows_per_step
 from model.data.corpus import CorpusError, read_corpus
 from model.tokenizer.tokenizer import TextTokenizer
@@ -46,18 +38,45 @@ from serve.bundle.bundle import Bundle
 from serve.bundle.manifest import BundleDirection
 from serve.bundle.tokenizer import load_tokenizer
 from serve.search.options import SearchOptions
+from serve.translation.fields import TargetRatio
 from serve.translation.request import SearchPlan
 from serve.translation.segments import SegmentedText
 
 
+class ServiceOptions(BaseSettings):
+    """All options."""
+
+    model_config = SettingsConfigDict(env_prefix="DRAGOMAN_BENCH_SERVICE_", frozen=True, extra="forbid")
+
+    bundle: CliPositionalArg[Path] = Field(description="bundle to serve")
+    out: Path = Field(description="folder for service.md and service.json")
+    document: Path | None = Field(None, description="Markdown file; the tables replace its <!-- service --> section")
+    data: str | None = Field(
+        None, description="test data as in `dragoman evaluate`; default: the bundle's golden sentences"
+    )
+    max_target_ratio: TargetRatio | None = Field(
+        None, description="maximum target tokens per source token; default: the model's limit"
+    )
+    sentences: int = Field(100, ge=1, description="maximum number of sentences for one client")
+    words: int = Field(8, ge=1, description="maximum words of a sentence for many clients")
+    clients: int = Field(64, ge=1, description="closed-loop clients that keep the server busy")
+    rounds: int = Field(5, ge=1, description="turns of each interface")
+    seconds: float = Field(6.0, gt=0, description="measured part of a turn with many clients")
+    warm_up_seconds: float = Field(2.0, gt=0, description="warm-up before the measured part of a turn")
+    slots: int = Field(32, ge=1, description="rows of each engine")
+    server_cpus: Cpus = Field((0,), min_length=1, description="CPUs of the server, with one engine each")
+    generator_cpus: Cpus = Field((1,), min_length=1, description="CPUs of the clients")
+    processes: int = Field(1, ge=1, description="processes of the many clients, with one gRPC connection each")
+
+    @property
+    def search_options(self) -> RequestOptions:
+        """Greedy search."""
+        return RequestOptions(max_target_ratio=self.max_target_ratio)
+
+
 @dataclass(frozen=True, slots=True)
 class ServiceSentence:
-    """A sentence that the server takes for one sequence.
-
-    Attributes:
-        text: as clients send it.
-        source: the tokens that the server makes of it, and the limits of its translation.
-    """
+    """A sentence that the server translates as one sequence, as text and as tokens with limits."""
 
     text: str
     source: SourceSentence
@@ -65,13 +84,7 @@ class ServiceSentence:
 
 @dataclass(frozen=True, slots=True)
 class ServiceSentences:
-    """What is translated.
-
-    Attributes:
-        direction: from which language into which.
-        sentences: at least one.
-        tokenizer: of the bundle.
-    """
+    """At least one sentence to translate, with the tokenizer of the bundle."""
 
     direction: BundleDirection
     sentences: Sequence[ServiceSentence]
@@ -83,32 +96,30 @@ class ServiceSentences:
         return Languages(self.direction.source, self.direction.target)
 
     def short(self, words: int) -> list[str]:
-        """Returns the texts of those with at most so many words.
+        """Returns the texts of at most `words` words.
 
         Raises:
             CorpusError: if there are none.
         """
         texts = [each.text for each in self.sentences if len(each.text.split()) <= words]
         if not texts:
-            raise CorpusError(f"words: {words}: expected more, or other data: no sentence is so short")
+            raise CorpusError(f"words: {words}: expected more words or other data: no sentence is as short")
         return texts
 
 
 def read_sentences(bundle: Bundle, data: str | None, max_target_ratio: float | None = None) -> ServiceSentences:
-    """Returns the sentences of a bundle or of other data; those that a server would cut into several are left out.
+    """Returns sentences without texts that a server would segment.
 
-    Args:
-        bundle: that translates them.
-        data: test data; None: the golden sentences of the bundle's first direction.
-        max_target_ratio: the longest translation, times the tokens of its source; None: the model's limit.
+    Without data, they are the golden sentences of the first direction. `max_target_ratio` limits the target tokens per
+    source token.
 
     Raises:
-        CorpusError: if the data cannot be read, or the bundle does not translate them.
-        TokenizerError: if the tokenizer of the bundle is none.
+        CorpusError: if the data is unreadable, or the bundle does not translate its direction.
+        TokenizerError: if the tokenizer of the bundle is invalid.
     """
     direction, texts = _golden(bundle) if data is None else _test_set(bundle, data)
     tokenizer = load_tokenizer(bundle)
-    # As the server limits translations.
+    # The limits that the server applies.
     plan = SearchPlan(SearchOptions(max_target_tokens=bundle.manifest.max_target_tokens), max_target_ratio)
     sentences = [
         ServiceSentence(
@@ -117,7 +128,7 @@ def read_sentences(bundle: Bundle, data: str | None, max_target_ratio: float | N
         for text, source_ids in _sources(bundle, direction, tokenizer, texts)
     ]
     if not sentences:
-        raise CorpusError(f"data: {data}: expected sentences that the model reads")
+        raise CorpusError(f"data: {data}: expected sentences within the model's limits")
     return ServiceSentences(direction, sentences, tokenizer)
 
 
@@ -134,13 +145,13 @@ def _test_set(bundle: Bundle, data: str) -> tuple[BundleDirection, list[str]]:
         if (direction.source, direction.target) == corpus.languages:
             return direction, corpus.sources
     known = ", ".join(map(str, bundle.manifest.directions))
-    raise CorpusError(f"data: {data}: {'-'.join(corpus.languages)}: expected what the bundle translates: {known}")
+    raise CorpusError(f"data: {data}: {'-'.join(corpus.languages)}: expected a direction of the bundle: {known}")
 
 
 def _sources(
     bundle: Bundle, direction: BundleDirection, tokenizer: TextTokenizer, texts: Iterable[str]
 ) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yields the texts that a server takes for one sentence each, and the tokens that it makes of them."""
+    """Yields each text that a server translates as one sentence, with its tokens."""
     manifest = bundle.manifest
     for text in texts:
         source_ids = (*direction.source_prefix, *tokenizer.encode(text), *manifest.source_suffix)
@@ -154,123 +165,71 @@ def _sources(
 TIMEOUT_SECONDS = 30.0
 _ALONE = Batching(1, "examples")
 
-# Tells the text of a translation.
+# Parses the response and returns the translation.
 Answer = Callable[[], str]
 
 
 class LoneClientError(Exception):
-    """A sentence was not translated; the message holds what was answered instead."""
+    """A sentence was not translated; the message has the response."""
 
 
-class LoneClient(Protocol):
-    """Asks for one sentence at a time."""
-
-    def ask(self, sentence: ServiceSentence) -> Answer:
-        """Returns the answer, which is there as a whole.
-
-        Raises:
-            LoneClientError: if there is none.
-        """
+# Sends one sentence and waits for the whole response. Raises `LoneClientError` if the translation fails.
+LoneClient = Callable[[ServiceSentence], Answer]
 
 
-class EngineClient:
-    """Has the bare engine translate."""
+@contextmanager
+def engine_client(bundle: Path, slots: int, tokenizer: TextTokenizer) -> Iterator[LoneClient]:
+    """Runs an engine with one thread until the block ends; its failure is a `ServiceError`."""
+    with closing(EngineTranslator(str(bundle), copies=1, threads=1, slots=slots)) as engine:
 
-    def __init__(self, engine: EngineTranslator, tokenizer: TextTokenizer) -> None:
-        self._engine = engine
-        self._tokenizer = tokenizer
+        def ask(sentence: ServiceSentence) -> Answer:
+            (target_ids,) = engine.translate([sentence.source], 1, _ALONE)
+            return lambda: tokenizer.decode(target_ids)
 
-    @classmethod
-    @contextmanager
-    def open(cls, bundle: Path, slots: int, tokenizer: TextTokenizer) -> Iterator["EngineClient"]:
-        """Runs an engine with one thread until the block ends."""
-        with closing(EngineTranslator(str(bundle), copies=1, threads=1, slots=slots)) as engine:
-            yield cls(engine, tokenizer)
-
-    def ask(self, sentence: ServiceSentence) -> Answer:
-        """Returns what the engine says.
-
-        Raises:
-            ServiceError: if it fails.
-        """
-        (target_ids,) = self._engine.translate([sentence.source], 1, _ALONE)
-        return lambda: self._tokenizer.decode(target_ids)
+        yield ask
 
 
-class GrpcLoneClient:
-    """Asks a server over one gRPC channel."""
+@contextmanager
+def grpc_client(target: str, request: LoadRequest) -> Iterator[LoneClient]:
+    """Keeps a gRPC channel to a server until the block ends; every request has the options of `request`."""
+    with grpc.insecure_channel(target) as channel:
+        stub, options = TranslationServiceStub(channel), message_of(request)
 
-    def __init__(self, channel: grpc.Channel, request: LoadRequest) -> None:
-        self._stub = TranslationServiceStub(channel)
-        self._message = message_of(request)
+        def ask(sentence: ServiceSentence) -> Answer:
+            message = TranslateRequest(text=[sentence.text])
+            message.MergeFrom(options)
+            try:
+                response = stub.Translate(message, timeout=TIMEOUT_SECONDS)
+            except grpc.RpcError as error:
+                raise LoneClientError(f"gRPC: {sentence.text}: {error}") from error
+            return lambda: response.translations[0].text
 
-    @classmethod
-    @contextmanager
-    def open(cls, target: str, request: LoadRequest) -> Iterator["GrpcLoneClient"]:
-        """Connects to a server and leaves it when the block ends.
-
-        Args:
-            target: the server's host and port.
-            request: what is asked for, but for its text.
-        """
-        with grpc.insecure_channel(target) as channel:
-            yield cls(channel, request)
-
-    def ask(self, sentence: ServiceSentence) -> Answer:
-        """Returns what the server says.
-
-        Raises:
-            LoneClientError: if it does not translate.
-        """
-        message = TranslateRequest(text=[sentence.text])
-        message.MergeFrom(self._message)
-        try:
-            response = self._stub.Translate(message, timeout=TIMEOUT_SECONDS)
-        except grpc.RpcError as error:
-            raise LoneClientError(f"gRPC: {sentence.text}: {error}") from error
-        return lambda: response.translations[0].text
+        yield ask
 
 
-class RestLoneClient:
-    """Asks a server over one HTTP connection that is kept alive."""
+@contextmanager
+def rest_client(host: str, port: int, request: LoadRequest) -> Iterator[LoneClient]:
+    """Keeps an HTTP connection to a server until the block ends; every request has the options of `request`."""
+    with closing(http.client.HTTPConnection(host, port, timeout=TIMEOUT_SECONDS)) as connection:
+        options = body_of(request)
 
-    def __init__(self, connection: http.client.HTTPConnection, request: LoadRequest) -> None:
-        self._connection = connection
-        self._body = body_of(request)
+        def ask(sentence: ServiceSentence) -> Answer:
+            body = json.dumps({**options, "text": sentence.text})
+            try:
+                connection.request("POST", TRANSLATE_PATH, body, {"Content-Type": "application/json"})
+                response = connection.getresponse()
+                content = response.read()
+            except (OSError, http.client.HTTPException) as error:
+                raise LoneClientError(f"REST: {sentence.text}: {error}") from error
+            if response.status != HTTPStatus.OK:
+                raise LoneClientError(f"REST: {sentence.text}: {response.status}: {content.decode(errors='replace')}")
+            return lambda: str(json.loads(content)["translations"][0]["text"])
 
-    @classmethod
-    @contextmanager
-    def open(cls, host: str, port: int, request: LoadRequest) -> Iterator["RestLoneClient"]:
-        """Connects to a server and leaves it when the block ends.
-
-        Args:
-            host: of the server.
-            port: of its REST interface.
-            request: what is asked for, but for its text.
-        """
-        with closing(http.client.HTTPConnection(host, port, timeout=TIMEOUT_SECONDS)) as connection:
-            yield cls(connection, request)
-
-    def ask(self, sentence: ServiceSentence) -> Answer:
-        """Returns what the server says.
-
-        Raises:
-            LoneClientError: if it does not translate.
-        """
-        body = json.dumps({**self._body, "text": sentence.text})
-        try:
-            self._connection.request("POST", TRANSLATE_PATH, body, {"Content-Type": "application/json"})
-            response = self._connection.getresponse()
-            content = response.read()
-        except (OSError, http.client.HTTPException) as error:
-            raise LoneClientError(f"REST: {sentence.text}: {error}") from error
-        if response.status != HTTPStatus.OK:
-            raise LoneClientError(f"REST: {sentence.text}: {response.status}: {content.decode(errors='replace')}")
-        return lambda: str(json.loads(content)["translations"][0]["text"])
+        yield ask
 
 
 _PROTOCOLS: dict[Interface, LoadProtocol] = {"gRPC": "grpc", "REST": "rest", "TranslateMany": "grpc-many"}
-# As the server counts them.
+# Keys of the server's request counter.
 _REQUESTS: dict[Interface, str] = {
     "gRPC": "grpc translate ok",
     "REST": "rest translate ok",
@@ -279,57 +238,30 @@ _REQUESTS: dict[Interface, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class BusyAddress:
-    """Where a watched server is.
-
-    Attributes:
-        targets: its interfaces.
-        watch_url: where it shows CPU times.
-    """
-
-    targets: Targets
-    watch_url: str
-
-
-@dataclass(frozen=True, slots=True)
 class _Reading:
-    """What the server says at a moment of the machine's monotonic clock."""
+    """The counters of the server; `seconds` is the monotonic clock."""
 
     seconds: float
     state: ServerState
     cpu: CpuTimes
 
 
+@dataclass(frozen=True, slots=True)
 class BusyServer:
     """A server with its clients."""
 
-    def __init__(
-        self,
-        loop: ClosedLoop,
-        plans: dict[Interface, Plan],
-        generators: Generators,
-        metrics: MetricsReader,
-        watch_url: str,
-    ) -> None:
-        self._loop = loop
-        self._plans = plans
-        self._generators = generators
-        self._metrics = metrics
-        self._watch_url = watch_url
+    loop: ClosedLoop
+    plans: dict[Interface, Plan]
+    generators: Generators
+    metrics: MetricsReader
+    watch_url: str
 
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, options: ServiceOptions, address: BusyAddress, texts: Sequence[str], languages: Languages
+        cls, options: ServiceOptions, targets: Targets, watch_url: str, texts: Sequence[str], languages: Languages
     ) -> AsyncIterator[Self]:
-        """Starts the clients, and stops them when the block ends.
-
-        Args:
-            options: of the benchmark.
-            address: of the server.
-            texts: that are asked for, one in each request.
-            languages: from which into which.
-        """
+        """Starts clients that send one of the texts per request, and stops them when the block ends."""
         loop = ClosedLoop(options.clients, options.warm_up_seconds, options.seconds)
         asked = {**asdict(languages), "options": options.search_options}
         plans = {
@@ -337,53 +269,32 @@ class BusyServer:
             for interface, protocol in _PROTOCOLS.items()
         }
         async with (
-            MetricsReader.open(address.targets) as metrics,
-            Generators.run(
-                options.processes, address.targets, set(_PROTOCOLS.values()), options.generator_cpus
-            ) as generators,
+            MetricsReader.open(targets) as metrics,
+            Generators.run(options.processes, targets, set(_PROTOCOLS.values()), options.generator_cpus) as generators,
         ):
-            yield cls(loop, plans, generators, metrics, address.watch_url)
+            yield cls(loop, plans, generators, metrics, watch_url)
 
     async def take_turn(self, interface: Interface) -> BusyTurn:
-        """Keeps the server busy by one interface.
+        """Keeps the server busy over one interface.
 
         Raises:
-            BusyServerError: if it does not tell what it does, or does nothing.
-            GeneratorLostError: if clients die.
+            BusyServerError: if the server exposes no metrics, or is idle.
+            GeneratorLostError: if a client process ends.
         """
         requests = _REQUESTS[interface]
 
         def worked(first: _Reading, last: _Reading) -> bool:
             return _requests(first.state, last.state, requests) > 0 and last.cpu.runs > first.cpu.runs
 
-        before = await read_state(self._metrics)
-        busy = await self._loop.keep_busy(self._generators, self._plans[interface], self._read, worked)
-        return _turn(busy, requests, _requests(before, await read_state(self._metrics), requests))
+        before = await read_state(self.metrics)
+        busy = await self.loop.keep_busy(self.generators, self.plans[interface], self._read, worked)
+        return _turn(busy, requests, _requests(before, await read_state(self.metrics), requests))
 
     async def _read(self) -> _Reading:
-        """Returns what the server says now, which costs it some milliseconds."""
-        state = await read_state(self._metrics)
-        cpu = await asyncio.to_thread(read_cpu_times, self._watch_url)
+        """Reads the counters, which costs the server some milliseconds."""
+        state = await read_state(self.metrics)
+        cpu = await asyncio.to_thread(read_cpu_times, self.watch_url)
         return _Reading(time.monotonic(), state, cpu)
-
-
-async def measure_busy(
-    server: BusyServer, options: ServiceOptions, texts: Sequence[str], advance: Callable[[], object]
-) -> BusyResult:
-    """Has every interface take its turn in every round, beginning with another one each time.
-
-    Args:
-        server: with its clients.
-        options: of the benchmark.
-        texts: that are asked for.
-        advance: is called after each turn.
-
-    Raises:
-        BusyServerError: if the server does not tell what it does.
-        GeneratorLostError: if clients die.
-    """
-    turns = await take_turns(INTERFACES, options.rounds, server.take_turn, advance)
-    return BusyResult(options.clients, len(texts), options.words, turns)
 
 
 def _turn(busy: BusyTime[_Reading], requests: str, served: int) -> BusyTurn:
@@ -403,5 +314,5 @@ def _turn(busy: BusyTime[_Reading], requests: str, served: int) -> BusyTurn:
 
 
 def _requests(first: ServerState, last: ServerState, requests: str) -> int:
-    """Returns how many requests the server answered in between."""
+    """Returns the number of requests answered between two readings."""
     return last.requests.get(requests, 0) - first.requests.get(requests, 0)

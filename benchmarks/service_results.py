@@ -1,13 +1,17 @@
-"""What `dragoman bench service` found, as plain values. Knows no server.
+"""The results of `dragoman bench service` and their tables in Markdown.
 
-The tables of `dragoman bench service`, in Markdown. Knows figures only.
+The CPU time of a server process and its parts are Prometheus counters on a separate port.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
+from urllib.request import urlopen
 
-from benchmarks.cpu_times import CpuTimes
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+
 from benchmarks.harness.rounds import Spread, format_range
 from loadtest.report_files import markdown_table
 
@@ -19,7 +23,7 @@ INTERFACES: tuple[Interface, ...] = ("gRPC", "REST", "TranslateMany")
 
 @dataclass(frozen=True, slots=True)
 class Quartiles:
-    """The quartiles of figures, of which the second is their median."""
+    """The quartiles of some figures."""
 
     low: float
     median: float
@@ -28,13 +32,11 @@ class Quartiles:
 
 @dataclass(frozen=True, slots=True)
 class WayResult:
-    """What one client waited for by one way.
+    """The times of a sentence for one client.
 
     Attributes:
-        way: by which it asked.
-        milliseconds: for a sentence.
-        over_engine_ms: how much longer than the bare engine took for the same sentence; None: it is the bare engine.
-        rounds_ms: the median of that, round by round.
+        over_engine_ms: difference to the bare engine for the same sentence; None for the bare engine itself.
+        rounds_ms: medians of these differences, one per round.
     """
 
     way: Way
@@ -45,26 +47,88 @@ class WayResult:
 
 @dataclass(frozen=True, slots=True)
 class OverheadResult:
-    """What one client waited for, whose sentences were asked by every way in every round."""
+    """What one client measured for every way, in the same rounds."""
 
     sentences: int
     rounds: int
     ways: list[WayResult]
 
 
+_NAME = "watched_cpu_seconds"
+_LABEL = "part"
+READ_SECONDS = 10.0
+
+
 @dataclass(frozen=True, slots=True)
-class BusyTurn:
-    """A turn in which many clients kept the server busy by one interface.
+class CpuTimes:
+    """CPU seconds, user and system mode.
 
     Attributes:
-        seconds: length of the measured part of it.
-        sentences: that the server answered in it.
-        sentences_per_second: the same by time.
-        rows_per_step: sequences that a run of the decoder computed, on average; None: none ran.
-        cpu: what the server spent in it.
-        answered: sentences of the whole turn, warm-up included, as the clients count them.
-        served: requests of the whole turn, as the server counts them; each has one sentence.
-        failed: requests of the whole turn that were not answered, by outcome.
+        engines: engine threads, up to the last ONNX Runtime run of each.
+        runs: finished runs of ONNX Runtime; part of `engines`.
+    """
+
+    process: float
+    engines: float
+    runs: float
+
+    def since(self, before: Self) -> Self:
+        """Returns the CPU time spent since an earlier reading."""
+        return type(self)(self.process - before.process, self.engines - before.engines, self.runs - before.runs)
+
+    @property
+    def runs_share(self) -> float:
+        """Share of ONNX Runtime."""
+        return self.runs / self.process
+
+    @property
+    def engines_share(self) -> float:
+        """Share of scheduler, search and Python around the runs: the engine threads without ONNX Runtime."""
+        return (self.engines - self.runs) / self.process
+
+    @property
+    def others_share(self) -> float:
+        """Share of all other threads: interfaces, tokenizer, metrics."""
+        return (self.process - self.engines) / self.process
+
+
+class CpuTimesCollector(Collector):
+    """Exports the current CPU times."""
+
+    def __init__(self, read: Callable[[], CpuTimes]) -> None:
+        self._read = read
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        """Yields the only metric."""
+        family = CounterMetricFamily(_NAME, "CPU time of the process and of parts of it.", labels=[_LABEL])
+        times = self._read()
+        for part in CpuTimes.__slots__:
+            family.add_metric([part], getattr(times, part))
+        yield family
+
+
+def read_cpu_times(url: str) -> CpuTimes:
+    """Returns the current CPU times of a watched server.
+
+    Raises:
+        OSError: if the server does not answer.
+    """
+    with urlopen(url, timeout=READ_SECONDS) as response:  # noqa: S310 - the address of a server on this machine
+        text = response.read().decode()
+    samples = (sample for family in text_string_to_metric_families(text) for sample in family.samples)
+    return CpuTimes(**{each.labels[_LABEL]: each.value for each in samples if each.name == f"{_NAME}_total"})
+
+
+@dataclass(frozen=True, slots=True)
+class BusyTurn:
+    """A turn in which many clients keep the server busy over one interface.
+
+    Attributes:
+        seconds, sentences, cpu: of the measured part.
+        rows_per_step: mean sequences per decoder run; None: no run.
+        answered: sentences of the whole turn, warm-up included, counted by the clients.
+        served: requests of the whole turn, counted by the server; each has one sentence.
+        failed: failed requests of the whole turn, by outcome.
     """
 
     seconds: float
@@ -79,13 +143,11 @@ class BusyTurn:
 
 @dataclass(frozen=True, slots=True)
 class BusyResult:
-    """A server that many clients kept busy.
+    """A server kept busy by many clients.
 
     Attributes:
-        clients: of the closed loop.
-        sentences: that they drew from.
-        words: that the longest of these may have.
-        turns: round by round, of each interface.
+        sentences: number of different sentences.
+        words: maximum words of a sentence.
     """
 
     clients: int
@@ -96,16 +158,7 @@ class BusyResult:
 
 @dataclass(frozen=True, slots=True)
 class ServiceResult:
-    """All that was found of a bundle.
-
-    Attributes:
-        name: of the bundle.
-        direction: from which language into which, as in "en-de".
-        precision: of the model.
-        engines: of the server that was kept busy.
-        overhead: what one client waited for.
-        busy: what many clients made the server do.
-    """
+    """All results of a bundle; `engines` is the number of the busy server."""
 
     name: str
     direction: str
@@ -115,14 +168,13 @@ class ServiceResult:
     busy: BusyResult
 
 
-# What an interface is to add to the time of a sentence, and the share of the CPU time that the service is to leave to
-# ONNX Runtime.
+# Targets: time that an interface adds to a sentence, and share of the CPU time outside ONNX Runtime.
 GOAL_MS = 2.0
 GOAL_SHARE = 0.25
 
 
 def format_service(result: ServiceResult) -> str:
-    """Returns a heading, both tables, and what has to be known of them."""
+    """Returns a heading, both tables and their notes."""
     heading = f"**{result.name}**, {result.precision}, {result.direction}, greedy search, engines with one thread."
     return "\n\n".join([heading, *_overhead(result.overhead), *_busy(result.busy, result.engines)])
 

@@ -1,7 +1,7 @@
-"""`dragoman throughput`: how fast training is, beside a plain loop around `torch.nn.Transformer` of the same size.
+"""`dragoman throughput`: training speed compared with a plain loop around `torch.nn.Transformer` of the same size.
 
-Both train on the same batches in turns, so that a busy machine slows both. The plain loop is what a tutorial teaches:
-logits, cross-entropy, backward, clip, Adam. Ours is what `dragoman train` runs, with everything around it.
+Both train on the same batches in turns. The plain loop is that of a tutorial: logits, cross-entropy, backward, clip,
+Adam. Dragoman's side is `dragoman train` with Lightning and logging.
 """
 
 import json
@@ -31,17 +31,17 @@ from model.training.module import TranslationModule
 from model.training.trainer import HardwareConfig, make_trainer
 
 PAIRS = 10_000
-# Lengths are drawn from a gamma distribution that looks like Multi30k's: 15 tokens on average, few beyond 30.
+# Lengths follow a gamma distribution like Multi30k's: 15 tokens on average, few above 30.
 LENGTH_SHAPE, LENGTH_SCALE_TOKENS = 9.0, 1.7
-# The first steps of a turn warm caches up and are not counted.
+# Untimed first steps of a turn.
 WARMUP_STEPS = 5
 
 
 class ThroughputCommand(BaseSettings):
-    """Measures training in source and target tokens per second, beside torch.nn.Transformer.
+    """Compares training speed, source and target tokens per second, with torch.nn.Transformer.
 
-    Both models have the same size, data and precision and take turns. Prints a line for each round, then the median of
-    the ratios; the last line is JSON.
+    Both models have the same size, data and precision and take turns. Prints a line per round, then the median of the
+    ratios; the last line is JSON.
     """
 
     model_config = SettingsConfigDict(
@@ -53,26 +53,27 @@ class ThroughputCommand(BaseSettings):
         description="shape of both models",
     )
     vocabulary_size: int = Field(5000, gt=8, description="tokens of the vocabulary")
-    batch_tokens: int = Field(1024, gt=0, description="token budget of a batch")
-    precision: Literal["32-true", "bf16-mixed"] = Field("32-true", description="numbers that both compute with")
+    batch_tokens: int = Field(1024, gt=0, description="maximum tokens of a batch")
+    precision: Literal["32-true", "bf16-mixed"] = Field("32-true", description="precision of both")
     rounds: int = Field(5, gt=0, description="turns of each model")
-    steps: int = Field(40, gt=0, description="optimizer steps that are timed in a turn")
+    steps: int = Field(40, gt=0, description="timed optimizer steps of a turn")
 
     def cli_cmd(self) -> None:
-        """Measures; prints."""
+        """Measures and prints."""
         ratios = []
         for number in range(1, self.rounds + 1):
             batches = _batches(self, seed=number)
-            plain, ours = _train_plain(self, batches), _train_ours(self, batches)
-            ratios.append(ours / plain)
-            print(f"round {number}: torch.nn.Transformer {plain:,.0f}, Dragoman {ours:,.0f} tokens/s: {ratios[-1]:.2f}")
+            plain, dragoman = _train_plain(self, batches), _train_dragoman(self, batches)
+            ratios.append(dragoman / plain)
+            speeds = f"torch.nn.Transformer {plain:,.0f}, Dragoman {dragoman:,.0f} tokens/s"
+            print(f"round {number}: {speeds}: {ratios[-1]:.2f}")
         ratio = statistics.median(ratios)
         print(f"Dragoman trains {ratio:.2f} times as fast, with {torch.get_num_threads()} threads and {self.precision}")
         print(json.dumps({**self.model_dump(mode="json"), "torch": torch.__version__, "ratios": ratios}))
 
 
 class PlainTransformer(nn.Module):
-    """`torch.nn.Transformer` with what it leaves to its user: embeddings, positions, masks and the projection."""
+    """`torch.nn.Transformer` with embeddings, positions, masks and projection."""
 
     def __init__(self, config: TransformerConfig, vocabulary_size: int) -> None:
         super().__init__()
@@ -112,7 +113,7 @@ class PlainTransformer(nn.Module):
 
 
 class _Clock(Callback):
-    """Measures from the end of the warm-up to the end of the training."""
+    """Times the training after its warm-up."""
 
     def __init__(self) -> None:
         self.started_seconds = 0.0
@@ -136,8 +137,8 @@ def _tokens(batches: list[Batch]) -> int:
     return sum(batch.count_tokens() for batch in batches[WARMUP_STEPS:])
 
 
-def _train_ours(command: ThroughputCommand, batches: list[Batch]) -> float:
-    """Returns tokens per second of a training by Lightning, as `dragoman train` sets it up."""
+def _train_dragoman(command: ThroughputCommand, batches: list[Batch]) -> float:
+    """Returns the tokens per second of a training with Lightning, set up as in `dragoman train`."""
     steps = len(batches)
     training = TrainingConfig(max_steps=steps, validation_every_steps=steps, precision=command.precision)
     directions = (Direction(source="en", target="de"),)
@@ -153,7 +154,7 @@ def _train_ours(command: ThroughputCommand, batches: list[Batch]) -> float:
 
 
 def _train_plain(command: ThroughputCommand, batches: list[Batch]) -> float:
-    """Returns tokens per second of a plain loop."""
+    """Returns the tokens per second of a plain loop."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = PlainTransformer(command.model, command.vocabulary_size).to(device).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9)

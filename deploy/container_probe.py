@@ -1,7 +1,7 @@
-"""Looks at a running serving container from inside, and prints what it found as one line of JSON.
+"""Checks a running serving container from inside, and prints its findings as one line of JSON.
 
-`deploy/container_test.sh` feeds it to the Python of the container, so that it needs neither published ports nor
-anything that is not in the image. It knows the server only by its two ports; a broken rule ends it with that rule.
+`deploy/container_test.sh` runs it with the Python of the container, without published ports or further libraries. A
+violated rule ends it with the text of the rule.
 """
 
 import json
@@ -23,14 +23,14 @@ from protos.translation_pb2_grpc import TranslationServiceStub
 REST = "http://127.0.0.1:8000"
 GRPC = "127.0.0.1:8001"
 SENTENCE = "A man in a red shirt is playing the guitar."
-# Named, because a bundle may have several directions.
+# Explicit, because a bundle may have several directions.
 SOURCE_LANGUAGE = "en"
 TARGET_LANGUAGE = "de"
 LOAD_TEXTS = 64
 LOAD_REQUESTS = 20
 LATE_REQUESTS = 20
 START_SECONDS = 60.0
-# Of Linux: the process that the container runs.
+# The process of the container (Linux).
 INIT = Path("/proc/1")
 MEBIBYTE = 1 << 20
 
@@ -38,7 +38,7 @@ open_url = build_opener(ProxyHandler({})).open
 
 
 def is_ready() -> bool:
-    """Returns what a readiness probe is told; False while nobody answers."""
+    """Returns the readiness; False without a response."""
     try:
         open_url(f"{REST}/readyz", timeout=5).close()
     except (HTTPError, OSError):
@@ -47,24 +47,20 @@ def is_ready() -> bool:
 
 
 def wait_ready() -> None:
-    """Waits until the server says that it is ready.
+    """Waits until the server is ready.
 
     Raises:
-        SystemExit: if it does not within `START_SECONDS`.
+        SystemExit: if it is not ready within `START_SECONDS`.
     """
     deadline_seconds = time.monotonic() + START_SECONDS
     while not is_ready():
         if time.monotonic() > deadline_seconds:
-            raise SystemExit("the server does not become ready")
+            raise SystemExit("the server is not ready in time")
         time.sleep(0.05)
 
 
 def send_until_stopping() -> int:
-    """Sends requests until the server says that it is about to stop, and as many again as `LATE_REQUESTS`.
-
-    Returns:
-        How many were answered; all were.
-    """
+    """Sends requests until the server is a lame duck, then `LATE_REQUESTS` more; returns their number. None fails."""
     requests = 0
     while is_ready():
         requests += len(post([SENTENCE]))
@@ -73,10 +69,10 @@ def send_until_stopping() -> int:
 
 
 def check_isolation() -> None:
-    """Checks what the process may do.
+    """Checks the privileges of the process.
 
     Raises:
-        SystemExit: naming the rule that is broken.
+        SystemExit: with the violated rule.
     """
     status = dict(line.split(":\t", 1) for line in (INIT / "status").read_text().splitlines())
     require(status["Uid"].split()[0] == str(os.getuid()) != "0", "the server does not run as root")
@@ -92,20 +88,20 @@ def check_isolation() -> None:
 
 
 def require(held: bool, rule: str) -> None:
-    """Ends the program with a rule that does not hold.
+    """Checks a rule.
 
     Raises:
-        SystemExit: if it does not.
+        SystemExit: with the rule, if it does not hold.
     """
     if not held:
-        raise SystemExit(f"broken: {rule}")
+        raise SystemExit(f"violated: {rule}")
 
 
 def post(texts: list[str]) -> list[str]:
     """Translates over REST."""
     languages = {"source_language": SOURCE_LANGUAGE, "target_language": TARGET_LANGUAGE}
     body = json.dumps({"text": texts} | languages).encode()
-    request = Request(f"{REST}/v1/translate", body, {"content-type": "application/json"})  # noqa: S310 - it is http
+    request = Request(f"{REST}/v1/translate", body, {"content-type": "application/json"})  # noqa: S310 - the scheme is http
     with open_url(request, timeout=60) as response:
         return [translation["text"] for translation in json.load(response)["translations"]]
 
@@ -119,21 +115,21 @@ def call(texts: list[str]) -> list[str]:
 
 
 def memory_mebibytes(field: str) -> int:
-    """Returns how much memory the server takes (VmRSS) or took at most (VmHWM)."""
+    """Returns the current (VmRSS) or largest (VmHWM) memory of the server."""
     (line,) = (line for line in (INIT / "status").read_text().splitlines() if line.startswith(f"{field}:"))
     return int(line.split()[1]) * 1024 // MEBIBYTE
 
 
 @contextmanager
 def timed(figures: dict[str, object], name: str) -> Iterator[None]:
-    """Adds the seconds that the block takes to the figures."""
+    """Adds the duration of the block in seconds to the figures."""
     started_seconds = time.monotonic()
     yield
     figures[name] = round(time.monotonic() - started_seconds, 3)
 
 
 def main() -> None:
-    """Checks and measures; with the argument `stop`, sends requests while the server is stopped."""
+    """Checks and measures; with the argument `stop`, sends requests while the server stops."""
     if sys.argv[1:] == ["stop"]:
         print(send_until_stopping())
         return

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Builds the serving image with a bundle and proves it as a container: no root, no write, no network, no torch; REST and
-# gRPC translate; engines follow the CPUs of the container; after SIGTERM, process 1 goes on serving and then ends with 0.
+# Builds the serving image with a bundle and tests the container: no root, no write, no network, no torch; REST and gRPC
+# translate; engines follow the CPUs of the container; after SIGTERM, process 1 serves as a lame duck and ends with 0.
 #
 #   deploy/container_test.sh [FOLDER [NAME]]     the bundle is FOLDER/NAME, demo/bundle without arguments
 #
-# The bundle has to translate from English into German.
-# ENGINE is docker, podman or what is called like them; BUILD_OPTIONS and RUN_OPTIONS are given to it as they are.
+# The bundle must translate from English to German.
+# ENGINE is docker, podman or a compatible command; BUILD_OPTIONS and RUN_OPTIONS are passed to it unchanged.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 engine=${ENGINE:-docker}
@@ -16,7 +16,7 @@ container=dragoman-container-test-$$
 memory=512m
 
 fail() {
-  echo "broken: $1" >&2
+  echo "violated: $1" >&2
   "$engine" logs "$container" >&2 || true
   exit 1
 }
@@ -41,7 +41,7 @@ ready_field() {
   "$engine" logs "$container" 2>&1 | grep '"event": "ready"' | grep --only-matching "\"$1\": [^,}]*" | cut -d' ' -f2
 }
 
-# Runs the image's own health check, which engines without a service manager do not run by themselves.
+# Runs the health check of the image, which engines without a service manager do not run.
 healthy() {
   local check
   check=$("$engine" inspect --format '{{index .Config.Healthcheck.Test 3}}' "$image" 2>/dev/null ||
@@ -57,7 +57,7 @@ echo "image: $(($("$engine" image inspect --format '{{.Size}}' "$image") / 10000
 for cpus in 1 2; do
   start "$cpus"
   figures=$(probe) || fail "probe: $figures"
-  # The caches of older builders overlook that an argument has changed.
+  # Caches of old builders ignore a changed argument.
   [ "$(ready_field bundle)" = "\"/bundles/$name\"" ] || fail "it does not serve $name; try BUILD_OPTIONS=--no-cache"
   engines=$(ready_field engines)
   [ "$engines" = "$cpus" ] || fail "$engines engines on $cpus CPUs"

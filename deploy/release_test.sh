@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Builds wheel and source distribution twice and proves them: both builds are the same bit for bit; the wheel, installed
-# where nothing else is, serves the bundle that is named; its environment is listed and searched for known vulnerabilities.
+# Builds wheel and source distribution twice and tests them: both builds are bitwise the same; the wheel, installed in a
+# new environment, serves the given bundle; the environment is listed and audited for known vulnerabilities.
 #
-#   deploy/release_test.sh [BUNDLE [FOLDER]]     demo/bundle, and dist for what is released, without arguments
+#   deploy/release_test.sh [BUNDLE [FOLDER]]     default: demo/bundle and dist
 #
-# FOLDER gets the distributions, SHA256SUMS and the list of all that a serving environment holds (CycloneDX). NO_AUDIT
-# leaves out the search, which asks PyPI.
+# FOLDER gets the distributions, SHA256SUMS and the list of packages of the environment (CycloneDX). NO_AUDIT skips the
+# audit, which uses PyPI.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bundle=$(realpath "${1:-demo/bundle}")
@@ -15,11 +15,11 @@ work=$(mktemp -d)
 server=
 trap 'kill ${server:-} 2>/dev/null || true; rm -rf "$work"' EXIT
 export PIP_DISABLE_PIP_VERSION_CHECK=1
-# The commit says when, so that everybody who builds it gets the same bits.
+# The time of the commit makes the build reproducible.
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH
 
-# From a copy of what git holds: nothing that only lies around on this machine gets into a release.
+# Built from the files of git, so that no other file gets into a release.
 build() {
   mkdir "$work/$1"
   git archive HEAD | tar --extract --directory "$work/$1"
@@ -40,7 +40,7 @@ cat "$work/first-dist/SHA256SUMS"
 "$python" -m venv "$work/serving"
 wheel=$(echo "$work"/first-dist/*.whl)
 "$work/serving/bin/pip" install --quiet --constraint constraints.txt "$wheel[cpu]"
-cd "$work" # away from the source: what is imported is what was installed
+cd "$work" # outside the source, so that Python imports the installed package
 port=${PORT:-18000}
 "$work/serving/bin/dragoman" serve "$bundle" --http-port "$port" --grpc-port $((port + 1)) --host 127.0.0.1 \
   --lame-duck-seconds 0 2>"$work/log" &
@@ -49,7 +49,7 @@ curl --silent --fail --retry 60 --retry-delay 1 --retry-all-errors --output /dev
   { cat "$work/log" >&2 && exit 1; }
 echo 'A man is playing the guitar.' | "$work/serving/bin/dragoman" translate --server "127.0.0.1:$((port + 1))"
 kill "$server"
-wait "$server" # with 0, or this script ends here
+wait "$server" # fails unless its status is 0
 server=
 echo "the installed wheel serves, translates and stops"
 cd - >/dev/null
@@ -61,7 +61,7 @@ echo "the serving environment holds $(grep --count '"purl"' "$work/first-dist/dr
 
 mkdir -p "$out"
 cp "$work"/first-dist/* "$out"
-# Strict, because what could not be looked up would otherwise pass as free of vulnerabilities.
+# Strict, because a failed lookup would otherwise pass.
 if [ -z "${NO_AUDIT:-}" ]; then
   "$work/tools/bin/pip" --python "$work/serving/bin/python" freeze --exclude dragoman >"$work/serving.txt"
   "$work/tools/bin/pip-audit" --strict --no-deps --disable-pip --requirement "$work/serving.txt"

@@ -1,7 +1,7 @@
-"""Prints what Dragoman with the given extras requires, one requirement per line, for `pip install --requirement`.
+"""Prints the requirements of Dragoman with the given extras, one per line, for `pip install --requirement`.
 
-The Dockerfile calls it to install dependencies in a layer of their own: pip cannot install a project's dependencies
-without the project, whose every change would then reinstall them all. It knows nothing but `pyproject.toml`.
+pip cannot install the dependencies of a project without the project. With this list, the Dockerfile installs them in a
+separate layer, which a change of the code keeps.
 """
 
 import sys
@@ -12,12 +12,10 @@ from pathlib import Path
 def list_requirements(pyproject: str, extras: list[str]) -> list[str]:
     """Returns the requirements of the base install and of the extras, in order and without repetitions.
 
-    Args:
-        pyproject: content of `pyproject.toml`.
-        extras: names of optional dependencies.
+    `pyproject` is the content of pyproject.toml.
 
     Raises:
-        KeyError: if there is no such extra.
+        KeyError: if an extra is unknown.
     """
     project = tomllib.loads(pyproject)["project"]
     groups = [project["dependencies"], *(project["optional-dependencies"][extra] for extra in extras)]

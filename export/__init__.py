@@ -1,1 +1,1 @@
-"""From a checkpoint to a bundle: ONNX graphs, manifest, golden sentences and verification."""
+"""Exports a trained model to a bundle, and verifies, evaluates and inspects bundles."""

@@ -1,4 +1,4 @@
-"""`dragoman export`: a model in, a bundle out. The model is a training run, or one that others trained."""
+"""`dragoman export`: converts a training run or an imported model to a bundle."""
 
 from pathlib import Path
 from typing import Annotated
@@ -21,73 +21,75 @@ from model.tokenizer.tokenizer import TokenizerError
 from serve.bundle.manifest import AttentionHead, GraphVariant, Precision
 
 ORIGINS = ("run", "from_marian", "from_ctranslate2")
-# For golden sentences and ranges of activations; more would say nothing new.
+# Limit for golden sentences and activation ranges; more sentences add no information.
 MOST_SENTENCES = 1000
 OF_IMPORTS = ("source_language", "target_language", "sentences", "max_source_tokens", "max_target_tokens")
 
 
 class ExportCommand(BaseSettings):
-    """Turns a trained model into a bundle that `dragoman serve` can serve.
+    """Converts a trained model to a bundle for `dragoman serve`.
 
-    The model is a training run, or a bundle in fp32, which is made anew with other options; or with --from-marian or
-    --from-ctranslate2 one that others trained. The new bundle is a folder with the ONNX graphs of
-    encoder and decoder step, their weights, the tokenizer, golden sentences that a server checks before it becomes
-    ready, and a manifest with checksums and provenance.
+    The source is a training run, an fp32 bundle, or a model from --from-marian or --from-ctranslate2. The bundle is a
+    folder with ONNX graphs of encoder and decoder step, weights, tokenizer, golden sentences and a manifest. The
+    manifest holds checksums and provenance. A server translates the golden sentences before it becomes ready.
     """
 
     model_config = SettingsConfigDict(env_prefix="DRAGOMAN_EXPORT_", frozen=True, extra="forbid")
 
     run: CliPositionalArg[Path | None] = Field(
-        None, description="folder of a training run, whose best checkpoint is exported, or of a bundle in fp32"
+        None, description="training run (its best checkpoint) or fp32 bundle to export"
     )
-    from_marian: Path | None = Field(None, description="folder of a Hugging Face Marian checkpoint, as of OPUS-MT")
-    from_ctranslate2: Path | None = Field(None, description="folder of a CTranslate2 model, or an Argos package")
-    out: Path = Field(description="folder of the new bundle; must not exist")
-    name: str | None = Field(None, description="name of the model in metrics and answers; default: the folder's name")
+    from_marian: Path | None = Field(
+        None, description="folder of a Hugging Face Marian checkpoint, for example OPUS-MT"
+    )
+    from_ctranslate2: Path | None = Field(None, description="folder of a CTranslate2 model, or Argos package")
+    out: Path = Field(description="new folder for the bundle")
+    name: str | None = Field(None, description="model name in metrics and responses; if omitted, the folder's name")
     variant: GraphVariant = Field(
         "cpu",
-        description="cpu, cuda: the fastest operators of ONNX Runtime there; portable: those of the standard alone",
+        description="ONNX Runtime's operators for cpu or cuda, or standard ones only (portable)",
     )
     precision: Precision = Field(
         "fp32",
-        description="numbers to compute with; int8: faster, smaller, less exact; int8-static: faster and less exact "
-        "still, with scales that the golden sentences fix; fp16: for cuda",
+        description="number type; int8 and int8-static are faster and less exact; fp16 for cuda",
     )
     align: tuple[Annotated[str, StringConstraints(pattern=r"^\d+:\d+$")], ...] = Field(
         (),
-        description="heads of cross-attention, LAYER:HEAD from 0 on, whose weights a second decoder also gives",
+        description="cross-attention heads, LAYER:HEAD from 0, of the aligned decoder",
     )
     quality: Specifications = Field(
         (),
-        description="test data, as `dragoman evaluate` takes them: measures the bundle beside what it is made from",
+        description="test data as for `dragoman evaluate`; scores the bundle and its source",
     )
-    source_language: str | None = Field(None, description="imports: what the model reads, where its files do not tell")
-    target_language: str | None = Field(None, description="imports: what it writes; of several, the only one to offer")
+    source_language: str | None = Field(None, description="imports: source language, if the model's files lack it")
+    target_language: str | None = Field(None, description="imports: target language; selects one direction of several")
     sentences: Path | None = Field(
         None,
-        description="imports: texts for golden sentences, one a line, at most 1,000; default: made of its vocabulary",
+        description="imports: file of at most 1,000 texts for golden sentences, one per line",
     )
     max_source_tokens: int | None = Field(
-        None, gt=1, description="imports: longest source; default: 256, or what the model has positions for"
+        None, gt=1, description="imports: longest source; if omitted, 256 or the model's positions"
     )
-    max_target_tokens: int | None = Field(None, gt=1, description="imports: longest translation; default: the same")
+    max_target_tokens: int | None = Field(
+        None, gt=1, description="imports: longest translation; if omitted, as for sources"
+    )
 
     def cli_cmd(self) -> None:
-        """Exports; prints what was written."""
+        """Exports the model and prints the size of the bundle."""
         if self.out.exists():
             raise SystemExit(f"dragoman export: out: {self.out}: exists, expected the name of a new folder")
         given = {origin: getattr(self, origin) for origin in ORIGINS if getattr(self, origin) is not None}
         if len(given) != 1:
-            raise SystemExit("dragoman export: expected either a run, or --from-marian, or --from-ctranslate2")
+            raise SystemExit("dragoman export: expected one of run, --from-marian and --from-ctranslate2")
         ((origin, path),) = given.items()
         ignored = [name for name in OF_IMPORTS if origin == "run" and getattr(self, name) is not None]
         if ignored:
-            problem = "expected no such option with a run or a bundle, which tell it themselves"
+            problem = "expected no such option with a run or a bundle"
             raise SystemExit(f"dragoman export: {ignored[0].replace('_', '-')}: {problem}")
         if self.precision == "int8-static" and origin != "run" and self.sentences is None:
             raise SystemExit(
-                "dragoman export: precision: int8-static: expected --sentences with an import: the texts that are "
-                "made up without it do not show what activations real ones have"
+                "dragoman export: precision: int8-static: expected --sentences for imports: real texts determine the "
+                "activation ranges"
             )
         try:
             exportable, samples = self._read(origin, path)
@@ -105,7 +107,7 @@ class ExportCommand(BaseSettings):
             EvaluateCommand(system=str(self.out), baseline=baseline, data=self.quality).cli_cmd()
 
     def _read(self, origin: str, path: Path) -> tuple[Exportable, list[Sample]]:
-        """Returns a model and texts for its golden sentences."""
+        """Returns the model and the texts for its golden sentences."""
         if origin == "run":
             return read_origin(path)
         options = ImportOptions(
@@ -120,7 +122,7 @@ class ExportCommand(BaseSettings):
 def _read_sentences(path: Path) -> list[str]:
     texts = read_lines(path)
     if len(texts) > MOST_SENTENCES:
-        problem = f"expected at most {MOST_SENTENCES:,}: every server translates them before it is ready"
+        problem = f"expected at most {MOST_SENTENCES:,}: every server translates them at start-up"
         raise SystemExit(f"dragoman export: sentences: {path}: {len(texts):,} lines, {problem}")
     return texts
 

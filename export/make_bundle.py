@@ -1,4 +1,4 @@
-"""Makes a bundle of a model: graphs, tokenizer, golden sentences, manifest. Called by `export.command`."""
+"""Writes a bundle: graphs, tokenizer, golden sentences, manifest."""
 
 import shutil
 import tempfile
@@ -32,23 +32,16 @@ from serve.bundle.manifest import (
 )
 from serve.bundle.tokenizer import write_tokenizer
 
-# A sentence at which two tokens are nearly as probable says nothing about a graph: another CPU may round the other way,
-# and 16-bit floats are a thousand times coarser than those that the golden sentences are made with.
+# Smallest lead of the best logit in a golden sentence. A near tie tests nothing: another CPU may round differently, and
+# fp16 is a thousand times coarser than the fp32 that produces the golden sentences.
 SMALLEST_GOLDEN_GAP: dict[Precision, float] = {"fp32": 1e-3, "int8": 1e-3, "int8-static": 1e-3, "fp16": 0.1}
-# Either of the two ONNX Runtimes, or none: an export in floats needs no runtime.
+# Recorded if installed; an fp32 export needs no ONNX Runtime.
 LIBRARIES = ("dragoman", "onnx", "onnxruntime", "onnxruntime-gpu", "sentencepiece", "torch")
 
 
 @dataclass(frozen=True, slots=True)
 class BundleOptions:
-    """What is chosen when a bundle is made.
-
-    Attributes:
-        name: of the model, in metrics and answers.
-        variant: what the graphs are made of.
-        precision: what they compute in.
-        alignment_heads: whose weights an aligned decoder gives; none: there is no such decoder.
-    """
+    """Options of a bundle; without alignment heads it has no aligned decoder."""
 
     name: str
     variant: GraphVariant = "cpu"
@@ -58,17 +51,17 @@ class BundleOptions:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A text that is to become a golden sentence."""
+    """A source text for a golden sentence."""
 
     direction: Direction
     text: str
 
 
 def read_samples(path: Path, directions: Sequence[Direction]) -> list[Sample]:
-    """Reads the samples of a run: source language, tab, target language, tab, text.
+    """Reads the samples of a run: source language, target language and text, separated by tabs.
 
     Raises:
-        CorpusError: if the file cannot be read, or a line is no sample of one of the directions.
+        CorpusError: if the file cannot be read, or a line is no sample of the directions.
     """
     known = {(direction.source, direction.target): direction for direction in directions}
     samples = []
@@ -77,7 +70,9 @@ def read_samples(path: Path, directions: Sequence[Direction]) -> list[Sample]:
         target, _, text = rest.partition("\t")
         if (source, target) not in known or not text:
             expected = " or ".join(map(str, directions))
-            raise CorpusError(f"{path}: line {number}: expected the languages of {expected} and a text, tabs between")
+            raise CorpusError(
+                f"{path}: line {number}: expected the languages of {expected} and a text, separated by tabs"
+            )
         samples.append(Sample(known[source, target], text))
     return samples
 
@@ -88,16 +83,10 @@ def make_bundle(trained: TrainedModel, samples: Sequence[Sample], out: Path, opt
 
 
 def write_bundle(exportable: Exportable, samples: Sequence[Sample], out: Path, options: BundleOptions) -> Bundle:
-    """Writes a bundle; the folder appears complete or not at all.
-
-    Args:
-        exportable: the model and its tokenizer.
-        samples: texts whose translations become golden sentences.
-        out: the folder to make.
-        options: how.
+    """Writes a bundle atomically: the folder `out` appears complete or not at all.
 
     Raises:
-        RunError: if a direction is left without a golden sentence, for no server could check it.
+        RunError: if a direction has no golden sentence; a server could not verify it.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     workshop = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}-"))
@@ -125,34 +114,36 @@ def write_bundle(exportable: Exportable, samples: Sequence[Sample], out: Path, o
 
 
 def reproduced(bundle: Bundle) -> list[GoldenSentence]:
-    """Returns the golden sentences that a bundle translates as the trained model does, though it computes otherwise.
+    """Returns the golden sentences that an 8-bit bundle translates like the trained model.
 
     Raises:
-        RunError: if a direction is left without one.
+        RunError: if a direction has none left.
     """
-    from export.verify.graph_decoder import translate  # noqa: PLC0415 - no other export needs ONNX Runtime
+    from export.graph_decoder import translate  # noqa: PLC0415 - only 8-bit exports need ONNX Runtime
 
     answers = translate(bundle, [sentence.source_ids for sentence in bundle.golden])
     kept = [s for s, answer in zip(bundle.golden, answers, strict=True) if s.target_ids == answer.target_ids]
     for direction in bundle.manifest.directions:
         if not any((s.source_language, s.target_language) == (direction.source, direction.target) for s in kept):
             precision = bundle.manifest.precision
-            raise RunError(f"in {precision}, no {direction} sentence is translated as the trained model does")
+            raise RunError(
+                f"precision: {precision}: no {direction} golden sentence has the trained model's translation"
+            )
     return kept
 
 
 def _observe(model: TranslationModel, golden: Sequence[GoldenSentence], options: BundleOptions) -> Observed:
-    """Returns what static quantization needs; nothing of an architecture that has no 8-bit graphs."""
+    """Returns ranges for static quantization, which only Transformers support."""
     if options.precision != "int8-static" or not isinstance(model, Transformer):
         return NOTHING_OBSERVED
     observed = observe(model, [(sentence.source_ids, sentence.target_ids) for sentence in golden])
-    # Only ONNX Runtime's own operator for a CPU attends to integers.
+    # Only the CPU operator supports int8 caches.
     return observed if options.variant == "cpu" else observed._replace(caches={})
 
 
 @dataclass(frozen=True, slots=True)
 class _Contents:
-    """What a bundle holds beside golden sentences, and what was written of it."""
+    """The parts of a bundle except golden sentences."""
 
     exportable: Exportable
     graphs: ExportedGraphs
@@ -168,22 +159,18 @@ def _seal(folder: Path, contents: _Contents, options: BundleOptions, golden: Seq
 def golden_sentences(
     exportable: Exportable, direction: BundleDirection, texts: Sequence[str], smallest_gap: float
 ) -> list[GoldenSentence]:
-    """Translates texts with PyTorch; leaves out those that are too long or whose translation hangs by a hair.
+    """Translates texts with PyTorch; omits texts that are too long, and translations with a near tie.
 
-    Args:
-        exportable: the model.
-        direction: of the texts.
-        texts: to translate.
-        smallest_gap: how far the best logit has to be above the second best at every step.
+    In a near tie, the best logit leads the second best by less than `smallest_gap` at some step.
 
     Raises:
-        RunError: if none is left.
+        RunError: if no text is left.
     """
     longest = exportable.model.limits.max_source_tokens
     sources = ((text, exportable.source_ids(direction.source_prefix, text)) for text in texts)
     fitting = [(text, source_ids) for text, source_ids in sources if len(source_ids) <= longest]
     if not fitting:
-        raise RunError(f"none of {len(texts)} {direction} sentences is short enough for a golden sentence")
+        raise RunError(f"golden sentences: {direction}: none of {len(texts)} texts fits the limit of the model")
     generated = generate_greedy(exportable.model, [source_ids for _, source_ids in fitting])
     golden = [
         GoldenSentence(
@@ -199,7 +186,7 @@ def golden_sentences(
     ]
     if not golden:
         raise RunError(
-            f"the model is not sure of any of {len(fitting)} {direction} sentences, expected one for a golden sentence"
+            f"golden sentences: {direction}: all {len(fitting)} translations have near ties, expected one without"
         )
     return golden
 

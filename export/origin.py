@@ -1,9 +1,7 @@
-"""Where the model of an export comes from: a training run, or a bundle that was made of one.
+"""Reads the model to export: a training run, or an fp32 bundle of Dragoman.
 
-The model of a bundle of our own: a Transformer with the parameters that the bundle's graphs hold.
-
-So who does not have the run that a bundle was made from can still export it again, in other numbers or for other
-operators, verify that, and compare it with other systems.
+The weights in a bundle's graphs are sufficient to rebuild the Transformer. A bundle can therefore be exported again
+with another precision or variant, verified and evaluated without its training run.
 """
 
 import re
@@ -25,7 +23,7 @@ from serve.bundle.bundle import MANIFEST_FILE, Bundle, BundleError
 from serve.bundle.manifest import first_problem
 from serve.bundle.tokenizer import load_tokenizer
 
-# What a graph calls a parameter, and what the model does. The exporter avoids the name of the decoder's input.
+# Parameter names in the graph and in the model. The exporter renames `positions` where it collides with an input.
 ENCODER_NAMES = {"positions": "source_positions.table"}
 DECODER_NAMES = {
     "positions_1": "target_positions.table",
@@ -43,8 +41,8 @@ def read_bundle(path: Path) -> tuple[Exportable, list[Sample]]:
     """Returns the model of a bundle, and the texts of its golden sentences.
 
     Raises:
-        RunError: if it is no bundle, or its graphs do not hold the parameters of a trained Transformer.
-        TokenizerError: if its tokenizer is none.
+        RunError: if the folder is no bundle, or its graphs lack parameters of a trained Transformer.
+        TokenizerError: if the tokenizer cannot be loaded.
     """
     try:
         bundle = Bundle.open(path)
@@ -52,10 +50,10 @@ def read_bundle(path: Path) -> tuple[Exportable, list[Sample]]:
         raise RunError(str(error)) from error
     manifest = bundle.manifest
     if manifest.precision != "fp32":
-        raise RunError(f"{path}: precision: {manifest.precision}: expected fp32, as it was trained")
+        raise RunError(f"{path}: precision: {manifest.precision}: expected fp32, as in training")
     tokenizer = load_tokenizer(bundle)
     if not isinstance(tokenizer, Tokenizer):
-        raise RunError(f"{path}: tokenizer: of an import: expected the bundle of a training run")
+        raise RunError(f"{path}: tokenizer: imported, expected the bundle of a training run")
     exportable = Exportable(
         model=_read_transformer(bundle),
         tokenizer=tokenizer,
@@ -85,14 +83,14 @@ def _read_transformer(bundle: Bundle) -> Transformer:
     parameters = {name: value for name, value in read_parameters(bundle) if name in known}
     for name in known:
         if name not in parameters:
-            problem = "in no graph, expected graphs that name all weights, as `dragoman export` writes them now"
+            problem = "no graph has this weight, expected a bundle of the current `dragoman export`"
             raise RunError(f"{bundle.folder}: {name}: {problem}")
     model.load_state_dict(parameters)
     return model.eval().requires_grad_(requires_grad=False)
 
 
 def read_parameters(bundle: Bundle) -> Iterator[tuple[str, Tensor]]:
-    """Yields the weights of both graphs in 32 bits, by the names of `Transformer` where they are its parameters."""
+    """Yields the float32 weights of both graphs, with parameter names of `Transformer` where they match."""
     for side, path, names in (
         ("encoder", bundle.encoder_path, ENCODER_NAMES),
         ("decoder", bundle.decoder_path, DECODER_NAMES),
@@ -113,15 +111,12 @@ def read_parameters(bundle: Bundle) -> Iterator[tuple[str, Tensor]]:
 
 
 def read_origin(path: Path) -> tuple[Exportable, list[Sample]]:
-    """Returns a model, and texts for its golden sentences.
-
-    Args:
-        path: folder of a training run, or of a bundle in 32 bits.
+    """Returns the model of a training run or fp32 bundle, and texts for its golden sentences.
 
     Raises:
-        RunError: if the folder is neither, or its model cannot be had.
+        RunError: if the folder is neither, or the model cannot be loaded.
         CorpusError: if the samples of a run cannot be read.
-        TokenizerError: if its tokenizer is none, or lacks a token.
+        TokenizerError: if the tokenizer cannot be loaded or lacks a token.
     """
     if (path / MANIFEST_FILE).is_file():
         return read_bundle(path)

@@ -1,7 +1,4 @@
-"""What a bundle is made of, whoever trained the model: a run of ours, or an import.
-
-`export.make_bundle` takes it, `export.verify.command` compares bundles with it.
-"""
+"""The source of a bundle: a trained or imported model with its tokenizer."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -15,16 +12,10 @@ from serve.bundle.manifest import BundleDirection
 
 @dataclass(frozen=True, slots=True)
 class Exportable:
-    """A model, its tokenizer, and how the two belong together.
+    """A model in evaluation mode and its tokenizer, which share token ids.
 
-    Attributes:
-        model: in evaluation mode.
-        tokenizer: its ids are the model's.
-        directions: what the model translates.
-        source_suffix: tokens after every source.
-        unk_id: stands for what the tokenizer does not know.
-        training: how the model was trained, or where it was imported from.
-        steps: optimizer steps taken; 0 if nobody knows.
+    Every source ends with `source_suffix`; `unk_id` stands for unknown pieces. `training` is the configuration of the
+    training or import. `steps` is the number of optimizer steps, 0 if unknown.
     """
 
     model: TranslationModel
@@ -37,10 +28,10 @@ class Exportable:
 
     @classmethod
     def of_run(cls, trained: TrainedModel) -> Self:
-        """Returns a trained model, with the tokens that it was trained to find around its sources.
+        """Returns a trained model with the source prefixes and suffix of its training.
 
         Raises:
-            TokenizerError: if the model has several target languages and the tokenizer lacks a token for one.
+            TokenizerError: if a target language has no token in a model of several target languages.
         """
         directions = trained.config.directions
         return cls(
@@ -61,5 +52,5 @@ class Exportable:
         )
 
     def source_ids(self, source_prefix: tuple[int, ...], text: str) -> tuple[int, ...]:
-        """Returns what the model reads of a text."""
+        """Returns the token ids of a source, including prefix and suffix."""
         return (*source_prefix, *self.tokenizer.encode(text), *self.source_suffix)

@@ -1,1 +1,1 @@
-"""Measurements: open-loop load on a server, and exported graphs beside systems that others made."""
+"""Load generation: open-loop and closed-loop load on a server, and reports of the results."""

@@ -1,25 +1,10 @@
-"""The clients of every protocol that a load uses, behind one: each request goes to that of its protocol.
+"""Load generator clients for every protocol: gRPC, gRPC streams, REST and server-sent events.
 
-Called by the processes that generate load.
-
-What the generator asks of a client: to send a request and to tell what became of it, whatever that is.
-
-An outcome is named after the gRPC status, or after the HTTP status and the server's reason: `RESOURCE_EXHAUSTED`,
-`429 queue_full`. No client retries, because a retried request would be two.
-
-Clients of the gRPC interface for the generator, to which a failure is an outcome and not an exception.
-
-Opened by `loadtest.clients`.
-
-A client of gRPC's stream of requests: one stream on each connection, answers in any order.
-
-A server that holds a stream back makes its requests wait here, which their latency tells. One that ends a stream and
-says when to come back has not read what has no answer: that is sent on the next stream, as `docs/clients.md` tells.
-Opened by `loadtest.clients`.
-
-Clients of the REST interface for the generator, to which a failure is an outcome and not an exception.
-
-Opened by `loadtest.clients`.
+A failure is an outcome, not an exception. An outcome is named after the gRPC status, or after the HTTP status and the
+server's reason: `RESOURCE_EXHAUSTED`, `429 queue_full`. By default no client retries, because a retry is a second
+request. `TranslateMany` sends all requests of a connection on one stream and accepts answers in any order. Flow control
+on that stream adds to their latency. If the server ends the stream with a retry delay, it has not read the unanswered
+requests; the client sends them again on the next stream.
 """
 
 import asyncio
@@ -43,59 +28,53 @@ from serve.clients.channel import DEFAULTS, ClientSettings, open_async_channel
 from serve.clients.errors import UnavailableError, stream_error
 
 OK = "ok"
-# The client went away, as it was meant to.
+# The client canceled the request on purpose, as the scenario asks.
 GONE = "gone"
-WRONG_COUNT = "answer holds another number of translations"
-NO_RESULT = "the stream ended without a result"
+WRONG_COUNT = "wrong number of translations"
+NO_RESULT = "stream ended without a result"
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What became of a request.
-
-    Attributes:
-        outcome: OK, or the status and reason of the failure.
-        first_seconds: when the first part of a streamed answer was there, by the event loop's clock; None: nothing
-            was streamed.
-    """
+    """The outcome, and when the first part of a streamed answer came, by the event loop's clock."""
 
     outcome: str
     first_seconds: float | None = None
 
 
 class Client(Protocol):
-    """Sends one request and waits for its answer."""
+    """Sends a request and waits for its answer."""
 
     async def send(self, request: LoadRequest) -> Answer:
-        """Returns what became of it; raises nothing that a server or network can cause."""
+        """Returns the result. Server and network failures become outcomes, never exceptions."""
 
 
 def outcome_of(translations: int, request: LoadRequest) -> str:
-    """Returns OK if there are as many translations as texts."""
+    """Returns OK if the answer holds one translation per text."""
     return OK if translations == len(request.texts) else WRONG_COUNT
 
 
 if TYPE_CHECKING:
-    # The type checker's alone: at run time there is one class for both kinds of channels.
+    # For the type checker only: at run time one stub class serves both kinds of channels.
     from protos.translation_pb2_grpc import TranslationServiceAsyncStub
 
 AsyncStub: TypeAlias = "TranslationServiceAsyncStub"
-# What goes with every call.
+# Sent with every call.
 Metadata = tuple[tuple[str, str], ...]
 
 _CHANNEL_OPTIONS = (
-    # Without it, channels to one address share one connection.
+    # Channels to the same address share one connection without this option.
     ("grpc.use_local_subchannel_pool", 1),
-    # A server that comes back is found within a second, not after the two minutes of the default.
+    # Reconnects within a second; the default backoff grows to two minutes.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
-    # How long one try may take, in spite of its name: a busy server answers late.
+    # Despite its name, this option bounds one connection attempt. A busy server accepts late.
     ("grpc.min_reconnect_backoff_ms", 5000),
 )
 
 
 class GrpcClient:
-    """Sends requests over several gRPC channels in turn, each answered as a whole."""
+    """Sends unary requests over several gRPC channels in turn."""
 
     def __init__(self, stubs: Sequence[AsyncStub], metadata: Metadata = ()) -> None:
         self._stubs = itertools.cycle(stubs)
@@ -113,14 +92,14 @@ class GrpcClient:
 
 
 class GrpcStreamClient:
-    """Sends requests over several gRPC channels in turn, whose translations are streamed."""
+    """Sends streaming requests over several gRPC channels in turn."""
 
     def __init__(self, stubs: Sequence[AsyncStub], metadata: Metadata = ()) -> None:
         self._stubs = itertools.cycle(stubs)
         self._metadata = metadata
 
     async def send(self, request: LoadRequest) -> Answer:
-        """Returns OK, or the gRPC status, and when the first text came."""
+        """Returns OK or the gRPC status, and the time of the first part."""
         now = asyncio.get_running_loop().time
         first_seconds: float | None = None
         outcome = NO_RESULT
@@ -139,15 +118,7 @@ class GrpcStreamClient:
 
 @asynccontextmanager
 async def open_stubs(target: str, connections: int, settings: ClientSettings) -> AsyncIterator[Sequence[AsyncStub]]:
-    """Opens channels to `target`, each with TCP connections of its own, and closes them.
-
-    Args:
-        target: host and port, or a name with several addresses.
-        connections: how many channels.
-        settings: security; and how the channels behave, if they are to be balanced or to retry.
-
-    Yields:
-        Their stubs.
+    """Opens gRPC channels, each with its own TCP connections, yields their stubs, and closes the channels.
 
     Raises:
         OSError: if a file of the settings cannot be read.
@@ -161,7 +132,7 @@ async def open_stubs(target: str, connections: int, settings: ClientSettings) ->
 
 
 def message_of(request: LoadRequest) -> TranslateRequest:
-    """Returns a request as gRPC sends it."""
+    """Converts a request to its gRPC message."""
     options = SearchOptions(**request.options) if request.options else None
     return TranslateRequest(text=request.texts, options=options, **asdict(request.languages))
 
@@ -178,7 +149,7 @@ class GrpcManyClient:
         self._streams = itertools.cycle(self._all)
 
     async def send(self, request: LoadRequest) -> Answer:
-        """Returns OK, or the gRPC status of the answer or of the stream."""
+        """Returns OK, or the gRPC status of the answer or the stream."""
         try:
             async with asyncio.timeout(request.timeout_seconds):
                 return Answer(await next(self._streams).ask(request))
@@ -193,24 +164,19 @@ class GrpcManyClient:
 
 @dataclass(slots=True)
 class _Call:
-    """A stream while it lasts.
-
-    Attributes:
-        requests: are sent in their order.
-        waiting: for an answer, by the id of the request.
-    """
+    """One open stream: messages to send, and unanswered requests with their futures, by request id."""
 
     requests: asyncio.Queue[TranslateManyRequest] = field(default_factory=asyncio.Queue)
     waiting: dict[str, tuple[LoadRequest, asyncio.Future[str]]] = field(default_factory=dict)
 
     def put(self, name: str, request: LoadRequest) -> None:
-        """Has a request sent."""
+        """Queues a request for sending."""
         self.requests.put_nowait(
             TranslateManyRequest(id=name, request=message_of(request), timeout_seconds=request.timeout_seconds)
         )
 
     def successor(self) -> "_Call":
-        """Returns a call that sends what has no answer yet, to those who wait for it already."""
+        """Returns a call that sends the unanswered requests again and resolves the same futures."""
         call = _Call(waiting=self.waiting)
         for name, (request, _) in self.waiting.items():
             call.put(name, request)
@@ -218,19 +184,19 @@ class _Call:
 
 
 class _Stream:
-    """A stream that is opened when it is needed, and again after it has ended."""
+    """A stream that opens on demand and reopens after it ends."""
 
     def __init__(self, stub: AsyncStub, metadata: Metadata) -> None:
         self._stub = stub
         self._metadata = metadata
         self._numbers = itertools.count()
         self._call: _Call | None = None
-        self._lasting: asyncio.Task[None] | None = None
+        self._exchange_task: asyncio.Task[None] | None = None
 
     async def ask(self, request: LoadRequest) -> str:
         if self._call is None:
             self._call = _Call()
-            self._lasting = asyncio.create_task(self._last(self._call))
+            self._exchange_task = asyncio.create_task(self._exchange(self._call))
         call, name = self._call, str(next(self._numbers))
         answered: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         call.waiting[name] = (request, answered)
@@ -241,20 +207,20 @@ class _Stream:
             call.waiting.pop(name, None)
 
     async def close(self) -> None:
-        if self._lasting is not None:
-            self._lasting.cancel()
-            await asyncio.gather(self._lasting, return_exceptions=True)
+        if self._exchange_task is not None:
+            self._exchange_task.cancel()
+            await asyncio.gather(self._exchange_task, return_exceptions=True)
 
-    async def _last(self, call: _Call, pause_seconds: float = 0.0) -> None:
-        """Sends requests and hands answers out until the stream ends; whoever still waits then has its status."""
+    async def _exchange(self, call: _Call, pause_seconds: float = 0.0) -> None:
+        """Exchanges requests and answers until the stream ends; its status then fails the waiting requests."""
         await asyncio.sleep(pause_seconds)
         ended, pushback_seconds = NO_RESULT, None
         stream = self._stub.TranslateMany(metadata=self._metadata)
 
         async def write() -> None:
-            # A stream that is over ends the reading, too, which tells why.
+            # The reading side raises the same error and handles it.
             with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-                # A call that is refused must not be written to: the status would be lost.
+                # A write to a rejected call would lose its status, so wait for the initial metadata first.
                 await stream.initial_metadata()
                 while True:
                     await stream.write(await call.requests.get())
@@ -262,22 +228,22 @@ class _Stream:
         writing = asyncio.create_task(write())
         try:
             async for response in stream:
-                if response.id in call.waiting:  # else its client has gone
+                if response.id in call.waiting:  # else the client has left
                     request, answered = call.waiting[response.id]
                     _answer(answered, _response_outcome(response, request))
         except grpc.aio.AioRpcError as error:
-            told = stream_error(error)
-            ended = told.code.name
-            if isinstance(told, UnavailableError):
-                pushback_seconds = told.retry_after_seconds
+            failure = stream_error(error)
+            ended = failure.code.name
+            if isinstance(failure, UnavailableError):
+                pushback_seconds = failure.retry_after_seconds
         finally:
-            # At once: who asks meanwhile belongs to the next stream.
+            # Set before any await: requests that arrive from now on belong to the next stream.
             resent = pushback_seconds is not None and bool(call.waiting)
             self._call = call.successor() if resent else None
             writing.cancel()
             stream.cancel()
             if self._call is not None:
-                self._lasting = asyncio.create_task(self._last(self._call, pushback_seconds or 0.0))
+                self._exchange_task = asyncio.create_task(self._exchange(self._call, pushback_seconds or 0.0))
             else:
                 for _, answered in list(call.waiting.values()):
                     _answer(answered, ended)
@@ -302,20 +268,20 @@ TIMED_OUT = "timeout"
 
 
 class _Body(BaseModel):
-    """What the generator looks at in the JSON of an answer, be it a translation or an error."""
+    """The fields of a REST answer or error that the generator reads."""
 
     translations: tuple[object, ...] = ()
     reason: str = ""
 
 
 class RestClient:
-    """Sends requests over REST, each answered as a whole; a connection carries one at a time and is used again."""
+    """Sends unary requests over REST. A connection carries one request at a time and is reused."""
 
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self._session = session
 
     async def send(self, request: LoadRequest) -> Answer:
-        """Returns OK, the HTTP status and the server's reason, or the name of the network error."""
+        """Returns OK, the HTTP status and the server's reason, or the class name of the network error."""
         try:
             async with self._session.post(TRANSLATE_PATH, **_arguments(request)) as response:
                 return Answer(_http_outcome(response.status, await response.read(), request))
@@ -326,13 +292,13 @@ class RestClient:
 
 
 class RestStreamClient:
-    """Sends requests over REST, whose translations come as server-sent events."""
+    """Sends streaming requests over REST and reads server-sent events."""
 
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self._session = session
 
     async def send(self, request: LoadRequest) -> Answer:
-        """Returns as `RestClient` does, and when the first text came."""
+        """Returns the same outcomes as `RestClient`, and the time of the first event."""
         now = asyncio.get_running_loop().time
         first_seconds: float | None = None
         outcome = NO_RESULT
@@ -355,13 +321,13 @@ class RestStreamClient:
 
 @asynccontextmanager
 async def open_session(base_url: str, security: ClientSettings = DEFAULTS) -> AsyncIterator[aiohttp.ClientSession]:
-    """Opens a session without a limit of connections: a request must never wait for another one's answer.
+    """Opens a session with unlimited connections, so that no request waits for another request's answer.
 
     Raises:
         OSError: if a file of the settings cannot be used.
     """
     connector = aiohttp.TCPConnector(limit=0, ssl=security.ssl_context() or True)
-    # No event is longer than an answer, of which aiohttp would take lines of at most 128 KiB.
+    # One event holds a whole answer; aiohttp's default limits a line to 128 KiB.
     async with aiohttp.ClientSession(
         base_url, connector=connector, headers=dict(security.metadata), read_bufsize=1 << 22
     ) as session:
@@ -369,17 +335,17 @@ async def open_session(base_url: str, security: ClientSettings = DEFAULTS) -> As
 
 
 def body_of(request: LoadRequest) -> dict[str, Any]:
-    """Returns a request as REST sends it, in JSON."""
+    """Converts a request to the JSON body of REST."""
     options = {"options": dict(request.options)} if request.options else {}
     return {"text": list(request.texts), **asdict(request.languages), **options}
 
 
 def _arguments(request: LoadRequest) -> Mapping[str, Any]:
-    """Returns what a request is sent with."""
+    """Returns the keyword arguments of the HTTP call."""
     return {
         "json": body_of(request),
         "timeout": aiohttp.ClientTimeout(total=request.timeout_seconds),
-        # gRPC tells the server the deadline by itself; here a header does, so that no translation outlives its client.
+        # gRPC sends the deadline itself. REST needs a header, so that no translation outlives its client.
         "headers": {TIMEOUT_HEADER: str(math.ceil(request.timeout_seconds * 1000))},
     }
 
@@ -388,14 +354,14 @@ def _http_outcome(status: int, body: bytes, request: LoadRequest) -> str:
     try:
         answer = _Body.model_validate_json(body)
     except ValidationError:
-        return f"{status} with another body than the service's"
+        return f"{status} unexpected body"
     if status != HTTPStatus.OK:
         return f"{status} {answer.reason}".strip()
     return outcome_of(len(answer.translations), request)
 
 
 async def _events(content: aiohttp.StreamReader) -> AsyncIterator[tuple[str, bytes]]:
-    """Yields name and data of each event; those of our server have one line of data, comments have none."""
+    """Yields name and data of each event. The server writes one data line per event; comments have none."""
     name, data = "", b""
     async for line in content:
         field, _, value = line.rstrip(b"\r\n").partition(b": ")
@@ -410,15 +376,13 @@ async def _events(content: aiohttp.StreamReader) -> AsyncIterator[tuple[str, byt
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """Where the server is, and what it asks of clients.
+    """Addresses of the server, and how clients connect.
 
     Attributes:
-        grpc: host and port of the gRPC interface.
-        rest: base URL of the REST interface.
-        connections: of gRPC; REST opens as many as there are requests in flight.
-        security: TLS and the key, of both interfaces; nothing else of it is heeded.
-        balanced: whether gRPC takes turns among several addresses, as the published service config says.
-        retries: whether gRPC tries again, as it says; a request still has one outcome, its last.
+        grpc: `HOST:PORT`, or a name that resolves to several addresses.
+        connections: gRPC connections; REST opens one per request in flight.
+        security: TLS and API key of both interfaces; its other settings are ignored.
+        balanced, retries: whether gRPC does so by the published service config; only the last outcome counts.
     """
 
     grpc: str
@@ -430,7 +394,7 @@ class Targets:
 
     @property
     def channels(self) -> ClientSettings:
-        """How channels of gRPC behave, beside their security."""
+        """Settings of the gRPC channels: security, load balancing and retries."""
         return replace(self.security, balanced=self.balanced, retries=self.retries)
 
 
@@ -441,13 +405,13 @@ class ClientOfAll:
         self._clients = clients
 
     async def send(self, request: LoadRequest) -> Answer:
-        """Returns what became of it."""
+        """Returns the result of the request."""
         return await self._clients[request.protocol].send(request)
 
 
 @asynccontextmanager
 async def open_clients(targets: Targets, protocols: Collection[LoadProtocol]) -> AsyncIterator[ClientOfAll]:
-    """Opens the connections of some protocols and closes them."""
+    """Opens the connections that the protocols need, and closes them."""
     clients: dict[LoadProtocol, Client] = {}
     async with AsyncExitStack() as stack:
         if not {"grpc", "grpc-stream", "grpc-many"}.isdisjoint(protocols):

@@ -1,8 +1,7 @@
-"""Clients that keep servers busy: each waits for its answer and asks again at once (a closed loop).
+"""Closed-loop clients that keep servers busy: each sends its next request when it has its answer.
 
-It tells what servers can do at most with so many clients, and nothing of latency under load. What the servers did is
-what they say themselves at both ends of the measured time, in which the clients do not stop. Knows no server; called by
-the benchmarks that keep servers busy.
+Measures the throughput at a given number of clients, not latency under load. The server's counters are read at both
+ends of the measured time, while the clients go on.
 """
 
 import asyncio
@@ -18,41 +17,35 @@ from loadtest.server_metrics import MetricsReader, ServerState
 from loadtest.tally import Bound, Record
 
 SEED = 1
-# The clients go on until they are stopped, but not for ever.
+# Upper bound; the clients normally go on until they are stopped.
 LONGEST_SECONDS = 600.0
-# Sentences that each client draws; it begins again with the first when it has asked for all.
+# Sentences per client; a client that has sent all of them starts again with the first.
 SENTENCES_OF_A_CLIENT = 20
-# A server that is kept busy on few CPUs may take long to say what it does, and a measurement ends without it.
+# A saturated server on few CPUs answers /metrics late, and a timeout would end the measurement.
 STATE_TIMEOUT_SECONDS = 60.0
 
 Reading = TypeVar("Reading")
 
 
 class BusyServerError(Exception):
-    """A server does not tell what it does, or does nothing."""
+    """The server exposes no metrics, or completes no requests."""
 
 
 async def read_state(metrics: MetricsReader) -> ServerState:
-    """Returns what a server says now.
+    """Reads the server's metrics.
 
     Raises:
-        BusyServerError: if it says nothing that is known.
+        BusyServerError: if the metrics cannot be read.
     """
     state = await metrics.read(STATE_TIMEOUT_SECONDS)
     if state is None:
-        raise BusyServerError("a server does not show its metrics")
+        raise BusyServerError("/metrics: expected the server's metrics, got none")
     return state
 
 
 @dataclass(frozen=True, slots=True)
 class BusyTime(Generic[Reading]):
-    """A time in which clients kept servers busy.
-
-    Attributes:
-        record: of every request, the warm-up's included.
-        first: what the servers said at the begin of the measured time.
-        last: the same at its end.
-    """
+    """The requests of a closed loop with its warm-up, and the metrics at both ends of the measured time."""
 
     record: Record
     first: Reading
@@ -61,21 +54,15 @@ class BusyTime(Generic[Reading]):
 
 @dataclass(frozen=True, slots=True)
 class ClosedLoop:
-    """Clients, and how long they ask.
-
-    Attributes:
-        clients: so many.
-        warm_up_seconds: that go before the measured time.
-        seconds: of the measured time.
-    """
+    """Number of clients, warm-up time and measured time."""
 
     clients: int
     warm_up_seconds: float
     seconds: float
 
     def plan(self, kind: RequestKind, texts: Sequence[str]) -> Plan:
-        """Returns what the clients ask for: texts of these, drawn at random."""
-        # In a closed loop nobody keeps to the rate: it only makes enough requests to choose from.
+        """Draws the requests of the clients at random from the texts."""
+        # A closed loop ignores the rate. It only determines how many requests the plan holds.
         rate = self.clients * SENTENCES_OF_A_CLIENT / LONGEST_SECONDS
         phase = ConstantPhase(arrivals="constant", rate=rate, duration_seconds=LONGEST_SECONDS)
         return draw_plan(Scenario(warm_up_seconds=0, requests=(kind,), phases=(phase,)), texts, SEED)
@@ -87,17 +74,11 @@ class ClosedLoop:
         read: Callable[[], Awaitable[Reading]],
         worked: Callable[[Reading, Reading], bool],
     ) -> BusyTime[Reading]:
-        """Has the clients ask until the measured time is over.
-
-        Args:
-            generators: the processes that hold the clients.
-            plan: what they ask for.
-            read: returns what the servers say now.
-            worked: whether the servers did anything between two readings; until they did, the time goes on.
+        """Runs the clients until the measured time is over, and longer while `worked(first, last)` sees no progress.
 
         Raises:
-            BusyServerError: if the servers do nothing, or as `read`.
-            GeneratorLostError: if clients die.
+            BusyServerError: if the servers make no progress, or from `read`.
+            GeneratorLostError: if a generator process dies.
         """
         record = Record(plan, self.clients)
         start_seconds = generators.start_seconds(plan)
@@ -114,7 +95,7 @@ class ClosedLoop:
                     break
                 if asking.done():
                     asking.result()
-                    raise BusyServerError("the clients have asked, and nothing was answered")
+                    raise BusyServerError("no request was answered in the measured time")
             generators.halt()
             await asking
         finally:

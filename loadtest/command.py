@@ -1,9 +1,6 @@
-"""`dragoman load`: measures a running server under load, over every interface, and tells what users would have felt.
+"""`dragoman load`: measures a running server under load over every interface.
 
-Composes the other modules: draws the plan, starts the generators, watches the run and reports it: lines for people, as
-the last line of the output one JSON document, and on demand a page with plots.
-
-The options of `dragoman load`: where the server is, what load it gets, what is looked for and what is written.
+Prints a report whose last line is one JSON document. `--out` also writes an HTML page with plots.
 """
 
 import asyncio
@@ -11,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError
@@ -42,22 +39,22 @@ from model.provenance import Provenance, command_line
 from serve.clients.options import ConnectionOptions
 from serve.files import FileError
 
-# What a scenario says in their place.
-_OF_A_SCENARIO = frozenset(
+# Options that a scenario file replaces.
+_SCENARIO_OPTIONS = frozenset(
     {
         *("protocol", "arrivals", "rate", "last_rate", "peak_rate", "every_seconds", "burst_seconds", "trace", "speed"),
         *("duration_seconds", "warm_up_seconds", "sentences", "source_language", "target_language"),
         *("texts_per_request", "options", "timeout_seconds", "cancelled_share"),
     }
 )
-# What a search for the capacity chooses itself.
-_OF_A_LOAD = frozenset(
+# Options that the capacity search chooses itself.
+_SINGLE_LOAD_OPTIONS = frozenset(
     {
         *("scenario", "closed_loop", "until_stable", "arrivals", "trace", "speed"),
         *("last_rate", "peak_rate", "every_seconds", "burst_seconds", "duration_seconds", "warm_up_seconds"),
     }
 )
-_OF_PHASES = {
+_PHASE_OPTIONS = {
     "poisson": ("rate", "duration_seconds"),
     "constant": ("rate", "duration_seconds"),
     "burst": ("rate", "peak_rate", "every_seconds", "burst_seconds", "duration_seconds"),
@@ -67,7 +64,7 @@ _OF_PHASES = {
 
 
 class ServerOptions(ConnectionOptions):
-    """Where the server is, and what sends the load."""
+    """Address of the server, and the processes that generate load."""
 
     model_config = SettingsConfigDict(
         env_prefix="DRAGOMAN_LOAD_",
@@ -77,112 +74,120 @@ class ServerOptions(ConnectionOptions):
         nested_model_default_partial_update=True,
     )
 
-    grpc_target: str = Field("127.0.0.1:8001", description="Host and port of the gRPC interface.")
+    HELP_GROUPS: ClassVar[dict[str, str]] = {
+        "grpc_target": "server connection",
+        "connections": "load generator",
+    }
+
+    grpc_target: str = Field("127.0.0.1:8001", description="Address of the gRPC interface.")
     rest_url: str = Field(
         "http://127.0.0.1:8000",
-        description="Base URL of the REST interface, which also has the server's metrics. https:// says that both "
-        "interfaces speak TLS.",
+        description="Base URL of REST and /metrics; https:// enables TLS for gRPC too.",
     )
-    connections: int = Field(
-        2, ge=1, description="gRPC connections of a process; REST opens as many as there are requests in flight."
-    )
-    processes: int = Field(1, ge=1, description="Processes that send the load, if one core is not enough.")
+    connections: int = Field(2, ge=1, description="gRPC connections per process; REST opens one per request in flight.")
+    processes: int = Field(1, ge=1, description="Processes that generate load, for rates beyond one core.")
     generator_cpus: tuple[Annotated[int, Field(ge=0)], ...] = Field(
-        (), description="CPUs that these may run on, best others than the server's. Default: any."
+        (), description="CPUs of the load generator, best not the server's. Default: any."
     )
     max_lag_seconds: float = Field(
-        0.01, gt=0, description="A run is void if the 99th percentile of the generator's lag exceeds it."
+        0.01, gt=0, description="A run is void if the p99 of the generator's lag exceeds this."
     )
-    seed: int = Field(1, ge=0, description="Seed of the send times and of the choice of requests.")
+    seed: int = Field(1, ge=0, description="Seed of the send times and requests.")
 
     @property
     def targets(self) -> Targets:
-        """Where the server is, and what it asks of clients.
+        """The addresses and the security settings.
 
         Raises:
-            ScenarioError: if the base URL is none.
-            FileError: if an option of TLS or the key cannot be used.
+            ScenarioError: if the base URL is malformed.
+            FileError: if a TLS file or the key cannot be used.
         """
         scheme = _scheme_of(self.rest_url)
         security = self.connection(self.rest_url)
-        # Never a key in the clear on one interface because the other one said TLS.
+        # A https:// REST URL turns on TLS for gRPC too, so that no API key is sent in the clear.
         security = replace(security, tls=security.tls or scheme == "https")
         return Targets(self.grpc_target, self.rest_url, self.connections, security)
 
 
 class LoadOptions(ServerOptions):
-    """All options; what is done with them, the command tells."""
+    """All options of `dragoman load`."""
 
-    scenario: Path | None = Field(
-        None, description="YAML file that says what the load is, in place of the options from --protocol on."
-    )
+    HELP_GROUPS: ClassVar[dict[str, str]] = {
+        "scenario": "load",
+        "sentences": "requests",
+        "closed_loop": "load",
+        "until_stable": "measurement",
+        "out": "output",
+    }
+
+    scenario: Path | None = Field(None, description="YAML scenario; replaces the options that describe the load.")
     protocol: tuple[LoadProtocol, ...] = Field(
-        ("grpc",), min_length=1, description="Interface to measure; of several, one run after the other."
+        ("grpc",), min_length=1, description="Interfaces to measure, one run each."
     )
     arrivals: Literal["poisson", "constant", "burst", "ramp", "replay"] = Field(
-        "poisson", description="How send times are drawn."
+        "poisson", description="Distribution of the send times."
     )
-    rate: float = Field(20.0, gt=0, le=MAX_RATE, description="Requests per second, on average; at first, or usually.")
+    rate: float = Field(
+        20.0, gt=0, le=MAX_RATE, description="Mean requests per second; ramp: at the start, burst: between bursts."
+    )
     last_rate: float = Field(100.0, gt=0, le=MAX_RATE, description="ramp: requests per second at the end.")
     peak_rate: float = Field(100.0, gt=0, le=MAX_RATE, description="burst: requests per second in a burst.")
-    every_seconds: float = Field(10.0, gt=0, description="burst: from one beginning to the next.")
+    every_seconds: float = Field(10.0, gt=0, description="burst: from the start of one burst to the next.")
     burst_seconds: float = Field(1.0, gt=0, description="burst: length of a burst.")
-    trace: Path | None = Field(None, description="replay: file with a recorded request on each line.")
-    speed: float = Field(1.0, gt=0, description="replay: how many times as fast as it was recorded.")
+    trace: Path | None = Field(None, description="replay: file with one recorded request per line.")
+    speed: float = Field(1.0, gt=0, description="replay: factor by which the trace is sped up.")
     duration_seconds: float = Field(30.0, gt=0, description="Length of the measured part of a run.")
-    warm_up_seconds: float = Field(3.0, ge=0, description="Load before the measured part; not in the report.")
+    warm_up_seconds: float = Field(3.0, ge=0, description="Load before the measured part, not reported.")
     sentences: SentencesPath = None
     source_language: SourceLanguage = ""
     target_language: TargetLanguage = ""
-    texts_per_request: int = Field(1, ge=1, description="Texts in one request.")
-    options: SearchOptions = Field(SearchOptions(), description="How is searched.")
-    timeout_seconds: float = Field(10.0, gt=0, le=3600, description="How long a request waits for its answer.")
+    texts_per_request: int = Field(1, ge=1, description="Texts per request.")
+    options: SearchOptions = Field(SearchOptions(), description="Search options.")
+    timeout_seconds: float = Field(10.0, gt=0, le=3600, description="Timeout of a request.")
     cancelled_share: float = Field(
-        0.0, ge=0, le=1, description="Share of the requests whose client goes away within half a second."
+        0.0, ge=0, le=1, description="Share of requests that their clients cancel within half a second."
     )
     closed_loop: int | None = Field(
         None,
         ge=1,
-        description="Not at drawn times, but by so many users, each of whom waits for an answer before the next "
-        "request. Tells throughput, and nothing of latency under load.",
+        description="Run a closed loop of N users; measures throughput, not latency under load.",
     )
     until_stable: bool = Field(
         False,
-        description="Repeat the measured part until the last three agree within 10 % in throughput and the objective's "
-        "percentile, at most ten times; these three are reported.",
+        description="Repeat the measured part, at most 10 times, until the last 3 agree within 10 %.",
     )
     find_capacity: bool = Field(
-        False, description="Search the highest rate that meets the objective, then measure goodput around it."
+        False, description="Search the highest rate that meets the objective, then measure around it."
     )
-    objective: Objective = Field(Objective(), description="What an answer is good for.")
-    trial_seconds: float = Field(10.0, gt=0, description="--find-capacity: length of the measured part of a trial.")
-    tolerance: float = Field(0.05, gt=0, lt=1, description="--find-capacity: how exactly the rate is searched.")
-    out: Path | None = Field(None, description="Folder that gets load.json and load.html.")
+    objective: Objective = Field(Objective(), description="Service level objective.")
+    trial_seconds: float = Field(10.0, gt=0, description="--find-capacity: measured length of a trial.")
+    tolerance: float = Field(0.05, gt=0, lt=1, description="--find-capacity: relative tolerance of the rate.")
+    out: Path | None = Field(None, description="Folder for load.json and load.html.")
 
     def scenarios(self) -> dict[str, Scenario]:
-        """Returns what each run is to do, by the name of its protocol, or that of the scenario file.
+        """Returns the scenario of each run, by protocol name or by the name of the scenario file.
 
         Raises:
-            ScenarioError: if the scenario cannot be had.
+            ScenarioError: if the options conflict or the scenario file cannot be used.
         """
         if self.find_capacity:
-            self._refuse(_OF_A_LOAD, ": the search chooses rates, and tries them with Poisson arrivals")
+            self._refuse(_SINGLE_LOAD_OPTIONS, " with --find-capacity, which chooses rates of Poisson arrivals")
             if len(self.protocol) > 1:
-                raise ScenarioError(f"protocol: {len(self.protocol)} of them, expected one whose capacity is searched")
+                raise ScenarioError(f"protocol: expected one with --find-capacity, got {len(self.protocol)}")
         if self.scenario is None:
             return {protocol: self._of_flags(protocol) for protocol in self.protocol}
-        self._refuse(_OF_A_SCENARIO, " beside a scenario")
+        self._refuse(_SCENARIO_OPTIONS, " with --scenario")
         return {self.scenario.stem: read_scenario(self.scenario)}
 
     def _refuse(self, names: frozenset[str], why: str) -> None:
         given = sorted(names & self.model_fields_set)
         if given:
-            raise ScenarioError(f"{given[0].replace('_', '-')}: given, expected no such option{why}")
+            raise ScenarioError(f"{given[0].replace('_', '-')}: expected no such option{why}")
 
     def _of_flags(self, protocol: LoadProtocol) -> Scenario:
         if self.arrivals == "replay" and self.trace is None:
-            raise ScenarioError("trace: missing, expected the file that is to be replayed")
-        phase: dict[str, Any] = {name: getattr(self, name) for name in _OF_PHASES[self.arrivals]}
+            raise ScenarioError("trace: expected a file with --arrivals replay, got none")
+        phase: dict[str, Any] = {name: getattr(self, name) for name in _PHASE_OPTIONS[self.arrivals]}
         kind = {
             "protocol": protocol,
             "texts": {self.texts_per_request: 1.0},
@@ -201,20 +206,20 @@ class LoadOptions(ServerOptions):
         try:
             return Scenario.model_validate(content)
         except ValidationError as error:
-            exit_with_message = (f"{str(each['loc'][-1]).replace('_', '-')}: {each['msg']}" for each in error.errors())
-            raise ScenarioError("; ".join(exit_with_message)) from error
+            messages = (f"{str(each['loc'][-1]).replace('_', '-')}: {each['msg']}" for each in error.errors())
+            raise ScenarioError("; ".join(messages)) from error
 
 
 def _scheme_of(url: str) -> str:
-    """Returns http or https. A password would be in every report, so that not even the message shows the URL."""
+    """Returns "http" or "https". The error omits the URL, which may hold a password."""
     try:
         parts = urlsplit(url)
         whole = parts.hostname and parts.port != 0 and parts.username is None
         usable = whole and url.removesuffix("/") == f"{parts.scheme}://{parts.netloc}"
-    except ValueError:  # brackets that do not match, or a port that is no number
+    except ValueError:  # unbalanced brackets or a port that is not a number
         usable = False
     if not usable or parts.scheme not in ("http", "https"):
-        raise ScenarioError("rest-url: expected http://HOST:PORT or https://HOST:PORT, and nothing else in it")
+        raise ScenarioError("rest-url: expected only http://HOST:PORT or https://HOST:PORT")
     return parts.scheme
 
 
@@ -225,18 +230,18 @@ LIBRARIES = ("grpcio", "aiohttp", "hdrhistogram", "numpy")
 class LoadCommand(LoadOptions):
     """Measure a running server under load.
 
-    Requests are sent at times drawn beforehand, whether or not earlier ones were answered, and latency runs from the
-    intended send time. If the generator itself is late, the run is void and the exit status is 1. With --find-capacity,
-    the highest rate that meets the objective is searched, and goodput is measured from a tenth of it to twice as much.
-    The last line of the output is one JSON document; --out also writes a page with plots.
+    The send times are drawn before the run and do not depend on the answers (open loop). Latency starts at the intended
+    send time. If the generator itself is late, the run is void and the exit status is 1. --find-capacity searches the
+    highest rate that meets the objective, then measures goodput from 0.1 to 2 times that rate. The last line of the
+    output is one JSON document; --out also writes a page with plots.
     """
 
     def cli_cmd(self) -> None:
-        """Runs the load, prints the report and exits with status 1 if a run is void."""
+        """Runs the load and prints the report; exits with status 1 if a run is void."""
         with exit_with_message("dragoman load"):
             document = asyncio.run(self._run())
             if self.out is not None:
-                from loadtest.report import write_report  # noqa: PLC0415 - what draws takes a second
+                from loadtest.report import write_report  # noqa: PLC0415 - matplotlib takes a second to import
 
                 write_report(self.out, document)
         print(to_line(document))
@@ -295,10 +300,10 @@ class LoadCommand(LoadOptions):
 
 @contextmanager
 def exit_with_message(command: str) -> Iterator[None]:
-    """Ends the program with one line about what its user can change.
+    """Turns errors that the user can fix into a one-line message.
 
     Raises:
-        SystemExit: instead of what keeps a load from being measured.
+        SystemExit: instead of the error.
     """
     try:
         yield

@@ -1,19 +1,11 @@
-"""The generators: open-loop, which sends every request at its intended time however slow the answers are, and closed.
+"""Load generator processes: open-loop and closed-loop.
 
-In the open loop latency runs from the intended send time, so a stalled server is charged for the requests that it kept
-waiting, even those that had not been sent yet. What the generator itself was late is kept apart, as lag. In the closed
-loop users wait for their answers, so a stall holds them back and hardly shows: it tells capacity for so many users, and
-nothing of latency under load. Knows no protocol. Time is the event loop's monotonic clock.
-
-The inside of a process that generates load: takes parts of plans, keeps them, and reports tallies while it does.
-
-A process of its own keeps the generator's time free from those who watch it. The clock is the machine's monotonic one,
-which all processes share. The other side is `loadtest.generator`.
-
-The processes that generate load, seen from outside: started, given their parts of a plan, listened to, stopped.
-
-They come from a server process that has imported everything and does nothing but fork, so that starting one more takes
-milliseconds and inherits no threads. What happens inside is `loadtest.generator`.
+In an open loop every request is sent at its intended time, and latency starts at that time. A stalled server is
+therefore charged for the requests it delays, even for those not yet sent. The generator's own delay is recorded apart,
+as lag. In a closed loop users wait for their answers, so a stall holds them back and hardly shows in the latency.
+Separate processes keep the send times independent of the reporting side. They come from a fork server that has imported
+everything, so a start takes milliseconds and inherits no threads. Times are seconds of the monotonic clock, which all
+processes of the machine share.
 """
 
 import asyncio
@@ -37,29 +29,24 @@ from loadtest.tally import Bound, Cell, PackedTallies, Sample, Tally
 
 
 class Recorder(Protocol):
-    """Takes down what happens."""
+    """Records the start and the end of requests."""
 
     def begin(self, request: LoadRequest, intended_seconds: float) -> None:
-        """A request is being sent."""
+        """Records that a request is being sent."""
 
     def end(self, sample: Sample) -> None:
-        """It has ended."""
+        """Records that a request has ended."""
 
 
 async def run_open_loop(client: Client, plan: Plan, start_seconds: float, book: Recorder, stop: asyncio.Event) -> None:
-    """Sends every request of a plan at its time, and returns when all have ended.
+    """Sends every request of a plan at its time; returns when all have ended.
 
-    Args:
-        client: sends the requests; any number may be in flight.
-        plan: which and when.
-        start_seconds: the start of the run, by the event loop's clock.
-        book: is told of every request.
-        stop: when set, no further request is sent.
+    Any number of requests may be in flight. `start_seconds` is event loop time. No request is sent after `stop` is set.
     """
     loop = asyncio.get_running_loop()
     async with asyncio.TaskGroup() as group:
         for intended_seconds, request in zip(plan.arrivals.tolist(), plan.requests, strict=True):
-            # A generator that is behind still yields here, so that what it has scheduled is sent.
+            # A late generator still yields here, so that the tasks it has created can send.
             await asyncio.sleep(max(0.0, start_seconds + intended_seconds - loop.time()))
             if stop.is_set():
                 return
@@ -70,15 +57,9 @@ async def run_open_loop(client: Client, plan: Plan, start_seconds: float, book: 
 async def run_closed_loop(
     client: Client, users: Sequence[Plan], start_seconds: float, book: Recorder, stop: asyncio.Event
 ) -> None:
-    """Has users send requests, each the next one when the last was answered, and returns when all have ended.
+    """Runs users that each send the next request when the last has ended; returns when all have ended.
 
-    Args:
-        client: sends the requests.
-        users: a plan for each, whose requests it sends in turn, over and over, while the plan lasts; when does not
-            matter.
-        start_seconds: the start of the run, by the event loop's clock.
-        book: is told of every request.
-        stop: when set, no further request is sent.
+    A user repeats the requests of its plan for the plan's duration; the send times are ignored.
     """
     loop = asyncio.get_running_loop()
 
@@ -116,14 +97,7 @@ REPORT_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A part of a run.
-
-    Attributes:
-        plan: what this process sends.
-        start_seconds: the start of the run, by the machine's monotonic clock.
-        bound: which answers are good ones.
-        users: in a closed loop, how many this process has; None: open loop.
-    """
+    """One process's part of a run, and its number of users in a closed loop."""
 
     plan: Plan
     start_seconds: float
@@ -133,7 +107,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """No further request of this order is to be sent."""
+    """Stops sending requests of the current order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +116,7 @@ class Done:
 
 
 class TallyBook:
-    """Counts what happens, by slice of time and kind, and hands it over bit by bit."""
+    """Counts requests by time slice and kind, and returns the counts in increments."""
 
     def __init__(self, plan: Plan, bound: Bound) -> None:
         self._ends = [each.end_seconds for each in plan.slices]
@@ -150,15 +124,15 @@ class TallyBook:
         self._tallies: dict[Cell, Tally] = {}
 
     def begin(self, request: LoadRequest, intended_seconds: float) -> None:
-        """A request is being sent."""
+        """Counts a request that is being sent."""
         self._tally(request, intended_seconds).sent += 1
 
     def end(self, sample: Sample) -> None:
-        """It has ended."""
+        """Counts a request that has ended."""
         self._tally(sample.request, sample.intended_seconds).record(sample, self._bound)
 
     def take(self) -> PackedTallies:
-        """Returns what happened since the last call."""
+        """Returns the tallies since the last call."""
         taken, self._tallies = self._tallies, {}
         return {cell: tally.pack() for cell, tally in taken.items()}
 
@@ -177,15 +151,8 @@ def work(
     protocols: Collection[LoadProtocol],
     cpus: Collection[int],
 ) -> None:
-    """Carries out orders until the connection closes.
-
-    Args:
-        connection: gives orders, takes tallies.
-        targets: where the server is.
-        protocols: which of its interfaces are used.
-        cpus: on which this process may run; empty: on any.
-    """
-    # Ctrl-C is for the process that gives the orders, which then closes the connection.
+    """Runs orders until the connection closes, on the given CPUs (empty for any), and reports tallies."""
+    # The parent process handles Ctrl-C and then closes the connection.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if cpus:
         os.sched_setaffinity(0, cpus)
@@ -210,23 +177,23 @@ class _Worker:
                     await run_open_loop(client, order.plan, order.start_seconds, book, self._stop)
                 else:
                     parts = (order.plan.part(number, order.users) for number in range(order.users))
-                    # Of more users than requests, those who would have none of their own send all of them.
+                    # With more users than requests, some parts are empty; those users send the whole plan.
                     users = [part if part.requests else order.plan for part in parts if order.plan.requests]
                     await run_closed_loop(client, users, order.start_seconds, book, self._stop)
                 reporting.cancel()
-                self._tell(book.take())
-                self._tell(Done())
+                self._send(book.take())
+                self._send(Done())
 
     async def _report(self, book: TallyBook) -> None:
         while True:
             await asyncio.sleep(REPORT_SECONDS)
-            self._tell(book.take())
+            self._send(book.take())
 
-    def _tell(self, message: object) -> None:
+    def _send(self, message: object) -> None:
         try:
             self._connection.send(message)
         except BrokenPipeError:
-            # Nobody wants to know any more.
+            # The parent process is gone.
             self._stop.set()
 
     def _read(self) -> None:
@@ -243,18 +210,18 @@ class _Worker:
             self._orders.put_nowait(None)
 
 
-# The parts of a plan are on their way before the run starts.
+# Time to send the parts of a plan to the processes before the run starts.
 AHEAD_SECONDS = 0.2
 AHEAD_SECONDS_PER_REQUEST = 2e-5
 END_SECONDS = 10.0
 
 
 class GeneratorLostError(Exception):
-    """A process that generates load has died: what it would have sent or received is not known."""
+    """A generator process died, so its requests cannot be accounted for."""
 
 
 class Generators:
-    """Processes that wait for orders."""
+    """The generator processes, as their parent sees them."""
 
     def __init__(self, processes: list["_Process"]) -> None:
         self._processes = processes
@@ -264,23 +231,16 @@ class Generators:
     async def run(
         cls, count: int, targets: Targets, protocols: Collection[LoadProtocol], cpus: Collection[int] = ()
     ) -> AsyncIterator[Self]:
-        """Runs processes until the block ends.
-
-        Args:
-            count: how many.
-            targets: where the server is.
-            protocols: which of its interfaces are used.
-            cpus: on which the processes may run; empty: on any.
-        """
+        """Starts processes on the given CPUs (empty for any), and ends them with the block."""
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([work.__module__])
         processes = []
         for _ in range(count):
-            ours, theirs = context.Pipe()
-            process = context.Process(target=work, args=(theirs, targets, protocols, cpus), daemon=True)
+            parent_end, child_end = context.Pipe()
+            process = context.Process(target=work, args=(child_end, targets, protocols, cpus), daemon=True)
             process.start()
-            theirs.close()
-            processes.append(_Process(process, ours))
+            child_end.close()
+            processes.append(_Process(process, parent_end))
         try:
             yield cls(processes)
         finally:
@@ -289,11 +249,11 @@ class Generators:
 
     @property
     def process_ids(self) -> list[int]:
-        """Of the operating system."""
+        """Process ids."""
         return [each.process_id for each in self._processes]
 
     def start_seconds(self, plan: Plan) -> float:
-        """Returns when a run of a plan can start, by the machine's monotonic clock."""
+        """Returns the earliest start of a run of a plan, by the machine's monotonic clock."""
         return time.monotonic() + AHEAD_SECONDS + AHEAD_SECONDS_PER_REQUEST * len(plan.requests)
 
     async def carry_out(
@@ -306,18 +266,13 @@ class Generators:
         users: int | None = None,
         may_be_lost: bool = False,
     ) -> None:
-        """Has the processes keep a plan, and returns when every request has ended.
+        """Runs a plan on all processes; returns when every request has ended.
 
-        Args:
-            plan: what is sent when; each process gets its part.
-            start_seconds: when the run starts.
-            bound: which answers are good ones.
-            on_tallies: gets what happened, bit by bit.
-            users: in a closed loop, how many there are; None: open loop.
-            may_be_lost: whether processes may die; what they did not report is then missing.
+        `on_tallies` receives the counts in increments. In a closed loop, `users` is their number. If processes may be
+        lost, the requests that they did not report are missing.
 
         Raises:
-            GeneratorLostError: if one dies, unless it may.
+            GeneratorLostError: if a process dies and `may_be_lost` is false.
         """
         count = len(self._processes)
         shares = [None if users is None else len(range(number, users, count)) for number in range(count)]
@@ -330,7 +285,7 @@ class Generators:
         )
 
     def halt(self) -> None:
-        """Has the processes send no further request of what they carry out."""
+        """Stops sending requests of the current run."""
         for each in self._processes:
             each.halt()
 
@@ -347,11 +302,11 @@ class _Process:
     def process_id(self) -> int:
         pid = self._process.pid
         if pid is None:
-            raise AssertionError("it was started")
+            raise AssertionError("the process has been started")
         return pid
 
     async def carry_out(self, order: Order, on_tallies: Callable[[PackedTallies], None], *, may_be_lost: bool) -> None:
-        # A large plan does not fit into the pipe at once, and the process reads it at its own pace.
+        # A large plan exceeds the pipe's buffer, so the send blocks until the process has read it.
         await asyncio.to_thread(self._send, order)
         while not isinstance(message := await self._messages.get(), Done):
             if isinstance(message, dict):
@@ -359,7 +314,7 @@ class _Process:
             elif may_be_lost:
                 return
             else:
-                raise GeneratorLostError(f"a process that generates load ended with status {self._process.exitcode}")
+                raise GeneratorLostError(f"a load generator process exited with status {self._process.exitcode}")
 
     def halt(self) -> None:
         self._send(Halt())
@@ -374,7 +329,7 @@ class _Process:
         try:
             self._connection.send(message)
         except OSError:
-            # It has died, which whoever listens to it learns.
+            # The process is dead; the reader of its messages reports that.
             self._process.kill()
 
     def _read(self) -> None:

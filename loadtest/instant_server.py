@@ -1,14 +1,15 @@
-"""A server that answers at once with one translation, to prove the generator with: it speaks as much REST as needed.
+"""A minimal REST server that returns one translation at once; the self-test stalls it.
 
-It reads nothing but lengths, so that the hundreds of requests that came while it stood still are answered in a moment.
-As a program it prints its port and serves until it is killed.
+It parses only lengths, so that it answers the hundreds of requests that queue during a stall within moments. Run as a
+program, it prints its port and serves until it is killed.
 """
 
 import asyncio
 import re
 
 HOST = "127.0.0.1"
-# Whoever comes while it stands still waits in the kernel's queue; a full one would make them come again a second later.
+# Connections made during a stall wait in the kernel's queue. A full queue would delay them by a SYN retry of one
+# second.
 BACKLOG = 4096
 _BODY = b'{"translations": [{}]}'
 _ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (len(_BODY), _BODY)
@@ -24,13 +25,13 @@ class InstantAnswers(asyncio.Protocol):
         self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keeps what answers are written to."""
+        """Stores the transport."""
         if not isinstance(transport, asyncio.Transport):
-            raise TypeError("expected a stream")
+            raise TypeError("transport: expected a stream transport")
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Answers every request that is complete."""
+        """Answers every complete request."""
         self._received += data
         while (end := self._end_of_request()) is not None:
             self._received = self._received[end:]

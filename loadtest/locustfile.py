@@ -1,15 +1,10 @@
-"""Users of both interfaces for Locust, and a load that grows in steps: journeys of users, in a CLOSED LOOP.
+"""Locust users of both interfaces, and a load that grows in steps, in a CLOSED LOOP.
 
-A user of Locust waits for its answer before it asks again, so a server that stalls is asked less and its percentiles
-look better than what users would feel. `dragoman load` measures latency; this shows how many users are served.
+A Locust user waits for its answer before it sends the next request. A stalled server gets fewer requests, so these
+percentiles look better than what users would see. `dragoman load` measures latency; this file shows how many users the
+server can serve. Settings are environment variables such as DRAGOMAN_LOCUST_GRPC_TARGET.
 
     locust -f loadtest/locustfile.py --host http://127.0.0.1:8000 RestUser GrpcUser
-
-The environment tells the rest (`loadtest.locustfile`).
-
-What the environment tells the users of Locust, which has options of its own: DRAGOMAN_LOCUST_GRPC_TARGET and so on.
-
-Validated like the options of `dragoman load`, and read once, by the locustfile.
 """
 
 import logging
@@ -35,22 +30,22 @@ ENVIRONMENT = "DRAGOMAN_LOCUST_"
 
 
 class LocustSettings(ConnectionOptions):
-    """Where the gRPC interface is, how both are reached, and how the load grows."""
+    """Address of the gRPC interface, connection settings, and the growth of the load."""
 
     model_config = SettingsConfigDict(env_prefix=ENVIRONMENT, frozen=True, extra="forbid")
 
-    grpc_target: str = Field("127.0.0.1:8001", description="Host and port of the gRPC interface.")
-    target_language: str = Field("", description="Needed by models that translate into several languages.")
-    step_users: int = Field(4, ge=1, description="Users that come at every step.")
-    step_seconds: float = Field(30.0, gt=0, description="How long a step is.")
-    steps: int = Field(8, ge=1, description="Steps until the test is over.")
+    grpc_target: str = Field("127.0.0.1:8001", description="Address of the gRPC interface.")
+    target_language: str = Field("", description="Target language; required by models with several.")
+    step_users: int = Field(4, ge=1, description="Users added per step.")
+    step_seconds: float = Field(30.0, gt=0, description="Length of a step.")
+    steps: int = Field(8, ge=1, description="Number of steps.")
 
     @classmethod
     def read(cls) -> Self:
-        """Returns what the environment says.
+        """Reads the settings from the environment.
 
         Raises:
-            SystemExit: if it cannot be used; a line for each variable, none of which shows the key.
+            SystemExit: with one line per invalid variable; the message never shows the key.
         """
         try:
             settings = cls()
@@ -67,39 +62,39 @@ def _line(error: dict[str, object]) -> str:
     return f"{ENVIRONMENT}{str(name).upper()}: {error['input']!r}: {error['msg']}"
 
 
-# gRPC's threads would block all users of the process.
+# Without it, gRPC's threads would block all users of the process.
 grpc.experimental.gevent.init_gevent()
 
 SETTINGS = LocustSettings.read()
 CONNECTION = SETTINGS.connection(timeout_seconds=30.0)
 HEADERS = dict(CONNECTION.metadata)
-# In every table and file that Locust makes.
+# The name in all of Locust's tables and files.
 LABEL = "translate (closed loop)"
 
 
 @events.test_start.add_listener  # type: ignore[untyped-decorator]
-def _say_what_this_is(**_: object) -> None:
-    logging.getLogger(__name__).warning("closed loop: these percentiles are no measure of latency under load")
+def _warn_of_closed_loop(**_: object) -> None:
+    logging.getLogger(__name__).warning("closed loop: these percentiles do not measure latency under load")
 
 
 class RestUser(FastHttpUser):
-    """Asks over REST, one request after the other."""
+    """A user that sends REST requests one at a time."""
 
     wait_time = constant(0)
     network_timeout = CONNECTION.timeout_seconds
     default_headers = HEADERS
-    # Without one of its own, Locust believes any certificate.
+    # Locust's default context accepts any certificate.
     ssl_context_factory = staticmethod(CONNECTION.ssl_context) if CONNECTION.encrypted else None
 
     @task
     def translate(self) -> None:
-        """Has a sentence translated."""
+        """Translates a sentence."""
         body = {"text": random.choice(DEFAULT_SENTENCES), "target_language": SETTINGS.target_language}
         self.client.post(TRANSLATE_PATH, json=body, name=LABEL)
 
 
 class GrpcUser(User):
-    """Asks over gRPC, one request after the other, on a connection of its own."""
+    """A user that sends gRPC requests one at a time on its own connection."""
 
     wait_time = constant(0)
 
@@ -111,7 +106,7 @@ class GrpcUser(User):
 
     @task
     def translate(self) -> None:
-        """Has a sentence translated."""
+        """Translates a sentence."""
         request = TranslateRequest(text=[random.choice(DEFAULT_SENTENCES)], target_language=SETTINGS.target_language)
         started_seconds = time.perf_counter()
         failure: grpc.RpcError | None = None
@@ -137,10 +132,10 @@ class GrpcUser(User):
 
 
 class Steps(LoadTestShape):
-    """So many users more after every step, until the last step is over."""
+    """Adds users in steps until the last step is over."""
 
     def tick(self) -> tuple[int, float] | None:
-        """Returns how many users there are now, and how many may come in a second; None: it is over."""
+        """Returns the current number of users and the spawn rate per second; None at the end."""
         run_seconds: float = self.get_run_time()  # type: ignore[no-untyped-call]
         step = int(run_seconds / SETTINGS.step_seconds) + 1
         return None if step > SETTINGS.steps else (step * SETTINGS.step_users, float(SETTINGS.step_users))

@@ -1,12 +1,7 @@
-"""One run from its start to its last answer: generators send, the server's metrics are read, somebody may watch.
+"""Runs one plan: generates load, reads the server's metrics and calls a watcher.
 
-The run ends early once its windows are stable, if that is asked for. Composes the modules around it; called by the
-commands.
-
-When a measurement may end: once the last windows say the same.
-
-The rule is that of NVIDIA's perf_analyzer: three windows in a row whose throughput and whose percentile of the latency
-lie within a tenth of each other. Knows no clock.
+The run ends early when its windows are stable, by the rule of NVIDIA's perf_analyzer: in three windows in a row,
+throughput and a latency percentile deviate by at most 10 % from their means.
 """
 
 import asyncio
@@ -22,12 +17,7 @@ from loadtest.tally import Bound, Record, span
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What one window found.
-
-    Attributes:
-        requests_per_second: that were answered.
-        latency_seconds: at the percentile that is watched; None: nothing was answered.
-    """
+    """Answered requests per second and the watched latency percentile of one window; None without answers."""
 
     requests_per_second: float
     latency_seconds: float | None
@@ -35,13 +25,13 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class StabilityRule:
-    """Which windows say the same.
+    """When consecutive windows are stable.
 
     Attributes:
-        alike: so many in a row have to.
-        within: how far they may lie from their mean, as a share of it.
-        most: windows that are tried.
-        percent: percentile of the latency that is watched.
+        alike: windows in a row that must agree.
+        within: largest relative deviation from their mean.
+        most: largest number of windows.
+        percent: latency percentile.
     """
 
     alike: int = 3
@@ -50,7 +40,7 @@ class StabilityRule:
     percent: float = 99.0
 
     def is_stable(self, windows: Sequence[Window]) -> bool:
-        """Tells whether the last windows say the same."""
+        """Returns whether the last windows agree."""
         last = windows[-self.alike :]
         latencies = [window.latency_seconds for window in last if window.latency_seconds is not None]
         return (
@@ -70,14 +60,13 @@ NO_BOUND = Bound()
 
 @dataclass(slots=True)
 class Run:
-    """A run that goes on, or that has ended.
+    """A run, in progress or ended.
 
     Attributes:
-        record: what was sent and what became of it.
-        start_seconds: of the run, by the machine's monotonic clock.
-        states: what the server said, with the seconds from the start of the run.
-        windows: of the only phase, those that have ended; only if stability is asked for.
-        stable: whether they say the same; None: it is not asked for.
+        start_seconds: by the machine's monotonic clock.
+        states: server metrics, each with its seconds from the start of the run.
+        windows: ended windows of the only phase, if stability is asked for.
+        stable: whether they agree; None if stability is not asked for.
     """
 
     record: Record
@@ -92,9 +81,9 @@ class Run:
         return time.monotonic() - self.start_seconds
 
 
-# Is called every second of a run, and once when it has ended.
+# Called every second of a run, and once after it.
 Watcher = Callable[[Run], None]
-# Does something to the server or to the generators during a run.
+# Disturbs the server or the generators during a run.
 Disturbance = Callable[[Run], Awaitable[None]]
 
 
@@ -114,21 +103,13 @@ async def measure(
     disturb: Disturbance = _nothing,
     may_be_lost: bool = False,
 ) -> Run:
-    """Carries out a plan.
+    """Runs a plan and returns the run.
 
-    Args:
-        generators: send the requests.
-        plan: which and when.
-        metrics: the server's.
-        bound: which answers are good ones.
-        users: in a closed loop, how many there are; None: open loop.
-        rule: when the windows of the plan's only phase are stable; None: all are run.
-        watcher: is shown the run.
-        disturb: goes on beside the run, whose end does not end it: it has to come to its own.
-        may_be_lost: whether processes that generate load may die.
+    `users` makes it a closed loop. `rule` ends it when the windows of the plan's only phase are stable. `disturb` runs
+    concurrently with the load and must end by itself.
 
     Raises:
-        GeneratorLostError: if one dies that may not.
+        GeneratorLostError: if a process dies and `may_be_lost` is false.
     """
     first_state = await metrics.read()
     run = Run(Record(plan, users), generators.start_seconds(plan), stable=None if rule is None else False)
@@ -162,7 +143,7 @@ async def _look(run: Run, metrics: MetricsReader, rule: StabilityRule | None, wa
 
 
 def _close_windows(run: Run, rule: StabilityRule) -> None:
-    """Looks at the windows whose requests have all ended, as far as they follow those that were looked at before."""
+    """Adds the next windows, in order, whose requests have all ended."""
     (phase,) = run.record.phases
     planned = run.record.planned()
     while not run.stable:

@@ -1,4 +1,4 @@
-"""What a server promises: a percentile of the latency, and how many requests may fail. Knows no clock."""
+"""Service level objectives: a latency percentile and a share of failed requests."""
 
 from typing import Self
 
@@ -12,26 +12,26 @@ class Objective(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    percentile: float = Field(99.0, gt=0, lt=100, description="Percentile of the latency that is bounded.")
-    latency_seconds: float = Field(0.3, gt=0, allow_inf_nan=False, description="The most that it may be.")
+    percentile: float = Field(99.0, gt=0, lt=100, description="Bounded latency percentile.")
+    latency_seconds: float = Field(0.3, gt=0, allow_inf_nan=False, description="Upper bound of that percentile.")
     first_token_seconds: float | None = Field(
-        None, gt=0, allow_inf_nan=False, description="The same for the first token of streams. Default: no bound."
+        None, gt=0, allow_inf_nan=False, description="Bound of the first token of streams. Default: none."
     )
-    failed_share: float = Field(0.0, ge=0, lt=1, description="Share of the requests that may fail.")
+    failed_share: float = Field(0.0, ge=0, lt=1, description="Share of requests that may fail.")
 
     @model_validator(mode="after")
     def _check_first_token(self) -> Self:
         if self.first_token_seconds is not None and self.first_token_seconds > self.latency_seconds:
-            raise ValueError(f"first_token_seconds: {self.first_token_seconds}, expected at most latency_seconds")
+            raise ValueError(f"first_token_seconds: expected at most latency_seconds, got {self.first_token_seconds}")
         return self
 
     @property
     def bound(self) -> Bound:
-        """Within which time an answer is a good one."""
+        """The latency bound of a good answer."""
         return Bound(self.latency_seconds, self.first_token_seconds)
 
     def is_met(self, tally: Tally) -> bool:
-        """Tells whether requests, all of which have ended, meet it; none at all do not."""
+        """Returns whether ended requests meet the objective. An empty tally does not."""
         return (
             tally.ok > 0
             and tally.failed_share <= self.failed_share

@@ -1,7 +1,6 @@
-"""A load as it is to happen: every request with its time, and the slices of time that reports tell of.
+"""A plan: every request with its send time, and the time slices of the reports.
 
-All is drawn before the first request leaves, and the same for the same seed. Knows no clock and no connection; kept by
-`loadtest.generator`.
+The plan is drawn before the first request is sent, and depends on nothing but the scenario and the seed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,22 +24,16 @@ from loadtest.scenario import (
 )
 
 WARM_UP = "warm-up"
-# Points of a curve over time, at most; and none is shorter than this, unless the phase is.
+# Largest number of slices per phase, and their smallest length.
 SLICES_OF_A_PHASE = 120
 SHORTEST_SLICE_SECONDS = 0.5
-# After the last recorded request of a trace: so long the last one counts as load.
+# A trace ends so long after its last recorded request.
 AFTER_A_TRACE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A part of the time, from the start of the run.
-
-    Attributes:
-        phase: of which phase, or WARM_UP.
-        window: which repetition of the phase, counted from 0.
-        begin_seconds, end_seconds: requests that are intended in between belong to it.
-    """
+    """A time slice of a run; requests belong to it by their intended time. `window` counts repetitions from 0."""
 
     phase: str
     window: int
@@ -50,12 +43,11 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is sent when.
+    """Requests and their send times.
 
     Attributes:
         arrivals: seconds from the start of the run, ascending, shape (requests,).
-        requests: what is sent at each of them.
-        slices: without a gap, from 0 on.
+        slices: contiguous, from 0.
     """
 
     arrivals: Arrivals
@@ -64,28 +56,22 @@ class Plan:
 
     @property
     def duration_seconds(self) -> float:
-        """Until the last request may be sent."""
+        """End of the last slice."""
         return self.slices[-1].end_seconds
 
     def part(self, number: int, of: int) -> Self:
-        """Returns every `of`-th request, beginning with the `number`-th: what one of several processes sends."""
+        """Returns every `of`-th request from the `number`-th on: the share of one process."""
         return type(self)(self.arrivals[number::of], self.requests[number::of], self.slices)
 
     def slice_numbers(self) -> list[int]:
-        """Returns the number of the slice of every request."""
+        """Returns the slice number of every request."""
         ends = [each.end_seconds for each in self.slices]
         numbers: list[int] = np.minimum(np.searchsorted(ends, self.arrivals, side="right"), len(ends) - 1).tolist()
         return numbers
 
 
 def draw_plan(scenario: Scenario, sentences: Sequence[str], seed: int, windows: int = 1) -> Plan:
-    """Returns the plan of a scenario, the same for the same seed.
-
-    Args:
-        scenario: what the load consists of.
-        sentences: what texts are drawn from.
-        seed: of all drawing.
-        windows: how often each phase is repeated, with other times and requests.
+    """Draws the plan of a scenario, with each phase repeated `windows` times; the same seed gives the same plan.
 
     Raises:
         ScenarioError: if a recorded trace cannot be read.
@@ -99,7 +85,7 @@ def draw_plan(scenario: Scenario, sentences: Sequence[str], seed: int, windows: 
 
 
 class _Draw:
-    """Draws the plans of phases, one after the other."""
+    """Draws the plans of the phases in order."""
 
     def __init__(self, scenario: Scenario, sentences: Sequence[str], random: np.random.Generator) -> None:
         self._scenario = scenario
@@ -107,7 +93,7 @@ class _Draw:
         self._random = random
 
     def parts(self, windows: int) -> Iterator[Plan]:
-        """Yields the plan of the warm-up and of every window, each beginning where the one before ends."""
+        """Yields the plan of the warm-up and of every window; each starts where the previous one ends."""
         begin_seconds = warm_up_seconds = self._scenario.warm_up_seconds
         if warm_up_seconds:
             rate = _mean_rate(self._scenario.phases[0])
@@ -165,7 +151,7 @@ class _Draw:
 
 
 def _mean_rate(phase: AnyPhase) -> float:
-    """Returns about how many requests per second the first moments of a phase have."""
+    """Returns the approximate request rate at the start of a phase."""
     if isinstance(phase, TimedPhase):
         return phase.rate
     arrivals = phase.draw(0.0, 0)

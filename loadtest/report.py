@@ -1,14 +1,7 @@
-"""Plots of what runs found, as SVG to be put into a page: readable on light and dark ground, nothing to load.
+"""The report of a load as files: load.json holds all results, load.html shows tables and plots.
 
-Text and axes have the color of the text around them; lines have colors of middle lightness. Called by
-`loadtest.report`.
-
-One page of what loads found: tables and plots in a single file that needs nothing else, for one report or several.
-
-Made of documents alone, so that a page can be made again, and of several calls. Called by
-`loadtest.report` and `loadtest.report_command`.
-
-The files of a load's report: load.json holds all that was found, load.html shows it. Called by the commands.
+A page is rendered from documents alone, so that it can be rendered again and can compare several loads. It loads no
+other file. Plots are SVG for light and dark backgrounds: text and axes inherit the color of the page's text.
 """
 
 import io
@@ -30,7 +23,7 @@ from loadtest.report_files import ReportFileError
 from loadtest.results import CapacityResult, LoadDocument, RunResult, ServerResult, from_json, to_json
 
 COLORS = ("#3b82f6", "#e0672f", "#2fa36b", "#b05fd0", "#c29a1c", "#d64577")
-# Stands for the color of the text around the picture, which matplotlib cannot name.
+# Placeholder for `currentColor`, which matplotlib cannot write.
 _INK = "#010203"
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -50,7 +43,7 @@ _NINES = (0.0, 50.0, 90.0, 99.0, 99.9, 99.99, 99.999)
 
 
 def draw_latency(result: RunResult) -> str:
-    """Returns the latency of a run over time."""
+    """Draws the latency of a run over time as SVG."""
     with _drawing("latency over time", "s", "ms") as (axes, found):
         for name, values in {
             "p50": [each.p50 for each in result.points],
@@ -63,7 +56,7 @@ def draw_latency(result: RunResult) -> str:
 
 
 def draw_throughput(result: RunResult) -> str:
-    """Returns what was sent, answered and failed over time."""
+    """Draws sent, answered and failed requests over time."""
     with _drawing("requests over time", "s", "requests/s") as (axes, found):
         seconds = [each.seconds for each in result.points]
         axes.plot(seconds, [each.sent_per_second for each in result.points], label="sent", linestyle="--")
@@ -74,7 +67,7 @@ def draw_throughput(result: RunResult) -> str:
 
 
 def draw_distribution(results: Mapping[str, RunResult]) -> str:
-    """Returns the latency over its percentile, the last ones drawn apart, of runs with answers."""
+    """Draws the latency by percentile of runs that have answers."""
     with _drawing("latency by percentile", "percentile", "ms") as (axes, found):
         for name, result in results.items():
             curve = [(percent, seconds) for percent, seconds in result.curve if percent < 100]  # noqa: PLR2004
@@ -88,7 +81,7 @@ def draw_distribution(results: Mapping[str, RunResult]) -> str:
 
 
 def draw_capacity(results: Mapping[str, CapacityResult]) -> str:
-    """Returns goodput and throughput over the offered rate, of several searches."""
+    """Draws goodput and throughput over the offered rate, for several searches."""
     with _drawing("goodput against offered load", "offered requests/s", "requests/s") as (axes, found):
         most = 0.0
         for (name, result), color in zip(results.items(), cycle(COLORS), strict=False):
@@ -103,12 +96,12 @@ def draw_capacity(results: Mapping[str, CapacityResult]) -> str:
 
 
 def draw_occupancy(server: ServerResult) -> str:
-    """Returns how many rows ran, in how large batches, and how many sequences waited, over time."""
+    """Draws running rows, rows per decoder step and waiting sequences over time."""
     with _drawing("batch occupancy", "s", "rows, sequences") as (axes, found):
         seconds = [each.seconds for each in server.points]
         axes.plot(seconds, [each.rows for each in server.points], label="rows running")
         steps = [(each.seconds, each.rows_per_step) for each in server.points if each.rows_per_step is not None]
-        axes.plot([each for each, _ in steps], [rows for _, rows in steps], label="rows of a decoder run, mean")
+        axes.plot([each for each, _ in steps], [rows for _, rows in steps], label="rows per decode step, mean")
         axes.plot(seconds, [each.waiting for each in server.points], label="sequences waiting")
         axes.axhline(server.slots, color=_INK, alpha=0.4, linestyle="--", label="slots")
         axes.set_ylim(bottom=0)
@@ -116,7 +109,7 @@ def draw_occupancy(server: ServerResult) -> str:
 
 
 def draw_phases(server: ServerResult) -> str:
-    """Returns the mean time of each phase of the server."""
+    """Draws the mean time of each phase of the server."""
     with _drawing("phases of the server, mean", "ms", "") as (axes, found):
         names = list(reversed(server.phases))
         means = [1000 * server.phases[name].seconds / server.phases[name].times for name in names]
@@ -129,7 +122,7 @@ def draw_phases(server: ServerResult) -> str:
 
 @contextmanager
 def _drawing(title: str, x: str, y: str) -> Iterator[tuple[Axes, Sequence[str]]]:
-    """Yields axes to draw on, and a list that gets the picture when the block ends."""
+    """Yields axes, and a list that receives the SVG when the block ends."""
     found: list[str] = []
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=_SIZE_INCHES, layout="constrained")
@@ -154,7 +147,7 @@ def _scale_milliseconds(axes: Axes) -> None:
 
 
 def _nines(percent: float) -> float:
-    """Returns where a percentile is drawn: 90, 99 and 99.9 are as far from each other."""
+    """Returns the x position of a percentile; 90, 99 and 99.9 are equally far apart on a log axis."""
     return 100 / (100 - percent)
 
 
@@ -166,7 +159,7 @@ _TEMPLATE = Path(__file__).with_name("report.html.jinja")
 
 
 def render(documents: Mapping[str, LoadDocument]) -> str:
-    """Returns the page of some documents, by their names."""
+    """Renders documents, by name, as one HTML page."""
     runs = {
         _name(documents, document_name, run.name, number): run
         for document_name, document in documents.items()
@@ -201,14 +194,14 @@ def _pictures(run: RunResult) -> Iterator[Markup]:
 
 
 def _svg(picture: str) -> Markup:
-    return Markup(picture)  # noqa: S704 - made by us; what was named by others, matplotlib has escaped
+    return Markup(picture)  # noqa: S704 - our own SVG; matplotlib has escaped the names in it
 
 
 def write_report(folder: Path, document: LoadDocument) -> None:
-    """Writes load.json and load.html into a folder, which is made.
+    """Writes load.json and load.html into a folder and creates the folder if needed.
 
     Raises:
-        ReportFileError: if that fails.
+        ReportFileError: if a file cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -219,10 +212,10 @@ def write_report(folder: Path, document: LoadDocument) -> None:
 
 
 def read_report(path: Path) -> LoadDocument:
-    """Returns what load.json holds.
+    """Reads load.json.
 
     Raises:
-        ReportFileError: if the file cannot be read or is no report.
+        ReportFileError: if the file cannot be read or is not a report.
     """
     try:
         return from_json(path.read_bytes())

@@ -1,4 +1,4 @@
-"""`dragoman load report`: what several loads found on one page."""
+"""`dragoman load report`: compares several loads on one page."""
 
 from pathlib import Path
 
@@ -9,15 +9,15 @@ from loadtest.report_files import ReportFileError
 
 
 class LoadReportCommand(BaseSettings):
-    """Compare loads on one page: tables and plots of what `dragoman load --out FOLDER` wrote as load.json.
+    """Compare loads on one page: tables and plots of the load.json files of `dragoman load --out FOLDER`.
 
-    The page is a single file that loads nothing; each report is named after its folder.
+    The page is a single file that loads no other files. Each report is named after its folder.
     """
 
     model_config = SettingsConfigDict(env_prefix="DRAGOMAN_LOAD_REPORT_", frozen=True, extra="forbid")
 
-    reports: CliPositionalArg[list[Path]] = Field(min_length=1, description="files load.json")
-    out: Path = Field(Path("load.html"), description="The page.")
+    reports: CliPositionalArg[list[Path]] = Field(min_length=1, description="load.json files to compare")
+    out: Path = Field(Path("load.html"), description="HTML page to write.")
 
     def cli_cmd(self) -> None:
         """Writes the page."""
@@ -33,6 +33,6 @@ class LoadReportCommand(BaseSettings):
 
 
 def _names(paths: list[Path]) -> dict[str, Path]:
-    """Returns the reports by short names, or by whole paths if those are not different."""
+    """Maps names to paths: short names if they are unique, else whole paths."""
     short = {path.parent.resolve().name if path.stem == "load" else path.stem: path for path in paths}
     return short if len(short) == len(paths) else {str(path): path for path in paths}

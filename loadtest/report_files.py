@@ -1,9 +1,4 @@
-"""Where a benchmark leaves its findings: Markdown and JSON in a folder, and a place in a document.
-
-Knows nothing of what was measured. Called by the benchmarks.
-
-A table in Markdown whose columns stand below each other, so that it can also be read as it is.
-"""
+"""Files of a benchmark report: Markdown and JSON in a folder, and a marked section of a document."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -15,13 +10,7 @@ from model.provenance import MarkError, Provenance, fill
 
 
 def markdown_table(heading: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1) -> str:
-    """Returns a table.
-
-    Args:
-        heading: of each column.
-        rows: their cells.
-        words: columns at the left that hold words; the others hold figures, aligned to the right.
-    """
+    """Formats a Markdown table, aligned in the source text too: `words` text columns on the left, then numbers."""
     widths = [max(3, *map(len, column)) for column in zip(heading, *rows, strict=True)]
     left = [place < words for place in range(len(heading))]
     rule = ["-" * width if at_left else f"{'-' * (width - 1)}:" for width, at_left in zip(widths, left, strict=True)]
@@ -41,17 +30,16 @@ if TYPE_CHECKING:
 
 
 class ReportFileError(Exception):
-    """A file cannot be written, or a document has no place for a table; the message names it."""
+    """A file cannot be written, or a document lacks the marked section; the message names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportFiles:
-    """Files of the report of a name.
+    """The files of one report.
 
     Attributes:
-        name: of the files, and of the place between `<!-- name -->` and `<!-- /name -->` in the document.
-        folder: gets NAME.md and NAME.json.
-        document: a Markdown file whose place is filled in, if there is one.
+        name: of NAME.md and NAME.json, and of the section between `<!-- name -->` and `<!-- /name -->` in the document.
+        document: a Markdown file with that section, if any.
     """
 
     name: str
@@ -59,24 +47,19 @@ class ReportFiles:
     document: Path | None
 
     def prepare(self) -> None:
-        """Makes the folder and looks for the place, before minutes of measuring.
+        """Creates the folder and checks the section, so that errors appear before a long measurement.
 
         Raises:
-            ReportFileError: if either fails.
+            ReportFileError: if the folder cannot be created or the section is missing.
         """
         self._filled("")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ReportFileError(f"out: {self.folder}: {error.strerror}, expected a folder to write to") from error
+            raise ReportFileError(f"out: {self.folder}: expected a writable folder: {error.strerror}") from error
 
     def write(self, table: str, figures: dict[str, Any], provenance: Provenance) -> None:
-        """Writes everything.
-
-        Args:
-            table: Markdown.
-            figures: all that was measured.
-            provenance: how; it follows the table, and stands before the figures.
+        """Writes the table (Markdown), the figures (all results, for the JSON file) and their provenance.
 
         Raises:
             ReportFileError: if a file cannot be written.
@@ -89,7 +72,7 @@ class ReportFiles:
             if self.document is not None:
                 self.document.write_text(self._filled(text), encoding="utf-8")
         except OSError as error:
-            raise ReportFileError(f"{error.filename}: {error.strerror}, expected a file to write to") from error
+            raise ReportFileError(f"{error.filename}: expected a writable file: {error.strerror}") from error
 
     def write_models(
         self,
@@ -98,13 +81,7 @@ class ReportFiles:
         settings: dict[str, Any],
         provenance: Provenance,
     ) -> None:
-        """Prints what was measured of some models and writes it.
-
-        Args:
-            results: of each model.
-            tables: the same as Markdown.
-            settings: of the benchmark.
-            provenance: as of `write`.
+        """Prints and writes the results of several models, with their tables and the settings of the benchmark.
 
         Raises:
             ReportFileError: if a file cannot be written.

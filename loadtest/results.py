@@ -1,10 +1,6 @@
-"""What runs found, as plain values; every report is made of these.
+"""Results of runs as plain values, and their JSON document; every report is rendered from them.
 
-A run whose generator was late is void: its latencies would blame the server for it. Made of a `Run`; knows no format.
-
-All that a call of `dragoman load` found, as one JSON document: every report is made of it, and can be made again.
-
-Knows results and no format but JSON.
+A run whose generator was late is void, because its latency would be charged to the server.
 """
 
 from collections.abc import Sequence
@@ -24,17 +20,13 @@ Loop = Literal["open", "closed"]
 
 @dataclass(frozen=True, slots=True)
 class RequestsResult:
-    """What became of some requests; `sent` is `ok`, `gone` and the sum of the others.
+    """Counts and percentiles of some requests: `sent` equals `ok + gone + failed`. Percentiles are None without values.
 
     Attributes:
-        sent: how many were sent.
-        ok: how many were answered.
-        good: how many of these soon enough for the objective; all, if there is none.
-        gone: how many their clients left alone, as they were meant to.
-        errors: the others, by status and reason.
-        latency_seconds: of the answered ones; None: there were none.
-        first_token_seconds: of those that were streamed; None: there were none.
-        lag_seconds: how late all were sent; None: none was sent.
+        good: requests answered within the bounds of the objective; all answered ones if there is none.
+        gone: requests that their clients canceled on purpose.
+        errors: failed requests by status and reason.
+        lag_seconds: delay of the generator.
     """
 
     sent: int
@@ -48,18 +40,15 @@ class RequestsResult:
 
     @property
     def failed(self) -> int:
-        """The sum of the others."""
+        """Failed requests."""
         return sum(self.errors.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A slice of a run; times are seconds from the start of the run, of which the warm-up is the first part.
+    """A slice of a run: its middle in seconds from the start, including the warm-up, and the requests intended in it.
 
-    Attributes:
-        seconds: its middle.
-        sent_per_second, ok_per_second, failed_per_second: requests that were intended in it.
-        p50, p99: of their latency, in seconds; None: none was answered.
+    `p50` and `p99` are latencies in seconds; None without answers.
     """
 
     seconds: float
@@ -72,13 +61,9 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class ServerPoint:
-    """What the server said at a moment, or since the moment before.
+    """Server metrics at one time, in seconds from the start of the run.
 
-    Attributes:
-        seconds: from the start of the run.
-        rows: that were running.
-        waiting: sequences in the queue.
-        rows_per_step: mean of the runs of the decoder since the point before; None: there were none.
+    `rows_per_step` is the mean of the decode steps since the previous point; None without steps.
     """
 
     seconds: float
@@ -89,7 +74,7 @@ class ServerPoint:
 
 @dataclass(frozen=True, slots=True)
 class ServerPhase:
-    """A phase of the server's work, warm-up included."""
+    """Count and total duration of a phase of the server's work, including the warm-up."""
 
     times: int
     seconds: float
@@ -97,15 +82,7 @@ class ServerPhase:
 
 @dataclass(frozen=True, slots=True)
 class ServerResult:
-    """What the server said of itself.
-
-    Attributes:
-        slots: for rows.
-        points: over time.
-        phases: by name.
-        cpu_seconds: that it used.
-        resident_bytes: of its process at the end.
-    """
+    """Server metrics over a run: slots, points over time, phases by name, CPU time, and resident memory at the end."""
 
     slots: int
     points: list[ServerPoint]
@@ -116,25 +93,18 @@ class ServerResult:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What one phase of a load found; warm-up requests were sent but are not in it.
+    """The result of one phase, without its warm-up.
 
     Attributes:
-        name: of the phase.
-        loop: "open", or "closed": then users waited for their answers, and latencies say little.
-        users: in a closed loop, how many.
-        seconds: length of the measured time.
-        windows: how many repetitions the figures are of, and how many there were.
-        stable: whether those agreed; None: it was not asked.
-        offered_per_second: requests that were to be sent; in a closed loop, that were.
-        requests_per_second: answered ones, until the last answer.
-        texts_per_second: the same, counted in texts.
-        goodput_per_second: those that were answered soon enough.
-        all: requests of every kind.
-        kinds: the same of each kind.
-        points: over time.
-        curve: percentiles of the latency: pairs of percent and seconds.
-        server: None: it said nothing.
-        void: why the run proves nothing; None if it stands.
+        loop: "open" or "closed"; closed-loop latency does not measure latency under load.
+        windows: number of windows used and number of windows run.
+        stable: whether the windows agreed; None if stability was not asked for.
+        offered_per_second: planned requests; in a closed loop, sent requests.
+        requests_per_second: answered requests, until the last answer.
+        goodput_per_second: requests answered within the bounds of the objective.
+        curve: pairs of latency percentile and seconds.
+        server: None if the server's metrics could not be read.
+        void: why the run is void; None if it is valid.
     """
 
     name: str
@@ -156,18 +126,13 @@ class RunResult:
 
 
 def results_of(run: Run, max_lag_seconds: float) -> list[RunResult]:
-    """Returns the result of each phase of a run.
-
-    Args:
-        run: that has ended.
-        max_lag_seconds: the run is void if the lag's p99 exceeds it in the open loop.
-    """
+    """Returns the result of each phase of an ended run; void if the p99 of its open-loop lag is too high."""
     return [_phase_result(run, phase, max_lag_seconds) for phase in run.record.phases]
 
 
 def _phase_result(run: Run, phase: str, max_lag_seconds: float) -> RunResult:
     record = run.record
-    # Of windows that were repeated until they agreed, the last ones count.
+    # Of windows repeated until they agree, only the last three count.
     windows = None if run.stable is None else range(len(run.windows))[-3:]
     numbers = record.slices_of(phase, windows)
     slices = [record.plan.slices[number] for number in numbers]
@@ -197,7 +162,7 @@ def _phase_result(run: Run, phase: str, max_lag_seconds: float) -> RunResult:
 
 
 def requests_result(tally: Tally) -> RequestsResult:
-    """Returns a tally as plain values."""
+    """Converts a tally to plain values."""
     errors = {outcome: count for outcome, count in sorted(tally.outcomes.items()) if outcome not in (OK, GONE)}
     return RequestsResult(
         tally.sent,
@@ -212,10 +177,10 @@ def requests_result(tally: Tally) -> RequestsResult:
 
 
 def why_void(lag: LatencyHistogram, max_lag_seconds: float) -> str | None:
-    """Returns why a run with such lags proves nothing; None if it stands."""
+    """Returns why a run with this lag is void; None if it is valid."""
     late_seconds = lag.percentile(99)
     if late_seconds is None:
-        return "no request was sent after the warm-up: raise the rate or the duration"
+        return "no request was sent after the warm-up; raise the rate or the duration"
     if late_seconds > max_lag_seconds:
         measured, bound = late_seconds * 1000, max_lag_seconds * 1000
         problem = f"the generator was late: lag p99 {measured:.1f} ms exceeds {bound:.1f} ms"
@@ -240,11 +205,11 @@ def _point(run: Run, number: int) -> Point:
 def _server_result(
     states: Sequence[tuple[float, ServerState]], begin_seconds: float, end_seconds: float
 ) -> ServerResult | None:
-    """Returns what the server said between two moments, the last word before and the first one after included."""
+    """Returns the metrics between two times, including the last reading before and the first after."""
     before = [place for place, (seconds, _) in enumerate(states) if seconds <= begin_seconds]
     after = [place for place, (seconds, _) in enumerate(states) if seconds >= end_seconds]
     wanted = states[before[-1] if before else 0 : after[0] + 1 if after else len(states)]
-    # A server that was started again begins to count anew.
+    # Counters restart at zero when the server restarts.
     if not wanted or any(last.cpu_seconds < first.cpu_seconds for (_, first), (_, last) in pairwise(wanted)):
         return None
     (_, first), (_, last) = wanted[0], wanted[-1]
@@ -260,15 +225,13 @@ def _server_result(
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """What became of one offered rate.
+    """The result of one offered rate.
 
     Attributes:
-        offered_per_second: requests that were to be sent.
-        requests_per_second: that were answered.
-        goodput_per_second: that were answered soon enough.
-        latency_seconds: of the answered ones; None: there were none.
-        failed_share: of what was sent.
-        void: why the point proves nothing.
+        goodput_per_second: requests answered within the bounds of the objective.
+        latency_seconds: of the answered requests; None if there are none.
+        failed_share: share of failed requests, without canceled ones.
+        void: why the point is void.
     """
 
     offered_per_second: float
@@ -281,15 +244,13 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True)
 class CapacityResult:
-    """The highest rate that meets an objective, and what becomes of rates around it.
+    """The highest rate that meets an objective, and the results around it.
 
     Attributes:
-        objective: in words.
-        bound_seconds: of the latency.
-        capacity_per_second: the highest rate that met it; None: none did.
-        trials: every rate that was tried, in the order of the search.
-        curve: rates from a tenth of the capacity to twice as much.
-        void: why it is the generator's capacity rather than the server's, if it is.
+        capacity_per_second: None if no rate met the objective.
+        trials: tried rates, in the order of the search.
+        curve: results from 0.1 to 2 times the capacity.
+        void: set if the generator, not the server, limits the capacity.
     """
 
     objective: str
@@ -302,17 +263,11 @@ class CapacityResult:
 
 @dataclass(frozen=True, slots=True)
 class LoadDocument:
-    """All that a call of a command found.
+    """All results of one command, its settings and its provenance.
 
     Attributes:
-        command: that was called.
-        machine: on which it ran.
-        versions: of what generated the load.
-        date: when, in UTC.
-        settings: every option.
-        sentences: what was translated: how many, and their words.
-        runs: in their order.
-        capacity: if it was searched for.
+        date: in UTC.
+        sentences: number of sentences, and percentiles of their words.
         void: whether any run is void.
     """
 
@@ -331,24 +286,26 @@ _DOCUMENTS = TypeAdapter(LoadDocument)
 
 
 def to_json(document: LoadDocument) -> bytes:
-    """Returns a document as JSON."""
+    """Serializes a document as JSON."""
     return _DOCUMENTS.dump_json(document, indent=1)
 
 
 def to_line(document: LoadDocument) -> str:
-    """Returns what a document says in one line of JSON: all but what only pictures need."""
+    """Serializes a document as one line of JSON, without the data of the plots."""
     left_out = {"points", "curve", "server"}
     return _DOCUMENTS.dump_json(document, exclude={"runs": {"__all__": left_out}}).decode()
 
 
 def from_json(content: bytes) -> LoadDocument:
-    """Returns a document that `to_json` wrote.
+    """Parses a document that `to_json` wrote.
 
     Raises:
-        ValueError: if it is none.
+        ValueError: if the JSON is not such a document.
     """
     try:
         return _DOCUMENTS.validate_json(content)
     except ValidationError as error:
         first = error.errors()[0]
-        raise ValueError(f"no report of `dragoman load`: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        raise ValueError(
+            f"expected a `dragoman load` report: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+        ) from error

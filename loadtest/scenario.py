@@ -1,28 +1,10 @@
-"""What a load consists of: phases one after the other, and kinds of requests mixed by weight. Written as YAML.
+"""A load: phases in order, and kinds of requests mixed by weight. Written as a YAML scenario.
 
-Every field is described here and nowhere else; unknown ones are refused by name. Times are drawn by
-`loadtest.scenario`, requests by `loadtest.plan`.
+A phase draws its send times before the run. That makes the load open-loop: a slow answer cannot delay later requests.
+Texts are drawn with replacement from a file or from built-in sentences, so that their lengths vary.
 
-When requests are meant to be sent: the whole plan is drawn before the first one leaves.
-
-Drawing the times first is what makes the load open-loop: a slow answer cannot hold back the requests behind it. Knows
-no clock and no protocol; `loadtest.plan` draws a plan and `loadtest.generator` keeps it.
-
-The search options of the requests of a load: those of the server, from flags and files. Knows nothing else.
-
-Recorded traffic to be sent again: when each request came and, if it was recorded, what it asked.
-
-A trace is a UTF-8 file with a request on each line: a number, its time in seconds from any origin, or a JSON object
-with `seconds` and optionally `text` and `options`, named as in a request to the server. Called by
-`loadtest.scenario`.
-
-A request of a load before it is sent: what it asks, over which protocol, and when its client gives up.
-
-Drawn by `loadtest.plan`, sent by the clients.
-
-The sentences that the load is made of: a file of the user's, or a few of our own.
-
-A request's texts are drawn with replacement, so that requests differ in length as they do in life.
+A trace of recorded traffic is a UTF-8 file with one request per line. A line is a number, its time in seconds from any
+origin, or a JSON object with `seconds` and optionally `text` and `options`, named as in a request to the server.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -39,20 +21,15 @@ from serve.translation.fields import SearchFields
 
 # Shape (requests,), seconds from the start of the run, ascending, each in [0, duration).
 Arrivals = NDArray[np.float64]
-# Requests per second at times, of shape (n,), in seconds from the start; the same shape.
+# Maps times, shape (n,), seconds from the start, to requests per second, same shape.
 RateFunction = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
 
 def poisson_arrivals(rate: float, duration_seconds: float, seed: int) -> Arrivals:
-    """Returns the arrivals of a Poisson process, the same for the same seed.
+    """Returns the arrivals of a Poisson process of the mean `rate` per second; the same seed gives the same arrivals.
 
     Given their number, the arrivals of a Poisson process are independent and uniform over the interval (Kingman 1993,
     Poisson Processes, section 2.4), so two draws make an exact one.
-
-    Args:
-        rate: mean number of arrivals per second.
-        duration_seconds: length of the run.
-        seed: of the random generator.
     """
     return _poisson(rate, duration_seconds, np.random.default_rng(seed))
 
@@ -65,15 +42,9 @@ def constant_arrivals(rate: float, duration_seconds: float) -> Arrivals:
 def burst_arrivals(
     rate: float, peak_rate: float, duration_seconds: float, seed: int, *, every_seconds: float, burst_seconds: float
 ) -> Arrivals:
-    """Returns the arrivals of a Poisson process whose rate jumps, the same for the same seed.
+    """Returns the arrivals of a Poisson process whose mean rate jumps between two values.
 
-    Args:
-        rate: mean number of arrivals per second between the bursts.
-        peak_rate: the same in a burst.
-        duration_seconds: length of the run.
-        seed: of the random generator.
-        every_seconds: from the beginning of a burst to that of the next; the first begins after the first pause.
-        burst_seconds: length of a burst.
+    Every period of `every_seconds` ends with a burst at `peak_rate`.
     """
 
     def rate_at(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -84,14 +55,7 @@ def burst_arrivals(
 
 
 def ramp_arrivals(rate: float, last_rate: float, duration_seconds: float, seed: int) -> Arrivals:
-    """Returns the arrivals of a Poisson process whose rate changes evenly, the same for the same seed.
-
-    Args:
-        rate: mean number of arrivals per second at the start.
-        last_rate: the same at the end.
-        duration_seconds: length of the run.
-        seed: of the random generator.
-    """
+    """Returns the arrivals of a Poisson process whose mean rate changes linearly from `rate` to `last_rate`."""
 
     def rate_at(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.asarray(rate + (last_rate - rate) * seconds / duration_seconds)
@@ -100,7 +64,7 @@ def ramp_arrivals(rate: float, last_rate: float, duration_seconds: float, seed: 
 
 
 def replayed_arrivals(times: Sequence[float], speed: float) -> Arrivals:
-    """Returns recorded times as arrivals from 0 on, `speed` times as fast as they were."""
+    """Shifts recorded times to start at 0 and divides them by `speed`."""
     recorded: Arrivals = np.asarray(times, dtype=np.float64)
     return np.asarray((recorded - recorded[0]) / speed)
 
@@ -119,34 +83,34 @@ def _poisson(rate: float, duration_seconds: float, generator: np.random.Generato
 
 
 class SearchOptions(SearchFields):
-    """The server's search options; flags are text, and YAML has no tuples."""
+    """The server's search options in lax mode: flags are text, and YAML has no tuples."""
 
     model_config = ConfigDict(strict=False)
 
     def given(self) -> dict[str, Any]:
-        """Returns those that differ from their defaults, by the names of the contract."""
+        """Returns the options that differ from their defaults, by the names of the API."""
         return self.model_dump(exclude_defaults=True, mode="json")
 
 
 class TracedRequest(BaseModel):
-    """A request that once came."""
+    """A recorded request."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    seconds: float = Field(allow_inf_nan=False, description="When it came, from any origin.")
-    text: tuple[str, ...] | None = Field(None, min_length=1, description="Its texts; else sentences are drawn.")
-    options: SearchOptions | None = Field(None, description="How it was searched; else as its kind says.")
+    seconds: float = Field(allow_inf_nan=False, description="Time of the request, from any origin.")
+    text: tuple[str, ...] | None = Field(None, min_length=1, description="Texts. Default: drawn sentences.")
+    options: SearchOptions | None = Field(None, description="Search options. Default: those of its kind.")
 
 
 _LINE: TypeAdapter[float | TracedRequest] = TypeAdapter(float | TracedRequest)
 
 
 def read_trace(path: Path) -> list[TracedRequest]:
-    """Returns the requests of a trace in the order of their times.
+    """Reads the requests of a trace, sorted by time.
 
     Raises:
         OSError: if the file cannot be read.
-        ValueError: naming the line that is no request, or if there is none.
+        ValueError: with the number of the first invalid line, or if there are no requests.
     """
     requests = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
@@ -167,10 +131,7 @@ LoadProtocol = Literal["grpc", "grpc-stream", "grpc-many", "rest", "rest-stream"
 
 @dataclass(frozen=True, slots=True)
 class Languages:
-    """What is asked of a server that translates in many directions, as ISO 639-1 codes; the names are the contract's.
-
-    A server with a single direction takes both to be empty.
-    """
+    """Languages of a request as ISO 639-1 codes; both are empty for a server with one direction."""
 
     source_language: str = ""
     target_language: str = ""
@@ -178,16 +139,13 @@ class Languages:
 
 @dataclass(frozen=True, slots=True)
 class LoadRequest:
-    """A request.
+    """A request of a load.
 
     Attributes:
-        texts: what is to be translated.
-        protocol: how it travels.
-        kind: what it is called in reports.
-        languages: from which into which.
-        options: how is searched, by the names of the contract.
-        timeout_seconds: how long it waits for its answer; the server is told.
-        cancel_after_seconds: when its client goes away without waiting; None: it waits.
+        kind: name in reports.
+        options: search options, by the names of the API.
+        timeout_seconds: deadline, also sent to the server.
+        cancel_after_seconds: when its client cancels it; None if the client waits for the answer.
     """
 
     texts: tuple[str, ...]
@@ -200,54 +158,54 @@ class LoadRequest:
 
 
 MAX_RATE = 100_000.0
-Rate = Annotated[float, Field(gt=0, le=MAX_RATE, description="Requests per second, on average.")]
+Rate = Annotated[float, Field(gt=0, le=MAX_RATE, description="Mean requests per second.")]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class ScenarioError(Exception):
-    """A scenario, or a file that it names, cannot be used; the message names the place and what was expected."""
+    """A scenario or a file that it names cannot be used; the message names the field and the expected value."""
 
 
 class _Part(BaseModel):
-    """A part of a scenario: it holds what it declares and nothing else."""
+    """Base of scenario models; unknown fields are rejected."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Phase(_Part):
-    """A time with arrivals of one sort."""
+    """A phase of a load."""
 
-    name: str = Field("load", min_length=1, description="In reports.")
+    name: str = Field("load", min_length=1, description="Name in reports.")
 
     def draw(self, duration_seconds: float, seed: int) -> Arrivals:
-        """Returns when requests are sent, in seconds from the start of the phase."""
+        """Returns the send times in seconds from the start of the phase."""
         raise NotImplementedError
 
 
 class TimedPhase(Phase):
-    """A phase that lasts as long as one likes, and begins with a rate."""
+    """A phase with a duration and a rate."""
 
     duration_seconds: Seconds = Field(30.0, description="Length of the phase.")
     rate: Rate = 20.0
 
 
 class PoissonPhase(TimedPhase):
-    """Requests of many independent users: a Poisson process."""
+    """Poisson arrivals: requests of many independent users."""
 
     arrivals: Literal["poisson"]
 
     def draw(self, duration_seconds: float, seed: int) -> Arrivals:
-        """Returns the arrivals of so many seconds."""
+        """Draws the arrivals of the phase."""
         return poisson_arrivals(self.rate, duration_seconds, seed)
 
 
 class ConstantPhase(TimedPhase):
-    """Requests at equal distances."""
+    """Requests at equal intervals."""
 
     arrivals: Literal["constant"]
 
-    def draw(self, duration_seconds: float, seed: int) -> Arrivals:  # noqa: ARG002 - nothing is drawn
-        """Returns the arrivals of so many seconds."""
+    def draw(self, duration_seconds: float, seed: int) -> Arrivals:  # noqa: ARG002 - nothing is random
+        """Returns the arrivals of the phase."""
         return constant_arrivals(self.rate, duration_seconds)
 
 
@@ -255,19 +213,19 @@ class BurstPhase(TimedPhase):
     """A Poisson process whose rate jumps to a peak and back."""
 
     arrivals: Literal["burst"]
-    rate: Rate = Field(20.0, description="Requests per second between bursts, on average.")
-    peak_rate: Rate = Field(100.0, description="Requests per second in a burst, on average.")
-    every_seconds: Seconds = Field(10.0, description="From the beginning of a burst to that of the next.")
+    rate: Rate = Field(20.0, description="Mean requests per second between bursts.")
+    peak_rate: Rate = Field(100.0, description="Mean requests per second in a burst.")
+    every_seconds: Seconds = Field(10.0, description="From the start of one burst to the next.")
     burst_seconds: Seconds = Field(1.0, description="Length of a burst.")
 
     @model_validator(mode="after")
     def _check_burst(self) -> Self:
         if self.burst_seconds > self.every_seconds:
-            raise ValueError(f"burst_seconds: {self.burst_seconds}, expected at most every_seconds")
+            raise ValueError(f"burst_seconds: expected at most every_seconds, got {self.burst_seconds}")
         return self
 
     def draw(self, duration_seconds: float, seed: int) -> Arrivals:
-        """Returns the arrivals of so many seconds."""
+        """Draws the arrivals of the phase."""
         return burst_arrivals(
             self.rate,
             self.peak_rate,
@@ -279,14 +237,14 @@ class BurstPhase(TimedPhase):
 
 
 class RampPhase(TimedPhase):
-    """A Poisson process whose rate changes evenly."""
+    """A Poisson process whose rate changes linearly."""
 
     arrivals: Literal["ramp"]
-    rate: Rate = Field(20.0, description="Requests per second at the start, on average.")
-    last_rate: Rate = Field(100.0, description="Requests per second at the end, on average.")
+    rate: Rate = Field(20.0, description="Mean requests per second at the start.")
+    last_rate: Rate = Field(100.0, description="Mean requests per second at the end.")
 
     def draw(self, duration_seconds: float, seed: int) -> Arrivals:
-        """Returns the arrivals of so many seconds."""
+        """Draws the arrivals of the phase."""
         return ramp_arrivals(self.rate, self.last_rate, duration_seconds, seed)
 
 
@@ -294,11 +252,11 @@ class ReplayPhase(Phase):
     """Requests at the times of a recorded trace."""
 
     arrivals: Literal["replay"]
-    trace: Path = Field(description="File with a request on each line; in a scenario, relative to it.")
-    speed: float = Field(1.0, gt=0, allow_inf_nan=False, description="How many times as fast as it was recorded.")
+    trace: Path = Field(description="File with one request per line, relative to the scenario.")
+    speed: float = Field(1.0, gt=0, allow_inf_nan=False, description="Factor by which the trace is sped up.")
 
     def read(self) -> list[TracedRequest]:
-        """Returns the recorded requests.
+        """Reads the recorded requests.
 
         Raises:
             ScenarioError: if the trace cannot be read.
@@ -308,7 +266,7 @@ class ReplayPhase(Phase):
         except (OSError, ValueError) as error:
             raise ScenarioError(f"trace: {self.trace}: {error}") from error
 
-    def draw(self, duration_seconds: float, seed: int) -> Arrivals:  # noqa: ARG002 - nothing is drawn
+    def draw(self, duration_seconds: float, seed: int) -> Arrivals:  # noqa: ARG002 - nothing is random
         """Returns the recorded times."""
         return replayed_arrivals([request.seconds for request in self.read()], self.speed)
 
@@ -319,32 +277,32 @@ AnyPhase = Annotated[
 
 
 class RequestKind(_Part):
-    """Requests of one kind."""
+    """A kind of requests."""
 
-    name: str = Field("requests", min_length=1, description="In reports.")
-    weight: float = Field(1.0, gt=0, allow_inf_nan=False, description="Share of the requests, relative to the others.")
-    protocol: LoadProtocol = Field("grpc", description="How they travel.")
+    name: str = Field("requests", min_length=1, description="Name in reports.")
+    weight: float = Field(1.0, gt=0, allow_inf_nan=False, description="Share of the requests, relative to other kinds.")
+    protocol: LoadProtocol = Field("grpc", description="Protocol of the requests.")
     texts: dict[Annotated[int, Field(ge=1)], Annotated[float, Field(gt=0)]] = Field(
-        {1: 1.0}, min_length=1, description="Weights of numbers of texts, as in {1: 3, 8: 1}."
+        {1: 1.0}, min_length=1, description="Weight of each number of texts, as in {1: 3, 8: 1}."
     )
-    text: str | None = Field(None, description="The text of all of them. Default: sentences are drawn.")
+    text: str | None = Field(None, description="Text of every request. Default: drawn sentences.")
     source_language: str = Field("", description="ISO 639-1 code of the sentences.")
     target_language: str = Field("", description="ISO 639-1 code of the translations.")
-    options: SearchOptions = Field(SearchOptions(), description="How is searched.")
-    timeout_seconds: float = Field(10.0, gt=0, le=3600, description="How long a request waits for its answer.")
-    cancelled_share: float = Field(0.0, ge=0, le=1, description="Share of the requests whose client goes away.")
-    cancelled_within_seconds: Seconds = Field(0.5, description="It goes at a random time until then.")
+    options: SearchOptions = Field(SearchOptions(), description="Search options.")
+    timeout_seconds: float = Field(10.0, gt=0, le=3600, description="Timeout of a request.")
+    cancelled_share: float = Field(0.0, ge=0, le=1, description="Share of requests that their clients cancel.")
+    cancelled_within_seconds: Seconds = Field(0.5, description="Latest cancellation; the time is random.")
 
 
 class Scenario(_Part):
-    """A load."""
+    """A load: kinds of requests and phases."""
 
     sentences: Path | None = Field(
-        None, description="UTF-8 file, a sentence per line; relative to the scenario. Default: ten built-in ones."
+        None, description="UTF-8 file, one sentence per line, relative to the scenario. Default: built-in ones."
     )
     warm_up_seconds: float = Field(3.0, ge=0, allow_inf_nan=False, description="Load before the first phase.")
     requests: tuple[RequestKind, ...] = Field((RequestKind(),), min_length=1, description="Kinds of requests.")
-    phases: tuple[AnyPhase, ...] = Field(min_length=1, description="One after the other.")
+    phases: tuple[AnyPhase, ...] = Field(min_length=1, description="Phases, in order.")
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
@@ -354,15 +312,15 @@ class Scenario(_Part):
         }.items():
             twice = next((name for name in names if names.count(name) > 1), None)
             if twice is not None:
-                raise ValueError(f"{field_name}: name: {twice!r} twice, expected different names")
+                raise ValueError(f"{field_name}: name: expected different names, got {twice!r} twice")
         return self
 
 
 def read_scenario(path: Path) -> Scenario:
-    """Returns the scenario of a YAML file; the paths in it are relative to its folder.
+    """Reads a scenario from a YAML file. Paths in it are relative to its folder.
 
     Raises:
-        ScenarioError: naming each field that is wrong or unknown.
+        ScenarioError: with every field that is invalid or unknown.
     """
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -384,15 +342,11 @@ def _anchored(scenario: Scenario, folder: Path) -> Scenario:
     return scenario.model_copy(update={"phases": phases, "sentences": sentences})
 
 
-# The types of options that say what is translated, of every command that sends load.
-SentencesPath = Annotated[
-    Path | None, Field(description="UTF-8 file, a sentence per line. Default: ten built-in ones.")
-]
-SourceLanguage = Annotated[
-    str, Field(description="ISO 639-1 code of the sentences, if the model reads several languages.")
-]
-TargetLanguage = Annotated[str, Field(description="ISO 639-1 code of the translations, if the model writes several.")]
-# Sentences of the demo grammar, short and long ones.
+# Types of the options for texts and languages, shared by all commands that generate load.
+SentencesPath = Annotated[Path | None, Field(description="UTF-8 file, one sentence per line. Default: built-in ones.")]
+SourceLanguage = Annotated[str, Field(description="Language of the sentences (ISO 639-1), for multilingual models.")]
+TargetLanguage = Annotated[str, Field(description="Language of the translations (ISO 639-1), for multilingual models.")]
+# Sentences of the demo grammar, short and long.
 DEFAULT_SENTENCES = (
     "Peter is not sleeping.",
     "The queens were very old.",
@@ -408,10 +362,10 @@ DEFAULT_SENTENCES = (
 
 
 def read_sentences(path: Path | None) -> tuple[str, ...]:
-    """Returns the lines of a UTF-8 file that are not blank, or the built-in sentences.
+    """Returns the nonblank lines of a UTF-8 file, or the built-in sentences.
 
     Raises:
-        ScenarioError: if the file cannot be read, is not UTF-8 or holds no sentence.
+        ScenarioError: if the file cannot be read, is not UTF-8 or has only blank lines.
     """
     if path is None:
         return DEFAULT_SENTENCES
@@ -420,12 +374,12 @@ def read_sentences(path: Path | None) -> tuple[str, ...]:
     except (OSError, ValueError) as error:
         raise ScenarioError(f"sentences: {path}: {error}") from error
     if not sentences:
-        raise ScenarioError(f"sentences: {path}: expected at least one line that is not blank")
+        raise ScenarioError(f"sentences: {path}: expected at least one nonblank line")
     return sentences
 
 
 def describe(sentences: Sequence[str]) -> dict[str, float]:
-    """Returns how many sentences there are, and how many words they have."""
+    """Returns the number of sentences and percentiles of their length in words."""
     words = np.array([len(sentence.split()) for sentence in sentences])
     p50, p90, longest = np.percentile(words, (50, 90, 100), method="inverted_cdf").tolist()
     return {"sentences": len(sentences), "words_p50": p50, "words_p90": p90, "words_max": longest}

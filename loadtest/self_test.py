@@ -1,8 +1,8 @@
-"""`dragoman load self-test`: proves that the generator charges a stalled server for every user that it kept waiting.
+"""`dragoman load self-test`: proves that the generator charges a stall of the server to every request it delays.
 
-A server that answers at once is stopped for a while by a signal. Then the latencies are known beforehand: those who
-arrive during the stall wait for its end, evenly spread from its whole length down to nothing. A closed loop shows
-nothing of it, because its users wait and so arrive less often: that is coordinated omission.
+A signal stops a server that answers at once. The latencies are then known: requests that arrive during the stall wait
+for its end, spread evenly from its whole length down to zero. A closed loop hides the stall because its users wait and
+send fewer requests (coordinated omission).
 """
 
 import asyncio
@@ -31,26 +31,16 @@ from loadtest.server_metrics import MetricsReader
 from loadtest.tally import Tally
 from loadtest.terminal_report import milliseconds
 
-# How far the measured percentile may lie from the one that is known beforehand, as a share of it.
+# Largest relative deviation of the measured percentile from the expected one.
 TOLERANCE = 0.1
-# The most that a closed loop may show of the stall, as a share of what users felt; else it proves nothing.
+# Largest share of the expected latency that a closed loop may show; otherwise the comparison proves nothing.
 SHOWN_BY_CLOSED_LOOP = 0.1
 STALL_BEGINS_AT = 1 / 3
 
 
 @dataclass(frozen=True, slots=True)
 class SelfTestResult:
-    """What the generator said of a stall that is known.
-
-    Attributes:
-        stall_seconds: how long the server really stood still.
-        expected_seconds: the percentile of the latency that users felt.
-        open_seconds: what the open loop says of it.
-        closed_seconds: what a closed loop with one user says of it.
-        sent: requests of the open loop.
-        unanswered: those of them that were not answered.
-        void: why the open loop's run proves nothing.
-    """
+    """What both loops measured of a stall of known length; `sent` and `unanswered` are of the open loop."""
 
     stall_seconds: float
     expected_seconds: float
@@ -62,7 +52,7 @@ class SelfTestResult:
 
     @property
     def passed(self) -> bool:
-        """Whether the generator can be believed."""
+        """Whether the open loop measured the stall, and the closed loop did not."""
         return (
             self.void is None
             and self.unanswered == 0
@@ -72,26 +62,27 @@ class SelfTestResult:
 
 
 class SelfTestCommand(BaseSettings):
-    """Prove the load generator on a server that stands still for a known time.
+    """Prove the load generator on a server that stalls for a known time.
 
-    The percentile of the latency that users feel is the stall less the share of the run above the percentile: with the
-    defaults 2 s less 1 % of 60 s, 1.4 s. The open loop has to say so within 10 %; a closed loop with one user, which is
-    run for comparison, says that all is well. Takes twice the duration. Exit status 1 if the generator is wrong.
+    The expected latency percentile is the stall minus the share of the run above the percentile. By default that is 2 s
+    minus 1 % of 60 s: 1.4 s. The open loop must measure it within 10 %. A closed loop with one user, run for
+    comparison, hardly shows the stall. The test takes twice the duration. The exit status is 1 if the generator is
+    wrong.
     """
 
     model_config = SettingsConfigDict(env_prefix="DRAGOMAN_LOAD_SELF_TEST_", frozen=True, extra="forbid")
 
-    rate: float = Field(100.0, gt=0, description="Requests per second, at equal distances.")
+    rate: float = Field(100.0, gt=0, description="Requests per second, at equal intervals.")
     duration_seconds: float = Field(60.0, gt=0, description="Length of each of the two runs.")
-    stall_seconds: float = Field(2.0, gt=0, description="How long the server stands still, a third into the run.")
-    percentile: float = Field(99.0, gt=0, lt=100, description="Percentile of the latency that is compared.")
+    stall_seconds: float = Field(2.0, gt=0, description="Length of the server's stall, a third into the run.")
+    percentile: float = Field(99.0, gt=0, lt=100, description="Latency percentile to compare.")
     processes: int = Field(
         2,
         ge=1,
-        description="Processes that send the load: those who waited are all answered at once, which takes time.",
+        description="Processes that generate load; after the stall all answers arrive at once.",
     )
     max_lag_seconds: float = Field(
-        0.1, gt=0, description="The test is void if the 99th percentile of the generator's lag exceeds it."
+        0.1, gt=0, description="The test is void if the p99 of the generator's lag exceeds this."
     )
 
     @model_validator(mode="after")
@@ -100,25 +91,25 @@ class SelfTestCommand(BaseSettings):
         rest_seconds = (1 - STALL_BEGINS_AT) * self.duration_seconds
         if not hidden_seconds < self.stall_seconds < rest_seconds:
             raise ValueError(
-                f"stall_seconds: {self.stall_seconds:g}: expected more than {hidden_seconds:g}, so that the percentile "
-                f"feels it, and less than {rest_seconds:g}, the rest of the run"
+                f"stall_seconds: expected more than {hidden_seconds:g}, the share of the run above the percentile, "
+                f"and less than {rest_seconds:g}, the rest of the run, got {self.stall_seconds:g}"
             )
         return self
 
     def cli_cmd(self) -> None:
-        """Runs the test, prints what was found, and exits with status 1 if the generator is wrong."""
+        """Runs the test and prints the result; exits with status 1 if the generator is wrong."""
         result = asyncio.run(self.run())
-        print(f"the server stood still for {milliseconds(result.stall_seconds)}")
-        print(f"p{self.percentile:g} that users felt: {milliseconds(result.expected_seconds)}")
-        print(f"p{self.percentile:g} by the open loop: {milliseconds(result.open_seconds)}")
-        print(f"p{self.percentile:g} by a CLOSED LOOP with one user: {milliseconds(result.closed_seconds)}")
+        print(f"stall of the server: {milliseconds(result.stall_seconds)}")
+        print(f"p{self.percentile:g} expected: {milliseconds(result.expected_seconds)}")
+        print(f"p{self.percentile:g} of the open loop: {milliseconds(result.open_seconds)}")
+        print(f"p{self.percentile:g} of a CLOSED LOOP with one user: {milliseconds(result.closed_seconds)}")
         print(f"{result.sent} sent, {result.unanswered} unanswered; {result.void or 'the generator was on time'}")
         print(to_json({**asdict(result), "passed": result.passed}).decode())
         if not result.passed:
             raise SystemExit(1)
 
     async def run(self) -> SelfTestResult:
-        """Returns what both loops say of a stall."""
+        """Measures a stall with both loops."""
         with _run_server() as (process, url):
             targets = Targets("", url)
             async with (
@@ -141,7 +132,7 @@ class SelfTestCommand(BaseSettings):
     async def _run(
         self, generators: Generators, metrics: MetricsReader, process: int, users: int | None
     ) -> tuple[float, Tally]:
-        """Returns how long the server really stood still, and what became of the requests."""
+        """Returns the actual length of the stall and the tally of the requests."""
         stalled_seconds = 0.0
 
         async def stall(run: Run) -> None:
@@ -171,15 +162,11 @@ class SelfTestCommand(BaseSettings):
 
 @contextmanager
 def _run_server() -> Iterator[tuple[int, str]]:
-    """Runs a server that answers at once until the block ends.
-
-    Yields:
-        The id of its process, and its base URL.
-    """
+    """Runs the instant server until the block ends; yields its process id and base URL."""
     command = [sys.executable, "-m", "loadtest.instant_server"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own command line
         if process.stdout is None:
-            raise AssertionError("it is a pipe")
+            raise AssertionError("stdout is a pipe")
         try:
             yield process.pid, f"http://{HOST}:{int(process.stdout.readline())}"
         finally:

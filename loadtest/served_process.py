@@ -1,7 +1,7 @@
-"""A server in a process of its own that may be treated badly: killed, stopped for a while, started again.
+"""A server in a separate process that may be killed, stalled and restarted on the same ports.
 
-It is started as anybody would start it; what it writes goes to a log file. Unlike `serve.server_process`, which takes
-every other end than the one it asked for as a failure. Called by the commands that disturb.
+It runs in its own session and writes its output to a log file. Unlike `serve.server_process`, an unexpected exit is not
+an error by itself.
 """
 
 import asyncio
@@ -23,21 +23,13 @@ POLL_SECONDS = 0.05
 
 
 class ServedProcessError(Exception):
-    """A server did not become ready, or did not end as it should; the message holds what it wrote last."""
+    """A server did not become ready or did not exit with status 0; the message holds its last log line."""
 
 
 class ServedProcess:
-    """A server that can be started again and again on the same ports."""
+    """A server that can be restarted on the same HTTP and gRPC ports; it writes to `log`."""
 
     def __init__(self, command: Sequence[str], ports: tuple[int, int], log: Path, settings: Mapping[str, str]) -> None:
-        """Keeps what it needs.
-
-        Args:
-            command: of the server.
-            ports: of REST and of gRPC.
-            log: the file that gets what it writes.
-            settings: environment variables, besides those of this process.
-        """
         self._command = list(command)
         self._http_port, self._grpc_port = ports
         self._log = log
@@ -49,7 +41,7 @@ class ServedProcess:
     def run(
         cls, command: Sequence[str], ports: tuple[int, int], log: Path, settings: Mapping[str, str] | None = None
     ) -> Iterator[Self]:
-        """Starts a server and kills it when the block ends, if it still runs."""
+        """Starts a server, and kills it when the block ends."""
         served = cls(command, ports, log, settings or {})
         served.start()
         try:
@@ -59,63 +51,63 @@ class ServedProcess:
 
     @property
     def ports(self) -> tuple[int, int]:
-        """Of REST and of gRPC."""
+        """HTTP and gRPC port."""
         return self._http_port, self._grpc_port
 
     @property
     def targets(self) -> Targets:
-        """Where it is."""
+        """Addresses of the server."""
         return Targets(f"{HOST}:{self._grpc_port}", f"http://{HOST}:{self._http_port}")
 
     @property
     def servers(self) -> tuple[Targets, ...]:
-        """Itself, as one of those that may be treated badly together."""
+        """The addresses as a tuple, as for several replicas."""
         return (self.targets,)
 
     @property
     def process_id(self) -> int:
-        """Of the operating system."""
+        """Process id."""
         return self._running.pid
 
     @property
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:
-            raise AssertionError("it was started")
+            raise AssertionError("the server has been started")
         return self._process
 
     def start(self) -> None:
-        """Starts it; it is not ready yet."""
+        """Starts the server without waiting until it is ready."""
         with self._log.open("ab") as file:
-            # In a session of its own, Ctrl-C reaches us alone.
+            # In its own session the server does not receive Ctrl-C.
             self._process = subprocess.Popen(  # noqa: S603 - our own command line
                 self._command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True, env=self._environment
             )
 
     async def wait_ready(self) -> None:
-        """Returns once it says that it is ready.
+        """Waits until the server is ready.
 
         Raises:
-            ServedProcessError: if it ends before, or takes too long.
+            ServedProcessError: if it exits before, or after START_SECONDS.
         """
         deadline_seconds = time.monotonic() + START_SECONDS
         while not await asyncio.to_thread(is_ready, self._http_port):
             if self._running.poll() is not None:
-                raise self._failure(f"the server ended with status {self._running.returncode}")
+                raise self._failure(f"the server exited with status {self._running.returncode}")
             if time.monotonic() > deadline_seconds:
                 raise self._failure(f"the server was not ready after {START_SECONDS:.0f} s")
             await asyncio.sleep(POLL_SECONDS)
 
     def kill(self) -> None:
-        """Ends it without asking it (SIGKILL)."""
+        """Kills the server (SIGKILL)."""
         self._running.kill()
         self._running.wait()
 
     def send(self, number: signal.Signals) -> None:
-        """Sends it a signal."""
+        """Sends a signal to the server."""
         self._running.send_signal(number)
 
     async def pause(self, seconds: float) -> None:
-        """Makes it stand still (SIGSTOP)."""
+        """Stalls the server (SIGSTOP, SIGCONT)."""
         self.send(signal.SIGSTOP)
         try:
             await asyncio.sleep(seconds)
@@ -123,18 +115,18 @@ class ServedProcess:
             self.send(signal.SIGCONT)
 
     async def stop(self) -> None:
-        """Asks it to end, and waits until it has.
+        """Stops the server (SIGTERM) and waits until it has exited.
 
         Raises:
-            ServedProcessError: if it ends otherwise than with exit status 0, or not at all.
+            ServedProcessError: if the exit status is not 0, or after STOP_SECONDS.
         """
         self._running.terminate()
         try:
             status = await asyncio.to_thread(self._running.wait, STOP_SECONDS)
         except subprocess.TimeoutExpired:
-            raise self._failure(f"the server did not end within {STOP_SECONDS:.0f} s") from None
+            raise self._failure(f"the server did not exit within {STOP_SECONDS:.0f} s") from None
         if status != 0:
-            raise self._failure(f"the server ended with status {status}")
+            raise self._failure(f"the server exited with status {status}, expected 0")
 
     def _failure(self, problem: str) -> ServedProcessError:
         return ServedProcessError(f"{problem}: {read_last_line(self._log)}")

@@ -1,12 +1,7 @@
-"""What the server says of itself while it is under load: rows, queue and the time of its phases, from /metrics.
+"""Server metrics under load (rows, queue and phases, from /metrics), and their reconciliation with client-side counts.
 
-Another server than ours has other metrics or none: then nothing is known, which is no failure. Knows the names of
-`serve.observability.metrics`, and no clock.
-
-Whether clients and server count the same requests: what clients saw beside what the server's metrics say.
-
-A client that went away, or whose deadline passed, does not know what became of its request: the server may have
-answered it, dropped it or never seen it. Everything else has to be equal, outcome by outcome. Knows no connection.
+A server without these metrics yields no state, which is not an error. The client of a canceled or timed-out request
+does not learn its outcome on the server. All other counts must match, outcome by outcome.
 """
 
 import asyncio
@@ -22,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from loadtest.clients import GONE, OK, TIMED_OUT, Targets, open_session
 from loadtest.scenario import LoadProtocol
 
-# Protocol and method, as the label values of the server's metrics.
+# Label values of the server's metrics: protocol and method.
 INTERFACES: dict[LoadProtocol, str] = {
     "grpc": "grpc translate",
     "grpc-stream": "grpc translate_stream",
@@ -31,57 +26,57 @@ INTERFACES: dict[LoadProtocol, str] = {
     "rest-stream": "rest translate_stream",
 }
 UNKNOWN_TO_CLIENTS = frozenset({GONE, TIMED_OUT, "DEADLINE_EXCEEDED"})
-# Outcomes of the server by what clients of gRPC are told; REST tells the very reason.
+# Server outcomes by gRPC status; over REST the outcome holds the reason itself.
 _STATUSES = {OK: "ok", "INVALID_ARGUMENT": "invalid", "RESOURCE_EXHAUSTED": "queue_full", "INTERNAL": "internal"}
 
 
 def mismatches(
     seen: Mapping[LoadProtocol, Mapping[str, int]], counted: Mapping[str, int], killed: Mapping[LoadProtocol, int]
 ) -> Iterator[str]:
-    """Yields where the counts of clients and server do not fit together.
+    """Yields the differences between the counts of clients and server.
 
     Args:
-        seen: how many requests ended with which outcome for their clients, by protocol.
-        counted: requests of the server by protocol, method and outcome, as in "grpc translate ok".
-        killed: requests that killed clients may have sent, at most, by protocol.
+        seen: client-side counts by protocol and outcome.
+        counted: server-side counts by protocol, method and outcome, as in "grpc translate ok".
+        killed: upper bound of the requests that killed clients sent, by protocol.
     """
     for protocol, interface in INTERFACES.items():
         outcomes = seen.get(protocol, {})
         unknown = sum(count for outcome, count in outcomes.items() if outcome in UNKNOWN_TO_CLIENTS)
-        certain: Counter[str] = Counter()
+        clients: Counter[str] = Counter()
         for outcome, count in outcomes.items():
             if outcome not in UNKNOWN_TO_CLIENTS:
-                certain[_reason(outcome)] += count
-        theirs = Counter(
+                clients[_reason(outcome)] += count
+        server = Counter(
             {
                 name.removeprefix(f"{interface} "): count
                 for name, count in counted.items()
                 if name.startswith(f"{interface} ")
             }
         )
-        yield from _compare(interface, certain, theirs, unknown + killed.get(protocol, 0))
+        yield from _compare(interface, clients, server, unknown + killed.get(protocol, 0))
 
 
-def _compare(interface: str, certain: Counter[str], theirs: Counter[str], unknown: int) -> Iterator[str]:
-    for reason in sorted(certain.keys() | theirs.keys()):
-        if theirs[reason] < certain[reason]:
-            yield f"{interface}: {reason}: clients {certain[reason]}, server {theirs[reason]}"
-        if not unknown and theirs[reason] > certain[reason]:
-            yield f"{interface}: {reason}: clients {certain[reason]}, server {theirs[reason]}"
-    surplus = theirs.total() - certain.total()
+def _compare(interface: str, clients: Counter[str], server: Counter[str], unknown: int) -> Iterator[str]:
+    for reason in sorted(clients.keys() | server.keys()):
+        if server[reason] < clients[reason]:
+            yield f"{interface}: {reason}: clients {clients[reason]}, server {server[reason]}"
+        if not unknown and server[reason] > clients[reason]:
+            yield f"{interface}: {reason}: clients {clients[reason]}, server {server[reason]}"
+    surplus = server.total() - clients.total()
     if unknown and surplus > unknown:
-        yield f"{interface}: the server counts {surplus} requests more than clients know of, at most {unknown} may be"
+        yield f"{interface}: server: expected at most {unknown} more requests than clients, got {surplus}"
 
 
 def _reason(outcome: str) -> str:
-    """Returns what the server calls an outcome of a client."""
+    """Converts a client-side outcome to the server's outcome."""
     status, _, reason = outcome.partition(" ")
     return reason if status.isdecimal() and reason else _STATUSES.get(outcome, outcome)
 
 
 METRICS_PATH = "/metrics"
 TIMEOUT_SECONDS = 2.0
-# Histograms whose sums are the phases of requests and of engines, by what they are called in reports.
+# Names in reports, and the histograms whose sums are the phases of requests and engines.
 PHASES = {
     "tokenize": "dragoman_request_tokenize_seconds",
     "queue, of sequences": "dragoman_request_queue_seconds",
@@ -97,19 +92,14 @@ Figure = TypeVar("Figure", int, float)
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """What a server says at a moment, summed over its models.
+    """Metrics of a server at one time, summed over its models.
 
     Attributes:
-        rows: that are running.
-        slots: for rows.
         waiting: sequences in the queue.
-        in_flight: requests that are not answered yet.
-        requests: that have ended since the server started, by protocol, method and outcome, as in "grpc translate ok".
-        totals: sums of its histograms since it started, in seconds or sequences, by name and phase.
-        counts: how many observations these sums have.
-        cpu_seconds: that the process has used.
-        resident_bytes: of the process.
-        open_files: of the process.
+        requests: ended requests by protocol, method and outcome, as in "grpc translate ok".
+        totals: sums of the histograms, in seconds or sequences, by name and phase.
+        counts: observations of the histograms, by name and phase.
+        cpu_seconds, resident_bytes, open_files: of the process.
     """
 
     rows: int
@@ -125,7 +115,7 @@ class ServerState:
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """Returns what the text of /metrics says; None if it is not that of our server."""
+        """Parses the text of /metrics; returns None if it is not from this server."""
         values: defaultdict[str, float] = defaultdict(float)
         requests: defaultdict[str, int] = defaultdict(int)
         for family in text_string_to_metric_families(text):
@@ -154,19 +144,14 @@ class ServerState:
 
 @dataclass(frozen=True, slots=True)
 class PhaseTime:
-    """A phase of a server's work.
-
-    Attributes:
-        times: how often it was gone through.
-        seconds: all of them together.
-    """
+    """Count and total duration of a phase of a server's work."""
 
     times: int
     seconds: float
 
 
 def phase_times(first: ServerState, last: ServerState) -> dict[str, PhaseTime]:
-    """Returns the phases between two moments, by name."""
+    """Returns the phases between two times, by name."""
     return {
         label: PhaseTime(int(last.counts[name] - first.counts[name]), last.totals[name] - first.totals[name])
         for label, name in PHASES.items()
@@ -174,13 +159,13 @@ def phase_times(first: ServerState, last: ServerState) -> dict[str, PhaseTime]:
 
 
 def rows_per_step(first: ServerState, last: ServerState) -> float | None:
-    """Returns how many sequences a run of the decoder computed on average between two moments; None: none ran."""
+    """Returns the mean number of rows per decode step between two times; None without steps."""
     steps = last.counts[_DECODED] - first.counts[_DECODED]
     return (last.totals[_DECODED] - first.totals[_DECODED]) / steps if steps > 0 else None
 
 
 def together(states: Sequence[ServerState]) -> ServerState:
-    """Returns what servers say as if they were one: every figure is the sum of theirs."""
+    """Sums the metrics of several servers."""
 
     def added(figures: Iterable[Mapping[str, Figure]]) -> dict[str, Figure]:
         total: dict[str, Figure] = {}
@@ -212,7 +197,6 @@ class MetricsReader:
     """Reads /metrics of a server."""
 
     def __init__(self, session: aiohttp.ClientSession) -> None:
-        """Keeps the session, whose base URL is the server's."""
         self._session = session
 
     @classmethod
@@ -223,14 +207,14 @@ class MetricsReader:
             yield cls(session)
 
     async def read(self, timeout_seconds: float = TIMEOUT_SECONDS) -> ServerState | None:
-        """Returns what the server says now; None if it says nothing in time, or nothing that is known."""
+        """Reads the metrics; returns None on a timeout, an error or unknown metrics."""
         try:
             async with self._session.get(METRICS_PATH, timeout=aiohttp.ClientTimeout(timeout_seconds)) as response:
                 text = await response.text()
         except (TimeoutError, aiohttp.ClientError, OSError):
             return None
         try:
-            # Seconds of text on a loaded machine: the event loop has others to listen to.
+            # Parsing takes seconds on a loaded machine and would block the event loop.
             return await asyncio.to_thread(ServerState.parse, text)
         except (ValueError, KeyError):
             return None

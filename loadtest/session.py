@@ -1,14 +1,7 @@
-"""Connections to a server, generators and whoever watches, kept for several runs of one scenario.
+"""Runs of one scenario over open connections, the capacity search, and the live view.
 
-Called by the commands, which know options and formats.
-
-The highest rate that meets an objective: found by doubling, then by halving the gap between yes and no.
-
-Knows neither requests nor time: a trial of a rate is a function. Called by the commands that look for a capacity.
-
-What is seen while a run goes on: a table that renews itself on a terminal, elsewhere a line now and then.
-
-Written to standard error, so that standard output holds findings only. Knows runs; called by the commands.
+The search for the highest rate that meets an objective doubles the rate, then bisects. The live view is a table on a
+terminal, elsewhere a line every 10 seconds. It goes to standard error, so that standard output holds only results.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -31,32 +24,29 @@ from loadtest.server_metrics import MetricsReader
 from loadtest.tally import Tally
 from loadtest.terminal_report import milliseconds
 
-# Shares of the capacity at which goodput is told.
+# Shares of the capacity at which goodput is measured.
 CURVE_SHARES = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0)
-# A machine that does something else for a moment makes a good rate fail, and never a bad one succeed.
+# A disturbed machine can make a good rate fail, but never a bad rate succeed. So a failed trial is repeated.
 TRIES = 2
 MOST_DOUBLINGS = 24
-# Below that a trial has too few requests to tell anything.
+# A trial at a lower rate has too few requests.
 MOST_HALVINGS = 6
 
-# Tells whether a rate meets the objective.
+# Returns whether a rate meets the objective.
 Trial = Callable[[float], Awaitable[bool]]
 
 
 async def find_capacity(meets: Trial, first_rate: float, tolerance: float) -> float | None:
-    """Returns the highest rate that was seen to meet an objective; None if not even a small part of the first one does.
+    """Searches the highest rate that meets an objective; returns None if no tried rate does.
 
-    Args:
-        meets: tries a rate; what it says may be wrong now and then, but only if it says no.
-        first_rate: where the search begins.
-        tolerance: the search ends when the lowest rate that fails lies no more than this share above the highest one
-            that does not.
+    `meets` may fail by chance but not succeed by chance. The search ends when the lowest failed rate is at most the
+    share `tolerance` above the highest rate that met the objective.
     """
     low, high = await _bracket(meets, first_rate)
     if low is None or high is None:
         return low
     while high > low * (1 + tolerance):
-        # Geometric, because the tolerance is a share.
+        # Geometric mean, because the tolerance is relative.
         middle = (low * high) ** 0.5
         if await _try(meets, middle):
             low = middle
@@ -66,7 +56,7 @@ async def find_capacity(meets: Trial, first_rate: float, tolerance: float) -> fl
 
 
 async def _bracket(meets: Trial, first_rate: float) -> tuple[float | None, float | None]:
-    """Returns a rate that meets the objective and a higher one that does not; None for what was not found."""
+    """Returns a rate that meets the objective and a higher one that does not; None for a rate that was not found."""
     rate = first_rate
     if await _try(meets, rate):
         for _ in range(MOST_DOUBLINGS):
@@ -89,18 +79,18 @@ async def _try(meets: Trial, rate: float) -> bool:
 
 
 def curve_rates(capacity: float) -> list[float]:
-    """Returns rates from a tenth of a capacity to twice as much."""
+    """Returns rates from 0.1 to 2 times a capacity."""
     return [share * capacity for share in CURVE_SHARES]
 
 
 LINE_SECONDS = 10.0
-# The percentiles on view are those of the last seconds, not of the whole run.
+# The view shows percentiles of the last slices, not of the whole run.
 RECENT_SLICES = 5
 PERCENTS = (50, 90, 99, 99.9)
 
 
 class LiveView:
-    """Shows runs, one after the other."""
+    """Shows the progress of runs."""
 
     def __init__(self, console: Console, live: Live | None) -> None:
         self._console = console
@@ -119,12 +109,12 @@ class LiveView:
             yield cls(console, live)
 
     def begin(self, title: str) -> None:
-        """Names the run that comes next."""
+        """Sets the title of the next run."""
         self._title = title
         self._next_line_seconds = LINE_SECONDS
 
     def show(self, run: Run) -> None:
-        """Shows how a run stands now."""
+        """Shows the current state of a run."""
         if self._live is not None:
             self._live.update(_table(self._title, run), refresh=True)
         elif run.now_seconds >= self._next_line_seconds:
@@ -133,7 +123,7 @@ class LiveView:
 
 
 def figures(run: Run) -> dict[str, str]:
-    """Returns what is shown of a run, by name."""
+    """Returns the displayed values of a run, by name."""
     record = run.record
     past = [number for number, each in enumerate(record.plan.slices) if each.begin_seconds <= run.now_seconds]
     recent = record.tally(past[-RECENT_SLICES:])
@@ -170,16 +160,12 @@ TRIAL_WARM_UP_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """How is measured.
+    """Options of a session.
 
     Attributes:
-        targets: where the server is.
-        processes: that generate load.
-        cpus: on which they may run; empty: on any.
-        objective: which answers are good ones.
-        max_lag_seconds: of the generator.
-        seed: of all drawing.
-        users: in a closed loop, how many; None: open loop.
+        cpus: of the generator processes; empty for any.
+        max_lag_seconds: a run is void if the p99 of its lag exceeds this.
+        users: number of users in a closed loop; None for an open loop.
         until_stable: whether the only phase is repeated until its windows agree.
     """
 
@@ -218,7 +204,7 @@ class LoadSession:
     async def open(
         cls, options: SessionOptions, scenario: Scenario, sentences: Sequence[str], view: LiveView
     ) -> AsyncIterator[Self]:
-        """Starts what is needed, and stops it when the block ends."""
+        """Opens the connections and starts the generators, and stops them when the block ends."""
         protocols = {kind.protocol for kind in scenario.requests}
         async with (
             MetricsReader.open(options.targets) as metrics,
@@ -227,16 +213,16 @@ class LoadSession:
             yield cls(options, scenario, sentences, generators=generators, metrics=metrics, view=view)
 
     async def run(self, title: str) -> list[RunResult]:
-        """Runs the scenario once, or until its windows agree, and returns the result of each phase.
+        """Runs the scenario, once or until its windows agree, and returns the result of each phase.
 
         Raises:
-            ScenarioError: if windows are to agree and there are several phases.
+            ScenarioError: if windows must agree and there are several phases.
             GeneratorLostError: if a generator dies.
         """
         options = self._options
         rule = StabilityRule(percent=options.objective.percentile) if options.until_stable else None
         if rule is not None and len(self._scenario.phases) > 1:
-            raise ScenarioError("until-stable: expected a single phase")
+            raise ScenarioError(f"until-stable: expected one phase, got {len(self._scenario.phases)}")
         self._view.begin(title)
         run = await measure(
             self._generators,
@@ -252,14 +238,7 @@ class LoadSession:
     async def find_capacity(
         self, title: str, first_rate: float, trial_seconds: float, tolerance: float, *, curve: bool = True
     ) -> CapacityResult:
-        """Searches the highest rate that meets the objective, then measures rates around it.
-
-        Args:
-            title: shown meanwhile.
-            first_rate: where the search begins.
-            trial_seconds: length of the measured part of a trial.
-            tolerance: how exactly is searched.
-            curve: whether rates around it are measured.
+        """Searches the highest rate that meets the objective, then measures rates around it, unless `curve` is false.
 
         Raises:
             GeneratorLostError: if a generator dies.
@@ -282,7 +261,7 @@ class LoadSession:
         return CapacityResult(str(objective), objective.latency_seconds, found, tried, points, void)
 
     async def _try(self, title: str, rate: float, seconds: float, number: int) -> tuple[Tally, CurvePoint]:
-        """Returns what became of a Poisson load of a rate."""
+        """Runs one trial with a Poisson load."""
         phase = PoissonPhase(name="trial", arrivals="poisson", rate=rate, duration_seconds=seconds)
         scenario = self._scenario.model_copy(update={"phases": (phase,), "warm_up_seconds": TRIAL_WARM_UP_SECONDS})
         plan = draw_plan(scenario, self._sentences, self._options.seed + number)

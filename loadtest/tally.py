@@ -1,18 +1,7 @@
-"""Counts and durations of some requests; tallies of several processes, kinds and slices of time add up to one.
+"""Counts and durations of requests, by time slice and kind; tallies of several processes add up without loss.
 
-Latencies are those of answered requests; every failed one is counted under its status and reason, so that what was
-sent is what was answered, what failed and what is still under way. Knows no clock.
-
-Durations in a histogram of High Dynamic Range: percentiles to three digits, in memory that does not grow.
-
-Histograms of several processes and intervals are added up without loss (Gil Tene, HdrHistogram). Knows nothing of what
-took the time.
-
-What became of one request of a load, and when. Made by the generator, counted by `loadtest.tally`.
-
-All that is known of a run, by slice of time and by kind of request: it grows while the run goes on.
-
-Filled by the processes that generate load, read by whoever watches, decides or reports. Knows no clock.
+Every request that was sent is answered, failed or in flight. Latency percentiles are those of answered requests. The
+histograms are HdrHistograms (Gil Tene): percentiles to three digits in bounded memory.
 """
 
 import math
@@ -31,13 +20,13 @@ MICROSECONDS = 1_000_000
 LONGEST_MICROSECONDS = 3600 * MICROSECONDS
 DIGITS = 3
 COUNT_BYTES = 4
-# Enough points for a curve, closer to each other towards the end, where the slow requests are.
+# The points get denser toward the slow requests at the end.
 CURVE_PERCENTILES = (0.0, *(100 - 100 / 2 ** (step / 4) for step in range(1, 57)), 100.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Percentiles:
-    """What is told of durations, in seconds: at least so many of a hundred are not longer."""
+    """Percentiles of durations, in seconds."""
 
     p50: float
     p90: float
@@ -47,10 +36,10 @@ class Percentiles:
 
 
 class LatencyHistogram:
-    """Durations from a microsecond to an hour; shorter and longer ones count as these."""
+    """A histogram of durations, clamped to the range from a microsecond to an hour."""
 
     def __init__(self) -> None:
-        # Made when there is something to count: most are of what never happens.
+        # Created on demand: most histograms stay empty.
         self._made: HdrHistogram | None = None
 
     @property
@@ -60,63 +49,61 @@ class LatencyHistogram:
         return self._made
 
     def record(self, seconds: float) -> None:
-        """Adds one."""
+        """Adds a duration."""
         self._histogram.record_value(min(max(1, round(seconds * MICROSECONDS)), LONGEST_MICROSECONDS))
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Number of durations."""
         return 0 if self._made is None else int(self._made.get_total_count())
 
     def percentile(self, percent: float) -> float | None:
-        """Returns the smallest duration, to three digits, that at least `percent` % do not exceed; None without any."""
+        """Returns the smallest duration that at least `percent` % do not exceed, or None; three exact digits."""
         if not self.count:
             return None
-        # The library rounds the rank to the nearest; of a whole rank it makes none other.
+        # The library rounds to the nearest rank; passing the percentile of a whole rank keeps that rank.
         rank = max(1, math.ceil(round(percent / 100 * self.count, 6)))
         value = self._histogram.get_value_at_percentile(100 * rank / self.count)
-        # That is the upper edge of a bin, which may lie above the longest of all.
+        # The value is the upper edge of a bin, which may exceed the longest duration.
         microseconds = min(value, self._histogram.get_max_value(), LONGEST_MICROSECONDS)
         return float(microseconds) / MICROSECONDS
 
     def percentiles(self) -> Percentiles | None:
-        """Returns the usual percentiles; None if there are no durations."""
+        """Returns the usual percentiles; None if the histogram is empty."""
         found = [seconds for seconds in map(self.percentile, (50, 90, 99, 99.9, 100)) if seconds is not None]
         return Percentiles(*found) if found else None
 
     def curve(self) -> Iterator[tuple[float, float]]:
-        """Yields percentiles with their durations in seconds, as far as there are durations between them."""
+        """Yields pairs of percentile and seconds, as far as the number of durations supports them."""
         for percent in CURVE_PERCENTILES if self.count else ():
             seconds = self.percentile(percent)
             if seconds is not None and (percent == 100.0 or self.count * (100 - percent) >= 100):  # noqa: PLR2004
                 yield percent, seconds
 
     def add(self, other: Self) -> None:
-        """Adds those of another histogram."""
+        """Adds the durations of another histogram."""
         if other.count:
             self._histogram.add(other._histogram)
 
     def pack(self) -> bytes:
-        """Returns what `add_packed` takes, for another process; no bytes if there are none."""
+        """Serializes the histogram for `add_packed`; no bytes if it is empty."""
         return bytes(self._histogram.encode()) if self.count else b""
 
     def add_packed(self, packed: bytes) -> None:
-        """Adds those of a histogram of another process."""
+        """Adds a serialized histogram."""
         if packed:
             self._histogram.decode_and_add(packed)
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """An ended request; times are seconds from the start of the run.
+    """An ended request. Times are seconds from the start of the run.
 
     Attributes:
-        request: what was sent.
-        intended_seconds: when it should have been sent; in a closed loop, when it was.
-        sent_seconds: when it was sent.
-        ended_seconds: when its answer, or the failure, was there.
+        intended_seconds: planned send time; in a closed loop, the actual one.
+        sent_seconds: actual send time.
         outcome: OK, GONE, or the status and reason of the failure.
-        first_seconds: when the first part of a streamed answer was there; None: nothing was streamed.
+        first_seconds: time of the first part of a streamed answer; None if no part was streamed.
     """
 
     request: LoadRequest
@@ -128,33 +115,33 @@ class Sample:
 
     @property
     def ok(self) -> bool:
-        """Whether it was answered as it should."""
+        """Whether it was answered correctly."""
         return self.outcome == OK
 
     @property
     def latency_seconds(self) -> float:
-        """What a user who arrived on time has waited."""
+        """Latency from the intended send time."""
         return self.ended_seconds - self.intended_seconds
 
     @property
     def first_token_seconds(self) -> float | None:
-        """What that user has waited for the first part; None: nothing was streamed."""
+        """Time from the intended send time to the first part; None if no part was streamed."""
         return None if self.first_seconds is None else self.first_seconds - self.intended_seconds
 
     @property
     def lag_seconds(self) -> float:
-        """How late the generator was; not the server's doing."""
+        """Delay of the generator, not of the server."""
         return self.sent_seconds - self.intended_seconds
 
 
 class Bound(NamedTuple):
-    """Within which time an answer is a good one, in seconds; None: any time will do."""
+    """The time bounds of a good answer, in seconds; None for no bound."""
 
     latency_seconds: float | None = None
     first_token_seconds: float | None = None
 
     def holds(self, sample: Sample) -> bool:
-        """Tells whether a request was answered, and soon enough; what is not streamed has no first token."""
+        """Returns whether a request was answered within the bounds. The first-token bound applies to streams only."""
         first_token_seconds = sample.first_token_seconds
         return (
             sample.ok
@@ -169,17 +156,15 @@ class Bound(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """What became of some requests.
+    """Counts and durations of some requests.
 
     Attributes:
-        sent: how many were sent.
-        outcomes: how many of them ended, by outcome.
-        texts: of the answered ones.
-        good: how many were answered soon enough.
-        last_seconds: when the last of them ended, from the start of the run.
-        latency: of the answered ones, from the intended send time on.
-        first_token: of those that were answered as a stream, from the intended send time to the first part.
-        lag: of all that ended: how late they were sent.
+        texts: of the answered requests.
+        good: requests answered within the bounds.
+        last_seconds: end of the last request, from the start of the run.
+        latency: of answered requests, from the intended send time.
+        first_token: of streamed answers, from the intended send time to the first part.
+        lag: delay of the generator, of all ended requests.
     """
 
     sent: int = 0
@@ -193,7 +178,7 @@ class Tally:
 
     @classmethod
     def sum(cls, tallies: Iterable[Self]) -> Self:
-        """Returns all of them as one."""
+        """Adds several tallies."""
         total = cls()
         for each in tallies:
             total.add(each)
@@ -206,26 +191,26 @@ class Tally:
 
     @property
     def ended(self) -> int:
-        """Requests that were answered, left alone by a client that was meant to go away, or failed."""
+        """Answered, canceled and failed requests."""
         return self.outcomes.total()
 
     @property
     def gone(self) -> int:
-        """Requests that their clients left alone, as they were meant to."""
+        """Requests that their clients canceled on purpose."""
         return self.outcomes[GONE]
 
     @property
     def failed(self) -> int:
-        """All other requests that ended."""
+        """Requests that ended without an answer and were not canceled on purpose."""
         return self.ended - self.ok - self.gone
 
     @property
     def failed_share(self) -> float:
-        """The share of those that failed in all whose client waited for the end; 0 if there was none."""
+        """Share of failed requests, without canceled ones; 0 if there are none."""
         return self.failed / max(1, self.ok + self.failed)
 
     def record(self, sample: Sample, bound: Bound) -> None:
-        """Counts a request that ended; that it was sent was counted before."""
+        """Counts an ended request. `sent` was counted before."""
         self.outcomes[sample.outcome] += 1
         self.last_seconds = max(self.last_seconds, sample.ended_seconds)
         self.lag.record(sample.lag_seconds)
@@ -245,7 +230,7 @@ class Tally:
         self.lag.add(other.lag)
 
     def pack(self) -> "PackedTally":
-        """Returns it in a form for another process."""
+        """Serializes the tally for another process."""
         return PackedTally(
             self.sent,
             self.outcomes,
@@ -258,7 +243,7 @@ class Tally:
         )
 
     def add_packed(self, packed: "PackedTally") -> None:
-        """Adds a tally of another process."""
+        """Adds a serialized tally."""
         self._add_counts(packed.sent, packed.outcomes, packed.texts, packed.good, packed.last_seconds)
         self.latency.add_packed(packed.latency)
         self.first_token.add_packed(packed.first_token)
@@ -273,7 +258,7 @@ class Tally:
 
 
 class PackedTally(NamedTuple):
-    """A tally whose durations are bytes."""
+    """A tally with serialized histograms."""
 
     sent: int
     outcomes: Counter[str]
@@ -286,7 +271,7 @@ class PackedTally(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """Which requests a tally counts: those intended in a slice of the plan, of a kind."""
+    """Key of a tally: the slice of the intended send time, and the kind."""
 
     slice_number: int
     kind: str
@@ -296,7 +281,7 @@ PackedTallies = dict[Cell, PackedTally]
 
 
 class _Part(NamedTuple):
-    """A kind of requests in a window of a phase."""
+    """A kind of requests in one window of a phase."""
 
     phase: str
     window: int
@@ -304,26 +289,19 @@ class _Part(NamedTuple):
 
 
 class Record:
-    """What was planned and what happened.
-
-    Attributes:
-        plan: what was to be sent.
-        users: in a closed loop, how many there are; None: open loop.
-        sent: requests that were sent.
-        outcomes: of those that have ended.
-    """
+    """The plan of a run, and the tallies of its requests so far; `users` is None in an open loop."""
 
     def __init__(self, plan: Plan, users: int | None = None) -> None:
         self.plan = plan
         self.users = users
         self.sent = 0
         self.outcomes: Counter[str] = Counter()
-        # Not by both: an hour of many kinds would hold a histogram for each minute of each of them.
+        # Two indexes instead of one by slice and kind, which would hold a histogram for every pair.
         self._by_slice: defaultdict[int, Tally] = defaultdict(Tally)
         self._by_kind: defaultdict[_Part, Tally] = defaultdict(Tally)
 
     def add(self, tallies: PackedTallies) -> None:
-        """Adds what a process tells."""
+        """Adds the tallies of a process."""
         for cell, packed in tallies.items():
             self.sent += packed.sent
             self.outcomes += packed.outcomes
@@ -333,26 +311,26 @@ class Record:
 
     @property
     def phases(self) -> list[str]:
-        """The measured phases in their order."""
+        """The measured phases, in order."""
         return [name for name in dict.fromkeys(each.phase for each in self.plan.slices) if name != WARM_UP]
 
     @property
     def kinds(self) -> list[str]:
-        """Kinds of requests that were sent."""
+        """Kinds of the requests that were sent."""
         return list(dict.fromkeys(part.kind for part in self._by_kind))
 
     @property
     def in_flight(self) -> int:
-        """Requests that were sent and have not ended."""
+        """Requests that have not ended."""
         return self.sent - self.outcomes.total()
 
     @property
     def failed(self) -> dict[str, int]:
-        """Requests that were not answered, by outcome, in the order of these."""
+        """Requests without an answer, by outcome, sorted."""
         return {outcome: count for outcome, count in sorted(self.outcomes.items()) if outcome != OK}
 
     def slices_of(self, phase: str, windows: Sequence[int] | None = None) -> list[int]:
-        """Returns the numbers of the slices of a phase, or of some of its windows."""
+        """Returns the slice numbers of a phase, or of some of its windows."""
         return [
             number
             for number, each in enumerate(self.plan.slices)
@@ -360,11 +338,11 @@ class Record:
         ]
 
     def tally(self, slices: Iterable[int]) -> Tally:
-        """Returns what is known of the requests of some slices."""
+        """Returns the tally of some slices."""
         return Tally.sum(self._by_slice[number] for number in slices if number in self._by_slice)
 
     def tally_of_kind(self, kind: str, phase: str, windows: Sequence[int] | None = None) -> Tally:
-        """Returns what is known of the requests of a kind in a phase, or in some of its windows."""
+        """Returns the tally of a kind in a phase, or in some of its windows."""
         return Tally.sum(
             tally
             for part, tally in self._by_kind.items()
@@ -372,10 +350,10 @@ class Record:
         )
 
     def planned(self) -> Counter[int]:
-        """Returns how many requests each slice was to have."""
+        """Counts the planned requests of each slice."""
         return Counter(self.plan.slice_numbers())
 
 
 def span(slices: Sequence[Slice]) -> tuple[float, float]:
-    """Returns when the first of some slices begins, and when the last ends."""
+    """Returns the start of the first slice and the end of the last."""
     return slices[0].begin_seconds, slices[-1].end_seconds

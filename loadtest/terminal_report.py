@@ -1,4 +1,4 @@
-"""What runs found, as lines for people. Knows results only."""
+"""Results as text for a terminal."""
 
 from collections.abc import Iterator
 
@@ -6,17 +6,17 @@ from loadtest.results import CapacityResult, CurvePoint, RequestsResult, RunResu
 from loadtest.tally import Percentiles
 
 _COLUMNS = ("p50", "p90", "p99", "p99.9", "max")
-# With fewer requests the percentile is one of the slowest few.
+# With fewer requests, the p99.9 rests on the slowest few.
 FEWEST_FOR_P99_9 = 10_000
 
 
 def format_run(result: RunResult) -> str:
-    """Returns the result of a run as lines."""
+    """Formats the result of a run."""
     return "\n".join(_lines(result))
 
 
 def _lines(result: RunResult) -> Iterator[str]:
-    loop = "" if result.users is None else f" (CLOSED LOOP, {result.users} users: no measure of latency under load)"
+    loop = "" if result.users is None else f" (CLOSED LOOP, {result.users} users: does not measure latency under load)"
     whole = result.all
     yield f"{result.name}{loop}: {_counts(whole)}"
     yield f"  {'':12}" + "".join(f"{name:>12}" for name in _COLUMNS)
@@ -36,17 +36,17 @@ def _lines(result: RunResult) -> Iterator[str]:
             yield f"  {name}: {_counts(kind)}, p99 {p99}"
             yield from (f"  {line}" for line in _failures(kind))
     if whole.ok < FEWEST_FOR_P99_9:
-        yield f"  p99.9 is of {whole.ok} requests only: {FEWEST_FOR_P99_9} would make it worth something"
+        yield f"  p99.9 is unreliable: {whole.ok} requests, expected at least {FEWEST_FOR_P99_9}"
     if result.stable is not None:
         used, tried = result.windows
-        verdict = "agree" if result.stable else "do NOT agree within the tolerance: measure longer"
+        verdict = "agree" if result.stable else "do NOT agree within the tolerance; measure longer"
         yield f"  {tried} windows; the last {used} {verdict}"
     if result.void is not None:
         yield f"  VOID: {result.void}"
 
 
 def _counts(requests: RequestsResult) -> str:
-    gone = f", {requests.gone} left alone" if requests.gone else ""
+    gone = f", {requests.gone} canceled" if requests.gone else ""
     return f"{requests.sent} sent, {requests.ok} ok, {requests.failed} failed{gone}"
 
 
@@ -55,22 +55,22 @@ def _failures(requests: RequestsResult) -> Iterator[str]:
 
 
 def format_capacity(result: CapacityResult) -> str:
-    """Returns what a search for the capacity found as lines."""
+    """Formats the result of a capacity search."""
     found = result.capacity_per_second
-    first = "no rate meets it" if found is None else f"{found:.1f} requests/s"
+    first = "no rate meets the objective" if found is None else f"{found:.1f} requests/s"
     heading = f"{'offered/s':>12}{'answered/s':>12}{'goodput/s':>12}{'failed':>9}" + "".join(
         f"{name:>12}" for name in ("p50", "p99")
     )
-    void = [] if result.void is None else [f"  VOID: nothing is known of higher rates: {result.void}"]
+    void = [] if result.void is None else [f"  VOID: all higher rates are void: {result.void}"]
     lines = [
         f"capacity ({result.objective}): {first}",
         *void,
-        "  searched:",
+        "  trials:",
         f"  {heading}",
         *map(_point, result.trials),
     ]
     if result.curve:
-        lines += ["  from a tenth of it to twice as much:", f"  {heading}", *map(_point, result.curve)]
+        lines += ["  from 0.1 to 2 times the capacity:", f"  {heading}", *map(_point, result.curve)]
     return "\n".join(lines)
 
 
@@ -90,5 +90,5 @@ def _percentiles(name: str, percentiles: Percentiles | None) -> str:
 
 
 def milliseconds(seconds: float) -> str:
-    """Returns a duration as reports show it."""
+    """Formats a duration in milliseconds."""
     return f"{seconds * 1000:.1f} ms"

@@ -1,14 +1,8 @@
-"""Under which conditions figures were obtained: command, machine, versions and date.
+"""Provenance of measured figures, marked places in documents, and reproducible drawings.
 
-Called by the commands that fill in documents, which know what computed.
-
-Text with marked places that a command fills in, so that figures in a document are those that were measured.
-
-A place named table lies between `<!-- table -->` and `<!-- /table -->`. Knows nothing of what is filled in.
-
-SVG drawings by matplotlib, the same bytes for the same data.
-
-Figures are made without pyplot, which would keep them all; text stays text, so that it can be searched.
+A command fills the text between `<!-- NAME -->` and `<!-- /NAME -->`, so that documents hold measured figures. An SVG
+drawing has the same bytes for the same data; its text stays text and can be searched. Figures are made without pyplot,
+which would keep them in memory.
 """
 
 import os
@@ -29,11 +23,11 @@ from model.versions import installed_versions
 
 
 class MarkError(Exception):
-    """A text has not exactly one place of a name."""
+    """A text does not have exactly one place of this name."""
 
 
 def fill(text: str, name: str, content: str) -> str:
-    """Returns the text with the content, in lines of its own, in a place; whatever was there before is gone.
+    """Returns the text with the content of a place replaced; the content stands in lines of its own.
 
     Raises:
         MarkError: if the text does not have exactly one such place.
@@ -42,16 +36,16 @@ def fill(text: str, name: str, content: str) -> str:
     before, _, rest = text.partition(begin)
     _, _, after = rest.partition(end)
     if text.count(begin) != 1 or text.count(end) != 1 or end not in rest:
-        raise MarkError(f"expected {begin} and, behind it, {end}, each once")
+        raise MarkError(f"expected {begin} followed by {end}, each once")
     return f"{before}{begin}\n\n{content.strip()}\n\n{end}{after}"
 
 
 @contextmanager
 def drawing(path: Path, inches: tuple[float, float]) -> Iterator[Figure]:
-    """Yields an empty figure of a width and a height; writes it when the block ends."""
+    """Yields an empty figure of this width and height, and writes it when the block ends."""
     style = mpl.rc_context(
         {
-            # In place of a random number in the names of clip paths.
+            # Replaces the random part of clip path names.
             "svg.hashsalt": "dragoman",
             "svg.fonttype": "none",
             "font.size": 9,
@@ -69,14 +63,7 @@ def drawing(path: Path, inches: tuple[float, float]) -> Iterator[Figure]:
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """What has to be known to judge a figure, and to obtain it again.
-
-    Attributes:
-        command: what was called.
-        machine: its processor, how many CPUs it has, and how many threads computed.
-        versions: of Python and of the libraries that matter.
-        date: when, in UTC, as in 2026-11-21.
-    """
+    """The conditions of a measurement: command line, processor and threads, library versions, and the UTC date."""
 
     command: str
     machine: str
@@ -93,11 +80,8 @@ class Provenance:
     ) -> Self:
         """Returns the conditions of this process.
 
-        Args:
-            command: what was called.
-            libraries: those that matter; one that is not installed is left out.
-            threads: which threads compute, and how many, as in `PyTorch threads: 2`.
-            environments: the versions of other environments that computed as well, by their names.
+        Libraries that are not installed are skipped. `threads` has kind and number, as in `PyTorch threads: 2`;
+        `environments` has library versions of other environments that took part.
         """
         versions = {"Python": platform.python_version(), **installed_versions(libraries)}
         return cls(
@@ -118,12 +102,9 @@ def _listed(versions: Mapping[str, str]) -> str:
 
 
 def command_line(name: str, command: BaseModel, positional: str | None = None) -> str:
-    """Returns what calls a command with the same options again; defaults and secrets are left out.
+    """Returns a command line that repeats a command; defaults and secrets are omitted.
 
-    Args:
-        name: of the command.
-        command: with the options that were given.
-        positional: the field that has no name on the command line.
+    `positional` is the field without a name on the command line.
     """
     return shlex.join(["dragoman", *name.split(), *_words(command, _defaults(command), "", positional)])
 
@@ -150,7 +131,7 @@ def _defaults(section: BaseModel) -> dict[str, object]:
 
 
 def _processor() -> str:
-    """Returns the name of the processor, as far as the system tells it."""
+    """Returns the name of the processor if the system reports it, else the architecture."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

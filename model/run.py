@@ -1,7 +1,4 @@
-"""The folder of a training run: its configuration, tokenizer, checkpoints and logs.
-
-Training writes it, export and resumed training read it. Knows the layout and nothing of how training works.
-"""
+"""Paths and loading of a training run: configuration, model, tokenizer, checkpoints and logs."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,22 +7,31 @@ from pathlib import Path
 
 import torch
 
-from model.config import Direction, RunConfig
-from model.network.build import build_model
+from model.config import Direction, ModelConfig, RecurrentConfig, RunConfig
+from model.network.recurrent import Recurrent
+from model.network.transformer import Transformer
 from model.network.translation_model import TranslationModel
-from model.tokenizer.tokenizer import EOS_ID, Tokenizer, source_prefix
+from model.tokenizer.tokenizer import EOS_ID, PAD_ID, Tokenizer, source_prefix
 
-# Lightning names parameters after the attribute of its module that holds the model.
+
+def build_model(config: ModelConfig, vocabulary_size: int) -> TranslationModel:
+    """Returns an untrained model, with parameters drawn from PyTorch's global generator."""
+    if isinstance(config, RecurrentConfig):
+        return Recurrent(config, vocabulary_size, PAD_ID)
+    return Transformer(config, vocabulary_size, PAD_ID)
+
+
+# Lightning prefixes parameter names with the attribute that holds the model.
 _PREFIX = "model."
 
 
 class RunError(Exception):
-    """The folder is not a run, or not one that can be used for this; the message says why."""
+    """The folder is not a run or lacks what the caller needs; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainedModel:
-    """What training left behind: everything that an export needs."""
+    """The result of training: everything that an export needs."""
 
     config: RunConfig
     tokenizer: Tokenizer
@@ -33,7 +39,7 @@ class TrainedModel:
     steps: int
 
     def source_ids(self, direction: Direction, texts: Sequence[str]) -> list[list[int]]:
-        """Returns what the model reads of each text: the token of its direction, if there is one, the text and EOS.
+        """Returns the encoder input of each text: the direction's token if the model has one, the text and EOS.
 
         Raises:
             ValueError: if the model does not translate in this direction.
@@ -60,7 +66,7 @@ class RunFolder:
 
     @property
     def last_checkpoint(self) -> Path:
-        """Where training goes on after an interruption."""
+        """The checkpoint from which an interrupted training resumes."""
         return self.path / "checkpoints" / "last.ckpt"
 
     @property
@@ -70,7 +76,7 @@ class RunFolder:
 
     @property
     def samples(self) -> Path:
-        """Validation sources, a line each with its two languages: an export makes its golden sentences of them."""
+        """Validation sources, a line each with both languages; an export derives its golden sentences from them."""
         return self.path / "samples.tsv"
 
     @property
@@ -80,19 +86,19 @@ class RunFolder:
 
     @property
     def curves(self) -> Path:
-        """A picture of the logs, drawn when training has taken its last step."""
+        """A plot of the logs, drawn after the last training step."""
         return self.path / "curves.svg"
 
     @property
     def done(self) -> Path:
-        """Exists once training has taken its last step."""
+        """A file that exists after the last training step."""
         return self.path / "done"
 
     def load(self) -> TrainedModel:
         """Loads the best checkpoint, in evaluation mode.
 
         Raises:
-            RunError: if there is none, or a file is missing or not what training wrote.
+            RunError: if there is no checkpoint, or a file is missing or damaged.
         """
         if not self.best_checkpoint.is_file():
             raise RunError(f"{self.path}: holds no checkpoint, expected a folder made by `dragoman train`")
@@ -107,20 +113,20 @@ class RunFolder:
                 if name.startswith(_PREFIX)
             }
             model.load_state_dict(parameters)
-        except Exception as error:  # PyTorch's readers raise whatever the damage leads to
+        except Exception as error:  # PyTorch's readers raise any type, depending on the damage
             raise RunError(f"{self.path}: damaged: {error}") from error
         return TrainedModel(config, tokenizer, model.eval(), checkpoint["global_step"])
 
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Yields the path to write to, so that a file appears complete or not at all, even if the process is killed."""
+    """Yields a temporary path and renames it to `path` at the end: the file appears complete or not at all."""
     part = path.with_name(f"{path.name}.part")
     yield part
     part.replace(path)
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Writes a file that appears complete or not at all."""
+    """Writes a file so that it appears complete or not at all."""
     with whole(path) as part:
         part.write_bytes(content)

@@ -1,14 +1,8 @@
-"""Beam search for many sentences at once. It sees a model through its decoder step alone.
+"""Greedy and beam search with PyTorch models. Works on ids, not text.
 
-Each sentence owns K adjacent rows. A sentence leaves the batch as soon as it is translated.
+In beam search each sentence owns K adjacent rows and leaves the batch as soon as it is translated.
 
-Shapes: B sentences that are still searched, K beam size, R = B * K rows, T target length so far with the begin token,
-V vocabulary.
-
-Translation with PyTorch, by any model: greedy, or with a beam.
-
-Training validates with it, export makes golden sentences with it and verifies the graphs against it. It knows ids, no
-text.
+Shapes: B sentences still searched, K beam size, R = B * K rows, T target length so far including BOS, V vocabulary.
 """
 
 import math
@@ -27,12 +21,10 @@ DecodeStep = Callable[[Tensor, DecoderState], tuple[Tensor, DecoderState]]
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """A finished translation: one that ended in EOS, or was cut at the limit.
+    """A finished translation: it ended in EOS or reached the token limit.
 
-    Attributes:
-        target_ids: its tokens, the end token excluded.
-        score: sum of the natural log-probabilities of its tokens, the end token included.
-        normalized_score: what hypotheses are compared by, see `normalize`.
+    `target_ids` exclude EOS. `score` is the sum of the natural log-probabilities of the tokens, EOS included;
+    `normalized_score` ranks hypotheses, see `normalize`.
     """
 
     target_ids: tuple[int, ...]
@@ -45,8 +37,8 @@ class Beams:
     """The live hypotheses of every sentence.
 
     Attributes:
-        target_ids: int64 [B, K, T], the begin token first.
-        scores: float [B, K]; -inf where a sentence has less than K of them.
+        target_ids: int64 [B, K, T], starting with BOS.
+        scores: float [B, K]; -inf where a sentence has fewer than K hypotheses.
     """
 
     target_ids: Tensor
@@ -54,7 +46,7 @@ class Beams:
 
     @classmethod
     def first(cls, sentences: int, beam_size: int, bos_id: int, device: torch.device) -> "Beams":
-        """Returns the beams before the first step: one hypothesis for each sentence, which is empty."""
+        """Returns the beams before the first step: one empty hypothesis per sentence."""
         scores = torch.full((sentences, beam_size), -math.inf, device=device)
         scores[:, 0] = 0.0
         return cls(torch.full((sentences, beam_size, 1), bos_id, device=device), scores)
@@ -62,14 +54,10 @@ class Beams:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The best 2K expansions of each sentence's hypotheses by one token, best first.
+    """The best 2K one-token expansions of each sentence, best first.
 
-    At most K of them end in EOS, one of each hypothesis: the others suffice to fill a beam.
-
-    Attributes:
-        scores: float [B, 2K].
-        origins: which of the K hypotheses each expands, int64 [B, 2K].
-        token_ids: the token that it adds, int64 [B, 2K].
+    All tensors are [B, 2K]; `origins` are indices of the expanded hypotheses. Each hypothesis has one
+    expansion by EOS, so at most K of the 2K end and the other K fill the beam.
     """
 
     scores: Tensor
@@ -87,25 +75,17 @@ def beam_search(
     bos_id: int = BOS_ID,
     eos_id: int = EOS_ID,
 ) -> list[list[Hypothesis]]:
-    """Returns for each sentence its K best finished hypotheses, best first.
+    """Returns the K best finished hypotheses of each sentence, best first.
 
     An expansion by EOS is finished if it is among the best K of the 2K candidates. A sentence ends when K hypotheses
-    are finished, first come, first served (Kasai et al. 2022, arXiv:2204.05424, section 2), or when its hypotheses
-    hold `max_target_tokens` tokens: then the live ones compete with the finished ones as they are.
-
-    Args:
-        decode_step: as of `model.network.translation_model.TranslationModel`.
-        state: the decoder's state before the first step, one row for each sentence.
-        beam_size: K.
-        length_penalty: alpha of `normalize`.
-        max_target_tokens: longest translation, the end token excluded.
-        bos_id: the token that every translation starts from.
-        eos_id: the token that ends a translation.
+    are finished, first come, first served (Kasai et al. 2022, arXiv:2204.05424, section 2), or when its hypotheses hold
+    `max_target_tokens` tokens, EOS excluded: then the live ones compete with the finished ones as they are. `state` is
+    the decoder's state before the first step, one row per sentence; `length_penalty` is alpha of `normalize`.
     """
     any_tensor = next(iter(state.values()))
     sentences, device = len(any_tensor), any_tensor.device
     finished: list[list[Hypothesis]] = [[] for _ in range(sentences)]
-    searched = list(range(sentences))  # the sentence that each of the B stands for
+    searched = list(range(sentences))  # maps each of the B to its sentence
     beams = Beams.first(sentences, beam_size, bos_id, device)
     state = select_rows(state, torch.arange(sentences, device=device).repeat_interleave(beam_size))
     for _ in range(max_target_tokens):
@@ -127,16 +107,16 @@ def beam_search(
 
 
 def normalize(score: float, length: int, length_penalty: float) -> float:
-    """Returns score / length^alpha; the length counts generated tokens, the end token included.
+    """Returns score / length^alpha; the length counts generated tokens, EOS included.
 
-    With alpha 0 the sum of log-probabilities, which favors short translations; with alpha 1 its mean. (Not the
-    ((5 + length) / 6)^alpha of Wu et al. 2016, arXiv:1609.08144, equation 14.)
+    With alpha 0 this is the sum of log-probabilities, which favors short translations; with alpha 1 it is their mean.
+    It differs from ((5 + length) / 6)^alpha of Wu et al. 2016, arXiv:1609.08144, equation 14.
     """
     return float(score / length**length_penalty)
 
 
 def expand(beams: Beams, logits: Tensor) -> Candidates:
-    """Returns the candidates of a step, given the logits of its rows, float [R, V]."""
+    """Returns the candidates of a step for logits [R, V]."""
     sentences, beam_size = beams.scores.shape
     vocabulary_size = logits.shape[-1]
     log_probabilities = logits.log_softmax(dim=-1).view(sentences, beam_size, vocabulary_size)
@@ -146,7 +126,7 @@ def expand(beams: Beams, logits: Tensor) -> Candidates:
 
 
 def ended(beams: Beams, candidates: Candidates, length_penalty: float, eos_id: int) -> Iterator[tuple[int, Hypothesis]]:
-    """Yields the hypotheses that a step finished, each with the place of its sentence among the B."""
+    """Yields the hypotheses that a step finished, each with the index of its sentence among the B."""
     beam_size, length = beams.target_ids.shape[1:]
     finishing = (candidates.token_ids == eos_id) & (candidates.scores != -math.inf)
     finishing[:, beam_size:] = False
@@ -159,7 +139,7 @@ def ended(beams: Beams, candidates: Candidates, length_penalty: float, eos_id: i
 
 
 def cut(beams: Beams, length_penalty: float) -> Iterator[tuple[int, Hypothesis]]:
-    """Yields the live hypotheses as they are, each with the place of its sentence among the B."""
+    """Yields the live hypotheses as they are, each with the index of its sentence among the B."""
     length = beams.target_ids.shape[2] - 1
     live = beams.scores != -math.inf
     places = live.nonzero()[:, 0].tolist()
@@ -168,16 +148,10 @@ def cut(beams: Beams, length_penalty: float) -> Iterator[tuple[int, Hypothesis]]
 
 
 def survivors(beams: Beams, candidates: Candidates, places: Tensor, eos_id: int) -> tuple[Beams, Tensor]:
-    """Returns the beams of some sentences after a step, and the row that each of their hypotheses comes from.
+    """Returns the beams of some sentences after a step, and the rows their hypotheses come from, int64 [B' * K].
 
-    Args:
-        beams: those before the step.
-        candidates: what the step gave.
-        places: the sentences among the B that are searched on, int64 [B'].
-        eos_id: the token that ends a translation.
-
-    Returns:
-        The best K candidates that do not end, and rows before the step, int64 [B' * K].
+    `beams` are those before the step; `places` are the indices among the B of the sentences that continue, int64 [B'].
+    The new beams are the best K candidates that do not end.
     """
     beam_size = beams.scores.shape[1]
     scores = candidates.scores.masked_fill(candidates.token_ids == eos_id, -math.inf)
@@ -190,23 +164,18 @@ def survivors(beams: Beams, candidates: Candidates, places: Tensor, eos_id: int)
 
 
 def reorder(state: DecoderState, following: DecoderState, rows: Tensor, *, all_stay: bool) -> DecoderState:
-    """Lets every row follow the hypothesis that it continues.
+    """Moves every row's state to the row of the hypothesis that it continues.
 
-    What a step hands on untouched is the source's, the same in all rows of a sentence: while all sentences stay, it
-    need not move, and often it is the larger part.
-
-    Args:
-        state: before the step.
-        following: after it.
-        rows: the row that each row comes from, of the same sentence, int64.
-        all_stay: whether `rows` holds all sentences.
+    A tensor that a step passes on unchanged belongs to the source and is equal in all rows of a sentence. It is often
+    the larger part of the state, and stays in place while all sentences stay. `state` is the one before the step,
+    `following` the one after it; `rows` are the origins, int64, each a row of the same sentence.
     """
     moving = {name: tensor for name, tensor in following.items() if not (all_stay and tensor is state[name])}
     return {**following, **select_rows(moving, rows)}
 
 
 def select_rows(state: DecoderState, rows: Tensor) -> DecoderState:
-    """Returns the state of some rows, int64, in their order; a row may occur several times."""
+    """Returns the state of the given rows, int64, in their order; a row may occur several times."""
     return {name: tensor.index_select(0, rows) for name, tensor in state.items()}
 
 
@@ -214,10 +183,8 @@ def select_rows(state: DecoderState, rows: Tensor) -> DecoderState:
 class Generated:
     """A translation of one sequence.
 
-    Attributes:
-        target_ids: its tokens, the end token excluded.
-        score: sum of the natural log-probabilities of its tokens, the end token included.
-        gaps: greedy search only: for every step, how far the best logit was above the second best.
+    `target_ids` exclude EOS; `score` is the sum of the natural log-probabilities, EOS included. `gaps` has the best
+    logit minus the second-best logit of each step, for greedy search only.
     """
 
     target_ids: tuple[int, ...]
@@ -229,11 +196,10 @@ class Generated:
 def generate_greedy(model: TranslationModel, sources: Sequence[Sequence[int]]) -> list[Generated]:
     """Translates one batch of complete sources, taking the most probable token at every step.
 
-    A translation ends with the end token, or when it holds `max_target_tokens` tokens. The model is to be in evaluation
-    mode.
+    A translation ends with EOS or after `max_target_tokens` tokens. Requires a model in evaluation mode.
     """
     drafts = [_Draft(model.eos_id) for _ in sources]
-    running = drafts  # the draft that each row of the state writes
+    running = drafts  # the draft of each row of the state
     state = _start(model, sources)
     token_ids = torch.full((len(sources),), model.bos_id, device=model.output_weight.device)
     for _ in range(model.limits.max_target_tokens):
@@ -258,14 +224,9 @@ def generate_greedy(model: TranslationModel, sources: Sequence[Sequence[int]]) -
 def generate_beam(
     model: TranslationModel, sources: Sequence[Sequence[int]], beam_size: int, length_penalty: float
 ) -> list[Generated]:
-    """Translates one batch of complete sources and returns the best hypothesis of a beam for each.
+    """Returns the best hypothesis of beam search for each source of one batch; see `beam_search`.
 
-    Args:
-        model: in evaluation mode.
-        sources: each as the model was trained to read it, most often with an end token.
-        beam_size: hypotheses kept for each source; 1 is greedy search.
-        length_penalty: alpha of score / length^alpha, by which finished hypotheses are compared; the length counts
-            generated tokens, the end token included.
+    Requires a model in evaluation mode and complete encoder inputs, for most models with a final EOS.
     """
     state = _start(model, sources)
     found = beam_search(
@@ -286,7 +247,7 @@ def _start(model: TranslationModel, sources: Sequence[Sequence[int]]) -> Decoder
 
 @dataclass(slots=True)
 class _Draft:
-    """A translation while it is written."""
+    """An unfinished translation."""
 
     eos_id: int
     target_ids: list[int] = field(default_factory=list)
@@ -295,7 +256,7 @@ class _Draft:
     finished: bool = False
 
     def take(self, token_id: int, log_probability: float, gap: float) -> None:
-        """Takes the token of one step."""
+        """Appends the token of one step."""
         self.score += log_probability
         self.gaps.append(gap)
         self.finished = token_id == self.eos_id

@@ -1,15 +1,10 @@
-"""Rows of words and numbers as lines of text for a terminal."""
+"""Formats rows of text and numbers as a table for a terminal."""
 
 from collections.abc import Sequence
 
 
 def format_table(rows: Sequence[Sequence[str]], names: int) -> str:
-    """Returns rows as lines; the first `names` columns are flush left, numbers flush right.
-
-    Args:
-        rows: cells; every row has as many.
-        names: columns of words.
-    """
+    """Returns rows of equal length as lines; the first `names` columns are left-aligned, the others right-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = (
         "  ".join(

@@ -1,4 +1,4 @@
-"""Which versions of libraries a figure or a bundle was made with."""
+"""Versions of installed libraries."""
 
 import importlib.metadata
 from collections.abc import Iterable
@@ -6,7 +6,7 @@ from contextlib import suppress
 
 
 def installed_versions(libraries: Iterable[str]) -> dict[str, str]:
-    """Returns the version of each library that is installed, by its name; the others are left out."""
+    """Returns the version of each installed library by its name; other libraries are skipped."""
     installed = {}
     for library in libraries:
         with suppress(importlib.metadata.PackageNotFoundError):

@@ -85,21 +85,21 @@ class GRPCInferenceServiceServicer:
     """Missing associated documentation comment in .proto file."""
 
     def ServerLive(self, request, context):
-        """Whether the process answers and no model hangs.
+        """Whether the process responds and no model hangs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ServerReady(self, request, context):
-        """Whether every model would translate now.
+        """Whether every model is ready.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ModelReady(self, request, context):
-        """Whether one model would translate now. Fails with NOT_FOUND if there is no such model or version.
+        """Whether one model is ready. Fails with NOT_FOUND if model or version is unknown.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -113,39 +113,39 @@ class GRPCInferenceServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ModelMetadata(self, request, context):
-        """Version, inputs and outputs of one model. Fails with NOT_FOUND if there is no such model or version.
+        """Version, inputs and outputs of one model. Fails with NOT_FOUND if model or version is unknown.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ModelInfer(self, request, context):
-        """Translates every text of the tensor `text_input`, or none.
+        """Translates all texts of the tensor `text_input`, or none.
 
-        Fails with INVALID_ARGUMENT (the message names the field), NOT_FOUND (there is no such model or version),
-        RESOURCE_EXHAUSTED (the queue is full), DEADLINE_EXCEEDED, UNAVAILABLE (not ready, or draining) or INTERNAL.
+        Fails with INVALID_ARGUMENT (the message names the field), NOT_FOUND (unknown model or version), RESOURCE_EXHAUSTED
+        (the queue is full), DEADLINE_EXCEEDED, UNAVAILABLE (not ready, or draining) or INTERNAL.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ModelStreamInfer(self, request_iterator, context):
-        """Translates as ModelInfer does, many requests of one stream side by side; an answer comes as soon as it is there,
-        and its `id` tells whose it is. A request that fails is answered with a message, and the stream goes on.
+        """Translates a stream of requests concurrently, each as ModelInfer does. Each response is sent when it is ready, with
+        the `id` of its request. A failed request gets an error message, and the stream continues.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ModelConfig(self, request, context):
-        """Triton's extension "model_configuration": what there is to say in its terms.
+        """Triton's extension "model_configuration", with the fields that apply.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RepositoryIndex(self, request, context):
-        """Triton's extension "model_repository", as far as it lists: every model with its state.
+        """The listing of Triton's extension "model_repository": every model with its state.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

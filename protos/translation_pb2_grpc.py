@@ -72,46 +72,47 @@ class TranslationServiceServicer:
     """
 
     def Translate(self, request, context):
-        """Translates every text of the request. Texts are independent: each is answered as if it were alone.
+        """Translates every text of the request. Texts are independent: each is translated as if it were alone.
 
-        Fails with INVALID_ARGUMENT (message and details name the field), UNAUTHENTICATED (the server wants a key), NOT_FOUND
-        (there is no such model), RESOURCE_EXHAUSTED (the queue is full), DEADLINE_EXCEEDED, UNAVAILABLE (not ready, or
-        draining) or INTERNAL. The details are messages of google.rpc: ErrorInfo, BadRequest, RetryInfo and RequestInfo.
+        Fails with INVALID_ARGUMENT (message and details name the field), UNAUTHENTICATED (the API key is missing or
+        wrong), NOT_FOUND (unknown model), RESOURCE_EXHAUSTED (the queue is full), DEADLINE_EXCEEDED, UNAVAILABLE (not
+        ready, or draining) or INTERNAL. The details are google.rpc messages: ErrorInfo, BadRequest, RetryInfo and
+        RequestInfo.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def TranslateStream(self, request, context):
-        """Translates as Translate does, and sends what translations grow by as it comes: for each text its deltas, and in
-        the end one message with the response that Translate would have given.
+        """Translates as Translate does, and sends the growth of translations: the deltas of each text, and at the end one
+        message with the response of Translate.
 
-        Fails as Translate does, at any moment; what was sent before is then no translation.
+        Fails as Translate does, at any moment; the deltas sent before are then not a translation.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def TranslateMany(self, request_iterator, context):
-        """Translates requests that come one after the other, each as Translate does, and answers each as soon as it is ready,
-        in any order. What is wrong with one is its answer and does not disturb the others.
+        """Translates a stream of requests, each as Translate does, and sends each response when it is ready, in any order. An
+        error of one request is its response and does not affect the others.
 
-        The server reads on only while fewer texts are unanswered than it allows one stream, and lets requests wait where
-        Translate would refuse them with RESOURCE_EXHAUSTED; fast clients are thereby held back and never refused. The
-        requests of a stream share the server with others as if they were one. After the last request the client half-closes,
-        and the stream ends when all are answered. The deadline of the call is that of all its requests.
+        The server stops reading at a limit of unanswered texts per stream. gRPC then applies backpressure to the client,
+        instead of RESOURCE_EXHAUSTED. For fair queuing, all requests of a stream count as one client. After the last
+        request the client half-closes; the stream ends when all requests have a response. The deadline of the call applies
+        to all its requests.
 
-        A server that shuts down reads no further, answers what it has read as far as there is time, and ends the stream with
-        UNAVAILABLE. Whatever has no answer when a stream ends may be sent again, to this server or another.
+        A server that shuts down stops reading, completes the requests it has read within the drain time, and ends the
+        stream with UNAVAILABLE. Requests without a response may be retried, on this server or another.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Score(self, request, context):
-        """Tells how probable given translations are. Each is scored as if the model had chosen its tokens itself: a
-        translation of this service has the score that it came with, unless its options changed the
-        probabilities of tokens: bit for bit if its tokens were taken or drawn one by one, else up to rounding.
+        """Returns the scores of given translations, as if the model had chosen their tokens. A translation of this service
+        gets its own score, unless its options changed the probabilities of tokens: bitwise after greedy search and
+        sampling, up to rounding after beam search.
 
         Fails as Translate does.
         """
@@ -120,15 +121,15 @@ class TranslationServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListModels(self, request, context):
-        """Lists the models that are served, in the order in which a request that names none chooses: those with the fewest
-        directions first, then by name.
+        """Lists the served models in the order in which a request without a model chooses: fewest directions first, then by
+        name.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetModel(self, request, context):
-        """Tells about one model. Fails with NOT_FOUND if there is none of that name.
+        """Returns one model. Fails with NOT_FOUND if the name is unknown.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

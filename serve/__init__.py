@@ -1,1 +1,1 @@
-"""The translation service: engine, gRPC and REST interfaces, metrics and life cycle. Holds no torch."""
+"""The translation service: engine, gRPC and REST interfaces, metrics and lifecycle. Imports no torch."""

@@ -1,7 +1,4 @@
-"""The composition root: builds the service and what it serves, starts it, and stops it when a signal comes.
-
-Nothing else constructs services.
-"""
+"""The composition root: builds the service, starts it, and stops it on a signal."""
 
 import asyncio
 import os
@@ -32,17 +29,17 @@ log = structlog.get_logger("dragoman")
 
 
 def configure_logs_and_traces(settings: ServeSettings) -> None:
-    """Sends logs and traces of this process where the settings say.
+    """Configures logs and traces of this process.
 
     Raises:
-        SystemExit: if traces are wanted and cannot be had.
+        SystemExit: if traces are configured, but their libraries are missing.
     """
     configure_logs(settings.log_format, texts=settings.log_texts)
     if settings.trace_endpoint is not None:
         try:
             configure_traces(settings.trace_endpoint, settings.trace_sample_ratio)
         except ImportError as error:
-            problem = "expected none without the extra: pip install 'dragoman[tracing]'"
+            problem = "requires the extra tracing: pip install 'dragoman[tracing]'"
             raise SystemExit(f"dragoman serve: --trace-endpoint: {settings.trace_endpoint}: {problem}") from error
 
 
@@ -50,11 +47,11 @@ def serve(settings: ServeSettings, load: LoadModels = load_models) -> None:
     """Serves bundles until a signal.
 
     Args:
-        settings: of the operator.
+        settings: of the service.
         load: loads the graphs of a bundle.
 
     Raises:
-        SystemExit: with one line that says why the service cannot be had.
+        SystemExit: with one line, if the service cannot start.
     """
     configure_logs_and_traces(settings)
     try:
@@ -64,19 +61,19 @@ def serve(settings: ServeSettings, load: LoadModels = load_models) -> None:
     finally:
         stop_traces()
     if any(thread.name in (ENGINE_THREAD, SIDE_THREAD) for thread in threading.enumerate()):
-        # It loads a model or hangs in one, and would compute on while the interpreter is taken apart around it.
+        # The thread loads a model or hangs. It would continue to compute while the interpreter finalizes.
         sys.stderr.flush()
         os._exit(0)
 
 
 @asynccontextmanager
 async def open_dispatcher(settings: ServeSettings) -> AsyncIterator[Dispatcher]:
-    """Yields a dispatcher whose models are ready, for use in this process; no port is opened.
+    """Yields a dispatcher with ready models, for use in this process; opens no port.
 
     Raises:
-        BundleError: if there is no bundle that can be served with these settings.
-        GoldenMismatchError: if a model does not translate as it should.
-        TokenizerError: if the tokenizer of a bundle is none.
+        BundleError: if no bundle can be served with these settings.
+        GoldenMismatchError: if a translation differs from its golden sentence.
+        TokenizerError: if the tokenizer of a bundle is invalid.
     """
     metrics = ServiceMetrics()
     loader = ModelLoader(settings, metrics, load_models)
@@ -93,11 +90,11 @@ async def open_dispatcher(settings: ServeSettings) -> AsyncIterator[Dispatcher]:
 
 @asynccontextmanager
 async def open_service(settings: ServeSettings, load: LoadModels = load_models) -> AsyncIterator[Service]:
-    """Yields a service that is ready and listens nowhere, for a server that brings the ports; drains it in the end.
+    """Yields a ready service without ports, for another server in front of it; drains it at the end.
 
     Raises:
-        FileError: if the keys of clients cannot be had.
-        LOAD_ERRORS: if a bundle cannot be served, or does not translate as it should.
+        FileError: if the file of API keys is invalid.
+        LOAD_ERRORS: if a bundle cannot be served, or a translation differs from its golden sentence.
     """
     service = await _build(settings, load)
     async with service.without_ports():
@@ -113,7 +110,7 @@ async def _build(settings: ServeSettings, load: LoadModels) -> Service:
 async def _serve(settings: ServeSettings, load: LoadModels) -> None:
     stop = asyncio.Event()
     stop_on_signals(stop)
-    # Until there is something to reload; its default would end the process.
+    # Ignored until the reloader exists: the default action ends the process.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     building = asyncio.create_task(_build(settings, load))
     stopping = asyncio.create_task(stop.wait())
@@ -133,7 +130,7 @@ def stop_on_signals(stop: asyncio.Event) -> None:
 
     def handle() -> None:
         if stop.is_set():
-            log.warning("stopped by a second signal")
+            log.warning("stopped_by_second_signal")
             os._exit(1)
         stop.set()
 

@@ -1,7 +1,6 @@
 """`dragoman demo`: starts a server for a bundle, translates a few sentences over both interfaces, and keeps serving.
 
-Everything here is what any client can do, and all that is shown was really answered: a request that fails ends the demo
-with an error.
+A failed request ends the demo with an error.
 """
 
 import http.client
@@ -26,7 +25,7 @@ from serve.server_process import HOST, ServerProcess, ServerProcessError, choose
 REQUEST_SECONDS = 30.0
 INTERRUPTED = 130
 
-# Sentences of the demo grammar whose words stand in another order in German.
+# Sentences of the demo grammar with another word order in German.
 DEFAULT_SENTENCES = (
     "Does the man close the window?",
     "I know that the boy must not drive to the garden.",
@@ -37,11 +36,11 @@ DEFAULT_SENTENCES = (
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One sentence and how it was answered.
+    """One translation.
 
     Attributes:
-        score: sum of the natural log-probabilities of the translation's tokens, at most 0.
-        milliseconds: from opening a connection to the end of the answer.
+        score: sum of the natural log-probabilities of the target tokens, at most 0.
+        milliseconds: from the opening of the connection to the end of the response.
     """
 
     protocol: str
@@ -52,7 +51,7 @@ class Answer:
 
 
 class RequestFailedError(Exception):
-    """A request was not answered with a translation; the message holds protocol, status and what the server said."""
+    """A failed request; the message has the protocol, the status and the response."""
 
 
 class DemoCommand(BaseSettings):
@@ -60,18 +59,20 @@ class DemoCommand(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="DRAGOMAN_DEMO_", frozen=True, extra="forbid")
 
-    bundle: CliPositionalArg[Path] = Field(description="Folder made by `dragoman export`.")
-    oneshot: bool = Field(False, description="Stop the server after the sentences instead of serving on.")
-    http_port: int = Field(8000, ge=0, le=65535, description="Port for REST; 0: any free one.")
-    grpc_port: int = Field(8001, ge=0, le=65535, description="Port for gRPC; 0: any free one.")
-    sentences: Path | None = Field(None, description="UTF-8 file, a sentence per line. Default: four built-in ones.")
-    start_seconds: float = Field(120.0, gt=0, description="How long the server may take to become ready.")
+    bundle: CliPositionalArg[Path] = Field(description="Folder written by `dragoman export`")
+    oneshot: bool = Field(False, description="Stop the server after the sentences")
+    http_port: int = Field(8000, ge=0, le=65535, description="Port of REST; 0: a free port")
+    grpc_port: int = Field(8001, ge=0, le=65535, description="Port of gRPC; 0: a free port")
+    sentences: Path | None = Field(
+        None, description="UTF-8 file, one sentence per line (default: 4 built-in sentences)"
+    )
+    start_seconds: float = Field(120.0, gt=0, description="Time for the server to become ready")
 
     def cli_cmd(self) -> None:
         """Runs the demo.
 
         Raises:
-            SystemExit: if the server does not start, fails a request or ends by itself.
+            SystemExit: if the server does not start, a request fails or the server ends unexpectedly.
         """
         sentences = self._read_sentences()
         try:
@@ -86,7 +87,7 @@ class DemoCommand(BaseSettings):
             http_port, grpc_port = choose_ports(self.http_port, self.grpc_port)
         except OSError as error:
             ports = f"{self.http_port}, {self.grpc_port}"
-            raise SystemExit(f"dragoman demo: ports: {ports}: {error.strerror}: expected free ones, or 0") from error
+            raise SystemExit(f"dragoman demo: ports: {ports}: {error.strerror}: expected free ports, or 0") from error
         command = server_command(self.bundle, http_port, grpc_port)
         print(f"$ dragoman {shlex.join(command[3:])}", flush=True)
         with TemporaryDirectory(prefix="dragoman-demo-") as folder:
@@ -109,14 +110,12 @@ class DemoCommand(BaseSettings):
             raise SystemExit(f"dragoman demo: sentences: {self.sentences}: {error}") from error
         sentences = [line for line in lines if line.strip()]
         if not sentences:
-            raise SystemExit(
-                f"dragoman demo: sentences: {self.sentences}: expected at least one line that is not blank"
-            )
+            raise SystemExit(f"dragoman demo: sentences: {self.sentences}: expected at least one nonblank line")
         return sentences
 
 
 def translate(http_port: int, grpc_port: int, sentences: Sequence[str]) -> list[Answer]:
-    """Returns the answers to every sentence, over REST and over gRPC.
+    """Translates every sentence over REST and over gRPC.
 
     Raises:
         RequestFailedError: if a request fails.
@@ -126,7 +125,7 @@ def translate(http_port: int, grpc_port: int, sentences: Sequence[str]) -> list[
 
 
 def post(http_port: int, sentence: str) -> str:
-    """Returns the body of the answer to one REST request.
+    """Returns the response body of one REST request.
 
     Raises:
         RequestFailedError: if the request fails.
@@ -145,7 +144,7 @@ def post(http_port: int, sentence: str) -> str:
 
 
 def translate_over_rest(http_port: int, sentence: str) -> Answer:
-    """Returns the answer to one REST request.
+    """Translates a sentence over REST.
 
     Raises:
         RequestFailedError: if the request fails.
@@ -158,7 +157,7 @@ def translate_over_rest(http_port: int, sentence: str) -> Answer:
 
 
 def translate_over_grpc(grpc_port: int, sentence: str) -> Answer:
-    """Returns the answer to one gRPC request.
+    """Translates a sentence over gRPC.
 
     Raises:
         RequestFailedError: if the request fails.
@@ -176,13 +175,13 @@ def translate_over_grpc(grpc_port: int, sentence: str) -> Answer:
 
 
 def curl_command(http_port: int, sentence: str) -> str:
-    """Returns the command that asks the same over REST."""
+    """Returns the curl command of the same REST request."""
     body = shlex.quote(json.dumps({"text": sentence}, ensure_ascii=False))
     return f"curl http://{HOST}:{http_port}/v1/translate --header 'content-type: application/json' --data {body}"
 
 
 def format_table(answers: Sequence[Answer]) -> str:
-    """Returns one line per answer under a heading, in columns."""
+    """Returns the answers as a table."""
     rows = [("source", "translation", "score", "ms", "protocol")]
     rows += [
         (answer.source, answer.translation, f"{answer.score:.3f}", f"{answer.milliseconds:.1f}", answer.protocol)
@@ -194,7 +193,7 @@ def format_table(answers: Sequence[Answer]) -> str:
 
 
 def format_addresses(http_port: int, grpc_port: int, log: Path) -> str:
-    """Returns where the server can be visited."""
+    """Returns the addresses of the server, for the terminal."""
     url = f"http://{HOST}:{http_port}"
     return (
         f"\nStill serving; Ctrl-C stops it.\n"

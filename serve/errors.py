@@ -1,7 +1,6 @@
-"""Every way a request can fail, in one table: metric label, gRPC status and HTTP status side by side.
+"""Every failure of a request, with its reason (a metric label), gRPC status and HTTP status.
 
-The message of an error is written for the client: it names the field, the value and what was expected, and never
-holds a stack trace. `grpc_status` and `http_problem` turn these errors into answers; nothing else knows status codes.
+The message is for the client: it names the field, the value and what is expected, and has no stack trace.
 """
 
 from http import HTTPStatus
@@ -9,19 +8,17 @@ from typing import ClassVar
 
 from grpc import StatusCode
 
-# Registered by no RFC, but what nginx and others log when the client went away.
+# Not in an RFC; nginx and others log it if the client disconnects.
 CLIENT_CLOSED_REQUEST = 499
 
 
 class ServiceError(Exception):
-    """A request failed; `str(error)` is the message for the client.
+    """A failed request; `str(error)` is the message for the client.
 
     Attributes:
-        reason: the metric label and machine-readable name of the failure.
-        grpc_status: the status that a gRPC client sees.
-        http_status: the status that a REST client sees.
-        retry_after_seconds: when the same request may succeed; None: never, or nobody knows.
-        field: what of the request is to blame, as the client writes it; None: nothing in it.
+        reason: machine-readable name of the failure, also a metric label.
+        retry_after_seconds: time after which a retry may succeed; None if it never does, or the time is unknown.
+        field: the invalid field of the request, as in `text[3]`; None if no field is invalid.
     """
 
     reason: ClassVar[str]
@@ -32,7 +29,7 @@ class ServiceError(Exception):
 
 
 class InvalidRequestError(ServiceError):
-    """A field of the request has a value that can never be served; `field` names it, as in `text[3]`."""
+    """A field of the request is invalid."""
 
     field: str
     reason = "invalid"
@@ -46,7 +43,7 @@ class InvalidRequestError(ServiceError):
 
 
 class ModelNotFoundError(ServiceError):
-    """No model has the name that the request gives."""
+    """No model has the requested name."""
 
     field = "model"
     reason = "model_not_found"
@@ -55,7 +52,7 @@ class ModelNotFoundError(ServiceError):
 
 
 class UnauthorizedError(ServiceError):
-    """The request needs a key, or a certificate, and has none or a wrong one."""
+    """The API key or client certificate of the request is missing or wrong."""
 
     reason = "unauthorized"
     grpc_status = StatusCode.UNAUTHENTICATED
@@ -63,7 +60,7 @@ class UnauthorizedError(ServiceError):
 
 
 class RequestTooLargeError(ServiceError):
-    """The body of the request is larger than the server reads."""
+    """The body of the request exceeds the limit."""
 
     field = "body"
     reason = "too_large"
@@ -72,7 +69,7 @@ class RequestTooLargeError(ServiceError):
 
 
 class QueueFullError(ServiceError):
-    """The server holds as many sequences as it may; another try later can succeed."""
+    """Slots and queue have no room; a later retry may succeed."""
 
     reason = "queue_full"
     grpc_status = StatusCode.RESOURCE_EXHAUSTED
@@ -81,7 +78,7 @@ class QueueFullError(ServiceError):
 
 
 class QueueTimeoutError(ServiceError):
-    """No slot became free, or none would, in the time that a request may wait in the queue."""
+    """The request did not start, or would not start, within the queue timeout."""
 
     reason = "queue_timeout"
     grpc_status = StatusCode.RESOURCE_EXHAUSTED
@@ -90,7 +87,7 @@ class QueueTimeoutError(ServiceError):
 
 
 class DeadlineUnmeetableError(ServiceError):
-    """So much waits that the request would hardly be done before its deadline; a quieter server could serve it."""
+    """The estimated completion is after the deadline of the request; a less busy server may meet it."""
 
     reason = "deadline_unmeetable"
     grpc_status = StatusCode.RESOURCE_EXHAUSTED
@@ -99,7 +96,7 @@ class DeadlineUnmeetableError(ServiceError):
 
 
 class DeadlineExceededError(ServiceError):
-    """The request's deadline passed before its translation was complete."""
+    """The deadline passed before the translation was complete."""
 
     reason = "deadline_exceeded"
     grpc_status = StatusCode.DEADLINE_EXCEEDED
@@ -107,7 +104,7 @@ class DeadlineExceededError(ServiceError):
 
 
 class CancelledError(ServiceError):
-    """The client went away."""
+    """The client canceled the request or disconnected."""
 
     reason = "cancelled"
     grpc_status = StatusCode.CANCELLED
@@ -115,7 +112,7 @@ class CancelledError(ServiceError):
 
 
 class NotReadyError(ServiceError):
-    """The server is still warming up, or its model failed."""
+    """The server warms up, or its model failed."""
 
     reason = "not_ready"
     grpc_status = StatusCode.UNAVAILABLE
@@ -124,7 +121,7 @@ class NotReadyError(ServiceError):
 
 
 class DrainingError(ServiceError):
-    """The server is shutting down and takes no new requests."""
+    """The server shuts down and admits no new requests."""
 
     reason = "draining"
     grpc_status = StatusCode.UNAVAILABLE
@@ -133,7 +130,7 @@ class DrainingError(ServiceError):
 
 
 class InternalError(ServiceError):
-    """The fault is the server's; details are in its log and never reach the client."""
+    """The server failed; the details are only in its log."""
 
     reason = "internal"
     grpc_status = StatusCode.INTERNAL

@@ -1,11 +1,7 @@
-"""What a few files hold, read again when they change; a change that makes no sense leaves the old in its place.
+"""Values that are reloaded when their files change, and PEM files of certificates and keys.
 
-Certificates and keys are renewed while a server runs, most often by renaming. Knows nothing of what the files mean;
-`serve.service` asks for changes now and then, and nobody else waits for a disk.
-
-Certificates and keys in PEM files: what cannot be used is told with its option and its file.
-
-Used by `serve.api.auth`, for the server's own, and by `serve.clients.options`, for those of clients.
+Certificates and keys are renewed while a server runs, usually by renaming. If the new content is invalid, the old value
+stays. An error names the option and the file.
 """
 
 import ssl
@@ -18,31 +14,26 @@ import structlog
 _log = structlog.get_logger("dragoman")
 
 T = TypeVar("T")
-# Of each file, what changes when it is written or replaced; None: it is not there.
+# Per file: modification time in ns, size in bytes, inode; None if the file is missing.
 _Signature = tuple[tuple[int, int, int] | None, ...]
 
 
 class FileError(Exception):
-    """A file cannot be used; the message names the setting, the file and what was expected."""
+    """An invalid file; the message names the setting, the file and the reason."""
 
 
 class ReloadedValue(Generic[T]):
-    """A value that files hold.
+    """A value that is loaded from files.
 
     Attributes:
-        value: what they held when they last made sense; may be read from any thread.
+        value: the last valid value; any thread may read it.
     """
 
     def __init__(self, what: str, paths: Iterable[Path], load: Callable[[], T]) -> None:
-        """Reads the files.
-
-        Args:
-            what: the name of the value in the log.
-            paths: which files.
-            load: reads them.
+        """Loads the value; `what` is its name in the log.
 
         Raises:
-            FileError: if they make no sense.
+            FileError: if `load` rejects the files.
         """
         self._what = what
         self._paths = tuple(paths)
@@ -51,18 +42,18 @@ class ReloadedValue(Generic[T]):
         self.value = load()
 
     def refresh(self) -> None:
-        """Reads the files again if they changed."""
+        """Reloads the value if a file changed."""
         signature = self._sign()
         if signature == self._seen:
             return
         try:
             value = self._load()
         except FileError as error:
-            _log.warning("not read again", what=self._what, problem=str(error))
+            _log.warning("file_reload_failed", what=self._what, problem=str(error))
         else:
             self.value = value
-            _log.info("read again", what=self._what)
-        # What changes while it is read has another signature and is read once more.
+            _log.info("file_reloaded", what=self._what)
+        # A file that changes during the load has another signature next time and is loaded again.
         self._seen = signature
 
     def _sign(self) -> _Signature:
@@ -73,7 +64,7 @@ def read_file(setting: str, path: Path) -> bytes:
     """Returns the content of a file.
 
     Raises:
-        FileError: if it cannot be read.
+        FileError: if the file cannot be read.
     """
     try:
         return path.read_bytes()
@@ -90,10 +81,10 @@ def _sign(path: Path) -> tuple[int, int, int] | None:
 
 
 def read_certificates(option: str, path: Path) -> bytes:
-    """Returns the content of a file of certificates.
+    """Returns the content of a PEM file of certificates.
 
     Raises:
-        FileError: if it cannot be read or holds none.
+        FileError: if the file cannot be read or has no certificate.
     """
     content = read_file(option, path)
     try:
@@ -104,20 +95,16 @@ def read_certificates(option: str, path: Path) -> bytes:
 
 
 def load_key(context: ssl.SSLContext, certificate: Path, option: str, path: Path) -> bytes:
-    """Gives a context a certificate and its key, and returns the content of the key's file.
+    """Loads a certificate and its key into a context, and returns the content of the key file.
 
-    Args:
-        context: shows the certificate from now on.
-        certificate: a file that `read_certificates` takes.
-        option: of the key.
-        path: of the key.
+    The certificate is a file that `read_certificates` accepts, and `option` names the option of the key in errors.
 
     Raises:
-        FileError: if the key cannot be read, is none, or not that of the certificate.
+        FileError: if the key cannot be read, is invalid, or does not match the certificate.
     """
     content = read_file(option, path)
     try:
-        # The empty password keeps OpenSSL from asking for one on the terminal.
+        # Without a password, OpenSSL would prompt for one on the terminal.
         context.load_cert_chain(certificate, path, password="")
     except ssl.SSLError as error:
         problem = (
@@ -126,6 +113,6 @@ def load_key(context: ssl.SSLContext, certificate: Path, option: str, path: Path
             else "not a key in PEM, or encrypted"
         )
         raise FileError(f"--{option}: {path}: {problem}") from error
-    except OSError as error:  # one of the files has gone since it was read
+    except OSError as error:  # a file was removed after it was read
         raise FileError(f"--{option}: {path}: {error.strerror}") from error
     return content

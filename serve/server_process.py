@@ -1,8 +1,4 @@
-"""A server in a process of its own: ports for it, its command line, its start and its stop.
-
-It is started as anybody would start it, by `dragoman serve`, and what it writes goes to a log file. Knows nothing of
-translation; called by `serve.demo`.
-"""
+"""Runs `dragoman serve` as a subprocess: ports, command line, start, readiness, stop. Its output goes to a log file."""
 
 import http.client
 import socket
@@ -24,11 +20,11 @@ POLL_SECONDS = 0.1
 
 
 class ServerProcessError(Exception):
-    """The server did not start, or ended otherwise than by our signal; the message holds what it wrote last."""
+    """The server did not start or ended unexpectedly; the message has the last line of its log."""
 
 
 class ServerProcess:
-    """A server that runs."""
+    """A running server."""
 
     def __init__(self, process: subprocess.Popen[bytes], http_port: int, log: Path) -> None:
         self._process = process
@@ -40,16 +36,11 @@ class ServerProcess:
     def run(cls, command: list[str], http_port: int, log: Path) -> Iterator[Self]:
         """Runs a server until the block ends, then stops it with SIGTERM.
 
-        Args:
-            command: the server's command line.
-            http_port: where it answers probes.
-            log: the file that gets what it writes.
-
         Raises:
-            ServerProcessError: if it does not end with exit status 0.
+            ServerProcessError: if the exit status is not 0.
         """
         with log.open("wb") as file:
-            # In a session of its own, Ctrl-C reaches us alone: a second signal would cut the server's drain short.
+            # In another session the server gets no Ctrl-C, which would be a second signal and cut its drain short.
             process = subprocess.Popen(  # noqa: S603 - our own command line
                 command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
             )
@@ -68,10 +59,10 @@ class ServerProcess:
             raise server.failure("when it was stopped")
 
     def wait_until_ready(self, timeout_seconds: float) -> None:
-        """Returns once the server says that it is ready.
+        """Waits until the server is ready.
 
         Raises:
-            ServerProcessError: if it ends before, or takes longer than `timeout_seconds`.
+            ServerProcessError: if the server ends first or is not ready after `timeout_seconds`.
         """
         deadline_seconds = time.monotonic() + timeout_seconds
         with tqdm(desc="starting the server", bar_format="{desc}: {elapsed}", disable=None, leave=False) as bar:
@@ -87,31 +78,31 @@ class ServerProcess:
         """Waits for Ctrl-C.
 
         Raises:
-            ServerProcessError: if the server ends by itself.
+            ServerProcessError: if the server ends first.
         """
         try:
             self._process.wait()
         except KeyboardInterrupt:
             return
-        raise self.failure("by itself")
+        raise self.failure("unexpectedly")
 
     def failure(self, moment: str) -> ServerProcessError:
-        """Returns the error that tells how the server ended and what it wrote last: usually, the reason."""
+        """Returns an error with the exit status and the last line of the log, usually the reason."""
         status, last_line = self._process.returncode, read_last_line(self._log)
         return ServerProcessError(f"the server ended {moment}, with status {status}: {last_line}")
 
 
 def read_last_line(log: Path) -> str:
-    """Returns what a server wrote last, or that it wrote nothing."""
+    """Returns the last nonblank line of a log."""
     lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
-    return next((line for line in reversed(lines) if line.strip()), "it wrote nothing")
+    return next((line for line in reversed(lines) if line.strip()), "no output")
 
 
 def choose_ports(http_port: int, grpc_port: int) -> tuple[int, int]:
-    """Returns both ports, with a free one in place of each 0.
+    """Returns both ports, with a free port in place of 0.
 
     Raises:
-        OSError: if a given port is taken, by whose server we would otherwise be answered.
+        OSError: if a port is taken: its server would answer the requests.
     """
     with socket.create_server((HOST, http_port)) as first, socket.create_server((HOST, grpc_port)) as second:
         return first.getsockname()[1], second.getsockname()[1]
@@ -125,7 +116,7 @@ def server_command(
     *,
     lame_duck_seconds: float = 0,
 ) -> list[str]:
-    """Returns the command line of the server, or of a program that takes its options."""
+    """Returns the command line of the server, or of a program with the same options."""
     options = {"host": HOST, "http-port": http_port, "grpc-port": grpc_port, "lame-duck-seconds": lame_duck_seconds}
     flags = [part for name, value in options.items() for part in (f"--{name}", str(value))]
     return [sys.executable, "-m", *program, str(bundle), *flags]

@@ -1,8 +1,8 @@
-"""The service: the served models behind both interfaces, from the first open port to the last closed one.
+"""The service: models behind gRPC and REST, from the first open port to the last closed one.
 
-STARTING: both ports answer, nothing is translated; the models are loaded and translate their golden sentences.
-READY: until it is told to stop. LAME_DUCK: not ready for probes, but everything is still served. DRAINING: what was
-accepted is finished, new requests are refused. Then both ports close. Built by `serve.app`.
+STARTING: both ports are open; requests fail with `not_ready` while models load and translate their golden sentences.
+READY: until the stop signal. LAME_DUCK: readiness is off, and every request is served. DRAINING: accepted requests
+finish, new ones are rejected. Then both ports close.
 """
 
 import asyncio
@@ -27,6 +27,7 @@ from serve.api.open_inference.protocol import OpenInference
 from serve.api.server import HttpServer, channel_options, open_port
 from serve.observability.metrics import ServiceMetrics
 from serve.registry.dispatcher import Dispatcher
+from serve.registry.lame_duck import run_lame_duck
 from serve.registry.lifecycle import Lifecycle, Stage
 from serve.registry.loader import ModelLoader
 from serve.registry.registry import ModelRegistry
@@ -34,16 +35,16 @@ from serve.registry.reloader import Reloader
 from serve.runtime.cuda.driver import GpuCollector
 from serve.settings import ServeSettings
 
-# How often readiness is looked at, for those who do not ask but watch.
+# Interval of health updates for clients of gRPC `Health.Watch`, and of checks for changed files.
 WATCH_SECONDS = 0.5
-# Every answer is ready by then; this is the time to send it, and all that a watcher of the health can delay the exit.
+# Time to send the last responses, which are complete by then. Open `Health.Watch` calls delay the exit by this time.
 GRPC_GRACE_SECONDS = 1.0
 
 log = structlog.get_logger("dragoman")
 
 
 class Service:
-    """The served models behind both interfaces, from the first open port to the last closed one."""
+    """The served models behind gRPC and REST."""
 
     def __init__(
         self, settings: ServeSettings, models: ModelRegistry, loader: ModelLoader, metrics: ServiceMetrics
@@ -51,14 +52,14 @@ class Service:
         """Builds every object. Must be called inside the event loop.
 
         Args:
-            settings: of the operator.
-            models: opened, not loaded yet; at least one.
-            loader: loads them, and those that come later.
-            metrics: of the service; gets those of the process and the interpreter.
+            settings: of the service.
+            models: opened, not loaded; at least one.
+            loader: loads the models, also at a reload.
+            metrics: extended by the metrics of the process and the interpreter.
 
         Raises:
-            FileError: if a certificate or the keys cannot be had.
-            SystemExit: if the admin key cannot be had.
+            FileError: if a file of certificates or keys is invalid.
+            SystemExit: if the admin key is invalid.
         """
         self._settings = settings
         self._loader = loader
@@ -117,16 +118,16 @@ class Service:
         self.ready = asyncio.Event()
 
     def grpc_handler(self, method: str, authorization: str) -> Any:
-        """Returns what answers a gRPC call; see `GrpcApi.handler`."""
+        """Returns the handler of a gRPC call; see `GrpcApi.handler`."""
         return self._grpc.handler(method, authorization)
 
     async def listen(self) -> None:
-        """Opens both ports; requests are answered with `not_ready` for now.
+        """Opens both ports; until the models are ready, requests fail with `not_ready`.
 
         Raises:
-            ListenError: if a port cannot be had.
+            ListenError: if a port cannot be opened.
         """
-        # gRPC's own complaint about a taken port does not say why, so a plain socket tries first.
+        # The error of gRPC has no reason, so a plain socket tries the port first.
         open_port(self._settings.host, self._settings.grpc_port).close()
         http_socket = open_port(self._settings.host, self._settings.http_port)
         self.http_port = http_socket.getsockname()[1]
@@ -137,7 +138,7 @@ class Service:
         """Serves until `stop` is set, then drains and closes.
 
         Raises:
-            Exception: whatever kept the service from becoming ready.
+            Exception: if the service cannot become ready.
         """
         starting = asyncio.create_task(self._become_ready())
         stopping = asyncio.create_task(stop.wait())
@@ -156,10 +157,10 @@ class Service:
 
     @asynccontextmanager
     async def without_ports(self) -> AsyncIterator[None]:
-        """Is ready while the block runs, for a server that brings the ports; then finishes what was accepted.
+        """Is ready while the block runs, for another server in front of it; then finishes accepted requests.
 
         Raises:
-            Exception: whatever kept the service from becoming ready.
+            Exception: if the service cannot become ready.
         """
         try:
             await self._become_ready()
@@ -193,25 +194,23 @@ class Service:
         self.ready.set()
 
     async def _watch(self) -> None:
-        """Follows the models, which fail, come and go, and the files of certificates and keys."""
+        """Publishes the health of the models and reloads changed certificates and keys."""
         while True:
             await asyncio.sleep(WATCH_SECONDS)
             try:
                 self._security.refresh()
                 self._load_shedder.watch()
                 await self._publish_health()
-            except Exception:  # a watch that ends would tell the health of this moment for ever
-                log.exception("watching failed")
+            except Exception:  # if the watch ended, the published health would never change
+                log.exception("watch_failed")
 
     async def _publish_health(self) -> None:
         models = {each.name: each.pipeline.readiness.ready for each in self.models}
         await self._grpc.set_serving(self.lifecycle.refresh(), models)
 
     async def _drain(self) -> None:
-        self.lifecycle.enter(Stage.LAME_DUCK)
-        await self._grpc.set_serving(serving=False, models=dict.fromkeys(self.models.names, False))
-        log.info("lame duck", seconds=self._settings.lame_duck_seconds)
-        await asyncio.sleep(self._settings.lame_duck_seconds)
+        unhealthy = self._grpc.set_serving(serving=False, models=dict.fromkeys(self.models.names, False))
+        await run_lame_duck(self.lifecycle, unhealthy, self._settings.lame_duck_seconds)
         await self._finish_accepted()
 
     async def _finish_accepted(self) -> None:
@@ -230,7 +229,7 @@ class Service:
             async with asyncio.timeout(self._settings.drain_seconds):
                 await self.models.wait_unused()
         except TimeoutError:
-            log.warning("drain time is over", **load())
+            log.warning("drain_timed_out", **load())
 
     async def _close(self) -> None:
         await self._stop_models()
@@ -246,7 +245,7 @@ class Service:
 
 
 def _version_of_any(*distributions: str) -> str:
-    """Returns the version of the one of them that is installed; empty: none is."""
+    """Returns the version of the first installed distribution; empty if none is installed."""
     for distribution in distributions:
         with suppress(PackageNotFoundError):
             return version(distribution)

@@ -1,19 +1,7 @@
-"""How many CPUs this process may use: a container's share, never the host's count.
+"""The process on Linux: its devices, its CPUs in a container, its memory, and daemon threads.
 
-Thread pools sized from the host's count thrash inside a container. Linux only; called by the settings and the
-benchmarks.
-
-The memory of the process, put in order: what stays is looked through no more, and what nobody uses is given back.
-
-Python's garbage collector looks for circles of references that nobody holds. As requests come and go it looks through
-everything, again and again, and all threads stand still meanwhile. Nearly all that there is stays for good: modules,
-routes, models. And a model that was replaced is held by such circles, while what is freed in small pieces glibc keeps,
-for each thread by itself, though the threads of that model are gone: all that would add up with every further model.
-
-Work in threads that nobody has to wait for: what loads for minutes or hangs must not hold up the end of the process.
-
-`asyncio.to_thread` would, because the event loop ends only after its threads have. Called by whatever opens and loads
-models; `serve.app` looks in the end whether such a thread is left.
+Modules, routes and models live as long as the process, but every full garbage collection stops all threads to traverse
+them. A replaced model stays in reference cycles, and glibc keeps freed memory per thread. `trim_memory` handles both.
 """
 
 import asyncio
@@ -25,37 +13,43 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
+
+# The device on which the operator wants to compute; `auto` follows the variant of the bundle.
+DeviceChoice = Literal["auto", "cpu", "cuda"]
 
 
 def trim_memory() -> None:
-    """Gives back what nobody uses, and has the collector pass over all that is left.
+    """Collects garbage, excludes all remaining objects from later collections and returns free heap to the system.
 
-    For moments at which what there is will stay. Takes some dozens of milliseconds, in which Python runs nothing else.
+    Blocks the interpreter for tens of milliseconds: call it after models are loaded or replaced.
     """
     gc.unfreeze()
     gc.collect()
     gc.freeze()
-    # Not every C library has it.
+    # musl has no malloc_trim.
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
 
 
-SIDE_THREAD = "aside"
+SIDE_THREAD = "side"
 
 T = TypeVar("T")
 
 
 async def run_in_daemon_thread(function: Callable[[], T]) -> T:
-    """Returns or raises what a function does. If the call is cancelled, the function goes on alone."""
+    """Runs a function in a daemon thread; if the call is canceled, the function continues.
+
+    The process can end while the function loads or hangs. With `asyncio.to_thread` it would wait for the thread.
+    """
     future: Future[T] = Future()
-    future.set_running_or_notify_cancel()  # from now on it cannot be cancelled, and is complete in the end
+    future.set_running_or_notify_cancel()  # a running future cannot be canceled, so set_result never fails
 
     def work() -> None:
         try:
             future.set_result(function())
-        except BaseException as error:  # noqa: BLE001 - it is raised again where the function is waited for
+        except BaseException as error:  # noqa: BLE001 - raised again by the await
             future.set_exception(error)
 
     threading.Thread(target=work, name=SIDE_THREAD, daemon=True).start()
@@ -67,13 +61,13 @@ MEMBERSHIP = Path("/proc/self/cgroup")
 
 
 def available_cpus(cgroup_root: Path = CGROUP_ROOT, membership: Path = MEMBERSHIP) -> int:
-    """Returns the smaller of the CPU affinity and the cgroup's quota, rounded up; at least 1.
+    """Returns the smaller of the CPU affinity and the cgroup quota, rounded up; at least 1.
 
-    The affinity needs no help: the kernel keeps it within the cgroup's set of CPUs (cpuset).
+    The count of the host would oversubscribe a container. The kernel keeps the affinity within the cpuset.
 
     Args:
-        cgroup_root: where the control groups are mounted; inside a container its files are the container's own.
-        membership: the file that tells in which control groups this process is.
+        cgroup_root: mount point of the cgroups; in a container, its files are those of the container.
+        membership: file with the cgroups of this process.
     """
     affinity = len(os.sched_getaffinity(0))
     quota = min(_quotas(cgroup_root, membership), default=math.inf)
@@ -81,17 +75,17 @@ def available_cpus(cgroup_root: Path = CGROUP_ROOT, membership: Path = MEMBERSHI
 
 
 def _quotas(cgroup_root: Path, membership: Path) -> Iterator[float]:
-    """Yields the CPU time per time that each cgroup above this process allows, where one sets a bound."""
+    """Yields the quota, in CPUs, of each cgroup of this process and its ancestors that has one."""
     for controllers, place in _memberships(membership):
-        # Version 2 has one hierarchy without a name; in version 1 each controller has its own.
+        # Version 2 has one unnamed hierarchy; in version 1 each controller has one.
         if controllers == "":
             mount, read = cgroup_root, _quota_of_version_2
         elif "cpu" in controllers.split(","):
             mount, read = cgroup_root / "cpu", _quota_of_version_1
         else:
             continue
-        # A container may see the host's name of its cgroup, but mounted is only what is below it: what is not found
-        # there is passed over, and the mounted root counts.
+        # A container may see the path of its cgroup on the host, but only the part below is mounted: missing folders
+        # are skipped, and the mounted root counts.
         steps = Path(place.lstrip("/")).parts
         for depth in range(len(steps) + 1):
             quota = read(mount.joinpath(*steps[:depth]))
@@ -100,7 +94,7 @@ def _quotas(cgroup_root: Path, membership: Path) -> Iterator[float]:
 
 
 def _memberships(membership: Path) -> Iterator[tuple[str, str]]:
-    """Yields controllers and path of each cgroup; lines are `number:controllers:path`."""
+    """Yields controllers and path of each cgroup, from lines `number:controllers:path`."""
     for line in (_read(membership) or "").splitlines():
         _, controllers, place = line.split(":", 2)
         yield controllers, place
@@ -120,7 +114,7 @@ def _quota_of_version_1(group: Path) -> float | None:
 
 
 def _read(path: Path) -> str | None:
-    """Returns the content of a file; None if there is none to read, as where no cgroups are mounted."""
+    """Returns the content of a file; None if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError:

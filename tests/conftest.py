@@ -1,4 +1,4 @@
-"""Fixtures that many tests share: a tiny tokenizer, a live service with fake models, tiny models and their bundles."""
+"""Shared fixtures: a tiny tokenizer, a live service with fake models, tiny models and their bundles."""
 
 import fcntl
 import logging
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from model.run import RunFolder
     from tests.support.toy import ToyBundles
 
-pytest_plugins = ("tests.support.promises",)
+pytest_plugins = ("tests.support.promises", "tests.support.tiers")
 
-# For tiny models a second thread is only something to wait for, and on busy CPUs to wait long.
+# A second thread only slows tiny models down, the more so on busy CPUs.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# What a shell starts in the background ignores Ctrl-C, and so do its children; the ones of tests must not.
+# A shell starts background processes with SIGINT ignored, which their children inherit; children of tests need SIGINT.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-# Those of structlog's own choice show all local variables, which takes a second for each error that a test provokes.
+# The default of structlog formats all local variables, which takes a second per provoked error.
 PLAIN_LOGS: list[Any] = [
     structlog.stdlib.add_log_level,
     structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
@@ -60,19 +60,19 @@ def two_way_tokenizer() -> Tokenizer:
 
 @pytest.fixture(scope="session")
 def bundle_path(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A bundle whose golden sentences are what the fake model answers; its graphs are never opened."""
+    """A bundle whose golden sentences are those of the fake model; its graphs are never opened."""
     return write_bundle(tmp_path_factory.mktemp("bundle"), tokenizer)
 
 
 @pytest.fixture
 def model() -> GatedModel:
-    """A model whose steps wait for a gate."""
+    """A model whose steps wait at a gate."""
     return GatedModel(1)
 
 
 @pytest.fixture
 def gated(bundle_path: Path, model: GatedModel) -> Iterator[LiveService]:
-    """A ready service with one slot and one place in the queue, whose model has a gate."""
+    """A ready service with one slot, one place in the queue and a model with a gate."""
     with run_service(bundle_path, [model], queue_limit=1) as service:
         model.stepping.clear()
         model.steps.clear()
@@ -81,7 +81,7 @@ def gated(bundle_path: Path, model: GatedModel) -> Iterator[LiveService]:
 
 @pytest.fixture
 def stepwise(gated: LiveService, model: GatedModel) -> Iterator[LiveService]:
-    """The same, whose model makes one step whenever its gate opens."""
+    """The same; the model makes one step per opening of the gate."""
     model.on_step = model.gate.clear
     yield gated
     model.on_step = lambda: None
@@ -89,7 +89,7 @@ def stepwise(gated: LiveService, model: GatedModel) -> Iterator[LiveService]:
 
 @pytest.fixture(scope="session")
 def letters() -> Tokenizer:
-    """A tokenizer for two letters, with as many tokens as the fake model: text in them can be forced and scored."""
+    """A tokenizer for two letters, with as many tokens as the fake model: such text can be forced and scored."""
     tokenizer = train_tokenizer(["ab ba", "abba a", "b aab", "ba bab"] * 9, vocabulary_size=VOCABULARY)
     assert tokenizer.vocabulary_size == VOCABULARY
     return tokenizer
@@ -97,7 +97,7 @@ def letters() -> Tokenizer:
 
 @pytest.fixture(scope="module")
 def letters_live(letters: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
-    """A service that tells where its fake model looks; one request of the widest search fills all of its slots."""
+    """A service with alignments of its fake model; one request of the widest search fills all slots."""
     folder = write_bundle(
         tmp_path_factory.mktemp("letters"), letters, alignment_heads=(AttentionHead(layer=0, head=0),)
     )
@@ -107,7 +107,7 @@ def letters_live(letters: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture(scope="module")
 def finite_live(letters: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
-    """A service for hostile input: upon its fake model, any token may be forced."""
+    """A service for hostile input: its fake model accepts any forced token."""
     folder = write_bundle(tmp_path_factory.mktemp("finite"), letters, alignment_heads=(AttentionHead(layer=0, head=0),))
     with run_service(folder, [FiniteModel(8)], alignments=True, admin_key="key") as service:
         yield service
@@ -120,13 +120,13 @@ def live(bundle_path: Path) -> Iterator[LiveService]:
         yield service
 
 
-# Returns a folder of a name, which is filled by the first test of any process that needs it.
+# Returns the folder of a name, filled by the first test of any process.
 Once = Callable[[str, Callable[[Path], object]], Path]
 
 
 @pytest.fixture(scope="session")
 def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
-    """Makes what takes seconds once for all processes that run tests, which must not change it."""
+    """Builds slow artifacts once for all test processes; tests must not change them."""
     own = tmp_path_factory.getbasetemp()
     common = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
@@ -145,8 +145,8 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
 
 @pytest.fixture(scope="session")
 def toy_run(once: Once) -> "RunFolder":
-    """A really trained tiny model; its data lie beside it."""
-    from model.run import RunFolder  # noqa: PLC0415 - tests of serving alone start without torch
+    """A trained tiny model, next to its data."""
+    from model.run import RunFolder  # noqa: PLC0415 - serving tests start without torch
     from tests.support.toy import train_toy  # noqa: PLC0415 - see above
 
     def train(folder: Path) -> None:
@@ -158,7 +158,7 @@ def toy_run(once: Once) -> "RunFolder":
 
 @pytest.fixture(scope="session")
 def toy_data(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A few pairs of the toy language that no model is trained on, as a data specification."""
+    """A few pairs of the toy language outside the training data, as a data specification."""
     from tests.support.toy import toy_test_sentences, write_pairs  # noqa: PLC0415 - see above
 
     return write_pairs(tmp_path_factory.mktemp("data"), "few", toy_test_sentences()[:50])
@@ -179,13 +179,13 @@ def toy_bundles(toy_run: "RunFolder", once: Once) -> "ToyBundles":
 
 @pytest.fixture(scope="session")
 def toy_bundle(toy_bundles: "ToyBundles") -> Path:
-    """The toy model as it is served."""
+    """The toy model, exported for serving."""
     return toy_bundles("cpu", "fp32")
 
 
 @pytest.fixture(scope="session")
 def two_way_run(two_way_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> "RunFolder":
-    """The run of an untrained model that translates from English to German and back."""
+    """The run of an untrained model between English and German."""
     from tests.support.toy import write_two_way_run  # noqa: PLC0415 - see above
 
     return write_two_way_run(tmp_path_factory.mktemp("two_way"), two_way_tokenizer)
@@ -193,7 +193,7 @@ def two_way_run(two_way_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathF
 
 @pytest.fixture(scope="session")
 def two_way_bundle(two_way_run: "RunFolder", once: Once) -> Path:
-    """The same model as it is served."""
+    """The same model, exported for serving."""
     from export.make_bundle import BundleOptions, make_bundle, read_samples  # noqa: PLC0415 - see above
 
     trained = two_way_run.load()
@@ -204,7 +204,7 @@ def two_way_bundle(two_way_run: "RunFolder", once: Once) -> Path:
 @pytest.fixture(scope="module")
 def toy_server(toy_bundle: Path) -> Iterator[LiveService]:
     """The toy model behind both interfaces."""
-    from serve.runtime.cpu import Runtime, Sessions  # noqa: PLC0415 - a test that serves fakes needs no ONNX Runtime
+    from serve.runtime.cpu import Runtime, Sessions  # noqa: PLC0415 - tests with fake models need no ONNX Runtime
 
     models = [Runtime(Sessions.load(Bundle.open(toy_bundle), threads=1), slots=8)]
     with run_service(toy_bundle, models) as service:
@@ -213,7 +213,7 @@ def toy_server(toy_bundle: Path) -> Iterator[LiveService]:
 
 @pytest.fixture
 def restored_logs() -> Iterator[None]:
-    """Lets a command configure logs as if it were alone; services that run meanwhile say nothing."""
+    """Restores the logs after a command that configures them."""
     handlers, level = logging.root.handlers[:], logging.root.level
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     yield
@@ -226,7 +226,7 @@ def restored_logs() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def wide_bundle(tokenizer: Tokenizer, once: Once) -> Bundle:
-    """An untrained model of some width, whose translations tell its rows apart."""
+    """An untrained model that is wide enough to compute rows differently by their number."""
     from tests.support.toy import WIDE, export_model, random_model  # noqa: PLC0415 - see above
 
     limits = {"max_source_tokens": 40, "max_target_tokens": 24}
@@ -236,7 +236,7 @@ def wide_bundle(tokenizer: Tokenizer, once: Once) -> Bundle:
 
 @pytest.fixture(scope="session")
 def int8_bundle(tokenizer: Tokenizer, once: Once) -> Bundle:
-    """An untrained model that computes in 8-bit integers."""
+    """An untrained model in int8."""
     from export.make_bundle import BundleOptions  # noqa: PLC0415 - see above
     from tests.support.toy import export_model, random_model  # noqa: PLC0415 - see above
 
@@ -249,7 +249,7 @@ def int8_bundle(tokenizer: Tokenizer, once: Once) -> Bundle:
 
 @pytest.fixture(scope="session")
 def static_bundle(tokenizer: Tokenizer, once: Once) -> Bundle:
-    """The same with scales that were fixed at export, which keeps keys and values in 8-bit integers as well."""
+    """The same with static scales from the export, which also keeps keys and values in int8."""
     from export.make_bundle import BundleOptions  # noqa: PLC0415 - see above
     from tests.support.toy import export_model, random_model  # noqa: PLC0415 - see above
 

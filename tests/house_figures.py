@@ -33,7 +33,14 @@ import dragoman
 
 # The first function of a path, and the function that queues a sequence: qualified names without their modules.
 HANDLER = "HttpApi.translate"
-QUEUE = "Waiting.push"
+QUEUE = "FairQueue.push"
+# The classes that carry a request from the handler to the queue. A call that receives one of them, also as its `self`
+# or as elements of a list, hands the request on.
+CARRIERS = (
+    *("TranslateBody", "TranslateRequest", "SearchFields", "Hop", "PreparedTranslation", "ModelRequest", "SearchPlan"),
+    *("TextRequest", "SegmentedText", "SegmentedRequest", "TokenizedRequest", "SearchOptions", "SequenceSpec"),
+    *("Submission", "DecodingSequence"),
+)
 ROOT = Path(__file__).resolve().parent.parent
 SERVE = ("serve", str(ROOT / "bundles" / "multi30k-en-de"), "--host", "127.0.0.1", "--lame-duck-seconds", "0")
 TRANSLATE_PATH, READY_PATH, BODY = "/v1/translate", "/readyz", json.dumps({"text": "A man is riding a bike."})
@@ -109,16 +116,23 @@ def check_contracts() -> Figures:
 
 
 def find_imports(code: Sequence[Source]) -> tuple[Graph, Graph]:
-    """Returns the imports between folders and between modules; folders with only an `__init__.py` do not count."""
+    """Returns the imports between folders and between modules.
+
+    A module next to subfolders counts as a folder of its own; folders with only an `__init__.py` do not count.
+    """
+    parents = {source.folder.rpartition("/")[0] for source in code}
     names = [source.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for source in code]
-    folder_of = {name: source.folder for name, source in zip(names, code, strict=True)}
+    rooms = [source.path if source.folder in parents else source.folder for source in code]
+    folder_of = dict(zip(names, rooms, strict=True))
     modules: Graph = {}
-    folders: Graph = {source.folder: set() for source in code if not source.path.endswith("__init__.py")}
-    for name, source in zip(names, code, strict=True):
+    folders: Graph = {
+        room: set() for room, source in zip(rooms, code, strict=True) if not source.path.endswith("__init__.py")
+    }
+    for name, room, source in zip(names, rooms, code, strict=True):
         imported = [candidates for node in ast.walk(source.tree) for candidates in _candidates(node, source.path)]
         found = {next((each for each in candidates if each in folder_of), name) for candidates in imported}
         modules[name] = found - {name}
-        folders.setdefault(source.folder, set()).update({folder_of[each] for each in found} - {source.folder})
+        folders.setdefault(room, set()).update({folder_of[each] for each in found} - {room})
     return folders, modules
 
 
@@ -149,6 +163,7 @@ class Entry(NamedTuple):
     thread: str
     file: str
     function: str
+    hands_on: bool  # whether it receives the request in one of its forms
 
 
 @dataclass
@@ -170,7 +185,8 @@ class Recorder:
         if event == "call":
             # A resumed generator or coroutine raises this event too; the argument of RESUME is 0 only at the start.
             if code.co_code[frame.f_lasti + 1] == 0 and (file := _file_of(code)) and not _is_special_of_data(frame):
-                self.entries.append(Entry(threading.current_thread().name, file, code.co_qualname))
+                entry = Entry(threading.current_thread().name, file, code.co_qualname, _hands_on(frame))
+                self.entries.append(entry)
         elif event == "return" and code.co_qualname == self.queue and not self.queued:
             self.queued = len(self.entries)
         elif event == "c_call" and argument.__name__ == "send" and getattr(argument.__self__, "family", 0) == AF_INET:
@@ -192,6 +208,19 @@ def _is_special_of_data(frame: FrameType) -> bool:
     return is_dataclass(owner) or isinstance(owner, BaseModel)
 
 
+def _hands_on(frame: FrameType) -> bool:
+    """Returns whether the call receives the request; accessors of properties and special methods do not count."""
+    code = frame.f_code
+    if code.co_name.startswith("__"):
+        return False
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    values = [frame.f_locals.get(name) for name in names]
+    if values and isinstance(getattr(type(values[0]), code.co_name, None), property):
+        return False
+    firsts = [value[0] if type(value) in (list, tuple) and value else value for value in values]
+    return any(type(value).__name__ in CARRIERS for value in (*values, *firsts))
+
+
 def trace_request(handler: str, queue: str) -> dict[str, list[Entry]]:
     """Runs the server in this thread and returns the functions that a request enters, in parts."""
     with create_server(("127.0.0.1", 0)) as listener:
@@ -211,7 +240,8 @@ def trace_request(handler: str, queue: str) -> dict[str, list[Entry]]:
     if handler not in functions[:queued]:
         raise SystemExit("\n".join([f"expected {handler} and then {queue}, got:", *dict.fromkeys(functions)]))
     parts = {"to the queue": entries[:queued], "handler to queue": entries[functions.index(handler) : queued]}
-    threads = {f"thread {name}": [each for each in entries if each.thread == name] for name, _, _ in entries}
+    parts["hand-offs"] = [entry for entry in parts["handler to queue"] if entry.hands_on]
+    threads = {f"thread {name}": [each for each in entries if each.thread == name] for name, *_ in entries}
     return {**parts, "to the response": entries, **threads}
 
 
@@ -243,10 +273,17 @@ def _succeeds(port: int, method: str, path: str, body: str | None = None) -> boo
 
 
 def measure_path(entries: Sequence[Entry]) -> Figures:
-    """Returns distinct files and functions, the number of calls, and the functions with their files in order."""
+    """Returns counts of files, functions, calls and hand-offs, and the functions with their files in order."""
     named = list(dict.fromkeys(f"{entry.file}: {entry.function}" for entry in entries))
     files = {each.file for each in entries}
-    return {"files": len(files), "functions": len(named), "calls": len(entries), "named": named}
+    hand_offs = sum(entry.hands_on for entry in entries)
+    return {
+        "files": len(files),
+        "functions": len(named),
+        "calls": len(entries),
+        "hand-offs": hand_offs,
+        "named": named,
+    }
 
 
 def print_table(title: str, rows: Figures) -> None:

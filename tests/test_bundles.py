@@ -1,4 +1,4 @@
-"""The bundles that travel with Dragoman: whole, described, small, and served to whoever starts a server bare."""
+"""The included bundles are complete, described and small, and are the default of `dragoman serve`."""
 
 import re
 from pathlib import Path
@@ -16,12 +16,12 @@ LANGUAGES = ("cs", "de", "en", "fr")
 
 
 @pytest.mark.parametrize("folder", SHIPPED, ids=lambda folder: folder.name)
-def test_a_shipped_bundle_is_whole_and_named_as_its_folder(folder: Path) -> None:
+def test_an_included_bundle_is_complete_and_has_the_name_of_its_folder(folder: Path) -> None:
     assert Bundle.open(folder).manifest.name == folder.name
 
 
 @pytest.mark.parametrize("folder", SHIPPED, ids=lambda folder: folder.name)
-def test_the_card_of_a_bundle_tells_recipe_commit_data_scores_and_terms(folder: Path) -> None:
+def test_the_card_of_a_bundle_has_recipe_commit_data_scores_and_license(folder: Path) -> None:
     card = (folder / "README.md").read_text()
     recipes = re.findall(r"\.\./\.\./model/recipes/([\w-]+\.yaml)", card)
     assert recipes
@@ -32,7 +32,7 @@ def test_the_card_of_a_bundle_tells_recipe_commit_data_scores_and_terms(folder: 
     assert "non-commercial research" in card
 
 
-def test_the_shipped_bundles_are_small_and_all_told_of() -> None:
+def test_the_included_bundles_are_small_and_documented() -> None:
     assert {folder.name for folder in SHIPPED} == {"multi30k", "multi30k-en-de"}
     files = [path for folder in SHIPPED for path in folder.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) <= MAX_BYTES
@@ -40,7 +40,7 @@ def test_the_shipped_bundles_are_small_and_all_told_of() -> None:
     assert all(f"]({folder.name}/README.md)" in overview for folder in SHIPPED)
 
 
-def test_a_server_that_is_told_nothing_translates_in_twelve_directions() -> None:
+def test_a_server_without_arguments_translates_in_twelve_directions() -> None:
     with serve(None) as server:
         status, body = server.post({"text": "Two dogs run.", "source_language": "en", "target_language": "de"})
         assert (status, "Zwei Hunde" in body) == (200, True)

@@ -1,8 +1,9 @@
-"""The front door: it explains every command, names what is wrong with an argument, and imports no more than it runs."""
+"""The command line describes every command, names invalid arguments, and imports only what it runs."""
 
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from typing import get_args, get_origin
 
@@ -10,13 +11,15 @@ import pytest
 from pydantic import BaseModel
 
 import dragoman
+from serve.clients.aio import AsyncTranslationClient
+from serve.clients.client import TranslationClient
 from tests.support.paths import ROOT
 
 HEAVY = ("torch", "onnxruntime", "lightning", "onnx", "fastapi", "uvicorn")
 
 
 def option_names(settings: type[BaseModel], prefix: str = "") -> list[str]:
-    """Returns the options of a command as one types them, those of its sections included."""
+    """Returns the options of a command as typed, with those of its sections."""
     names = []
     for name, field in settings.model_fields.items():
         option = f"{prefix}{name.replace('_', '-')}"
@@ -31,9 +34,9 @@ def option_names(settings: type[BaseModel], prefix: str = "") -> list[str]:
 
 
 def flatten(annotation: object) -> Iterator[object]:
-    """Yields an annotation and all that it is made of: a section may be one of several.
+    """Yields an annotation and all its parts: a section may be one of several models.
 
-    Sections by name are one option, since their names are not known.
+    A mapping of sections by name is one option, because the names are unknown.
     """
     yield annotation
     for argument in () if get_origin(annotation) is dict else get_args(annotation):
@@ -41,7 +44,7 @@ def flatten(annotation: object) -> Iterator[object]:
 
 
 def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
-    """Runs the front door with a command line and returns the exit code, or the message in its place."""
+    """Runs the command line and returns the exit code or message."""
     monkeypatch.setattr(sys, "argv", ["dragoman", *arguments])
     with pytest.raises(SystemExit) as ended:
         dragoman.main()
@@ -49,14 +52,20 @@ def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
 
 
 @pytest.mark.parametrize("name", dragoman.COMMANDS)
-def test_help_tells_every_option(
+def test_help_lists_every_option(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call(monkeypatch, *name.split(), "--help") == 0
     text = capsys.readouterr().out
     assert text.startswith(f"usage: dragoman {name} ")
-    for option in option_names(dragoman.load_command(name)):
-        assert re.search(rf"^  (-\w, )?(--{option}[ ,\n]|{option.upper()}( |$))", text, re.MULTILINE), option
+    command = dragoman.load_command(name)
+    shortcuts = command.model_config.get("cli_shortcuts") or {}
+    for option in option_names(command):
+        # A shortcut of a dotted name stands for it.
+        shortcut = shortcuts.get(option, option) if "." in option else option
+        names = {option, shortcut} if isinstance(shortcut, str) else {option, *shortcut}
+        flags = "|".join(map(re.escape, names))
+        assert re.search(rf"^  (--({flags})[ ,\n]|{option.upper()}( |$))", text, re.MULTILINE), option
 
 
 @pytest.mark.parametrize("name", dragoman.COMMANDS)
@@ -67,7 +76,7 @@ def test_every_option_is_described(name: str) -> None:
 
 
 @pytest.mark.parametrize("flag", ["--help", "-h"])
-def test_the_front_door_lists_the_commands(
+def test_help_lists_the_commands(
     flag: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call(monkeypatch, flag) == 0
@@ -78,7 +87,7 @@ def test_the_front_door_lists_the_commands(
 
 
 @pytest.mark.parametrize("arguments", [["bench"], ["bench", "--help"], ["bench", "grahps"], ["graphs"]])
-def test_half_a_name_is_wrong_usage(
+def test_a_part_of_a_name_is_wrong_usage(
     arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call(monkeypatch, *arguments) == 2
@@ -113,7 +122,7 @@ def test_an_unknown_command_is_wrong_usage(
         (["evaluate", "a", "--data", "d", "--minimum-exact", "most"], "dragoman evaluate: --minimum-exact: "),
     ],
 )
-def test_a_wrong_value_is_told_with_its_option(
+def test_an_invalid_value_is_reported_with_its_option(
     arguments: list[str], problem: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call(monkeypatch, *arguments) == 2
@@ -127,7 +136,7 @@ def test_a_given_value_is_repeated(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert "(given: 'many')" in capsys.readouterr().err
 
 
-def test_every_problem_is_told_at_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_problem_is_reported_at_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     call(monkeypatch, "serve", "bundle", "--slots", "0", "--engines", "0")
     lines = capsys.readouterr().err.splitlines()
     assert [line.split(": ")[1] for line in lines] == ["--slots", "--engines"]
@@ -142,8 +151,8 @@ def test_an_unknown_option_is_wrong_usage(
 
 
 @pytest.mark.parametrize("arguments", [[], ["serve", "--help"], ["translate", "--help"]])
-def test_what_is_not_run_is_not_imported(arguments: list[str]) -> None:
-    """Neither by the front door nor by a command that only explains itself."""
+def test_heavy_libraries_are_not_imported_for_help(arguments: list[str]) -> None:
+    """This holds without a command and for `--help`."""
     program = f"""
 import sys
 import dragoman
@@ -158,7 +167,53 @@ print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)
     assert result.stderr.splitlines()[-1] == "[]"
 
 
+def call_without(module: str, name: str) -> subprocess.CompletedProcess[str]:
+    """Runs `dragoman NAME --help` as if a module were not installed."""
+    program = f"""
+import sys
+class Hiding:
+    def find_spec(self, name, *_):
+        if name.partition(".")[0] == {module!r}:
+            raise ModuleNotFoundError(name, name=name)
+sys.meta_path.insert(0, Hiding())
+import dragoman
+sys.argv = ["dragoman", *{name.split()}, "--help"]
+dragoman.main()
+"""
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT)
+
+
+@pytest.mark.parametrize(
+    ("name", "library", "extra"),
+    [("bench online", "aiohttp", "bench"), ("bench offline", "torch", "export"), ("throughput", "lightning", "train")],
+)
+def test_a_missing_library_is_reported_with_its_extra(name: str, library: str, extra: str) -> None:
+    result = call_without(library, name)
+    assert (result.returncode, result.stdout) == (1, "")
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"dragoman {name}: {library} is not installed, expected the extra {extra}")
+
+
+@pytest.mark.parametrize(("name", "package"), [("bench graphs", "benchmarks"), ("attention", "examples")])
+def test_a_command_outside_the_wheel_requires_a_checkout(name: str, package: str) -> None:
+    result = call_without(package, name)
+    assert result.returncode == 1
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"dragoman {name}: {package} is not installed, expected a checkout of the repository")
+
+
+def test_every_extra_is_known() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert set(dragoman.EXTRAS) == set(project["optional-dependencies"]) - {"dev", "locust"}
+
+
 def test_the_module_is_the_command() -> None:
     command = [sys.executable, "-m", "dragoman", "--help"]
     result = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     assert result.stdout == f"{dragoman.usage()}\n"
+
+
+def test_the_module_exports_the_clients() -> None:
+    assert (dragoman.TranslationClient, dragoman.AsyncTranslationClient) == (TranslationClient, AsyncTranslationClient)
+    with pytest.raises(AttributeError, match="NoSuchClient"):
+        _ = dragoman.NoSuchClient

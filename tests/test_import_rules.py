@@ -1,4 +1,4 @@
-"""Imports that no contract of import-linter states: what serves runs without the libraries that train."""
+"""Import rules beyond the contracts of import-linter: serving runs without training libraries."""
 
 import ast
 import re
@@ -13,7 +13,7 @@ from tests.support.paths import ROOT
 PACKAGES = ("model", "export", "serve", "protos", "loadtest", "benchmarks", "examples")
 TRAINING_LIBRARIES = ("torch", "lightning", "onnx", "onnxscript")
 TORCH_FREE = (
-    "export.verify.command",  # imports the rest if there is a training run
+    "export.verify.command",  # imports the others only with a training run
     "model.config",
     "model.tokenizer.piece_tokenizer",
     "model.tokenizer.tokenizer",
@@ -51,7 +51,7 @@ def test_the_init_file_of_a_package_holds_a_docstring_and_nothing_else(package: 
 
 
 def test_everything_that_serves_is_importable_without_training_libraries() -> None:
-    """No third module brings torch in."""
+    """No third-party module imports torch."""
     program = f"""
 import importlib, sys
 for name in {TRAINING_LIBRARIES}:

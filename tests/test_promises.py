@@ -1,4 +1,4 @@
-"""The table of promises tells what tests have shown and measured, and nothing that a test did not show."""
+"""The table of promises holds exactly what passed tests show and measure."""
 
 import re
 from pathlib import Path
@@ -31,14 +31,14 @@ def test_skipped():
 def test_without_a_promise(measured):
     measured("R8", "nothing of it")
 """
-# Another process of tests starts sooner without those that it does not need.
+# Without unused plugins, the test process starts faster.
 PLUGINS = ("-p", "tests.support.promises", "-p", "no:schemathesis", "-p", "no:hypothesispytest")
 TEXT = "before\n<!-- promises --><!-- /promises -->\nafter\n"
 
 
 @pytest.fixture
 def document(pytester: pytest.Pytester) -> Path:
-    """A document with a place for the table, beside tests."""
+    """A document with a place for the table, next to tests."""
     pytester.makepyfile(test_things=TESTS)
     document = pytester.path / "document.md"
     document.write_text(TEXT, encoding="utf-8")
@@ -46,12 +46,12 @@ def document(pytester: pytest.Pytester) -> Path:
 
 
 def run(pytester: pytest.Pytester, *arguments: str) -> pytest.ExitCode | int:
-    """Runs pytest beside the document."""
+    """Runs pytest next to the document."""
     return pytester.runpytest_inprocess(*PLUGINS, "--promises", "document.md", *arguments).ret
 
 
 @pytest.mark.parametrize("processes", ["0", "1"])
-def test_the_table_holds_what_passed_and_what_it_measured(
+def test_the_table_has_passed_tests_and_their_figures(
     pytester: pytest.Pytester, document: Path, processes: str
 ) -> None:
     assert run(pytester, "--numprocesses", processes) == pytest.ExitCode.OK
@@ -67,18 +67,18 @@ def test_the_table_holds_what_passed_and_what_it_measured(
     assert (before, mark, end, after) == ("before", "<!-- promises -->", "<!-- /promises -->", "after")
 
 
-def test_the_table_stays_as_it_was_if_a_test_fails(pytester: pytest.Pytester, document: Path) -> None:
+def test_a_failed_test_leaves_the_table_unchanged(pytester: pytest.Pytester, document: Path) -> None:
     pytester.makepyfile(test_more="def test_broken(): assert False")
     assert run(pytester) == pytest.ExitCode.TESTS_FAILED
     assert document.read_text() == TEXT
 
 
-def test_a_document_without_a_place_is_refused_before_any_test_runs(pytester: pytest.Pytester, document: Path) -> None:
+def test_a_document_without_a_place_is_rejected_before_any_test_runs(pytester: pytest.Pytester, document: Path) -> None:
     document.write_text("nothing", encoding="utf-8")
     assert run(pytester) == pytest.ExitCode.USAGE_ERROR
 
 
-def test_a_promise_that_nobody_knows_is_refused(pytester: pytest.Pytester, document: Path) -> None:
+def test_an_unknown_promise_is_rejected(pytester: pytest.Pytester, document: Path) -> None:
     pytester.makepyfile(test_things=TESTS.replace("R9", "R99"))
     assert run(pytester) != pytest.ExitCode.OK
     assert document.read_text(encoding="utf-8") == TEXT

@@ -1,4 +1,4 @@
-"""The committed gRPC code is what the contracts generate."""
+"""The committed gRPC code equals the code generated from the contracts."""
 
 import os
 import subprocess

@@ -1,1 +1,1 @@
-"""Processes, rounds and spread of benchmarks."""
+"""Processes, rounds and statistics of benchmarks."""

@@ -1,12 +1,8 @@
-"""The inside of a system's process: loads the system, then works whenever it is its turn, and times both.
+"""A measured system in its own process: `SystemProcess` is the outside, `work` the inside.
 
-Speaks lines of JSON on standard input and output: options in, `Loaded` out; then for every `Assignment` a `Turn`.
-Knows no system; the module that is the process gives it one. The other side is `benchmarks.harness.process`.
-
-A system in a process of its own, seen from outside: it is started, given turns and stopped.
-
-A process of its own gives a system all of its memory figures, and keeps the libraries of systems apart. What happens
-inside is `benchmarks.harness.process`. Called by `benchmarks.harness.rounds`.
+The process isolates the memory and the libraries of a system. Both sides exchange lines of JSON over standard input and
+output: options, answered by `Loaded`, then one `Turn` per `Assignment`. `python -m benchmarks.harness.process
+MODULE:NAME` runs the inside.
 """
 
 import json
@@ -18,36 +14,36 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from pkgutil import resolve_name
 from tempfile import TemporaryFile
 from typing import IO, Any, Protocol, Self
 
-# Does a task so many times and returns how many target tokens it made.
+# Repeats a task N times and returns the number of target tokens generated.
 Work = Callable[[int], int]
 
 
 class System(Protocol):
-    """Something that is measured."""
+    """A measured system."""
 
     @property
     def plan(self) -> Callable[..., Work]:
-        """Takes a task and returns what the clock is to run; whatever that needs beforehand is done there."""
+        """Maps the arguments of a task to the timed work. Preparation is not timed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A system is ready; `seconds` is how long it took once its libraries were imported."""
+    """The system is ready; `seconds` excludes the import of its libraries."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What is to be done in a turn.
+    """The work of one turn.
 
     Attributes:
-        task: arguments of the system's `plan`.
-        seconds: the task is warmed up, then repeated until about so much time has passed, once at least; None: it is
-            done once, and `plan` has warmed it up.
+        task: arguments of `System.plan`.
+        seconds: minimum length of the turn, after a warm-up; None: the task runs once.
     """
 
     task: dict[str, Any]
@@ -56,13 +52,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What was done in a turn.
-
-    Attributes:
-        tokens: target tokens that were made.
-        seconds: how long that took.
-        peak_bytes: the most memory that the process has held so far.
-    """
+    """The result of one turn: target tokens, duration, and peak memory of the process since its start."""
 
     tokens: int
     seconds: float
@@ -75,11 +65,7 @@ class Turn:
 
 
 def work(load: Callable[..., System]) -> None:
-    """Loads a system and takes its turns, until there are no more.
-
-    Args:
-        load: makes the system of the options.
-    """
+    """Loads a system with the options on standard input and works through the assignments that follow."""
     options = json.loads(sys.stdin.readline())
     started = time.perf_counter()
     system = load(**options)
@@ -90,7 +76,7 @@ def work(load: Callable[..., System]) -> None:
 
 
 def take_turn(task: Work, at_least_seconds: float | None, clock: Callable[[], float] = time.perf_counter) -> Turn:
-    """Does a task, timed: once, or so long; then it is done once before, to warm up and to see how often."""
+    """Times a task: once, or as often as fits into `at_least_seconds` judging from one warm-up run."""
     times = 1 if at_least_seconds is None else _warm_up(task, at_least_seconds, clock)
     started = clock()
     tokens = task(times)
@@ -104,9 +90,9 @@ def _warm_up(task: Work, at_least_seconds: float, clock: Callable[[], float]) ->
 
 
 def peak_bytes() -> int:
-    """Returns the most memory that this process has held (Linux).
+    """Returns the peak resident memory of this process (Linux).
 
-    Not `ru_maxrss` of `getrusage`: a process inherits that from the one that started it, which holds whole models.
+    Not `ru_maxrss` of `getrusage`: a process inherits that from its parent, which holds whole models.
     """
     status = Path("/proc/self/status").read_text(encoding="utf-8")
     (kibibytes,) = (line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:"))
@@ -118,32 +104,21 @@ def _answer(record: Loaded | Turn) -> None:
 
 
 class SystemFailedError(Exception):
-    """A system did not load, or failed in its turn; the message holds what it wrote last."""
+    """A system failed to load or failed in its turn; the message has the last line of its standard error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How a system is started.
-
-    Attributes:
-        name: in tables and messages.
-        module: what its process runs; it calls `benchmarks.harness.process.work`.
-        options: from which the system is made; JSON can hold them.
-        python: the interpreter of its process, ours or that of another environment.
-    """
+    """How to start a system: its process calls `load`, as `module:name`, with the options; JSON can hold them."""
 
     name: str
-    module: str
+    load: str
     options: dict[str, Any]
     python: str = sys.executable
 
 
 class SystemProcess:
-    """A system that has loaded and waits for its turns.
-
-    Attributes:
-        loaded: how long it took to load.
-    """
+    """A loaded system that waits for its turns."""
 
     def __init__(self, name: str, process: subprocess.Popen[str], errors: IO[str]) -> None:
         if process.stdin is None or process.stdout is None:
@@ -162,11 +137,11 @@ class SystemProcess:
         Raises:
             SystemFailedError: if it does not load.
         """
-        command = [launch.python, "-m", launch.module]
+        command = [launch.python, "-m", "benchmarks.harness.process", launch.load]
         with (
             TemporaryFile("w+", encoding="utf-8", errors="replace") as errors,
-            # In a session of its own, Ctrl-C reaches us alone, and the block ends.
-            subprocess.Popen(  # noqa: S603 - our own command line
+            # In its own session: Ctrl-C reaches only this process, which ends the block.
+            subprocess.Popen(  # noqa: S603 - a fixed command line
                 command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -181,15 +156,15 @@ class SystemProcess:
                 yield system
             finally:
                 process.kill()
-                # What a process that has died never read; the message is about its death, not about that.
+                # A dead process has unread input; `SystemFailedError` already reports its death.
                 with suppress(BrokenPipeError):
                     system._requests.close()
 
     def take_turn(self, assignment: Assignment) -> Turn:
-        """Gives the system a turn and waits for its end.
+        """Runs one turn and waits for its end.
 
         Raises:
-            SystemFailedError: if it fails.
+            SystemFailedError: if the system fails.
         """
         return Turn(**self._ask(asdict(assignment)))
 
@@ -202,8 +177,12 @@ class SystemProcess:
         return answer
 
     def _last_line(self) -> str:
-        self._process.kill()  # it has ended, or it does not speak our language and would wait for ever
+        self._process.kill()  # it has ended, or writes something else and would never end
         self._process.wait()
         self._errors.seek(0)
         lines = [line.strip() for line in self._errors if line.strip()]
         return lines[-1] if lines else f"ended with status {self._process.returncode} and wrote nothing"
+
+
+if __name__ == "__main__":
+    work(resolve_name(sys.argv[1]))

@@ -1,24 +1,13 @@
-"""Systems take turns, round after round, so that whatever else the machine does hits all of them alike.
+"""Rounds in which systems take turns, so that other load on the machine affects all of them alike.
 
-In a round every system is started anew, in a process of its own; then each task is done by one system after the other.
-Every round begins with another system. Knows neither systems nor tasks. Called by the benchmarks.
-
-Figures of several rounds as one: their median and how far they spread; and the ratio of two systems, by round.
-
-A ratio is taken inside each round, where both systems met the same machine. Knows nothing of what was measured.
-
-Keeps systems and what loads them on CPUs of their own. Linux only; knows nothing of what runs there.
-
-Called by the benchmarks that measure servers.
-
-Whether the libraries that a benchmark imports later are installed, and what brings those that are not.
-
-Imports none of them. Called by the commands that measure.
+In each round every system starts in a new process; then all run each task, one after the other. Every round begins with
+another system. Ratios of two systems are taken within a round and reported as median and range. Also: CPU affinity
+(Linux only), a check for missing libraries, and the frame of every benchmark that writes a report.
 """
 
 import os
 import statistics
-from collections.abc import Awaitable, Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -26,15 +15,19 @@ from typing import Annotated, Any, Protocol, Self, TypeVar
 
 from pydantic import Field
 
-from benchmarks.harness.process import Assignment, Launch, Loaded, SystemProcess, Turn
+from benchmarks.harness.process import Assignment, Launch, Loaded, SystemFailedError, SystemProcess, Turn
+from loadtest.report_files import ReportFileError, ReportFiles
+from model.data.corpus import CorpusError
+from model.tokenizer.tokenizer import TokenizerError
+from serve.bundle.bundle import BundleError
 
-# Smaller figures are shown with a digit behind the point.
+# Smaller figures have one decimal.
 FINE_BELOW = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Median, smallest and largest of the figures of all rounds."""
+    """Median, minimum and maximum of all rounds."""
 
     median: float
     low: float
@@ -42,65 +35,57 @@ class Spread:
 
     @classmethod
     def of(cls, figures: Sequence[float]) -> Self:
-        """Returns the spread of the figures, at least one."""
+        """Returns the spread of one or more figures."""
         return cls(statistics.median(figures), min(figures), max(figures))
 
     def format(self, form: str) -> str:
-        """Returns median, smallest and largest, each in a form of `str.format`: as in `237 (125-241)`."""
+        """Returns `237 (125-241)`: median, minimum and maximum, each formatted with `form`."""
         return f"{form.format(self.median)} ({form.format(self.low)}-{form.format(self.high)})"
 
 
-def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Spread:
-    """Returns how many times theirs ours is.
-
-    Args:
-        ours: figures of one system, round by round.
-        theirs: those of another one, from the same rounds.
-    """
-    return Spread.of([our / their for our, their in zip(ours, theirs, strict=True)])
+def ratio(system: Sequence[float], baseline: Sequence[float]) -> Spread:
+    """Returns the ratio of the system to the baseline; both have one figure per round."""
+    return Spread.of([figure / base for figure, base in zip(system, baseline, strict=True)])
 
 
 def format_spread(figures: Sequence[float], base: Sequence[float] | None) -> str:
-    """Returns the median of figures and how many times those of a base they are.
-
-    Args:
-        figures: round by round.
-        base: those of what this is compared with, from the same rounds; None: with nothing.
-
-    Returns:
-        As in `3,402, 1.66x (1.61-1.70)`: median, median of the ratios, their smallest and their largest.
-    """
+    """Returns `3,402, 1.66x (1.61-1.70)`: the median of the rounds, then median and range of the ratios to a base."""
     return format_figures(figures, None if base is None else ratio(figures, base))
 
 
 def format_figures(figures: Sequence[float], times: Spread | None) -> str:
-    """Returns the median of figures, and a ratio behind it if there is one."""
+    """Returns the median of figures, followed by a ratio if given."""
     middle = Spread.of(figures).median
     median = f"{middle:.1f}" if middle < FINE_BELOW else f"{middle:,.0f}"
     return median if times is None else f"{median}, {format_ratio(times)}"
 
 
 def format_range(figures: Sequence[float], form: str) -> str:
-    """Returns figures, round by round, as their spread; one figure as it is."""
+    """Returns the spread of the rounds; a single figure without a range."""
     return form.format(figures[0]) if len(figures) == 1 else Spread.of(figures).format(form)
 
 
 def format_ratio(times: Spread) -> str:
-    """Returns a ratio as in `1.66x (1.61-1.70)`: median, smallest and largest of the rounds."""
+    """Returns `1.66x (1.61-1.70)`: median, minimum and maximum."""
     return f"{times.median:.2f}x ({times.low:.2f}-{times.high:.2f})"
 
 
-# The type of an option that names CPUs, counted from 0.
+def table_line(cells: Sequence[str]) -> str:
+    """Returns a line of a Markdown table."""
+    return f"| {' | '.join(cells)} |"
+
+
+# CPU numbers of an option, from 0.
 Cpus = tuple[Annotated[int, Field(ge=0)], ...]
 
 
 class AffinityError(Exception):
-    """This process may not run on a CPU; the message names those on which it may."""
+    """This process may not run on a CPU; the message names the CPUs."""
 
 
 @contextmanager
 def running_on(cpus: Collection[int]) -> Iterator[None]:
-    """Keeps this thread, and what it starts, on some CPUs until the block ends.
+    """Restricts this thread, and the processes it starts, to some CPUs until the block ends.
 
     Raises:
         AffinityError: if this process may not run there.
@@ -114,10 +99,10 @@ def running_on(cpus: Collection[int]) -> Iterator[None]:
 
 
 def check_cpus(cpus: Collection[int]) -> None:
-    """Goes to some CPUs and comes back, so that wrong ones are told before anything is measured.
+    """Reports CPUs that this process may not use before anything is measured.
 
     Raises:
-        AffinityError: if this process may not run there.
+        AffinityError: if there is one.
     """
     with running_on(cpus):
         return
@@ -127,23 +112,42 @@ def _move(cpus: Collection[int]) -> None:
     try:
         os.sched_setaffinity(0, cpus)
     except OSError as error:
-        raise AffinityError(f"CPUs {sorted(cpus)}: {error.strerror}, expected some that there are") from error
-    # Of several CPUs, the kernel takes those that there are and says nothing of the others.
+        raise AffinityError(f"CPUs {sorted(cpus)}: {error.strerror}, expected existing CPUs") from error
+    # The kernel silently ignores CPUs that do not exist.
     missing = set(cpus) - os.sched_getaffinity(0)
     if missing:
-        raise AffinityError(f"CPUs {sorted(missing)}: expected some that there are, and that this process may use")
+        raise AffinityError(f"CPUs {sorted(missing)}: expected existing CPUs that this process may use")
 
 
-def missing_library(extras: Mapping[str, str]) -> str | None:
-    """Returns what to tell about the first library that is not installed; None if there is none.
+def require_libraries(libraries: Iterable[str]) -> None:
+    """Checks that libraries are installed, without importing them.
 
-    Args:
-        extras: the extra of the project that brings a library, by the library's name.
+    Raises:
+        ModuleNotFoundError: for the first library that is missing.
     """
-    for library, extra in extras.items():
+    for library in libraries:
         if find_spec(library) is None:
-            return f"{library} is not installed: pip install '.[{extra}]'"
-    return None
+            raise ModuleNotFoundError(f"No module named {library!r}", name=library)
+
+
+# Reported by every benchmark.
+FAILURES = (AffinityError, BundleError, CorpusError, ReportFileError, SystemFailedError, TokenizerError)
+
+
+@contextmanager
+def reporting(command: str, files: Iterable[ReportFiles], *errors: type[Exception]) -> Iterator[None]:
+    """Prepares the files of a report, and runs the block that measures and writes it.
+
+    Raises:
+        SystemExit: with the reason, if the input is invalid, a file cannot be written, or one of the errors occurs.
+    """
+    known: tuple[type[Exception], ...] = (*FAILURES, *errors)
+    try:
+        for each in files:
+            each.prepare()
+        yield
+    except known as error:
+        raise SystemExit(f"dragoman bench {command}: {error}") from error
 
 
 AnyPlayer = TypeVar("AnyPlayer")
@@ -152,20 +156,15 @@ AnyTurn = TypeVar("AnyTurn")
 
 
 class Progress(Protocol):
-    """A progress bar, of which `tqdm` is one."""
+    """A progress bar, such as `tqdm`."""
 
     def update(self, n: float = 1) -> object:
-        """Tells that `n` more steps are done."""
+        """Advances by `n` steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Player:
-    """A system and what it is told to do.
-
-    Attributes:
-        launch: how it is started.
-        tasks: by name, the same names for all players; the last one should need the most memory.
-    """
+    """A system and its tasks by name, the same names for all players. The last task should need the most memory."""
 
     launch: Launch
     tasks: Mapping[str, dict[str, Any]]
@@ -173,14 +172,7 @@ class Player:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What one system did in one round.
-
-    Attributes:
-        load_seconds: from its options to its first turn.
-        peak_bytes: the most memory that its process held.
-        tokens_per_second: target tokens per second, by the name of the task.
-        seconds: how long each turn took.
-    """
+    """The results of one system in one round; speeds, in target tokens per second, and durations by task."""
 
     load_seconds: float
     peak_bytes: int
@@ -189,7 +181,7 @@ class Round:
 
 
 def in_turn(players: Sequence[AnyPlayer], number: int) -> list[AnyPlayer]:
-    """Returns the order of a round, by its number: every round begins with another player."""
+    """Returns the order of a round: round `number` begins with player `number` modulo their count."""
     first = number % len(players)
     return [*players[first:], *players[:first]]
 
@@ -200,14 +192,7 @@ async def take_turns(
     take_turn: Callable[[AnyName], Awaitable[AnyTurn]],
     advance: Callable[[], object],
 ) -> dict[AnyName, list[AnyTurn]]:
-    """Has each player take its turn in every round, and returns what they did, round by round.
-
-    Args:
-        players: in the order of the first round.
-        rounds: so many.
-        take_turn: what a player does in a round.
-        advance: is called after each turn.
-    """
+    """Has each player take a turn in every round; returns the turns of each. Calls `advance` after each turn."""
     turns: dict[AnyName, list[AnyTurn]] = {player: [] for player in players}
     for number in range(rounds):
         for player in in_turn(players, number):
@@ -217,23 +202,16 @@ async def take_turns(
 
 
 def steps_of(systems: int, tasks: int, rounds: int) -> int:
-    """Returns how many steps `play` tells a progress bar."""
+    """Returns the number of progress steps that `play` reports."""
     return rounds * systems * (1 + tasks)
 
 
 def play(
     players: Sequence[Player], *, rounds: int, seconds: float | None, progress: Progress
 ) -> dict[str, list[Round]]:
-    """Measures systems.
+    """Measures systems; returns the rounds of each, by its name.
 
-    Args:
-        players: all systems, and what each does.
-        rounds: so many.
-        seconds: the least length of a turn, about; None: every task is done once.
-        progress: is told each start and each turn.
-
-    Returns:
-        For each system by its name what it did, round by round.
+    A turn lasts about `seconds` or more; None: each task runs once. `progress` advances at each start and each turn.
 
     Raises:
         SystemFailedError: if one fails.

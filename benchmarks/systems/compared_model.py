@@ -1,27 +1,21 @@
-"""The models that benchmarks measure: a trained run, and a random model; as files of every system.
+"""The models of the benchmarks, a trained one and a random one, written in the formats of all systems.
 
-All systems of a model hold the same weights. Knows nothing of what is measured. Called by the benchmarks.
-
-What CTranslate2 calls a precision of ours. Knows neither library.
-
-A tokenizer of made-up words, for models that were never trained: of exactly the size that is asked for.
-
-What a benchmark's system asks of a model: files that the system can load. Knows no torch.
-
-`benchmarks.systems.compared_model` implements it, the systems of the benchmarks call it.
-
-The shape of the random model that benchmarks measure unless they are told another. Knows no torch.
+All systems of a model hold the same weights. Optimum exports them in a separate environment, because its latest version
+requires `transformers` before 4.58. `make optimum` creates it and installs Dragoman there with the extra `optimum`.
 """
 
+import json
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from string import ascii_lowercase
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]  # made when it is imported
 
-from benchmarks.systems.checkpoint import write_checkpoint
+from benchmarks.harness.process import SystemFailedError
+from benchmarks.systems.pytorch_system import write_checkpoint
 from export.make_bundle import BundleOptions, Sample, write_bundle
 from export.origin import read_origin
 from export.source_model import Exportable
@@ -34,7 +28,7 @@ from serve.bundle.manifest import EIGHT_BITS, BundleDirection, GraphVariant, Pre
 
 
 def compute_type(precision: Precision) -> Literal["float32", "int8"]:
-    """Returns the type that CTranslate2 has beside a precision; its 8 bits have a scale for every row."""
+    """Returns the CTranslate2 type for a precision; its int8 has one scale per row."""
     return "int8" if precision in EIGHT_BITS else "float32"
 
 
@@ -44,7 +38,7 @@ WORD_LETTERS = 4
 
 
 def made_up_tokenizer(vocabulary_size: int) -> Tokenizer:
-    """Returns a tokenizer whose words are all of one length, with the special tokens where ours have them."""
+    """Returns a tokenizer of made-up words of equal length, with Dragoman's special tokens."""
     model = ModelProto()
     kinds = model.SentencePiece
     for token_id, piece in enumerate(SPECIAL_PIECES):
@@ -58,7 +52,7 @@ def made_up_tokenizer(vocabulary_size: int) -> Tokenizer:
 
 
 def made_up_word(number: int) -> str:
-    """Returns the word of a number, with letters for digits."""
+    """Returns the word of a number; letters are its digits."""
     letters = ""
     for _ in range(WORD_LETTERS):
         number, digit = divmod(number, len(ascii_lowercase))
@@ -66,23 +60,10 @@ def made_up_word(number: int) -> str:
     return letters
 
 
-class ModelFiles(Protocol):
-    """A model that writes itself in the form of every system, each into a new folder."""
-
-    def write_bundle(self, folder: Path, variant: GraphVariant, precision: Precision) -> None:
-        """Writes a bundle of ours."""
-
-    def write_ctranslate2(self, folder: Path, compute_type: str) -> None:
-        """Writes a model of CTranslate2, whose weights are of a type."""
-
-    def write_checkpoint(self, folder: Path) -> None:
-        """Writes what `benchmarks.systems.checkpoint` reads."""
-
-
-# The base model of Vaswani et al. 2017, table 3; its vocabulary is an option of its own.
+# The base model of Vaswani et al. 2017, table 3; the size of its vocabulary is a separate option.
 BASE = TransformerConfig(max_source_tokens=64, max_target_tokens=64)
 BASE_VOCABULARY_SIZE = 32_000
-# What made-up words of four letters suffice for, and the special tokens beside them.
+# Number of made-up words of four letters, a bound that ignores the special tokens.
 MOST_TOKENS = 26**4
 
 
@@ -92,14 +73,11 @@ RANDOM_DIRECTION = Direction(source="en", target="de")
 
 @dataclass(frozen=True, slots=True)
 class ComparedModel:
-    """A Transformer and what its bundles are made of.
+    """A Transformer with everything its bundles need; all systems get its weights.
 
     Attributes:
-        name: in tables and messages.
-        model: its weights are those of all systems.
-        exportable: the model and its tokenizer, as an export takes them.
-        samples: texts for golden sentences.
-        trained: whether its translations can be expected to mean something.
+        samples: texts of golden sentences.
+        trained: whether it translates meaningfully and ends by itself.
     """
 
     name: str
@@ -109,7 +87,7 @@ class ComparedModel:
     trained: bool
 
     def describe(self) -> str:
-        """Returns its shape in words."""
+        """Returns its size and shape."""
         config, parameters = self.model.config, sum(each.numel() for each in self.model.parameters())
         return (
             f"{parameters / 1e6:.1f} million parameters: width {config.d_model}, inner width {config.d_ff}, "
@@ -118,15 +96,15 @@ class ComparedModel:
         )
 
     def source_ids(self, corpus: Corpus) -> list[tuple[int, ...]]:
-        """Returns what the model reads of a test set.
+        """Returns the source tokens of a test set.
 
         Raises:
-            CorpusError: if it does not translate in this direction, or a sentence is too long for it.
+            CorpusError: if the model does not translate this direction, or a sentence is too long.
         """
         directions = {(each.source, each.target): each for each in self.exportable.directions}
         if corpus.languages not in directions:
             known = ", ".join(map(str, self.exportable.directions))
-            raise CorpusError(f"{self.name} translates {known}, expected {corpus.direction} as in the data")
+            raise CorpusError(f"data: {corpus.direction}: expected a direction of {self.name}: {known}")
         prefix = directions[corpus.languages].source_prefix
         sources = [self.exportable.source_ids(prefix, text) for text in corpus.sources]
         longest = self.model.config.max_source_tokens
@@ -144,45 +122,45 @@ class ComparedModel:
         write_bundle(self.exportable, self.samples, folder, BundleOptions(self.name, variant, precision))
 
     def write_ctranslate2(self, folder: Path, compute_type: str) -> None:
-        """Writes a model of CTranslate2 into a new folder."""
-        from benchmarks.systems.ctranslate2_model import spec_of, write_model  # noqa: PLC0415 - only with this peer
+        """Writes a CTranslate2 model into a new folder."""
+        from benchmarks.systems.ctranslate2_system import spec_of, write_model  # noqa: PLC0415 - needs ctranslate2
 
         write_model(folder, spec_of(self.model, self.exportable.tokenizer.source_pieces), compute_type)
 
     def write_checkpoint(self, folder: Path) -> None:
-        """Writes a checkpoint for the peers that compute with PyTorch into a new folder."""
+        """Writes a checkpoint for the baselines in PyTorch into a new folder."""
         write_checkpoint(folder, self.model)
 
 
 def compared_models(run: Path | None, config: TransformerConfig, vocabulary_size: int) -> list[ComparedModel]:
-    """Returns the model of a run, if there is one, and the random model of a shape.
+    """Returns the model of a run, if given, and a random model.
 
     Raises:
-        RunError, CorpusError, TokenizerError: as `trained_model` does.
+        RunError, CorpusError, TokenizerError: as `trained_model`.
     """
     trained = [] if run is None else [trained_model(run)]
     return [*trained, random_model(config, vocabulary_size)]
 
 
 def trained_model(path: Path) -> ComparedModel:
-    """Returns the model of a run, or of a bundle that was made of one.
+    """Returns the model of a run, or of a bundle made from one.
 
     Raises:
-        RunError: if the folder is neither, or not one of a Transformer.
-        CorpusError: if its samples cannot be read.
+        RunError: if the folder is neither, or not of a Transformer.
+        CorpusError: if its samples are unreadable.
         TokenizerError: if its tokenizer lacks a token.
     """
     exportable, samples = read_origin(path)
     if not isinstance(exportable.model, Transformer):
-        raise RunError(f"{path}: {type(exportable.model).__name__}: expected a Transformer, which CTranslate2 knows")
+        raise RunError(f"{path}: {type(exportable.model).__name__}: expected a Transformer, as CTranslate2 supports")
     return ComparedModel(path.resolve().name, exportable.model, exportable, samples, trained=True)
 
 
 def random_model(config: TransformerConfig, vocabulary_size: int) -> ComparedModel:
-    """Returns a model of a shape as it is before training, always the same one.
+    """Returns an untrained model with fixed random weights.
 
-    It repeats the token that it starts from, and so surely that every precision does so: its bundles have golden
-    sentences like any other.
+    It repeats the token it starts from with such certainty that every precision does the same. Its bundles therefore
+    have golden sentences like any other.
     """
     torch.manual_seed(RANDOM_SEED)
     model = Transformer(config, vocabulary_size, PAD_ID).eval()
@@ -191,3 +169,50 @@ def random_model(config: TransformerConfig, vocabulary_size: int) -> ComparedMod
     exportable = Exportable(model, tokenizer, (direction,), (EOS_ID,), UNK_ID, config.model_dump(mode="json"), steps=0)
     samples = [Sample(RANDOM_DIRECTION, made_up_word(0))]
     return ComparedModel("random", model, exportable, samples, trained=False)
+
+
+OPTIMUM_LIBRARIES = ("optimum-onnx", "transformers", "onnxruntime")
+OPTIMUM_EXPECTED = "expected the interpreter of an environment with the extra `optimum`, as `make optimum` makes one"
+# Fails if one of them is not installed.
+PRINT_VERSIONS = """
+import json, sys
+from importlib.metadata import version
+print(json.dumps({name: version(name) for name in sys.argv[1:]}))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class OptimumEnvironment:
+    """An environment with Optimum, given by its interpreter."""
+
+    python: Path
+
+    def versions(self) -> dict[str, str]:
+        """Returns the versions of its libraries.
+
+        Raises:
+            SystemFailedError: if the environment does not exist, or lacks a library.
+        """
+        versions: dict[str, str] = json.loads(self._run("-c", PRINT_VERSIONS, *OPTIMUM_LIBRARIES))
+        return versions
+
+    def write_model(self, model: ComparedModel, folder: Path) -> None:
+        """Exports a model with Optimum into a new folder.
+
+        Raises:
+            SystemFailedError: if the exporter fails.
+        """
+        model.write_checkpoint(folder)
+        self._run("-m", "benchmarks.systems.optimum_system", str(folder))
+
+    def _run(self, *arguments: str) -> str:
+        try:
+            done = subprocess.run(  # noqa: S603 - a fixed command line
+                [self.python, *arguments], check=True, capture_output=True, encoding="utf-8", errors="replace"
+            )
+        except OSError as error:
+            raise SystemFailedError(f"optimum: {self.python}: {error.strerror}; {OPTIMUM_EXPECTED}") from error
+        except subprocess.CalledProcessError as error:
+            last_line = error.stderr.strip().rpartition("\n")[2]
+            raise SystemFailedError(f"optimum: {self.python}: {last_line}; {OPTIMUM_EXPECTED}") from error
+        return done.stdout

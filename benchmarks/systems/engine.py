@@ -1,54 +1,42 @@
-"""The service's engine with a stopwatch around its phases, set from outside: the engine itself knows nothing of it.
+"""The service's engine with a stopwatch around its phases and around each run of ONNX Runtime.
 
-What is measured is each phase of a step, and each run of ONNX Runtime inside it. Called by
-`benchmarks.systems.engine`; for the runtime alone, by `benchmarks.systems.engine`; and for the sessions
-alone, by `benchmarks.watched_server`.
+The measured classes extend those of the server, whose code contains no measurement. A span holds the whole time of a
+call and its own time: without the measured calls inside it. A stopwatch belongs to one thread.
 
-Takes the times of calls inside calls.
-
-Each call has its whole time, and its own time: without what the measured calls inside it took. For one thread. Knows
-nothing of what is called; used by `benchmarks.systems.engine`.
-
-Engines of the server with their threads, whose decoder runs are written down. No tokenizer, no network.
-
-Called by the parts of `dragoman bench scheduling` that need to see what a client does not.
-
-The service's own engine under a load that never changes, stepped in the calling thread: what a step costs.
-
-As many sequences run as there are rows for. They end at different steps, evenly spread, and a new one waits whenever
-one has ended, so that every step does what steps do in a busy server. Called by `benchmarks.profiling`.
+`LiveEngines` run in threads of their own; `EngineTranslator` is the system that is compared with others, without
+tokenizer and network, and without torch, whose memory would be counted. `SteadyEngine` is stepped in the calling thread
+under constant load: as many sequences run as there are rows for, they end at different steps, and a new one waits
+whenever one has ended.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry
 
-from benchmarks.systems.translating import draw_sources
+from benchmarks.systems.translating import LENGTH_PENALTY, Batching, SourceSentence, Translator, draw_sources
+from serve.bundle.bundle import Bundle
 from serve.engine.engine import Engine
+from serve.engine.prefill import longest_first
+from serve.observability.logs import configure_logs
 from serve.observability.metrics import Metrics
 from serve.runtime.cpu import Runtime, Sessions, prefetched_rows
 from serve.runtime.model import Scores
 from serve.scheduler.scheduler import Scheduler
-from serve.scheduler.sequence import DecodingSequence
+from serve.scheduler.sequence import DecodingSequence, SequenceSpec
 from serve.search.options import SearchOptions
+from serve.settings import ServeSettings
 
 
 class Span(NamedTuple):
-    """One call.
-
-    Attributes:
-        name: of what was called.
-        started_ns: when it began, in nanoseconds.
-        ended_ns: when it ended.
-        own_ns: how long it took without the measured calls inside it.
-    """
+    """One call in nanoseconds; `own_ns` is its duration without the measured calls inside."""
 
     name: str
     started_ns: int
@@ -57,25 +45,17 @@ class Span(NamedTuple):
 
 
 class Stopwatch:
-    """Writes calls down as they end; one that encloses others comes after them.
-
-    Attributes:
-        spans: the calls so far.
-    """
+    """Records calls as they end, so that an enclosing call follows the calls inside it. Not thread-safe."""
 
     def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
-        """Starts with no call.
-
-        Args:
-            clock: the time in nanoseconds.
-        """
+        """Starts without calls; `clock` returns nanoseconds."""
         self.spans: list[Span] = []
         self._clock = clock
         self._inner_ns = 0
 
     @contextmanager
     def measure(self, name: str) -> Iterator[None]:
-        """Takes the time of the block; a call costs its encloser about a microsecond."""
+        """Times the block; the overhead, about a microsecond, counts for the enclosing call."""
         before_ns, self._inner_ns = self._inner_ns, 0
         started_ns = self._clock()
         try:
@@ -87,45 +67,45 @@ class Stopwatch:
             self._inner_ns = before_ns + elapsed_ns
 
 
-# Runs of ONNX Runtime, by their graph.
+# Runs of ONNX Runtime, by graph.
 ENCODER, DECODER, LOG_PROBABILITIES, TOPK = "encoder", "decoder", "log-probabilities", "top-k"
 RUNS = (ENCODER, DECODER, LOG_PROBABILITIES, TOPK)
-# Phases of a step, each without the runs inside it, and the step without its phases.
+# Phases of a step without the runs inside, and the step without its phases.
 ADMIT, PREFILL, SELECT, BRANCH, RETIRE, STEP = "admit", "prefill", "select", "branch", "retire", "step"
 
 
 class Watch(Protocol):
-    """What measures runs; a stopwatch does."""
+    """Measures runs, as `Stopwatch` does."""
 
     def measure(self, name: str) -> AbstractContextManager[None]:
-        """Measures the block, which is known by a name."""
+        """Measures the block under a name."""
 
 
+@dataclass(frozen=True, slots=True)
 class WatchedSession:
-    """A session of ONNX Runtime whose runs are measured."""
+    """An ONNX Runtime session with measured runs."""
 
-    def __init__(self, session: Any, watch: Watch, name: str) -> None:
-        self._session = session
-        self._watch = watch
-        self._name = name
+    session: Any
+    watch: Watch
+    name: str
 
     def run(self, *arguments: Any) -> Any:
-        """Runs the graph, and allocates what it returns."""
-        with self._watch.measure(self._name):
-            return self._session.run(*arguments)
+        """Runs the graph and returns new arrays."""
+        with self.watch.measure(self.name):
+            return self.session.run(*arguments)
 
     def io_binding(self) -> Any:
         """Returns a new binding."""
-        return self._session.io_binding()
+        return self.session.io_binding()
 
     def run_with_iobinding(self, *arguments: Any) -> None:
-        """Runs the graph on memory that is bound."""
-        with self._watch.measure(self._name):
-            self._session.run_with_iobinding(*arguments)
+        """Runs the graph on bound memory."""
+        with self.watch.measure(self.name):
+            self.session.run_with_iobinding(*arguments)
 
 
 def watched(sessions: Sessions, watch: Watch) -> Sessions:
-    """Returns sessions that compute the same, and whose runs are measured."""
+    """Returns the same sessions with measured runs."""
     return replace(
         sessions,
         encoder=WatchedSession(sessions.encoder, watch, ENCODER),
@@ -136,7 +116,7 @@ def watched(sessions: Sessions, watch: Watch) -> Sessions:
 
 
 class WatchedRuntime(Runtime):
-    """A runtime whose runs and branches are measured."""
+    """A runtime with measured runs and branches."""
 
     def __init__(self, sessions: Sessions, slots: int, stopwatch: Stopwatch) -> None:
         super().__init__(watched(sessions, stopwatch), slots, prefetched_rows(slots))
@@ -148,80 +128,56 @@ class WatchedRuntime(Runtime):
             super().branch_rows(sources, targets, positions)
 
 
-class WatchedScheduler(Scheduler):
-    """A scheduler of one engine, whose admissions are measured."""
-
-    def __init__(
-        self, slots: int, queue_limit: int, prefill_token_budget: int, metrics: Metrics, stopwatch: Stopwatch
-    ) -> None:
-        super().__init__(slots, queue_limit, prefill_token_budget, metrics)
-        self._stopwatch = stopwatch
-
-    def admit(self, free_rows: int, running_rows: int, prefetched_rows: int = 0) -> list[DecodingSequence]:
-        """Hands out the sequences that start now."""
-        with self._stopwatch.measure(ADMIT):
-            return super().admit(free_rows, running_rows, prefetched_rows)
-
-
 class WatchedEngine(Engine):
-    """An engine whose steps and phases are measured."""
+    """An engine whose steps and phases are measured.
 
-    def __init__(
-        self,
-        sessions: Sessions,
-        slots: int,
-        scheduler: Scheduler,
-        metrics: Metrics,
-        stopwatch: Stopwatch,
-    ) -> None:
-        manifest = sessions.manifest
-        super().__init__(
-            WatchedRuntime(sessions, slots, stopwatch),
-            scheduler,
-            metrics,
-            bos_id=manifest.bos_id,
-            eos_id=manifest.eos_id,
-            pad_id=manifest.pad_id,
-            max_target_tokens=manifest.max_target_tokens,
-        )
-        self._stopwatch = stopwatch
+    Attributes:
+        scheduler: supplies this engine only.
+        stopwatch: records the spans.
+    """
+
+    def __init__(self, sessions: Sessions, slots: int, prefill_token_budget: int) -> None:
+        metrics = Metrics(CollectorRegistry(), sessions.manifest.name)
+        self.scheduler = Scheduler(slots, slots, prefill_token_budget, metrics)
+        self.stopwatch = Stopwatch()
+        super().__init__(WatchedRuntime(sessions, slots, self.stopwatch), self.scheduler, metrics, sessions.manifest)
 
     def step(self) -> None:
-        """Moves every sequence on by one token."""
-        with self._stopwatch.measure(STEP):
+        """Advances every sequence by one token."""
+        with self.stopwatch.measure(STEP):
             super().step()
 
+    def _admit(self) -> list[DecodingSequence]:
+        with self.stopwatch.measure(ADMIT):
+            return super()._admit()
+
     def _prefill(self, sequences: list[DecodingSequence]) -> None:
-        with self._stopwatch.measure(PREFILL):
+        with self.stopwatch.measure(PREFILL):
             super()._prefill(sequences)
 
     def _select(self, scores: Scores) -> NDArray[np.bool_]:
-        with self._stopwatch.measure(SELECT):
+        with self.stopwatch.measure(SELECT):
             return super()._select(scores)
 
     def _retire(self, over: NDArray[np.bool_]) -> None:
-        with self._stopwatch.measure(RETIRE):
+        with self.stopwatch.measure(RETIRE):
             super()._retire(over)
 
 
-# No benchmark has more rows that wait.
+# No benchmark queues more rows.
 MOST_WAITING_ROWS = 1 << 24
+Order = Callable[[Iterable[DecodingSequence]], list[DecodingSequence]]
 
 
 class Occupancy(NamedTuple):
-    """A decode step.
-
-    Attributes:
-        rows: that it computes.
-        waiting: sequences that wait meanwhile.
-    """
+    """The rows of a decode step, and the sequences in the queue."""
 
     rows: int
     waiting: int
 
 
 class CountedRuntime(WatchedRuntime):
-    """A runtime that writes down how many rows its steps have, and how many sequences wait meanwhile."""
+    """A runtime that records the rows of its steps and the waiting sequences."""
 
     def __init__(self, sessions: Sessions, slots: int, scheduler: Scheduler) -> None:
         self.stopwatch = Stopwatch()
@@ -237,79 +193,131 @@ class CountedRuntime(WatchedRuntime):
         *,
         occupied: int = 0,
     ) -> NDArray[np.float32]:
-        """Computes one step."""
+        """Records and computes one step."""
         self.steps.append(Occupancy(min(max(len(token_ids), occupied), self.slots), self._scheduler.waiting))
         return super().decode_step(token_ids, positions, source_lengths, occupied=occupied)
 
 
 class LiveEngines:
-    """Running engines behind a scheduler.
-
-    Attributes:
-        runtimes: of each engine; what they wrote down is complete when nothing runs.
-    """
+    """Engines that run in threads of their own and share a scheduler."""
 
     def __init__(self, sessions: Sessions, *, engines: int, slots: int, prefill_token_budget: int) -> None:
-        manifest = sessions.manifest
-        metrics = Metrics(CollectorRegistry(), manifest.name)
+        """Starts engines of `slots` rows; at most `prefill_token_budget` source tokens join between two steps."""
+        metrics = Metrics(CollectorRegistry(), sessions.manifest.name)
         self._scheduler = Scheduler(engines * slots, MOST_WAITING_ROWS, prefill_token_budget, metrics, engines=engines)
-        self.runtimes = [CountedRuntime(sessions, slots, self._scheduler) for _ in range(engines)]
-        self._engines = [
-            Engine(
-                runtime,
-                self._scheduler,
-                metrics,
-                bos_id=manifest.bos_id,
-                eos_id=manifest.eos_id,
-                pad_id=manifest.pad_id,
-                max_target_tokens=manifest.max_target_tokens,
-            )
-            for runtime in self.runtimes
-        ]
-
-    @classmethod
-    @contextmanager
-    def run(cls, sessions: Sessions, *, engines: int, slots: int, prefill_token_budget: int) -> Iterator[Self]:
-        """Runs engines until the block ends; what still runs then ends with an error."""
-        live = cls(sessions, engines=engines, slots=slots, prefill_token_budget=prefill_token_budget)
-        for engine in live._engines:
+        models = [self._make_runtime(sessions, slots) for _ in range(engines)]
+        self._engines = [Engine(model, self._scheduler, metrics, sessions.manifest) for model in models]
+        for engine in self._engines:
             engine.start()
-        try:
-            yield live
-        finally:
-            for engine in live._engines:
-                engine.stop()
 
-    def submit(
-        self, sources: list[tuple[tuple[int, ...], SearchOptions]], on_finish: Callable[[DecodingSequence], None]
-    ) -> None:
-        """Submits sequences together.
+    def submit(self, specs: Sequence[SequenceSpec], on_finish: Callable[[DecodingSequence], None]) -> None:
+        """Submits sequences together; an engine's thread calls `on_finish` when one has ended."""
+        self._scheduler.submit([DecodingSequence(*spec, None, on_finish) for spec in specs])
 
-        Args:
-            sources: source ids and options of each.
-            on_finish: called from an engine's thread when one has ended.
-        """
-        self._scheduler.submit(
-            [DecodingSequence(source_ids, options, None, on_finish) for source_ids, options in sources]
-        )
-
-    def translate(self, sources: list[tuple[tuple[int, ...], SearchOptions]]) -> list[DecodingSequence]:
-        """Submits sequences together and returns them, in the order in which they end.
+    def translate(self, specs: Sequence[SequenceSpec], order: Order = list) -> list[DecodingSequence]:
+        """Submits sequences together, in the given order, and returns them in that of the specs once all have ended.
 
         Raises:
             ServiceError: if an engine fails.
         """
         finished: SimpleQueue[DecodingSequence] = SimpleQueue()
-        self.submit(sources, finished.put)
-        sequences = [finished.get() for _ in sources]
-        for sequence in sequences:
-            if sequence.error is not None:
-                raise sequence.error
+        sequences = [DecodingSequence(*spec, None, finished.put) for spec in specs]
+        self._scheduler.submit(order(sequences))
+        for _ in sequences:
+            raise_error(finished.get())
         return sequences
+
+    def close(self) -> None:
+        """Stops the engines; sequences that still run end with an error."""
+        for engine in self._engines:
+            engine.stop()
+
+    def _make_runtime(self, sessions: Sessions, slots: int) -> Runtime:
+        return Runtime(sessions, slots, prefetched_rows(slots))
+
+
+class CountedEngines(LiveEngines):
+    """Engines that record their decoder runs.
+
+    Attributes:
+        runtimes: one per engine; their records are complete when nothing runs.
+    """
+
+    def __init__(self, sessions: Sessions, *, engines: int, slots: int, prefill_token_budget: int) -> None:
+        self.runtimes: list[CountedRuntime] = []
+        self._slots = slots
+        super().__init__(sessions, engines=engines, slots=slots, prefill_token_budget=prefill_token_budget)
+
+    @property
+    def occupancy(self) -> float:
+        """Share of slots taken in steps while sequences wait."""
+        return occupancy([step for runtime in self.runtimes for step in runtime.steps], self._slots)
+
+    def _make_runtime(self, sessions: Sessions, slots: int) -> Runtime:
+        runtime = CountedRuntime(sessions, slots, self._scheduler)
+        self.runtimes.append(runtime)
+        return runtime
+
+
+def search_options(shortest: int, longest: int, beam_size: int = 1) -> SearchOptions:
+    """Returns options for a translation of `shortest` to `longest` tokens."""
+    return SearchOptions(
+        min_target_tokens=shortest, max_target_tokens=longest, beam_size=beam_size, length_penalty=LENGTH_PENALTY
+    )
+
+
+class EngineTranslator(Translator):
+    """Translates with engines that share a scheduler.
+
+    Attributes:
+        slots: the current number of rows of each engine.
+    """
+
+    def __init__(self, folder: str, copies: int, threads: int, slots: int) -> None:
+        """Starts the engines of a bundle: `copies` with `threads` intra-op threads and `slots` rows each."""
+        self._sessions = Sessions.load(Bundle.open(Path(folder)), threads)
+        self._copies = copies
+        self.slots = slots
+        self._engines = self._start()
+
+    def translate(self, sentences: Sequence[SourceSentence], beam_size: int, batching: Batching) -> list[Sequence[int]]:
+        """Returns the target tokens of each sentence.
+
+        A batching in rows sets the rows of each engine from now on; otherwise the scheduler decides.
+
+        Raises:
+            ServiceError: if an engine fails.
+        """
+        if batching.unit == "rows" and batching.size != self.slots:
+            self.close()
+            self.slots = batching.size
+            self._engines = self._start()
+        specs = [SequenceSpec(each.source_ids, search_options(*each.limits, beam_size)) for each in sentences]
+        return [sequence.best.target_ids for sequence in self._engines.translate(specs, longest_first)]
+
+    def close(self) -> None:
+        """Stops the engines."""
+        self._engines.close()
+
+    def _start(self) -> LiveEngines:
+        budget = ServeSettings().prefill_token_budget
+        return LiveEngines(self._sessions, engines=self._copies, slots=self.slots, prefill_token_budget=budget)
+
+
+def load_engines(**options: Any) -> EngineTranslator:
+    """Returns the translator of a process of `benchmarks.harness.process`, whose standard output is for answers."""
+    configure_logs("console")
+    return EngineTranslator(**options)
+
+
+def raise_error(sequence: DecodingSequence) -> None:
+    """Raises the error of a sequence that has no translation."""
+    if sequence.error is not None:
+        raise sequence.error
 
 
 def occupancy(steps: list[Occupancy], slots: int) -> float:
-    """Returns the share of slots that are taken in the steps while something waits; 1 if nothing ever does."""
+    """Returns the share of slots taken in steps while sequences wait; 1 if none ever waits."""
     busy = [step.rows for step in steps if step.waiting]
     return sum(busy) / (len(busy) * slots) if busy else 1.0
 
@@ -319,14 +327,13 @@ SEED = 1
 
 @dataclass(frozen=True, slots=True)
 class SteadyLoad:
-    """What runs all the time.
+    """A constant load.
 
     Attributes:
-        rows: rows of every step.
-        beam_size: rows of a sequence; it divides the rows.
-        source_tokens: of every sequence, the end token included.
-        target_tokens: of every sequence, the end token excluded.
-        prefill_token_budget: the most source tokens that join between two steps.
+        beam_size: rows of a sequence; divides `rows`.
+        source_tokens: of every sequence, EOS included.
+        target_tokens: of every sequence, EOS excluded.
+        prefill_token_budget: maximum source tokens that join between two steps.
     """
 
     rows: int
@@ -337,57 +344,45 @@ class SteadyLoad:
 
     @property
     def sequences(self) -> int:
-        """Sequences that run together."""
+        """Concurrent sequences."""
         return self.rows // self.beam_size
 
 
 class SteadyEngine:
-    """An engine that always has something to do."""
+    """An engine under a constant load."""
 
     def __init__(self, sessions: Sessions, load: SteadyLoad) -> None:
-        """Starts empty; the first steps fill the rows and are not like the others: see `warm_up_steps`."""
+        """Starts empty; the first `warm_up_steps` steps, which fill the rows, are not representative."""
         manifest = sessions.manifest
-        metrics = Metrics(CollectorRegistry(), manifest.name)
         self._load = load
-        self._stopwatch = Stopwatch()
-        self._scheduler = WatchedScheduler(load.rows, load.rows, load.prefill_token_budget, metrics, self._stopwatch)
-        self._engine = WatchedEngine(sessions, load.rows, self._scheduler, metrics, self._stopwatch)
-        sources = draw_sources(
+        self._engine = WatchedEngine(sessions, load.rows, load.prefill_token_budget)
+        self._sources: list[list[int]] = draw_sources(
             SEED, load.sequences, load.source_tokens, manifest.vocabulary_size, manifest.eos_id
         ).tolist()
-        self._sources: list[list[int]] = sources
-        self._places = np.arange(load.sequences)
         self._ended: list[int] = []
         for place in range(load.sequences):
             self._submit(place, 1 + place * load.target_tokens // load.sequences)
 
     @property
     def warm_up_steps(self) -> int:
-        """Steps after which every row is taken and all first sequences have ended."""
+        """Steps until all rows are occupied and all first sequences have ended."""
         return 2 * self._load.target_tokens
 
     def run(self, steps: int, advance: Callable[[], object]) -> list[Span]:
-        """Makes so many steps and returns their spans.
-
-        Args:
-            steps: how many.
-            advance: called after each.
-        """
-        self._stopwatch.spans.clear()
+        """Makes some steps and returns their spans; calls `advance` after each."""
+        spans = self._engine.stopwatch.spans
+        spans.clear()
         for _ in range(steps):
             self._engine.step()
             while self._ended:
                 self._submit(self._ended.pop(), self._load.target_tokens)
             advance()
-        return self._stopwatch.spans[:]
+        return spans[:]
 
     def _submit(self, place: int, target_tokens: int) -> None:
         def on_finish(sequence: DecodingSequence) -> None:
-            if sequence.error is not None:
-                raise sequence.error
+            raise_error(sequence)
             self._ended.append(place)
 
-        options = SearchOptions(
-            min_target_tokens=target_tokens, max_target_tokens=target_tokens, beam_size=self._load.beam_size
-        )
-        self._scheduler.submit([DecodingSequence(tuple(self._sources[place]), options, None, on_finish)])
+        options = search_options(target_tokens, target_tokens, self._load.beam_size)
+        self._engine.scheduler.submit([DecodingSequence(tuple(self._sources[place]), options, None, on_finish)])

@@ -1,8 +1,7 @@
-"""A bundle as a decode loop: threads that share one session, each with a runtime of its own, as the engines have.
+"""A bundle as a decode loop: threads that share one session, each with its own runtime, as in the server.
 
-Decodes greedily, with the very runtime and search that serve, exactly so many tokens. No scheduler, no tokenizer: the
-graphs alone are measured. As a program it is the process of `benchmarks.harness.process`; it imports no torch,
-whose memory would be counted.
+It uses the server's runtime and greedy search, without scheduler and tokenizer. It imports no torch, whose memory would
+be counted.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.harness.process import Work, work
+from benchmarks.harness.process import Work
 from benchmarks.systems.translating import draw_sources
 from serve.bundle.bundle import Bundle
 from serve.runtime.cpu import Runtime, Sessions
@@ -29,7 +28,7 @@ class OnnxDecoder:
         self._pool = ThreadPoolExecutor(threads)
 
     def plan(self, *, seed: int, rows: int, source_tokens: int, target_tokens: int) -> Work:
-        """Returns the work of decoding `rows` sources on each thread."""
+        """Prepares `rows` sources on each thread."""
         manifest = self._manifest
         everything = len(self._runtimes) * rows
         sources = draw_sources(seed, everything, source_tokens, manifest.vocabulary_size, manifest.eos_id)
@@ -40,15 +39,9 @@ class OnnxDecoder:
         return decode
 
     def decode(self, sources: NDArray[np.int64], target_tokens: int, times: int = 1) -> list[NDArray[np.int64]]:
-        """Shares sources out among the threads and decodes them.
+        """Divides sources of one length among the threads; each decodes its part `times` times, with EOS forbidden.
 
-        Args:
-            sources: int64 [threads * R, S], all of one length.
-            target_tokens: how many tokens each row gets; EOS is never chosen.
-            times: how often each thread does its part.
-
-        Returns:
-            For each thread the tokens of its last time, int64 [R, target_tokens].
+        Maps int64 [threads * R, S] to the last tokens of each thread, int64 [R, target_tokens].
         """
 
         def repeat(runtime: Runtime, part: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -66,12 +59,8 @@ class OnnxDecoder:
         decoded = np.empty((target_tokens, rows), np.int64)
         for position in range(target_tokens):
             logits = runtime.decode_step(token_ids, np.full(rows, position, np.int32), lengths)
-            # What CTranslate2 does before the least length is reached: nothing ends early, in any system.
+            # Forbids EOS, as CTranslate2 does before the minimum length.
             logits[:, self._manifest.eos_id] = -np.inf
             token_ids = decoded[position] = greedy(logits)
             token_scores(runtime.log_probabilities(logits), token_ids)  # as the server needs them
         return decoded.T
-
-
-if __name__ == "__main__":
-    work(OnnxDecoder)

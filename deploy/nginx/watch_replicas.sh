@@ -1,10 +1,10 @@
 #!/bin/sh
-# Tells nginx which replicas to leave out: each that does not say within two seconds that it is ready has a file in a
-# folder, named by its number, until it says so. nginx looks for these files at every request (nginx.conf).
+# Excludes unready replicas from nginx: a replica that is not ready within two seconds gets a file with its number in a
+# folder, until it is ready. nginx checks these files at every request (nginx.conf).
 #
 #   deploy/nginx/watch_replicas.sh FOLDER URL...     as in http://127.0.0.1:8010, in the order of nginx.conf
 #
-# WATCH_SECONDS is the time between two probes of a replica. SIGTERM ends it, and leaves the files as they are.
+# WATCH_SECONDS is the time between two probes of a replica. SIGTERM ends it and keeps the files.
 set -u
 folder=$1
 shift

@@ -1,11 +1,4 @@
-"""`dragoman attention`: where models look, what kinds of layers cost, and how well and how fast the models translate.
-
-All tables and pictures of `docs/attention.md` are made here, by one call.
-
-The three sections of the report on attention: what layers cost, where models look, how good and fast they are.
-
-Each is measured and drawn by one function. Called by `dragoman attention`, which knows the options and the runs.
-"""
+"""`dragoman attention`: attention maps, costs of layers, and quality and speed of models, as tables and figures."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -40,13 +33,13 @@ from model.data.corpus import Corpus, CorpusError, read_corpus
 from model.provenance import MarkError, Provenance, command_line, fill
 from model.run import RunError, RunFolder, TrainedModel, write_whole
 
-# Names of the sections, and of their places in a document.
+# Names of the sections in files and documents.
 LAYERS, MAPS, TABLE = "layers", "maps", "table"
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A file that was drawn, and what it shows."""
+    """A drawn file with its caption."""
 
     file: str
     caption: str
@@ -54,14 +47,7 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """What one part of the report found.
-
-    Attributes:
-        name: of its place in a document.
-        pictures: in the order in which they are to be seen.
-        table: Markdown; empty if there is none.
-        figures: all that was measured, one record for each thing measured.
-    """
+    """One part of the report, named as its place in a document; `table` may be empty."""
 
     name: str
     pictures: list[Picture]
@@ -69,14 +55,14 @@ class Section:
     figures: list[dict[str, object]]
 
     def to_markdown(self, folder: str) -> str:
-        """Returns the section as text that links to the pictures in a folder, as seen from the text's own."""
+        """Returns the section as Markdown; `folder` is the path from the text to the pictures."""
         shown = [f"{picture.caption}\n\n![]({folder}/{picture.file})" for picture in self.pictures]
         return "\n\n".join([*shown, *([self.table] if self.table else [])])
 
 
 @dataclass(frozen=True, slots=True)
 class MappedPair:
-    """A sentence, its translation, and where the runs look, by their names; `number` counts from 1."""
+    """A sentence pair with the attention maps of each run by name; `number` counts from 1."""
 
     number: int
     source: str
@@ -86,7 +72,7 @@ class MappedPair:
 
 @dataclass(frozen=True, slots=True)
 class ComparedRun:
-    """A run with its scores on the test set, if they were measured."""
+    """A run with its scores on the test set, if measured."""
 
     name: str
     trained: TrainedModel
@@ -102,7 +88,7 @@ def measure_layer_section(lengths: Sequence[int], width: int, out: Path) -> Sect
 
 
 def draw_map_section(pairs: Sequence[MappedPair], out: Path) -> Section:
-    """Draws the maps of every pair, and of the first one all heads of the models that have several."""
+    """Draws the maps of every pair, and all heads of multi-head models for the first pair."""
     pictures = []
     for pair in pairs:
         pictures.append(Picture(f"maps-{pair.number}.svg", f"Pair {pair.number}: {pair.source} / {pair.target}"))
@@ -120,14 +106,7 @@ def draw_map_section(pairs: Sequence[MappedPair], out: Path) -> Section:
 def measure_table_section(
     runs: Sequence[ComparedRun], sources: Mapping[str, Sequence[Sequence[int]]], batch_size: int, out: Path
 ) -> Section:
-    """Measures the speed of every run, and puts size and quality beside it.
-
-    Args:
-        runs: what is compared.
-        sources: for each run by its name, ids of the sentences that are translated, each ending in EOS.
-        batch_size: sources translated at a time, beside one at a time.
-        out: folder of the pictures.
-    """
+    """Measures the speed of every run on its source ids, and lists it with size and quality."""
     tasks = {run.name: Task(run.trained.model, sources[run.name]) for run in runs}
     batched, single = measure_speeds(tasks, batch_size), measure_speeds(tasks, 1)
     results = [
@@ -155,47 +134,49 @@ def _to_record(result: RunResult) -> dict[str, object]:
 
 SHORTEST = 8
 LIBRARIES = ("torch", "matplotlib")
-# Pairs of Multi30k whose German words stand in another order: a verb's particle at the end, a clause with its verb at
-# the end, and two objects changed round.
+# Pairs of Multi30k with a different word order in German: a verb's particle at the end, a verb-final clause, and two
+# objects swapped.
 SENTENCES = [7, 158, 501]
 
 
 class AttentionCommand(BaseSettings):
-    """Compares kinds of attention: where models look, what layers cost, quality and speed.
+    """Compares kinds of attention: attention maps, costs of layers, quality and speed.
 
-    Writes into a folder: layers.svg, costs of layers over the length of the sequence, measured beside the orders of
-    Vaswani et al. 2017; for each sentence maps-N.svg, where each run looks while it writes the reference translation;
-    for each run with several heads heads-RUN.svg, every head at the first sentence; runs.svg, the runs' quality and
-    speed; layers.md, maps.md and table.md, which show these with tables; and measurements.json with all figures.
-    Without a run, the layers alone are measured.
+    Writes into a folder: layers.svg, costs of layers over the length of the sequence, compared with the orders of
+    Vaswani et al. 2017; maps-N.svg, the attention of each run on the reference translation of sentence N;
+    heads-RUN.svg, every head of a multi-head run at the first sentence; runs.svg, quality and speed of the runs;
+    layers.md, maps.md and table.md with tables; measurements.json with all figures. Without a run, only layers are
+    measured.
     """
 
     model_config = SettingsConfigDict(env_prefix="DRAGOMAN_ATTENTION_", frozen=True, extra="forbid")
 
-    runs: CliPositionalArg[list[Path]] = Field([], description="folders made by `dragoman train`")
-    out: Path = Field(description="folder that gets pictures, tables and figures")
+    runs: CliPositionalArg[list[Path]] = Field([], description="run folders made by `dragoman train`")
+    out: Path = Field(description="folder for pictures, tables and figures")
     document: Path | None = Field(
-        None, description="Markdown file whose places <!-- layers -->, <!-- maps --> and <!-- table --> are filled in"
+        None, description="Markdown file; fills in <!-- layers -->, <!-- maps -->, <!-- table -->"
     )
-    scores: Path | None = Field(None, description="folder with RUN.json, written by `dragoman evaluate RUN --json`")
-    data: str = Field("multi30k:en-de", description="sentence pairs, as in `dragoman train --data`")
-    split: Literal["train", "validation", "test"] = Field("validation", description="part of a data set that has parts")
-    multi30k_folder: Path | None = Field(None, description="where Multi30k is; default: $DRAGOMAN_MULTI30K")
-    sentence: list[int] = Field(SENTENCES, min_length=1, description="number of a pair to draw maps of, from 1")
-    timed_sentences: int = Field(200, gt=0, description="how many sources are translated to measure the speed")
-    batch_size: int = Field(64, gt=1, description="sources translated at a time, beside one at a time")
-    width: int = Field(128, gt=0, multiple_of=8, description="width of the layers that are measured")
-    longest: int = Field(512, ge=2 * SHORTEST, description="greatest length that layers are measured at")
+    scores: Path | None = Field(None, description="folder with RUN.json per run, from `dragoman evaluate RUN --json`")
+    data: str = Field("multi30k:en-de", description="sentence pairs as in `dragoman train --data`")
+    split: Literal["train", "validation", "test"] = Field(
+        "validation", description="part of the data set, if it has parts"
+    )
+    multi30k_folder: Path | None = Field(None, description="folder of Multi30k; default: $DRAGOMAN_MULTI30K")
+    sentence: list[int] = Field(SENTENCES, min_length=1, description="numbers of the pairs to map, from 1")
+    timed_sentences: int = Field(200, gt=0, description="number of sources for the speed")
+    batch_size: int = Field(64, gt=1, description="sources in a batch, compared with one at a time")
+    width: int = Field(128, gt=0, multiple_of=8, description="width of the measured layers")
+    longest: int = Field(512, ge=2 * SHORTEST, description="maximum length of the measured layers")
 
     def cli_cmd(self) -> None:
-        """Measures and draws everything."""
+        """Runs the comparison."""
         try:
             self._report()
         except (CorpusError, RunError, ScoresError) as error:
             raise SystemExit(f"dragoman attention: {error}") from error
 
     def _report(self) -> None:
-        # What may be wrong is found out before minutes of measuring.
+        # Report invalid input before minutes of measuring.
         self._fill_document(dict.fromkeys((LAYERS, MAPS, TABLE)[: 3 if self.runs else 1], ""))
         corpus = read_corpus(self.data, self.split, self.multi30k_folder) if self.runs else None
         runs = self._load_runs(corpus) if corpus else []
@@ -215,13 +196,13 @@ class AttentionCommand(BaseSettings):
         direction = corpus.direction
         names = [path.resolve().name for path in self.runs]
         if len(set(names)) < len(names):
-            raise SystemExit(f"dragoman attention: runs: {', '.join(names)}: expected folders of different names")
+            raise SystemExit(f"dragoman attention: runs: {', '.join(names)}: expected different folder names")
         runs = []
         for name, path in zip(names, self.runs, strict=True):
             trained = RunFolder(path).load()
             if direction not in trained.config.directions:
                 translated = ", ".join(map(str, trained.config.directions))
-                raise RunError(f"{path}: translates {translated}, expected {direction} as in data")
+                raise RunError(f"{path}: {translated}: expected {direction}, the direction of the data")
             runs.append(ComparedRun(name, trained, self._read_scores(name, direction)))
         return runs
 
@@ -232,7 +213,7 @@ class AttentionCommand(BaseSettings):
         pairs = []
         for number in self.sentence:
             if not 1 <= number <= len(corpus):
-                raise SystemExit(f"dragoman attention: sentence: {number}: expected 1 to {len(corpus)}, as data has")
+                raise SystemExit(f"dragoman attention: sentence: {number}: expected 1 to {len(corpus)}")
             source, target = corpus.sources[number - 1], corpus.targets[number - 1]
             try:
                 maps = {run.name: force_maps(run.trained, corpus.direction, source, target) for run in runs}
@@ -242,7 +223,7 @@ class AttentionCommand(BaseSettings):
         return pairs
 
     def _sources(self, runs: Sequence[ComparedRun], corpus: Corpus) -> dict[str, list[list[int]]]:
-        """Returns the ids of the first sentences that all runs can read, as each run reads them."""
+        """Returns the ids of the first sentences that all runs can read, for each run."""
         ids = {run.name: run.trained.source_ids(corpus.direction, corpus.sources) for run in runs}
         limits = {run.name: run.trained.config.model.max_source_tokens for run in runs}
         read = [i for i in range(len(corpus)) if all(len(ids[name][i]) <= limits[name] for name in ids)]
@@ -264,7 +245,7 @@ class AttentionCommand(BaseSettings):
             write_whole(self.document, self._fill_document(places).encode())
 
     def _fill_document(self, places: dict[str, str]) -> str:
-        """Returns the document with its places filled in."""
+        """Returns the document with its sections filled in."""
         if self.document is None:
             return ""
         try:

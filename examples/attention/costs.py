@@ -1,33 +1,11 @@
-"""What layers really cost: operations, time, operations in sequence and the path between two positions.
+"""The measured costs of the layers in Vaswani et al. 2017, Table 1: operations, time, sequential operations, paths.
 
-All four are measured, not derived: operations by PyTorch's counter, time by the clock, and the other two in the graph
-that autograd records (Vaswani et al. 2017, section 4). Knows no plots; called by `dragoman attention`.
-
-How far apart two tensors are in the graph that autograd has recorded: what lies on the ways from one to the other.
-
-Two operations can run at once unless one needs the other's result, so the longest way is what no hardware can shorten.
-The shortest way is the one that a signal, or its gradient, has to travel. Knows no layers;
-`examples.attention.costs` measures with it.
-
-The kinds of layers that Table 1 of Vaswani et al. 2017 compares: each maps a sequence of states to another one.
-
-They are here to be measured by `examples.attention.costs`, not to translate. Where a layer sees some positions only, it
-looks back, as a decoder has to and a recurrent layer does by nature.
+PyTorch counts the operations; the last two come from the graph that autograd records. Two operations can run
+concurrently unless one needs the result of the other, so the longest path bounds the time on any hardware. The shortest
+path is that of a signal or its gradient. Layers that see only some positions look back, as a decoder must. The orders
+of the paper leave a factor open: a drawn order passes through the last measurement.
 
 Shapes: B rows, N positions, D width, H heads, W positions in a window.
-
-What Vaswani et al. 2017 say of each kind of layer, Table 1, as functions of the sequence length and the width.
-
-`examples.attention.costs` measures the layers, `examples.attention.costs` draws both. The orders leave a factor
-open.
-
-Curves of what layers cost: points that were measured, lines that grow as Vaswani et al. 2017 say in Table 1.
-
-The orders of the paper leave a factor open: each line goes through its last point. `dragoman attention` draws it.
-
-What layers cost as a Markdown table: orders of Vaswani et al. 2017, Table 1, beside what was measured.
-
-Called by `dragoman attention`.
 """
 
 import math
@@ -54,39 +32,33 @@ _PRODUCTS = frozenset(f"{name}Backward0" for name in ("Mm", "Addmm", "Bmm", "Bad
 
 
 def node_of(tensor: Tensor) -> Node:
-    """Returns the node that computed a tensor, or that stands for it if nothing did. It requires a gradient."""
+    """Returns the autograd node of a tensor that requires a gradient."""
     return get_gradient_edge(tensor).node
 
 
 def is_matrix_product(node: Node) -> bool:
-    """Tells whether a node multiplies matrices; a convolution is such a product too."""
+    """Returns whether a node multiplies matrices; a convolution does too."""
     return node.name() in _PRODUCTS
 
 
 class WayCounter:
-    """Counts nodes on the shortest or longest way from any of some inputs to whatever has been computed of them.
+    """Counts nodes on the shortest or longest path from some inputs to any tensor computed from them.
 
-    It remembers the nodes that it has seen: counting again, after more has been computed, visits the new ones alone.
+    It caches the nodes it has visited: a later count visits only new ones.
     """
 
     def __init__(
         self, inputs: Iterable[Tensor], is_counted: Callable[[Node], bool], choose: Callable[[list[int]], int]
     ) -> None:
-        """Starts at the inputs.
-
-        Args:
-            inputs: each requires a gradient.
-            is_counted: tells which nodes on a way count.
-            choose: `min` for the shortest way, `max` for the longest.
-        """
+        """Starts at inputs that require a gradient; `choose` is `min` for the shortest path, `max` for the longest."""
         self._is_counted = is_counted
         self._choose = choose
         self._counts: dict[Node, int | None] = {node_of(tensor): 0 for tensor in inputs}
 
     def count(self, output: Tensor) -> int | None:
-        """Returns how many nodes count on the way to an output, its own included; None if no way leads there."""
+        """Returns the number of counted nodes on the path, that of the output included; None if there is no path."""
         root = node_of(output)
-        # Not recursive, because the graph of a recurrent layer is deeper than Python's stack.
+        # Iterative: the graph of a recurrent layer is deeper than Python's stack.
         waiting = [root]
         while waiting:
             node = waiting[-1]
@@ -111,15 +83,15 @@ WINDOW = 16
 
 
 class SequenceLayer(nn.Module, ABC):
-    """A layer in two forms that compute the same."""
+    """A layer in two equivalent forms."""
 
     @abstractmethod
     def forward(self, states: Tensor) -> Tensor:
-        """Maps [B, N, D] to [B, N, D] as fast as it can."""
+        """Maps [B, N, D] to [B, N, D] at full speed."""
 
     @abstractmethod
     def unroll(self, states: Sequence[Tensor]) -> list[Tensor]:
-        """Maps N states [D] to N states [D], computing each one of those inputs alone that it depends on."""
+        """Maps N states [D] to N states [D], each computed only from the inputs it depends on."""
 
 
 class SelfAttention(SequenceLayer):
@@ -135,7 +107,7 @@ class SelfAttention(SequenceLayer):
         return self.merge(heads)
 
     def unroll(self, states: Sequence[Tensor]) -> list[Tensor]:
-        """Maps N states [D] to N states [D]: each one depends on all."""
+        """Maps N states [D] to N states [D]; each depends on all."""
         return list(self(torch.stack(list(states))[None])[0].unbind())
 
     def project(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -145,38 +117,38 @@ class SelfAttention(SequenceLayer):
         return attention.split_heads(queries), attention.split_heads(keys), attention.split_heads(values)
 
     def merge(self, heads: Tensor) -> Tensor:
-        """Maps what the heads have gathered, [B, H, N, D / H], to [B, N, D]."""
+        """Maps the outputs of the heads, [B, H, N, D / H], to [B, N, D]."""
         merged: Tensor = self.attention.output(heads.transpose(1, 2).flatten(start_dim=2))
         return merged
 
 
 class LocalSelfAttention(SelfAttention):
-    """Every position attends to itself and the ones just before it: self-attention restricted to a window."""
+    """Every position attends to a window: itself and the positions just before it."""
 
     def forward(self, states: Tensor) -> Tensor:
         """Maps [B, N, D] to [B, N, D]."""
         queries, keys, values = self.project(states)
         positions = torch.arange(states.shape[1], device=states.device)
         slots = torch.arange(WINDOW, device=states.device)
-        exists = positions[:, None] + slots >= WINDOW - 1  # [N, W]: before the first position there is none
+        exists = positions[:, None] + slots >= WINDOW - 1  # [N, W]: False before the first position
         heads = functional.scaled_dot_product_attention(
             queries[:, :, :, None], look_back(keys), look_back(values), attn_mask=exists[:, None]
         )
         return self.merge(heads[:, :, :, 0])
 
     def unroll(self, states: Sequence[Tensor]) -> list[Tensor]:
-        """Maps N states [D] to N states [D]: each one depends on W."""
+        """Maps N states [D] to N states [D]; each depends on W."""
         windows = (torch.stack(list(states[max(0, end - WINDOW) : end])) for end in range(1, len(states) + 1))
         return [self(window[None])[0, -1] for window in windows]
 
 
 def look_back(states: Tensor) -> Tensor:
-    """Returns the window of each position: [B, H, N, D] -> [B, H, N, W, D], zeros where there is no position."""
+    """Returns the window of each position, [B, H, N, D] -> [B, H, N, W, D], zeros before the first position."""
     return functional.pad(states, (0, 0, WINDOW - 1, 0)).unfold(2, WINDOW, 1).transpose(-1, -2)
 
 
 class Recurrent(SequenceLayer):
-    """Gated recurrent units: every position is computed of its input and of the position before."""
+    """Gated recurrent units: every position depends on its input and the previous position."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -188,7 +160,7 @@ class Recurrent(SequenceLayer):
         return outputs
 
     def unroll(self, states: Sequence[Tensor]) -> list[Tensor]:
-        """Maps N states [D] to N states [D]: each one depends on its input and on the one before."""
+        """Maps N states [D] to N states [D]; each depends on its input and the previous state."""
         input_weight, hidden_weight, input_bias, hidden_bias = self.gru.all_weights[0]
         outputs: list[Tensor] = []
         for state in states:
@@ -199,7 +171,7 @@ class Recurrent(SequenceLayer):
 
 
 class Convolution(SequenceLayer):
-    """Every position is computed of KERNEL positions, `dilation` apart."""
+    """Every position depends on KERNEL positions, `dilation` apart."""
 
     def __init__(self, width: int, dilation: int = 1) -> None:
         super().__init__()
@@ -213,7 +185,7 @@ class Convolution(SequenceLayer):
         return outputs.transpose(1, 2)
 
     def unroll(self, states: Sequence[Tensor]) -> list[Tensor]:
-        """Maps N states [D] to N states [D]: each one depends on KERNEL."""
+        """Maps N states [D] to N states [D]; each depends on KERNEL."""
         before = [torch.zeros_like(states[0])] * ((KERNEL - 1) * self.dilation)
         padded = [*before, *states]
         kernels = (padded[end - len(before) : end + 1 : self.dilation] for end in range(len(before), len(padded)))
@@ -223,12 +195,7 @@ class Convolution(SequenceLayer):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """An order of growth.
-
-    Attributes:
-        formula: as in the paper: n positions, width d, kernel k, window r.
-        at: its value for a length and a width.
-    """
+    """An order of growth with its value for a length and a width; n positions, width d, kernel k, window r."""
 
     formula: str
     at: Callable[[int, int], float]
@@ -246,11 +213,10 @@ class LayerKind:
     """A row of Table 1.
 
     Attributes:
-        name: what it is called in plots and tables.
-        build: makes the layer of a width that has so many layers below it.
+        build: builds a layer of a width on top of a number of layers.
         operations: per layer.
-        sequential: operations that cannot run at once.
-        path: from one position to another, through as many layers as it takes.
+        sequential: operations that cannot run concurrently.
+        path: between two positions, through as many layers as needed.
     """
 
     name: str
@@ -301,7 +267,7 @@ LAYER_KINDS = (
 )
 
 
-# What waits for what does not depend on the width.
+# Dependencies do not depend on the width.
 GRAPH_WIDTH = 2 * HEADS
 TIMED_SECONDS = 0.2
 TIMED_CALLS = 5
@@ -309,19 +275,15 @@ TIMED_CALLS = 5
 
 @dataclass(frozen=True, slots=True)
 class LayerCost:
-    """What one layer costs for one sequence.
+    """The cost of one layer for one sequence.
 
     Attributes:
-        kind: name of the kind of layer.
-        length: positions of the sequence.
-        width: of a position's state.
         operations: floating-point operations in matrix products; a multiplication and an addition are two.
-        tabled_operations: those of them that Table 1 of the paper counts: of attention, the products of positions with
-            positions, without the projections of each position.
-        seconds: the fastest of many forward passes.
-        sequential: matrix products of which each needs the result of the one before: most on any way to an output.
-        path: states computed one of another between the first position's input and the last position's output, through
-            as many layers as it takes: fewest on any way.
+        tabled_operations: those that Table 1 counts: for attention, the products between positions, without the
+            projections of each position.
+        seconds: fastest of many forward passes.
+        sequential: dependent matrix products on the longest path from an input to an output.
+        path: states on the shortest path from the first input to the last output, through as many layers as needed.
     """
 
     kind: str
@@ -348,12 +310,12 @@ def measure_layers(lengths: Sequence[int], width: int) -> Iterator[LayerCost]:
 
 
 def count_operations(layer: SequenceLayer, states: Tensor) -> tuple[int, int]:
-    """Returns how many operations a layer takes for states [1, N, D], and how many of them Table 1 counts."""
-    # Fused attention would hide its two products from the counter.
+    """Returns the operations of a layer for states [1, N, D], and those of them that Table 1 counts."""
+    # The counter does not see the two products of fused attention.
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         layer(states)
     total = counter.get_total_flops()
-    # Attention alone multiplies positions with positions, which PyTorch does in batched products.
+    # Only attention multiplies positions by positions, in batched products.
     between_positions = counter.get_flop_counts()["Global"].get(torch.ops.aten.bmm, 0)
     return total, between_positions or total
 
@@ -365,15 +327,15 @@ def count_sequential(kind: LayerKind, length: int) -> int:
         outputs = _layer(kind, depth=0)(torch.stack(inputs)[None])
     products = WayCounter(inputs, is_matrix_product, max).count(outputs)
     if products is None:
-        raise AssertionError(f"{kind.name}: no input leads to the output")
+        raise AssertionError(f"{kind.name}: expected a path from an input to the output")
     return products
 
 
 def measure_paths(kind: LayerKind, lengths: Sequence[int]) -> dict[int, int]:
-    """Returns, for each of some different lengths, how many steps connect the first position with the last one.
+    """Returns the number of steps from the first position to the last one, for each of some different lengths.
 
-    Layers are put on top of one another until the input of the first position reaches all the outputs asked for. A step
-    leads from one state to another, be it of the layer above or of the position before.
+    Layers are stacked until the first input reaches all requested outputs. A step leads from one state to another, of
+    the layer above or of the previous position.
     """
     states = _inputs(max(lengths))
     reached: set[Node] = set()
@@ -388,12 +350,12 @@ def measure_paths(kind: LayerKind, lengths: Sequence[int]) -> dict[int, int]:
                 paths[length] = path
         if len(paths) == len(lengths):
             return paths
-    raise AssertionError("unreachable: depths do not end")
+    raise AssertionError("unreachable: depths are infinite")
 
 
 @torch.inference_mode()
 def fastest_seconds(layer: SequenceLayer, states: Tensor) -> float:
-    """Returns the time of the fastest of many passes of states [1, N, D]: what else runs can only slow a pass down."""
+    """Returns the time of the fastest of many passes of states [1, N, D]: other load only slows a pass down."""
     fastest = math.inf
     passes, started = 0, time.perf_counter()
     while passes < TIMED_CALLS or time.perf_counter() - started < TIMED_SECONDS:
@@ -418,13 +380,13 @@ def _layer(kind: LayerKind, depth: int) -> SequenceLayer:
     return kind.build(GRAPH_WIDTH, depth).requires_grad_(requires_grad=False)
 
 
-# A color, a marker and its size for each kind: points at the same place can be told apart.
+# Color, marker and marker size of each kind: coinciding points stay visible.
 _STYLES = (("C0", "o", 8), ("C3", "s", 5), ("C2", "^", 9), ("C1", "v", 4), ("C4", "D", 4))
 
 
 @dataclass(frozen=True, slots=True)
 class _Panel:
-    """What is drawn over the length: a measure, and its order if Table 1 has one."""
+    """A measure over the length, and its order in Table 1 if any."""
 
     title: str
     measure: Callable[[LayerCost], float]
@@ -441,7 +403,7 @@ _PANELS = (
 
 
 def draw_costs(costs: Sequence[LayerCost], path: Path) -> None:
-    """Draws operations, time, operations in sequence and path length over the length of the sequence."""
+    """Draws operations, time, sequential operations and path length over the length of the sequence."""
     with drawing(path, (11.0, 6.4)) as figure:
         *panels, key = figure.subplots(2, 3).flat
         for axes, panel in zip(panels, _PANELS, strict=True):
@@ -484,10 +446,10 @@ HEADING = (
 
 
 def format_costs(costs: Sequence[LayerCost]) -> str:
-    """Returns a row for each kind of layer.
+    """Returns a Markdown table with a row per kind of layer.
 
-    What grows with a power of the length is given as that power, between the two greatest lengths; operations in
-    sequence and paths as they were counted at the least and the greatest length.
+    Operations and time are given as a power of the length, between the two greatest lengths; sequential operations and
+    paths as counted at the least and the greatest length.
     """
     rows = [HEADING, ("---",) * len(HEADING), *(_row(kind, costs) for kind in LAYER_KINDS)]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)

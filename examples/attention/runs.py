@@ -1,24 +1,8 @@
-"""What is compared of each run: its size, its quality and its speed; as a table and as bars.
+"""Compares trained runs: attention maps of a given translation, greedy decoding speed in PyTorch, scores and size.
 
-Called by `dragoman attention`. Knows neither models nor how the figures were obtained.
-
-Where a trained model looks in the source while it writes a given translation.
-
-The translation is forced on the model: so all models write the same words, and the rows of their maps can be compared.
-Called by `dragoman attention`; knows no plots.
-
-Pictures of attention: target tokens downwards, source tokens to the right, the darker the more attended to.
-
-`dragoman attention` writes them. Knows maps, not models.
-
-How fast models translate in PyTorch: target tokens per second of greedy decoding.
-
-This compares architectures under the same conditions; how fast a model is served is another matter, that of
-`dragoman load`. Called by `dragoman attention`.
-
-The scores of a run, read from the file that `dragoman evaluate RUN --json FILE` wrote.
-
-Only what is needed is read of it: whatever else the file holds is ignored. Called by `dragoman attention`.
+The translation is forced on every model, so that the rows of their maps correspond. The speed compares architectures,
+not servers (`dragoman load`). Scores come from `dragoman evaluate RUN --json FILE`; other fields of that file are
+ignored.
 """
 
 import time
@@ -41,17 +25,17 @@ from model.tokenizer.tokenizer import BOS_ID, EOS_ID
 
 
 class SentenceTooLongError(Exception):
-    """A model has no room for the sentence; the message tells which limit it exceeds."""
+    """The sentence is too long for a model; the message has the limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionMaps:
-    """How one model divides its attention over one source.
+    """The attention of one model over one source.
 
     Attributes:
-        source_pieces: the S source tokens, with the end token and what the direction puts before them.
-        target_pieces: the T target tokens, each of which was predicted with the row of its number; with the end token.
-        layers: weights of every head of every decoder layer that has attention, float32 [layers, heads, T, S].
+        source_pieces: the S source tokens, with the prefix of the direction and EOS.
+        target_pieces: the T target tokens with EOS; row t of a map predicts token t.
+        layers: weights per head of every decoder layer with attention, float32 [layers, heads, T, S].
     """
 
     source_pieces: tuple[str, ...]
@@ -60,22 +44,16 @@ class AttentionMaps:
 
     @property
     def summary(self) -> np.ndarray:
-        """The mean over the heads of the last layer, [T, S]; the one map, of a model that has one."""
+        """The mean over the heads of the last layer, [T, S]."""
         return np.asarray(self.layers[-1].mean(axis=0))
 
 
 @torch.inference_mode()
 def force_maps(trained: TrainedModel, direction: Direction, source: str, target: str) -> AttentionMaps:
-    """Has a model predict every token of a translation from the ones before it, and returns where it looked.
-
-    Args:
-        trained: the model.
-        direction: one of those that it translates.
-        source: a sentence.
-        target: its translation.
+    """Predicts every token of a translation from the previous ones and returns the attention.
 
     Raises:
-        SentenceTooLongError: if the source or the target is longer than the model can read.
+        SentenceTooLongError: if the source or the target exceeds the model's limits.
     """
     (source_ids,) = trained.source_ids(direction, [source])
     target_ids = trained.tokenizer.encode(target)
@@ -100,7 +78,7 @@ MARGIN_INCHES = 1.3
 
 
 def draw_summaries(maps: Mapping[str, AttentionMaps], path: Path) -> None:
-    """Draws one map of each of some models, side by side; the keys become titles."""
+    """Draws one map per model, side by side; the keys are the titles."""
     width = MARGIN_INCHES + INCHES_PER_TOKEN * max(len(shown.source_pieces) for shown in maps.values())
     height = MARGIN_INCHES + INCHES_PER_TOKEN * max(len(shown.target_pieces) for shown in maps.values())
     columns = min(COLUMNS, len(maps))
@@ -117,7 +95,7 @@ def draw_summaries(maps: Mapping[str, AttentionMaps], path: Path) -> None:
 
 
 def draw_heads(maps: AttentionMaps, path: Path) -> None:
-    """Draws every head of a model: a row for each decoder layer, a column for each head."""
+    """Draws every head of a model: a row per decoder layer, a column per head."""
     layers, heads, rows, columns = maps.layers.shape
     width = MARGIN_INCHES + heads * columns * NARROW_INCHES_PER_TOKEN
     height = MARGIN_INCHES + layers * rows * NARROW_INCHES_PER_TOKEN
@@ -142,7 +120,7 @@ def _draw(panel: Axes, weights: np.ndarray) -> None:
 
 
 def _label_source(panel: Axes, maps: AttentionMaps) -> None:
-    # A dollar sign is a token like any other, not the beginning of a formula.
+    # A dollar sign is a token, not the start of a formula.
     panel.set_xticks(range(len(maps.source_pieces)), maps.source_pieces, rotation=90, parse_math=False)
 
 
@@ -155,7 +133,7 @@ ROUNDS = 3
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A model in evaluation mode, and the sources that it is to translate: at least one, each ending in EOS."""
+    """A model in evaluation mode and at least one source for it, each ending in EOS."""
 
     model: TranslationModel
     sources: Sequence[Sequence[int]]
@@ -164,14 +142,10 @@ class Task:
 def measure_speeds(
     tasks: Mapping[str, Task], batch_size: int, clock: Callable[[], float] = time.perf_counter
 ) -> dict[str, float]:
-    """Returns for each task its target tokens per second, end tokens included.
+    """Returns the target tokens per second of each task, EOS included.
 
-    The tasks take turns, and the fastest round of each counts: so what else the machine does hits none of them alone.
-
-    Args:
-        tasks: by name.
-        batch_size: sources, of like length, that are translated at a time.
-        clock: tells the time in seconds.
+    The tasks take turns in batches of similar length, and the fastest round of each counts: other load affects all
+    alike.
     """
     speeds = dict.fromkeys(tasks, 0.0)
     for _ in range(ROUNDS):
@@ -184,13 +158,13 @@ def _tokens_per_second(task: Task, batch_size: int, clock: Callable[[], float]) 
     ordered = sorted(task.sources, key=len)
     batches = [ordered[start : start + batch_size] for start in range(0, len(ordered), batch_size)]
     started = clock()
-    # A step has one gap, also the step that ends the translation.
+    # Each step has one gap, that of EOS included.
     tokens = sum(len(generated.gaps) for batch in batches for generated in generate_greedy(task.model, batch))
     return tokens / (clock() - started)
 
 
 class ScoresError(Exception):
-    """The file is not one that `dragoman evaluate` wrote, or lacks the direction; the message names it."""
+    """The file was not written by `dragoman evaluate`, or lacks the direction."""
 
 
 class Scores(BaseModel):
@@ -211,10 +185,10 @@ class _Document(BaseModel):
 
 
 def read_scores(path: Path, direction: Direction) -> Scores:
-    """Returns the scores that the file has for a direction.
+    """Returns the scores of a direction.
 
     Raises:
-        ScoresError: if it has none.
+        ScoresError: if there are none.
     """
     try:
         document = _Document.model_validate_json(path.read_bytes())
@@ -223,11 +197,11 @@ def read_scores(path: Path, direction: Direction) -> Scores:
     for evaluation in document.directions:
         if (evaluation.source_language, evaluation.target_language) == (direction.source, direction.target):
             return evaluation.system
-    raise ScoresError(f"{path}: holds no scores for {direction}")
+    raise ScoresError(f"{path}: expected scores for {direction}")
 
 
 _BAR = 0.38
-# Below it, a decimal place tells something.
+# Smaller figures have one decimal.
 _FEW = 100
 
 
@@ -236,14 +210,11 @@ class RunResult:
     """One run.
 
     Attributes:
-        name: of its folder.
         model: its architecture in words.
-        parameters: how many numbers were trained.
-        steps: of training, up to the checkpoint that is used.
-        scores: on the test set; None if nobody has measured them.
-        batch_size: of the larger batches.
-        batched_tokens_per_second: greedy decoding of batches of `batch_size` sources.
-        single_tokens_per_second: greedy decoding of one source after the other.
+        steps: training steps of the checkpoint.
+        scores: on the test set; None: not measured.
+        batched_tokens_per_second: greedy decoding in batches of `batch_size` sources.
+        single_tokens_per_second: greedy decoding of one source at a time.
     """
 
     name: str
@@ -264,7 +235,7 @@ def describe(config: ModelConfig) -> str:
 
 
 def format_results(results: Sequence[RunResult]) -> str:
-    """Returns a Markdown table with a row for each run."""
+    """Returns a Markdown table with a row per run."""
     heading = ("run", "model", "parameters", "steps", "BLEU", "chrF")
     speeds = (f"tokens/s, batch {results[0].batch_size}", "tokens/s, batch 1")
     lines = [_row((*heading, *speeds)), _row(("---", "---", *["---:"] * 6))]

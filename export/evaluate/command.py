@@ -1,11 +1,6 @@
-"""`dragoman evaluate`: how well a system translates a test set, and whether it does so better than another one.
+"""`dragoman evaluate`: scores the translations of a system, and compares them with a baseline.
 
-A system is whatever `export.evaluate.systems` opens, so that the PyTorch model, the bundle made from it and the
-server that serves it are measured by the same figures.
-
-What an evaluation found: the scores of one direction, and all of them as a table for people or JSON for programs.
-
-Knows translations and references, and nothing of where they come from. Called by `dragoman evaluate`.
+The same metrics apply to a PyTorch model, the bundle made from it and the server that serves it.
 """
 
 import json
@@ -13,7 +8,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 from pydantic_settings import CliPositionalArg, SettingsConfigDict
@@ -33,16 +28,7 @@ from serve.files import FileError
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The scores of one direction.
-
-    Attributes:
-        source_language: ISO 639-1 code.
-        target_language: ISO 639-1 code.
-        sentences: how many were translated.
-        measures: the metrics with confidence intervals, by name.
-        system: all scores of the system.
-        baseline: all scores of the baseline, if there is one.
-    """
+    """The scores of one direction; `measures` are the metrics with confidence intervals by name."""
 
     source_language: str
     target_language: str
@@ -53,20 +39,16 @@ class Evaluation:
 
     @property
     def direction(self) -> str:
-        """As in `en-de`."""
+        """The direction as `SOURCE-TARGET`, for example `en-de`."""
         return f"{self.source_language}-{self.target_language}"
 
 
 def evaluate(
     corpus: Corpus, translations: Sequence[str], baseline: Sequence[str] | None, *, literature: bool
 ) -> Evaluation:
-    """Scores the translations of a corpus.
+    """Scores the translations of a corpus: one translation per source, for the system and the optional baseline.
 
-    Args:
-        corpus: sources and references.
-        translations: of the system, one for each source.
-        baseline: of the baseline, one for each source.
-        literature: whether BLEU as the literature reports it is measured as well.
+    `literature` adds BLEU of lowercased text in Moses tokens.
     """
     references = corpus.targets
     measures = {
@@ -87,7 +69,7 @@ def evaluate(
 
 
 def format_evaluations(evaluations: Sequence[Evaluation]) -> str:
-    """Returns a table with a row for each direction and system, and the signatures of its metrics below."""
+    """Returns a table with one row per direction and system, followed by the metric signatures."""
     compared = evaluations[0].baseline is not None
     heading = ["direction", *(["system"] if compared else []), "sentences"]
     for name in evaluations[0].measures:
@@ -120,38 +102,48 @@ LIBRARIES = ("dragoman", "sacrebleu", "sacremoses", "torch", "onnxruntime", "onn
 
 
 class EvaluateCommand(ConnectionOptions):
-    """Translates a test set with a system and measures the translations against the references.
+    """Translates a test set with a system and scores the translations against the references.
 
-    Prints BLEU (Papineni et al. 2002) and chrF (Popovic 2015) of sacreBLEU on the text as it is, each with its 95 %
-    confidence interval by bootstrap resampling (Koehn 2004) and its signature; the share of translations that equal
-    their reference; and the length of the translations over that of the references. With a baseline, also how probable
-    it is that the difference is an accident of the test set.
+    Prints BLEU (Papineni et al. 2002) and chrF (Popovic 2015) of the unchanged text, computed by sacreBLEU. Each has a
+    95 % confidence interval by bootstrap resampling (Koehn 2004) and its signature. Also prints the share of exact
+    matches and the length ratio of translations to references. With a baseline, adds the p-value of the difference.
     """
 
     model_config = SettingsConfigDict(
         env_prefix="DRAGOMAN_EVALUATE_", frozen=True, extra="forbid", cli_shortcuts={"json-file": "json"}
     )
 
+    HELP_GROUPS: ClassVar[dict[str, str]] = {
+        "data": "test data",
+        "baseline": "comparison",
+        "beam_size": "search",
+        "literature": "output",
+        "minimum_bleu": "required quality",
+    }
+
     system: CliPositionalArg[str] = Field(description=EXPECTED)
     data: Specifications = Field(
-        description="test set: multi30k:en-de, multi30k:all, files:test.en,test.de, tsv:pairs.en-de.tsv or "
-        "hf:NAME:en-de; may be given several times"
+        description="test set: multi30k:en-de, files:a.en,a.de, tsv:a.en-de.tsv or hf:NAME:en-de"
     )
-    split: Literal["train", "validation", "test"] = Field("test", description="part of a data set that has parts")
-    multi30k_folder: Path | None = Field(None, description="where Multi30k is; default: $DRAGOMAN_MULTI30K")
-    baseline: str | None = Field(None, description="a second system, to compare the first one with")
-    beam_size: int = Field(1, ge=1, description="hypotheses that the search keeps; 1: greedy search")
-    length_penalty: float = Field(1.0, ge=0, description="beam search compares score / length^this; 0: score")
-    literature: bool = Field(False, description="also BLEU of lowercased text in Moses' tokens, as papers report it")
-    output: Path | None = Field(None, description="file that gets the system's translations, one a line")
-    json_file: Path | None = Field(None, description="file that gets all figures, and how they were obtained")
-    minimum_bleu: float = Field(0.0, ge=0, le=100, description="exit with 1 if a direction's BLEU is lower")
-    minimum_exact: float = Field(0.0, ge=0, le=1, description="exit with 1 if a direction's exact share is lower")
+    split: Literal["train", "validation", "test"] = Field("test", description="part of the data set, if it has parts")
+    multi30k_folder: Path | None = Field(None, description="folder of Multi30k; if omitted, $DRAGOMAN_MULTI30K")
+    baseline: str | None = Field(None, description="second system for comparison")
+    beam_size: int = Field(1, ge=1, description="hypotheses of the beam search; 1 is greedy search")
+    length_penalty: float = Field(
+        1.0, ge=0, description="beam search ranks by score / length^PENALTY; 0 ranks by score"
+    )
+    literature: bool = Field(False, description="adds BLEU of lowercased text in Moses tokens, as in papers")
+    output: Path | None = Field(None, description="file for the system's translations, one per line")
+    json_file: Path | None = Field(None, description="JSON file for all scores and settings")
+    minimum_bleu: float = Field(0.0, ge=0, le=100, description="exit with 1 if a direction has a lower BLEU")
+    minimum_exact: float = Field(
+        0.0, ge=0, le=1, description="exit with 1 if a direction has a lower share of exact matches"
+    )
 
     def cli_cmd(self) -> None:
-        """Translates and measures; prints a row for each direction."""
+        """Translates and scores; prints one row per direction."""
         self._check_output_folders()
-        # A bundle brings the service's logs along, in which sacreBLEU would tell of every step.
+        # Importing the server's modules enables logging, and sacreBLEU logs every step.
         logging.getLogger("sacrebleu").setLevel(logging.WARNING)
         try:
             systems = self._open_systems()
@@ -170,10 +162,10 @@ class EvaluateCommand(ConnectionOptions):
         self._check_minimums(evaluations)
 
     def _check_output_folders(self) -> None:
-        # Before anything is translated, which may take an hour.
+        # Checked first: a translation may take an hour.
         for option, path in (("output", self.output), ("json", self.json_file)):
             if path is not None and (path.is_dir() or not path.parent.is_dir()):
-                raise SystemExit(f"dragoman evaluate: {option}: {path}: expected a file in a folder that exists")
+                raise SystemExit(f"dragoman evaluate: {option}: {path}: expected a file in an existing folder")
 
     def _open_systems(self) -> list[System]:
         search = Search(self.beam_size, self.length_penalty)
@@ -183,12 +175,12 @@ class EvaluateCommand(ConnectionOptions):
         if self.beam_size > 1 and all(system.kind == "file" for system in systems):
             given = " and ".join(names)
             raise SystemUnusableError(
-                f"beam-size: {self.beam_size}: {given}: finished translations, expected a system that searches"
+                f"beam-size: {self.beam_size}: {given}: file of translations, expected a system that searches"
             )
         return systems
 
     def _translate(self, systems: Sequence[System], corpora: Sequence[Corpus]) -> list[list[list[str]]]:
-        """Returns what each system makes of each corpus."""
+        """Returns translations by system, corpus and sentence."""
         sentences = len(systems) * sum(len(corpus) for corpus in corpora)
         translations: list[list[list[str]]] = []
         with tqdm(total=sentences, desc="translating", unit=" sentences", disable=None) as progress:
@@ -225,7 +217,7 @@ class EvaluateCommand(ConnectionOptions):
                 missed = f"BLEU is {bleu:.2f}, expected at least {self.minimum_bleu:g}"
                 raise SystemExit(f"dragoman evaluate: {evaluation.direction}: {missed}")
             if exact < self.minimum_exact:
-                missed = f"{exact:.2%} are exact, expected at least {self.minimum_exact:.2%}"
+                missed = f"exact share is {exact:.2%}, expected at least {self.minimum_exact:.2%}"
                 raise SystemExit(f"dragoman evaluate: {evaluation.direction}: {missed}")
 
 
@@ -233,4 +225,4 @@ def _write(path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise SystemExit(f"dragoman evaluate: {path}: {error.strerror}, expected a file that can be written") from error
+        raise SystemExit(f"dragoman evaluate: {path}: {error.strerror}, expected a writable file") from error

@@ -1,7 +1,6 @@
-"""A training run as a system: its best checkpoint translates, with PyTorch and without a cache, greedily or by a beam.
+"""Evaluates a training run: its best checkpoint translates with PyTorch, without a KV cache.
 
-Slow, and independent of everything that serves: its figures are those of the model itself. Called by
-`export.evaluate.systems`.
+Slow, and independent of the serving code: the scores are those of the model itself.
 """
 
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ BATCH_TOKENS = 4096
 
 
 class RunSystem:
-    """A run and how it is searched for translations."""
+    """A training run and its search settings."""
 
     kind = "run"
 
@@ -29,10 +28,10 @@ class RunSystem:
         self._search = search
 
     def translate(self, corpora: Sequence[Corpus], progress: Progress) -> list[list[str]]:
-        """Returns the translation of every source of every corpus, telling the progress by the sentence.
+        """Implements `System.translate`.
 
         Raises:
-            SystemUnusableError: if the run cannot be loaded, does not translate a direction, or a source is too long.
+            SystemUnusableError: if the run cannot be loaded, lacks a direction, or a source is too long.
         """
         try:
             trained = RunFolder(self._folder).load()
@@ -42,7 +41,7 @@ class RunSystem:
         return [self._translate(trained, corpus_sources, progress) for corpus_sources in sources]
 
     def _sources(self, trained: TrainedModel, corpus: Corpus) -> list[list[int]]:
-        """Returns the ids of each source."""
+        """Returns the token ids of each source."""
         try:
             sources = trained.source_ids(corpus.direction, corpus.sources)
         except ValueError as error:
@@ -56,7 +55,7 @@ class RunSystem:
 
     def _translate(self, trained: TrainedModel, sources: list[list[int]], progress: Progress) -> list[str]:
         lengths = np.array([len(source) for source in sources])
-        # The longest first: if memory does not suffice, that shows at once.
+        # Longest first: insufficient memory fails at once.
         order = np.argsort(-lengths, kind="stable").tolist()
         translations = [""] * len(sources)
         for plan in plan_batches(order, lengths, BATCH_TOKENS // self._search.beam_size):

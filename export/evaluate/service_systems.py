@@ -1,7 +1,6 @@
-"""Systems that translate as the service does: a bundle, by the service's engines in this process, or a running server.
+"""Systems that use the serving code: a bundle in this process, or a running server.
 
-The one place of `export` that knows the service's clients. They translate many texts at once, each with the
-languages of its corpus. Called by `export.evaluate.systems`.
+Several texts are in flight at once, each with the languages of its corpus.
 """
 
 import asyncio
@@ -19,14 +18,14 @@ from serve.clients.translate import TextTranslator, map_in_order
 from serve.registry.loader import LOAD_ERRORS
 from serve.translation.fields import SearchFields
 
-# Rows; few enough for a server of one engine to take them all, running or waiting.
+# Rows in flight; a server with one engine can queue or run all of them.
 IN_FLIGHT_ROWS = 64
 TIMEOUT_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceSystem:
-    """A system behind a client of the service."""
+    """A system behind a client of the server."""
 
     kind: str
     name: str
@@ -34,10 +33,10 @@ class ServiceSystem:
     open_translator: Callable[[], AbstractAsyncContextManager[TextTranslator]]
 
     def translate(self, corpora: Sequence[Corpus], progress: Progress) -> list[list[str]]:
-        """Returns the translation of every source of every corpus, telling the progress by the sentence.
+        """Implements `System.translate`.
 
         Raises:
-            SystemUnusableError: if a bundle cannot be served, or a sentence is not translated.
+            SystemUnusableError: if the bundle cannot be loaded, or a sentence fails.
         """
         try:
             return asyncio.run(self._translate(corpora, progress))
@@ -51,7 +50,7 @@ class ServiceSystem:
                 corpus, index = sentence
                 text, (source, target) = corpus.sources[index], corpus.languages
                 try:
-                    # A line is what its reference translates, however many sentences it is.
+                    # A line pairs with its reference, even if it holds several sentences.
                     translated = await translator.translate(
                         text,
                         source_language=source,
@@ -84,13 +83,13 @@ def open_bundle_system(folder: Path, search: Search) -> ServiceSystem:
 
 
 def open_grpc_system(target: str, search: Search, connection: ClientSettings) -> ServiceSystem:
-    """Returns a server that is asked over gRPC, at `host:port`."""
+    """Returns a gRPC server at `host:port`."""
     settings = replace(connection, timeout_seconds=TIMEOUT_SECONDS)
     return ServiceSystem("server", f"grpc://{target}", _fields(search), lambda: GrpcClient.open(target, settings))
 
 
 def open_http_system(host: str, port: int, search: Search, connection: ClientSettings) -> ServiceSystem:
-    """Returns a server that is asked over REST."""
+    """Returns a REST server."""
     settings = replace(connection, timeout_seconds=TIMEOUT_SECONDS)
     name, fields = f"{'https' if settings.encrypted else 'http'}://{host}:{port}", _fields(search)
     return ServiceSystem("server", name, fields, lambda: HttpClient.open(host, port, settings, _in_flight(fields)))
@@ -101,5 +100,5 @@ def _fields(search: Search) -> SearchFields:
 
 
 def _in_flight(search: SearchFields) -> int:
-    """Returns how many texts are under way at once."""
+    """Returns the number of texts in flight."""
     return max(1, IN_FLIGHT_ROWS // search.rows)

@@ -1,4 +1,4 @@
-"""What every kind of system that can be evaluated has in common; `export.evaluate.systems` tells the kinds apart."""
+"""The interface of systems under evaluation."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,19 +8,19 @@ from model.data.corpus import Corpus
 
 
 class Progress(Protocol):
-    """A progress bar, of which `tqdm` is one."""
+    """A progress bar, for example `tqdm`."""
 
     def update(self, n: float = 1) -> object:
-        """Tells that `n` more sentences are translated."""
+        """Adds `n` translated sentences."""
 
 
 class SystemUnusableError(Exception):
-    """This is no system, or it does not translate the data; the message names it and what was expected."""
+    """The name is no system, or the system cannot translate the data. The message has the name and the expectation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """How translations are searched for; a beam of one hypothesis is greedy search."""
+    """Search settings; beam size 1 is greedy search."""
 
     beam_size: int
     length_penalty: float
@@ -30,15 +30,15 @@ class Search:
 
 
 class System(Protocol):
-    """Something that translates."""
+    """A system that translates."""
 
     @property
     def kind(self) -> str:
-        """Returns `run`, `bundle`, `server` or `file`."""
+        """One of `run`, `bundle`, `server`, `file`."""
 
     def translate(self, corpora: Sequence[Corpus], progress: Progress) -> list[list[str]]:
-        """Returns the translation of every source of every corpus, telling the progress by the sentence.
+        """Returns one translation per source, by corpus; advances `progress` per sentence.
 
         Raises:
-            SystemUnusableError: if one is not translated.
+            SystemUnusableError: if a sentence is not translated.
         """

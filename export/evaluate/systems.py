@@ -1,8 +1,6 @@
-"""What can be evaluated: a run, a bundle, a running server, or a file of finished translations.
+"""Opens the system to evaluate: a training run, a bundle, a running server, or a file of translations.
 
-`open_system` tells them apart by what they are. Each translates the sources of corpora; none knows references or
-scores. What a kind needs is imported when one of it is opened: a file needs neither torch nor ONNX Runtime. Called by
-`dragoman evaluate`.
+Imports are lazy: a file of translations needs neither PyTorch nor ONNX Runtime.
 """
 
 from collections.abc import Sequence
@@ -17,11 +15,11 @@ from serve.clients.channel import DEFAULTS, ClientSettings
 
 CONFIG_FILE = "config.yaml"
 SCHEMES = ("grpc", "http", "https")
-EXPECTED = "a run, a bundle, grpc://HOST:PORT, http://HOST:PORT, https://HOST:PORT or a file of translations"
+EXPECTED = "run, bundle, grpc://HOST:PORT, http(s)://HOST:PORT or file of translations"
 
 
 class TranslationsFile:
-    """Translations that somebody has made: a line for each sentence, of one corpus after the other."""
+    """A file of translations: one line per sentence, corpora in order."""
 
     kind = "file"
 
@@ -29,18 +27,17 @@ class TranslationsFile:
         self._path = path
 
     def translate(self, corpora: Sequence[Corpus], progress: Progress) -> list[list[str]]:
-        """Returns the lines.
+        """Returns the lines of the file.
 
         Raises:
             CorpusError: if the file cannot be read.
-            SystemUnusableError: if there are not as many as sentences.
+            SystemUnusableError: if the number of lines differs from the number of sentences.
         """
         lines = read_lines(self._path)
         sentences = sum(len(corpus) for corpus in corpora)
         if len(lines) != sentences:
             raise SystemUnusableError(
-                f"{self._path}: {len(lines)} lines, expected {sentences}: one for each pair of the data, "
-                "of which those with a blank side are left out"
+                f"{self._path}: {len(lines)} lines, expected {sentences}: one per sentence pair without a blank side"
             )
         progress.update(sentences)
         remaining = iter(lines)
@@ -48,30 +45,25 @@ class TranslationsFile:
 
 
 def open_system(name: str, search: Search, connection: ClientSettings = DEFAULTS) -> System:
-    """Returns the system of a name, which is a path or a URL.
-
-    Args:
-        name: of the system.
-        search: how translations are searched for.
-        connection: how a server is reached; https:// says TLS by itself.
+    """Opens the system at a path or URL; `https://` implies TLS.
 
     Raises:
-        SystemUnusableError: if it is none.
+        SystemUnusableError: if the name is no system.
     """
     if "://" in name:
         return _open_server(name, search, connection)
     path = Path(name)
     if (path / MANIFEST_FILE).is_file():
-        from export.evaluate.service_systems import open_bundle_system  # noqa: PLC0415 - see above
+        from export.evaluate.service_systems import open_bundle_system  # noqa: PLC0415 - lazy import
 
         return open_bundle_system(path, search)
     if (path / CONFIG_FILE).is_file():
-        from export.evaluate.run_system import RunSystem  # noqa: PLC0415 - see above
+        from export.evaluate.run_system import RunSystem  # noqa: PLC0415 - lazy import
 
         return RunSystem(path, search)
     if path.is_dir():
         raise SystemUnusableError(
-            f"{name}: holds neither {MANIFEST_FILE}, as a bundle does, nor {CONFIG_FILE}, as a run does"
+            f"{name}: expected {MANIFEST_FILE} (bundle) or {CONFIG_FILE} (training run) in the folder"
         )
     if path.is_file():
         return TranslationsFile(path)
@@ -80,16 +72,16 @@ def open_system(name: str, search: Search, connection: ClientSettings = DEFAULTS
 
 def _open_server(url: str, search: Search, connection: ClientSettings) -> System:
     expected = "grpc://HOST:PORT, http://HOST:PORT or https://HOST:PORT"
-    problem = f"{url}: not the address of a server, expected {expected}"
+    problem = f"{url}: expected {expected}"
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
-    except ValueError as error:  # brackets that do not match, or a port that is no number
+    except ValueError as error:  # unbalanced brackets, or a port that is not a number
         raise SystemUnusableError(problem) from error
     bare = url == f"{parts.scheme}://{parts.netloc}" and parts.username is None
     if parts.scheme not in SCHEMES or host is None or port is None or not bare:
         raise SystemUnusableError(problem)
-    from export.evaluate.service_systems import open_grpc_system, open_http_system  # noqa: PLC0415 - see above
+    from export.evaluate.service_systems import open_grpc_system, open_http_system  # noqa: PLC0415 - lazy import
 
     if parts.scheme == "grpc":
         return open_grpc_system(parts.netloc, search, connection)

@@ -1,1 +1,1 @@
-"""What a bundle computes with: PyTorch modules whose forward is an ONNX signature, their operators and precisions."""
+"""ONNX graphs of a bundle: PyTorch modules, operators and precisions."""

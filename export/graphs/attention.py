@@ -1,23 +1,11 @@
-"""The seam between the graphs of a Transformer and the operators that attention is made of.
+"""Attention operators of the exported graphs, one class per graph variant.
 
-A graph is for ONNX Runtime's own operators (`contrib_attention`) or for the standard alone (`standard_attention`). What
-they compute is the same; so are the caches, unless they are kept in 8-bit integers (`quantized_attention`).
+`ContribAttention` (CPU) uses ONNX Runtime's GroupQueryAttention: packed projections, caches written in place, and time
+proportional to valid lengths. `CudaAttention` adds MultiHeadAttention, whose CUDA kernel takes row lengths;
+self-attention in fp16 with a shared buffer reaches the fastest kernel. `StandardAttention` uses only ONNX opset 24:
+TensorScatter writes the caches and Attention reads them up to each row's length.
 
-Shapes: B rows of a prefill, S source length, R rows of a step, H heads, D head size, W = H * D, C capacity of a cache.
-
-Attention by ONNX Runtime's own GroupQueryAttention, which on a CPU is faster than the standard operators.
-
-It takes packed projections as they come from one matrix product, writes caches in place, and works as long as the real
-lengths are, whatever the capacity.
-
-Attention for NVIDIA GPUs: the operators whose CUDA kernels take lengths of rows instead of masks.
-
-Self-attention of the decoder is GroupQueryAttention as on the CPU: one new token, 16-bit numbers and a shared buffer
-reach its fastest kernel. Elsewhere it is MultiHeadAttention, which reads lengths as a one-dimensional padding mask.
-
-Attention by the operators of the ONNX standard, opset 24: graphs that any runtime of that opset can compute.
-
-TensorScatter writes the caches, Attention reads them up to each row's length.
+Shapes: B rows of a prefill, S source length, R rows of a step, H heads, D head size, W = H * D, C cache capacity.
 """
 
 from abc import ABC, abstractmethod
@@ -32,12 +20,10 @@ from serve.bundle.manifest import Element
 
 
 class AttentionOperators(ABC):
-    """Attention in its three places. Every row has a length of its own, behind which nothing is read.
+    """The operators for the three kinds of attention.
 
-    So a row's result depends neither on padding nor on the rows beside it.
-
-    Attributes:
-        element: what the caches are made of.
+    Every row has its own valid length and reads nothing beyond it. A row's result therefore depends neither on padding
+    nor on other rows. `element` is the number type of the caches.
     """
 
     element: Element = "float"
@@ -45,60 +31,61 @@ class AttentionOperators(ABC):
     def __init__(self, heads: int) -> None:
         self.heads = heads
 
-    def in_decoder_layer(self, number: int) -> "AttentionOperators":  # noqa: ARG002 - they may be the same everywhere
+    # an operator may be the same in all layers
+    def in_decoder_layer(self, number: int) -> "AttentionOperators":  # noqa: ARG002
         """Returns the operators of one decoder layer."""
         return self
 
     def keep(self, source: KeysValues) -> KeysValues:
-        """Returns the keys and values of a source, float [B, H, S, D], as a decoder layer's caches hold them."""
+        """Converts source keys and values, float [B, H, S, D], to the cache's number type."""
         return source
 
     def kept_keys(self, key: Tensor) -> Tensor:
-        """Returns source keys of a layer's cache, of any shape, in floats."""
+        """Converts cached source keys of any shape to floats."""
         return key
 
     @abstractmethod
     def attend_in_source(self, qkv: Tensor, lengths: Tensor) -> Tensor:
-        """Attends among the positions of a source.
+        """Computes the encoder's self-attention.
 
         Args:
-            qkv: queries, keys and values side by side. Shape [B, S, 3 * W].
-            lengths: real positions of each row, int32 [B].
+            qkv: concatenated queries, keys and values, [B, S, 3 * W].
+            lengths: valid positions per row, int32 [B].
 
         Returns:
-            Shape [B, S, W]; meaningless behind a row's length.
+            States [B, S, W]; undefined beyond a row's length.
         """
 
     @abstractmethod
     def attend_in_target(
         self, qkv: Tensor, past_key: Tensor, past_value: Tensor, positions: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Attends from one new position of each row to itself and the ones before it.
+        """Computes the decoder's self-attention of one new position per row.
 
         Args:
-            qkv: queries, keys and values of the new position. Shape [R, 1, 3 * W].
-            past_key: keys so far. Shape [R, H, C, D].
-            past_value: values so far. Shape [R, H, C, D].
-            positions: valid positions of each row before this one, int32 [R].
+            qkv: concatenated queries, keys and values of the new position, [R, 1, 3 * W].
+            past_key: cached keys, [R, H, C, D].
+            past_value: cached values, [R, H, C, D].
+            positions: valid positions per row before this one, int32 [R].
 
         Returns:
-            The attended states [R, 1, W], and the caches with the new position written.
+            States [R, 1, W], and both caches including the new position.
         """
 
     @abstractmethod
     def attend_to_source(
         self, query: Tensor, key: Tensor, value: Tensor, lengths: Tensor
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Attends from one position of each row to its source.
+        """Computes the cross-attention of one position per row.
 
         Args:
-            query: shape [R, 1, W].
-            key: source keys. Shape [R, H, C, D].
-            value: source values. Shape [R, H, C, D].
-            lengths: real source tokens, int32 [R].
+            query: [R, 1, W].
+            key: source keys, [R, H, C, D].
+            value: source values, [R, H, C, D].
+            lengths: valid source tokens per row, int32 [R].
 
         Returns:
-            The attended states [R, 1, W], and the caches where the operator insists on giving them back.
+            States [R, 1, W], and both caches if the operator has them as outputs.
         """
 
 
@@ -106,10 +93,10 @@ OPERATOR = "com.microsoft::GroupQueryAttention"
 
 
 class ContribAttention(AttentionOperators):
-    """One operator in three uses."""
+    """Attention by ONNX Runtime's GroupQueryAttention."""
 
     def attend_in_source(self, qkv: Tensor, lengths: Tensor) -> Tensor:
-        """Has no past and is not causal: it does no work for padding."""
+        """Runs without past and without a causal mask; padding costs no work."""
         rows, length, packed = qkv.shape
         cache_shape = (rows, self.heads, length, packed // 3 // self.heads)
         output, _, _ = symbolic_multi_out(
@@ -125,7 +112,7 @@ class ContribAttention(AttentionOperators):
     def attend_in_target(
         self, qkv: Tensor, past_key: Tensor, past_value: Tensor, positions: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Is what the operator was made for."""
+        """Appends the new position to the caches and attends."""
         rows, _, packed = qkv.shape
         output, present_key, present_value = symbolic_multi_out(
             OPERATOR,
@@ -140,7 +127,7 @@ class ContribAttention(AttentionOperators):
     def attend_to_source(
         self, query: Tensor, key: Tensor, value: Tensor, lengths: Tensor
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Borrows the operator made for self-attention: the source is the past, and nothing new is appended."""
+        """Passes the source as the past and appends nothing."""
         nothing = nothing_new(query)
         output: Tensor = symbolic(
             OPERATOR,
@@ -154,25 +141,25 @@ class ContribAttention(AttentionOperators):
 
 
 def nothing_new(query: Tensor) -> Tensor:
-    """Returns keys or values of no position; the same in all layers, so that they are computed once."""
+    """Returns empty keys or values. All layers share them, so the graph computes them once."""
     return query.new_zeros(query.shape[0], 0, query.shape[2])
 
 
 def int32_scalar(value: int) -> Tensor:
-    """Returns a size as the int32 tensor that the operator wants."""
+    """Returns an int32 scalar, the size type of the operator."""
     return torch.scalar_tensor(value, dtype=torch.int32)
 
 
 class CudaAttention(ContribAttention):
-    """The target's attention is inherited; the source's is another operator."""
+    """Attention for NVIDIA GPUs; inherits the decoder's self-attention."""
 
     def attend_in_source(self, qkv: Tensor, lengths: Tensor) -> Tensor:
-        """Splits the packed projections: the operator wants them apart where it is given lengths."""
+        """Splits the packed projections, because MultiHeadAttention with lengths requires separate inputs."""
         query, key, value = qkv.chunk(3, dim=-1)
         return self._attend(query, key, value, lengths)
 
     def attend_to_source(self, query: Tensor, key: Tensor, value: Tensor, lengths: Tensor) -> tuple[Tensor, tuple[()]]:
-        """Reads the caches as they are, with the heads on an axis of their own."""
+        """Reads the caches as [R, H, C, D]."""
         return self._attend(query, key, value, lengths), ()
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor, lengths: Tensor) -> Tensor:
@@ -191,10 +178,10 @@ OPSET = 24
 
 
 class StandardAttention(AttentionOperators):
-    """Two operators, with the heads on an axis of their own."""
+    """Attention by the operators TensorScatter and Attention of the ONNX standard."""
 
     def attend_in_source(self, qkv: Tensor, lengths: Tensor) -> Tensor:
-        """Gives the operator one axis for all heads, [B, S, W], which it splits itself."""
+        """Passes [B, S, W]; the operator splits the heads."""
         query, key, value = qkv.chunk(3, dim=-1)
         heads = {"q_num_heads": self.heads, "kv_num_heads": self.heads}
         return _attention(query, key, value, lengths, heads)
@@ -209,12 +196,12 @@ class StandardAttention(AttentionOperators):
         return attended.flatten(start_dim=2).view(-1, 1, qkv.shape[2] // 3), present_key, present_value
 
     def attend_to_source(self, query: Tensor, key: Tensor, value: Tensor, lengths: Tensor) -> tuple[Tensor, tuple[()]]:
-        """Reads the caches alone."""
+        """Reads the caches; writes nothing."""
         heads = self._split(query, 1).transpose(1, 2)  # [R, H, 1, D]
         return _attention(heads, key, value, lengths).reshape(query.shape), ()
 
     def _split(self, states: Tensor, parts: int) -> Tensor:
-        """Cuts the width of one position into heads: [R, 1, parts * W] -> [R, parts, H, D]."""
+        """Splits one position into heads: [R, 1, parts * W] -> [R, parts, H, D]."""
         return states.view(-1, parts, self.heads, states.shape[2] // parts // self.heads)
 
 

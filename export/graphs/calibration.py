@@ -1,8 +1,8 @@
-"""Linear layers in 8-bit integers whose activations have one scale each, fixed at export: static quantization.
+"""Static quantization: 8-bit linear layers whose activation scales are fixed at export.
 
-`export.graphs.quantized_layers` computes a scale for every row in every step; here a step only rounds. Activations are
-unsigned, and the integer that means zero is chosen so that none of the 256 is wasted: rectified ones begin at 0. What
-lies outside of the range that was observed becomes the nearest value in it. A row's result depends on no other row.
+A step only rounds; `export.graphs.quantized_layers` computes one scale per row instead. Activations are uint8 with a
+zero point that uses all 256 values: ReLU outputs start at 0. Values outside the observed range are clipped. A row's
+result depends on no other row.
 """
 
 from collections.abc import Iterable
@@ -17,12 +17,12 @@ from model.network.transformer import Transformer
 from serve.bundle.manifest import ActivationRange, GraphVariant
 
 LEVELS = 255
-# Of activations that were all zero: any scale will do that is no zero.
+# For activations that are all zero; any positive scale works.
 SMALLEST_RANGE = 1e-12
 
 
 class StaticLinear(nn.Module):
-    """`nn.Linear` with 8-bit weights, and 8-bit activations of a known range."""
+    """`nn.Linear` with 8-bit weights and 8-bit activations of a fixed range."""
 
     scale: Tensor
     zero_point: Tensor
@@ -42,7 +42,7 @@ class StaticLinear(nn.Module):
 
     @property
     def rectifies(self) -> bool:
-        """Whether rounding makes every negative activation zero, so that nothing else has to."""
+        """True if quantization maps negative activations to zero, so that a ReLU is redundant."""
         return int(self.zero_point) == 0
 
     def _multiply_by_contrib(self, values: Tensor) -> Tensor:
@@ -57,12 +57,12 @@ class StaticLinear(nn.Module):
 
 
 class Observed(NamedTuple):
-    """Between which values lay what the linear layers of a model read and wrote, by the name of each layer.
+    """Observed value ranges by name of the linear layer.
 
     Attributes:
-        activations: what they read. The projection to the vocabulary is not among them: it decides the tokens, and
-            keeps a scale for each row.
-        caches: what those wrote that compute the keys and values of decoder layers.
+        activations: ranges of inputs. The output projection is not included: it keeps one scale per row, because it
+            decides the tokens.
+        caches: ranges of outputs that become cached keys and values.
     """
 
     activations: dict[str, ActivationRange]
@@ -71,11 +71,9 @@ class Observed(NamedTuple):
 
 @torch.inference_mode()
 def observe(model: Transformer, translations: Iterable[tuple[tuple[int, ...], tuple[int, ...]]]) -> Observed:
-    """Has a model translate, and returns what was seen.
+    """Runs a model in evaluation mode on pairs of source and target ids, and returns the observed ranges.
 
-    Args:
-        model: in evaluation mode.
-        translations: source and target ids; one at a time, as padding would be observed as well.
+    The pairs run one by one, because padding would count as activations.
     """
     observed = Observed({}, {})
     cached = {name for layer in range(len(model.decoder_layers)) for name in cached_layers(layer)}
@@ -100,13 +98,13 @@ def observe(model: Transformer, translations: Iterable[tuple[tuple[int, ...], tu
 
 
 def cached_layers(layer: int) -> tuple[str, ...]:
-    """Returns the names of the linear layers whose output a decoder layer caches, in the order of `CacheScales`."""
+    """Returns the linear layers whose outputs a decoder layer caches, in the order of `CacheScales`."""
     attentions = "self_attention", "cross_attention"
     return tuple(f"decoder.{layer}.{attention}.{part}" for attention in attentions for part in ("key", "value"))
 
 
 def cache_scale(known: ActivationRange) -> float:
-    """Returns what the integer 1 stands for in a cache: the scale is symmetric, as the operator has no zero point."""
+    """Returns the scale of a cache. It is symmetric, because the operator has no zero point."""
     return max(-known.smallest, known.largest, SMALLEST_RANGE) / LARGEST
 
 

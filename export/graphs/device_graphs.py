@@ -1,10 +1,9 @@
-"""The graphs that a server calls on a device beside the model's: they choose tokens and move rows about.
+"""Graphs without weights that the server runs on a GPU: they select tokens and move rows of memory.
 
-They have no weights and fit every model, so they travel with the server, in `serve/runtime/cuda/device_graphs`, and
-not with bundles: `python -m export.graphs.device_graphs` writes them there. Memory is copied as 32-bit words,
-whatever these hold. Who calls them is `serve.runtime.cuda.device`.
+They fit every model and are part of the server, not of bundles. `python -m export.graphs.device_graphs` writes them to
+`serve/runtime/cuda/device_graphs`. They copy memory as 32-bit words, whatever its type.
 
-Shapes: R rows of a step, V vocabulary; N and P rows of two blocks of memory, W words of each; M rows that are copied.
+Shapes: R rows of a step, V vocabulary; N and P rows of two memory blocks, W words per row; M copied rows.
 """
 
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from onnx import TensorProto, helper
 from export.graphs.search import IR_VERSION
 
 FOLDER = Path(__file__).parent.parent.parent / "serve" / "runtime" / "cuda" / "device_graphs"
-# Not the newest: every operator has had a CUDA kernel at this version for years.
+# Not the newest: at this version every operator has a CUDA kernel.
 OPSET = 20
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 # Name, type and dimensions of each input or output.
@@ -24,12 +23,12 @@ Signature = Sequence[tuple[str, int, Sequence[str | int]]]
 
 
 def choose_graph() -> onnx.ModelProto:
-    """Returns a graph from logits, float [R, V], to what a step says of the next tokens.
+    """Returns a graph that selects the best token of each row.
 
-    Its other input is the last id of the vocabulary, int64 [1, 1]. Its outputs are natural log-probabilities, float
-    [R, V], the best token of each row, int64 [R, 1], the lower id in a tie, and its log-probability, float [R, 1].
-    A row with NaN, with +inf or with nothing but -inf has log-probabilities NaN, and what it chooses is an id all the
-    same: an index out of bounds would be the end of a CUDA context.
+    Inputs: logits, float [R, V], and the last id of the vocabulary, int64 [1, 1]. Outputs: natural log-probabilities,
+    float [R, V]; best token ids, int64 [R, 1], the lower id in a tie; their log-probabilities, float [R, 1]. A row with
+    NaN, with +inf or with only -inf gets NaN log-probabilities but a valid id: an index out of bounds would destroy the
+    CUDA context.
     """
     nodes = [
         helper.make_node("LogSoftmax", ["logits"], ["log_probabilities"], axis=-1),
@@ -53,9 +52,9 @@ def choose_graph() -> onnx.ModelProto:
 
 
 def token_scores_graph() -> onnx.ModelProto:
-    """Returns a graph that picks the log-probability of one token of each row.
+    """Returns a graph that gathers one log-probability per row.
 
-    From log-probabilities, float [R, V], and token ids, int64 [R, 1], to float [R, 1].
+    Maps log-probabilities, float [R, V], and token ids, int64 [R, 1], to float [R, 1].
     """
     node = helper.make_node("GatherElements", ["log_probabilities", "token_ids"], ["token_scores"], axis=1)
     inputs: Signature = [("log_probabilities", FLOAT, ("R", "V")), ("token_ids", INT64, ("R", 1))]
@@ -63,17 +62,17 @@ def token_scores_graph() -> onnx.ModelProto:
 
 
 def topk_graph() -> onnx.ModelProto:
-    """Returns the graph of `export.graphs.search.topk_graph`, of an older version of the standard."""
+    """Returns the graph of `export.graphs.search.topk_graph` with an older opset."""
     node = helper.make_node("TopK", ["scores", "count"], ["best_scores", "token_ids"], axis=-1)
     inputs: Signature = [("scores", FLOAT, ("R", "V")), ("count", INT64, (1,))]
     return _model("topk", [node], inputs, [("best_scores", FLOAT, ("R", "K")), ("token_ids", INT64, ("R", "K"))])
 
 
 def copy_rows_graph() -> onnx.ModelProto:
-    """Returns a graph that writes M rows of a source, float [N, W], over rows of a target, float [P, W].
+    """Returns a graph that copies M rows of a source, float [N, W], over rows of a target, float [P, W].
 
-    Which ones, `source_rows` tells, int64 [M], and `target_rows`, int64 [M, 1]. The output is the target: bound to the
-    same memory, it is changed in place. The source may be the same memory too: it is read before anything is written.
+    `source_rows`, int64 [M], and `target_rows`, int64 [M, 1], select the rows. The output is the target; bound to the
+    same memory, it is updated in place. The source may share that memory: all reads precede the writes.
     """
     nodes = [
         helper.make_node("Gather", ["source", "source_rows"], ["rows"], axis=0),
@@ -89,16 +88,16 @@ def copy_rows_graph() -> onnx.ModelProto:
 
 
 def gather_rows_graph() -> onnx.ModelProto:
-    """Returns a graph from a source, float [N, W], and row numbers, int64 [M], to these rows, float [M, W]."""
+    """Returns a graph that maps a source, float [N, W], and row numbers, int64 [M], to rows, float [M, W]."""
     node = helper.make_node("Gather", ["source", "source_rows"], ["rows"], axis=0)
     inputs = [("source", FLOAT, ["N", "W"]), ("source_rows", INT64, ["M"])]
     return _model("gather_rows", [node], inputs, [("rows", FLOAT, ["M", "W"])])
 
 
 def resize_graph() -> onnx.ModelProto:
-    """Returns a graph that gives rows another capacity: from float [R, H, C, D] and int64 [P] to float [R, H, P, D].
+    """Returns a graph that changes the capacity of rows: float [R, H, C, D] and int64 [P] to float [R, H, P, D].
 
-    `positions` tells which position of the old rows stands at each of the new.
+    `positions` holds the old position of each new one.
     """
     node = helper.make_node("Gather", ["source", "positions"], ["resized"], axis=2)
     inputs = [("source", FLOAT, ["R", "H", "C", "D"]), ("positions", INT64, ["P"])]
@@ -106,7 +105,7 @@ def resize_graph() -> onnx.ModelProto:
 
 
 def zeros_graph() -> onnx.ModelProto:
-    """Returns a graph from a number of words, int64 [1], to so many zeros: memory that a device allocates."""
+    """Returns a graph that maps a number of words, int64 [1], to as many zeros: memory that a device allocates."""
     node = helper.make_node("ConstantOfShape", ["words"], ["zeros"])
     return _model("zeros", [node], [("words", INT64, [1])], [("zeros", FLOAT, ["W"])])
 

@@ -1,7 +1,6 @@
-"""The seam between architectures and their export: what each one gives is an encoder, a decoder step and a state.
+"""Defines the form in which every architecture is exported: an encoder, a decoder step and states.
 
-`export.graphs.to_onnx` and the server know a model only in this form. Each architecture has a module of its own with
-the PyTorch modules; this one chooses.
+Each architecture has its own module with PyTorch modules; `graphs_of` selects them.
 """
 
 from collections.abc import Sequence
@@ -26,18 +25,18 @@ from serve.bundle.manifest import EIGHT_BITS, AttentionHead, Element, GraphVaria
 
 @dataclass(frozen=True, slots=True)
 class Graphs:
-    """A model as two modules whose forwards are the signatures of its ONNX graphs. B, R rows, S source length.
+    """The two PyTorch modules of a model, with the signatures of its ONNX graphs. B, R rows, S source length.
 
     Attributes:
-        encoder: maps source_ids, int64 [B, S], and source_lengths, int32 [B], to a list: the initial value of every
-            state of source and recurrent kind, in the order of `states`, each [B, *shape] with S for "source".
-        decoder: maps token_ids, int64 [R], positions, int32 [R], source_lengths, int32 [R], and a list with the value
-            of every state, [R, *shape], to a list: logits, float [R, V], then the next value of every state of target
-            and recurrent kind, in the order of `states`.
-        states: what the decoder remembers.
-        dtype: of the states that are floats.
-        aligned_decoder: the same as `decoder`, with one more output: how much each of the chosen heads of
-            cross-attention looked at each source position, float [R, A, C] with the capacity C of the source states.
+        encoder: maps source_ids, int64 [B, S], and source_lengths, int32 [B], to the initial source and recurrent
+            states, in the order of `states`, each [B, *shape] with S for "source".
+        decoder: maps token_ids, int64 [R], positions, int32 [R], source_lengths, int32 [R], and all states, [R,
+            *shape], to logits, float [R, V], followed by the next target and recurrent states, in the order of
+            `states`.
+        states: decoder states.
+        dtype: of float states.
+        aligned_decoder: `decoder` with one more output: cross-attention weights of the alignment heads, float [R, A, C]
+            with C the capacity of the source states.
     """
 
     encoder: nn.Module
@@ -57,7 +56,7 @@ NOTHING_OBSERVED = Observed({}, {})
 
 
 class UnsupportedGraphError(Exception):
-    """An architecture has no such graphs; the message names the option and what was expected."""
+    """The architecture has no such graphs. The message names the option and the expected value."""
 
 
 def graphs_of(
@@ -67,31 +66,31 @@ def graphs_of(
     alignment_heads: Sequence[AttentionHead] = (),
     observed: Observed = NOTHING_OBSERVED,
 ) -> Graphs:
-    """Returns the graphs of a trained model, which hold its parameters.
+    """Returns the graphs of a trained model; they share its parameters.
 
     Args:
-        model: the model. Those of recurrent ones are made of standard operators in every variant.
-        variant: what the graphs are made of.
-        precision: what they compute in.
-        alignment_heads: whose weights an aligned decoder is to give; none: there is no such decoder.
-        observed: of the model, for static quantization: a layer that is not there has a scale for every row, and caches
-            that are not there are floats.
+        model: a Transformer or recurrent model. Recurrent graphs use only standard operators.
+        variant: operators of the graphs.
+        precision: number type of the computation.
+        alignment_heads: cross-attention heads of the aligned decoder; empty: no aligned decoder.
+        observed: ranges for static quantization. Layers without a range get one scale per row; caches without a range
+            stay float.
 
     Raises:
-        UnsupportedGraphError: if the architecture has no such graphs, or not these heads.
+        UnsupportedGraphError: if the architecture has no such graphs or heads.
     """
     if isinstance(model, Transformer):
         return _transformer_graphs(model, variant, precision, alignment_heads, observed)
     if variant == "cuda":
-        raise UnsupportedGraphError("variant: cuda: expected cpu, as this is no Transformer")
+        raise UnsupportedGraphError("variant: cuda: expected cpu or portable for a model that is no Transformer")
     if precision != "fp32":
-        raise UnsupportedGraphError(f"precision: {precision}: expected fp32, as this is no Transformer")
+        raise UnsupportedGraphError(f"precision: {precision}: expected fp32 for a model that is no Transformer")
     if alignment_heads:
-        raise UnsupportedGraphError("align: expected none, as this is no Transformer")
+        raise UnsupportedGraphError("align: expected no heads for a model that is no Transformer")
     if isinstance(model, Recurrent):
         states = tuple(StateSpec(name=name, shape=shape) for name, shape in recurrent_states(model.config))
         return Graphs(RecurrentEncoderGraph(model), RecurrentDecoderGraph(model), states)
-    raise TypeError(f"{type(model).__name__}: no graphs are known for this architecture")
+    raise TypeError(f"{type(model).__name__}: expected a Transformer or recurrent model")
 
 
 def _transformer_graphs(
@@ -107,7 +106,7 @@ def _transformer_graphs(
             expected = f"a layer below {layers} and a head below {heads}, LAYER:HEAD"
             raise UnsupportedGraphError(f"align: {chosen}: expected {expected}")
     if (variant == "cuda") != (precision == "fp16"):
-        expected = "fp16 with the variant cuda, and only with it"
+        expected = "fp16 exactly if the variant is cuda"
         raise UnsupportedGraphError(f"precision: {precision} with the variant {variant}: expected {expected}")
     attention = _quantized_attention(model, observed) if observed.caches else ATTENTION[variant](heads)
     modules: list[nn.Module] = [EncoderGraph(model, attention), DecoderGraph(model, attention)]
@@ -134,7 +133,7 @@ def _quantized_attention(model: Transformer, observed: Observed) -> QuantizedAtt
 
 
 def _transformer_states(config: TransformerConfig, element: Element) -> tuple[StateSpec, ...]:
-    """Returns the keys and values of every decoder layer, in the order that `DecoderGraph` takes them."""
+    """Returns the key and value states of every decoder layer, in the input order of `DecoderGraph`."""
     return tuple(
         StateSpec(name=f"{attention}_{part}_{layer}", shape=(config.heads, length, config.head_size), element=element)
         for layer in range(config.decoder_layers)

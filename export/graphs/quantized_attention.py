@@ -1,7 +1,7 @@
-"""Attention to keys and values in 8-bit integers: a quarter of the memory to read, where attention waits for memory.
+"""Attention with an int8 KV cache, which reads a quarter of the memory of float32.
 
-Every cache has one scale, fixed at export, so that a row's result depends on no other row. What is new is rounded
-before anything attends to it: no position looks otherwise to itself than to those that come later.
+Every cache has one scale, fixed at export, so a row's result depends on no other row. New values are rounded before
+attention reads them, so every position sees the same values.
 """
 
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ from export.graphs.quantized_layers import quantize
 from model.network.attention import KeysValues
 from serve.bundle.manifest import Element
 
-# Inputs of the operator between the lengths and the scales: of rotary embeddings, biases and sinks.
+# Operator inputs between lengths and scales: rotary embeddings, biases and sinks.
 UNUSED = (None,) * 5
 
 
 class CacheScales(NamedTuple):
-    """What the integer 1 stands for in the caches of one decoder layer, positive."""
+    """The scales of the caches of one decoder layer, all positive."""
 
     self_key: float
     self_value: float
@@ -30,39 +30,39 @@ class CacheScales(NamedTuple):
 
 
 class QuantizedAttention(ContribAttention):
-    """The same operator, which takes such caches; attention in the encoder is inherited, for it has none."""
+    """Decoder attention with int8 caches; the encoder's attention is inherited."""
 
     element: Element = "int8"
 
     def __init__(self, heads: int, layers: Sequence[CacheScales], layer: int = 0) -> None:
-        """Keeps the scales of all decoder layers, for whichever `in_decoder_layer` is asked for."""
+        """Takes the scales of all decoder layers; `layer` selects the current one."""
         super().__init__(heads)
         self.layers = layers
         self.scales = layers[layer]
 
     def in_decoder_layer(self, number: int) -> "QuantizedAttention":
-        """Returns the operators with the scales of that layer."""
+        """Returns the operators with the scales of a layer."""
         return QuantizedAttention(self.heads, self.layers, number)
 
     def keep(self, source: KeysValues) -> KeysValues:
-        """Rounds to int8."""
+        """Quantizes source keys and values to int8."""
         return KeysValues(_round(source.keys, self.scales.cross_key), _round(source.values, self.scales.cross_value))
 
     def kept_keys(self, key: Tensor) -> Tensor:
-        """Returns what the integers stand for."""
+        """Dequantizes cached source keys."""
         return key.float() * self.scales.cross_key
 
     def attend_in_target(
         self, qkv: Tensor, past_key: Tensor, past_value: Tensor, positions: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Gives the operator the scales of the target."""
+        """Passes the scales of the self-attention cache."""
         scales = self.scales.self_key, self.scales.self_value
         return self._attend([qkv, None, None], KeysValues(past_key, past_value), positions, scales)
 
     def attend_to_source(
         self, query: Tensor, key: Tensor, value: Tensor, lengths: Tensor
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Gives the operator those of the source, and the caches back, which it would otherwise copy."""
+        """Passes the scales of the cross-attention cache. Both caches are outputs, so that they are not copied."""
         scales = self.scales.cross_key, self.scales.cross_value
         nothing = nothing_new(query)
         output, *caches = self._attend([query, nothing, nothing], KeysValues(key, value), lengths - 1, scales)

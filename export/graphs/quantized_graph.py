@@ -1,8 +1,7 @@
-"""A graph's module with its layers replaced by those in 8-bit integers.
+"""Replaces the layers of a graph's module by 8-bit layers.
 
-Linear layers, embeddings and the projection to the vocabulary are replaced; normalization, attention and residual
-connections stay in 32-bit floats. Products that read the same activations share their quantization: the runtime
-computes equal nodes once.
+Linear layers, embeddings and the output projection are replaced. Normalization, attention and residual connections stay
+float32. Products of the same activations share their quantization, because ONNX Runtime merges equal nodes.
 """
 
 from collections.abc import Mapping
@@ -21,12 +20,9 @@ Ranges = Mapping[nn.Module, ActivationRange]
 
 
 def quantized(graph: nn.Module, variant: GraphVariant, ranges: Ranges) -> nn.Module:
-    """Returns a copy of a graph's module that computes in 8-bit integers; it can be exported, not run by PyTorch.
+    """Returns a copy of a graph's module that computes in 8-bit integers. It can be exported, but not run by PyTorch.
 
-    Args:
-        graph: the module; it stays as it is.
-        variant: what products are made of.
-        ranges: of the activations of its linear layers; those that are not there get a scale for every row.
+    Linear layers without a range in `ranges` get one scale per row.
     """
     copy = deepcopy(graph)
     _replace_children(graph, copy, variant, ranges)
@@ -53,7 +49,7 @@ def _replacement(child: nn.Module, variant: GraphVariant, ranges: Ranges) -> nn.
         return QuantizedLinear(child, variant)
     if not isinstance(child, nn.Linear):
         return None
-    # What is packed reads what its parts read.
+    # A packed projection reads the same input as its parts.
     activations = ranges.get(child.parts[0] if isinstance(child, PackedProjection) else child)
     return QuantizedLinear(child, variant) if activations is None else StaticLinear(child, variant, activations)
 

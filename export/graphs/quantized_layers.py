@@ -1,12 +1,8 @@
-"""Layers in 8-bit integers for a CPU, in which a row's result never depends on the rows beside it.
+"""Dynamic quantization for CPUs: 8-bit layers in which a row's result depends on no other row.
 
-Weights have one scale per column, activations one per row, computed when the row is: the usual dynamic quantization has
-one scale per batch, so that a stranger with a large activation would coarsen everybody's. Activations are unsigned
-around 128, which is what the integer units of x86 multiply with signed weights.
-
-The operators of ONNX that layers in 8-bit integers are made of: rounding to integers, and products of integers.
-
-Like those of attention they can be exported, not run by PyTorch. Called by `quantization` and `static_quantization`.
+Weights have one scale per column, activations one per row. With the usual scale per batch, one large activation would
+reduce the precision of every row. Activations are uint8 with zero point 128: x86 integer units multiply unsigned by
+signed. The modules can be exported, but not run by PyTorch.
 """
 
 from typing import NamedTuple
@@ -21,7 +17,7 @@ from serve.bundle.manifest import GraphVariant
 
 
 def quantize(states: Tensor, scale: Tensor, zero_point: Tensor) -> Tensor:
-    """Returns round(states / scale) + zero_point, the nearest of the zero point's type, uint8 or int8; same shape."""
+    """Returns round(states / scale) + zero_point, clipped to the zero point's type, uint8 or int8; same shape."""
     values: Tensor = symbolic(
         "::QuantizeLinear", [states, scale, zero_point], dtype=zero_point.dtype, shape=states.shape
     )
@@ -31,15 +27,15 @@ def quantize(states: Tensor, scale: Tensor, zero_point: Tensor) -> Tensor:
 def multiply_to_float(
     values: Tensor, matrix: Tensor, scale: Tensor, scales: Tensor, zero_point: Tensor, *, bias: Tensor | None = None
 ) -> Tensor:
-    """Multiplies and scales in one operator of ONNX Runtime's.
+    """Multiplies and scales with ONNX Runtime's MatMulIntegerToFloat.
 
     Args:
         values: uint8 [..., in].
         matrix: int8 [in, out].
-        scale: of the values, float: one, or one for each row, [..., 1].
-        scales: of the matrix's columns, float [out].
-        zero_point: the value that means zero, uint8.
-        bias: float [out]; only with one scale for all rows, for the operator would multiply it by those of the rows.
+        scale: of the values, float: a scalar, or one per row, [..., 1].
+        scales: of the matrix columns, float [out].
+        zero_point: of the values, uint8.
+        bias: float [out]. Requires a scalar `scale`: the operator multiplies the bias by row scales.
 
     Returns:
         Float [..., out].
@@ -56,7 +52,7 @@ def multiply_to_float(
 
 
 def multiply_integers(values: Tensor, matrix: Tensor, zero_point: Tensor) -> Tensor:
-    """Multiplies with an operator of the standard: uint8 [..., in], int8 [in, out] -> int32 [..., out]."""
+    """Multiplies with the standard operator: uint8 [..., in], int8 [in, out] -> int32 [..., out]."""
     product: Tensor = symbolic(
         "::MatMulInteger",
         [values, matrix, zero_point],
@@ -69,17 +65,14 @@ def multiply_integers(values: Tensor, matrix: Tensor, zero_point: Tensor) -> Ten
 # Symmetric: -128 is not used.
 LARGEST = 127
 ZERO_POINT = 128
-# Of a column that is all zero: any scale will do that is no zero.
+# For a column that is all zero; any positive scale works.
 SMALLEST_MAXIMUM = 1e-12
 
 
 class QuantizedRows(NamedTuple):
-    """Activations as the integer product takes them.
+    """Quantized activations: `values`, uint8 [..., in], and the largest magnitude per row, `maxima`, float [..., 1].
 
-    Attributes:
-        values: uint8, the shape of the activations.
-        maxima: the largest magnitude of each row, float, the same shape with a last axis of 1; an activation is
-            (value - 128) * maximum / 127.
+    An activation is (value - 128) * maximum / 127.
     """
 
     values: Tensor
@@ -87,12 +80,7 @@ class QuantizedRows(NamedTuple):
 
 
 class QuantizedMatrix(nn.Module):
-    """A matrix with one scale per output, W[o, i] = quantized[o, i] * scales[o].
-
-    Attributes:
-        quantized: int8 [out, in].
-        scales: float [out].
-    """
+    """A matrix with one scale per output: W[o, i] = quantized[o, i] * scales[o], int8 [out, in] and float [out]."""
 
     quantized: Tensor
     scales: Tensor
@@ -106,19 +94,19 @@ class QuantizedMatrix(nn.Module):
         self._multiply = multiply_by_standard if variant == "portable" else multiply_by_contrib
 
     def multiply(self, states: Tensor) -> Tensor:
-        """Returns states times the transposed matrix: float [..., in] -> float [..., out]."""
-        # Transposed when the model is loaded: the rows may be embeddings, too, and are stored once.
-        # The 127 of the activations is divided out here, once, and not in every step.
+        """Multiplies states by the transposed matrix: float [..., in] -> float [..., out]."""
+        # ONNX Runtime transposes once, at load time: the matrix is stored once even if it also holds embeddings.
+        # Dividing the column scales by 127, the scale of the activations, saves a division in every step.
         return self._multiply(quantize_rows(states), self.quantized.T, self.scales / LARGEST)
 
     def rows(self, ids: Tensor) -> Tensor:
-        """Returns rows of the matrix: int64 [...] -> float [..., in]."""
+        """Gathers rows of the matrix: int64 [...] -> float [..., in]."""
         values = functional.embedding(ids, self.quantized).to(self.scales.dtype)
         return values * functional.embedding(ids, self.scales[:, None])
 
 
 class QuantizedLinear(nn.Module):
-    """`nn.Linear`, or the projection to the vocabulary, with 8-bit weights and activations."""
+    """`nn.Linear` or the output projection, with 8-bit weights and activations."""
 
     def __init__(self, layer: nn.Linear | Projection, variant: GraphVariant) -> None:
         super().__init__()
@@ -128,7 +116,7 @@ class QuantizedLinear(nn.Module):
     def forward(self, states: Tensor) -> Tensor:
         """Maps states [..., in] to [..., out]."""
         product = self.matrix.multiply(states)
-        # Not the operator's own bias: it would be multiplied by the scale of the row.
+        # Not the operator's bias input: the operator would multiply it by the row's scale.
         return product if self.bias is None else product + self.bias
 
 
@@ -146,33 +134,27 @@ class QuantizedEmbedding(nn.Module):
 
 
 def quantize_rows(states: Tensor) -> QuantizedRows:
-    """Rounds each row to 255 levels, from the negative to the positive of its largest magnitude.
+    """Rounds each row to 255 levels between minus and plus its largest magnitude.
 
-    Of a row that is all zero, which a rectified row may be, the values mean nothing: their product is taken by zero.
+    The values of an all-zero row (possible after ReLU) are undefined; the product multiplies them by zero.
     """
     maxima = states.abs().amax(dim=-1, keepdim=True)
     return QuantizedRows(quantize(states / maxima, torch.tensor(1 / LARGEST), zero_point()), maxima)
 
 
 def multiply_by_contrib(rows: QuantizedRows, matrix: Tensor, scales: Tensor) -> Tensor:
-    """Multiplies and scales in one operator of ONNX Runtime's.
+    """Multiplies rows [..., in] by an int8 matrix [in, out] with one operator of ONNX Runtime.
 
-    Args:
-        rows: the activations, [..., in].
-        matrix: int8 [in, out].
-        scales: of its columns, over the activations' 127, float [out].
-
-    Returns:
-        Float [..., out].
+    `scales`, float [out], are those of the columns divided by 127. Returns float [..., out].
     """
     return multiply_to_float(rows.values, matrix, rows.maxima, scales, zero_point())
 
 
 def multiply_by_standard(rows: QuantizedRows, matrix: Tensor, scales: Tensor) -> Tensor:
-    """Does the same as `multiply_by_contrib` with standard operators."""
+    """`multiply_by_contrib` with standard operators."""
     return multiply_integers(rows.values, matrix, zero_point()).to(scales.dtype) * rows.maxima * scales
 
 
 def zero_point() -> Tensor:
-    """Returns the activation that means zero, as the tensor that the operators want."""
+    """Returns the zero point of activations, uint8."""
     return torch.tensor(ZERO_POINT, dtype=torch.uint8)

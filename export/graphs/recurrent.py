@@ -1,10 +1,10 @@
-"""The graphs of a recurrent model: the forward of each module is the signature of its ONNX graph.
+"""ONNX graphs of a recurrent model: each forward has the signature of its graph.
 
-The encoder is the standard operator GRU, which stops at each row's length; PyTorch can export it, but not run it. The
-decoder is the model's own step over sources as long as the longest in the batch. Dropout does not appear.
+The encoder is the standard operator GRU with row lengths; it can be exported, but not run by PyTorch. The decoder is
+the model's own step over the longest source in the batch. Dropout is omitted.
 
-Shapes: B rows of a prefill, S source length, R rows of a step, C capacity of the source states in tokens, D width of
-the model, V vocabulary.
+Shapes: B rows of a prefill, S source length, R rows of a step, C capacity of the source states in tokens, D model
+width, V vocabulary.
 """
 
 from collections.abc import Sequence
@@ -18,17 +18,17 @@ from model.config import RecurrentConfig
 from model.network.alignment import Source
 from model.network.recurrent import Recurrent, recurrent_names
 
-# The other scores compare with the annotations themselves.
+# Other scores compare with the annotations directly.
 SCORES_WITH_KEYS = ("additive", "concat")
-# The longest source of a step is rounded up to a multiple of this. ONNX Runtime multiplies the last rows of a matrix in
-# another way where they do not fill a block: the scores of a row would depend on which rows it is decoded with.
+# A step reads the longest source rounded up to a multiple of this. ONNX Runtime multiplies incomplete blocks of matrix
+# rows differently, so without rounding a row's scores would depend on the other rows of its batch.
 LENGTH_STEP = 16
 
 
 def recurrent_states(config: RecurrentConfig) -> list[tuple[str, tuple[int | str, ...]]]:
-    """Returns name and shape of every state of a row, as the decoder graph takes them.
+    """Returns name and shape of each state, in the input order of the decoder graph.
 
-    The shapes with an axis "source" are written once, the others are replaced in every step.
+    Shapes with an axis "source" are written once, by the encoder; the others change in every step.
     """
     annotations = ["annotations", "keys"] if config.attention in SCORES_WITH_KEYS else ["annotations"]
     width = config.d_model
@@ -39,7 +39,7 @@ def recurrent_states(config: RecurrentConfig) -> list[tuple[str, tuple[int | str
 
 
 class RecurrentEncoderGraph(nn.Module):
-    """Source tokens to annotations, the keys of them where the score has any, and the decoder's first state."""
+    """Maps source tokens to annotations, their keys if the score uses any, and the initial decoder state."""
 
     def __init__(self, model: Recurrent) -> None:
         super().__init__()
@@ -53,10 +53,10 @@ class RecurrentEncoderGraph(nn.Module):
 
         Args:
             source_ids: int64 [B, S], right-padded.
-            source_lengths: real tokens of each row, int32 [B].
+            source_lengths: valid tokens per row, int32 [B].
 
         Returns:
-            What `recurrent_states` names: float [B, S, D], zero or meaningless behind a row's length, and [B, D].
+            The states of `recurrent_states`: float [B, S, D], undefined beyond a row's length, then float [B, D].
         """
         states = self.model.embed(source_ids).transpose(0, 1)
         for layer in self.layers:
@@ -69,9 +69,9 @@ class RecurrentEncoderGraph(nn.Module):
 
 
 class BidirectionalLayerGraph(nn.Module):
-    """One layer of the encoder as the ONNX operator GRU, which orders gates as update, reset, new (z, r, h).
+    """One encoder layer as the ONNX operator GRU.
 
-    PyTorch orders them as reset, update, new.
+    ONNX orders the gates update, reset, new (z, r, h); PyTorch orders them reset, update, new.
     """
 
     def __init__(self, encoder: nn.GRU, layer: int) -> None:
@@ -83,7 +83,7 @@ class BidirectionalLayerGraph(nn.Module):
         self.biases = nn.Parameter(torch.cat(biases, dim=1), requires_grad=False)
 
     def forward(self, states: Tensor, source_lengths: Tensor) -> Tensor:
-        """Maps states [S, B, inputs] to both directions' states side by side, [S, B, 2 * width]."""
+        """Maps states [S, B, inputs] to the concatenated states of both directions, [S, B, 2 * width]."""
         length, rows, _ = states.shape
         output, _ = symbolic_multi_out(
             "GRU",
@@ -96,7 +96,7 @@ class BidirectionalLayerGraph(nn.Module):
 
 
 class RecurrentDecoderGraph(nn.Module):
-    """One decoder step for R rows, each at a position of its own."""
+    """One decoder step for R rows, each at its own position."""
 
     def __init__(self, model: Recurrent) -> None:
         super().__init__()
@@ -110,19 +110,19 @@ class RecurrentDecoderGraph(nn.Module):
 
         Args:
             token_ids: last token of each row, int64 [R].
-            positions: how many tokens each row has read before, int32 [R].
-            source_lengths: real source tokens of each row, int32 [R].
-            states: what `recurrent_states` names: float [R, C, D] and [R, D].
+            positions: number of earlier tokens per row, int32 [R].
+            source_lengths: valid source tokens per row, int32 [R].
+            states: the states of `recurrent_states`: float [R, C, D] and [R, D].
 
         Returns:
-            logits, float [R, V], then the next value of every state that is not the source's, float [R, D].
+            Logits, float [R, V], followed by the next value of every recurrent state, float [R, D].
         """
         decoder, choose = self.model.decoder, self.model.choose
         embedded = self.model.embed(token_ids)
         longest = ((source_lengths.max() + (LENGTH_STEP - 1)) // LENGTH_STEP * LENGTH_STEP).item()
         annotations, *keys = (state[:, :longest] for state in states[: self.source_states])
         source = Source.of(annotations, keys[0] if keys else annotations, source_lengths)
-        # Weights behind the source are zero, but zero times what a former row may have left there need not be.
+        # Padding has weight 0, but 0 times a leftover NaN or infinity of an earlier row is NaN.
         source = replace(source, annotations=annotations.masked_fill(~source.valid[:, :, None], 0.0))
         past = states[self.source_states :]
         step = decoder.step(decoder.project(embedded), past, source, positions, choose)
@@ -130,7 +130,7 @@ class RecurrentDecoderGraph(nn.Module):
 
 
 def _stacked(encoder: nn.GRU, name: str) -> nn.Parameter:
-    """Returns a parameter of both directions with ONNX's order of gates, [2, 3 * width, ...]."""
+    """Stacks a parameter of both directions in ONNX's gate order, [2, 3 * width, ...]."""
     directions = []
     for suffix in ("", "_reverse"):
         reset, update, new = getattr(encoder, name + suffix).detach().chunk(3)

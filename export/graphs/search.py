@@ -1,6 +1,6 @@
-"""The graphs that search calls between two steps of the decoder: log-probabilities, and the best tokens of each row.
+"""Search graphs that run between decoder steps: log-probabilities and top-k tokens.
 
-They have no weights and fit every model. ONNX Runtime computes both several times faster than NumPy does.
+They have no weights and fit every model. ONNX Runtime computes them several times faster than NumPy.
 """
 
 import onnx
@@ -8,7 +8,7 @@ from onnx import TensorProto, helper
 
 from serve.bundle.manifest import LOG_PROBABILITIES, LOGITS, TOPK_INPUTS, TOPK_OUTPUTS
 
-# The one that ONNX 1.19 and later write for opset 24.
+# The version that ONNX 1.19 and later write for opset 24.
 IR_VERSION = 11
 ROWS, VOCABULARY, COUNT = "rows", "vocabulary", "count"
 
@@ -16,7 +16,7 @@ ROWS, VOCABULARY, COUNT = "rows", "vocabulary", "count"
 def log_probabilities_graph(opset: int) -> onnx.ModelProto:
     """Returns a graph that maps logits to natural log-probabilities, both float [R, V].
 
-    A row with NaN, with +inf or with nothing but -inf becomes NaN.
+    A row with NaN, with +inf or with only -inf becomes NaN.
     """
     node = helper.make_node("LogSoftmax", [LOGITS], [LOG_PROBABILITIES], axis=-1)
     inputs, outputs = (
@@ -27,10 +27,10 @@ def log_probabilities_graph(opset: int) -> onnx.ModelProto:
 
 
 def topk_graph(opset: int) -> onnx.ModelProto:
-    """Returns a graph that maps scores, float [R, V], and a count, int64 [1], to the `count` best tokens of each row.
+    """Returns a graph that selects the `count` best tokens of each row.
 
-    Its outputs are their scores, float [R, count], best first, and token ids, int64 [R, count]; the lower id comes
-    first in a tie.
+    Inputs: scores, float [R, V], and the count, int64 [1]. Outputs, best first: scores, float [R, count], and token
+    ids, int64 [R, count]; in a tie the lower id comes first.
     """
     scores, count = TOPK_INPUTS
     inputs = [

@@ -1,11 +1,7 @@
-"""Writes a trained model as ONNX graphs that share one file of weights.
+"""Writes the modules of `export.graphs.graphs` as ONNX graphs that share one file of weights.
 
-Knows a model as `export.graphs.graphs` shows it, as modules with a state, and no architecture.
-
-The names of weights in a graph: what the exporter computed of a parameter is called after it again.
-
-The exporter stores the matrix of a product transposed, under a number. Named, a graph can be read by people, and a
-model can be had back from its bundle.
+The exporter stores transposed matrices under numbers. `name_weights` restores the parameter names, so that graphs are
+readable and `read_weights` can recover the model from its bundle.
 """
 
 import hashlib
@@ -51,12 +47,7 @@ MATRIX_DIMENSIONS = 2
 
 
 def name_weights(graph: onnx.GraphProto, parameters: Mapping[str, Tensor]) -> None:
-    """Names every transposed matrix of a graph after the parameter that it was made of.
-
-    Args:
-        graph: with its weights inside; changed in place.
-        parameters: of the module that it was exported from.
-    """
+    """Renames every transposed matrix of a graph after its parameter; weights must be inside the graph."""
     matrices = {
         name: parameter.detach().numpy().T.copy()
         for name, parameter in parameters.items()
@@ -80,13 +71,10 @@ def name_weights(graph: onnx.GraphProto, parameters: Mapping[str, Tensor]) -> No
 
 
 def read_weights(path: Path) -> dict[str, NDArray[np.float32]]:
-    """Returns the weights of a graph by the names of their parameters, in the shapes of those.
-
-    Args:
-        path: of a graph that `name_weights` has named.
+    """Returns the weights of a graph by parameter name, in the parameters' shapes. Requires `name_weights`.
 
     Raises:
-        onnx.checker.ValidationError, google.protobuf.message.DecodeError, OSError: if the file is no such graph.
+        onnx.checker.ValidationError, google.protobuf.message.DecodeError, OSError: if the file is not such a graph.
     """
     graph = onnx.load(path).graph
     weights = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
@@ -97,19 +85,19 @@ def read_weights(path: Path) -> dict[str, NDArray[np.float32]]:
 
 
 OPSET = 24
-# Weights below this stay in the graph, where ONNX Runtime's optimizer can fold them.
+# Smaller weights stay in the graph, where ONNX Runtime's optimizer can fold them.
 SMALLEST_EXTERNAL_BYTES = 1024
-# Sizes of the example that the exporter traces. No two are equal, lest it takes one dimension for another.
+# Sizes of the traced example. All differ: the exporter treats equal sizes as one dimension.
 EXAMPLE_ROWS = 2
 EXAMPLE_PREFILL_LENGTH = 3
 EXAMPLE_LENGTHS = {"source": 7, "target": 5}
-# Weights below this take less than a page of memory each time that they are mapped.
+# Mapping a smaller weight twice costs less than one page of memory.
 SMALLEST_SHARED_BYTES = 4096
 TRANSPOSITION = (1, 0)
-# The graphs that may share weights, and what those are made of.
+# Graphs that can share weights, and the types of shared weights.
 WEIGHT_READERS = (ENCODER_FILE, DECODER_FILE, ALIGNED_DECODER_FILE)
 WEIGHT_TYPES: dict[int, WeightType] = {onnx.TensorProto.FLOAT: "float32", onnx.TensorProto.INT8: "int8"}
-# One name for what is always equal: its size is then read once in a graph, not once for each state.
+# One symbol per dimension that is always equal: the graph then reads its size once, not once per state.
 ROWS = Dim("rows")
 PREFILL_LENGTH = Dim("source_length")
 CAPACITIES = {"source": Dim("source_capacity"), "target": Dim("target_capacity")}
@@ -117,7 +105,7 @@ CAPACITIES = {"source": Dim("source_capacity"), "target": Dim("target_capacity")
 
 @dataclass(frozen=True, slots=True)
 class ExportedGraphs:
-    """What a manifest says of the graphs; inputs and outputs are those that they really have."""
+    """The manifest's description of the graphs, with their actual inputs and outputs."""
 
     encoder: GraphSignature
     decoder: GraphSignature
@@ -126,7 +114,7 @@ class ExportedGraphs:
 
 
 class _Place(NamedTuple):
-    """Where a weight lies in the file of weights, and how it is to be read."""
+    """Offset, type and shape of a weight in the file of weights."""
 
     offset_bytes: int
     type: WeightType
@@ -134,7 +122,7 @@ class _Place(NamedTuple):
 
 
 def export_graphs(graphs: Graphs, folder: Path) -> ExportedGraphs:
-    """Writes the graphs and `weights.bin` into a folder; the aligned decoder only if there is one."""
+    """Writes the graphs and `weights.bin` into a folder, including the aligned decoder if there is one."""
     encoder = _export_encoder(graphs)
     stepped = (state.decoder_output for state in graphs.states)
     outputs = (LOGITS, *(name for name in stepped if name is not None))
@@ -172,7 +160,7 @@ def _export_decoder(module: nn.Module, graphs: Graphs, outputs: tuple[str, ...])
             torch.ones(EXAMPLE_ROWS, dtype=torch.int64),
             torch.zeros(EXAMPLE_ROWS, dtype=torch.int32),
             torch.full((EXAMPLE_ROWS,), EXAMPLE_PREFILL_LENGTH, dtype=torch.int32),
-            # A tensor of its own for each state: the exporter takes the same tensor for the same input.
+            # One tensor per state: the exporter treats one tensor object as one input.
             [_example(state, graphs.dtype) for state in graphs.states],
         ),
         ({0: ROWS}, {0: ROWS}, {0: ROWS}, [_dynamic_dimensions(state) for state in graphs.states]),
@@ -200,7 +188,7 @@ def _signature(graph: onnx.ModelProto) -> GraphSignature:
 def _to_onnx(
     module: nn.Module, inputs: tuple[object, ...], dynamic: tuple[object, ...], names: GraphSignature
 ) -> onnx.ModelProto:
-    # The exporter's notes are about packages that it can do without.
+    # The exporter logs notes about optional packages.
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
@@ -218,7 +206,7 @@ def _to_onnx(
     if program is None:
         raise RuntimeError("torch.onnx.export returned no program")
     model: onnx.ModelProto = program.model_proto
-    # Stack traces of this machine are of no use to whoever gets the bundle.
+    # The exporter stores local stack traces; a bundle does not need them.
     del model.metadata_props[:], model.graph.metadata_props[:]
     for node in model.graph.node:
         del node.metadata_props[:]
@@ -228,9 +216,9 @@ def _to_onnx(
 
 
 def _transpose_embeddings(graph: onnx.GraphProto) -> None:
-    """Has the projection of tied embeddings read their transpose, which the exporter computed and would store as well.
+    """Replaces a stored transpose of tied embeddings by a Transpose node, so that weights are stored once.
 
-    The runtime computes it when it loads the graph.
+    ONNX Runtime folds the node when it loads the graph.
     """
     initializers = {tensor.name: tensor for tensor in graph.initializer}
     gathered = {node.input[0] for node in graph.node if node.op_type == "Gather"} & initializers.keys()
@@ -246,7 +234,7 @@ def _transpose_embeddings(graph: onnx.GraphProto) -> None:
 
 
 def _write(graphs: dict[str, onnx.ModelProto], folder: Path) -> None:
-    """Writes the weights of all graphs into one file, equal ones once, and the graphs beside it."""
+    """Writes the weights of all graphs into one file, equal ones once, then the graphs."""
     offsets: dict[bytes, int] = {}
     with (folder / WEIGHTS_FILE).open("wb") as file:
         for tensor in _weights(graphs.values()):
@@ -262,7 +250,7 @@ def _write(graphs: dict[str, onnx.ModelProto], folder: Path) -> None:
 
 
 def _shared_weights(graphs: Mapping[str, onnx.ModelProto]) -> tuple[SharedWeight, ...]:
-    """Returns the large weights that the encoder and every decoder read from the same place of the written file."""
+    """Returns the large weights that the encoder and every decoder read from the same place in the file."""
     encoder, decoder, *aligned = (_places(graphs[name]) for name in WEIGHT_READERS if name in graphs)
     return tuple(
         SharedWeight(encoder_name=encoder[place], decoder_name=name, **place._asdict())
@@ -272,7 +260,7 @@ def _shared_weights(graphs: Mapping[str, onnx.ModelProto]) -> tuple[SharedWeight
 
 
 def _places(graph: onnx.ModelProto) -> dict[_Place, str]:
-    """Returns the names of a graph's large weights by the place that they are read from."""
+    """Returns the names of a graph's large weights by their place in the file."""
     places = {}
     for tensor in graph.graph.initializer:
         if uses_external_data(tensor) and tensor.data_type in WEIGHT_TYPES:

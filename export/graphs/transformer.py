@@ -1,13 +1,11 @@
-"""The graphs of a Transformer as PyTorch modules: the forward of each one is the signature of its ONNX graph.
+"""ONNX graphs of a Transformer: PyTorch modules whose forward has the signature of its graph.
 
 They hold the parameters of a trained `model.network.transformer.Transformer`, arranged for one decoder step per call.
-Attention is an operator of ONNX (see `export.graphs.attention`), so these modules can be exported but not run
-by PyTorch. Dropout does not appear.
+Attention is an ONNX operator (see `export.graphs.attention`), so PyTorch can export these modules but not run them.
+Dropout is omitted.
 
-Shapes: B rows of a prefill, S source length, R rows of a step, H heads, D head size, V vocabulary, and the capacities C
-of the caches: `self` in target tokens, `cross` in source tokens.
-
-Where a graph meets the vocabulary: ids become embeddings, states become logits.
+Shapes: B rows of a prefill, S source length, R rows of a step, H heads, D head size, V vocabulary, A alignment heads,
+and the cache capacities C_self in target tokens and C_cross in source tokens.
 """
 
 import math
@@ -26,7 +24,7 @@ from serve.bundle.manifest import AttentionHead
 
 
 class Embedding(nn.Module):
-    """Embeddings times a factor, most often sqrt(d_model) (Vaswani et al. 2017, section 3.4)."""
+    """Scaled embeddings; the factor is usually sqrt(d_model) (Vaswani et al. 2017, section 3.4)."""
 
     def __init__(self, weight: nn.Parameter, scale: float) -> None:
         super().__init__()
@@ -39,7 +37,7 @@ class Embedding(nn.Module):
 
 
 class Projection(nn.Module):
-    """The product that gives a logit for every token of the vocabulary, with a bias or without."""
+    """The output projection: one logit per token of the vocabulary."""
 
     def __init__(self, weight: nn.Parameter, bias: nn.Parameter | None) -> None:
         super().__init__()
@@ -52,12 +50,12 @@ class Projection(nn.Module):
 
 
 def frozen(weight: Tensor) -> nn.Parameter:
-    """Returns a tensor as a parameter that no gradient reaches, so that the exporter stores it as a weight."""
+    """Returns a parameter without gradient, so that the exporter stores it as a weight."""
     return nn.Parameter(weight.detach(), requires_grad=False)
 
 
 class EncoderGraph(nn.Module):
-    """Source tokens to the cross-attention keys and values of every decoder layer, computed once per sequence."""
+    """Maps source tokens to the cross-attention keys and values of every decoder layer. Runs once per sequence."""
 
     def __init__(self, transformer: Transformer, attention: AttentionOperators) -> None:
         super().__init__()
@@ -73,11 +71,11 @@ class EncoderGraph(nn.Module):
 
         Args:
             source_ids: int64 [B, S], right-padded.
-            source_lengths: real tokens of each row, int32 [B].
+            source_lengths: valid tokens per row, int32 [B].
 
         Returns:
-            cross_key_0, cross_value_0, cross_key_1, ...: [B, H, S, D], as the caches hold them; what stands behind a
-            row's length is meaningless.
+            cross_key_0, cross_value_0, cross_key_1, ...: [B, H, S, D] in the cache's type, undefined beyond a row's
+            length.
         """
         states = self.embedding(source_ids) + self.positions[: source_ids.shape[1]]
         for layer in self.layers:
@@ -90,7 +88,7 @@ class EncoderGraph(nn.Module):
 
 
 class EncoderLayerGraph(nn.Module):
-    """One encoder layer; its attention takes lengths where the model takes a mask."""
+    """One encoder layer; its attention takes lengths instead of a mask."""
 
     def __init__(self, layer: EncoderLayer, attention: AttentionOperators) -> None:
         super().__init__()
@@ -108,7 +106,7 @@ class EncoderLayerGraph(nn.Module):
 
 
 class DecoderGraph(nn.Module):
-    """One decoder step for R rows, each at a position of its own, with the caches written in place."""
+    """One decoder step for R rows, each at its own position, with caches written in place."""
 
     def __init__(
         self, transformer: Transformer, attention: AttentionOperators, alignment_heads: Sequence[AttentionHead] = ()
@@ -124,7 +122,7 @@ class DecoderGraph(nn.Module):
             for number, layer in enumerate(transformer.decoder_layers)
         )
         self.norm = transformer.decoder_norm
-        # Tied embeddings are one parameter: two would be stored twice.
+        # Tied embeddings are one parameter object; two would be stored twice.
         output_weight = weight if transformer.output is None else frozen(transformer.output_weight)
         bias = None if transformer.output_bias is None else frozen(transformer.output_bias)
         self.projection = Projection(output_weight, bias)
@@ -136,16 +134,15 @@ class DecoderGraph(nn.Module):
 
         Args:
             token_ids: last token of each row, int64 [R].
-            positions: how many tokens each row's self-attention cache holds already, int32 [R].
-            source_lengths: real source tokens of each row, int32 [R].
-            states: for each layer past_self_key and past_self_value, [R, H, C_self, D], then cross_key and
-                cross_value, [R, H, C_cross, D]: all float or all int8.
+            positions: tokens in each row's self-attention cache, int32 [R].
+            source_lengths: valid source tokens per row, int32 [R].
+            states: per layer past_self_key and past_self_value, [R, H, C_self, D], then cross_key and cross_value, [R,
+                H, C_cross, D]: all float or all int8.
 
         Returns:
-            logits, float [R, V], then for each layer present_self_key and present_self_value: the past ones with this
-            step's position written, to be bound to the same memory; of int8 also present_cross_key and
-            present_cross_value, likewise, in which nothing is written; then, if there are A alignment heads, how much
-            each of them looked at each source position, float [R, A, C_cross].
+            Logits, float [R, V], then per layer present_self_key and present_self_value: the past caches including this
+            step, for binding to the same memory. With int8 caches also the unchanged present_cross_key and
+            present_cross_value. With alignment heads also their cross-attention weights, float [R, A, C_cross].
         """
         embedded = self.embedding(token_ids) + functional.embedding(positions, self.positions)
         hidden = embedded[:, None]  # [R, 1, d_model]
@@ -156,34 +153,37 @@ class DecoderGraph(nn.Module):
             hidden, query, written = layer(hidden, positions, source_lengths, caches)
             presents += written
             queries.append(query)
-        # Search is in 32 bits, whatever the graph computes in.
+        # Search uses float32 in every precision.
         outputs = [self.projection(self.norm(hidden[:, 0])).float(), *presents]
         if self.alignment_heads:
             outputs.append(self._align(queries, states[2::4], source_lengths))
         return outputs
 
     def _align(self, queries: Sequence[Tensor], keys: Sequence[Tensor], source_lengths: Tensor) -> Tensor:
-        """Returns what attention keeps to itself: the weights of some heads (Vaswani et al. 2017, equation 1).
+        """Recomputes the cross-attention weights of the alignment heads (Vaswani et al. 2017, equation 1).
 
         Args:
-            queries: of cross-attention in each layer, [R, 1, d_model].
-            keys: the sources in each layer, [R, H, C, D].
-            source_lengths: int32 [R].
+            queries: of cross-attention per layer, [R, 1, d_model].
+            keys: cached source keys per layer, [R, H, C_cross, D].
+            source_lengths: valid source tokens per row, int32 [R].
+
+        Returns:
+            Float [R, A, C_cross].
         """
         chosen = [
             self.attention.in_decoder_layer(place.layer).kept_keys(keys[place.layer][:, place.head])
             for place in self.alignment_heads
-        ]  # [R, C, D] each
+        ]  # [R, C_cross, D] each
         size = chosen[0].shape[2]
         parts = [queries[place.layer][:, 0, place.head * size :][:, :size] for place in self.alignment_heads]
-        key, query = torch.stack(chosen, dim=1), torch.stack(parts, dim=1)  # [R, A, C, D], [R, A, D]
-        scores = (key @ query[..., None])[..., 0].float() / math.sqrt(size)  # [R, A, C]
+        key, query = torch.stack(chosen, dim=1), torch.stack(parts, dim=1)  # [R, A, C_cross, D], [R, A, D]
+        scores = (key @ query[..., None])[..., 0].float() / math.sqrt(size)  # [R, A, C_cross]
         valid = torch.arange(key.shape[2], dtype=torch.int32) < source_lengths[:, None, None]
         return scores.masked_fill(~valid, -math.inf).softmax(dim=-1)
 
 
 class DecoderLayerGraph(nn.Module):
-    """One decoder layer for a single new position per row."""
+    """One decoder layer for one new position per row."""
 
     def __init__(self, layer: DecoderLayer, attention: AttentionOperators) -> None:
         super().__init__()
@@ -194,11 +194,7 @@ class DecoderLayerGraph(nn.Module):
     def forward(
         self, states: Tensor, positions: Tensor, source_lengths: Tensor, caches: Sequence[Tensor]
     ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-        """Maps states [R, 1, d_model] to the next ones.
-
-        Returns:
-            The states, the queries of cross-attention, and the caches that were written, or are given back.
-        """
+        """Maps states [R, 1, d_model] to the next states, the cross-attention queries, and the written caches."""
         past_key, past_value, cross_key, cross_value = caches
         layer = self.layer
         residual = layer.self_attention_residual
@@ -214,11 +210,7 @@ class DecoderLayerGraph(nn.Module):
 
 
 class PackedProjection(nn.Linear):
-    """One projection that gives queries, keys and values side by side: one matrix product instead of three.
-
-    Attributes:
-        parts: what it stands for; they read the same.
-    """
+    """The query, key and value projections as one matrix product; `parts` are the original projections."""
 
     def __init__(self, attention: MultiHeadAttention) -> None:
         parts = (attention.query, attention.key, attention.value)

@@ -1,1 +1,1 @@
-"""Models that others have trained, read from the formats of Marian, CTranslate2 and Argos Translate."""
+"""Imports trained models from the formats of Marian, CTranslate2 and Argos Translate."""

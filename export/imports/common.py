@@ -1,14 +1,7 @@
-"""What every import has in common: reading files with clear errors, languages, and a Transformer from foreign tensors.
+"""Shared code of the importers: file access, languages, tensors by name, and construction of the Transformer.
 
-`export.imports.marian` and `export.imports.ctranslate2` know one format each and call this.
-
-The tensors of a foreign model, taken by name: what is missing or left over is told.
-
-Both importers use it; knows no format.
-
-Texts for the golden sentences of an imported model, which comes without sentences: words of its own vocabulary.
-
-They mean nothing; what counts is that the model translates them here and at the server alike.
+`Tensors` rejects a model that lacks a tensor or has an unused one. `golden_texts` builds texts from the vocabulary for
+models without sentences. The texts have no meaning: they only compare the server's translation with PyTorch's.
 """
 
 import json
@@ -29,27 +22,27 @@ from model.network.transformer import Transformer
 from model.tokenizer.tokenizer import WORD_START, TokenizerError
 from serve.bundle.manifest import BundleDirection, first_problem
 
-# The longest texts that an import reads and writes if nothing else is asked for: what our own models have.
+# The default limits of imported models, those of our own models.
 USUAL_MAX_TOKENS = 256
 
 _LANGUAGE = re.compile(r"[a-z]{2,3}")
-# Marian's multilingual models find such a token before the source: `>>fra<<`.
+# The target language token of Marian's multilingual models, before the source: `>>fra<<`.
 _LANGUAGE_PIECE = re.compile(r">>(.+)<<")
 
 
 class ImportedModelError(Exception):
-    """The files are no model that can be imported; the message names the file, the field and what was expected."""
+    """The files are no model that can be imported. The message names the file, the field and the expected value."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportOptions:
-    """What the files of a model may not say, or may say otherwise.
+    """Values that override the files of a model, or that the files do not contain.
 
     Attributes:
-        source_language: language of the sources; None: as the files say.
-        target_language: language of the translations; None: as the files say.
-        max_source_tokens: longest source, its prefix and suffix included; None: `USUAL_MAX_TOKENS` or the model's own.
-        max_target_tokens: longest translation, the end token excluded; None: the same.
+        source_language: None: from the files.
+        target_language: None: from the files.
+        max_source_tokens: longest source, including prefix and suffix; None: `USUAL_MAX_TOKENS` or the model's limit.
+        max_target_tokens: longest translation, excluding EOS; None: the same.
     """
 
     source_language: str | None = None
@@ -60,13 +53,7 @@ class ImportOptions:
 
 @dataclass(frozen=True, slots=True)
 class SpecialIds:
-    """The special tokens that a model itself needs.
-
-    Attributes:
-        pad: fills up sources.
-        bos: every translation starts from it.
-        eos: ends a translation.
-    """
+    """The special tokens of a model: padding, start (BOS) and end (EOS) of a translation."""
 
     pad: int
     bos: int
@@ -75,23 +62,19 @@ class SpecialIds:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The longest sequences, in tokens, and how many positions tables need for them."""
+    """The longest sequences, in tokens."""
 
     max_source_tokens: int
     max_target_tokens: int
 
     @property
     def positions(self) -> int:
-        """Rows of a table of positions: the begin token has one of its own."""
+        """Rows of a position table; BOS takes one target position."""
         return max(self.max_source_tokens, self.max_target_tokens + 1)
 
 
 def read_json(path: Path) -> object:
-    """Reads a JSON file.
-
-    Raises:
-        ImportedModelError: if it is missing or not JSON.
-    """
+    """Reads a JSON file; raises ImportedModelError if it is missing or not JSON."""
     try:
         return json.loads(read_bytes(path))
     except ValueError as error:
@@ -99,11 +82,7 @@ def read_json(path: Path) -> object:
 
 
 def read_fields(path: Path) -> dict[str, object]:
-    """Reads a JSON file with an object.
-
-    Raises:
-        ImportedModelError: if it is missing or not one.
-    """
+    """Reads a JSON object from a file; raises ImportedModelError if it is missing or something else."""
     content = read_json(path)
     if not isinstance(content, dict):
         raise ImportedModelError(f"{path}: expected a JSON object")
@@ -111,11 +90,7 @@ def read_fields(path: Path) -> dict[str, object]:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Reads a file.
-
-    Raises:
-        ImportedModelError: if that is impossible.
-    """
+    """Reads a file; raises ImportedModelError if that fails."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -123,14 +98,10 @@ def read_bytes(path: Path) -> bytes:
 
 
 def find_limits(options: ImportOptions, positions: int | None) -> Limits:
-    """Returns the longest sequences of a model.
-
-    Args:
-        options: what was asked for.
-        positions: how many the model has vectors for; None: as many as one likes.
+    """Returns the longest sequences of a model with `positions` position vectors, None for unlimited.
 
     Raises:
-        ImportedModelError: if more was asked for.
+        ImportedModelError: if a requested limit is too large.
     """
     usual = USUAL_MAX_TOKENS if positions is None else min(USUAL_MAX_TOKENS, positions - 1)
     limits = Limits(options.max_source_tokens or usual, options.max_target_tokens or usual)
@@ -140,7 +111,9 @@ def find_limits(options: ImportOptions, positions: int | None) -> Limits:
             ("max-target-tokens", limits.max_target_tokens, positions - 1),
         ):
             if asked > most:
-                raise ImportedModelError(f"{field}: {asked}: the model has {positions} positions, expected {most}")
+                raise ImportedModelError(
+                    f"{field}: {asked}: expected at most {most}, as the model has {positions} positions"
+                )
     return limits
 
 
@@ -152,17 +125,13 @@ def find_directions(
     target: str | None,
     prefix: tuple[int, ...] = (),
 ) -> tuple[BundleDirection, ...]:
-    """Returns what a model translates: one direction, or one for each language token of its source vocabulary.
+    """Returns the directions of a model: one, or one per language token of its source vocabulary `pieces`.
 
-    Args:
-        pieces: of the source vocabulary.
-        options: languages there win; the target of a model with language tokens is the only one to offer.
-        source: language of the sources, if the files tell.
-        target: language of the translations, or of a family of them, if the files tell.
-        prefix: tokens before every source.
+    Languages of `options` override `source` and `target` of the files. With language tokens, a target of `options` is
+    the only direction, and a target of the files may be a language family. `prefix` tokens precede every source.
 
     Raises:
-        ImportedModelError: if a language is not known, not written like one, or none of the model's.
+        ImportedModelError: if a language is unknown, is no ISO 639 code, or is not one of the model's.
     """
     source, target = options.source_language or source, options.target_language or target
     tokens = language_tokens(pieces)
@@ -177,7 +146,7 @@ def find_directions(
         raise ImportedModelError(f"target-language: {target}: expected one of {', '.join(sorted(offered))}")
     if not offered:
         named = ", ".join(sorted(tokens))
-        raise ImportedModelError(f"target-language: {target}: expected a model with ISO 639 codes, not {named}")
+        raise ImportedModelError(f"target-language: {target}: expected language tokens with ISO 639 codes, got {named}")
     return tuple(
         BundleDirection(source=str(source), target=name, source_prefix=(*prefix, token))
         for name, token in sorted(offered.items())
@@ -185,29 +154,23 @@ def find_directions(
 
 
 def language_tokens(pieces: Sequence[str]) -> dict[str, int]:
-    """Returns the ids of the tokens that ask for a target language, by the name of the language."""
+    """Returns the ids of target language tokens by language."""
     found = ((_LANGUAGE_PIECE.fullmatch(piece), number) for number, piece in enumerate(pieces))
     return {match[1]: number for match, number in found if match}
 
 
 def language_pieces(pieces: Sequence[str]) -> tuple[str, ...]:
-    """Returns the pieces that ask for a target language."""
+    """Returns the target language tokens."""
     return tuple(pieces[number] for number in language_tokens(pieces).values())
 
 
 def build_transformer(
     fields: Mapping[str, object], vocabulary_size: int, special: SpecialIds, parameters: Mapping[str, Tensor]
 ) -> Transformer:
-    """Returns a Transformer with imported parameters, in evaluation mode.
-
-    Args:
-        fields: of `TransformerConfig`.
-        vocabulary_size: the number of tokens.
-        special: special tokens.
-        parameters: by the names of `Transformer`, float32.
+    """Returns a Transformer with float32 parameters, named as in `Transformer`, in evaluation mode.
 
     Raises:
-        ImportedModelError: if the shape is not one that we have, or a parameter is missing or has another shape.
+        ImportedModelError: if `fields` are not a supported `TransformerConfig`, or a shape differs.
     """
     try:
         config = TransformerConfig.model_validate({"dropout": 0.0, **fields})
@@ -225,47 +188,46 @@ def build_transformer(
 
 
 def check_pieces(path: Path, pieces: object) -> tuple[str, ...]:
-    """Returns the pieces of a vocabulary, checked: a list, or an object with the id of each piece.
+    """Checks the pieces of a vocabulary, a list or an object of piece and id, and returns them by id.
 
     Raises:
-        ImportedModelError: if it is neither, or ids are missing.
+        ImportedModelError: if the content is neither, or ids are missing.
     """
     if isinstance(pieces, dict):
         if sorted(pieces.values(), key=str) != sorted(range(len(pieces)), key=str):
-            raise ImportedModelError(f"{path}: expected the ids 0 to {len(pieces) - 1}, each for one piece")
+            raise ImportedModelError(f"{path}: expected the ids 0 to {len(pieces) - 1}, one per piece")
         pieces = sorted(pieces, key=pieces.__getitem__)
     if not isinstance(pieces, list) or not pieces or not all(isinstance(piece, str) for piece in pieces):
-        raise ImportedModelError(f"{path}: expected a list of pieces, or an object with the id of each piece")
+        raise ImportedModelError(f"{path}: expected a list of pieces, or an object of piece and id")
     return tuple(pieces)
 
 
 def find_piece(path: Path, pieces: Sequence[str], piece: str) -> int:
-    """Returns the id of a special piece.
-
-    Raises:
-        ImportedModelError: if the vocabulary lacks it.
-    """
+    """Returns the id of a special piece; raises ImportedModelError if the vocabulary lacks it."""
     try:
         return pieces.index(piece)
     except ValueError:
-        raise ImportedModelError(f"{path}: has no piece {piece}, expected this special token") from None
+        raise ImportedModelError(f"{path}: expected the special piece {piece}") from None
 
 
 def tokenizer_refused(folder: Path, error: TokenizerError) -> ImportedModelError:
-    """Returns the error of a model whose tokenizer cannot be used."""
+    """Converts a tokenizer error."""
     return ImportedModelError(f"{folder}: {error}")
 
 
 def _check_language(option: str, language: str | None) -> None:
     if language is None or not _LANGUAGE.fullmatch(language):
-        raise ImportedModelError(f"{option}: {language}: the model's files do not tell, expected an ISO 639 code")
+        raise ImportedModelError(f"{option}: {language}: expected an ISO 639 code, as the model's files have none")
 
 
 MATRIX_DIMENSIONS = 2
 
 
 class Tensors:
-    """Tensors to be taken; leaving the context, none may be left: it would belong to something we do not compute."""
+    """The tensors of a model file. Each is taken once; on exit, a remaining tensor is an error.
+
+    A remaining tensor belongs to a computation that Dragoman's models do not perform.
+    """
 
     def __init__(self, path: Path, tensors: Mapping[str, object]) -> None:
         self._path = path
@@ -280,38 +242,34 @@ class Tensors:
         if error is None and self._left:
             names = sorted(self._left)
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-            raise ImportedModelError(f"{self._path}: {names[0]}{more}: no model of ours has it, expected nothing else")
+            raise ImportedModelError(f"{self._path}: {names[0]}{more}: unsupported tensor")
 
     def take(self, name: str, shape: tuple[int, ...] | None = None) -> Tensor:
-        """Returns a tensor, float32; of any shape, or of the one expected.
+        """Takes a tensor as float32; checks its shape if one is given.
 
         Raises:
-            ImportedModelError: if there is none of this name and shape.
+            ImportedModelError: if the tensor is missing or has another shape.
         """
         tensor = self.take_optional(name)
         if tensor is None:
-            raise ImportedModelError(f"{self._path}: {name}: is missing")
+            raise ImportedModelError(f"{self._path}: {name}: missing tensor")
         if shape is not None and tensor.shape != shape:
             raise ImportedModelError(f"{self._path}: {name}: shape is {tuple(tensor.shape)}, expected {shape}")
         return tensor
 
     def has(self, name: str) -> bool:
-        """Returns whether a tensor is there and not taken yet."""
+        """Returns True if the tensor exists and is not yet taken."""
         return name in self._left
 
     def take_matrix(self, name: str) -> Tensor:
-        """Returns a tensor of two dimensions, float32.
-
-        Raises:
-            ImportedModelError: if there is none of this name.
-        """
+        """Takes a matrix as float32; raises ImportedModelError if it is missing or has another rank."""
         tensor = self.take(name)
         if tensor.dim() != MATRIX_DIMENSIONS:
             raise ImportedModelError(f"{self._path}: {name}: shape is {tuple(tensor.shape)}, expected a matrix")
         return tensor
 
     def take_optional(self, name: str) -> Tensor | None:
-        """Returns a tensor, float32, or None."""
+        """Takes a tensor as float32, or returns None."""
         tensor = self._left.pop(name, None)
         if tensor is None:
             return None
@@ -321,8 +279,8 @@ class Tensors:
 
 
 def grown(weight: Tensor, rows: int) -> Tensor:
-    """Returns a matrix with rows of zeros added, up to a number of rows."""
-    # What is no matrix stays as it is, for whoever checks shapes.
+    """Appends rows of zeros to a matrix, up to `rows` rows."""
+    # Other tensors stay unchanged; `build_transformer` rejects their shape.
     if weight.dim() != MATRIX_DIMENSIONS or len(weight) >= rows:
         return weight
     return torch.cat((weight, weight.new_zeros(rows - len(weight), weight.shape[1])))
@@ -330,18 +288,14 @@ def grown(weight: Tensor, rows: int) -> Tensor:
 
 TEXTS = 24
 WORDS_OF_TEXTS = (1, 2, 3, 4, 5, 6, 8, 10)
-# Vocabularies begin with what is common.
+# Vocabularies list common pieces first.
 COMMON_PIECES = 2000
 
 
 def golden_texts(pieces: Sequence[str]) -> list[str]:
-    """Returns texts of several lengths, always the same ones; none if the vocabulary has no words.
-
-    Args:
-        pieces: of the source vocabulary, in the order of their ids.
-    """
+    """Returns texts of several lengths, deterministically; an empty list if the vocabulary has no words."""
     letters = [piece for piece in pieces if piece.removeprefix(WORD_START).isalpha()]
-    # A script without spaces has no pieces that begin words.
+    # In a script without spaces, no piece begins a word.
     words = [piece for piece in letters if piece.startswith(WORD_START)] or letters
     common = words[:COMMON_PIECES]
     if not common:

@@ -1,12 +1,7 @@
-"""The variables of a CTranslate2 Transformer, as parameters of ours.
+"""Imports encoder-decoder Transformers of CTranslate2, and Argos Translate packages, which contain one.
 
-Names are those of CTranslate2's `TransformerSpec`. What is not known there, or computes something that no model of ours
-does, is refused by name. Called by `export.imports.ctranslate2`.
-
-Imports an encoder-decoder Transformer of CTranslate2, and packages of Argos Translate, which hold one.
-
-Special tokens and what surrounds a source come from the files beside model.bin, parameters from
-`export.imports.ctranslate2`. Called by `export.command`.
+Variables have the names of CTranslate2's `TransformerSpec`. Unknown variables, and options that Dragoman's models do
+not support, are rejected by name. Special tokens and source prefixes come from the files next to model.bin.
 """
 
 import math
@@ -52,16 +47,16 @@ from export.source_model import Exportable
 from model.network.transformer import Transformer
 
 SPECIFICATION = "TransformerSpec"
-# Earlier revisions have other names, or do not tell the number of heads. From 5 on, each stack has options of its own.
+# Earlier revisions use other names or do not store the number of heads. From 5 on, each stack has its own options.
 OLDEST_REVISION, FIRST_PER_STACK, NEWEST_REVISION = 3, 5, 7
 
 ACTIVATIONS = {0: "relu", 2: "silu", 3: "gelu"}
 ACTIVATION_NAMES = ("ReLU", "GELU by tanh", "Swish", "GELU", "GELU by sigmoid", "tanh", "sigmoid")
-# CTranslate2's own, unless config.json says another.
+# CTranslate2's defaults, used if config.json has none.
 USUAL_EPSILON = {"layer": 1e-5, "rms": 1e-6}
 OUR_EPSILON = 1e-5
 
-# Options without effect on tokens, or without any while those that are refused are off.
+# Options without effect on tokens, as long as the REFUSED options are off.
 IGNORED = ("alignment_layer", "alignment_heads", "embeddings_merge", "alibi_use_positive_positions", "scale_alibi")
 REFUSED = ("alibi", "multi_query_attention")
 WHOLE_MODEL_OPTIONS = ("num_heads", "pre_norm", "activation", "embeddings_merge", "alignment_layer", "alignment_heads")
@@ -78,17 +73,17 @@ ROOT_OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class TransformerVariables:
-    """A Transformer as CTranslate2 stores it.
+    """A Transformer as stored by CTranslate2.
 
     Attributes:
-        fields: of our `TransformerConfig`, without limits, ties and biases.
-        layers: parameters of layers and of the ends of stacks, by our names.
+        fields: of `TransformerConfig`, without limits, ties and biases.
+        layers: parameters of layers and final norms, by Dragoman's names.
         source_embedding: [V source, d_model].
         target_embedding: [V target, d_model].
         output: [V target, d_model].
-        output_bias: [V target]; None if there is none.
+        output_bias: [V target].
         positions: of source and target, [positions, d_model]; None if CTranslate2 computes them.
-        starts_from_zero: whether a translation starts from no token, but from an embedding of zeros.
+        starts_from_zero: True if the decoder starts from a zero embedding instead of a BOS token.
     """
 
     fields: dict[str, object]
@@ -102,11 +97,7 @@ class TransformerVariables:
 
 
 def read_transformer(path: Path, file: ModelFile, config: Config) -> TransformerVariables:
-    """Returns the variables of a model.
-
-    Raises:
-        ImportedModelError: naming what is missing, or what no model of ours does.
-    """
+    """Returns the variables of a model; raises ImportedModelError if one is missing or not supported."""
     if file.specification != SPECIFICATION:
         raise ImportedModelError(f"{path}: {file.specification}: expected {SPECIFICATION}, an encoder-decoder")
     if not OLDEST_REVISION <= file.revision <= NEWEST_REVISION:
@@ -115,20 +106,20 @@ def read_transformer(path: Path, file: ModelFile, config: Config) -> Transformer
     variables = dequantized(path, file.variables)
     if file.revision < FIRST_PER_STACK:
         variables = _per_stack(variables)
-    # Texts among the variables are the configuration of earlier versions.
-    told = {name: value for name, value in variables.items() if name not in ROOT_OPTIONS}
-    scalars = {name: float(value.reshape(())) for name, value in told.items() if value.size == 1 and value.ndim == 0}
-    flags = {name for name, value in told.items() if value.dtype == np.int8}
-    tensors = {name: torch.tensor(value, dtype=torch.float32) for name, value in told.items() if name not in scalars}
+    # Strings among the variables are the configuration of earlier versions.
+    stored = {name: value for name, value in variables.items() if name not in ROOT_OPTIONS}
+    scalars = {name: float(value.reshape(())) for name, value in stored.items() if value.size == 1 and value.ndim == 0}
+    flags = {name for name, value in stored.items() if value.dtype == np.int8}
+    tensors = {name: torch.tensor(value, dtype=torch.float32) for name, value in stored.items() if name not in scalars}
     with Tensors(path, tensors) as weights:
         return _Reader(path, scalars, flags, weights).read(config)
 
 
 def computed_positions(length: int, d_model: int) -> Tensor:
-    """Returns the encodings that CTranslate2 computes where a model has none, float32 [length, d_model].
+    """Returns the position encodings that CTranslate2 computes for models without any, float32 [length, d_model].
 
     All sines, then all cosines, of angles (position + 1) / 10000^(i / (d_model / 2 - 1)).
-    Source: CTranslate2's src/layers/common.cc; the formula is that of tensor2tensor.
+    Source: CTranslate2's src/layers/common.cc, which uses the formula of tensor2tensor.
     """
     halves = torch.arange(d_model // 2, dtype=torch.float64)
     scales = torch.exp(halves * (-math.log(10000.0) / (d_model // 2 - 1)))
@@ -137,7 +128,7 @@ def computed_positions(length: int, d_model: int) -> Tensor:
 
 
 class _Reader:
-    """Takes a model apart: what is taken is no longer there, and what is left at the end is refused."""
+    """Converts variables by removing each one that it reads; remaining ones are rejected."""
 
     def __init__(self, path: Path, scalars: dict[str, float], flags: AbstractSet[str], weights: Tensors) -> None:
         self._path = path
@@ -146,7 +137,7 @@ class _Reader:
         self._weights = weights
 
     def read(self, config: Config) -> TransformerVariables:
-        """Takes everything."""
+        """Converts all variables."""
         weights = self._weights
         source_embedding, target_embedding = self._embedding("encoder"), self._embedding("decoder")
         starts_from_zero = bool(self._scalars.pop("decoder/start_from_zero_embedding", 0.0))
@@ -185,7 +176,7 @@ class _Reader:
         return self._weights.take_matrix(name)
 
     def _shape(self, d_model: int) -> dict[str, object]:
-        """Returns what both stacks have to say alike, and their depths."""
+        """Returns the fields that both stacks must share, and the number of layers of each stack."""
         fields: dict[str, object] = {"d_model": d_model}
         for name, read in (
             ("heads", self._heads),
@@ -205,7 +196,7 @@ class _Reader:
     def _heads(self, stack: str) -> int:
         name = f"{stack}/num_heads"
         if name not in self._scalars:
-            raise ImportedModelError(f"{self._path}: {name}: is missing")
+            raise ImportedModelError(f"{self._path}: {name}: missing tensor")
         return int(self._scalars.pop(name))
 
     def _norm_position(self, stack: str) -> str:
@@ -220,7 +211,7 @@ class _Reader:
         return ACTIVATIONS[number]
 
     def _scaled(self, stack: str, d_model: int) -> bool:
-        """Returns whether embeddings are multiplied by sqrt(d_model): said by a flag, by the factor, or not at all."""
+        """Returns True if embeddings are multiplied by sqrt(d_model): stored as a flag, as the factor, or implied."""
         newer, older = f"{stack}/scale_embeddings", f"{stack}/embeddings/multiply_by_sqrt_depth"
         name = newer if newer in self._scalars else older
         if name not in self._scalars:
@@ -257,7 +248,7 @@ class _Reader:
             yield from self._norm(f"{stack}_norm", f"{stack}/layer_norm", fields)
 
     def _split(self, ours: str, theirs: str, parts: str) -> Iterator[tuple[str, Tensor]]:
-        """Yields the projections that are packed into one, each with a bias."""
+        """Splits a packed projection into its parts, each with a bias."""
         names = parts.split()
         packed = dict(self._linear("packed", theirs))
         shape = tuple(packed["packed.weight"].shape)
@@ -281,20 +272,20 @@ class _Reader:
             yield f"{ours}.bias", self._weights.take(f"{theirs}/beta")
 
     def _check_left(self) -> None:
-        """Refuses options that are set and not known."""
+        """Rejects unknown options that are set."""
         for name, value in sorted(self._scalars.items()):
             option = name.rpartition("/")[2]
             if option in REFUSED and not value:
                 continue
             if option not in IGNORED:
-                raise self._refusal(name, f"{value:g}", "no such option: no model of ours has it")
+                raise self._refusal(name, f"{value:g}", "no such option: it is not supported")
 
     def _refusal(self, name: str, value: object, expected: object) -> ImportedModelError:
         return ImportedModelError(f"{self._path}: {name}: {value}: expected {expected}")
 
 
 def _per_stack(variables: dict[str, Variable]) -> dict[str, Variable]:
-    """Returns variables with the options of the whole model handed down to both stacks."""
+    """Copies the options of the whole model to both stacks."""
     handed = {
         f"{stack}/{name}": value
         for name, value in variables.items()
@@ -305,15 +296,15 @@ def _per_stack(variables: dict[str, Variable]) -> dict[str, Variable]:
 
 
 MODEL_FILE = "model.bin"
-# Languages as M2M100, NLLB and mBART write them: __de__, deu_Latn, de_DE.
+# Language tokens of M2M100, NLLB and mBART: __de__, deu_Latn, de_DE.
 _FIRST_TOKEN = re.compile(r"__[a-z]{2,3}__|[a-z]{3}_[A-Z][a-z]{3}|[a-z]{2}_[A-Z]{2}")
 
 
 def import_ctranslate2(path: Path, options: ImportOptions) -> Exportable:
-    """Returns the model of a folder, or of an Argos package.
+    """Returns the model of a folder or an Argos package.
 
     Raises:
-        ImportedModelError: if it is none, or computes what no model of ours does.
+        ImportedModelError: if the path is no such model, or Dragoman's models do not support it.
     """
     with open_package(path) as package:
         folder = package.model
@@ -325,7 +316,7 @@ def import_ctranslate2(path: Path, options: ImportOptions) -> Exportable:
         tokenizer = read_tokenizer(folder, config, vocabularies)
         model = _model(folder, config, vocabularies, variables, options)
         prefix, suffix = _around_sources(config, vocabularies, variables)
-        told = read_fields(folder / CONFIG_FILE) if file.version >= FIRST_WITH_CONFIG else {}
+        config_fields = read_fields(folder / CONFIG_FILE) if file.version >= FIRST_WITH_CONFIG else {}
         return Exportable(
             model=model,
             tokenizer=tokenizer,
@@ -334,22 +325,18 @@ def import_ctranslate2(path: Path, options: ImportOptions) -> Exportable:
             ),
             source_suffix=suffix,
             unk_id=tokenizer.unk_id,
-            training={"imported_from": "ctranslate2", "config": told},
+            training={"imported_from": "ctranslate2", "config": config_fields},
             steps=0,
         )
 
 
 def _check_languages(vocabularies: Vocabularies) -> None:
-    """Refuses models of many languages whose translations begin with the one that is asked for.
-
-    Raises:
-        ImportedModelError: naming a piece that asks for one.
-    """
+    """Rejects multilingual models whose target begins with a language token."""
     asking = [piece for piece in vocabularies.target if _FIRST_TOKEN.fullmatch(piece)]
     if len(asking) > 1:
         raise ImportedModelError(
-            f"{vocabularies.target_path}: {asking[0]}: asks for a language as the first token of each translation, as "
-            "NLLB, M2M100 and mBART do: expected a model of one language, or with tokens as >>de<< before the source"
+            f"{vocabularies.target_path}: {asking[0]}: language token at the start of translations, as in NLLB, M2M100 "
+            "and mBART: expected a bilingual model, or tokens such as >>de<< before the source"
         )
 
 
@@ -389,7 +376,7 @@ def _model(
 
 
 def _output_bias(variables: TransformerVariables, size: int) -> Tensor:
-    """Returns the bias of the logits, which never lets a token be written that the target vocabulary lacks."""
+    """Returns the bias of the logits: -inf for tokens that are not in the target vocabulary."""
     known = len(variables.output)
     bias = torch.zeros(known) if variables.output_bias is None else variables.output_bias
     return torch.cat((bias, torch.full((size - known,), -math.inf)))
@@ -398,10 +385,10 @@ def _output_bias(variables: TransformerVariables, size: int) -> Tensor:
 def _special_ids(
     folder: Path, config: Config, vocabularies: Vocabularies, variables: TransformerVariables
 ) -> tuple[int, SpecialIds]:
-    """Returns the number of tokens and the special ones.
+    """Returns the vocabulary size and the special tokens.
 
-    A model that starts from an embedding of zeros, or whose vocabulary has nothing to fill up with, gets a token more:
-    its embedding is zero, and it is never written.
+    Adds one token with a zero embedding, which is never generated, if the model starts from a zero embedding or its
+    vocabulary has no padding token.
     """
     size = max(len(vocabularies.source), len(vocabularies.target))
     pad = next((vocabularies.source.index(piece) for piece in PAD_PIECES if piece in vocabularies.source), None)
@@ -421,6 +408,7 @@ def _around_sources(
     """Returns the tokens before and after every source."""
     path, pieces = vocabularies.source_path, vocabularies.source
     prefix = (find_piece(path, pieces, config.bos),) if config.add_source_bos else ()
-    # Models that start from zeros are Marian's, whose sources end. Those converted from Hugging Face do not say so.
+    # Models that start from zeros come from Marian, whose sources end in EOS. Conversions from Hugging Face omit the
+    # flag.
     ends = config.add_source_eos or variables.starts_from_zero
     return prefix, (find_piece(path, pieces, config.eos),) if ends else ()

@@ -1,27 +1,18 @@
-"""What stands beside a CTranslate2 model's model.bin: its configuration, vocabularies and SentencePiece models.
+"""Reads the files of a CTranslate2 model: model.bin, configuration, vocabularies, SentencePiece models, Argos packages.
 
-Called by `export.imports.ctranslate2`.
+model.bin is little-endian. A string is its length including a final zero byte, uint16, then the bytes.
 
-Reads CTranslate2's model.bin: the name of the model's specification, and variables by name.
-
-Little-endian throughout. Strings have their length, with a zero byte at the end, as uint16 before them.
-
-    version  uint32                  6 today; this reads from 2 on
+    version  uint32                  6 is the newest; supported from 2 on
     specification  string, revision  uint32
-    count  uint32, then so many variables:
+    count  uint32, then as many variables:
         name  string, rank  uint8, sizes  uint32 each
         from version 4 on: type  uint8 (index in `TYPES`), length in bytes  uint32
         before: item size in bytes  uint8, number of items  uint32
         content
-    from version 3 on: count  uint32, then so many aliases: alias  string, name  string
+    from version 3 on: count  uint32, then as many aliases: alias  string, name  string
 
-Source: CTranslate2's python/ctranslate2/specs/model_spec.py, which writes it. Knows no model. Called by
-`export.imports.ctranslate2`.
-
-Opens a package of Argos Translate: a zip archive, or the folder that was in it, with a CTranslate2 model inside.
-
-Argos Translate also cuts paragraphs into sentences, for which packages hold more; that is left alone. Called by
-`export.imports.ctranslate2`.
+Source: CTranslate2's python/ctranslate2/specs/model_spec.py. An Argos package is a zip archive, or its unpacked folder,
+that contains a CTranslate2 model. Its sentence splitting is not used.
 """
 
 import math
@@ -55,7 +46,7 @@ from model.tokenizer.tokenizer import TokenizerError
 OLDEST_VERSION, NEWEST_VERSION = 2, 6
 FIRST_WITH_ALIASES, FIRST_WITH_TYPES = 3, 4
 TYPES = ("float32", "int8", "int16", "int32", "float16", "bfloat16")
-# Before there were types, the size of an item said it all.
+# Versions without types: the item size determines the type.
 TYPE_OF_ITEM_BYTES = {4: "float32", 2: "int16", 1: "int8"}
 
 Variable = NDArray[Any]
@@ -63,13 +54,9 @@ Variable = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """What a model.bin holds.
+    """The content of a model.bin. `version` is that of the binary format, `revision` that of the specification.
 
-    Attributes:
-        version: of the binary format.
-        specification: which kind of model it is.
-        revision: of the specification.
-        variables: by name, aliases included; an alias is the very array that it stands for.
+    An alias in `variables` is the same array object as its variable.
     """
 
     version: int
@@ -82,7 +69,7 @@ def read_model_file(path: Path) -> ModelFile:
     """Reads a model.bin.
 
     Raises:
-        ImportedModelError: if it is none, is damaged, or is of a version that is not known here.
+        ImportedModelError: if the file is not a model.bin, is damaged, or has an unsupported version.
     """
     content = read_bytes(path)
     try:
@@ -92,15 +79,15 @@ def read_model_file(path: Path) -> ModelFile:
 
 
 def dequantized(path: Path, variables: dict[str, Variable]) -> dict[str, Variable]:
-    """Returns variables with quantized matrices multiplied out, and without their scales.
+    """Returns the variables with quantized matrices as float32, without their scales.
 
-    A quantized value is round(w * scale); int8 has a scale for each row, int16 one for the whole matrix.
+    A quantized value is round(w * scale); int8 has one scale per row, int16 one per matrix.
 
     Raises:
-        ImportedModelError: if a scale is missing or does not fit.
+        ImportedModelError: if a scale is missing or has a wrong shape.
     """
     plain = {name: value for name, value in variables.items() if not name.endswith("_scale") or value.ndim > 1}
-    seen: dict[int, Variable] = {}  # an alias stays the very array that it stands for
+    seen: dict[int, Variable] = {}  # by id: an alias stays the same array object
     for name, value in plain.items():
         if value.dtype not in (np.int8, np.int16) or value.ndim == 0 or not name.endswith("/weight"):
             continue
@@ -112,27 +99,27 @@ def dequantized(path: Path, variables: dict[str, Variable]) -> dict[str, Variabl
 
 def _multiplied_out(path: Path, name: str, value: Variable, scale: Variable | None) -> Variable:
     if scale is None:
-        raise ImportedModelError(f"{path}: {name}_scale: is missing, expected the scale of {value.dtype} values")
+        raise ImportedModelError(f"{path}: {name}_scale: missing scale of {value.dtype} values")
     if scale.size not in (1, len(value)) or value.ndim != 2:  # noqa: PLR2004  a matrix
-        raise ImportedModelError(f"{path}: {name}_scale: shape is {scale.shape}, expected 1 or {len(value)} of them")
+        raise ImportedModelError(f"{path}: {name}_scale: shape is {scale.shape}, expected 1 or {len(value)} values")
     if not (np.isfinite(scale) & (scale > 0)).all():
-        raise ImportedModelError(f"{path}: {name}_scale: expected numbers above 0")
+        raise ImportedModelError(f"{path}: {name}_scale: expected values above 0")
     return np.asarray(value.astype(np.float32) / scale.astype(np.float32).reshape(-1, 1), np.float32)
 
 
 class _DamageError(Exception):
-    """The bytes are not what the format says."""
+    """The bytes do not follow the format."""
 
 
 class _Reader:
-    """A position in the bytes of a file, which moves on with everything that is read."""
+    """Parses bytes from a position that advances with every read."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
         self._position = 0
 
     def model_file(self) -> ModelFile:
-        """Reads everything."""
+        """Parses the whole file."""
         version = self._number("I")
         if not OLDEST_VERSION <= version <= NEWEST_VERSION:
             raise _DamageError(f"binary version is {version}, expected {OLDEST_VERSION} to {NEWEST_VERSION}")
@@ -142,12 +129,12 @@ class _Reader:
             for _ in range(self._number("I")):
                 alias, name = self._string(), self._string()
                 if name not in variables:
-                    raise _DamageError(f"{alias} stands for {name}, which is missing")
+                    raise _DamageError(f"{alias} is an alias of {name}, which is missing")
                 variables[alias] = variables[name]
                 if f"{name}_scale" in variables:
                     variables[f"{alias}_scale"] = variables[f"{name}_scale"]
         if self._position != len(self._content):
-            raise _DamageError(f"{len(self._content) - self._position} bytes are left over")
+            raise _DamageError(f"{len(self._content) - self._position} bytes after the end")
         return ModelFile(version, specification, revision, variables)
 
     def _variable(self, version: int) -> tuple[str, Variable]:
@@ -157,7 +144,7 @@ class _Reader:
         kinds = dict(enumerate(TYPES)) if version >= FIRST_WITH_TYPES else TYPE_OF_ITEM_BYTES
         if kind not in kinds:
             raise _DamageError(f"{name}: type is {kind}, expected one of {', '.join(map(str, kinds))}")
-        # NumPy has no bfloat16: the upper halves of float32 numbers.
+        # NumPy has no bfloat16, which is the upper half of a float32.
         dtype = np.dtype(np.uint16 if kinds[kind] == "bfloat16" else kinds[kind]).newbyteorder("<")
         length = self._number("I") * (1 if version >= FIRST_WITH_TYPES else kind)
         if length != math.prod(shape) * dtype.itemsize:
@@ -170,7 +157,7 @@ class _Reader:
     def _string(self) -> str:
         content = self._take(self._number("H"))
         if not content.endswith(b"\0"):
-            raise _DamageError("a name does not end")
+            raise _DamageError("a name lacks its final zero byte")
         try:
             return content[:-1].decode()
         except UnicodeDecodeError as error:
@@ -190,19 +177,13 @@ class _Reader:
 
 METADATA_FILE = "metadata.json"
 MODEL_FOLDER = "model"
-# Of anything larger than this, the archive would be no model.
+# Limit for the unpacked archive; no supported model is larger.
 LARGEST_BYTES = 16 * 2**30
 
 
 @dataclass(frozen=True, slots=True)
 class OpenPackage:
-    """Where the model is, and what a package says of it.
-
-    Attributes:
-        model: the folder of the CTranslate2 model.
-        source: language of the sources; None if this is no package.
-        target: language of the translations.
-    """
+    """The folder of a CTranslate2 model, and the languages of the Argos package if it comes from one."""
 
     model: Path
     source: str | None = None
@@ -211,10 +192,10 @@ class OpenPackage:
 
 @contextmanager
 def open_package(path: Path) -> Iterator[OpenPackage]:
-    """Yields the model of a package, or of the folder that is no package but the model itself.
+    """Yields the model of an Argos package, or of a model folder.
 
     Raises:
-        ImportedModelError: if it is a package that we cannot use.
+        ImportedModelError: if the package is not supported.
     """
     if path.is_dir():
         yield _describe(path)
@@ -224,7 +205,7 @@ def open_package(path: Path) -> Iterator[OpenPackage]:
 
 
 def _extract(path: Path, folder: Path) -> Path:
-    """Unpacks an archive; returns the folder that holds the metadata."""
+    """Unpacks an archive and returns the folder that contains the metadata."""
     try:
         with zipfile.ZipFile(path) as archive:
             size_bytes = sum(member.file_size for member in archive.infolist())
@@ -232,10 +213,12 @@ def _extract(path: Path, folder: Path) -> Path:
                 raise ImportedModelError(f"{path}: unpacks to {size_bytes} bytes, expected at most {LARGEST_BYTES}")
             archive.extractall(folder)
     except (zipfile.BadZipFile, zlib.error, OSError, EOFError, NotImplementedError, RuntimeError) as error:
-        raise ImportedModelError(f"{path}: expected a folder or an Argos package, a zip archive: {error}") from error
+        raise ImportedModelError(
+            f"{path}: expected a model folder or an Argos package (zip archive): {error}"
+        ) from error
     found = sorted(folder.glob(METADATA_FILE)) + sorted(folder.glob(f"*/{METADATA_FILE}"))
     if not found:
-        raise ImportedModelError(f"{path}: holds no {METADATA_FILE}, expected an Argos package")
+        raise ImportedModelError(f"{path}: expected an Argos package with {METADATA_FILE}")
     return found[0].parent
 
 
@@ -249,14 +232,14 @@ def _describe(folder: Path) -> OpenPackage:
             raise ImportedModelError(f"{path}: {field}: {metadata[field]}: expected {expected or 'none'}")
     source, target = metadata.get("from_code"), metadata.get("to_code")
     if not isinstance(source, str) or not isinstance(target, str):
-        raise ImportedModelError(f"{path}: from_code, to_code: {source}, {target}: expected a language each")
+        raise ImportedModelError(f"{path}: from_code, to_code: {source}, {target}: expected two languages")
     return OpenPackage(folder / MODEL_FOLDER, source, target)
 
 
 CONFIG_FILE = "config.json"
-# From this binary version on there is a configuration; before, model.bin held the same as variables.
+# First binary version with config.json; earlier ones store its fields as variables.
 FIRST_WITH_CONFIG = 6
-# Names under which SentencePiece models stand beside a model, or beside its folder: of sources and of translations.
+# File names of source and target SentencePiece models, in the model's folder or its parent.
 TOKENIZERS = (
     ("source.spm", "target.spm"),
     ("sentencepiece.model", "sentencepiece.model"),
@@ -268,7 +251,7 @@ PAD_PIECES = ("<blank>", "<pad>")
 
 
 class Config(BaseModel):
-    """The fields of config.json that decide what a model reads and writes."""
+    """The fields of config.json that affect what a model reads and writes."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -283,7 +266,7 @@ class Config(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Vocabularies:
-    """The pieces of both sides in the order of their ids, and where they were read."""
+    """The pieces of both vocabularies in id order, and their files."""
 
     source_path: Path
     source: tuple[str, ...]
@@ -292,11 +275,7 @@ class Vocabularies:
 
 
 def read_config(folder: Path, file: ModelFile) -> Config:
-    """Reads the configuration of a model.
-
-    Raises:
-        ImportedModelError: naming the field, its value and what was expected.
-    """
+    """Reads the configuration of a model; raises ImportedModelError naming the field and the expected value."""
     path = folder / CONFIG_FILE
     fields = read_fields(path) if file.version >= FIRST_WITH_CONFIG else _fields_of_variables(file.variables)
     try:
@@ -307,11 +286,7 @@ def read_config(folder: Path, file: ModelFile) -> Config:
 
 
 def read_vocabularies(folder: Path) -> Vocabularies:
-    """Reads the vocabularies of a model: one that both sides share, or one for each.
-
-    Raises:
-        ImportedModelError: if there is none.
-    """
+    """Reads one shared vocabulary or one per side; raises ImportedModelError if there is none."""
     if (folder / "source_1_vocabulary.json").exists() or (folder / "source_1_vocabulary.txt").exists():
         raise ImportedModelError(f"{folder}: source_1_vocabulary: several source features, expected one")
     shared = _find_vocabulary(folder, "shared")
@@ -325,11 +300,7 @@ def read_vocabularies(folder: Path) -> Vocabularies:
 
 
 def read_tokenizer(folder: Path, config: Config, vocabularies: Vocabularies) -> PieceTokenizer:
-    """Reads the SentencePiece models of a model.
-
-    Raises:
-        ImportedModelError: if there are none.
-    """
+    """Reads the SentencePiece models of a model; raises ImportedModelError if there are none."""
     source, target = vocabularies.source, vocabularies.target
     special = {config.bos, config.eos, *PAD_PIECES, *language_pieces(source)}
     special |= {config.start or config.bos}
@@ -351,12 +322,14 @@ def read_tokenizer(folder: Path, config: Config, vocabularies: Vocabularies) -> 
 def _find_tokenizers(folder: Path) -> tuple[Path, Path]:
     for place in (folder, folder.parent):
         if (place / "bpe.model").exists():
-            raise ImportedModelError(f"{place / 'bpe.model'}: byte pairs of words, expected a SentencePiece model")
+            raise ImportedModelError(
+                f"{place / 'bpe.model'}: byte pair encoding of words, expected a SentencePiece model"
+            )
         for source, target in TOKENIZERS:
             if (place / source).is_file() and (place / target).is_file():
                 return place / source, place / target
     names = ", ".join(dict.fromkeys(" and ".join(dict.fromkeys(pair)) for pair in TOKENIZERS))
-    raise ImportedModelError(f"{folder}: expected a SentencePiece model in it or beside it, one of {names}")
+    raise ImportedModelError(f"{folder}: expected a SentencePiece model in the folder or its parent, one of {names}")
 
 
 def _find_vocabulary(folder: Path, name: str) -> Path | None:
@@ -371,12 +344,12 @@ def _read_vocabulary(path: Path) -> tuple[str, ...]:
         text = read_bytes(path).decode()
     except UnicodeDecodeError as error:
         raise ImportedModelError(f"{path}: not UTF-8") from error
-    # Not splitlines: a piece may be a line separator of Unicode.
+    # Not splitlines: a piece may be a Unicode line separator.
     return check_pieces(path, [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")])
 
 
 def _fields_of_variables(variables: dict[str, Variable]) -> dict[str, object]:
-    """Returns the configuration of a model of an earlier binary version."""
+    """Returns the configuration of a model without config.json."""
     texts = ("unk_token", "bos_token", "eos_token")
     fields: dict[str, object] = {
         name: np.asarray(variables[name]).tobytes().decode(errors="replace") for name in texts if name in variables

@@ -1,11 +1,7 @@
-"""Imports a Marian checkpoint in the form of Hugging Face, such as those of OPUS-MT.
+"""Imports Marian checkpoints in Hugging Face format, for example OPUS-MT.
 
-Reads config.json, the parameters, vocab.json and the SentencePiece models; the library `transformers` is not needed.
-Called by `export.command`.
-
-The configuration of a Marian checkpoint: what is imported, and what is refused by name.
-
-Knows config.json and generation_config.json, no tensors. Called by `export.imports.marian`.
+Reads config.json, generation_config.json, the parameters, vocab.json and the SentencePiece models; does not need the
+library `transformers`. Rejects unsupported fields by name.
 """
 
 import math
@@ -44,7 +40,7 @@ GENERATION_FILE = "generation_config.json"
 
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "silu": "silu", "swish": "silu"}
 
-# Variants that Marian checkpoints can name and that compute something else. A field that is not there says the same.
+# Marian variants with another computation are rejected. A missing field has the value listed here.
 EXPECTED_FIELDS: dict[str, object] = {
     "model_type": "marian",
     "is_encoder_decoder": True,
@@ -53,7 +49,7 @@ EXPECTED_FIELDS: dict[str, object] = {
     "add_final_layer_norm": False,
     "static_position_embeddings": True,
 }
-# What changes the tokens that a search finds, apart from the beam: no search of ours does it.
+# Search options that change the tokens and that Dragoman does not support.
 EXPECTED_SEARCH: dict[str, object] = {
     "forced_bos_token_id": None,
     "repetition_penalty": 1.0,
@@ -70,7 +66,7 @@ def _first_eos(value: object) -> object:
 
 
 class MarianConfig(BaseModel):
-    """The fields of config.json that decide what a Marian model computes."""
+    """The fields of config.json that determine the computation of a Marian model."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -95,21 +91,17 @@ class MarianConfig(BaseModel):
 
     @property
     def target_size(self) -> int:
-        """The number of tokens that the decoder knows."""
+        """The size of the target vocabulary."""
         return self.decoder_vocab_size or self.vocab_size
 
     @property
     def tied(self) -> bool:
-        """Whether one matrix embeds source and target and projects to the output."""
+        """True if one matrix embeds source and target and is the output projection."""
         return self.share_encoder_decoder_embeddings and self.tie_word_embeddings
 
 
 def read_marian_config(folder: Path) -> MarianConfig:
-    """Reads and checks the configuration of a checkpoint.
-
-    Raises:
-        ImportedModelError: naming the field, its value and what was expected.
-    """
+    """Reads and checks the configuration of a checkpoint; raises ImportedModelError naming the field."""
     path = folder / CONFIG_FILE
     fields = read_fields(path)
     generation = read_fields(folder / GENERATION_FILE) if (folder / GENERATION_FILE).exists() else {}
@@ -128,7 +120,7 @@ def read_marian_config(folder: Path) -> MarianConfig:
 
 
 def transformer_fields(config: MarianConfig) -> dict[str, object]:
-    """Returns the fields of `TransformerConfig` that the configuration decides."""
+    """Returns the `TransformerConfig` fields that the configuration determines."""
     return {
         "d_model": config.d_model,
         "d_ff": config.encoder_ffn_dim,
@@ -163,7 +155,7 @@ def _check(path: Path, config: MarianConfig) -> None:
     if config.share_encoder_decoder_embeddings and config.target_size != config.vocab_size:
         raise ImportedModelError(
             f"{path}: decoder_vocab_size: {config.target_size}: expected {config.vocab_size},"
-            " for share_encoder_decoder_embeddings is true"
+            " because share_encoder_decoder_embeddings is true"
         )
     for name, size in (
         ("pad_token_id", config.vocab_size),
@@ -174,7 +166,7 @@ def _check(path: Path, config: MarianConfig) -> None:
             raise ImportedModelError(f"{path}: {name}: {getattr(config, name)}: expected an id below {size}")
     for ids in config.bad_words_ids or ():
         if len(ids) != 1 or not 0 <= ids[0] < config.target_size:
-            raise ImportedModelError(f"{path}: bad_words_ids: {list(ids)}: expected single tokens of the vocabulary")
+            raise ImportedModelError(f"{path}: bad_words_ids: {list(ids)}: expected single token ids of the vocabulary")
 
 
 TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
@@ -190,21 +182,21 @@ def import_marian(folder: Path, options: ImportOptions) -> Exportable:
     """Returns the model of a checkpoint.
 
     Raises:
-        ImportedModelError: if it is none, or computes what no model of ours does.
+        ImportedModelError: if the folder is no checkpoint, or Dragoman's models do not support it.
     """
     config = read_marian_config(folder)
-    told = read_fields(folder / TOKENIZER_CONFIG_FILE) if (folder / TOKENIZER_CONFIG_FILE).exists() else {}
-    tokenizer = _tokenizer(folder, config, told)
+    settings = read_fields(folder / TOKENIZER_CONFIG_FILE) if (folder / TOKENIZER_CONFIG_FILE).exists() else {}
+    tokenizer = _tokenizer(folder, config, settings)
     model = _model(folder, config, options)
-    eos = _special_piece(told, "eos_token", "</s>")
+    eos = _special_piece(settings, "eos_token", "</s>")
     return Exportable(
         model=model,
         tokenizer=tokenizer,
         directions=find_directions(
             tokenizer.source_pieces,
             options,
-            source=_text(told.get("source_lang")),
-            target=_text(told.get("target_lang")),
+            source=_text(settings.get("source_lang")),
+            target=_text(settings.get("target_lang")),
         ),
         source_suffix=(find_piece(folder / "vocab.json", tokenizer.source_pieces, eos),),
         unk_id=tokenizer.unk_id,
@@ -213,17 +205,19 @@ def import_marian(folder: Path, options: ImportOptions) -> Exportable:
     )
 
 
-def _tokenizer(folder: Path, config: MarianConfig, told: dict[str, object]) -> PieceTokenizer:
+def _tokenizer(folder: Path, config: MarianConfig, settings: dict[str, object]) -> PieceTokenizer:
     source_path, target_path = folder / "vocab.json", folder / "target_vocab.json"
     source = check_pieces(source_path, read_json(source_path))
-    separate = bool(told.get("separate_vocabs"))
+    separate = bool(settings.get("separate_vocabs"))
     target = check_pieces(target_path, read_json(target_path)) if separate else source
     for path, pieces, size in ((source_path, source, config.vocab_size), (target_path, target, config.target_size)):
         if len(pieces) > size:
             raise ImportedModelError(f"{path}: {len(pieces)} pieces, expected at most {size} as in {CONFIG_FILE}")
     if config.eos_token_id >= len(target):
-        raise ImportedModelError(f"{folder / CONFIG_FILE}: eos_token_id: {config.eos_token_id}: not in the vocabulary")
-    special = {_special_piece(told, "eos_token", "</s>"), _special_piece(told, "pad_token", "<pad>")}
+        raise ImportedModelError(
+            f"{folder / CONFIG_FILE}: eos_token_id: {config.eos_token_id}: expected an id of the vocabulary"
+        )
+    special = {_special_piece(settings, "eos_token", "</s>"), _special_piece(settings, "pad_token", "<pad>")}
     special |= {target[config.eos_token_id], *language_pieces(source)}
     try:
         return PieceTokenizer(
@@ -231,7 +225,7 @@ def _tokenizer(folder: Path, config: MarianConfig, told: dict[str, object]) -> P
             read_bytes(folder / "target.spm"),
             source,
             target,
-            unknown_piece=_special_piece(told, "unk_token", "<unk>"),
+            unknown_piece=_special_piece(settings, "unk_token", "<unk>"),
             special_pieces=sorted(special),
         )
     except TokenizerError as error:
@@ -259,24 +253,24 @@ def _model(folder: Path, config: MarianConfig, options: ImportOptions) -> Transf
 
 
 def read_tensors(folder: Path) -> Tensors:
-    """Returns the parameters of a checkpoint: those of model.safetensors, or else of pytorch_model.bin.
+    """Reads the parameters of a checkpoint from model.safetensors, or else from pytorch_model.bin.
 
     Raises:
-        ImportedModelError: if there is neither, or it cannot be read.
+        ImportedModelError: if neither exists or can be read.
     """
     safe, pickled = folder / "model.safetensors", folder / "pytorch_model.bin"
     path = safe if safe.exists() else pickled
     if not path.exists():
-        raise ImportedModelError(f"{folder}: expected {safe.name} or {pickled.name}, in one piece")
+        raise ImportedModelError(f"{folder}: expected {safe.name} or {pickled.name} in one file")
     try:
         if path == safe:
-            from safetensors.torch import load_file  # noqa: PLC0415 - only checkpoints in this form need the library
+            from safetensors.torch import load_file  # noqa: PLC0415 - only this format needs the library
 
             return Tensors(path, load_file(path))
         return Tensors(path, torch.load(path, map_location="cpu", weights_only=True))
     except ModuleNotFoundError as error:
-        raise ImportedModelError(f"{path}: expected the library safetensors: pip install safetensors") from error
-    except Exception as error:  # the readers raise whatever the damage leads to
+        raise ImportedModelError(f"{path}: requires the library safetensors: pip install safetensors") from error
+    except Exception as error:  # damaged files raise exceptions of any type
         raise ImportedModelError(f"{path}: cannot be read: {error}") from error
 
 
@@ -313,13 +307,13 @@ def _linear(tensors: Tensors, ours: str, theirs: str) -> Iterator[tuple[str, Ten
 
 
 def _embeddings(tensors: Tensors, config: MarianConfig) -> dict[str, Tensor]:
-    """Returns embeddings, output matrix and output bias, all of the larger vocabulary's size."""
+    """Returns embeddings, output matrix and output bias, all with the size of the larger vocabulary."""
     size = max(config.vocab_size, config.target_size)
     bias = torch.full((size,), -math.inf)
     bias[: config.target_size] = tensors.take("final_logits_bias", (1, config.target_size))[0]
     for (token_id,) in config.bad_words_ids or ():
         bias[token_id] = -math.inf
-    # A checkpoint holds a tied matrix under one of its names, or under all.
+    # A checkpoint stores a tied matrix under one of its names or under all of them.
     stored = {name: tensors.take_optional(name) for name in (SHARED, SOURCE, TARGET, OUTPUT)}
     if config.tied:
         embedding = _first(tensors, stored, SHARED, SOURCE, TARGET, OUTPUT)
@@ -341,9 +335,9 @@ def _first(tensors: Tensors, stored: dict[str, Tensor | None], *names: str) -> T
     return tensors.take(names[0]) if found is None else found
 
 
-def _special_piece(told: dict[str, object], field: str, usual: str) -> str:
-    """Returns a special token as tokenizer_config.json writes it: a text, or an object with one."""
-    token = told.get(field, usual)
+def _special_piece(settings: dict[str, object], field: str, usual: str) -> str:
+    """Returns a special token of tokenizer_config.json, which is a string or an object with the field `content`."""
+    token = settings.get(field, usual)
     content = token.get("content") if isinstance(token, dict) else token
     return content if isinstance(content, str) else usual
 

@@ -1,6 +1,6 @@
-"""`dragoman inspect`: what a bundle is, what its graphs do, what memory it takes. Serves nothing and needs no torch.
+"""`dragoman inspect`: prints the content of a bundle, its graphs and its memory use. Needs no PyTorch.
 
-The libraries that read graphs and draw are imported only when the command runs, so that their lack can be explained.
+onnx and matplotlib are imported when the command runs, so that a missing one is reported in one line.
 """
 
 from collections.abc import Iterator
@@ -17,23 +17,23 @@ DEFAULT_SLOTS: int = ServeSettings.model_fields["slots"].default
 
 
 class InspectCommand(BaseSettings):
-    """Tells what is in a bundle.
+    """Describes a bundle.
 
-    Checks every checksum, then prints what the model is, the files, inputs, outputs and operators of both graphs, the
-    operators that ONNX Runtime runs in their place, the blocks of a decoder step, and the memory that serving takes.
+    Verifies every checksum, then prints the model, the files, and the inputs, outputs and operators of both graphs.
+    Also prints the operators after ONNX Runtime's optimization, the blocks of a decoder step, and the memory use.
     """
 
     model_config = SettingsConfigDict(
         env_prefix="DRAGOMAN_INSPECT_", frozen=True, extra="forbid", cli_shortcuts={"json-file": "json"}
     )
 
-    bundle: CliPositionalArg[Path] = Field(description="folder made by `dragoman export`")
-    slots: int = Field(DEFAULT_SLOTS, ge=1, description="slots of each engine, as `dragoman serve` takes them")
-    picture: Path | None = Field(None, description="SVG file that gets a picture of one decoder step")
-    json_file: Path | None = Field(None, description="file that gets all figures")
+    bundle: CliPositionalArg[Path] = Field(description="folder of the bundle")
+    slots: int = Field(DEFAULT_SLOTS, ge=1, description="slots of each engine, as for `dragoman serve`")
+    picture: Path | None = Field(None, description="SVG file for a picture of one decoder step")
+    json_file: Path | None = Field(None, description="JSON file for all figures")
 
     def cli_cmd(self) -> None:
-        """Prints the figures; writes the files that were asked for."""
+        """Prints the figures and writes the requested files."""
         self._check_output_folders()
         with _explained("onnx", "reads the graphs", "export"):
             from export.inspect.figures import (  # noqa: PLC0415 - needs onnx
@@ -60,17 +60,15 @@ class InspectCommand(BaseSettings):
     def _check_output_folders(self) -> None:
         for option, path in (("picture", self.picture), ("json", self.json_file)):
             if path is not None and (path.is_dir() or not path.parent.is_dir()):
-                raise SystemExit(f"dragoman inspect: {option}: {path}: expected a file in a folder that exists")
+                raise SystemExit(f"dragoman inspect: {option}: {path}: expected a file in an existing folder")
 
 
 @contextmanager
 def _explained(library: str, purpose: str, extra: str) -> Iterator[None]:
-    """Ends the command with one line if a library is missing in the block."""
+    """Exits with one line if a library is missing."""
     try:
         yield
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != library:
             raise
-        raise SystemExit(
-            f"dragoman inspect: {library} is not installed, which {purpose}: pip install '.[{extra}]'"
-        ) from error
+        raise SystemExit(f"dragoman inspect: requires {library}, which {purpose}: pip install '.[{extra}]'") from error

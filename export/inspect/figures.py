@@ -1,13 +1,7 @@
-"""The figures of a bundle as text for a terminal; `dragoman inspect` prints it. 1 kB is 1,000 bytes.
+"""Collects the figures of a bundle without serving it, and formats them as text. 1 kB is 1,000 bytes.
 
-The memory that serving a bundle takes: weights once, decoder state and logits for every slot of every engine.
-
-The state is counted as `serve.runtime.kv_cache` allocates it. Knows no graphs.
-
-What can be told of a bundle without serving it: its files, its graphs, what a step does and what memory it takes.
-
-Gathers figures; `export.inspect.figures` and `export.inspect.picture` show them. Needs neither torch
-nor, unless it is there, ONNX Runtime.
+Memory: weights once, decoder states and logits for every slot of every engine, as `serve.runtime.kv_cache` allocates
+them. Needs no PyTorch; without ONNX Runtime the optimized operators are missing.
 """
 
 import tempfile
@@ -34,21 +28,16 @@ from model.text_table import format_table
 from serve.bundle.bundle import MANIFEST_FILE, Bundle
 from serve.bundle.manifest import DECODER_INPUTS, ENCODER_INPUTS, LOGITS, Manifest, Precision, StateSpec
 
-# Logits are 32-bit floats, and so are states, whatever the products are computed in; except in fp16, and where a state
-# is made of integers.
+# Logits are float32 in every precision. States are float32, float16 in fp16, or int8 if the manifest defines it.
 FLOAT_BYTES = 4
 STATE_BYTES: dict[Precision, int] = {"fp32": 4, "int8": 4, "int8-static": 4, "fp16": 2}
 
 
 @dataclass(frozen=True, slots=True)
 class StateMemory:
-    """One state tensor of a slot.
+    """One state tensor of a slot; lengths in its shape are the model's limits.
 
-    Attributes:
-        dtype: of its values.
-        shape: of one slot, with the model's limits in place of the lengths.
-        slot_bytes: what a slot takes.
-        step_bytes: what one decoder step writes of a row; 0 if the encoder writes it once.
+    `step_bytes` are written per row and decoder step; 0 if the encoder writes the state once.
     """
 
     name: str
@@ -61,14 +50,9 @@ class StateMemory:
 
 @dataclass(frozen=True, slots=True)
 class EngineMemory:
-    """What each engine holds; the weights are shared by all of them.
+    """The memory of one engine, without the weights, which all engines share.
 
-    Attributes:
-        slots: rows of the engine.
-        states: of one slot.
-        slot_bytes: decoder state of one slot.
-        state_bytes: decoder state of all slots.
-        logits_bytes: the buffer for the logits of a step.
+    `slot_bytes` is the decoder state of one slot, `state_bytes` that of all slots.
     """
 
     slots: int
@@ -79,7 +63,7 @@ class EngineMemory:
 
 
 def measure_engine(manifest: Manifest, slots: int) -> EngineMemory:
-    """Returns what an engine with so many slots takes."""
+    """Returns the memory of an engine with `slots` slots."""
     states = tuple(_measure_state(spec, manifest) for spec in manifest.states)
     slot_bytes = sum(state.slot_bytes for state in states)
     logits_bytes = slots * manifest.vocabulary_size * FLOAT_BYTES
@@ -95,13 +79,13 @@ def _measure_state(spec: StateSpec, manifest: Manifest) -> StateMemory:
         return StateMemory(spec.name, spec.kind, dtype.name, shape, value_bytes, 0)
     if spec.kind == "target":
         return StateMemory(spec.name, spec.kind, dtype.name, shape, value_bytes, value_bytes // limits["target"])
-    # A step reads one value and writes another.
+    # A step reads one buffer and writes another.
     return StateMemory(spec.name, spec.kind, dtype.name, shape, 2 * value_bytes, value_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class FileFigures:
-    """A file of the bundle; `state` tells what its manifest says of it."""
+    """A file of the bundle; `state` is its status in the manifest."""
 
     name: str
     size_bytes: int
@@ -110,13 +94,9 @@ class FileFigures:
 
 @dataclass(frozen=True, slots=True)
 class GraphFigures:
-    """A graph.
+    """The figures of a graph. Dynamic sizes in shapes are "rows", "source" or "target".
 
-    Attributes:
-        inputs: a size that differs from call to call is "rows", "source" or "target".
-        operators: nodes of each operator, as stored.
-        running: the same after ONNX Runtime's optimizations; None if it is not installed.
-        weights_bytes: of the weights that it uses.
+    `operators` counts stored nodes, `running` those after ONNX Runtime's optimization, None if it is not installed.
     """
 
     file: str
@@ -131,12 +111,8 @@ class GraphFigures:
 class Inspection:
     """All figures of a bundle.
 
-    Attributes:
-        golden_sentences: how many there are.
-        parameters: numbers that the graphs compute with, by their type; those that both share once.
-        weights_bytes: of these and all other constants, those that both graphs share once.
-        step: what the decoder graph does in one step.
-        engine: what each engine of a server holds besides.
+    `parameters` counts numbers by type; it and `weights_bytes` count weights that both graphs share once. `step` holds
+    the blocks of a decoder step.
     """
 
     folder: Path
@@ -151,14 +127,10 @@ class Inspection:
 
 
 def inspect(bundle: Bundle, slots: int) -> Inspection:
-    """Looks at a bundle.
-
-    Args:
-        bundle: an opened one, so that every checksum is right.
-        slots: rows of each engine that is to serve it.
+    """Collects the figures of an opened bundle for engines with `slots` rows.
 
     Raises:
-        BundleError: if a graph cannot be read, or ONNX Runtime refuses it.
+        BundleError: if a graph cannot be read, or ONNX Runtime rejects it.
     """
     manifest = bundle.manifest
     encoder, decoder = read_graph(bundle.encoder_path), read_graph(bundle.decoder_path)
@@ -197,7 +169,7 @@ def _graph(graph: StoredGraph, path: Path, lengths: Mapping[str, Sequence[int | 
 
 
 def _lengths(manifest: Manifest) -> dict[str, tuple[int | str, ...]]:
-    """Returns the shape of each input and output as the manifest has it, by its name."""
+    """Returns the manifest's shape of each input and output by name."""
     shapes: dict[str, tuple[int | str, ...]] = dict.fromkeys((*ENCODER_INPUTS, *DECODER_INPUTS), ("rows",))
     shapes |= {ENCODER_INPUTS[0]: ("rows", "source"), LOGITS: ("rows", manifest.vocabulary_size)}
     for state in manifest.states:
@@ -207,7 +179,7 @@ def _lengths(manifest: Manifest) -> dict[str, tuple[int | str, ...]]:
 
 
 def _named(tensor: TensorType, lengths: Mapping[str, Sequence[int | str]]) -> TensorType:
-    """Gives the sizes without a number, for which a graph has symbols such as s69, the names that the manifest has."""
+    """Replaces symbolic sizes of a graph, such as s69, by the manifest's names."""
     names = lengths.get(tensor.name, ())
     if len(names) != len(tensor.shape):
         return tensor
@@ -219,7 +191,7 @@ def _named(tensor: TensorType, lengths: Mapping[str, Sequence[int | str]]) -> Te
 
 
 def _running_operators(path: Path) -> dict[str, int] | None:
-    """Returns the operators that ONNX Runtime runs in place of a graph's, None if it is not installed."""
+    """Returns the operators after ONNX Runtime's optimization; None if it is not installed."""
     try:
         from serve.runtime.cpu import save_optimized  # noqa: PLC0415 - needs ONNX Runtime
     except ImportError:
@@ -231,13 +203,13 @@ def _running_operators(path: Path) -> dict[str, int] | None:
 
 
 WIDTH = 110
-# Below this, every byte is told.
+# Smaller sizes are printed in bytes.
 SMALLEST_KILOBYTES = 10_000
 NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
 def format_inspection(inspection: Inspection) -> str:
-    """Returns what there is to tell, in sections with a blank line between."""
+    """Returns the report: sections separated by blank lines."""
     files = [[file.name, file.state, format_bytes(file.size_bytes)] for file in inspection.files]
     return "\n\n".join(
         [
@@ -251,7 +223,7 @@ def format_inspection(inspection: Inspection) -> str:
 
 
 def format_bytes(size: int) -> str:
-    """Returns a size with a unit that keeps it short."""
+    """Formats a size with three significant digits."""
     if size < SMALLEST_KILOBYTES:
         return f"{size:,} B"
     for unit, scale in (("kB", 1e3), ("MB", 1e6)):
@@ -261,17 +233,17 @@ def format_bytes(size: int) -> str:
 
 
 def format_shape(shape: Iterable[int | str]) -> str:
-    """Returns a shape in brackets."""
+    """Formats a shape in brackets."""
     return f"[{', '.join(map(str, shape))}]"
 
 
 def stem(name: str) -> str:
-    """Returns a name without the number of a layer at its end."""
+    """Removes the layer number from the end of a name."""
     return name.rstrip("0123456789")
 
 
 def fold_names(names: Sequence[str]) -> str:
-    """Returns names that differ in a number at their end as one, such as key_0…5; others one after another."""
+    """Joins names, and folds those that differ only in a final number: key_0…5."""
     by_stem: dict[str, list[str]] = {}
     for name in names:
         by_stem.setdefault(stem(name), []).append(name)
@@ -314,12 +286,12 @@ def _format_identity(inspection: Inspection) -> str:
 
 def _format_architecture(model: object) -> str:
     if not isinstance(model, Mapping):
-        return "not told"
+        return "unknown"
     shape = {
         name: value for name, value in model.items() if name != "architecture" and not str(name).startswith("max_")
     }
-    told = ", ".join(f"{name} {value}" for name, value in shape.items())
-    return f"{model.get('architecture', 'not told')}: {told}"
+    fields = ", ".join(f"{name} {value}" for name, value in shape.items())
+    return f"{model.get('architecture', 'unknown')}: {fields}"
 
 
 def _format_graph(graph: GraphFigures) -> str:
@@ -339,7 +311,7 @@ def _format_graph(graph: GraphFigures) -> str:
 
 
 def _tensor_rows(side: str, tensors: Sequence[TensorType]) -> list[list[str]]:
-    """Returns a row for each group of tensors that have names alike and one type."""
+    """Returns one row per group of tensors with the same stem, type and shape."""
     groups: dict[tuple[object, ...], list[TensorType]] = {}
     for tensor in tensors:
         groups.setdefault((stem(tensor.name), tensor.dtype, tensor.shape), []).append(tensor)

@@ -1,13 +1,10 @@
-"""One decoder step as a chain of blocks, found in the graph: attention, feed-forward and recurrent updates.
+"""Reads stored ONNX graphs, and splits a decoder step into blocks: attention, feed-forward, recurrent updates.
 
-What depends on the last token is the spine of the graph. A block ends where a single tensor of the spine carries all
-that follows, as it does between the residual connections of a Transformer, or where the next value of a recurrent state
-is known. All else, such as masks made of lengths, belongs to the first block that uses it. No architecture is known
-here. `dragoman inspect` tells and draws the blocks.
+The spine is the set of nodes that depend on the last token. A block ends where a single tensor of the spine carries all
+later results, for example between residual connections, or where a recurrent state gets its next value. Other nodes,
+such as masks, belong to the first block that uses them. The algorithm does not depend on the architecture.
 
-An ONNX graph as it is stored: what goes in and out, its operators, its weights. Called by `dragoman inspect`.
-
-Keeps of the weights only digests, which tell those that two graphs share. Knows no bundle and no architecture.
+Of weights only digests are kept, which identify those that two graphs share.
 """
 
 import hashlib
@@ -27,7 +24,7 @@ from onnx.checker import ValidationError
 from serve.bundle.bundle import BundleError
 from serve.bundle.manifest import DECODER_INPUTS, LOGITS, StateSpec
 
-# Types of sizes, indices and masks; numbers of every other type were learned, or computed from what was.
+# Types of sizes, indices and masks; numbers of other types are parameters or derived from them.
 STRUCTURAL_TYPES = ("int32", "int64", "bool")
 
 
@@ -35,9 +32,7 @@ STRUCTURAL_TYPES = ("int32", "int64", "bool")
 class TensorType:
     """Name, type and shape of a tensor.
 
-    Attributes:
-        shape: a size that differs from call to call has a name instead of a number.
-        row_bytes: size of one row, a row being all but the first axis; None if that depends on the call.
+    `shape` has names for dynamic sizes. `row_bytes` is the size without the first axis; None if it is dynamic.
     """
 
     name: str
@@ -50,8 +45,7 @@ class TensorType:
 class Weight:
     """A constant tensor of a graph.
 
-    Attributes:
-        digest: of the values; the same for a matrix and the transposed one, which are the same parameters.
+    `digest` is the hash of its values; a matrix and its transpose have the same one.
     """
 
     name: str
@@ -62,18 +56,13 @@ class Weight:
 
     @property
     def is_parameter(self) -> bool:
-        """Whether these are numbers to compute with: neither sizes and indices nor a constant of a formula."""
+        """True for numbers of the computation: not sizes, indices or scalar constants."""
         return bool(self.shape) and self.dtype not in STRUCTURAL_TYPES
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One operator in a graph. Operators that are not of the standard have their domain in front.
-
-    Attributes:
-        inputs: names of tensors; an optional one that is not given is left out.
-        outputs: likewise.
-    """
+    """One operator, without omitted optional inputs. Non-standard operators have their domain as prefix."""
 
     operator: str
     inputs: tuple[str, ...]
@@ -82,13 +71,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class StoredGraph:
-    """A graph.
-
-    Attributes:
-        nodes: in an order in which they can be computed.
-        tensors: type of every tensor between nodes that the graph declares, by its name; inputs and outputs as well.
-        weights: by name.
-    """
+    """A graph with nodes in topological order; `tensors` holds all declared types, including inputs and outputs."""
 
     inputs: tuple[TensorType, ...]
     outputs: tuple[TensorType, ...]
@@ -115,23 +98,19 @@ def read_graph(path: Path) -> StoredGraph:
 
 
 def count_operators(path: Path) -> dict[str, int]:
-    """Returns how many nodes of a graph have each operator, the most frequent first.
-
-    Raises:
-        BundleError: if the file is no ONNX graph.
-    """
+    """Counts the nodes of each operator, most frequent first; raises BundleError if the file is no ONNX graph."""
     counts = Counter(_node(node).operator for node in _load(path).node)
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
 def distinct_weights(graphs: Iterable[StoredGraph]) -> tuple[Weight, ...]:
-    """Returns the weights of graphs, those that several share once."""
+    """Returns the weights of all graphs, shared ones once."""
     weights = [weight for graph in graphs for weight in graph.weights.values()]
     return tuple({(weight.dtype, weight.shape, weight.digest): weight for weight in weights}.values())
 
 
 def count_parameters(weights: Iterable[Weight]) -> dict[str, int]:
-    """Returns how many parameters there are of each type; a matrix that is also stored transposed counts once."""
+    """Counts the parameters of each type; a matrix and its stored transpose count once."""
     parameters = {(weight.dtype, weight.digest): weight for weight in weights if weight.is_parameter}
     counts: Counter[str] = Counter()
     for weight in parameters.values():
@@ -143,7 +122,7 @@ def _load(path: Path) -> onnx.GraphProto:
     try:
         return onnx.load(path, load_external_data=False).graph
     except DecodeError as error:
-        raise BundleError(f"{path}: no ONNX graph: {error}") from error
+        raise BundleError(f"{path}: expected an ONNX graph: {error}") from error
 
 
 def _node(node: onnx.NodeProto) -> Node:
@@ -178,25 +157,18 @@ def _digest(values: NDArray[np.generic]) -> str:
 
 
 TOKENS = DECODER_INPUTS[0]
-# Without one of these, nodes are no block of their own: they normalize or rearrange what the block before has computed.
+# A block needs one of these; other nodes normalize or rearrange the previous block's result.
 PRODUCTS = ("MatMul", "Gemm", "MatMulInteger", "com.microsoft.MatMulIntegerToFloat")
-# They read no values: sizes are known before the last token is, and a block that asks a state for its size has no use
-# for the state.
+# They read shapes, not values: reading the size of a state does not make it an input of the block.
 SIZES = ("Shape", "Size")
 TITLES = {"target": "self-attention", "source": "cross-attention", "recurrent": "recurrent update"}
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A part of the step.
+    """A part of a decoder step: it reads states and matrices (weights with at least two axes) and writes states.
 
-    Attributes:
-        title: what it does.
-        nodes: how many operators it is made of.
-        matrices: the weights of two axes and more that it reads.
-        reads: states that it takes.
-        writes: states of which it computes the next value.
-        carries: what goes on to the following blocks, or out as logits.
+    `carries` are the tensors passed to later blocks, or the logits.
     """
 
     title: str
@@ -208,7 +180,7 @@ class Block:
 
     @property
     def form(self) -> tuple[object, ...]:
-        """Equal for blocks that do the same with other weights and other states."""
+        """A key that is equal for blocks that differ only in weights and states."""
         return (
             self.title,
             sorted((matrix.dtype, matrix.shape) for matrix in self.matrices),
@@ -220,18 +192,14 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """Blocks that follow one another in the same form, as layers do.
-
-    Attributes:
-        rounds: the blocks of every round; one round if nothing is repeated.
-    """
+    """Adjacent blocks that repeat with the same form, for example layers; one round if there is no repetition."""
 
     rounds: tuple[tuple[Block, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """Nodes of a block that is being found, and the tensors that leave it."""
+    """Nodes of a block under construction, and the tensors that leave it."""
 
     nodes: list[Node]
     leaving: tuple[str, ...]
@@ -249,12 +217,7 @@ class _Span:
 
 
 def find_blocks(graph: StoredGraph, states: Sequence[StateSpec]) -> tuple[Block, ...]:
-    """Returns the blocks of a decoder graph in the order in which they are computed.
-
-    Args:
-        graph: the decoder.
-        states: those of its manifest.
-    """
+    """Splits a decoder graph into blocks, in order of computation."""
     spans = _cut_spine(graph, {state.decoder_output for state in states if state.kind == "recurrent"})
     _attach_others(graph, spans)
     spans = _join_preparations(_join_finishes(spans, states), states)
@@ -262,7 +225,7 @@ def find_blocks(graph: StoredGraph, states: Sequence[StateSpec]) -> tuple[Block,
 
 
 def fold_blocks(blocks: Sequence[Block]) -> tuple[Repetition, ...]:
-    """Returns blocks with those that repeat one another put together, the longest such stretch at each place."""
+    """Groups repeated blocks; takes the longest repetition at each position."""
     folded = []
     start = 0
     while start < len(blocks):
@@ -274,7 +237,7 @@ def fold_blocks(blocks: Sequence[Block]) -> tuple[Repetition, ...]:
 
 
 def _longest_repetition(blocks: Sequence[Block]) -> tuple[int, int]:
-    """Returns how many blocks from the first one on are repeated, and how often they are there."""
+    """Returns the period in blocks, and the number of rounds, of the longest repetition at the start."""
     best = (1, 1)
     for period in range(1, len(blocks) // 2 + 1):
         rounds = 1
@@ -293,7 +256,7 @@ def _is_repeated(blocks: Sequence[Block], period: int, rounds: int) -> bool:
 
 
 def _cut_spine(graph: StoredGraph, recurrent_outputs: set[str | None]) -> list[_Span]:
-    """Returns the nodes that depend on the last token, cut into spans."""
+    """Returns the nodes that depend on the last token, split into spans."""
     dependent = {TOKENS}
     spine: list[Node] = []
     for node in graph.nodes:
@@ -315,7 +278,7 @@ def _cut_spine(graph: StoredGraph, recurrent_outputs: set[str | None]) -> list[_
 
 
 def _attach_others(graph: StoredGraph, spans: Sequence[_Span]) -> None:
-    """Gives every node beside the spine to the first span that uses its result; to the last one if none does."""
+    """Adds every other node to the first span that uses its result, or to the last span if none does."""
     first_use: dict[str, int] = {}
     for number, span in reversed(list(enumerate(spans))):
         first_use |= dict.fromkeys(span.read, number)
@@ -329,7 +292,7 @@ def _attach_others(graph: StoredGraph, spans: Sequence[_Span]) -> None:
 
 
 def _join_finishes(spans: Iterable[_Span], states: Sequence[StateSpec]) -> list[_Span]:
-    """Joins what has neither a product nor a state, such as a normalization, to what it comes after."""
+    """Joins spans without product or state, such as a normalization, to the previous span."""
     inputs = {state.decoder_input for state in states}
     joined: list[_Span] = []
     for span in spans:
@@ -357,7 +320,7 @@ def _join_preparations(spans: Iterable[_Span], states: Sequence[StateSpec]) -> l
 def _describe(span: _Span, graph: StoredGraph, states: Sequence[StateSpec]) -> Block:
     read, written = span.read, span.written
     reads = tuple(state for state in states if state.decoder_input in read)
-    # A source that an operator gives back has not changed.
+    # An operator may return cross-attention caches unchanged.
     writes = tuple(state for state in states if state.decoder_output in written and state.kind != "source")
     leaving = (*span.leaving, *(name for name in (LOGITS,) if name in written))
     weights = [weight for name, weight in graph.weights.items() if name in read and weight.is_parameter]

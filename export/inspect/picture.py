@@ -1,7 +1,6 @@
-"""A picture of one decoder step: its blocks in the middle, what the encoder wrote on the left, what lasts on the right.
+"""Draws one decoder step: blocks in the middle, encoder states on the left, decoder states on the right.
 
-Drawn from what `export.inspect.figures` found; knows no architecture. Shapes are those of all rows, bytes those
-of one.
+Shapes are of all rows, bytes of one row.
 """
 
 from collections import Counter
@@ -18,7 +17,7 @@ from export.inspect.graph import Block, TensorType, fold_blocks
 from model.provenance import drawing
 from serve.bundle.manifest import DECODER_INPUTS, LOGITS, StateSpec
 
-# Inches: left and right edges of the three columns, and what is between the lines and the boxes.
+# In inches: left and right edges of the columns, and the distances between lines and boxes.
 LEFT, MIDDLE, RIGHT = (0.2, 3.0), (4.1, 7.2), (8.3, 11.1)
 WIDTH = 11.3
 LINE, PADDING, GAP, MARGIN = 0.175, 0.1, 0.48, 0.45
@@ -28,7 +27,7 @@ COLORS = {"block": "#e3ebf6", "source": "#e2f1e2", "target": "#fdebd3", "recurre
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """What is in a box, the first line bold; the kind of box chooses its color."""
+    """The lines of a box, the first one bold; `kind` selects the color."""
 
     lines: tuple[str, ...]
     kind: str
@@ -40,13 +39,7 @@ class _Text:
 
 @dataclass(frozen=True, slots=True)
 class _Flow:
-    """States beside a block.
-
-    Attributes:
-        text: what is said of them.
-        read: what is on the arrow to the block, None if there is no arrow.
-        written: what is on the arrow back, None if there is none.
-    """
+    """A box of states next to a block; `read` and `written` label the arrows, None for no arrow."""
 
     text: _Text
     read: str | None
@@ -55,7 +48,7 @@ class _Flow:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A block, what is on its left and right, and what goes on below."""
+    """A block, the states to its left and right, and the label of the arrow below."""
 
     text: _Text
     left: tuple[_Flow, ...]
@@ -68,7 +61,7 @@ class _Row:
 
 
 def draw_step(inspection: Inspection, path: Path) -> None:
-    """Draws the decoder step of a bundle as SVG. Blocks in the same form, as layers are, are drawn once and counted."""
+    """Draws the decoder step as SVG; repeated blocks are drawn once, with their number of rounds."""
     memory = {state.name: state for state in inspection.engine.states}
     stages = [
         (len(repetition.rounds), [_row(alike, memory) for alike in zip(*repetition.rounds, strict=True)])
@@ -96,7 +89,7 @@ def draw_step(inspection: Inspection, path: Path) -> None:
 
 
 def _row(alike: Sequence[Block], memory: dict[str, StateMemory]) -> _Row:
-    """Returns what is drawn of blocks in the same form, one of each round."""
+    """Returns the drawing of blocks with the same form, one per round."""
     block = alike[0]
     operators = "one operator" if block.nodes == 1 else f"{block.nodes} operators"
     size = format_bytes(sum(matrix.size_bytes for matrix in block.matrices))
@@ -120,7 +113,7 @@ def _row(alike: Sequence[Block], memory: dict[str, StateMemory]) -> _Row:
 
 
 def _matrix_lines(block: Block) -> list[str]:
-    """Returns the shapes of a block's matrices, equal ones counted, with line breaks only between them."""
+    """Returns the shapes of a block's matrices with counts; lines break only between shapes."""
     counts = Counter((matrix.dtype, format_shape(matrix.shape)) for matrix in block.matrices)
     lines = []
     for dtype in dict.fromkeys(dtype for dtype, _ in counts):
@@ -138,7 +131,7 @@ def _use(block: Block, state: StateSpec) -> tuple[str, bool, bool]:
 
 
 def _flow(states: Sequence[StateMemory], rounds: int, *, is_read: bool, is_written: bool) -> _Flow:
-    """Returns a box of states of one kind; bytes are those of one round."""
+    """Returns a box of states of one kind; bytes are per round."""
     tensors = len(states) // rounds
     count = "one tensor" if tensors == 1 else f"{tensors} tensors"
     slot_bytes = sum(state.slot_bytes for state in states) // rounds
@@ -150,7 +143,7 @@ def _flow(states: Sequence[StateMemory], rounds: int, *, is_read: bool, is_writt
             (
                 *_wrapped(fold_names([state.name for state in states]), LEFT),
                 *types,
-                f"{count}, {format_bytes(slot_bytes)} a slot",
+                f"{count}, {format_bytes(slot_bytes)} per slot",
             ),
             states[0].kind,
         ),
@@ -182,7 +175,7 @@ def _draw_captions(axes: Axes, inspection: Inspection, height: float) -> None:
     )
     for column, caption in captions:
         axes.text(sum(column) / 2, MARGIN / 2, caption, ha="center", va="center", weight="bold")
-    note = "R rows are computed together; bytes are those of one. States are as long as the model's limits, "
+    note = "R rows per step; bytes are per row. State lengths are the model's limits: "
     limits = f"{manifest.max_source_tokens} source and {manifest.max_target_tokens} target tokens."
     axes.text(LEFT[0], height - MARGIN / 2, note + limits, va="center", color="dimgray")
 
@@ -209,7 +202,7 @@ def _draw_exchange(axes: Axes, column: tuple[float, float], center: float, flow:
 
 
 def _draw_down(axes: Axes, end: float, label: str) -> None:
-    """Draws the arrow that ends above a block, or below the last one."""
+    """Draws the arrow above a block, or below the last one."""
     middle = sum(MIDDLE) / 2
     _draw_arrow(axes, (middle, end - GAP), (middle, end))
     axes.text(middle + 0.1, end - GAP / 2, label, ha="left", va="center", size=8)

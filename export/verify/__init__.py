@@ -1,1 +1,1 @@
-"""Proves that a bundle translates as its PyTorch model."""
+"""Verifies that a bundle translates like its PyTorch model."""

@@ -1,20 +1,12 @@
-"""All checks of one bundle, in their order, and how much work they are. `dragoman verify` shows what they find.
+"""All checks of a bundle.
 
-Knows neither texts' languages nor torch: the PyTorch model comes as `References`, or not at all.
+Logits: the graphs match PyTorch step by step, along the same translations. Floats are compared with the trained model,
+8-bit integers with the trained model rounded in the same places; the tolerance is what rounding changes in PyTorch.
+Tokens: the engine matches PyTorch, the graph decoder bit by bit, and the golden sentences. Invariance: a translation is
+bitwise the same alone and in any batch. Sentences with greedy and beam search join and leave at random steps; one
+different bit fails the check.
 
-Batch invariance: a translation and its scores are bitwise the same alone and in any company.
-
-Every sentence is translated alone, then with strangers, some of them greedily and some with a beam, that join and leave
-at random steps. One bit that differs fails the check.
-
-Logits held against each other, step by step along the same translations: PyTorch's and ONNX Runtime's.
-
-A graph in floats is compared with the trained model. One in 8-bit integers cannot equal it: it is compared with the
-trained model rounded in the same places, and what it may differ by is what rounding changes in PyTorch itself.
-
-Shapes: B rows, V vocabulary.
-
-Translations held against each other: the engine's against PyTorch's, those made by hand, and golden sentences.
+Does not import PyTorch: the PyTorch model is passed as `References` or is None. Shapes: B rows, V vocabulary.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,54 +17,49 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from export.verify.answer import Answer, Gap, Labeled, Outcome, Sentence, describe_difference, verdict_of
-from export.verify.graph_decoder import BATCH_ROWS, RuntimeStepper, translate_by_hand
+from export.answer import Answer, Gap, Labeled, Outcome, Sentence, describe_difference, verdict_of
+from export.graph_decoder import BATCH_ROWS, GraphDecoder
 from export.verify.stepper import Reader, References, Stepper, gap_of
 from export.verify.sync_engine import SyncEngine
 from serve.bundle.bundle import Bundle
 from serve.bundle.manifest import GoldenSentence, Precision
-from serve.runtime.device_choice import DeviceChoice
 from serve.runtime.placement import ModelSessions, open_sessions
 from serve.scheduler.sequence import SequenceSpec
 from serve.search.options import SearchOptions
+from serve.system import DeviceChoice
 
 
 @dataclass(frozen=True, slots=True)
 class BatchMix:
-    """In whose company sentences are translated.
-
-    Attributes:
-        batches: how many translations run at once.
-        seed: of who joins when.
-    """
+    """The batches of the invariance check: numbers of concurrent translations, and the seed of their order."""
 
     batches: tuple[int, ...]
     seed: int
 
 
 class Deviation(NamedTuple):
-    """A translation that company changed."""
+    """A translation that differs from the same translation alone."""
 
     search: str
     sentence: Sentence
     batch: int
     alone: Answer
-    accompanied: Answer
+    batched: Answer
 
 
 def check_invariance(
     sessions: ModelSessions,
     sentences: Sequence[Sentence],
     searches: Mapping[str, SearchOptions],
-    companies: BatchMix,
+    batch_mix: BatchMix,
     *,
     gap: Gap,
     advance: Callable[[int], object],
 ) -> list[Outcome]:
-    """Translates every sentence with every search, alone and in each company; returns an outcome for each search."""
-    deviations = find_deviations(sessions, sentences, searches, companies, advance)
+    """Translates every sentence with every search, alone and in every batch; returns one outcome per search."""
+    deviations = find_deviations(sessions, sentences, searches, batch_mix, advance)
     return [
-        _outcome(search, [each for each in deviations if each.search == search], len(sentences), companies, gap)
+        _outcome(search, [each for each in deviations if each.search == search], len(sentences), batch_mix, gap)
         for search in searches
     ]
 
@@ -81,19 +68,19 @@ def find_deviations(
     sessions: ModelSessions,
     sentences: Sequence[Sentence],
     searches: Mapping[str, SearchOptions],
-    companies: BatchMix,
+    batch_mix: BatchMix,
     advance: Callable[[int], object],
 ) -> list[Deviation]:
-    """Returns what differs from the same translation alone."""
-    random = np.random.default_rng(companies.seed)
+    """Returns the translations that differ from the same translation alone."""
+    random = np.random.default_rng(batch_mix.seed)
     named = [(search, sentence) for search in searches for sentence in sentences]
     specs = [SequenceSpec(sentence.source_ids, searches[search]) for search, sentence in named]
     widest = max(options.rows for options in searches.values())
-    engine = SyncEngine(sessions, max(companies.batches) * widest)
+    engine = SyncEngine(sessions, max(batch_mix.batches) * widest)
     alone = engine.translate(specs, 1, advance)
     return [
         Deviation(search, sentence, batch, expected, actual)
-        for batch in companies.batches
+        for batch in batch_mix.batches
         for (search, sentence), expected, actual in zip(
             named, alone, engine.translate(specs, batch, advance, random), strict=True
         )
@@ -101,13 +88,13 @@ def find_deviations(
     ]
 
 
-def _outcome(search: str, deviations: list[Deviation], sentences: int, companies: BatchMix, gap: Gap) -> Outcome:
-    tokens = sum(not each.alone.has_tokens_of(each.accompanied) for each in deviations)
-    scores = sum(not each.alone.has_scores_of(each.accompanied) for each in deviations)
-    translations, batches = sentences * len(companies.batches), ", ".join(map(str, companies.batches))
+def _outcome(search: str, deviations: list[Deviation], sentences: int, batch_mix: BatchMix, gap: Gap) -> Outcome:
+    tokens = sum(not each.alone.has_tokens_of(each.batched) for each in deviations)
+    scores = sum(not each.alone.has_scores_of(each.batched) for each in deviations)
+    translations, batches = sentences * len(batch_mix.batches), ", ".join(map(str, batch_mix.batches))
     figure = (
-        f"{tokens} of {translations} translations differ in a token from the same alone, {scores} in a bit of a score "
-        f"({sentences} sentences, batches of {batches}, seed {companies.seed})"
+        f"{tokens} of {translations} translations differ in tokens from the translation alone, {scores} in score bits "
+        f"({sentences} sentences, batches of {batches}, seed {batch_mix.seed})"
     )
     return Outcome(
         f"invariance, {search}",
@@ -120,29 +107,29 @@ def _outcome(search: str, deviations: list[Deviation], sentences: int, companies
 def _describe(deviation: Deviation, gap: Gap) -> str:
     return describe_difference(
         deviation.sentence,
-        Labeled("alone it", deviation.alone),
-        Labeled(f"in a batch of {deviation.batch} it", deviation.accompanied),
+        Labeled("alone", deviation.alone),
+        Labeled(f"in a batch of {deviation.batch}", deviation.batched),
         gap,
     )
 
 
 class LogitDifference(NamedTuple):
-    """The token of a step on whose logit the two models agree least."""
+    """The token with the largest logit difference of a step."""
 
     sentence: Sentence
-    target_ids: tuple[int, ...]  # those before the step
+    target_ids: tuple[int, ...]  # before the step
     token_id: int
     expected: float
     actual: float
 
     @property
     def difference(self) -> float:
-        """How far the logits are apart."""
+        """Absolute difference of the logits."""
         return abs(self.actual - self.expected)
 
 
 class Tolerance(NamedTuple):
-    """How far logits may be apart, and why so far."""
+    """The permitted difference of logits, and the reason for it."""
 
     value: float
     reason: str
@@ -157,7 +144,7 @@ def compare_logits(
     rows: int,
     advance: Callable[[int], object],
 ) -> list[LogitDifference]:
-    """Forces both models along the targets, `rows` sentences at a time; returns the worst token of every step."""
+    """Runs both models along the targets, in batches of `rows`; returns the worst token of every step."""
     apart: list[LogitDifference] = []
     for start in range(0, len(sentences), rows):
         batch = slice(start, start + rows)
@@ -167,25 +154,18 @@ def compare_logits(
 
 
 def largest(apart: Sequence[LogitDifference]) -> float:
-    """Returns the largest difference; NaN if any logit is no number."""
+    """Returns the largest difference; NaN if any logit is NaN."""
     return float(np.max([each.difference for each in apart]))
 
 
 def check_logits(apart: Sequence[LogitDifference], tolerance: Tolerance, reference: str, gap: Gap) -> Outcome:
-    """Judges what `compare_logits` found.
-
-    Args:
-        apart: the worst token of every step.
-        tolerance: how far logits may be apart.
-        reference: whose logits were expected.
-        gap: of the model that they were expected from.
-    """
-    # Written such that a logit that is no number is too far away.
+    """Checks the result of `compare_logits` against the expected model `reference`, whose lead is `gap`."""
+    # `not <=` instead of `>`: NaN fails the check.
     first = next((each for each in apart if not each.difference <= tolerance.value), None)
     return Outcome(
         "logits",
         verdict_of(first is None),
-        f"at most {largest(apart):.1e} from {reference} in {len(apart)} steps; "
+        f"difference from {reference} at most {largest(apart):.1e} in {len(apart)} steps; "
         f"{tolerance.value:.1e} permitted, {tolerance.reason}",
         None if first is None else _describe_difference(first, reference, gap),
     )
@@ -200,7 +180,7 @@ def _compare_batch(
     token_ids = np.full(len(targets), expected.bos_id)
     for position in range(min(int(lengths.max()) + 1, expected.max_target_tokens)):
         theirs, ours = expected.step(token_ids), actual.step(token_ids)
-        worst = np.abs(ours - theirs).argmax(axis=1)  # [B]; the position of the first NaN if there is one
+        worst = np.abs(ours - theirs).argmax(axis=1)  # [B]; argmax returns the first NaN if there is one
         for row in np.flatnonzero(position <= lengths).tolist():
             token_id = int(worst[row])
             logits = float(theirs[row, token_id]), float(ours[row, token_id])
@@ -209,7 +189,7 @@ def _compare_batch(
 
 
 def _forced(targets: Sequence[tuple[int, ...]], position: int, token_ids: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Returns the token of each row at a position, int64 [B]; of a row that is over whatever it was."""
+    """Returns the target token of each row at a position, int64 [B]; finished rows repeat their last token."""
     return np.array(
         [
             target[position] if position < len(target) else last
@@ -226,16 +206,14 @@ def _describe_difference(apart: LogitDifference, reference: str, gap: Gap) -> st
     )
 
 
-ENGINE = "the engine"
+ENGINE = "engine"
 
 
 @dataclass(frozen=True, slots=True)
 class Demands:
-    """What the engine's translations must have in common with PyTorch's.
+    """Required agreement of the engine's translations with PyTorch's.
 
-    Attributes:
-        minimum_identical: share of translations with the same tokens; 0: any.
-        score_tolerance: how far the scores of these may be apart, in nats; infinite: any distance.
+    `score_tolerance` is in nats and applies to translations with equal tokens.
     """
 
     minimum_identical: float
@@ -251,19 +229,19 @@ def check_against_pytorch(
     demands: Demands,
     gap: Gap,
 ) -> Outcome:
-    """Compares the engine's translations with PyTorch's, by the same search."""
+    """Compares the engine's translations with PyTorch's of the same search."""
     pairs = list(zip(sentences, expected, actual, strict=True))
     different = [pair for pair in pairs if not pair[1].has_tokens_of(pair[2])]
     same = [pair for pair in pairs if pair[1].has_tokens_of(pair[2])]
     errors = [abs(theirs.score - ours.score) for _, theirs, ours in same]
-    # Written such that a score that is no number is too far away.
+    # `not <=` instead of `>`: NaN fails the check.
     apart = [pair for pair, error in zip(same, errors, strict=True) if not error <= demands.score_tolerance]
     few = len(same) < demands.minimum_identical * len(pairs)
-    share = f" ({demands.minimum_identical:.1%} demanded)" if demands.minimum_identical else ""
+    share = f" ({demands.minimum_identical:.1%} required)" if demands.minimum_identical else ""
     limit = f" ({demands.score_tolerance:.1e} permitted)" if isfinite(demands.score_tolerance) else ""
     figure = (
         f"{len(same)} of {len(pairs)} translations have PyTorch's tokens{share}, "
-        f"their scores are within {np.max(errors, initial=0.0):.1e} of its{limit}"
+        f"with a score difference of at most {np.max(errors, initial=0.0):.1e}{limit}"
     )
     first = (different if few else apart)[:1]
     return Outcome(
@@ -274,17 +252,17 @@ def check_against_pytorch(
     )
 
 
-def check_against_by_hand(
+def check_against_graph_decoder(
     sentences: Sequence[Sentence], expected: Sequence[Answer], actual: Sequence[Answer], gap: Gap
 ) -> Outcome:
-    """Compares the engine's greedy translations with those of the same graphs stepped by hand, bit by bit."""
+    """Compares the engine's greedy translations bit by bit with those of the graph decoder."""
     pairs = list(zip(sentences, expected, actual, strict=True))
     different = [pair for pair in pairs if not (pair[1].has_tokens_of(pair[2]) and pair[1].has_scores_of(pair[2]))]
     return Outcome(
         "engine, greedy",
         verdict_of(not different),
-        f"{len(pairs) - len(different)} of {len(pairs)} translations are bitwise those of the graphs stepped by hand",
-        _describe_first(different[:1], "by hand it", gap),
+        f"{len(pairs) - len(different)} of {len(pairs)} translations are bitwise those of the graph decoder",
+        _describe_first(different[:1], "graph decoder", gap),
     )
 
 
@@ -294,38 +272,34 @@ def check_golden(
     actual: Sequence[Answer],
     gap: Gap,
 ) -> Outcome:
-    """Compares with what the trained model answered when the bundle was made.
+    """Compares the engine with the trained model's translations in the bundle.
 
-    Args:
-        golden: the bundle's golden sentences.
-        sources: what the bundle's tokenizer makes of their sources.
-        actual: the engine's translations of their source ids.
-        gap: of the bundle.
+    `sources` are the tokens that the bundle's tokenizer reads; `actual` translates the recorded source ids.
     """
     misread = [each for each, source_ids in zip(golden, sources, strict=True) if each.source_ids != source_ids]
-    # The trained model's scores were not written down: both get the engine's.
+    # Golden sentences have no scores: both answers get the engine's.
     pairs = [
         (Sentence(each.source, each.source_ids), answer._replace(target_ids=each.target_ids), answer)
         for each, answer in zip(golden, actual, strict=True)
     ]
     wrong = [pair for pair in pairs if not pair[1].has_tokens_of(pair[2])]
     if misread:
-        difference: str | None = f"the tokenizer reads other tokens than the trained model did: {misread[0].source}"
+        difference: str | None = f"source ids differ from the trained model's: {misread[0].source}"
     else:
-        difference = _describe_first(wrong[:1], "the trained model", gap)
+        difference = _describe_first(wrong[:1], "trained model", gap)
     return Outcome(
         "golden sentences",
         verdict_of(not misread and not wrong),
-        f"{len(golden) - len(misread)} of {len(golden)} are read and {len(golden) - len(wrong)} translated as by the "
-        "trained model",
+        f"{len(golden) - len(misread)} of {len(golden)} have the trained model's source ids, "
+        f"{len(golden) - len(wrong)} its translation",
         difference,
     )
 
 
-def _describe_first(pairs: Sequence[tuple[Sentence, Answer, Answer]], who: str, gap: Gap) -> str | None:
+def _describe_first(pairs: Sequence[tuple[Sentence, Answer, Answer]], name: str, gap: Gap) -> str | None:
     return next(
         (
-            describe_difference(sentence, Labeled(who, expected), Labeled(ENGINE, actual), gap)
+            describe_difference(sentence, Labeled(name, expected), Labeled(ENGINE, actual), gap)
             for sentence, expected, actual in pairs
         ),
         None,
@@ -335,25 +309,17 @@ def _describe_first(pairs: Sequence[tuple[Sentence, Answer, Answer]], who: str, 
 Advance = Callable[[int], object]
 Check = Literal["logits", "tokens", "invariance"]
 GREEDY = "greedy"
-# With both logits within half of the lead that golden sentences must have at every step, none can come out otherwise.
+# Half of the lead that golden sentences require: if both logits move by less, the best token stays the same.
 LOGITS_TOLERANCES: dict[Precision, float] = {"fp32": 5e-4, "fp16": 0.05, "int8": 5e-4, "int8-static": 5e-4}
-NO_RUN = "needs --run, the training run that the bundle was made from"
+NO_RUN = "requires --run, the training run of the bundle"
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is checked, and how strictly.
+    """Which checks run, and their tolerances. Greedy search is always included.
 
-    Attributes:
-        checks: which.
-        sentences: how many are compared with PyTorch.
-        invariance_sentences: how many are translated in company.
-        beam_size: of beam search, beside greedy search.
-        length_penalty: of beam search.
-        demands: on translations, compared with PyTorch's.
-        logits_tolerance: how far a logit may be from PyTorch's; None: half of the lead by which golden sentences are
-            decided; in 8 bits, as far as rounding moves PyTorch's own.
-        companies: what batch invariance is tried in.
+    If `logits_tolerance` is None, it is half of the lead that golden sentences require; in 8 bits, as much as rounding
+    changes PyTorch's logits.
     """
 
     checks: tuple[Check, ...]
@@ -363,11 +329,11 @@ class Plan:
     length_penalty: float
     demands: Demands
     logits_tolerance: float | None
-    companies: BatchMix
+    batch_mix: BatchMix
 
 
 class Examination:
-    """The checks of one bundle."""
+    """Runs the checks of one bundle."""
 
     def __init__(
         self,
@@ -381,25 +347,19 @@ class Examination:
     ) -> None:
         """Opens the bundle's graphs.
 
-        Args:
-            bundle: what is examined.
-            reader: the bundle's.
-            sentences: of one of its directions, none too long for it.
-            references: what it was made from; None if that is not at hand.
-            plan: what to check.
-            device: where the graphs run.
+        Sentences are of one direction and fit the bundle. Without `references`, checks that need PyTorch are skipped.
 
         Raises:
-            BundleError: if ONNX Runtime cannot run the graphs here.
+            BundleError: if ONNX Runtime cannot run the graphs.
         """
         self._bundle = bundle
         self._reader = reader
         self._compared = sentences[: plan.sentences]
-        self._accompanied = sentences[: plan.invariance_sentences]
+        self._batched = sentences[: plan.invariance_sentences]
         self._references = references
         self._plan = plan
         self._sessions = open_sessions(bundle, device)
-        self._by_hand = RuntimeStepper(self._sessions)
+        self._graph_decoder = GraphDecoder(self._sessions)
         limit = bundle.manifest.max_target_tokens
         self._searches = {
             GREEDY: SearchOptions(max_target_tokens=limit),
@@ -410,7 +370,7 @@ class Examination:
 
     @property
     def translations(self) -> int:
-        """How many translations all checks take together; `outcomes` tells of as many."""
+        """Number of translations of all checks: the total for `advance` of `outcomes`."""
         plan, compared, golden = self._plan, len(self._compared), len(self._bundle.golden)
         total = compared if self._greedy_wanted else 0
         if "logits" in plan.checks and self._references is not None:
@@ -418,11 +378,11 @@ class Examination:
         if "tokens" in plan.checks:
             total += 2 * compared + golden + (0 if self._references is None else 2 * compared)
         if "invariance" in plan.checks:
-            total += len(self._accompanied) * len(self._searches) * (1 + len(plan.companies.batches))
+            total += len(self._batched) * len(self._searches) * (1 + len(plan.batch_mix.batches))
         return total
 
     def outcomes(self, advance: Advance) -> Iterator[Outcome]:
-        """Yields what each check found as soon as it has, calling `advance` with the translations that are done."""
+        """Yields the outcome of each check; calls `advance` with the number of finished translations."""
         plan = self._plan
         greedy: list[Answer] = []
         if self._references is not None and self._greedy_wanted:
@@ -434,10 +394,10 @@ class Examination:
         if "invariance" in plan.checks:
             yield from check_invariance(
                 self._sessions,
-                self._accompanied,
+                self._batched,
                 self._searches,
-                plan.companies,
-                gap=gap_of(self._by_hand),
+                plan.batch_mix,
+                gap=gap_of(self._graph_decoder),
                 advance=advance,
             )
 
@@ -447,12 +407,12 @@ class Examination:
 
     @property
     def _greedy_wanted(self) -> bool:
-        """Whether PyTorch's greedy translations are needed, to be compared or to force both models along."""
+        """True if PyTorch's greedy translations are needed, as reference or as forced targets."""
         return self._references is not None and not {"logits", "tokens"}.isdisjoint(self._plan.checks)
 
     @property
     def _tolerance_wanted(self) -> bool:
-        """Whether the tolerance of logits has to be measured first."""
+        """True if the tolerance of logits must be measured."""
         rounds = self._references is not None and self._references.rounded is not None
         return rounds and self._plan.logits_tolerance is None
 
@@ -466,22 +426,22 @@ class Examination:
             return compare_logits(expected, actual, self._compared, targets, rows=BATCH_ROWS, advance=advance)
 
         tolerance = Tolerance(
-            LOGITS_TOLERANCES[self._bundle.manifest.precision], "half of what golden sentences are decided by"
+            LOGITS_TOLERANCES[self._bundle.manifest.precision], "half of the lead in golden sentences"
         )
         if self._plan.logits_tolerance is not None:
-            tolerance = Tolerance(self._plan.logits_tolerance, "as demanded")
+            tolerance = Tolerance(self._plan.logits_tolerance, "as requested")
         elif rounded is not None:
-            tolerance = Tolerance(largest(compare(trained, rounded)), "as far as rounding moves PyTorch's own")
+            tolerance = Tolerance(largest(compare(trained, rounded)), "the change by rounding in PyTorch")
         reference, name = (trained, "PyTorch") if rounded is None else (rounded, "PyTorch in 8 bits")
-        return check_logits(compare(reference, self._by_hand), tolerance, name, gap_of(reference))
+        return check_logits(compare(reference, self._graph_decoder), tolerance, name, gap_of(reference))
 
     def _check_tokens(self, greedy: Sequence[Answer], advance: Advance) -> Iterator[Outcome]:
         options = self._searches[GREEDY]
         served = self._serve(self._sources, options, advance)
         yield from self._compare_with_pytorch(greedy, served, advance)
-        gap = gap_of(self._by_hand)
-        by_hand = translate_by_hand(self._by_hand, self._sources, advance)
-        yield check_against_by_hand(self._compared, by_hand, served, gap)
+        gap = gap_of(self._graph_decoder)
+        decoded = self._graph_decoder.translate(self._sources, advance)
+        yield check_against_graph_decoder(self._compared, decoded, served, gap)
         golden = self._bundle.golden
         sources = [
             self._reader.source_ids((each.source_language, each.target_language), each.source) for each in golden
@@ -504,6 +464,6 @@ class Examination:
         yield check_against_pytorch(name, self._compared, beams, served, demands=plan.demands, gap=gap)
 
     def _serve(self, sources: Sequence[tuple[int, ...]], options: SearchOptions, advance: Advance) -> list[Answer]:
-        """Translates as the service does."""
+        """Translates with the server's engine."""
         engine = SyncEngine(self._sessions, BATCH_ROWS * options.rows)
         return engine.translate([SequenceSpec(source_ids, options) for source_ids in sources], BATCH_ROWS, advance)

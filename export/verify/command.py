@@ -1,8 +1,6 @@
-"""`dragoman verify`: does a bundle keep what the service promises?
+"""`dragoman verify`: compares a bundle with its PyTorch model, and checks batch invariance.
 
-Compares it with the PyTorch model that it was made from, and translations alone with the same ones among strangers,
-through the scheduler, engine and runtime that serve. What is checked is in `export.verify`; without a training
-run nothing here needs torch.
+Uses the server's scheduler, engine and runtime. Only --run needs PyTorch.
 """
 
 import math
@@ -14,16 +12,16 @@ from pydantic import Field, PositiveInt
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 from tqdm import tqdm
 
-from export.verify.answer import Outcome, Sentence
+from export.answer import Outcome, Sentence
 from export.verify.checks import BatchMix, Check, Demands, Examination, Plan
 from export.verify.stepper import Reader, References
 from model.data.corpus import Corpus, CorpusError, read_corpus
 from model.tokenizer.tokenizer import TokenizerError
 from serve.bundle.bundle import Bundle, BundleError
 from serve.bundle.manifest import Precision
-from serve.runtime.device_choice import DeviceChoice
+from serve.system import DeviceChoice
 
-# What 8 bits change is no fault of a graph: how many translations stay the same is told, and demanded only on request.
+# 8-bit rounding changes some translations: the share of equal ones is reported, but required only on request.
 DEMANDS: dict[Precision, Demands] = {
     "fp32": Demands(0.999, 1e-3),
     "fp16": Demands(0.99, 0.1),
@@ -33,13 +31,13 @@ DEMANDS: dict[Precision, Demands] = {
 
 
 class VerifyCommand(BaseSettings):
-    """Checks that a bundle keeps what the service promises; exits with 1 if it does not.
+    """Compares a bundle with its PyTorch model and checks batch invariance; exits with 1 on failure.
 
-    logits: every step's logits are those of the PyTorch model that the bundle was made from. tokens: so are the tokens
-    and scores of translations, greedy and with a beam; the service's engine says bit by bit what the graphs say by
-    hand; golden sentences come out. invariance: a translation is bitwise the same alone and among strangers. A check
-    is a line with its figure; one that fails also tells the first difference, and how far the best logit led there: a
-    near tie, or a wrong graph. An 8-bit bundle is compared with the PyTorch model rounded to 8 bits in the same places.
+    logits: the logits of every step match PyTorch. tokens: tokens and scores of greedy and beam search match PyTorch,
+    the engine matches a plain loop over the same graphs bit by bit, and golden sentences match. invariance: a
+    translation is bitwise the same alone and in any batch. Each check prints one line. A failed check adds the first
+    difference and the lead of the best logit there; a large lead indicates a wrong graph, a small one a near tie. An
+    8-bit bundle is compared with the PyTorch model rounded in the same places.
     """
 
     model_config = SettingsConfigDict(env_prefix="DRAGOMAN_VERIFY_", frozen=True, extra="forbid")
@@ -47,43 +45,44 @@ class VerifyCommand(BaseSettings):
     bundle: CliPositionalArg[Path] = Field(description="folder of the bundle")
     run: Path | None = Field(
         None,
-        description="training run, or bundle in fp32, that the bundle was made from; without it, PyTorch is left out",
+        description="training run or fp32 bundle of the model; if omitted, no PyTorch comparison",
     )
     data: str = Field(description="sentences: multi30k:en-de, files:test.en,test.de or tsv:pairs.en-de.tsv")
-    split: Literal["train", "validation", "test"] = Field("test", description="part of a data set that has parts")
-    multi30k_folder: Path | None = Field(None, description="where Multi30k is; default: $DRAGOMAN_MULTI30K")
+    split: Literal["train", "validation", "test"] = Field("test", description="part of the data set, if it has parts")
+    multi30k_folder: Path | None = Field(None, description="folder of Multi30k; if omitted, $DRAGOMAN_MULTI30K")
     checks: tuple[Check, ...] = Field(
-        ("logits", "tokens", "invariance"), min_length=1, description="what to check, separated by commas"
+        ("logits", "tokens", "invariance"), min_length=1, description="checks to run, separated by commas"
     )
-    sentences: int = Field(1000, gt=0, description="logits, tokens: how many sentences, from the beginning of the data")
-    beam_size: int = Field(4, ge=2, description="hypotheses of the beam search beside the greedy one")
-    length_penalty: float = Field(1.0, ge=0, description="beam search compares score / length^this; 0: score")
+    sentences: int = Field(1000, gt=0, description="logits, tokens: number of sentences from the start of the data")
+    beam_size: int = Field(4, ge=2, description="hypotheses of the beam search; greedy search is always checked")
+    length_penalty: float = Field(
+        1.0, ge=0, description="beam search ranks by score / length^PENALTY; 0 ranks by score"
+    )
     logits_tolerance: float | None = Field(
         None,
         ge=0,
-        description="largest difference of a logit; default: 5e-4, half of the lead by which golden sentences are "
-        "decided, in fp16 0.05; in 8 bits, as much as rounding changes in PyTorch",
+        description="largest logit difference; if omitted 5e-4, fp16: 0.05, int8: as measured",
     )
     score_tolerance: float | None = Field(
-        None, ge=0, description="largest difference of a score, in nats; default: 1e-3; in fp16 0.1; in 8 bits, any"
+        None, ge=0, description="largest score difference in nats; if omitted 1e-3, fp16: 0.1, int8: any"
     )
     minimum_identical: float | None = Field(
         None,
         ge=0,
         le=1,
-        description="share of translations with PyTorch's tokens; default: 0.999; in fp16 0.99; in 8 bits, 0",
+        description="share of equal translations; if omitted 0.999, fp16: 0.99, int8: 0",
     )
-    invariance_sentences: int = Field(512, gt=0, description="invariance: how many sentences")
+    invariance_sentences: int = Field(512, gt=0, description="invariance: number of sentences")
     batches: tuple[PositiveInt, ...] = Field(
-        (2, 8, 32, 128), min_length=1, description="invariance: translations that run at once, separated by commas"
+        (2, 8, 32, 128), min_length=1, description="invariance: concurrent translations, separated by commas"
     )
     device: DeviceChoice = Field(
-        "auto", description="where the graphs run; auto: as their variant says, cpu, or cuda on the first GPU"
+        "auto", description="device of the graphs; auto: cpu, or the first GPU for cuda graphs"
     )
-    seed: int = Field(1, ge=0, description="invariance: of who joins when, and in whose company")
+    seed: int = Field(1, ge=0, description="invariance: seed of the random order")
 
     def cli_cmd(self) -> None:
-        """Runs the checks; prints a line for each."""
+        """Runs the checks; prints one line per check."""
         try:
             bundle = Bundle.open(self.bundle)
             reader = Reader(bundle)
@@ -105,7 +104,7 @@ class VerifyCommand(BaseSettings):
             raise SystemExit(f"dragoman verify: {self.bundle}: failed: {'; '.join(failed)}")
 
     def _read(self, bundle: Bundle, reader: Reader, corpus: Corpus) -> list[Sentence]:
-        """Returns as many sentences as any check wants, without those that are too long."""
+        """Returns enough sentences for every check, without those that are too long."""
         manifest = bundle.manifest
         if corpus.languages not in {(each.source, each.target) for each in manifest.directions}:
             expected = " or ".join(map(str, manifest.directions))
@@ -114,12 +113,12 @@ class VerifyCommand(BaseSettings):
         fitting = (sentence for sentence in read if len(sentence.source_ids) <= manifest.max_source_tokens)
         sentences = list(islice(fitting, max(self.sentences, self.invariance_sentences)))
         if not sentences:
-            raise CorpusError(f"data: none of {len(corpus)} sentences is short enough for the model")
+            raise CorpusError(f"data: all {len(corpus)} sentences are longer than {manifest.max_source_tokens} tokens")
         return sentences
 
     def _references(self, run: Path, bundle: Bundle, corpus: Corpus, sentences: list[Sentence]) -> References:
-        """Loads the PyTorch model, which has to read the sentences as the bundle does."""
-        # Who has no training run may have no torch.
+        """Loads the PyTorch model and checks that it reads the same tokens as the bundle."""
+        # Without --run, PyTorch may not be installed.
         from export.origin import read_origin  # noqa: PLC0415
         from export.verify.reference import references_of  # noqa: PLC0415
         from model.run import RunError  # noqa: PLC0415
@@ -134,8 +133,7 @@ class VerifyCommand(BaseSettings):
         for sentence in sentences:
             if exportable.source_ids(prefix, sentence.text) != sentence.source_ids:
                 raise SystemExit(
-                    f"dragoman verify: run: {run}: reads other tokens than the bundle, expected the run that the "
-                    f"bundle was made from: {sentence.text}"
+                    f"dragoman verify: run: {run}: expected the run of the bundle, got other tokens: {sentence.text}"
                 )
         return references_of(exportable.model, bundle.manifest)
 
@@ -152,5 +150,5 @@ class VerifyCommand(BaseSettings):
                 demands.score_tolerance if self.score_tolerance is None else self.score_tolerance,
             ),
             logits_tolerance=self.logits_tolerance,
-            companies=BatchMix(self.batches, self.seed),
+            batch_mix=BatchMix(self.batches, self.seed),
         )

@@ -1,13 +1,8 @@
-"""The PyTorch model that a bundle was made from: how it translates, and its logits step by step.
+"""The PyTorch models that a bundle is compared with: the trained model, and a copy rounded like an 8-bit graph.
 
-With `export.verify.reference` the only module of verification that needs torch: who has no training run verifies
-without it.
-
-A Transformer that computes in PyTorch what an 8-bit graph does: in floats, rounded where the graph rounds.
-
-Written apart from `export.graphs.quantized_layers`, which it helps to verify. Sums are exact in the graph and rounded
-here, and one activation that falls to the other side of a half moves what follows: the two agree as far as rounding
-lets them, not to the last bit.
+The rounded copy computes in floats and rounds where the graph rounds. It is independent of
+`export.graphs.quantized_layers`, which it verifies. Sums are exact in the graph and rounded here, and an activation
+near a rounding boundary may fall to either side. The two therefore agree within rounding, not bit by bit.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from export.verify.answer import Answer
+from export.answer import Answer
 from export.verify.stepper import References
 from model.data.batches import pad
 from model.network.transformer import Transformer
@@ -28,7 +23,7 @@ from model.search import Generated, generate_beam, generate_greedy
 from serve.bundle.manifest import EIGHT_BITS, ActivationRange, Manifest
 
 LEVELS = 127  # on either side of zero
-SMALLEST_MAXIMUM = 1e-12  # of a row of zeros, for which any scale will do
+SMALLEST_MAXIMUM = 1e-12  # for a row of zeros; any positive scale works
 
 
 def rounded(
@@ -36,15 +31,12 @@ def rounded(
     activation_ranges: Mapping[str, ActivationRange],
     cache_ranges: Mapping[str, ActivationRange],
 ) -> Transformer:
-    """Returns a copy of a Transformer whose weights are rounded, and activations before every product.
+    """Returns a copy of a Transformer with rounded weights, and rounded activations before every product.
 
-    Args:
-        model: the model.
-        activation_ranges: of its layers by name; where there is none, every row has a scale of its own.
-        cache_ranges: of the layers by name whose output is kept in 8 bits as well; where there is none, it is not.
+    Ranges are by layer name. Activations without one use a scale per row; outputs without one are not rounded.
 
     Raises:
-        TypeError: if it is no Transformer: there are no 8-bit graphs of others.
+        TypeError: if the model is no Transformer, which has no 8-bit graphs.
     """
     if not isinstance(model, Transformer):
         raise TypeError(f"{type(model).__name__}: expected a Transformer")
@@ -59,26 +51,26 @@ def rounded(
         module.register_forward_pre_hook(partial(_round_input, rounding))
     for name, known in cache_ranges.items():
         products[name].register_forward_hook(partial(_round_cached, known))
-    # The product that gives the logits is a function, no module: what it reads comes from here.
+    # The output projection is a function, not a module, so the hook rounds its input here.
     copy.decoder_norm.register_forward_hook(_round_output)
     return copy
 
 
 def rounded_rows(values: Tensor) -> Tensor:
-    """Rounds each row, float [..., D], to whole multiples of a 127th of its largest magnitude."""
+    """Rounds each row, float [..., D], to multiples of 1/127 of its largest magnitude."""
     scales = values.abs().amax(dim=-1, keepdim=True).clamp(min=SMALLEST_MAXIMUM) / LEVELS
     return (values / scales).round() * scales
 
 
 def rounded_in(known: ActivationRange, values: Tensor) -> Tensor:
-    """Rounds values to the 256 in a range that begin with a multiple of their distance; those outside come inside."""
+    """Rounds values to 256 levels of a range, aligned to zero; values outside are clipped."""
     distance = max(known.largest - known.smallest, SMALLEST_MAXIMUM) / (2 * LEVELS + 1)
     lowest = -round(-known.smallest / distance)
     return (values / distance).round().clamp(lowest, lowest + 2 * LEVELS + 1) * distance
 
 
 def rounded_about_zero(known: ActivationRange, values: Tensor) -> Tensor:
-    """Rounds values to 128 below zero and 127 above, which reach the range's largest magnitude."""
+    """Rounds values to 128 levels below zero and 127 above, symmetric to the range's largest magnitude."""
     distance = max(-known.smallest, known.largest, SMALLEST_MAXIMUM) / LEVELS
     return (values / distance).round().clamp(-LEVELS - 1, LEVELS) * distance
 
@@ -99,14 +91,14 @@ BATCH_ROWS = 50
 
 
 def references_of(model: TranslationModel, manifest: Manifest) -> References:
-    """Returns what the bundle of a manifest is compared with."""
+    """Returns the models to compare a bundle with."""
     if manifest.precision not in EIGHT_BITS:
         return References(Reference(model), None)
     return References(Reference(model), Reference(rounded(model, manifest.activation_ranges, manifest.cache_ranges)))
 
 
 class Reference:
-    """A PyTorch model in evaluation mode; steps as `export.verify.stepper` says."""
+    """A `Translator` for a PyTorch model in evaluation mode."""
 
     def __init__(self, model: TranslationModel) -> None:
         self.bos_id = model.bos_id
@@ -116,7 +108,7 @@ class Reference:
 
     @torch.inference_mode()
     def start(self, sources: Sequence[tuple[int, ...]]) -> None:
-        """Reads B sources, and forgets those before."""
+        """Encodes B sources; discards the previous ones."""
         self._state = self._model.start(self._model.encode(pad(sources, self._model.pad_id)))
 
     @torch.inference_mode()
@@ -133,7 +125,7 @@ class Reference:
         length_penalty: float,
         advance: Callable[[int], object],
     ) -> list[Answer]:
-        """Returns the best translation of each source, by greedy search if the beam is 1 wide."""
+        """Returns the best translation of each source; beam size 1 is greedy search."""
         return [
             Answer(generated.target_ids, generated.score)
             for generated in self._generate(sources, beam_size, length_penalty, advance)

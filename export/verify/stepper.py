@@ -1,9 +1,4 @@
-"""A model seen step by step: sources in, then token by token the logits of the next one.
-
-PyTorch and ONNX Runtime are compared through it, each with its own module.
-
-How a bundle reads texts: what its tokenizer makes of them, between the tokens that its manifest asks for.
-"""
+"""Interfaces for PyTorch and ONNX Runtime models that are compared step by step, and the bundle's text reader."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
@@ -11,19 +6,19 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from export.verify.answer import Answer, Gap
+from export.answer import Answer, Gap
 from serve.bundle.bundle import Bundle
 from serve.bundle.tokenizer import load_tokenizer
 
 
 class Reader:
-    """Turns texts into source ids."""
+    """Converts texts to source ids with the bundle's tokenizer, prefixes and suffix."""
 
     def __init__(self, bundle: Bundle) -> None:
         """Loads the tokenizer.
 
         Raises:
-            TokenizerError: if its files are not what the manifest says that they are.
+            TokenizerError: if its files do not match the manifest.
         """
         manifest = bundle.manifest
         self._tokenizer = load_tokenizer(bundle)
@@ -31,7 +26,7 @@ class Reader:
         self._suffix = manifest.source_suffix
 
     def source_ids(self, languages: tuple[str, str], text: str) -> tuple[int, ...]:
-        """Returns what the model reads of a text, given its language and that of the translation."""
+        """Returns the source ids of a text, given source and target language."""
         return (*self._prefixes[languages], *self._tokenizer.encode(text), *self._suffix)
 
 
@@ -40,21 +35,21 @@ class Stepper(Protocol):
 
     @property
     def bos_id(self) -> int:
-        """The token that every translation starts from."""
+        """The first token of every translation."""
 
     @property
     def max_target_tokens(self) -> int:
-        """The most steps."""
+        """The maximum number of steps."""
 
     def start(self, sources: Sequence[tuple[int, ...]]) -> None:
-        """Reads B sources, and forgets those before."""
+        """Encodes B sources; discards the previous ones."""
 
     def step(self, token_ids: NDArray[np.int64]) -> NDArray[np.float32]:
         """Reads the last token of each row, int64 [B]; returns logits, float32 [B, V], valid until the next step."""
 
 
 class Translator(Stepper, Protocol):
-    """A model that also translates."""
+    """A stepper that also translates."""
 
     def translate(
         self,
@@ -63,15 +58,13 @@ class Translator(Stepper, Protocol):
         length_penalty: float,
         advance: Callable[[int], object],
     ) -> list[Answer]:
-        """Returns the best translation of each source; calls `advance` with the size of each batch that is done."""
+        """Returns the best translation of each source; calls `advance` with the size of each finished batch."""
 
 
 class References(NamedTuple):
-    """What a bundle is compared with.
+    """The PyTorch models that a bundle is compared with.
 
-    Attributes:
-        trained: the model that it was made from.
-        rounded: the same, rounded as the bundle's graphs round it; None if they do not.
+    `rounded` is the trained model rounded like the bundle's graphs; None if they do not round.
     """
 
     trained: Translator
@@ -79,7 +72,7 @@ class References(NamedTuple):
 
 
 def gap_of(stepper: Stepper) -> Gap:
-    """Returns what tells a near tie from a wrong graph: the lead of a model's best logit over the second best."""
+    """Returns a function that computes the lead of a model's best logit; a small lead is a near tie."""
 
     def gap(source_ids: tuple[int, ...], target_ids: tuple[int, ...]) -> float:
         stepper.start([source_ids])

@@ -1,7 +1,6 @@
-"""The service's own engine, scheduler and runtime, stepped in the calling thread: what is verified is what serves.
+"""The service's engine, scheduler and runtime, stepped in the calling thread.
 
-Sentences join when they are told to, as many at once as are wished, which no server can be asked for. Knows neither
-texts nor PyTorch.
+Verification thus runs the code that serves, and decides how many sequences run at once and when each one joins.
 """
 
 from collections import deque
@@ -10,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from prometheus_client import CollectorRegistry
 
-from export.verify.answer import Answer
+from export.answer import Answer
 from serve.engine.engine import Engine
 from serve.observability.metrics import Metrics
 from serve.runtime.cpu import prefetched_rows
@@ -29,21 +28,13 @@ class SyncEngine:
         """Starts empty.
 
         Args:
-            sessions: of the bundle.
-            slots: rows that may run at once, of which a beam takes as many as it is wide.
+            sessions: the opened bundle.
+            slots: rows that run at once; a sequence with beam search takes `beam_size` of them.
         """
-        manifest = sessions.manifest
-        metrics = Metrics(CollectorRegistry(), manifest.name)
+        metrics = Metrics(CollectorRegistry(), sessions.manifest.name)
         self._scheduler = Scheduler(slots, 0, PREFILL_TOKENS, metrics)
-        self._engine = Engine(
-            sessions.runtime(slots, prefetched_rows(slots)),
-            self._scheduler,
-            metrics,
-            bos_id=manifest.bos_id,
-            eos_id=manifest.eos_id,
-            pad_id=manifest.pad_id,
-            max_target_tokens=manifest.max_target_tokens,
-        )
+        model = sessions.runtime(slots, prefetched_rows(slots))
+        self._engine = Engine(model, self._scheduler, metrics, sessions.manifest)
 
     def translate(
         self,
@@ -52,13 +43,14 @@ class SyncEngine:
         advance: Callable[[int], object],
         random: np.random.Generator | None = None,
     ) -> list[Answer]:
-        """Returns the best translation of each wish, in the order of the wishes.
+        """Returns the best translation of each spec, in the order of the specs.
 
         Args:
-            specs: what to translate.
-            together: how many may run at once; their rows must fit into the slots.
-            advance: called with 1 for each that is done.
-            random: decides who joins when and in whose company; None: in their order, as soon as there is room.
+            specs: the sources and their search options.
+            together: the most sequences that run at once; their rows must fit into the slots.
+            advance: called with 1 for each finished sequence.
+            random: draws the order of the sequences and how many join at each step; None: they join in the order of
+                the specs, as soon as there is room.
         """
 
         def on_finish(_: DecodingSequence) -> None:

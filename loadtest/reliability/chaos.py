@@ -1,9 +1,7 @@
-"""Rounds of load in each of which something goes wrong, and what has to hold all the same.
+"""Runs rounds of load with one fault each, and checks the invariants.
 
-Every request that was sent has exactly one outcome, unless its client was killed; every outcome is one that this fault
-can cause; once it is over, every request is answered again; and nothing is left in the servers' slots and queues.
-Called by `loadtest.reliability.chaos_command`; what may happen to several replicas is in
-`loadtest.reliability.chaos_load`.
+Every request has exactly one outcome, unless its client was killed, and the outcome is one that the fault explains.
+After the fault every request is answered. At the end the server's slots and queue are empty.
 """
 
 import asyncio
@@ -29,10 +27,10 @@ PROTOCOLS: tuple[LoadProtocol, ...] = ("grpc", "grpc-stream", "grpc-many", "rest
 FAULT_AT = 1 / 4
 STALL_SECONDS = 1.0
 PROCESSES = 2
-# Connections that were lost are there again: the longest pause of a gRPC channel between two tries, and some more.
+# Time to restore lost connections: the longest gRPC reconnect backoff and a margin.
 RECONNECT_SECONDS = 1.5
 EMPTY_SECONDS = 10.0
-# A round ends so long after its fault as it began before it; a server that takes longer than this has not come back.
+# Longest round. A server that takes longer to recover has failed the round.
 LONGEST_SECONDS = 60.0
 
 LATE = frozenset({OK, TIMED_OUT, "DEADLINE_EXCEEDED", "504 deadline_exceeded", "RESOURCE_EXHAUSTED", "429 queue_full"})
@@ -52,43 +50,40 @@ LOST_CONNECTION = frozenset(
 
 
 class Served(Interface):
-    """What is treated badly."""
+    """The system under test: one server or several replicas."""
 
     @property
     def targets(self) -> Targets:
-        """Where clients ask."""
+        """Addresses that clients connect to."""
 
     @property
     def servers(self) -> Sequence[Targets]:
-        """Every server behind that."""
+        """Addresses of every server behind `targets`."""
 
     async def wait_ready(self) -> None:
-        """Returns once all of it is ready."""
+        """Waits until every server is ready."""
 
     async def stop(self) -> None:
-        """Asks all of it to end, and waits until it has."""
+        """Stops every server and waits until they have exited."""
 
 
 S = TypeVar("S", bound=Served)
 
 
 async def nothing(*_: object) -> None:
-    """What happens where all is well."""
+    """Injects no fault."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault(Generic[S]):
-    """Something that goes wrong.
+    """A fault to inject.
 
     Attributes:
-        name: in reports.
-        happen: does it, and returns when what can be done about it was done.
-        outcomes: that requests may have because of it.
+        happen: injects the fault, and returns when the recovery is complete.
+        outcomes: outcomes that the fault explains.
         kills_client: whether requests may be lost with their client.
-        clients_retry: whether clients over gRPC try again what failed, as the published service config says.
-        protocols: that are used meanwhile.
-        longest_seconds: that a round with it may last.
-        mend: what is done when the round is over, so that the next one finds everything well.
+        clients_retry: whether gRPC clients retry by the published service config.
+        mend: cleans up after the round.
     """
 
     name: str
@@ -103,16 +98,14 @@ class Fault(Generic[S]):
 
 @dataclass(frozen=True, slots=True)
 class ChaosRound:
-    """What became of a round's requests.
+    """The result of a round.
 
     Attributes:
-        fault: what went wrong.
-        sent: requests that were sent; if a client was killed, that were to be sent.
-        outcomes: how many of them ended, by outcome.
-        lost: how many have none; they died with their client.
-        over_seconds: when the fault was over, from the start of the round; None: it was not in time.
-        asked_afterwards: requests that were sent when all was well again.
-        problems: what should not be so.
+        sent: requests sent; if a client was killed, requests planned.
+        lost: requests without an outcome; they died with their client.
+        over_seconds: end of the recovery, from the start of the round; None if it was not in time.
+        asked_afterwards: requests that ended, of those intended after the recovery.
+        problems: violated invariants.
     """
 
     fault: str
@@ -167,21 +160,14 @@ async def run_round(
     seconds: float,
     seed: int,
 ) -> ChaosRound:
-    """Runs a round of load with a fault in it.
+    """Runs a round of load and injects a fault after its first quarter.
 
-    Args:
-        served: ready.
-        fault: what goes wrong.
-        kinds: of requests; those of other protocols than the fault's are left out.
-        sentences: what is translated.
-        rate: requests per second.
-        seconds: length of the round, without the time that the fault takes, which happens at its first quarter.
-        seed: of all drawing.
+    `seconds` does not include the duration of the fault. Kinds of protocols that the fault excludes are left out.
 
     Raises:
-        ServedProcessError: if a server does not come back.
+        ServedProcessError: if a server does not recover.
     """
-    # What a killed client would have sent is only known of a plan that is carried out to its end.
+    # The requests of a killed client are only known if the plan is run to its end.
     planned_seconds = seconds if fault.kills_client else fault.longest_seconds
     phase = PoissonPhase(name=PHASE, arrivals="poisson", rate=rate, duration_seconds=planned_seconds)
     requests = tuple(kind for kind in kinds if kind.protocol in fault.protocols)
@@ -213,32 +199,32 @@ def _judge(run: Run, fault: Fault[Any], over_seconds: float | None, *, empty: bo
     outcomes, sent = tally.outcomes, len(record.plan.requests) if fault.kills_client else tally.sent
     lost = sent - outcomes.total()
     problems = [
-        f"{count} x {outcome}: not to be expected"
+        f"{count} x {outcome}: unexpected outcome"
         for outcome, count in outcomes.items()
         if outcome not in fault.outcomes
     ]
     if lost and not fault.kills_client:
         problems.append(f"{lost} requests without an outcome")
     if fault.kills_client and not lost:
-        problems.append("no request was lost with its client, which was to be killed")
+        problems.append("no request was lost with the killed client")
     afterwards: Counter[str] = Counter()
     if over_seconds is None:
-        problems.append("it was not over before the round")
+        problems.append("no recovery before the end of the round")
     else:
         calm = [n for n, each in enumerate(record.plan.slices) if each.begin_seconds >= over_seconds]
         afterwards = record.tally(calm).outcomes
         failed = afterwards.total() - afterwards[OK]
         if not afterwards.total():
-            problems.append("no request was sent afterwards: make rounds longer")
+            problems.append("no request was sent after the recovery; raise --round-seconds")
         if failed:
-            problems.append(f"{failed} requests failed when it was over")
+            problems.append(f"{failed} requests failed after the recovery")
     if not empty:
-        problems.append("slots or queue of a server are not empty")
+        problems.append("the slots or the queue of a server are not empty")
     return ChaosRound(fault.name, sent, dict(outcomes), lost, over_seconds, afterwards.total(), problems)
 
 
 async def _becomes_empty(metrics: MetricsReader) -> bool:
-    """Tells whether nothing is left in a server, given a moment to notice who has gone."""
+    """Returns whether the server becomes empty within EMPTY_SECONDS, in which it notices that clients have left."""
     for _ in range(round(EMPTY_SECONDS / POLL_SECONDS)):
         state = await metrics.read()
         if state is not None and state.rows == state.waiting == 0:

@@ -1,4 +1,4 @@
-"""`dragoman load chaos`: serves a bundle, kills and stalls server and clients under load, and counts every request."""
+"""`dragoman load chaos`: serves a bundle and injects faults into server and clients under load."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -37,60 +37,54 @@ from loadtest.scenario import (
 from loadtest.served_process import ServedProcess, ServedProcessError
 from serve.server_process import choose_ports, server_command
 
-# The server's default: several times what it takes until nginx or clients know that a replica is about to leave.
+# The server's default: several times what nginx or the clients need to notice that a replica is leaving.
 LAME_DUCK_SECONDS = 5.0
 
 
 class ChaosCommand(BaseSettings):
-    """Kill and stall server and clients under load, and count what becomes of every request.
+    """Kill and stall server and clients under load, and count the outcome of every request.
 
-    The bundle is served in a process of its own. In each round something else goes wrong: nothing, the server stands
-    still (SIGSTOP), it is killed (SIGKILL) and started again, a client stands still, a client is killed. Every request
-    has to have exactly one outcome, one that the fault can cause; when it is over, all are answered again, and nothing
-    is left in the server's slots and queue. With --balance there are three replicas: all are restarted in turn, one is
-    killed, one stands still, and whoever asks the others must notice nothing. Exit status 1 if anything else is found.
-    With --capacity-share it is first searched how many requests per second are answered soon enough when nothing goes
-    wrong; servers have the settings that DRAGOMAN_... say. The last line of the output is one JSON document.
+    The bundle is served in a separate process. Each round injects one fault: none, the server is stalled (SIGSTOP) or
+    killed (SIGKILL) and restarted, a client is stalled or killed. Every request must have exactly one outcome, and one
+    that the fault explains. After the fault, all requests must be answered and the server's slots and queue must be
+    empty. With --balance there are three replicas: all are restarted in turn, one is killed, one is stalled, and
+    requests to the other replicas must not fail. The exit status is 1 if a check fails. --capacity-share first searches
+    the highest rate that meets the objective without faults. The DRAGOMAN_... settings apply to the servers. The last
+    line of the output is one JSON document.
     """
 
     model_config = SettingsConfigDict(env_prefix="DRAGOMAN_LOAD_CHAOS_", frozen=True, extra="forbid")
 
-    bundle: CliPositionalArg[Path] = Field(description="folder made by `dragoman export`")
+    bundle: CliPositionalArg[Path] = Field(description="folder written by `dragoman export`")
     balance: Literal["nginx", "clients"] | None = Field(
         None,
-        description="Serve three replicas: behind nginx, as deploy/nginx has it; or to clients over gRPC that take "
-        "turns among them by the published service config. Default: one server.",
+        description="Serve three replicas, balanced by nginx or by gRPC clients. Default: one server.",
     )
     nginx: Path = Field(
-        Path("deploy/nginx"), description="Folder with nginx.conf and watch_replicas.sh; with --balance nginx."
+        Path("deploy/nginx"), description="--balance nginx: folder with nginx.conf and watch_replicas.sh."
     )
-    only: tuple[str, ...] = Field((), description="Rounds that are run, by what goes wrong. Default: all.")
+    only: tuple[str, ...] = Field((), description="Names of the faults to inject. Default: all.")
     rate: float = Field(
         20.0,
         gt=0,
         le=MAX_RATE,
-        description="Requests per second, over all interfaces; with --capacity-share, where the search begins.",
+        description="Requests per second over all interfaces; --capacity-share: of the first trial.",
     )
     capacity_share: float | None = Field(
         None,
         gt=0,
         le=1,
-        description="Share of the capacity, the highest rate that meets the objective, at which the rounds load, as in "
-        "0.7. Default: they load at --rate.",
+        description="Rate as a share of the measured capacity, as in 0.7. Default: --rate applies.",
     )
-    objective: Objective = Field(Objective(), description="With --capacity-share: what an answer is good for.")
-    trial_seconds: float = Field(
-        5.0, gt=0, description="With --capacity-share: length of the measured part of a trial of a rate."
-    )
-    round_seconds: float = Field(
-        20.0, gt=0, description="Length of a round, without the time that a server takes to start again."
-    )
-    repeat: int = Field(1, ge=1, description="How often every round is run.")
+    objective: Objective = Field(Objective(), description="--capacity-share: service level objective.")
+    trial_seconds: float = Field(5.0, gt=0, description="--capacity-share: measured length of a trial.")
+    round_seconds: float = Field(20.0, gt=0, description="Length of a round, without the duration of the fault.")
+    repeat: int = Field(1, ge=1, description="Repetitions of every round.")
     sentences: SentencesPath = None
     source_language: SourceLanguage = ""
     target_language: TargetLanguage = ""
-    timeout_seconds: float = Field(5.0, gt=0, le=3600, description="How long a request waits for its answer.")
-    seed: int = Field(1, ge=0, description="Seed of the send times and of the choice of requests.")
+    timeout_seconds: float = Field(5.0, gt=0, le=3600, description="Timeout of a request.")
+    seed: int = Field(1, ge=0, description="Seed of the send times and requests.")
 
     @field_validator("only")
     @classmethod
@@ -102,7 +96,7 @@ class ChaosCommand(BaseSettings):
         return only
 
     def cli_cmd(self) -> None:
-        """Runs the rounds, prints what was found, and exits with status 1 if anything is wrong."""
+        """Runs the rounds and prints the results; exits with status 1 if a check fails."""
         with exit_with_message("dragoman load chaos"), TemporaryDirectory(prefix="dragoman-") as folder:
             try:
                 if self.balance is None:
@@ -120,12 +114,12 @@ class ChaosCommand(BaseSettings):
             raise SystemExit(1)
 
     async def run(self, served: S, faults: Sequence[Fault[S]]) -> tuple[ChaosLoad, list[ChaosRound]]:
-        """Runs the rounds against a server, or several, and prints how they are loaded, and each.
+        """Runs the rounds; prints the load and the result of each round.
 
         Raises:
-            GeneratorLostError: if a generator dies while the capacity is searched.
+            GeneratorLostError: if a generator dies during the capacity search.
             ScenarioError: if sentences cannot be read, or no rate meets the objective.
-            ServedProcessError: if a server does not come back, or does not end as it should.
+            ServedProcessError: if a server does not recover, or does not exit with status 0.
         """
         sentences = read_sentences(self.sentences)
         await served.wait_ready()
@@ -167,7 +161,7 @@ class ChaosCommand(BaseSettings):
             return server_command(self.bundle, *ports, lame_duck_seconds=LAME_DUCK_SECONDS)
 
         if self.balance == "nginx" and not (self.nginx / "nginx.conf").is_file():
-            raise ScenarioError(f"nginx: {self.nginx}: expected a folder with nginx.conf, as deploy/nginx")
+            raise ScenarioError(f"nginx: {self.nginx}: expected a folder with nginx.conf, such as deploy/nginx")
         with start_replicas(command, folder) as each:
             if self.balance == "clients":
                 yield balanced_by_clients(each)
@@ -195,11 +189,11 @@ class ChaosCommand(BaseSettings):
 
 
 def format_round(found: ChaosRound) -> str:
-    """Returns what became of a round's requests as lines."""
+    """Formats the result of a round."""
     outcomes = ", ".join(f"{count} {outcome}" for outcome, count in sorted(found.outcomes.items()))
-    over = "" if found.over_seconds is None else f"; over after {found.over_seconds:.1f} s"
+    over = "" if found.over_seconds is None else f"; recovered after {found.over_seconds:.1f} s"
     line = (
-        f"{found.fault}: {found.sent} sent: {outcomes}, {found.lost} lost with their client{over}; "
-        f"{found.asked_afterwards} asked afterwards"
+        f"{found.fault}: {found.sent} sent: {outcomes}, {found.lost} lost with the killed client{over}; "
+        f"{found.asked_afterwards} sent after the recovery"
     )
     return "\n".join([line, *(f"  WRONG: {problem}" for problem in found.problems)])

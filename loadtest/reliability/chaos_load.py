@@ -1,10 +1,6 @@
-"""How much chaos asks of servers: a rate that is given, or a share of what they are found to take.
+"""The load and the replica faults of `dragoman load chaos`.
 
-Called by `loadtest.reliability.chaos_command`.
-
-What may happen to one of several replicas, of which those who ask the others must notice nothing.
-
-Called by `loadtest.reliability.chaos_command`.
+The load is a given rate, or a share of the measured capacity of the servers.
 """
 
 import os
@@ -27,19 +23,19 @@ from loadtest.session import LiveView, LoadSession, SessionOptions
 from loadtest.terminal_report import format_capacity
 
 LONGEST_SECONDS = 180.0
-# Answered at once: a stream that has begun is not begun again elsewhere, neither by nginx nor by gRPC.
+# Unary calls only: neither nginx nor gRPC retries a stream that has begun.
 WHOLE: tuple[LoadProtocol, ...] = ("grpc", "rest")
 VICTIM = 1
 
 
 async def restart_all(replicas: Replicas, _generators: Generators) -> None:
-    """Restarts one after the other, and each only when the one before is in use again."""
+    """Restarts the replicas one by one; each must receive requests again before the next."""
     for number in range(len(replicas.each)):
         await restart(replicas, number)
 
 
 async def restart(replicas: Replicas, number: int) -> None:
-    """Restarts a replica, and waits until it is in use again."""
+    """Restarts a replica and waits until it receives requests again."""
     served = replicas.each[number]
     await served.stop()
     served.start()
@@ -48,7 +44,7 @@ async def restart(replicas: Replicas, number: int) -> None:
 
 
 async def replace(replicas: Replicas) -> None:
-    """Does what those do who watch over processes that are not live."""
+    """Kills and restarts the victim, as a process supervisor does with a process that is not live."""
     victim = replicas.each[VICTIM]
     victim.kill()
     victim.start()
@@ -56,19 +52,19 @@ async def replace(replicas: Replicas) -> None:
 
 
 async def kill_and_start(replicas: Replicas, _generators: Generators) -> None:
-    """Kills a replica and starts it again, and waits until it is in use again."""
+    """Kills and restarts a replica, and waits until it receives requests again."""
     await replace(replicas)
     await replicas.wait_used(VICTIM)
 
 
 async def stand_still(replicas: Replicas, _generators: Generators) -> None:
-    """Makes a replica stand still for the rest of the round, and waits until it is left out."""
+    """Stalls a replica for the rest of the round, and waits until the load balancer excludes it."""
     replicas.each[VICTIM].send(signal.SIGSTOP)
     await replicas.left_out(VICTIM)
 
 
 def replica_faults(protocols: tuple[LoadProtocol, ...]) -> tuple[Fault[Replicas], ...]:
-    """Returns what may happen to replicas that are asked over some protocols."""
+    """Returns the faults of replicas that are reached over the given protocols."""
     whole = tuple(protocol for protocol in protocols if protocol in WHOLE)
     return (
         Fault("nothing", nothing, frozenset({OK}), protocols=protocols),
@@ -105,19 +101,14 @@ _MODELS_PATH = "/v1/models"
 
 @dataclass(frozen=True, slots=True)
 class ServerSlots:
-    """What a server computes with, in all of its models.
-
-    Attributes:
-        engines: so many.
-        slots: of all of them together.
-    """
+    """Number of engines and slots of a server, over all of its models."""
 
     engines: int
     slots: int
 
     @classmethod
     async def ask(cls, server: Targets) -> Self:
-        """Returns what a server says of its models."""
+        """Reads the limits of the server's models."""
         async with open_session(server.rest, server.security) as session, session.get(_MODELS_PATH) as response:
             models = (await response.json())["models"]
         limits = [each["limits"] for each in models]
@@ -126,14 +117,7 @@ class ServerSlots:
 
 @dataclass(frozen=True, slots=True)
 class ChaosLoad:
-    """What all rounds have in common.
-
-    Attributes:
-        rate: requests per second, over all interfaces.
-        capacity: of which the rate is a share; None: the rate was given.
-        servers: what each of them computes with.
-        cpus: that servers and generator share.
-    """
+    """The load that all rounds share. If the rate is a share of the capacity, it holds the capacity search."""
 
     rate: float
     capacity: CapacityResult | None
@@ -143,13 +127,7 @@ class ChaosLoad:
 
 @dataclass(frozen=True, slots=True)
 class CapacitySearch:
-    """How the capacity is searched.
-
-    Attributes:
-        share: of it, that is the rate of the rounds.
-        objective: that the capacity meets.
-        trial_seconds: length of the measured part of a trial.
-    """
+    """The share of the capacity at which the rounds run, the objective, and the measured length of a trial."""
 
     share: float
     objective: Objective
@@ -157,7 +135,7 @@ class CapacitySearch:
 
 
 async def given_load(served: Served, rate: float) -> ChaosLoad:
-    """Returns the load of a rate."""
+    """Returns the load at a given rate."""
     return await _load(served, rate, None)
 
 
@@ -170,22 +148,14 @@ async def found_load(
     first_rate: float,
     seed: int,
 ) -> ChaosLoad:
-    """Returns the load of a share of what servers take.
-
-    Args:
-        served: ready.
-        search: how it is searched.
-        kinds: of requests, of protocols that all reach the servers.
-        sentences: what is translated.
-        first_rate: where the search begins, in requests per second.
-        seed: of all drawing.
+    """Searches the capacity and returns the load at a share of it. All kinds must reach all servers.
 
     Raises:
         GeneratorLostError: if a generator dies.
         ScenarioError: if no rate meets the objective.
     """
     objective = search.objective
-    # Latency runs from the intended time: what the generator is late is part of it, and no lag has to be ruled out.
+    # Latency starts at the intended send time and so includes the lag: a bound on the lag alone is not needed.
     options = SessionOptions(served.targets, PROCESSES, (), objective, objective.latency_seconds, seed)
     phase = PoissonPhase(name=PHASE, arrivals="poisson", rate=first_rate, duration_seconds=search.trial_seconds)
     scenario = Scenario(requests=tuple(kinds), phases=(phase,))
@@ -198,7 +168,9 @@ async def found_load(
             session = LoadSession(options, scenario, sentences, generators=generators, metrics=metrics, view=view)
             capacity = await session.find_capacity("capacity", first_rate, search.trial_seconds, TOLERANCE, curve=False)
     if capacity.capacity_per_second is None:
-        raise ScenarioError(f"objective: {objective}: expected one that some rate meets:\n{format_capacity(capacity)}")
+        raise ScenarioError(
+            f"objective: {objective}: expected an objective that some rate meets:\n{format_capacity(capacity)}"
+        )
     return await _load(served, search.share * capacity.capacity_per_second, capacity)
 
 
@@ -208,8 +180,8 @@ async def _load(served: Served, rate: float, capacity: CapacityResult | None) ->
 
 
 def format_load(load: ChaosLoad) -> str:
-    """Returns what is asked of which servers as lines."""
-    lines = [f"servers: {len(load.servers)}, CPUs that they share with the generator: {load.cpus}"]
+    """Formats the servers and the load."""
+    lines = [f"servers: {len(load.servers)}, CPUs shared with the generator: {load.cpus}"]
     for number, server in enumerate(load.servers):
         lines.append(f"  {number}: engines {server.engines}, slots of all {server.slots}")
     share = ""

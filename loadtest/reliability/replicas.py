@@ -1,12 +1,7 @@
-"""Servers of one bundle in processes of their own, that clients reach through nginx or balance by themselves.
+"""Replicas: servers of one bundle in separate processes, behind nginx or balanced by their clients.
 
-What may happen to them is `loadtest.reliability.chaos_load`; called by `loadtest.reliability.chaos_command` and by
-`benchmarks.replicas`.
-
-nginx in front of three replicas, as `deploy/nginx` has it, on ports and in a folder of our choice.
-
-The file is used as it is, but for ports and folder; who watches the replicas for nginx runs beside it. Knows nothing of
-replicas but where they are; called by `loadtest.reliability.replicas`.
+nginx runs with the configuration of `deploy/nginx`; only ports and folders are replaced. The script that watches the
+replicas runs as a second process.
 """
 
 import asyncio
@@ -31,7 +26,7 @@ from loadtest.server_metrics import METRICS_PATH
 from serve.clients.channel import KEEPALIVE_SECONDS, KEEPALIVE_TIMEOUT_SECONDS
 from serve.server_process import HOST, PROBE_SECONDS, read_last_line
 
-# Of REST and of gRPC: nginx's own, and those of each replica.
+# HTTP and gRPC ports: nginx's own, then those of each replica.
 PORTS = (8000, 8001, 8010, 8011, 8020, 8021, 8030, 8031)
 FOLDER = "/run/dragoman"
 STANDARD_OUTPUT = "/dev/stdout"
@@ -42,12 +37,7 @@ _PORT = re.compile(r"\b80[0-3][01]\b")
 
 @dataclass(frozen=True, slots=True)
 class Nginx:
-    """nginx that runs.
-
-    Attributes:
-        folder: in place of /run/dragoman.
-        targets: where it is asked.
-    """
+    """A running nginx; `folder` replaces /run/dragoman."""
 
     folder: Path
     targets: Targets
@@ -55,20 +45,20 @@ class Nginx:
     @classmethod
     @contextmanager
     def run(cls, deployed: Path, folder: Path, ports: Sequence[int], watch_seconds: float) -> Iterator[Self]:
-        """Runs nginx, and who watches the replicas, until the block ends.
+        """Runs nginx and the script that watches the replicas until the block ends.
 
         Args:
-            deployed: the folder with `nginx.conf` and `watch_replicas.sh`.
-            folder: for everything that they write.
-            ports: in place of `PORTS`.
-            watch_seconds: between two probes of a replica.
+            deployed: folder with `nginx.conf` and `watch_replicas.sh`.
+            folder: for all files that they write.
+            ports: replace `PORTS`.
+            watch_seconds: interval between two probes of a replica.
 
         Raises:
-            ServedProcessError: if nginx is not installed, or does not start.
+            ServedProcessError: if nginx is not installed or does not start.
         """
         program = find_nginx()
         if program is None:
-            raise ServedProcessError("nginx is not installed")
+            raise ServedProcessError("nginx: not found; install nginx")
         (folder / "out").mkdir(parents=True)
         text = (deployed / "nginx.conf").read_text(encoding="utf-8")
         (folder / "nginx.conf").write_text(moved(text, ports, folder), encoding="utf-8")
@@ -83,24 +73,24 @@ class Nginx:
             yield cls(folder, Targets(f"{HOST}:{ports[1]}", f"http://{HOST}:{ports[0]}"))
 
     def leaves_out(self, number: int) -> bool:
-        """Tells whether it asks a replica nothing, counted from 0."""
+        """Returns whether nginx excludes a replica, counted from 0."""
         return (self.folder / "out" / str(number + 1)).exists()
 
 
 def find_nginx() -> str | None:
-    """Returns where nginx is; None: it is not installed. Debian keeps it where only root looks."""
+    """Returns the path of nginx, or None. Debian installs it outside an ordinary user's PATH."""
     return shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 
 
 def nginx_command(program: str, folder: Path) -> list[str]:
-    """Returns the command line of nginx with the configuration in a folder."""
-    # Else root's nginx would work as somebody who may not look into a folder of root's.
+    """Returns the command line of nginx for the configuration in a folder."""
+    # Started by root, nginx would switch to a user that cannot enter a folder of root's.
     user = " user root;" if os.geteuid() == 0 else ""
     return [program, "-e", "stderr", "-c", str(folder / "nginx.conf"), "-g", f"daemon off;{user}"]
 
 
 def moved(text: str, ports: Sequence[int], folder: Path) -> str:
-    """Returns a configuration with other ports, in the order of `PORTS`, and another folder."""
+    """Replaces the ports of a configuration, in the order of `PORTS`, and its folder."""
     others = dict(zip(PORTS, ports, strict=True))
     text = _PORT.sub(lambda port: str(others[int(port[0])]), text)
     return text.replace(FOLDER, str(folder)).replace(STANDARD_OUTPUT, str(folder / "requests.log"))
@@ -108,7 +98,7 @@ def moved(text: str, ports: Sequence[int], folder: Path) -> str:
 
 @contextmanager
 def _running(command: Sequence[str], log: Path, settings: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Runs a program and all that it starts."""
+    """Runs a program, and ends its process group with the block."""
     with log.open("wb") as file:
         process = subprocess.Popen(  # noqa: S603 - our own command line
             command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True, env={**os.environ, **settings}
@@ -136,24 +126,22 @@ def _wait_for_port(process: subprocess.Popen[bytes], port: int, log: Path) -> No
 
 REPLICAS = 3
 WATCH_SECONDS = 1.0
-# For the last ping of a client to be missed, and for what it sent before to be sent elsewhere.
+# Time for the last ping to be missed and for the requests sent before it to be sent elsewhere.
 MISSED_SECONDS = 5.0
 REPLICA_POLL_SECONDS = 0.2
 _ASKED = re.compile(rb"^dragoman_requests_total\{.*\} [1-9]", re.MULTILINE)
 
-# Returns the command line of a replica, given its ports.
+# Returns the command line of a replica, given its HTTP and gRPC ports.
 Command = Callable[[tuple[int, int]], Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """Servers that run.
+    """Running replicas.
 
     Attributes:
-        each: of them.
-        targets: where clients ask.
-        protocols: over which they reach all of them.
-        left_out: returns once nothing is sent any more to a replica that stands still; given its number, from 0.
+        protocols: the protocols that reach all replicas.
+        left_out: waits until a stalled replica, given its number from 0, receives no more requests.
     """
 
     each: tuple[ServedProcess, ...]
@@ -163,45 +151,39 @@ class Replicas:
 
     @property
     def servers(self) -> tuple[Targets, ...]:
-        """Where each of them is."""
+        """Addresses of each replica."""
         return tuple(served.targets for served in self.each)
 
     async def wait_ready(self) -> None:
-        """Returns once all are ready.
+        """Waits until all replicas are ready.
 
         Raises:
-            ServedProcessError: if one is not, for too long.
+            ServedProcessError: if a replica exits or takes too long.
         """
         for served in self.each:
             await served.wait_ready()
 
     async def wait_used(self, number: int) -> None:
-        """Returns once a replica was asked for a translation since it started.
+        """Waits until a replica has received a translation request since it started.
 
         Raises:
-            ServedProcessError: if nobody asks it.
+            ServedProcessError: if it takes too long.
         """
         http_port, _ = self.each[number].ports
-        await until(lambda: asyncio.to_thread(_was_asked, http_port), "a replica that started again is asked nothing")
+        await until(lambda: asyncio.to_thread(_was_asked, http_port), "a restarted replica receives no requests")
 
     async def stop(self) -> None:
-        """Asks all to end, and waits until they have.
+        """Stops all replicas and waits until they have exited.
 
         Raises:
-            ServedProcessError: if one ends otherwise than with exit status 0, or not at all.
+            ServedProcessError: if a replica does not exit, or not with status 0.
         """
         await asyncio.gather(*(served.stop() for served in self.each))
 
 
 @contextmanager
 def start_replicas(command: Command, folder: Path, count: int = REPLICAS) -> Iterator[tuple[ServedProcess, ...]]:
-    """Runs replicas until the block ends; they are not ready yet.
-
-    Args:
-        command: of a replica.
-        folder: for what they log.
-        count: how many.
-    """
+    """Starts replicas that log to `folder`, and kills them when the block ends; they are not ready yet."""
     ports = free_ports(2 * count)
     pairs = list(zip(ports[::2], ports[1::2], strict=True))
     with ExitStack() as stack:
@@ -215,16 +197,10 @@ def start_replicas(command: Command, folder: Path, count: int = REPLICAS) -> Ite
 def behind_nginx(
     each: tuple[ServedProcess, ...], folder: Path, deployed: Path, watch_seconds: float = WATCH_SECONDS
 ) -> Iterator[Replicas]:
-    """Runs nginx in front of replicas until the block ends.
-
-    Args:
-        each: of the replicas.
-        folder: for what nginx writes.
-        deployed: see `Nginx.run`.
-        watch_seconds: between two probes of a replica.
+    """Runs nginx in front of the replicas until the block ends; see `Nginx.run`.
 
     Raises:
-        ServedProcessError: if nginx cannot be had.
+        ServedProcessError: if nginx is not installed or does not start.
     """
     ports = (*free_ports(2), *(port for served in each for port in served.ports))
     with Nginx.run(deployed, folder / "nginx", ports, watch_seconds) as nginx:
@@ -233,13 +209,13 @@ def behind_nginx(
             async def leaves_out() -> bool:
                 return nginx.leaves_out(number)
 
-            await until(leaves_out, "nginx asks a replica that stands still")
+            await until(leaves_out, "nginx still sends requests to a stalled replica")
 
         yield Replicas(each, nginx.targets, ("grpc", "grpc-stream", "rest", "rest-stream"), left_out)
 
 
 def balanced_by_clients(each: tuple[ServedProcess, ...]) -> Replicas:
-    """Returns replicas that clients over gRPC take turns among, as the published service config says."""
+    """Returns the replicas for gRPC clients that balance by the published service config."""
     addresses = ",".join(served.targets.grpc for served in each)
 
     async def left_out(_: int) -> None:
@@ -249,17 +225,17 @@ def balanced_by_clients(each: tuple[ServedProcess, ...]) -> Replicas:
 
 
 def free_ports(count: int) -> tuple[int, ...]:
-    """Returns ports that nobody listens on."""
+    """Returns unused ports."""
     with ExitStack() as stack:
         listeners = [stack.enter_context(socket.create_server((HOST, 0))) for _ in range(count)]
         return tuple(listener.getsockname()[1] for listener in listeners)
 
 
 async def until(condition: Callable[[], Awaitable[bool]], problem: str) -> None:
-    """Returns once a condition holds.
+    """Polls until a condition holds.
 
     Raises:
-        ServedProcessError: with the problem, if that takes too long.
+        ServedProcessError: with the problem, after START_SECONDS.
     """
     deadline_seconds = time.monotonic() + START_SECONDS
     while not await condition():
@@ -269,7 +245,7 @@ async def until(condition: Callable[[], Awaitable[bool]], problem: str) -> None:
 
 
 def _was_asked(http_port: int) -> bool:
-    """Tells whether a server has counted requests; to parse all of its metrics would take many times as long."""
+    """Returns whether a server has counted requests. A search is many times as fast as parsing all of the metrics."""
     with closing(http.client.HTTPConnection(HOST, http_port, timeout=PROBE_SECONDS)) as connection:
         try:
             connection.request("GET", METRICS_PATH)

@@ -1,10 +1,8 @@
-"""A long mixed load on a server: mostly good requests, and everything that clients and operators do to a server.
+"""`dragoman load soak`: serves a bundle for hours under mixed load and reconciles the counts.
 
-One request in five is cancelled, has a tiny deadline, is huge or is invalid; beside them clients are killed, metrics
-are read and models are replaced. At the end the counts of clients and server have to be the same, no outcome may be one
-that its kind does not explain, and nothing may be left in the server. Called by `loadtest.reliability.soak`.
-
-`dragoman load soak`: serves a bundle for hours under mixed load, and counts as the server does.
+One request in five is canceled, has a tiny deadline, is too large or is invalid. Meanwhile clients are killed, metrics
+are read and the model is replaced. At the end the counts of clients and server must match, every outcome must be one
+that its kind explains, and the server's slots and queue must be empty.
 """
 
 import asyncio
@@ -54,13 +52,13 @@ RELOAD_PATH = "/v1/admin/reload"
 RELOADS = "rest other ok"
 PHASE = "soak"
 SETTLE_SECONDS = 20.0
-# Of killed clients: they send streams, whose counts have room for what nobody saw.
+# Killed clients send streams, where the reconciliation tolerates requests that no client has counted.
 KILLED_PROTOCOL: LoadProtocol = "rest-stream"
 KILLED_RATE = 50.0
 KILLED_AFTER_SECONDS = 0.4
-# Open files at the end, beside those at the start: both without a connection of ours.
+# Tolerance between start and end; both are counted without a connection of the load generator.
 MORE_OPEN_FILES = 5
-# A server takes memory as its slots are filled for the first time: in the second half of a soak that lasts, no more.
+# Filling slots for the first time takes memory. In the second half of a long soak the memory must no longer grow.
 LASTING_SECONDS = 600.0
 MOST_GROWTH_BYTES = 32 * 2**20
 
@@ -70,19 +68,14 @@ LATE = frozenset({TIMED_OUT, "DEADLINE_EXCEEDED", "504 deadline_exceeded"})
 
 @dataclass(frozen=True, slots=True)
 class SoakKind:
-    """Requests of one kind, and what may become of them."""
+    """A kind of requests and the outcomes that it explains."""
 
     requests: RequestKind
     outcomes: frozenset[str]
 
 
 def soak_kinds(source_language: str, target_language: str) -> list[SoakKind]:
-    """Returns the kinds of requests, four in five of which are good ones. Weights are per cent.
-
-    Args:
-        source_language: of the sentences; empty: the model reads only one.
-        target_language: of the translations; empty: the model writes only one.
-    """
+    """Returns the kinds of requests, four in five of them valid. The weights are percentages."""
     good = frozenset({OK}) | REFUSED
     beam = SearchOptions(beam_size=4)
     kinds: list[tuple[str, float, LoadProtocol, dict[str, object], frozenset[str]]] = [
@@ -116,15 +109,13 @@ def soak_kinds(source_language: str, target_language: str) -> list[SoakKind]:
 
 @dataclass(slots=True)
 class SoakResult:
-    """What a soak found.
+    """The result of a soak.
 
     Attributes:
-        outcomes: how many requests of each kind ended how.
-        killed_clients: how many there were.
-        reloads: how often the models were read again, each time with another bundle.
-        resident_bytes: of the server's process at the start, when half of the time is over, and at the end.
-        open_files: of the server's process at the start and at the end.
-        problems: what should not be so.
+        outcomes: ended requests by kind and outcome.
+        resident_bytes: of the server at the start, at half time and at the end.
+        open_files: of the server at the start and at the end.
+        problems: violated invariants.
     """
 
     outcomes: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -136,20 +127,14 @@ class SoakResult:
 
 
 class Soak:
-    """A soak of a server whose folder of models is ours to change."""
+    """A soak of one server, which changes the server's bundle.
+
+    The server must be ready, serve only that bundle, and accept the admin key.
+    """
 
     def __init__(
         self, served: ServedProcess, bundle: Path, kinds: Sequence[SoakKind], sentences: Sequence[str], seed: int
     ) -> None:
-        """Keeps what it needs.
-
-        Args:
-            served: the server, ready, that serves nothing but the bundle and knows the admin key.
-            bundle: is replaced now and then by one that differs in its manifest.
-            kinds: of requests.
-            sentences: what is translated.
-            seed: of all drawing.
-        """
         self._served = served
         self._bundle = bundle
         self._kinds = kinds
@@ -159,14 +144,7 @@ class Soak:
         self._result = SoakResult()
 
     async def run(self, rate: float, seconds: float, every_seconds: float, watcher: Watcher) -> SoakResult:
-        """Returns what was found.
-
-        Args:
-            rate: requests per second.
-            seconds: how long.
-            every_seconds: how long until a client is killed and the models are replaced, again and again.
-            watcher: is shown the run.
-        """
+        """Runs the soak; clients are killed and the model is reloaded every `every_seconds`."""
         kinds = tuple(kind.requests for kind in self._kinds)
         phase = PoissonPhase(name=PHASE, arrivals="poisson", rate=rate, duration_seconds=seconds)
         plan = draw_plan(Scenario(warm_up_seconds=0, requests=kinds, phases=(phase,)), self._sentences, self._seed)
@@ -187,7 +165,7 @@ class Soak:
         return self._result
 
     async def _kill_clients(self, run: Run, every_seconds: float) -> None:
-        """Kills clients in the middle of what they do, until the run is over."""
+        """Kills clients in the middle of their requests, until the run is over."""
         phase = ConstantPhase(
             name="killed", arrivals="constant", rate=KILLED_RATE, duration_seconds=KILLED_AFTER_SECONDS * 2
         )
@@ -211,7 +189,7 @@ class Soak:
                 self._result.killed_clients += 1
 
     async def _replace(self, run: Run, every_seconds: float) -> None:
-        """Puts another bundle into the place of the served one and has the server read it."""
+        """Changes the bundle and has the server reload it, until the run is over."""
         headers = {"authorization": f"Bearer {ADMIN_KEY}"}
         async with aiohttp.ClientSession(self._served.targets.rest) as http:
             async for _ in self._moments(run, every_seconds):
@@ -220,10 +198,10 @@ class Soak:
                     report = await response.json()
                 self._result.reloads += 1
                 if response.status != HTTPStatus.OK or not report.get("replaced"):
-                    self._result.problems.append(f"a reload did not replace the model: {report}")
+                    self._result.problems.append(f"reload: expected a replaced model, got {report}")
 
     async def _moments(self, run: Run, every_seconds: float) -> AsyncIterator[None]:
-        """Yields again and again while the run goes on, and once at least."""
+        """Yields at least once, then at every interval of the run."""
         await asyncio.sleep(max(0.0, -run.now_seconds))
         yield
         while run.now_seconds + every_seconds < run.record.plan.duration_seconds:
@@ -231,7 +209,7 @@ class Soak:
             yield
 
     async def _settle(self, metrics: MetricsReader) -> ServerState | None:
-        """Returns what the server says once nothing is under way; None if that does not come."""
+        """Returns the metrics once the server is idle; None if it does not become idle in time."""
         for _ in range(round(SETTLE_SECONDS / POLL_SECONDS)):
             state = await metrics.read()
             if state is not None and state.rows == state.waiting == state.in_flight == 0:
@@ -247,14 +225,14 @@ class Soak:
             result.outcomes[kind.requests.name] = dict(tally.outcomes)
             seen.setdefault(kind.requests.protocol, Counter()).update(tally.outcomes)
             result.problems += (
-                f"{kind.requests.name}: {count} x {outcome}: not to be expected"
+                f"{kind.requests.name}: {count} x {outcome}: unexpected outcome"
                 for outcome, count in tally.outcomes.items()
                 if outcome not in kind.outcomes
             )
             if tally.sent != tally.ended:
                 result.problems.append(f"{kind.requests.name}: {tally.sent - tally.ended} requests without an outcome")
         if first is None or last is None:
-            result.problems.append("something is left in the server, or it does not answer")
+            result.problems.append("the server did not become idle, or does not answer")
             return
         seconds = run.record.plan.duration_seconds
         half = next((state for second, state in run.states if second >= seconds / 2), last)
@@ -266,27 +244,25 @@ class Soak:
         counted = {name: count - first.requests.get(name, 0) for name, count in last.requests.items()}
         yield from mismatches(seen, counted, {KILLED_PROTOCOL: self._killed_requests})
         if counted.get(RELOADS, 0) != self._result.reloads:
-            yield f"reloads: asked for {self._result.reloads}, server {counted.get(RELOADS, 0)}"
+            yield f"reloads: client {self._result.reloads}, server {counted.get(RELOADS, 0)}"
         before, after = self._result.open_files
         if after > before + MORE_OPEN_FILES:
-            yield f"open files: {before} before, {after} after, expected at most {MORE_OPEN_FILES} more"
+            yield f"open files: expected at most {before + MORE_OPEN_FILES}, got {after}"
 
 
 def growth(resident_bytes: tuple[int, int, int], seconds: float) -> Iterator[str]:
-    """Yields what is wrong with the memory of a server, if anything is.
+    """Yields a problem if the server's memory grows in the second half of a long soak.
 
-    Args:
-        resident_bytes: at the start of a soak, when half of its time is over, and at the end.
-        seconds: how long it is.
+    `resident_bytes` are those at the start, at half time and at the end.
     """
     _, half_bytes, end_bytes = resident_bytes
     if seconds >= LASTING_SECONDS and end_bytes - half_bytes > MOST_GROWTH_BYTES:
         grown, most = (end_bytes - half_bytes) / 2**20, MOST_GROWTH_BYTES / 2**20
-        yield f"memory: {grown:.0f} MiB more in the second half, expected at most {most:.0f}"
+        yield f"memory: expected at most {most:.0f} MiB growth in the second half, got {grown:.0f} MiB"
 
 
 def change_manifest(bundle: Path) -> None:
-    """Makes a bundle another one, at one stroke: the date of its manifest changes, and nothing that is computed."""
+    """Changes the creation date in the manifest atomically, so that the bundle counts as another one."""
     manifest = bundle / "manifest.json"
     content = json.loads(manifest.read_bytes())
     content["provenance"]["created"] = datetime.now(UTC).isoformat()
@@ -299,30 +275,28 @@ MEGABYTE = 1 << 20
 
 
 class SoakCommand(BaseSettings):
-    """Load a server for long with everything that clients and operators do to it, and compare the counts.
+    """Load a server for hours with valid, invalid, canceled and late requests, and reconcile the counts.
 
-    A copy of the bundle is served in a process of its own. Four in five requests are good ones over all interfaces; the
-    others are cancelled, have a tiny deadline, are invalid or too large. Meanwhile clients are killed, the model is
-    replaced and metrics are read. In the end no request may have an outcome that its kind does not explain, the counts
-    of the clients have to be those of /metrics, nothing may be left in the server, and it has to end as it should. Exit
-    status 1 if anything else is found. The last line of the output is one JSON document.
+    A copy of the bundle is served in a separate process. Four in five requests are valid and use all interfaces. The
+    others are canceled, have a tiny deadline, are invalid or too large. Meanwhile clients are killed, the model is
+    replaced and metrics are read. At the end every outcome must be one that its kind of request explains, the counts of
+    the clients must match /metrics, the server's slots and queue must be empty, and the server must exit with status 0.
+    The exit status is 1 if a check fails. The last line of the output is one JSON document.
     """
 
     model_config = SettingsConfigDict(env_prefix="DRAGOMAN_LOAD_SOAK_", frozen=True, extra="forbid")
 
-    bundle: CliPositionalArg[Path] = Field(description="folder made by `dragoman export`")
-    rate: float = Field(20.0, gt=0, description="Requests per second, over all interfaces.")
-    duration_seconds: float = Field(3600.0, gt=0, description="How long.")
-    every_seconds: float = Field(
-        10.0, gt=0, description="Until a client is killed and the model is replaced, again and again."
-    )
+    bundle: CliPositionalArg[Path] = Field(description="folder written by `dragoman export`")
+    rate: float = Field(20.0, gt=0, description="Requests per second over all interfaces.")
+    duration_seconds: float = Field(3600.0, gt=0, description="Length of the soak.")
+    every_seconds: float = Field(10.0, gt=0, description="Interval between client kills and between reloads.")
     sentences: SentencesPath = None
     source_language: SourceLanguage = ""
     target_language: TargetLanguage = ""
-    seed: int = Field(1, ge=0, description="Seed of the send times and of the choice of requests.")
+    seed: int = Field(1, ge=0, description="Seed of the send times and requests.")
 
     def cli_cmd(self) -> None:
-        """Runs the soak, prints what was found, and exits with status 1 if anything is wrong."""
+        """Runs the soak and prints the result; exits with status 1 if a check fails."""
         with exit_with_message("dragoman load soak"), TemporaryDirectory(prefix="dragoman-") as folder:
             models = Path(folder) / "models"
             ports = choose_ports(0, 0)
@@ -340,11 +314,11 @@ class SoakCommand(BaseSettings):
             raise SystemExit(1)
 
     async def run(self, served: ServedProcess, bundle: Path) -> SoakResult:
-        """Returns what a soak of a server finds, which is stopped afterwards.
+        """Runs the soak, then stops the server.
 
         Raises:
             ScenarioError: if sentences cannot be read.
-            ServedProcessError: if the server does not start, or does not end as it should.
+            ServedProcessError: if the server does not start, or does not exit with status 0.
         """
         sentences = read_sentences(self.sentences)
         await served.wait_ready()
@@ -357,7 +331,7 @@ class SoakCommand(BaseSettings):
 
 
 def format_soak(result: SoakResult) -> str:
-    """Returns what a soak found as lines."""
+    """Formats the result of a soak."""
     lines = [
         f"{kind}: " + ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
         for kind, outcomes in result.outcomes.items()
@@ -365,8 +339,7 @@ def format_soak(result: SoakResult) -> str:
     memory = " to ".join(f"{size / MEGABYTE:.0f}" for size in result.resident_bytes)
     files = " to ".join(map(str, result.open_files))
     lines.append(
-        f"{result.killed_clients} clients killed, {result.reloads} times another model; memory {memory} MiB, "
-        f"open files {files}"
+        f"{result.killed_clients} clients killed, {result.reloads} reloads; memory {memory} MiB, open files {files}"
     )
-    lines += [f"WRONG: {problem}" for problem in result.problems] or ["clients and server count the same"]
+    lines += [f"WRONG: {problem}" for problem in result.problems] or ["the counts of clients and server match"]
     return "\n".join(lines)

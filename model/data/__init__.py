@@ -1,1 +1,1 @@
-"""Parallel text: where it comes from, how it is cleaned, and how it becomes batches."""
+"""Parallel text: reading, cleaning, tokenization and batches."""

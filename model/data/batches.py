@@ -1,7 +1,7 @@
-"""Token-budget batches: sentences of like length together, shuffled anew in every epoch, the same for the same seed.
+"""Token-budget batches of sentences of similar length, shuffled in every epoch.
 
-The stream of batches is a function of the seed and the position alone, so a resumed run sees what an unbroken one
-would. Processes that train together take turns.
+The stream of batches is a function of the seed and the position, so a resumed run gets the batches of an uninterrupted
+one. Processes that train together take every n-th batch.
 """
 
 from bisect import bisect_right
@@ -33,13 +33,13 @@ class Batch(NamedTuple):
     target_labels: Tensor
 
     def count_tokens(self) -> int:
-        """Returns how many tokens of both sides are no padding."""
+        """Returns the number of non-padding tokens of both sides."""
         return int((self.source_ids != PAD_ID).sum() + (self.target_labels != PAD_ID).sum())
 
 
 @dataclass(frozen=True, slots=True)
 class TokenizedPairs:
-    """A parallel corpus as ids, without BOS and EOS; pair i is `sources[i]`, `targets[i]`."""
+    """A parallel corpus as ids, without BOS and EOS; `sources[i]` and `targets[i]` are a pair."""
 
     sources: list[list[int]]
     targets: list[list[int]]
@@ -48,7 +48,7 @@ class TokenizedPairs:
         return len(self.sources)
 
     def lengths(self) -> np.ndarray:
-        """Returns the longer side of each pair with its special token, int64 [N]."""
+        """Returns the length of the longer side of each pair, one special token included, int64 [N]."""
         return np.array([max(len(s), len(t)) + 1 for s, t in zip(self.sources, self.targets, strict=True)])
 
     def batch(self, indices: Sequence[int]) -> Batch:
@@ -61,12 +61,12 @@ class TokenizedPairs:
 
 
 class BatchStream(IterableDataset[Batch]):
-    """An endless stream of training batches that can start anywhere.
+    """An endless stream of training batches that can start at any batch.
 
     Attributes:
         first_batch: where an iteration starts, counted over all processes.
-        epoch_starts: the first batch of every epoch seen so far. Epochs differ in length where subwords are sampled; a
-            resumed run is told, so that it need not go through them again.
+        epoch_starts: the first batch of every epoch so far. Subword sampling changes an epoch's length, so a resumed
+            run restores this list instead of recomputing the epochs.
     """
 
     def __init__(self, pairs_of_epoch: Callable[[int], TokenizedPairs], batch_tokens: int, seed: int) -> None:
@@ -78,7 +78,7 @@ class BatchStream(IterableDataset[Batch]):
         self.epoch_starts = [0]
 
     def __iter__(self) -> Iterator[Batch]:
-        """Yields this process's batches: every n-th of n processes."""
+        """Yields every n-th batch for one of n processes."""
         rank, processes = _rank_and_processes()
         first = self.first_batch
         for epoch in count(bisect_right(self.epoch_starts, first) - 1):
@@ -92,7 +92,7 @@ class BatchStream(IterableDataset[Batch]):
 
     def _plan_epoch(self, epoch: int, lengths: np.ndarray) -> list[list[int]]:
         random = np.random.default_rng((self._seed, epoch))
-        # Shuffled first, so that sentences of one length meet other ones in every epoch.
+        # Shuffled before the stable sort, so that sentences of equal length are grouped anew in every epoch.
         order = random.permutation(len(lengths))
         order = order[np.argsort(lengths[order], kind="stable")]
         plans = plan_batches(order.tolist(), lengths, self._batch_tokens)
@@ -100,12 +100,9 @@ class BatchStream(IterableDataset[Batch]):
 
 
 def plan_batches(order: Sequence[int], lengths: np.ndarray, batch_tokens: int) -> list[list[int]]:
-    """Cuts indices, in the order given, into batches whose rows times longest length keep the token budget.
+    """Cuts indices, in order, into batches whose rows times longest length stay within the token budget.
 
-    Args:
-        order: indices of pairs.
-        lengths: length of each pair in tokens. Shape [N].
-        batch_tokens: the budget; a single pair that exceeds it is a batch of its own.
+    `lengths` [N] are in tokens. A single pair that exceeds the budget is a batch of its own.
     """
     plans: list[list[int]] = []
     longest = 0
@@ -119,7 +116,7 @@ def plan_batches(order: Sequence[int], lengths: np.ndarray, batch_tokens: int) -
 
 
 def sorted_batches(pairs: TokenizedPairs, batch_tokens: int) -> list[Batch]:
-    """Returns every pair once, shortest first: the batches of a validation."""
+    """Returns every pair once, shortest first, as validation batches."""
     lengths = pairs.lengths()
     order = np.argsort(lengths, kind="stable").tolist()
     return [pairs.batch(plan) for plan in plan_batches(order, lengths, batch_tokens)]

@@ -1,11 +1,6 @@
-"""Leaving noise out of training data: absurd lengths, copies, duplicates; every pair that goes is counted.
+"""Cleans training data, and finds or holds out validation data. Works on text, before there is a tokenizer.
 
-Works on text, in characters, before there is a tokenizer. Validation and test data are not to be cleaned: a score is
-comparable only on all of a test set.
-
-What a run is trained and validated on: read, cleaned, and held out where a data set has no validation part.
-
-Knows no tokens. `dragoman train` calls it.
+Every removed pair is counted. Validation and test data are not cleaned: a score is comparable only on a whole test set.
 """
 
 from collections import Counter
@@ -19,7 +14,7 @@ from model.data.corpus import Corpus, CorpusError, has_split, read_corpora
 
 
 class Reason(StrEnum):
-    """Why a pair is not trained on, in the order in which the reasons are tried: a pair counts once."""
+    """Why a pair is removed, in the order of the checks; a pair counts once."""
 
     BLANK = "blank"
     COPY = "copy"
@@ -31,21 +26,21 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CleanedCorpus:
-    """What is left of a corpus, and how many pairs were left out for each reason."""
+    """The remaining corpus, and the number of removed pairs per reason."""
 
     corpus: Corpus
     dropped: dict[Reason, int]
 
     @property
     def read(self) -> int:
-        """The number of pairs that there were."""
+        """The number of pairs before cleaning."""
         return len(self.corpus) + sum(self.dropped.values())
 
 
 def clean(corpus: Corpus, config: CleaningConfig) -> CleanedCorpus:
-    """Leaves out what the configuration says; the other pairs stay as they are, in their order.
+    """Removes pairs as configured; the others stay unchanged and in order.
 
-    White space at the ends of a side counts neither as length nor as a difference.
+    White space at the ends of a side is ignored in lengths and comparisons.
 
     Raises:
         CorpusError: if no pair is left.
@@ -71,15 +66,15 @@ def clean(corpus: Corpus, config: CleaningConfig) -> CleanedCorpus:
 
 
 def hold_out(cleaned: CleanedCorpus, pairs: int) -> tuple[CleanedCorpus, Corpus]:
-    """Splits pairs off the end, at most a tenth of them: returns the rest, in which they are counted, and them.
+    """Splits pairs off the end, at most a tenth; returns the rest, with its counts, and the held-out pairs.
 
     Raises:
-        CorpusError: if there are fewer than ten.
+        CorpusError: if the corpus has fewer than ten pairs.
     """
     corpus = cleaned.corpus
     cut = len(corpus) - min(pairs, len(corpus) // 10)
     if cut == len(corpus):
-        raise CorpusError(f"{corpus.direction}: {cut} pairs are too few to hold some out for validation, expected 10")
+        raise CorpusError(f"{corpus.direction}: expected at least 10 pairs to hold out validation data, got {cut}")
     dropped = {**cleaned.dropped, Reason.HELD_OUT: len(corpus) - cut}
     return CleanedCorpus(corpus.select(range(cut)), dropped), corpus.select(range(cut, len(corpus)))
 
@@ -95,7 +90,7 @@ def _find_fault(source: str, target: str, config: CleaningConfig) -> Reason | No
     return None
 
 
-# Of a direction without validation pairs, so many training pairs are held out.
+# Training pairs held out of a direction without validation pairs.
 HELD_OUT_PAIRS = 1000
 
 
@@ -104,8 +99,8 @@ class TrainingData:
     """Corpora by direction.
 
     Attributes:
-        training: one for each direction, without those that are held out.
-        validation: at most one for each of these directions, in the same order; never cleaned after a split.
+        training: one per direction, without held-out pairs.
+        validation: at most one per training direction, in the same order; never cleaned after a split.
     """
 
     training: list[CleanedCorpus]
@@ -118,17 +113,13 @@ def read_training_data(
     multi30k_folder: Path | None = None,
     cleaning: CleaningConfig = CleaningConfig(),  # noqa: B008  it is frozen
 ) -> TrainingData:
-    """Reads and cleans training data and finds validation data for them.
+    """Reads and cleans training data and finds validation data for it.
 
-    Args:
-        data: specifications of the training pairs.
-        validation: specifications of the validation pairs. Without any, each direction is validated on the validation
-            parts of its data sets, or if they have none, on the last pairs of its training data, which are held out.
-        multi30k_folder: where Multi30k is; None: where the environment says.
-        cleaning: what is left out of the training data.
+    Without `validation`, each direction uses the validation parts of its data sets, or else the last pairs of its
+    training data, which are held out.
 
     Raises:
-        CorpusError: if data cannot be read, too little is left, or validation data are of other directions.
+        CorpusError: if data cannot be read, too little is left, or validation data has other directions.
     """
     cleaned = [clean(corpus, cleaning) for corpus in read_corpora(data, "train", multi30k_folder)]
     directions = [part.corpus.languages for part in cleaned]
@@ -138,7 +129,7 @@ def read_training_data(
         if languages not in directions:
             expected = ", ".join("-".join(direction) for direction in directions)
             raise CorpusError(
-                f"{', '.join(validation)}: languages are {'-'.join(languages)}, expected {expected} as in training"
+                f"{', '.join(validation)}: expected a training direction ({expected}), got {'-'.join(languages)}"
             )
     if not validation:
         for index, part in enumerate(cleaned):

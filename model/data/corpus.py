@@ -1,9 +1,8 @@
-"""Parallel text: pairs of sentences that translate each other, read from wherever `--data` says.
+"""Parallel text: sentence pairs read from a data specification. Works on text, not on tokens.
 
 A data specification is `multi30k:en-de` (any ordered pair of its languages; `multi30k:all` is every one),
 `files:train.en,train.de` (two files with a sentence per line), `tsv:pairs.en-de.tsv` (source, tab, target) or
-`hf:NAME:en-de` (see model/data/hugging_face.py). Files may be gzip, by their `.gz`; their names tell the languages.
-This module knows no tokens.
+`hf:NAME:en-de` (see model/data/hugging_face.py). The names of files contain the languages; `.gz` means gzip.
 """
 
 import gzip
@@ -28,31 +27,26 @@ _COMMA_BEFORE_SPECIFICATION = re.compile(",(?=(?:multi30k|files|tsv|hf):)")
 
 
 def split_specifications(value: object) -> object:
-    """Returns the data specifications in one string, separated by commas; anything but a string as it is.
+    """Splits a string of data specifications at commas; returns any other value unchanged.
 
-    The comma inside `files:train.en,train.de` separates nothing.
+    The comma in `files:train.en,train.de` does not split.
     """
     return _COMMA_BEFORE_SPECIFICATION.split(value) if isinstance(value, str) else value
 
 
-# The type of a command's option: may be given several times, or once with commas, also in the environment.
+# The type of a command's option: repeated, or once with commas, also in the environment.
 Specifications = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_specifications)]
 
 
 class CorpusError(Exception):
-    """The data cannot be read; the message names the specification or the file and what was expected."""
+    """The data cannot be read; the message has the specification or file and what was expected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """Sentence pairs of one direction: `sources[i]` and `targets[i]` translate each other; neither is blank.
+    """Sentence pairs of one direction; `sources[i]` and `targets[i]` are a pair, neither blank nor with a line feed.
 
-    Attributes:
-        source_language: ISO 639 code.
-        target_language: ISO 639 code.
-        sources: a sentence each, without line feed.
-        targets: as many.
-        blank_pairs: how many pairs were left out in reading because a side was blank.
+    Languages are ISO 639 codes; `blank_pairs` counts the pairs dropped at reading because a side was blank.
     """
 
     source_language: str
@@ -71,11 +65,11 @@ class Corpus:
 
     @property
     def direction(self) -> Direction:
-        """Source language and target language, as a run names them."""
+        """Source and target language, as in a run's configuration."""
         return Direction(source=self.source_language, target=self.target_language)
 
     def select(self, indices: Iterable[int]) -> "Corpus":
-        """Returns the corpus of some pairs, in the order given."""
+        """Returns the corpus of the pairs at these indices, in the order given."""
         pairs = [(self.sources[i], self.targets[i]) for i in indices]
         return Corpus(*self.languages, [s for s, _ in pairs], [t for _, t in pairs], self.blank_pairs)
 
@@ -83,19 +77,12 @@ class Corpus:
 def read_corpora(
     specifications: Sequence[str], split: str = "train", multi30k_folder: Path | None = None
 ) -> list[Corpus]:
-    """Reads parallel text of any number of directions.
+    """Returns one corpus per direction, in order of first occurrence; joins the pairs of several specifications.
 
-    Args:
-        specifications: each one of SPECIFICATIONS.
-        split: train, validation or test: which part of a data set that has parts.
-        multi30k_folder: where Multi30k is; None: where the environment says.
-
-    Returns:
-        One corpus per direction, in the order in which they first occur; what several specifications hold of one
-        direction is joined. Pairs with a blank side are left out.
+    Drops pairs with a blank side. Data without parts ignores `split`: train, validation or test.
 
     Raises:
-        CorpusError: if a specification or its data are not as they should be.
+        CorpusError: if a specification is invalid or its data cannot be read.
     """
     parts: dict[tuple[str, str], list[Corpus]] = {}
     for specification in specifications:
@@ -105,19 +92,19 @@ def read_corpora(
 
 
 def read_corpus(specification: str, split: str = "train", multi30k_folder: Path | None = None) -> Corpus:
-    """Reads parallel text of one direction; the rest is as in `read_corpora`.
+    """Reads parallel text of one direction; arguments as for `read_corpora`.
 
     Raises:
-        CorpusError: if the specification or its data are not as they should be, or it means several directions.
+        CorpusError: if the specification is invalid or has several directions, or its data cannot be read.
     """
     corpora = _read(specification, split, multi30k_folder)
     if len(corpora) > 1:
-        raise CorpusError(f"{specification}: means {len(corpora)} directions, expected one, as in multi30k:en-de")
+        raise CorpusError(f"{specification}: expected one direction, as in multi30k:en-de, got {len(corpora)}")
     return corpora[0]
 
 
 def has_split(specification: str, split: str) -> bool:
-    """Tells whether the data have parts and this is one of them; files and tables have none.
+    """Returns whether the data has this part; files and tables have none.
 
     Raises:
         CorpusError: if a data set cannot be found.
@@ -132,10 +119,10 @@ def has_split(specification: str, split: str) -> bool:
 
 
 def balanced_lines(corpora: Iterable[Corpus], limit: int) -> list[str]:
-    """Returns text to train a tokenizer on: distinct lines, of every language as many as there are or as is its share.
+    """Returns distinct lines for tokenizer training, with an equal share of the limit per language.
 
-    What a language with few lines leaves over is shared among the others. The lines of a language are spread evenly
-    over its corpora, so that each of them has its say.
+    Languages with fewer lines leave their rest to the others. The lines of a language are spread evenly over its
+    corpora.
     """
     languages: dict[str, dict[str, None]] = {}
     for corpus in corpora:
@@ -151,10 +138,10 @@ def balanced_lines(corpora: Iterable[Corpus], limit: int) -> list[str]:
 
 
 def read_lines(path: Path) -> list[str]:
-    """Returns the lines of a UTF-8 text file, plain or gzip, without their line ends.
+    """Returns the lines of a UTF-8 text file, plain or gzip, without line ends.
 
     Raises:
-        CorpusError: if the file cannot be read or is no text; the message names it and the line.
+        CorpusError: if the file cannot be read or is not text; the message has the file and the line.
     """
     try:
         raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
@@ -164,19 +151,21 @@ def read_lines(path: Path) -> list[str]:
 
 
 def _decode_lines(origin: str, raw: bytes) -> Iterator[str]:
-    # Split at line feeds alone: str.splitlines would also split at U+2028 and others, and misalign the two files.
+    # Only at line feeds: str.splitlines also splits at U+2028 and others, which would misalign the two files.
     lines = raw.removesuffix(b"\n").split(b"\n") if raw else []
     for number, line in enumerate(lines, start=1):
         if b"\0" in line:
-            raise CorpusError(f"{origin}: line {number}: NUL character at byte {line.index(0)}, expected UTF-8 text")
+            raise CorpusError(f"{origin}: line {number}: expected UTF-8 text, got NUL at byte {line.index(0)}")
         try:
             yield line.decode().removesuffix("\r")
         except UnicodeDecodeError as error:
-            raise CorpusError(f"{origin}: line {number}: not UTF-8: {error.reason} at byte {error.start}") from error
+            raise CorpusError(
+                f"{origin}: line {number}: expected UTF-8: {error.reason} at byte {error.start}"
+            ) from error
 
 
 def _read(specification: str, split: str, multi30k_folder: Path | None) -> list[Corpus]:
-    """Returns the corpora of one specification, each of another direction."""
+    """Returns the corpora of one specification, one per direction."""
     kind, _, rest = specification.partition(":")
     if kind == "multi30k":
         return _read_multi30k(rest, split, multi30k_folder or multi30k.default_folder())
@@ -187,7 +176,7 @@ def _read(specification: str, split: str, multi30k_folder: Path | None) -> list[
         return [_read_tsv(Path(rest))]
     if kind == "hf" and rest:
         return [_read_hugging_face(rest, split)]
-    raise CorpusError(f"{specification!r} is not a data specification, expected {SPECIFICATIONS}")
+    raise CorpusError(f"{specification!r} is not a data specification: expected {SPECIFICATIONS}")
 
 
 def _read_multi30k(pair: str, split: str, folder: Path) -> list[Corpus]:
@@ -195,7 +184,7 @@ def _read_multi30k(pair: str, split: str, folder: Path) -> list[Corpus]:
     directions = known if pair == "all" else [direction for direction in known if "-".join(direction) == pair]
     if not directions:
         expected = " and ".join((", ".join(multi30k.LANGUAGES[:-1]), multi30k.LANGUAGES[-1]))
-        raise CorpusError(f"multi30k:{pair}: expected an ordered pair of {expected}, as in multi30k:en-de, or all")
+        raise CorpusError(f"multi30k:{pair}: expected all or an ordered pair of {expected}, as in multi30k:en-de")
     try:
         texts = {
             language: multi30k.multi30k_text(folder, split, language) for language in dict.fromkeys(chain(*directions))
@@ -218,11 +207,11 @@ def _read_tsv(path: Path) -> Corpus:
     pair = _last_suffix(path.with_name(path.name.removesuffix(".gz").removesuffix(".tsv")))
     source, _, target = pair.partition("-")
     if not source or not target:
-        raise CorpusError(f"{path}: its name does not tell the languages, expected one such as pairs.en-de.tsv")
+        raise CorpusError(f"{path}: expected languages in the file name, as in pairs.en-de.tsv")
     rows = [line.split("\t") for line in read_lines(path)]
     for number, row in enumerate(rows, start=1):
         if len(row) != 2:  # noqa: PLR2004  a pair
-            raise CorpusError(f"{path}: line {number}: {len(row)} columns, expected source, tab, target")
+            raise CorpusError(f"{path}: line {number}: expected source, tab, target, got {len(row)} columns")
     return _align(source, target, [row[0] for row in rows], [row[1] for row in rows], str(path))
 
 
@@ -234,28 +223,28 @@ def _read_hugging_face(rest: str, split: str) -> Corpus:
 
 
 def _last_suffix(path: Path) -> str:
-    """Returns the language that a file name ends in: `en` of `train.en` and of `train.en.gz`."""
+    """Returns the language in a file name: `en` for `train.en` and `train.en.gz`."""
     suffix = Path(path.name.removesuffix(".gz")).suffix.removeprefix(".")
     if not suffix:
-        raise CorpusError(f"{path}: its name does not tell the language, expected one such as train.en or train.en.gz")
+        raise CorpusError(f"{path}: expected a language in the file name, as in train.en or train.en.gz")
     return suffix
 
 
 def _align(source_language: str, target_language: str, sources: list[str], targets: list[str], origin: str) -> Corpus:
     for language in (source_language, target_language):
         if not re.fullmatch("[a-z]{2,3}", language):
-            raise CorpusError(f"{origin}: {language!r} is no language, expected a code of two or three letters a to z")
+            raise CorpusError(f"{origin}: expected a language code of two or three letters a to z, got {language!r}")
     if len(sources) != len(targets):
-        raise CorpusError(f"{origin}: {len(sources)} and {len(targets)} lines, expected as many on both sides")
+        raise CorpusError(f"{origin}: expected equally many lines on both sides, got {len(sources)} and {len(targets)}")
     pairs = [(s, t) for s, t in zip(sources, targets, strict=True) if s.strip() and t.strip()]
     if not pairs:
-        raise CorpusError(f"{origin}: holds no sentence pair")
+        raise CorpusError(f"{origin}: expected at least one sentence pair")
     blank_pairs = len(sources) - len(pairs)
     return Corpus(source_language, target_language, [s for s, _ in pairs], [t for _, t in pairs], blank_pairs)
 
 
 def _join(corpora: list[Corpus]) -> Corpus:
-    """Returns one corpus of several of the same direction."""
+    """Joins corpora of the same direction."""
     return Corpus(
         *corpora[0].languages,
         [source for corpus in corpora for source in corpus.sources],

@@ -1,15 +1,15 @@
-"""Parallel text in data sets of the Hugging Face libraries: on their hub, saved to disk, or in a table.
+"""Parallel text from Hugging Face data sets: on the hub, saved to disk, or in a table file.
 
-What is read is `NAME:SOURCE-TARGET` or `NAME:CONFIG:SOURCE-TARGET`. NAME is a data set of the hub, a folder or a file
-(.csv, .tsv, .json, .jsonl, .parquet, also with .gz). The text is in a column `translation` of {language: text}, or in
-one column per language. Knows nothing of other data; the library is imported only when it is needed.
+A specification is `NAME:SOURCE-TARGET` or `NAME:CONFIG:SOURCE-TARGET`. NAME is a data set of the hub, a folder or a
+file (.csv, .tsv, .json, .jsonl, .parquet, also with .gz). The text is in a column `translation` of {language: text}, or
+in one column per language. The library is imported on first use.
 """
 
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-# By the suffix of a file: the library's reader and its options. A cell that says NA is text, not a missing value.
+# The library's reader and its options, by file suffix. A cell with NA is text, not a missing value.
 _TABLES: dict[str, tuple[str, dict[str, Any]]] = {
     ".csv": ("csv", {"keep_default_na": False}),
     ".tsv": ("csv", {"keep_default_na": False, "sep": "\t"}),
@@ -21,21 +21,16 @@ _TRANSLATION = "translation"
 
 
 class HuggingFaceError(Exception):
-    """The data set cannot be read; the message names it, the row where there is one, and what was expected."""
+    """The data set cannot be read; the message has its name, the row if any, and what was expected."""
 
 
 def read_hugging_face(specification: str, split: str) -> tuple[str, str, list[str], list[str]]:
-    """Reads one direction of a data set.
+    """Returns source language, target language, sources and targets of one direction of a data set.
 
-    Args:
-        specification: NAME:SOURCE-TARGET or NAME:CONFIG:SOURCE-TARGET.
-        split: the part of a data set that has parts; a file or a saved Dataset has none and is read whole.
-
-    Returns:
-        Source language, target language, sources and targets. Line breaks inside a text have become spaces.
+    A file or a saved Dataset has no parts and is read whole, whatever the `split`. Line breaks become spaces.
 
     Raises:
-        HuggingFaceError: if there is no such data set, part, column or language, or a text is none.
+        HuggingFaceError: if the data set, part, column or language is missing, or a text is not a string.
     """
     origin = f"hf:{specification}"
     name, _, pair = specification.rpartition(":")
@@ -45,7 +40,7 @@ def read_hugging_face(specification: str, split: str) -> tuple[str, str, list[st
     data = _load(origin, name)
     if isinstance(data, dict):
         if split not in data:
-            raise HuggingFaceError(f"{origin}: has no part {split}, but {', '.join(map(str, data))}")
+            raise HuggingFaceError(f"{origin}: expected one of the parts {', '.join(map(str, data))}, got {split}")
         data = data[split]
     sides = _columns(origin, data, source, target)
     pairs = [(_text(origin, row, source, s), _text(origin, row, target, t)) for row, (s, t) in enumerate(sides)]
@@ -53,10 +48,10 @@ def read_hugging_face(specification: str, split: str) -> tuple[str, str, list[st
 
 
 def has_split(specification: str, split: str) -> bool:
-    """Tells whether a data set has parts and this is one of them.
+    """Returns whether a data set has this part.
 
     Raises:
-        HuggingFaceError: if there is no such data set.
+        HuggingFaceError: if the data set cannot be loaded.
     """
     data = _load(f"hf:{specification}", specification.rpartition(":")[0])
     return isinstance(data, dict) and split in data
@@ -67,11 +62,11 @@ def _load(origin: str, name: str) -> Any:
     try:
         import datasets  # noqa: PLC0415  heavy, and only this kind of data needs it
     except ImportError as error:
-        raise HuggingFaceError(f"{origin}: needs the package datasets, which the extra `train` installs") from error
+        raise HuggingFaceError(f"{origin}: needs the package datasets; install the extra `train`") from error
     path = Path(name)
     suffix = Path(name.removesuffix(".gz")).suffix
     if path.is_file() and suffix not in _TABLES:
-        raise HuggingFaceError(f"{origin}: is a file of unknown kind, expected one of {', '.join(_TABLES)}")
+        raise HuggingFaceError(f"{origin}: expected a file with one of the suffixes {', '.join(_TABLES)}")
     try:
         if path.is_file():
             reader, options = _TABLES[suffix]
@@ -82,7 +77,7 @@ def _load(origin: str, name: str) -> Any:
             return datasets.load_dataset(str(path))
         name, _, configuration = name.partition(":")
         return datasets.load_dataset(name, configuration or None)
-    except Exception as error:  # its readers, the network and the hub raise whatever the trouble leads to
+    except Exception as error:  # the readers, the network and the hub raise any type
         reason = " ".join(str(error).split())
         raise HuggingFaceError(f"{origin}: cannot be loaded: {reason}") from error
 
@@ -93,7 +88,7 @@ def _columns(origin: str, data: Any, source: str, target: str) -> Iterator[tuple
         return zip(data[source], data[target], strict=True)
     if _TRANSLATION not in names:
         raise HuggingFaceError(
-            f"{origin}: has the columns {', '.join(names)}, expected {source} and {target}, or {_TRANSLATION}"
+            f"{origin}: expected the columns {source} and {target}, or {_TRANSLATION}, got {', '.join(names)}"
         )
     return _translations(origin, data[_TRANSLATION], source, target)
 
@@ -101,16 +96,18 @@ def _columns(origin: str, data: Any, source: str, target: str) -> Iterator[tuple
 def _translations(origin: str, column: Any, source: str, target: str) -> Iterator[tuple[object, object]]:
     for row, translation in enumerate(column):
         if not isinstance(translation, dict):
-            raise HuggingFaceError(f"{origin}: row {row}: {_TRANSLATION} is {translation!r}, expected text by language")
+            raise HuggingFaceError(f"{origin}: row {row}: {_TRANSLATION}: expected a mapping, got {translation!r}")
         for language in (source, target):
             if language not in translation:
-                raise HuggingFaceError(f"{origin}: row {row}: has no {language}, but {', '.join(translation)}")
+                raise HuggingFaceError(
+                    f"{origin}: row {row}: expected language {language}, got {', '.join(translation)}"
+                )
         yield translation[source], translation[target]
 
 
 def _text(origin: str, row: int, language: str, value: object) -> str:
     if not isinstance(value, str):
-        raise HuggingFaceError(f"{origin}: row {row}: {language} is {value!r}, expected a string")
+        raise HuggingFaceError(f"{origin}: row {row}: {language}: expected a string, got {value!r}")
     if "\0" in value:
-        raise HuggingFaceError(f"{origin}: row {row}: {language} holds a NUL character")
+        raise HuggingFaceError(f"{origin}: row {row}: {language}: expected text without NUL characters")
     return value.replace("\r", " ").replace("\n", " ")

@@ -1,8 +1,8 @@
-"""Where Multi30k is: image captions in English, German, French and Czech (Elliott et al. 2016, arXiv:1605.00459).
+"""Multi30k: image captions in English, German, French and Czech (Elliott et al. 2016, arXiv:1605.00459).
 
-The files are taken from a folder, or fetched once from their public home. Either way their text must be the published
-one: the checksums are of the text, since a file may have been compressed anew. The owners of Flickr30k, from which the
-captions come, offer the data for non-commercial research and education.
+The files come from a folder, or are downloaded once. The checksums are of the decompressed text, because a file may
+have been recompressed. The owners of Flickr30k, the origin of the captions, offer the data for non-commercial research
+and education.
 """
 
 import gzip
@@ -38,25 +38,20 @@ TEXT_SHA256 = {
 
 
 class Multi30kError(Exception):
-    """The data set cannot be had; the message tells how to provide it."""
+    """The data set is not available; the message explains how to provide it."""
 
 
 def default_folder() -> Path:
-    """Returns the folder that the environment names, or a cache in the user's home."""
+    """Returns the folder in `DRAGOMAN_MULTI30K`, or a cache in the user's home."""
     named = os.environ.get(FOLDER_VARIABLE)
     return Path(named) if named else Path.home() / ".cache" / "dragoman" / "multi30k"
 
 
 def multi30k_text(folder: Path, split: str, language: str) -> bytes:
-    """Returns the text of one split and language, fetching its gzip file into the folder if it is not there.
-
-    Args:
-        folder: where the files are, or shall be kept.
-        split: train, validation or test.
-        language: one of LANGUAGES.
+    """Returns the text of one split and language; downloads its gzip file into the folder if it is missing.
 
     Raises:
-        Multi30kError: if the file can be neither found nor fetched, or is not the published one.
+        Multi30kError: if the file can be neither found nor downloaded, or its text differs from the published one.
     """
     name = f"{SPLITS[split]}.{language}.gz"
     path = folder / name
@@ -68,7 +63,7 @@ def multi30k_text(folder: Path, split: str, language: str) -> bytes:
 def _fetch(url: str, path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # In a folder beside it, so that the file appears complete or not at all.
+        # In the same file system, so that the file appears complete or not at all.
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".fetch-") as workshop:
             download = Path(workshop) / path.name
             with (
@@ -79,8 +74,8 @@ def _fetch(url: str, path: Path) -> None:
             download.replace(path)
     except (OSError, HTTPException) as error:
         raise Multi30kError(
-            f"{path}: no such file, and {url} could not be fetched ({error}): "
-            f"put the Multi30k files there, or name their folder with --multi30k-folder or {FOLDER_VARIABLE}"
+            f"{path}: not found, and the download of {url} failed ({error}): "
+            f"provide the Multi30k files, or their folder with --multi30k-folder or {FOLDER_VARIABLE}"
         ) from error
 
 
@@ -88,8 +83,8 @@ def _read_published(path: Path) -> bytes:
     try:
         text = gzip.decompress(path.read_bytes())
     except (OSError, EOFError, zlib.error) as error:
-        raise Multi30kError(f"{path}: not a gzip file ({error}): delete it to have it fetched again") from error
+        raise Multi30kError(f"{path}: expected a gzip file ({error}); delete it to download it again") from error
     digest = hashlib.sha256(text).hexdigest()
     if digest != TEXT_SHA256[path.name]:
-        raise Multi30kError(f"{path}: the sha256 of its text is {digest}, expected {TEXT_SHA256[path.name]}")
+        raise Multi30kError(f"{path}: sha256 of the text: expected {TEXT_SHA256[path.name]}, got {digest}")
     return text

@@ -1,7 +1,4 @@
-"""`dragoman data`: what is in parallel text, as two tables: pairs that are left out and why, and lengths of both sides.
-
-`dragoman train` prints the same when it starts.
-"""
+"""`dragoman data`: statistics of parallel text, in two tables: removed pairs by reason, and lengths of both sides."""
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
@@ -15,14 +12,14 @@ from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 from model.config import CleaningConfig
 from model.data.batches import TokenizedPairs
 from model.data.cleaning import CleanedCorpus, Reason, clean
-from model.data.corpus import SPECIFICATIONS, CorpusError, Specifications, read_corpora
+from model.data.corpus import CorpusError, Specifications, read_corpora
 from model.data.segmentation import encode_corpus
 from model.text_table import format_table
 from model.tokenizer.tokenizer import UNK_ID, Tokenizer, TokenizerError
 
 
 class DataCommand(BaseSettings):
-    """Prints what is in parallel text: pairs, what cleaning leaves out of them, lengths, vocabulary coverage."""
+    """Prints statistics of parallel text: pairs, pairs removed by cleaning, lengths, vocabulary coverage."""
 
     model_config = SettingsConfigDict(
         env_prefix="DRAGOMAN_DATA_",
@@ -32,13 +29,15 @@ class DataCommand(BaseSettings):
         nested_model_default_partial_update=True,
     )
 
-    data: CliPositionalArg[Specifications] = Field(min_length=1, description=f"sentence pairs: {SPECIFICATIONS}")
-    split: Literal["train", "validation", "test"] = Field(
-        "train", description="part of a data set that has parts; only train is cleaned"
+    data: CliPositionalArg[Specifications] = Field(
+        min_length=1, description="sentence pairs: multi30k:en-de, files:a.en,a.de, tsv:FILE or hf:NAME:en-de"
     )
-    multi30k_folder: Path | None = Field(None, description="where Multi30k is; default: $DRAGOMAN_MULTI30K")
-    tokenizer: Path | None = Field(None, description="tokenizer.model of a run: counts tokens and unknown ones too")
-    cleaning: CleaningConfig = Field(CleaningConfig(), description="which pairs are left out of training data")
+    split: Literal["train", "validation", "test"] = Field(
+        "train", description="part of a data set with parts; only train is cleaned"
+    )
+    multi30k_folder: Path | None = Field(None, description="folder of the Multi30k files; else $DRAGOMAN_MULTI30K")
+    tokenizer: Path | None = Field(None, description="tokenizer.model of a run; adds token counts and unknown tokens")
+    cleaning: CleaningConfig = Field(CleaningConfig(), description="which training pairs are removed")
 
     def cli_cmd(self) -> None:
         """Prints the tables."""
@@ -65,16 +64,11 @@ class DataCommand(BaseSettings):
 def describe_corpora(
     corpora: Sequence[CleanedCorpus], encoded: Sequence[TokenizedPairs] = (), vocabulary_size: int = 0
 ) -> str:
-    """Returns two tables and, given the tokens too, how much of the vocabulary occurs.
+    """Returns two tables and, with encoded corpora, the share of the vocabulary that occurs.
 
-    The first has a row per direction: pairs read, left out for each reason, and left. The second has two rows per
-    direction, source and target: characters in all, and their mean, 95th percentile and maximum per line; the same in
-    tokens, if they are given, and the share of unknown ones.
-
-    Args:
-        corpora: one for each direction.
-        encoded: the corpora as ids, or nothing.
-        vocabulary_size: of the tokenizer that encoded them.
+    The first table has a row per direction: pairs read, removed for each reason, and left. The second has two rows per
+    direction, source and target: total characters, and mean, 95th percentile and maximum per line. Encoded corpora add
+    the same in tokens and the share of unknown ones.
     """
     tables = [format_table(_pair_rows(corpora), 1), format_table(_length_rows(corpora, encoded), 2)]
     if encoded:

@@ -1,11 +1,8 @@
-"""Parallel text as token ids: the same ones always, or sampled anew for every epoch.
+"""Parallel text as token ids, fixed or sampled for every epoch (subword regularization, Kudo 2018, arXiv:1804.10959).
 
-Subword regularization: text cut into tokens in another way every time (Kudo 2018, arXiv:1804.10959).
-
-A segmentation x of a sentence is drawn with probability P(x)^alpha, normalized (section 3.2 there), where P is the
-unigram model's. Tokens never reach over a space, so a sentence is drawn word by word, and each distinct word's
-segmentations are looked up once. SentencePiece samples too, but from a generator that differs between processes: a
-resumed run would not see what an unbroken one does.
+A segmentation x of a sentence has probability P(x)^alpha, normalized (section 3.2), where P is the unigram model's.
+Tokens never cross a space, so words are drawn independently, and each distinct word's segmentations are computed once.
+SentencePiece's own sampling uses a generator that differs between processes, so a resumed run would not repeat it.
 """
 
 import re
@@ -20,27 +17,25 @@ from model.data.batches import TokenizedPairs
 from model.data.corpus import Corpus
 from model.tokenizer.tokenizer import WORD_START, Tokenizer, source_prefix
 
-# Kudo 2018, section 4.2, cuts the distribution off here for l = 64; there are words with millions of segmentations.
+# Kudo 2018, section 4.2, uses l = 64 too; some words have millions of segmentations.
 SEGMENTATIONS_OF_WORD = 64
 
 _WORD = re.compile(f"{WORD_START}[^{WORD_START}]*")
 
 
 class SubwordSampler:
-    """Draws segmentations of texts that are known beforehand, all of them at once."""
+    """Samples segmentations of fixed texts, all at once."""
 
     def __init__(self, tokenizer: Tokenizer, alpha: float, texts: Sequence[Sequence[str]]) -> None:
-        """Looks up the segmentations of every word.
+        """Computes the segmentations of every word of the lines of `texts`; requires a unigram model.
 
-        Args:
-            tokenizer: a unigram model.
-            alpha: smoothing; small values are bold, large ones come close to the most probable segmentation.
-            texts: lines of each text.
+        Small values of `alpha` flatten the distribution; large ones approach the most probable segmentation.
         """
         numbers: dict[str, int] = {}
         self._texts = [_words(tokenizer, lines, numbers) for lines in texts]
         segmentations = [tokenizer.segmentations(word, SEGMENTATIONS_OF_WORD) for word in numbers]
-        # A word's probabilities, accumulated, lie above its number: one search finds the draws of all words.
+        # The cumulative probabilities of word number w lie in (w, w + 1): one binary search finds the draws of all
+        # words.
         self._thresholds = _flat(
             (number + _cumulative([s.log_probability for s in choices], alpha)[:-1]).tolist()
             for number, choices in enumerate(segmentations)
@@ -50,16 +45,13 @@ class SubwordSampler:
         self._first_tokens = _offsets(len(choice.ids) for choice in choices)
 
     def sample(self, random: np.random.Generator) -> list[list[list[int]]]:
-        """Returns the ids of each line of each text.
-
-        Args:
-            random: decides what is drawn.
-        """
+        """Returns the ids of each line of each text."""
         return [self._sample_text(words, first_words, random) for words, first_words in self._texts]
 
     def _sample_text(self, words: np.ndarray, first_words: np.ndarray, random: np.random.Generator) -> list[list[int]]:
         below = np.searchsorted(self._thresholds, words + random.random(len(words)), side="right")
-        # Every word before this one has one threshold less than it has choices.
+        # Each earlier word has one threshold fewer than choices, so the index of a choice is `below` + the word's
+        # number.
         choices = below + words
         first = self._first_tokens[choices]
         counts = self._first_tokens[choices + 1] - first
@@ -70,9 +62,9 @@ class SubwordSampler:
 
 
 def _words(tokenizer: Tokenizer, lines: Sequence[str], numbers: dict[str, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the numbers of all words of all lines, int64 [W], and where each line begins and the last ends [L + 1].
+    """Returns the numbers of all words, int64 [W], and the first word of each line plus W, int64 [L + 1].
 
-    A word that has no number yet gets the next.
+    A new word gets the next number.
     """
     spelled = (_WORD.findall(tokenizer.normalize(line)) for line in lines)
     words = [[numbers.setdefault(word, len(numbers)) for word in line] for line in spelled]
@@ -99,13 +91,7 @@ def encode_corpus(corpus: Corpus, tokenizer: Tokenizer) -> TokenizedPairs:
 
 
 class Segmentation:
-    """How corpora, one for each direction, become pairs of ids that the model can take.
-
-    Attributes:
-        tokenizer: cuts the text.
-        config: tells the directions, how long a sequence may be and how training segmentations are sampled.
-        corpora: the text.
-    """
+    """Converts corpora, one per direction, to id pairs within the model's limits."""
 
     def __init__(self, tokenizer: Tokenizer, config: RunConfig, corpora: Sequence[Corpus]) -> None:
         self.tokenizer = tokenizer
@@ -113,21 +99,21 @@ class Segmentation:
         self.corpora = corpora
 
     def prefix(self, corpus: Corpus) -> tuple[int, ...]:
-        """Returns what stands before each of a corpus's sources: the token of the target language, if there is one."""
+        """Returns the prefix of a corpus's sources: the token of the target language if the model has one."""
         return source_prefix(self.tokenizer, self.config.directions, corpus.direction)
 
     @cached_property
     def encoded(self) -> list[TokenizedPairs]:
-        """Every pair of every corpus in its most probable segmentation, however long."""
+        """Every pair of every corpus in its most probable segmentation, of any length."""
         return [encode_corpus(corpus, self.tokenizer) for corpus in self.corpora]
 
     @cached_property
     def most_probable(self) -> TokenizedPairs:
-        """Every pair that fits, in its most probable segmentation."""
+        """Every pair within the model's limits, in its most probable segmentation."""
         return self._fitting(self.encoded)
 
     def of_epoch(self, epoch: int) -> TokenizedPairs:
-        """Returns every pair that fits as an epoch sees it, which the seed of the run and the epoch alone decide."""
+        """Returns the pairs of an epoch within the model's limits; a function of the run's seed and the epoch."""
         if not self.config.training.subword_sampling:
             return self.most_probable
         sides = self._sampler.sample(np.random.default_rng((self.config.training.seed, epoch)))
@@ -139,7 +125,7 @@ class Segmentation:
         return SubwordSampler(self.tokenizer, self.config.training.subword_sampling, texts)
 
     def _fitting(self, encoded: Sequence[TokenizedPairs]) -> TokenizedPairs:
-        """Puts the direction before each source and leaves out pairs that are too long for the model."""
+        """Adds the prefix to each source and drops pairs that exceed the model's limits."""
         limits = self.config.model
         pairs = TokenizedPairs([], [])
         for corpus, part in zip(self.corpora, encoded, strict=True):

@@ -1,1 +1,1 @@
-"""The demo corpus: a synchronous grammar that writes English-German sentence pairs, so that no download is needed."""
+"""The demo corpus: a synchronous grammar that generates English-German sentence pairs."""

@@ -1,7 +1,6 @@
-"""How words change: German declension, and the regular English endings.
+"""Inflection: German declension, and the regular English endings.
 
-Knows endings and spelling, but no single word of the lexicon except the few irregular English forms. Called by the
-modules that build noun phrases and verb forms; everything here runs once per form, because the callers cache.
+Contains endings, spelling and the few irregular English forms. Callers cache the results.
 """
 
 from enum import Enum, IntEnum, auto
@@ -43,7 +42,7 @@ class Pattern(Enum):
     EIN_WORD = auto()
     """ein, kein, mein: no ending in three places, where the adjective shows the case instead (mixed)."""
     QUANTITY = auto()
-    """viele, einige; the adjective is strong, as if there were no determiner."""
+    """viele, einige; the adjective is strong, as without a determiner."""
     FIXED = auto()
     """Nothing at all, a numeral, or a name's genitive (Annas); never declined, the adjective is strong."""
 
@@ -92,7 +91,7 @@ def decline_determiner(stem: str, pattern: Pattern, gender: Gender, case: Case) 
 
 
 def decline_adjective(stem: str, pattern: Pattern, gender: Gender, case: Case) -> str:
-    """Gives an adjective the German ending that its determiner's pattern asks for."""
+    """Gives an adjective the German ending of its determiner's pattern."""
     if pattern in (Pattern.QUANTITY, Pattern.FIXED):
         genitive_en = case is Case.GENITIVE and gender in (Gender.MASCULINE, Gender.NEUTER)
         return stem + ("en" if genitive_en else _STRONG_ENDINGS[gender][case])

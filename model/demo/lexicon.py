@@ -1,26 +1,8 @@
-"""The nouns of the demo corpus, in classes small enough that every noun of a class fits the same verbs.
+"""The lexicon of the demo corpus: nouns, adjectives and places, and the random choices of the grammar.
 
-Knows words only; noun_phrase.py puts them together with determiners and adjectives. A row reads like a dictionary:
-English, German nominative, genitive and plural with their articles.
-
-The adjectives of the demo corpus, in groups that fit a class of nouns.
-
-Knows words only; inflection.py knows the endings. Called by nouns.py, which gives every noun class its adjectives,
-and by the grammar for sentences such as `The car is more expensive than the bicycle.`
-
-The value that every rule of the demo grammar makes: the same words in English and in German.
-
-Knows nothing about grammar. Used for whole sentences as well as for parts such as `on Monday` / `am Montag`.
-
-Places: where something happens and where somebody goes, with the prepositions of both languages.
-
-Knows words only; nominals.py puts the phrases together. Places are grouped by what one does there, so that nobody
-drives to the kitchen.
-
-Random choices for the demo grammar, the same on every machine and in every Python version.
-
-Built on `Random.random()` alone, the one method whose sequence Python promises to keep for a seed. Called by every
-module that chooses between rules or words.
+A noun's row reads like a dictionary: English, German nominative, genitive and plural with their articles. Every noun of
+a class fits the same verbs and adjectives. Places are grouped by activity, so that no sentence drives to the kitchen.
+Choices use `Random.random()` only, the one method with a guaranteed sequence per seed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,18 +16,18 @@ from model.demo.inflection import Case, Gender, add_s, dative_plural
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Adjective:
-    """An adjective with its comparatives, if sentences shall compare by it."""
+    """An adjective with its comparatives, if the grammar compares by it."""
 
     english: str
     german: str
     english_comparative: str = ""
     german_comparative: str = ""
     inflected_stem: str = ""
-    """What endings attach to where it is not the basic form: teuer, but `ein teures Auto`."""
+    """The stem of endings if it differs from the basic form: teuer, but `ein teures Auto`."""
 
     @property
     def stem(self) -> str:
-        """The German form that endings attach to."""
+        """The German form that takes endings."""
         return self.inflected_stem or self.german
 
 
@@ -97,7 +79,7 @@ OF_PLACES = (OLD, NEW, BIG, SMALL, BEAUTIFUL, FAMOUS, QUIET)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Noun:
-    """A noun of both languages; a noun without a plural names something that is not counted."""
+    """A noun of both languages; a noun without a plural is not counted."""
 
     english: str
     nominative: str
@@ -107,7 +89,7 @@ class Noun:
 
     @property
     def gender(self) -> Gender:
-        """The gender, told by the nominative's article."""
+        """The gender, from the nominative's article."""
         return Gender(self.nominative.split()[0])
 
     def german_form(self, case: Case, *, plural: bool) -> str:
@@ -126,21 +108,21 @@ class Noun:
 
 
 class Kind(IntEnum):
-    """Which determiners make sense with a noun."""
+    """The determiners that make sense with a noun."""
 
     COUNTED = auto()
     ROLE = auto()
-    """A person who belongs to nobody: no `my woman`."""
+    """A person without an owner: no `my woman`."""
     UNCOUNTED = auto()
     RELATIVE = auto()
-    """Somebody's sister or friend: mostly with a possessive."""
+    """A sister or friend: mostly with a possessive."""
     PARENT = auto()
-    """Somebody's mother: with a possessive, and never in the plural."""
+    """A mother or father: with a possessive, and never in the plural."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NounClass:
-    """Nouns that fit the same verbs, with the adjectives and determiners that fit them all."""
+    """Nouns that fit the same verbs, with their adjectives and determiners."""
 
     nouns: tuple[Noun, ...]
     adjectives: tuple[Adjective, ...]
@@ -321,12 +303,12 @@ NOTHING = Pair("", "")
 
 
 def join(*parts: str) -> str:
-    """Joins words by blanks and leave out what is empty."""
+    """Joins words by blanks and omits empty ones."""
     return " ".join(filter(None, parts))
 
 
 def sentence(pair: Pair, mark: str = ".") -> Pair:
-    """Starts with a capital letter and end with a mark."""
+    """Adds a capital letter at the start and a mark at the end."""
     english, german = pair
     return Pair(f"{english[0].upper()}{english[1:]}{mark}", f"{german[0].upper()}{german[1:]}{mark}")
 
@@ -342,7 +324,7 @@ class Place:
 
     @property
     def case_of_destination(self) -> Case:
-        """The case of going there: dative after zu, accusative after a preposition that also says where."""
+        """The case of going there: dative after zu, accusative after a preposition that also marks a location."""
         return Case.DATIVE if self.to == "zu" else Case.ACCUSATIVE
 
 
@@ -385,19 +367,19 @@ ANYWHERE = (*OUTDOORS, *AT_HOME, _CITY, _MUSEUM, _STATION, _MARKET, *CITIES)
 ADJECTIVES = OF_PLACES
 
 SPOTS = (Pair("on", "auf"), Pair("under", "unter"), Pair("behind", "hinter"), Pair("next to", "neben"))
-"""Prepositions that say where at a piece of furniture; with a movement they take the accusative."""
+"""Prepositions of location at a piece of furniture; with a movement they take the accusative."""
 
 
 T = TypeVar("T")
 
 
 def spread(weights: Mapping[T, int]) -> tuple[T, ...]:
-    """Lays out options so that a plain pick takes each as often as its weight says."""
+    """Lists options so that a uniform pick takes each in proportion to its weight."""
     return tuple(option for option, weight in weights.items() for _ in range(weight))
 
 
 class Chance:
-    """A source of choices that repeats itself for the same seed."""
+    """A source of random choices, reproducible by seed."""
 
     def __init__(self, seed: int) -> None:
         self._random = Random(seed).random

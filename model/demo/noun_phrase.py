@@ -1,15 +1,6 @@
-"""Noun phrases: determiner, adjective and noun in English and in all four German cases.
+"""Noun phrases: determiners, their choice, and the forms in English and in all four German cases.
 
-Knows how phrases are built, not which are chosen: that is nominals.py. The plain ones are cached, since a corpus uses
-them again and again.
-
-The determiners of the demo corpus, and which of them go with which kind of noun.
-
-Knows words only; inflection.py declines them. Called by noun_phrase.py and by the rules that choose noun phrases.
-
-The rules for noun phrases and places: which determiner, adjective and noun a sentence gets.
-
-Knows what is natural, not how it is inflected: that is noun_phrase.py. Called by predicates.py and grammar.py.
+Plain phrases are cached, because a corpus repeats them.
 """
 
 from collections.abc import Sequence
@@ -48,12 +39,12 @@ from model.demo.lexicon import (
     join,
     spread,
 )
-from model.demo.times import NUMERALS
+from model.demo.verb_form import NUMERALS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Determiner:
-    """What stands before adjective and noun in both languages; it may be nothing."""
+    """The words before adjective and noun in both languages; may be empty."""
 
     english: str
     german: str
@@ -61,7 +52,7 @@ class Determiner:
     english_plural: str | None = None
     """The English plural, if it differs from the singular."""
     definite: bool = False
-    """Whether the hearer knows what is meant: German puts a known object before the time, a new one after it."""
+    """Whether the hearer can identify the object: German puts a known object before the time, a new one after it."""
 
 
 THE = Determiner("the", "", Pattern.ARTICLE, definite=True)
@@ -74,11 +65,11 @@ A = Determiner("a", "ein", Pattern.EIN_WORD)
 NOT_A = Determiner("a", "kein", Pattern.EIN_WORD, "")
 """An indefinite object of a negated verb: `does not buy a hat`, kauft keinen Hut."""
 NOT_ANY = Determiner("", "kein", Pattern.EIN_WORD)
-"""The same of what is not counted: `does not drink milk`, trinkt keine Milch."""
+"""The same for an uncounted noun: `does not drink milk`, trinkt keine Milch."""
 NO = Determiner("no", "kein", Pattern.EIN_WORD)
 BARE = Determiner("", "", Pattern.FIXED)
 NUMBERED = Determiner("", "", Pattern.FIXED)
-"""A bare plural that shall get a numeral in front."""
+"""A bare plural for a numeral."""
 HOW_MANY = Determiner("how many", "wie viel", Pattern.QUANTITY)
 MANY = Determiner("many", "viel", Pattern.QUANTITY)
 SOME = Determiner("some", "einig", Pattern.QUANTITY)
@@ -101,7 +92,7 @@ class Reference:
 
 
 class Reading(IntEnum):
-    """How much a sentence lets a noun phrase be."""
+    """The readings that a sentence allows a noun phrase."""
 
     DEFINITE = auto()
     """Something known. A negated clause needs it as subject: `A man does not sleep` would be ambiguous."""
@@ -114,7 +105,7 @@ class Reading(IntEnum):
     NEW = auto()
     """What `there is`."""
     PRECISE = auto()
-    """What a relative clause follows."""
+    """The antecedent of a relative clause."""
 
 
 def _weigh(singular: dict[Determiner, int], plural: dict[Determiner, int]) -> dict[Reference, int]:
@@ -151,11 +142,11 @@ _WEIGHTS: dict[tuple[Kind, Reading], dict[Reference, int]] = {
     **{(Kind.PARENT, reading): _SOMEBODYS for reading in Reading},
 }
 REFERENCES = {key: spread(weights) for key, weights in _WEIGHTS.items()}
-"""The references to choose from, each as often as it shall occur."""
+"""The references to choose from, repeated by weight."""
 
 
 class NounPhrase(NamedTuple):
-    """A noun phrase or pronoun, with what the words around it need to know."""
+    """A noun phrase or pronoun, with its agreement features."""
 
     english: str
     german: tuple[str, ...]
@@ -172,7 +163,7 @@ class NounPhrase(NamedTuple):
 
 @cache
 def noun_phrase(determiner: Determiner, adjective: Adjective | None, noun: Noun, *, plural: bool = False) -> NounPhrase:
-    """Puts a determiner, an adjective (or none) and a noun together."""
+    """Combines a determiner, an optional adjective and a noun."""
     gender = Gender.PLURAL if plural else noun.gender
     return NounPhrase(
         _english_phrase(determiner, adjective, noun, plural=plural),
@@ -206,7 +197,10 @@ def counted(numeral: Pair, phrase: NounPhrase) -> NounPhrase:
 
 
 def possessed(owner: NounPhrase, phrase: NounPhrase) -> NounPhrase:
-    """Says whose: `the man's` + `old dog`, `der alte Hund` + `des Mannes`. The English phrase comes without article."""
+    """Adds an owner: `the man's` + `old dog`, `der alte Hund` + `des Mannes`.
+
+    The English phrase has no article.
+    """
     return phrase.extended(f"{owner.english}'s {phrase.english}", after=owner.german[Case.GENITIVE])
 
 
@@ -262,7 +256,7 @@ _PLACE_DETERMINERS = spread({THE: 10, A: 1, THIS: 1})
 
 
 def alike(one: NounPhrase, other: NounPhrase) -> bool:
-    """Tells whether two phrases have the same noun, or a name in common."""
+    """Returns whether two phrases share a noun or a name."""
     if one.noun or other.noun:
         return one.noun is other.noun
     return not _names(one).isdisjoint(_names(other))
@@ -293,11 +287,11 @@ class Nominals:
         return counted(chance.pick(NUMERALS), phrase) if determiner is NUMBERED else phrase
 
     def subject(self, reading: Reading) -> NounPhrase:
-        """Returns a person or an animal that does something."""
+        """Returns a person or an animal as subject of an action."""
         return self._somebody((*PEOPLE, ANIMALS, ANIMALS), reading)
 
     def person(self, reading: Reading) -> NounPhrase:
-        """Returns a person who does something that animals do not."""
+        """Returns a person as subject of an action that animals cannot perform."""
         return self._somebody(PEOPLE, reading)
 
     def _somebody(self, noun_classes: tuple[NounClass, ...], reading: Reading) -> NounPhrase:
@@ -306,7 +300,7 @@ class Nominals:
         return self.phrase(self._chance.pick(noun_classes), reading)
 
     def object_of(self, subject: NounPhrase, noun_classes: tuple[NounClass, ...], reading: Reading) -> NounPhrase:
-        """Returns what the subject deals with, which is never the like of itself: no `The dog sees a dog`."""
+        """Returns the object of the subject's action, never of its own kind: no `The dog sees a dog`."""
         while True:
             noun_class = self._chance.pick(noun_classes)
             ready_made = noun_class.of_people and reading is not Reading.PRECISE
@@ -319,14 +313,14 @@ class Nominals:
                 return phrase
 
     def place(self, places: Sequence[Place | City]) -> Pair:
-        """Returns where something happens."""
+        """Returns the place of an action."""
         place = self._chance.pick(places)
         if isinstance(place, City):
             return Pair(f"in {place.english}", f"in {place.german}")
         return prepositional(place.english, place.german, Case.DATIVE, self._spatial(place.noun, ADJECTIVES))
 
     def destination(self, places: Sequence[Place | City]) -> Pair:
-        """Returns where somebody goes."""
+        """Returns a destination."""
         place = self._chance.pick(places)
         if isinstance(place, City):
             return Pair(f"to {place.english}", f"nach {place.german}")

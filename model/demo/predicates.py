@@ -1,11 +1,6 @@
-"""The rules for verb phrases: which complements a verb gets.
+"""Verb phrases with their complements, clauses, and the German word orders.
 
-Knows the frames (`buys a hat`, `gives the child a hat`, `waits for the bus`, `goes to the city`), not the word order:
-that is clause.py. Called by the sentence rules of grammar.py.
-
-A clause and its word orders: where the finite verb stands is all that distinguishes the German ones.
-
-Knows order, not words: it moves the pieces of a finished verb phrase about. Called by the sentence rules of grammar.py.
+The German orders differ in the place of the finite verb only:
 
     verb second   Die Frau macht die Tür heute auf
     verb first    Macht die Frau die Tür heute auf
@@ -27,13 +22,13 @@ class VerbPhrase(NamedTuple):
     verb: Verb
     english: str = ""
     known: str = ""
-    """Objects that the hearer knows: before the time."""
+    """Objects that the hearer can identify: before the time."""
     circumstances: str = ""
     """Manner and place: after the negation."""
     new: str = ""
     """Objects that are new."""
     rest: str = ""
-    """Whatever else belongs to the verb: `auf den Bus`, `nach Wien`, `müde`."""
+    """All other complements: `auf den Bus`, `nach Wien`, `müde`."""
     negation: str = ""
     """`nicht` in a negated clause, unless `new` already has its kein."""
 
@@ -136,7 +131,7 @@ class Predicates:
         self._nominals = nominals
 
     def of_verb(self, verb: Verb, subject: NounPhrase, *, negative: bool = False) -> VerbPhrase:
-        """Returns a verb with all that it takes."""
+        """Returns a verb with all its complements."""
         if verb.objects:
             return self._dealing(verb, subject, negative=negative)
         phrase = VerbPhrase(verb, negation="nicht" if negative else "")
@@ -166,14 +161,14 @@ class Predicates:
         return phrase
 
     def with_recipient(self, phrase: VerbPhrase, subject: NounPhrase) -> VerbPhrase:
-        """Adds the one who gets something, if the verb is one of giving."""
+        """Adds the recipient, if the verb is one of giving."""
         if not phrase.verb.recipients:
             return phrase
         recipient = self._nominals.object_of(subject, phrase.verb.recipients, Reading.DEFINITE)
         return phrase.with_object(recipient, Case.DATIVE)
 
     def description(self, noun_class: NounClass, subject: NounPhrase, *, negative: bool = False) -> VerbPhrase:
-        """Says how the subject, a phrase of the class, is: `is very old`, `is older than her friend`."""
+        """Describes the subject, a phrase of the class: `is very old`, `is older than her friend`."""
         adjective = self._chance.pick(noun_class.adjectives)
         while adjective.english in subject.english:
             adjective = self._chance.pick(noun_class.adjectives)

@@ -1,7 +1,7 @@
-"""The verbs of the demo corpus, each with what it takes.
+"""The verbs of the demo corpus, each with its complements.
 
-Knows words only; verb_form.py conjugates them and predicates.py finds their complements. A row reads like a dictionary:
-English base and past, German infinitive (a separable prefix marked by `|`), third person without prefix, participle.
+A row reads like a dictionary: English base and past, German infinitive (a separable prefix marked by `|`), third person
+without prefix, participle.
 """
 
 from dataclasses import dataclass, replace
@@ -38,14 +38,14 @@ from model.demo.lexicon import (
 
 
 class Aspect(Enum):
-    """Which tenses and adverbials a verb sounds natural with."""
+    """The tenses and adverbials that sound natural with a verb."""
 
     ACTION = auto()
-    """Something that lasts: every tense."""
+    """An activity with duration: every tense."""
     EVENT = auto()
-    """Something over at once, such as finding: no English progressive."""
+    """An event without duration, such as finding: no English progressive."""
     STATE = auto()
-    """Something that is so, such as knowing: neither progressive nor modal verb, neither time nor place."""
+    """A state, such as knowing: no progressive, modal verb, time or place."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,15 +70,15 @@ class Verb:
     preposition: str = ""
     """The German preposition before the object; the English one belongs to `english`."""
     recipients: tuple[NounClass, ...] = ()
-    """Who gets the object, in the dative."""
+    """The possible recipients of the object, in the dative."""
     manners: tuple[Pair, ...] = ()
     """Adverbs of manner that fit."""
     places: tuple[Place | City, ...] = ANYWHERE
-    """Where it happens."""
+    """The places of the action."""
     destinations: tuple[Place | City, ...] = ()
-    """Where it leads to, if it does: then it has no place."""
+    """The destinations of a movement: then it has no place."""
     serves: bool = False
-    """Whether it makes sense to do it for somebody."""
+    """Whether the action can have a beneficiary."""
 
     @property
     def prefix(self) -> str:
@@ -234,4 +234,4 @@ PERSON_VERBS = (*ACTIVITIES, *MOTIONS, *DEALINGS, *PREPOSITIONAL_DEALINGS, *GIVI
 _DRINK_OF_ANIMALS = replace(_DRINK, objects=(DRINKS.only("water", "milk"),))
 ANIMAL_VERBS = (_SLEEP, _SIT, _PLAY, _RUN, _COME, _EAT, _DRINK_OF_ANIMALS, _SEE, _FOLLOW)
 PERSON_EVENTS = tuple(verb for verb in PERSON_VERBS if verb.aspect is not Aspect.STATE)
-"""The verbs that can be told or asked a time for. All verbs of animals can."""
+"""The verbs that fit a point in time. All verbs of animals do."""

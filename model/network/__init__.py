@@ -1,1 +1,1 @@
-"""The models: the Transformer and its recurrent ancestors, and what they are made of."""
+"""The Transformer, its recurrent ancestors, and their layers."""

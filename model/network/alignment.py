@@ -1,21 +1,14 @@
-"""How a recurrent decoder divides its attention over the source: the scores and windows of the two founding papers.
+"""Attention of the recurrent decoders: scores, windows and hard attention.
 
-A score says how well one decoder state and one source position go together; an alignment makes weights of the scores,
-over all positions (global) or over a window (local). `model.network.recurrent` calls it once for each target
-position, `export.graphs.recurrent` exports the same code.
-
-Shapes: B rows, S source positions, D width of states and annotations.
-
-Hard attention: a decoder that looks at one source position at a time, and how it learns where.
-
-A choice has no gradient, so in training positions are sampled, and those followed by likelier tokens are made likelier
-(REINFORCE, Williams 1992), as Xu et al. 2015 (arXiv:1502.03044, section 4.1) did for captions of images.
-`model.network.recurrent` samples; who trains it adds `Reinforce` to the cross-entropy:
+A score rates a decoder state against a source position. An alignment turns scores into weights, over all positions
+(global) or within a window (local). Hard attention attends to one position. A choice has no gradient, so training
+samples positions and reinforces those followed by more probable tokens (REINFORCE, Williams 1992; Xu et al. 2015,
+arXiv:1502.03044, section 4.1). The training loss adds `Reinforce` to the cross-entropy:
 
     sampled = model.decode_sampled(target_ids, model.encode(source_ids))
     loss = cross_entropy(model.project(sampled.states), labels) + model.reinforce(log_likelihoods, sampled, valid)
 
-Shapes: B rows, T target positions, S source positions.
+Shapes: B rows, S source positions, T target positions, D width of states and annotations.
 """
 
 from collections.abc import Callable
@@ -33,27 +26,27 @@ SOFT_SHARE = 0.5
 
 
 def most_probable(weights: Tensor) -> Tensor:
-    """Puts all weight on the most probable position: [B, S] -> [B, S] of zeros and a one in each row."""
+    """Puts all weight on the most probable position: [B, S] -> one-hot [B, S]."""
     return one_hot(weights.argmax(dim=-1), weights)
 
 
 def one_hot(chosen: Tensor, weights: Tensor) -> Tensor:
-    """Returns ones at the chosen positions [B] and zeros elsewhere, like weights [B, S] in shape and type."""
+    """Returns ones at the chosen positions [B] and zeros elsewhere; shape and type as `weights` [B, S]."""
     positions = torch.arange(weights.shape[1], device=weights.device)
     return (positions == chosen[:, None]).to(weights.dtype)
 
 
 @dataclass(slots=True)
 class PositionSampler:
-    """Samples one source position for every row and step, and notes how probable it was.
+    """Samples one source position per row and step, and records its log-probability.
 
-    Half of the rows are not sampled but attend softly throughout, a trick of Xu et al. against the noise; to them
-    REINFORCE does not apply, and their log-probabilities are 0.
+    About half of the rows attend softly throughout, which reduces variance (Xu et al. 2015). REINFORCE does not apply
+    to them; their log-probabilities are 0.
 
     Attributes:
         soft: rows that attend softly, bool [B].
-        log_probabilities: of the sampled positions, one [B] for each step.
-        entropies: of the distributions, in nats, one [B] for each step.
+        log_probabilities: of the sampled positions, one [B] per step.
+        entropies: of the distributions, in nats, one [B] per step.
     """
 
     soft: Tensor
@@ -62,11 +55,11 @@ class PositionSampler:
 
     @classmethod
     def draw(cls, rows: int, device: torch.device) -> "PositionSampler":
-        """Returns a sampler for a batch, with some of its rows drawn to attend softly."""
+        """Returns a sampler for a batch, with random soft rows."""
         return cls(torch.rand(rows, device=device) < SOFT_SHARE)
 
     def __call__(self, weights: Tensor) -> Tensor:
-        """Maps the distributions of one step [B, S] to the weights [B, S] to attend with."""
+        """Maps the distributions of one step [B, S] to attention weights [B, S]."""
         chosen = torch.multinomial(weights.detach(), 1)  # [B, 1]
         log_weights = weights.clamp_min(torch.finfo(weights.dtype).tiny).log()
         log_probability = log_weights.gather(1, chosen)[:, 0]
@@ -77,12 +70,10 @@ class PositionSampler:
 
 @dataclass(frozen=True, slots=True)
 class SampledDecode:
-    """What a hard model computes in training.
+    """The training output of a model with hard attention.
 
-    Attributes:
-        states: the readouts, which predict the next tokens, float [B, T, D].
-        log_probabilities: of the sampled positions, float [B, T]; 0 where a row attended softly.
-        entropies: of the distributions that they were sampled from, in nats, float [B, T].
+    `states` are the readouts, float [B, T, D]. `log_probabilities` of the sampled positions are 0 in soft rows;
+    `entropies` of their distributions are in nats. Both are float [B, T].
     """
 
     states: Tensor
@@ -91,12 +82,12 @@ class SampledDecode:
 
 
 class Reinforce(nn.Module):
-    """The part of the loss that teaches a hard model where to look; the cross-entropy teaches everything else.
+    """The loss term that trains the position distribution of hard attention.
 
-    Its gradient is that of Xu et al. 2015, section 4.1, with the likelihood of the next token alone for the reward of
-    a position, in place of that of the whole target, which is noisier:
+    Its gradient is that of Xu et al. 2015, section 4.1, but the reward of a position is the log-likelihood of the next
+    token alone. That of the whole target is noisier. The gradient is
     -(lambda_r (log p(y_t) - b) grad log p(position_t) + lambda_e grad H_t), averaged over the real tokens. The baseline
-    b_k = 0.9 b_{k-1} + 0.1 mean log p(y_t) is kept with the model's parameters.
+    b_k = 0.9 b_{k-1} + 0.1 mean log p(y_t) is stored with the parameters.
     """
 
     baseline: Tensor
@@ -106,12 +97,10 @@ class Reinforce(nn.Module):
         self.register_buffer("baseline", torch.zeros(()))
 
     def forward(self, log_likelihoods: Tensor, sampled: SampledDecode, valid: Tensor) -> Tensor:
-        """Returns the loss of one batch, a scalar, and moves the baseline on.
+        """Returns the loss of one batch, a scalar, and updates the baseline.
 
-        Args:
-            log_likelihoods: log p of each label given the sampled positions; no gradient goes this way. Shape [B, T].
-            sampled: what `Recurrent.decode_sampled` returned.
-            valid: bool [B, T], True at real labels.
+        `log_likelihoods` [B, T] are log p of each label given the sampled positions; no gradient flows through them.
+        `valid`, bool [B, T], is True at real labels.
         """
         rewards = log_likelihoods.detach()[valid]
         advantages = rewards - self.baseline
@@ -122,12 +111,12 @@ class Reinforce(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What there is to attend to.
+    """The source as alignments read it.
 
     Attributes:
         annotations: float [B, S, D].
-        keys: what the score compares with, float [B, S, D]; the annotations themselves for some scores.
-        lengths: real source tokens of each row, int [B].
+        keys: input of the score, float [B, S, D]; some scores take the annotations themselves.
+        lengths: real source tokens per row, int [B].
         valid: bool [B, S], True before a row's length.
     """
 
@@ -138,7 +127,7 @@ class Source:
 
     @classmethod
     def of(cls, annotations: Tensor, keys: Tensor, lengths: Tensor) -> "Source":
-        """Adds the mask that the lengths make."""
+        """Returns a source with the mask of its lengths."""
         positions = torch.arange(annotations.shape[1], device=annotations.device)
         return cls(annotations, keys, lengths, positions < lengths[:, None])
 
@@ -147,7 +136,7 @@ class DotScore(nn.Module):
     """score(h_t, h_s) = h_t^T h_s (Luong et al. 2015, section 3.1)."""
 
     def keys(self, annotations: Tensor) -> Tensor:
-        """Returns what can be computed of annotations [B, S, D] before the decoder starts: nothing."""
+        """Returns the annotations [B, S, D]: this score precomputes nothing."""
         return annotations
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
@@ -156,7 +145,7 @@ class DotScore(nn.Module):
 
 
 class GeneralScore(DotScore):
-    """score(h_t, h_s) = h_t^T W_a h_s (Luong et al. 2015, section 3.1), the matrix taken with the state."""
+    """score(h_t, h_s) = h_t^T W_a h_s (Luong et al. 2015, section 3.1). W_a is applied to the decoder state."""
 
     def __init__(self, d_model: int) -> None:
         super().__init__()
@@ -180,7 +169,7 @@ class AdditiveScore(nn.Module):
         self.energy = nn.Linear(d_model, 1, bias=False)
 
     def keys(self, annotations: Tensor) -> Tensor:
-        """Returns U h for annotations [B, S, D], which no decoder state changes."""
+        """Returns U h for annotations [B, S, D]; it does not depend on the decoder state."""
         keys: Tensor = self.key(annotations)
         return keys
 
@@ -191,27 +180,24 @@ class AdditiveScore(nn.Module):
 
 
 class Alignment(nn.Module):
-    """Global attention: the softmax of the scores over all source tokens (Luong et al. 2015, equation 7)."""
+    """Global attention: softmax of the scores over all source tokens (Luong et al. 2015, equation 7)."""
 
     def __init__(self, score: DotScore | AdditiveScore) -> None:
         super().__init__()
         self.score = score
 
     def forward(self, query: Tensor, source: Source, _positions: Tensor) -> Tensor:
-        """Returns the weights of the source positions, float [B, S], exactly 0 at padding and outside of a window.
+        """Returns the attention weights, float [B, S], exactly 0 at padding and outside a window.
 
-        Args:
-            query: the decoder state that looks. Shape [B, D].
-            source: what it looks at.
-            _positions: the target position of each row, from 0. Shape [B] or [].
+        `query` [B, D] is the decoder state; `_positions`, [B] or [], are the rows' target positions, from 0.
         """
         return masked_softmax(self.score(query, source.keys), source.valid)
 
 
 class MonotonicAlignment(Alignment):
-    """Local attention that moves on with the target, p_t = t (local-m; Luong et al. 2015, section 3.2).
+    """Local attention around the target position, p_t = t (local-m; Luong et al. 2015, section 3.2).
 
-    Where a target outgrows its source, the window stays at the last token; the paper leaves it empty.
+    If the target outgrows its source, the window stays at the last token; in the paper it is empty.
     """
 
     def __init__(self, score: DotScore, radius: int) -> None:
@@ -219,7 +205,7 @@ class MonotonicAlignment(Alignment):
         self.radius = radius
 
     def forward(self, query: Tensor, source: Source, positions: Tensor) -> Tensor:
-        """Returns the weights, as `Alignment` does."""
+        """Returns the weights; arguments as for `Alignment.forward`."""
         centers = torch.minimum(positions, source.lengths - 1)
         near = distances(centers, source).abs() <= self.radius
         return masked_softmax(self.score(query, source.keys), source.valid & near)
@@ -240,7 +226,7 @@ class PredictiveAlignment(Alignment):
         )
 
     def forward(self, query: Tensor, source: Source, _positions: Tensor) -> Tensor:
-        """Returns the weights, as `Alignment` does."""
+        """Returns the weights; arguments as for `Alignment.forward`."""
         centers = source.lengths * self.predictor(query)[:, 0]
         apart = distances(centers, source)
         weights = masked_softmax(self.score(query, source.keys), source.valid & (apart.abs() <= self.radius))
@@ -248,7 +234,7 @@ class PredictiveAlignment(Alignment):
 
 
 def make_alignment(config: RecurrentConfig) -> Alignment:
-    """Returns the alignment that a model is configured to have; the local ones score with `general`."""
+    """Returns the configured alignment; the local ones use the `general` score."""
     width = config.d_model
     alignments: dict[str, Callable[[], Alignment]] = {
         "additive": lambda: Alignment(AdditiveScore(width)),
@@ -262,11 +248,11 @@ def make_alignment(config: RecurrentConfig) -> Alignment:
 
 
 def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
-    """Returns the softmax of scores [B, S] over the positions where a mask is True, exactly 0 elsewhere."""
+    """Returns the softmax of scores [B, S] where the mask is True, exactly 0 elsewhere."""
     return scores.masked_fill(~mask, -torch.inf).softmax(dim=-1)
 
 
 def distances(centers: Tensor, source: Source) -> Tensor:
-    """Returns how far each source position lies behind a center [B]: [B, S]."""
+    """Returns the signed distance of each source position from a center [B]: [B, S]."""
     positions = torch.arange(source.valid.shape[1], device=centers.device)
     return positions - centers[:, None]

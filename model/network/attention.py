@@ -1,8 +1,6 @@
-"""Multi-head scaled dot-product attention (Vaswani et al. 2017, section 3.2) and the two masks that it needs.
+"""Multi-head scaled dot-product attention, its masks, and positions (Vaswani et al. 2017, sections 3.2 and 3.5).
 
 Shapes: B rows, T query positions, S memory positions, H heads, D head size. A mask is True where attending is allowed.
-
-Vectors that tell positions apart: attention alone does not know in which order its memory stands.
 """
 
 import math
@@ -14,10 +12,10 @@ from torch.nn import functional
 
 
 class Positions(nn.Module):
-    """A vector for each position from 0 on, to be added to the embedding of the token there.
+    """A vector per position from 0 on, added to the token embedding.
 
-    sinusoidal: given by a formula (Vaswani et al. 2017, section 3.5); no parameter, in no checkpoint.
-    learned: a parameter (Gehring et al. 2017, arXiv:1705.03122, section 3.1).
+    sinusoidal: fixed by a formula (Vaswani et al. 2017, section 3.5) and not stored in checkpoints. learned: a
+    parameter (Gehring et al. 2017, arXiv:1705.03122, section 3.1).
     """
 
     table: Tensor
@@ -25,7 +23,7 @@ class Positions(nn.Module):
     def __init__(self, kind: Literal["sinusoidal", "learned"], length: int, d_model: int) -> None:
         super().__init__()
         if kind == "learned":
-            # As small as embeddings begin: it is for training to say how much a position counts.
+            # Starts at the scale of unscaled embeddings; training determines how much a position counts.
             self.table = nn.Parameter(nn.init.normal_(torch.empty(length, d_model), std=d_model**-0.5))
         else:
             self.register_buffer("table", sinusoidal_positions(length, d_model), persistent=False)
@@ -46,7 +44,7 @@ def sinusoidal_positions(length: int, d_model: int) -> Tensor:
 
 
 class KeysValues(NamedTuple):
-    """A memory as attention reads it: keys to be compared with queries, and the values to be gathered.
+    """Keys and values of a memory.
 
     Attributes:
         keys: float [B, H, S, D].
@@ -57,26 +55,26 @@ class KeysValues(NamedTuple):
     values: Tensor
 
     def followed_by(self, new: "KeysValues") -> "KeysValues":
-        """Returns these positions and, behind them, the new ones."""
+        """Returns these positions followed by the new ones."""
         return KeysValues(torch.cat((self.keys, new.keys), dim=2), torch.cat((self.values, new.values), dim=2))
 
 
 def padding_mask(valid: Tensor) -> Tensor:
-    """Returns a mask that hides padding from every query: bool [B, S], True at tokens, -> bool [B, 1, 1, S]."""
+    """Hides padding from every query: bool [B, S], True at tokens, -> bool [B, 1, 1, S]."""
     return valid[:, None, None, :]
 
 
 def causal_mask(length: int, device: torch.device) -> Tensor:
-    """Returns a mask that hides later positions: bool [1, 1, length, length]; row t may see columns 0..t."""
+    """Hides later positions: bool [1, 1, length, length]; row t sees columns 0..t."""
     positions = torch.arange(length, device=device)
     return (positions[None, :] <= positions[:, None])[None, None]
 
 
 class MultiHeadAttention(nn.Module):
-    """Lets every query position gather values from the memory positions that resemble it, H times in parallel.
+    """Attention of every query position to the memory positions, in H parallel heads.
 
     MultiHead(Q, K, V) = Concat(head_1, ..., head_H) W^O, head_i = Attention(Q W^Q_i, K W^K_i, V W^V_i) (Vaswani et al.
-    2017, section 3.2.2). The memory is projected apart from the attending, so that it can be kept between steps.
+    2017, section 3.2.2). `project` is separate from `forward`, so that decode steps can cache the projected memory.
     """
 
     def __init__(self, d_model: int, heads: int) -> None:
@@ -88,19 +86,13 @@ class MultiHeadAttention(nn.Module):
         self.output = nn.Linear(d_model, d_model)
 
     def project(self, memory: Tensor) -> KeysValues:
-        """Returns the keys and values of memory states [B, S, d_model]; of the queries' own, in self-attention."""
+        """Returns the keys and values of memory states [B, S, d_model]."""
         return KeysValues(self.split_heads(self.key(memory)), self.split_heads(self.value(memory)))
 
     def forward(self, queries: Tensor, memory: KeysValues, mask: Tensor | None) -> Tensor:
-        """Attends from states [B, T, d_model] to a memory.
+        """Attends from queries [B, T, d_model] to a memory; returns [B, T, d_model].
 
-        Args:
-            queries: the positions that ask. Shape [B, T, d_model].
-            memory: the positions that answer.
-            mask: bool, broadcastable to [B, H, T, S]; None shows everything.
-
-        Returns:
-            Shape [B, T, d_model].
+        `mask` is bool, broadcastable to [B, H, T, S]; None shows everything.
         """
         heads = attend(self.split_heads(self.query(queries)), memory, mask)
         concatenated = heads.transpose(1, 2).flatten(start_dim=2)  # [B, T, d_model]
@@ -108,20 +100,11 @@ class MultiHeadAttention(nn.Module):
         return projected
 
     def weights(self, queries: Tensor, memory: KeysValues, mask: Tensor | None) -> Tensor:
-        """Returns how much each query attends to each position, where `forward` returns what it gathers.
-
-        Args:
-            queries: as in `forward`.
-            memory: as in `forward`.
-            mask: as in `forward`.
-
-        Returns:
-            Shape [B, H, T, S]; each row sums to 1.
-        """
+        """Returns the attention weights of `forward`, [B, H, T, S]; each row sums to 1."""
         return attention_weights(self.split_heads(self.query(queries)), memory.keys, mask)
 
     def split_heads(self, states: Tensor) -> Tensor:
-        """Cuts the width into heads: [B, T, d_model] -> [B, H, T, D]."""
+        """Splits the width into heads: [B, T, d_model] -> [B, H, T, D]."""
         rows, length, width = states.shape
         return states.view(rows, length, self.heads, width // self.heads).transpose(1, 2)
 
@@ -129,13 +112,7 @@ class MultiHeadAttention(nn.Module):
 def attend(queries: Tensor, memory: KeysValues, mask: Tensor | None) -> Tensor:
     """Attention(Q, K, V) = softmax(Q K^T / sqrt(D)) V (Vaswani et al. 2017, equation 1).
 
-    Args:
-        queries: [B, H, T, D].
-        memory: S positions.
-        mask: bool, broadcastable to [B, H, T, S]; None shows everything.
-
-    Returns:
-        Shape [B, H, T, D].
+    Maps queries [B, H, T, D] to [B, H, T, D]. `mask` is bool, broadcastable to [B, H, T, S]; None shows everything.
     """
     if queries.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
         # The CPU's backward pass through attention is ten times slower in bfloat16 than in float32.
@@ -147,15 +124,9 @@ def attend(queries: Tensor, memory: KeysValues, mask: Tensor | None) -> Tensor:
 
 
 def attention_weights(queries: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:
-    """Returns the factors of the values in `attend`, softmax(Q K^T / sqrt(D)) (Vaswani et al. 2017, equation 1).
+    """Returns the factors of the values in `attend`, softmax(Q K^T / sqrt(D)).
 
-    Args:
-        queries: [B, H, T, D].
-        keys: [B, H, S, D].
-        mask: bool, broadcastable to [B, H, T, S]; None shows everything.
-
-    Returns:
-        Shape [B, H, T, S].
+    Maps queries [B, H, T, D] and keys [B, H, S, D] to [B, H, T, S]. `mask` is as in `attend`.
     """
     scores = queries @ keys.transpose(2, 3) / math.sqrt(queries.shape[-1])
     if mask is not None:

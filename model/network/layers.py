@@ -1,19 +1,10 @@
-"""The layers of a Transformer's encoder and decoder (Vaswani et al. 2017, section 3.1 and figure 1).
+"""Transformer layers and their parts: dropout, norms, residual connections and feed-forward networks.
+
+Vaswani et al. 2017, section 3.1 and figure 1. On the CPU, dropout compares one random byte per unit with a threshold: a
+64-bit draw decides over eight units. PyTorch draws a Bernoulli variable per unit, which takes longer than the layers
+around it.
 
 Shapes: B rows, S source length, T target length.
-
-Dropout that does not wait for the CPU's random numbers.
-
-The CPU draws a Bernoulli variable for each unit, which takes longer than the layers around it. One byte of a random
-integer is as good: a 64-bit draw decides over eight units.
-
-The two normalizations of a position's states. Residual connections use them, and the ends of pre-norm stacks.
-
-The connection around every sub-layer, which adds what the sub-layer says to what it was asked about.
-
-Also in two halves: what attention does between them needs more than the states, and gives more.
-
-The feed-forward networks, which work at each position alike and see no other.
 """
 
 from collections.abc import Callable
@@ -28,17 +19,15 @@ from model.network.attention import KeysValues, MultiHeadAttention
 
 _UNITS_PER_DRAW = 8  # bytes of an int64
 _BYTE_VALUES = 256
-# From here on, all 64 bits are random. Without a lower bound the sign is not, and the byte that holds it not uniform.
+# The range from the lowest int64 makes all 64 bits random; else the sign bit is fixed, and its byte not uniform.
 _LOWEST = torch.iinfo(torch.int64).min
 
 
 class Dropout(nn.Module):
-    """Sets units to zero in training and scales the others, so that the expectation stays (Srivastava et al. 2014).
+    """Dropout (Srivastava et al. 2014): zeroes units in training and scales the others to keep the expectation.
 
-    On the CPU the probability is rounded to a multiple of 1/256; the scale is that of the rounded one.
-
-    Attributes:
-        share: of the probability that is in force; a training may begin without dropout.
+    On the CPU the probability is rounded to a multiple of 1/256, and the scale follows the rounded value. `share` is a
+    factor of the probability; it rises from 0 to 1 if training warms up dropout.
     """
 
     def __init__(self, probability: float) -> None:
@@ -47,7 +36,7 @@ class Dropout(nn.Module):
         self.share = 1.0
 
     def forward(self, states: Tensor) -> Tensor:
-        """Drops units of a tensor of any shape, in training alone."""
+        """Drops units of a tensor of any shape; a no-op outside of training."""
         probability = self.share * self.probability
         if not self.training or probability == 0:
             return states
@@ -64,7 +53,7 @@ def random_bytes(count: int) -> Tensor:
     return draws.view(torch.uint8)[:count]
 
 
-# Added under the square root. The papers have none, and a state of zeros would divide by zero.
+# Added under the square root, where the papers have no constant; avoids a division by zero.
 EPSILON = 1e-5
 
 Norm = nn.LayerNorm | nn.RMSNorm
@@ -95,15 +84,15 @@ class Residual(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def forward(self, states: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """Runs a sub-layer: [B, T, d_model] -> [B, T, d_model]."""
+        """Applies a sub-layer with its residual connection: [B, T, d_model] -> [B, T, d_model]."""
         return self.after(states, sublayer(self.before(states)))
 
     def before(self, states: Tensor) -> Tensor:
-        """Returns what the sub-layer reads: shape [B, T, d_model], like `states`."""
+        """Returns the sub-layer's input, [B, T, d_model]."""
         return self._normalize(states) if self.norm_first else states
 
     def after(self, states: Tensor, sublayer_output: Tensor) -> Tensor:
-        """Returns what follows the connection, from what came to it and what its sub-layer gave, [B, T, d_model]."""
+        """Returns the output of the connection from its input and the sub-layer's output, each [B, T, d_model]."""
         total = states + self.dropout(sublayer_output)
         return total if self.norm_first else self._normalize(total)
 
@@ -120,7 +109,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def build_feed_forward(config: TransformerConfig) -> "FeedForward | GatedFeedForward":
-    """Returns the network of the configured activation."""
+    """Returns the network with the configured activation."""
     if config.activation == "swiglu":
         return GatedFeedForward(config.d_model, config.d_ff)
     return FeedForward(config.d_model, config.d_ff, ACTIVATIONS[config.activation])
@@ -146,10 +135,10 @@ class FeedForward(nn.Module):
 
 
 class GatedFeedForward(nn.Module):
-    """FFN(x) = (Swish(x W) * (x V)) W2 with Swish(x) = x * sigmoid(x), without biases: SwiGLU.
+    """SwiGLU: FFN(x) = (Swish(x W) * (x V)) W2 with Swish(x) = x * sigmoid(x), without biases.
 
-    (Shazeer 2020, arXiv:2002.05202, equation 6.) Three matrices instead of two: the paper takes 2/3 of the inner width
-    of a plain network for as many parameters; here it is as configured.
+    Shazeer 2020, arXiv:2002.05202, equation 6. The paper reduces the inner width to 2/3 of a plain network's, to keep
+    the number of parameters; here `d_ff` is taken as configured.
     """
 
     def __init__(self, d_model: int, d_ff: int) -> None:
@@ -175,7 +164,7 @@ class EncoderLayer(nn.Module):
         self.feed_forward_residual = Residual(config)
 
     def forward(self, states: Tensor, source_mask: Tensor) -> Tensor:
-        """Maps source states [B, S, d_model] under a mask [B, 1, 1, S] to [B, S, d_model]."""
+        """Maps source states [B, S, d_model] and a mask [B, 1, 1, S] to [B, S, d_model]."""
         queries = self.self_attention_residual.before(states)
         attended = self.self_attention(queries, self.self_attention.project(queries), source_mask)
         states = self.self_attention_residual.after(states, attended)
@@ -186,7 +175,7 @@ class EncoderLayer(nn.Module):
 class DecoderLayer(nn.Module):
     """Self-attention over the target so far, cross-attention to the source, then the feed-forward network.
 
-    A whole target and one more token are the same to it: the positions before those at hand are `past`, or none.
+    The same code computes a whole target and a single decode step, whose earlier positions are in `past`.
     """
 
     def __init__(self, config: TransformerConfig) -> None:
@@ -206,17 +195,11 @@ class DecoderLayer(nn.Module):
         target_mask: Tensor | None,
         past: KeysValues | None = None,
     ) -> tuple[Tensor, KeysValues]:
-        """Maps target states [B, T, d_model] to [B, T, d_model].
+        """Maps target states [B, T, d_model] to [B, T, d_model]; also returns self-attention's keys and values so far.
 
-        Args:
-            states: target states. Shape [B, T, d_model].
-            source: the memory as `cross_attention.project` gives it.
-            source_mask: hides the source's padding. Shape [B, 1, 1, S].
-            target_mask: hides later target positions. Shape [1, 1, T, T]; None if there are none.
-            past: self-attention's keys and values of earlier positions.
-
-        Returns:
-            The states, and self-attention's keys and values of all positions up to the last one.
+        `source` is the memory as `cross_attention.project` returns it. `source_mask` [B, 1, 1, S] hides the source's
+        padding, `target_mask` [1, 1, T, T] later target positions, if any. `past` has self-attention's earlier
+        positions.
         """
         states, target = self.attend_to_target(states, target_mask, past)
         queries = self.cross_attention_residual.before(states)
@@ -227,7 +210,7 @@ class DecoderLayer(nn.Module):
     def attend_to_target(
         self, states: Tensor, target_mask: Tensor | None, past: KeysValues | None = None
     ) -> tuple[Tensor, KeysValues]:
-        """Runs self-attention; arguments and results as those of `forward`."""
+        """Runs self-attention; arguments and results as in `forward`."""
         queries = self.self_attention_residual.before(states)
         target = self.self_attention.project(queries)
         if past is not None:
@@ -236,6 +219,6 @@ class DecoderLayer(nn.Module):
         return self.self_attention_residual.after(states, attended), target
 
     def source_weights(self, states: Tensor, source: KeysValues, source_mask: Tensor, target_mask: Tensor) -> Tensor:
-        """Returns the weights of cross-attention in `forward`, [B, H, T, S]."""
+        """Returns the cross-attention weights of `forward`, [B, H, T, S]."""
         states, _ = self.attend_to_target(states, target_mask)
         return self.cross_attention.weights(self.cross_attention_residual.before(states), source, source_mask)

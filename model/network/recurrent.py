@@ -1,18 +1,11 @@
-"""The Transformer's ancestors: a recurrent encoder-decoder with the attention of Bahdanau et al. or of Luong et al.
+"""Recurrent encoder-decoders with the attention of Bahdanau et al. or Luong et al., the Transformer's ancestors.
 
-A bidirectional encoder of gated recurrent units annotates every source token with what stands before and behind it; a
-recurrent decoder attends to the annotations. One embedding matrix serves source, target and output. Knows no tokenizer,
-only ids; `export.graphs.recurrent` takes the same parameters apart.
+A bidirectional encoder of gated recurrent units (GRU) annotates every source token; a recurrent decoder attends to the
+annotations. Both decoders use GRUs (Luong et al. used LSTMs) and the same initial state, so that they differ in
+attention only: Bahdanau's attends before its recurrent step, Luong's after. Source, target and output share one
+embedding matrix.
 
-Shapes: B rows, S source length, T target length, D width, V vocabulary.
-
-The two recurrent decoders with attention: Bahdanau's looks at the source before its recurrent step, Luong's after.
-
-Both are made of gated recurrent units (Luong et al. used LSTMs), and get their first state in the same way, so that the
-attention is what they differ in. `model.network.recurrent` runs them over a target, `export.graphs.recurrent`
-exports one step.
-
-Shapes: B rows, S source positions, D width of embeddings, annotations and states.
+Shapes: B rows, S source length, T target length, D width of embeddings, annotations and states, V vocabulary.
 """
 
 import math
@@ -31,17 +24,17 @@ from model.network.alignment import PositionSampler, Reinforce, SampledDecode, S
 from model.network.layers import Dropout
 from model.network.translation_model import DecoderState, Memory, TranslationModel
 
-# Makes of the alignment's weights [B, S] those that the context is the sum with: the same ones, or a hard choice.
+# Maps alignment weights [B, S] to the weights of the context: unchanged, or a hard choice.
 Choose = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a decoder has done at one target position.
+    """The result of one decode step.
 
     Attributes:
         present: the recurrent state for the next step, each [B, D].
-        features: what the readout is made of, [B, F].
+        features: input of the readout, [B, F].
         weights: of the source positions, [B, S].
     """
 
@@ -51,11 +44,11 @@ class Step:
 
 
 class GatedCell(nn.Module):
-    """A gated recurrent unit (Cho et al. 2014, arXiv:1406.1078), its input's product taken outside.
+    """A gated recurrent unit (Cho et al. 2014, arXiv:1406.1078) that takes its input already projected.
 
-    r = sigmoid(W_r x + U_r h), z = sigmoid(W_z x + U_z h), n = tanh(W_n x + r * (U_n h)), h' = (1 - z) * n + z * h.
-    The reset gate acts behind the matrix and z keeps the old state, as in `torch.nn.GRU`; in the paper the gate acts
-    before the matrix.
+    r = sigmoid(W_r x + U_r h), z = sigmoid(W_z x + U_z h), n = tanh(W_n x + r * (U_n h)), h' = (1 - z) * n + z * h. As
+    in `torch.nn.GRU`, the reset gate acts after the matrix and z keeps the old state; in the paper the gate acts before
+    the matrix.
     """
 
     def __init__(self, d_model: int) -> None:
@@ -73,7 +66,7 @@ class GatedCell(nn.Module):
 
 
 class RecurrentDecoder(nn.Module, ABC):
-    """Layers of gated cells; the first one reads, beside the last token, what attention has made of the source."""
+    """Layers of gated cells; the first one reads the last token and the attended source."""
 
     def __init__(self, config: RecurrentConfig) -> None:
         super().__init__()
@@ -87,43 +80,38 @@ class RecurrentDecoder(nn.Module, ABC):
     def step(self, inputs: Tensor, past: Sequence[Tensor], source: Source, positions: Tensor, choose: Choose) -> Step:
         """Decodes one target position.
 
-        Args:
-            inputs: `project` of the embedding of the last token. Shape [B, 3 * D].
-            past: the recurrent state, each [B, D]: what `start` or the step before returned.
-            source: what to attend to.
-            positions: the target position of each row, from 0. Shape [B] or [].
-            choose: applied to the weights of the source positions.
+        `inputs` [B, 3 * D] is `project` of the last token's embedding. `past` is the recurrent state from `start` or
+        the previous step, each [B, D]. `positions` [B] or [] are the rows' target positions, from 0. `choose` is
+        applied to the weights of the source positions.
         """
 
     @abstractmethod
     def readout(self, features: Tensor, embedded: Tensor) -> Tensor:
-        """Maps the features [..., F] of steps and the last tokens' embeddings [..., D] to states [..., D]."""
+        """Maps step features [..., F] and the last tokens' embeddings [..., D] to states [..., D]."""
 
     def start(self, annotations: Tensor) -> list[Tensor]:
-        """Returns the recurrent state before the first step, for each layer [B, D].
+        """Returns the recurrent state before the first step, [B, D] per layer.
 
-        It is tanh(W_s h_1), h_1 being the first position's annotation by the encoder that reads backwards, which has
-        seen the whole source (Bahdanau et al. 2015, appendix A.2.2).
+        It is tanh(W_s h_1), where h_1 is the backward encoder's annotation of the first position, which covers the
+        whole source (Bahdanau et al. 2015, appendix A.2.2).
         """
         backward = annotations[:, 0, annotations.shape[-1] // 2 :]
         return list(torch.tanh(self.initial(backward)).chunk(len(self.cells), dim=-1))
 
     def source(self, annotations: Tensor, lengths: Tensor) -> Source:
-        """Returns what the steps attend to, of annotations [B, S, D] and lengths [B]."""
+        """Returns the positions to attend to, from annotations [B, S, D] and lengths [B]."""
         return Source.of(annotations, self.alignment.score.keys(annotations), lengths)
 
     def project(self, embedded: Tensor) -> Tensor:
-        """Maps embeddings [..., D] to what the first cell makes of them, [..., 3 * D]."""
+        """Maps embeddings [..., D] to the first cell's projected input, [..., 3 * D]."""
         projected: Tensor = cast("GatedCell", self.cells[0]).input(embedded)
         return projected
 
     def _advance(self, inputs: Tensor, attended: Tensor, past: Sequence[Tensor]) -> list[Tensor]:
-        """Takes all layers one step on.
+        """Advances all layers by one step.
 
-        Args:
-            inputs: `project` of the embedding of the last token. Shape [B, 3 * D].
-            attended: the first layer's other input. Shape [B, D].
-            past: the state of each layer. Shape [B, D].
+        `inputs` [B, 3 * D] is `project` of the last token's embedding, `attended` [B, D] the first layer's other input,
+        and `past` the state of each layer, [B, D].
         """
         first, *others = cast("Iterable[GatedCell]", self.cells)
         present = [first(inputs + self.attended_input(attended), past[0])]
@@ -133,7 +121,7 @@ class RecurrentDecoder(nn.Module, ABC):
 
 
 class BahdanauDecoder(RecurrentDecoder):
-    """Looks, then steps: s_i = f(s_{i-1}, y_{i-1}, c_i) (Bahdanau et al. 2015, arXiv:1409.0473, appendix A.1.2).
+    """Attends before the step: s_i = f(s_{i-1}, y_{i-1}, c_i) (Bahdanau et al. 2015, arXiv:1409.0473, appendix A.1.2).
 
     c_i = sum_j alpha_ij h_j is weighted by the previous state of the last layer, s_{i-1}. The readout is a maxout layer
     over s_i, y_{i-1} and c_i (appendix A.2.2, but with s_i as in equation 4, where the appendix has s_{i-1}).
@@ -151,14 +139,14 @@ class BahdanauDecoder(RecurrentDecoder):
         return Step(present, torch.cat((present[-1], context), dim=-1), weights)
 
     def readout(self, features: Tensor, embedded: Tensor) -> Tensor:
-        """Returns the larger one of each pair of units: [..., 2 * D] and [..., D] -> [..., D]."""
+        """Returns the maximum of each pair of units: [..., 2 * D] and [..., D] -> [..., D]."""
         pairs = self.maxout(torch.cat((features, embedded), dim=-1)).unflatten(-1, (-1, 2))
         largest: Tensor = pairs.amax(dim=-1)
         return largest
 
 
 class LuongDecoder(RecurrentDecoder):
-    """Steps, then looks: h~_t = tanh(W_c [c_t; h_t]) (Luong et al. 2015, arXiv:1508.04025, equation 5).
+    """Attends after the step: h~_t = tanh(W_c [c_t; h_t]) (Luong et al. 2015, arXiv:1508.04025, equation 5).
 
     The attentional vector h~_t is both the readout and, by input feeding, an input of the next step (section 3.3). It
     is the last part of the recurrent state.
@@ -169,7 +157,7 @@ class LuongDecoder(RecurrentDecoder):
         self.attentional = nn.Linear(2 * config.d_model, config.d_model)
 
     def start(self, annotations: Tensor) -> list[Tensor]:
-        """Returns the layers' first states and an attentional vector of zeros."""
+        """Returns the layers' initial states and an attentional vector of zeros."""
         hidden = super().start(annotations)
         return [*hidden, torch.zeros_like(hidden[0])]
 
@@ -183,21 +171,21 @@ class LuongDecoder(RecurrentDecoder):
         return Step([*present, attentional], attentional, weights)
 
     def readout(self, features: Tensor, _embedded: Tensor) -> Tensor:
-        """Returns the attentional vectors as they are."""
+        """Returns the attentional vectors unchanged."""
         return features
 
 
 def weighted_sum(weights: Tensor, annotations: Tensor) -> Tensor:
-    """Returns the context, float [B, D], of weights [B, S] and annotations [B, S, D]."""
+    """Returns the context, float [B, D], from weights [B, S] and annotations [B, S, D]."""
     return torch.bmm(weights[:, None], annotations)[:, 0]
 
 
 class Recurrent(TranslationModel):
-    """Gated recurrent units with attention (arXiv:1409.0473, arXiv:1508.04025).
+    """Encoder-decoder of gated recurrent units with attention (arXiv:1409.0473, arXiv:1508.04025).
 
     Attributes:
-        state_names: of the parts of the recurrent state, in the decoder's order.
-        reinforce: of a hard model, the part of the loss that `decode_sampled` is for; None of any other.
+        state_names: names of the recurrent state's parts, in the decoder's order.
+        reinforce: the loss term for `decode_sampled`; None without hard attention.
     """
 
     def __init__(self, config: RecurrentConfig, vocabulary_size: int, pad_id: int) -> None:
@@ -206,7 +194,7 @@ class Recurrent(TranslationModel):
         self.state_names = recurrent_names(config)
         self.embedding = nn.Embedding(vocabulary_size, config.d_model)
         self.dropout = Dropout(config.dropout)
-        # Each direction has half the width: annotations are as wide as the decoder's states, as the dot score needs.
+        # Half the width per direction: annotations are as wide as the decoder's states, as the dot score requires.
         self.encoder = nn.GRU(
             config.d_model,
             config.d_model // 2,
@@ -226,7 +214,7 @@ class Recurrent(TranslationModel):
         return self.embedding.weight
 
     def encode(self, source_ids: Tensor) -> Memory:
-        """Annotates source ids [B, S]; padding has no influence and annotations of zeros."""
+        """Annotates source ids [B, S]; padding has no influence, and annotations of zeros."""
         valid = source_ids != self.pad_id
         packed = pack_padded_sequence(
             self.embed(source_ids), valid.sum(dim=1).cpu(), batch_first=True, enforce_sorted=False
@@ -237,13 +225,13 @@ class Recurrent(TranslationModel):
     def decode(self, target_ids: Tensor, memory: Memory) -> Tensor:
         """Maps target ids [B, T] to the readouts [B, T, D] that predict the token after each of them.
 
-        A hard model looks at its most probable position, which teaches it nothing; see `decode_sampled`.
+        Hard attention takes the most probable position here, which has no gradient; train with `decode_sampled`.
         """
         embedded = self.embed(target_ids)
         return self._readout(self._unroll(embedded, memory, self.choose), embedded)
 
     def decode_sampled(self, target_ids: Tensor, memory: Memory) -> SampledDecode:
-        """Decodes target ids [B, T] in the training of a hard model, looking at sampled positions."""
+        """Decodes target ids [B, T] with sampled positions, to train hard attention."""
         embedded = self.embed(target_ids)
         sampler = PositionSampler.draw(len(target_ids), target_ids.device)
         states = self._readout(self._unroll(embedded, memory, sampler), embedded)
@@ -256,7 +244,7 @@ class Recurrent(TranslationModel):
         return functional.linear(states, self.embedding.weight)
 
     def start(self, memory: Memory) -> DecoderState:
-        """Returns the state before the first step: what to attend to, the position, and the recurrent state."""
+        """Returns the state before the first step: source, target position and recurrent state."""
         lengths = memory.valid.sum(dim=1)
         source = self.decoder.source(memory.states, lengths)
         state = {"annotations": source.annotations, "keys": source.keys, "source_lengths": lengths}
@@ -264,7 +252,7 @@ class Recurrent(TranslationModel):
         return {**state, "positions": torch.zeros_like(lengths), **dict(recurrent)}
 
     def decode_step(self, token_ids: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        """Reads one token per row [B] and predicts the next one, float [B, V]."""
+        """Reads one token per row [B] and returns the logits of the next one, float [B, V], and the next state."""
         embedded = self.embed(token_ids)
         source = Source.of(state["annotations"], state["keys"], state["source_lengths"])
         past = [state[name] for name in self.state_names]
@@ -274,24 +262,24 @@ class Recurrent(TranslationModel):
         return logits, {**state, "positions": state["positions"] + 1, **present}
 
     def attention_maps(self, source_ids: Tensor, target_ids: Tensor) -> Tensor:
-        """Returns the weights of the source positions at every target position, float [B, 1, T, S]."""
+        """Returns the attention weights of every target position, float [B, 1, T, S]."""
         steps = self._unroll(self.embed(target_ids), self.encode(source_ids), self.choose)
         return torch.stack([step.weights for step in steps], dim=1)[:, None]
 
     def embed(self, ids: Tensor) -> Tensor:
         """Maps ids [...] to embeddings scaled by sqrt(D), [..., D].
 
-        Scaled as in the Transformer: what is small enough for logits is too small for the gates.
+        As in the Transformer: embeddings small enough for logits are too small for the gates.
         """
         embedded: Tensor = self.dropout(self.embedding(ids) * math.sqrt(self.config.d_model))
         return embedded
 
     def choose(self, weights: Tensor) -> Tensor:
-        """Returns weights [B, S] as they are, or if attention is hard, all on the most probable position."""
+        """Returns the weights [B, S] unchanged, or with hard attention all weight on the most probable position."""
         return most_probable(weights) if self.config.hard else weights
 
     def _unroll(self, embedded: Tensor, memory: Memory, choose: Choose) -> list[Step]:
-        """Runs the decoder over embedded targets [B, T, D]. What needs no state is computed before the loop."""
+        """Runs the decoder over embedded targets [B, T, D]. Computes all that needs no state before the loop."""
         inputs = self.decoder.project(embedded)
         source = self.decoder.source(memory.states, memory.valid.sum(dim=1))
         past = self.decoder.start(memory.states)
@@ -309,7 +297,7 @@ class Recurrent(TranslationModel):
         return states
 
     def _initialize(self) -> None:
-        """Recurrent matrices start orthogonal (Bahdanau et al. 2015, appendix B.1), a square for each gate."""
+        """Initializes recurrent matrices orthogonally, a square per gate (Bahdanau et al. 2015, appendix B.1)."""
         width = self.config.d_model
         for name, parameter in self.named_parameters():
             if "weight_hh" in name or name.endswith("recurrent.weight"):
@@ -323,6 +311,6 @@ class Recurrent(TranslationModel):
 
 
 def recurrent_names(config: RecurrentConfig) -> list[str]:
-    """Returns the names of the recurrent state's parts: each layer's, then Luong's attentional vector."""
+    """Returns the names of the recurrent state's parts: each layer's state, then Luong's attentional vector."""
     hidden = [f"hidden_{layer}" for layer in range(config.decoder_layers)]
     return hidden if config.attention == "additive" else [*hidden, "attentional"]

@@ -1,8 +1,6 @@
-"""The Transformer of "Attention Is All You Need" (Vaswani et al. 2017, arXiv:1706.03762) and its usual variants.
+"""The Transformer (Vaswani et al. 2017, arXiv:1706.03762) and its usual variants.
 
-`TransformerConfig` chooses among them; its defaults are the paper's. Training calls `forward`,
-`model.search` calls `encode`, `start` and `decode_step`, and `export.graphs.transformer` takes the
-same parameters apart. It knows no tokenizer, only ids.
+The defaults of `TransformerConfig` are the paper's.
 
 Shapes: B rows, S source length, T target length, V vocabulary.
 """
@@ -22,11 +20,11 @@ from model.tokenizer.tokenizer import BOS_ID, EOS_ID
 
 
 class Transformer(TranslationModel):
-    """Encoder, decoder, and the embeddings before and after them (Vaswani et al. 2017, figure 1).
+    """Encoder, decoder and embeddings (Vaswani et al. 2017, figure 1).
 
-    Tied, one matrix embeds source and target and projects to the output (section 3.4; Press and Wolf 2017,
-    arXiv:1608.05859); else each has its own. A pre-norm stack ends with a normalization: nothing else has normalized
-    the sum of its residual connections (Xiong et al. 2020, arXiv:2002.04745, table 1).
+    With tied embeddings, one matrix embeds source and target and projects to the output (section 3.4; Press and Wolf
+    2017, arXiv:1608.05859); else each has its own. A pre-norm stack ends with a normalization, because nothing else
+    normalizes the sum of its residual connections (Xiong et al. 2020, arXiv:2002.04745, table 1).
     """
 
     def __init__(
@@ -53,7 +51,7 @@ class Transformer(TranslationModel):
             build_norm(config.norm, width) if config.norm_position == "pre" else nn.Identity() for _ in range(2)
         )
         self._initialize()
-        # The begin token has a position of its own. One length for both: what a formula gives is then stored once.
+        # BOS takes one target position. Equal lengths on both sides let an export store the sinusoidal table once.
         length = max(config.max_source_tokens, config.max_target_tokens + 1)
         self.source_positions = Positions(config.positions, length, width)
         self.target_positions = Positions(config.positions, length, width)
@@ -84,7 +82,7 @@ class Transformer(TranslationModel):
         return self.embedding.weight if self.output is None else self.output.weight
 
     def encode(self, source_ids: Tensor) -> Memory:
-        """Maps source ids [B, S] to the memory that a decoder attends to."""
+        """Maps source ids [B, S] to the memory that the decoder attends to."""
         valid = source_ids != self.pad_id
         states = self.embed_source(source_ids)
         for layer in self.encoder_layers:
@@ -94,7 +92,7 @@ class Transformer(TranslationModel):
     def decode(self, target_ids: Tensor, memory: Memory) -> Tensor:
         """Maps target ids [B, T] to the states [B, T, d_model] that predict the token after each of them.
 
-        No mask hides the target's padding: it is on the right, where no valid position looks.
+        The target's padding needs no mask: it is on the right, hidden from valid positions by the causal mask.
         """
         source_mask = padding_mask(memory.valid)
         target_mask = causal_mask(target_ids.shape[1], target_ids.device)
@@ -111,7 +109,7 @@ class Transformer(TranslationModel):
     def start(self, memory: Memory) -> DecoderState:
         """Returns the caches before the first step.
 
-        `self_key_{l}` and `self_value_{l}` of decoder layer l hold no position yet, [B, H, 0, D]. `cross_key_{l}` and
+        `self_key_{l}` and `self_value_{l}` of decoder layer l are empty, [B, H, 0, D]. `cross_key_{l}` and
         `cross_value_{l}`, [B, H, S, D], are complete; no step replaces them, nor `source_valid`, bool [B, S].
         """
         state = {"source_valid": memory.valid}
@@ -133,7 +131,7 @@ class Transformer(TranslationModel):
         return self.project(self.decoder_norm(states[:, 0])), following
 
     def attention_maps(self, source_ids: Tensor, target_ids: Tensor) -> Tensor:
-        """Returns the weights of cross-attention, float [B, L * H, T, S], layer by layer, head by head."""
+        """Returns the cross-attention weights, float [B, L * H, T, S], layer by layer, head by head."""
         memory = self.encode(source_ids)
         source_mask = padding_mask(memory.valid)
         target_mask = causal_mask(target_ids.shape[1], target_ids.device)
@@ -146,15 +144,15 @@ class Transformer(TranslationModel):
         return torch.cat(maps, dim=1)
 
     def embed_source(self, ids: Tensor) -> Tensor:
-        """Maps source ids [B, S] to what the encoder reads, [B, S, d_model]."""
+        """Maps source ids [B, S] to the encoder's input, [B, S, d_model]."""
         return self._embed(ids, self.source_weight, self.source_positions(ids.shape[1]))
 
     def embed_target(self, ids: Tensor, first: int = 0) -> Tensor:
-        """Maps target ids [B, T], at positions from `first` on, to what the decoder reads, [B, T, d_model]."""
+        """Maps target ids [B, T], at positions from `first` on, to the decoder's input, [B, T, d_model]."""
         return self._embed(ids, self.target_weight, self.target_positions(ids.shape[1], first))
 
     def _embed(self, ids: Tensor, weight: Tensor, positions: Tensor) -> Tensor:
-        """Adds positions to embeddings, usually scaled by sqrt(d_model) (section 3.4); dropout as in section 5.4."""
+        """Adds positions to scaled embeddings (section 3.4) and applies dropout (section 5.4)."""
         scaled = functional.embedding(ids, weight) * self.embedding_scale
         embedded: Tensor = self.embedding_dropout(scaled + positions)
         return embedded

@@ -1,7 +1,6 @@
-"""What training, generation and export need of a model, whatever its architecture.
+"""The interface of every architecture: what training, search and export need of a model.
 
-`model.network.transformer` implements it; `build_model` in `model.network.build` chooses. Knows no tokenizer,
-only ids.
+Models work on ids only.
 
 Shapes: B rows, S source length, T target length, D width of the states, V vocabulary.
 """
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 from model.config import ModelConfig
 from model.tokenizer.tokenizer import BOS_ID, EOS_ID
 
-# What a decoder remembers between steps, by name; every tensor has the rows first.
+# The decoder's state between steps, by name; the first axis of every tensor is the row.
 DecoderState = dict[str, Tensor]
 
 
@@ -32,13 +31,7 @@ class Memory:
 
 
 class TranslationModel(nn.Module, ABC):
-    """An encoder-decoder with attention.
-
-    Attributes:
-        pad_id: fills up the shorter sources of a batch.
-        bos_id: the token that every translation starts from.
-        eos_id: the token that ends a translation.
-    """
+    """An encoder-decoder with attention; `pad_id` fills up the shorter sources of a batch."""
 
     def __init__(
         self,
@@ -57,21 +50,16 @@ class TranslationModel(nn.Module, ABC):
         self.eos_id = eos_id
 
     def forward(self, source_ids: Tensor, target_ids: Tensor) -> Tensor:
-        """Predicts each next target token from the ones before it (teacher forcing).
+        """Returns the logits [B, T, V] of teacher forcing: row t predicts the token after target_ids[:, t].
 
-        Args:
-            source_ids: int64 [B, S], right-padded, each row ending in EOS.
-            target_ids: int64 [B, T], right-padded, each row beginning with BOS.
-
-        Returns:
-            Logits, float [B, T, V]: row t predicts the token after target_ids[:, t].
+        `source_ids`, int64 [B, S], are right-padded and end in EOS; `target_ids`, int64 [B, T], begin with BOS.
         """
         return self.project(self.decode(target_ids, self.encode(source_ids)))
 
     @property
     @abstractmethod
     def output_weight(self) -> Tensor:
-        """The matrix that `project` multiplies with, [V, D]."""
+        """The matrix of `project`, [V, D]."""
 
     @abstractmethod
     def encode(self, source_ids: Tensor) -> Memory:
@@ -87,24 +75,20 @@ class TranslationModel(nn.Module, ABC):
 
     @abstractmethod
     def start(self, memory: Memory) -> DecoderState:
-        """Returns the state of a decoder before its first step, one row for each of the memory."""
+        """Returns the decoder's state before the first step, one row per row of the memory."""
 
     @abstractmethod
     def decode_step(self, token_ids: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        """Reads one token per row and predicts the next one, at a cost that does not grow with re-computation.
+        """Reads one token per row, int64 [B], BOS at first, without recomputing earlier positions.
 
-        Args:
-            token_ids: int64 [B], BOS at first.
-            state: what `start` or the step before returned.
-
-        Returns:
-            Logits, float [B, V], equal to the last row of full re-computation, and the next state.
+        Returns the logits of the next token, float [B, V], equal to the last row of full recomputation, and the next
+        state. `state` comes from `start` or the previous step.
         """
 
     @abstractmethod
     def attention_maps(self, source_ids: Tensor, target_ids: Tensor) -> Tensor:
-        """Returns how much each target position attends to each source position, float [B, maps, T, S].
+        """Returns the attention of each target position to each source position, float [B, maps, T, S].
 
-        A map belongs to a head of a decoder layer, layer by layer; its rows sum to 1 (to at most 1 where a local
-        attention is cut off at a window's edge).
+        A map belongs to a head of a decoder layer, layer by layer. Its rows sum to 1, or to less where the window of a
+        local attention cuts them off.
         """

@@ -1,1 +1,1 @@
-"""Tokenizers."""
+"""Tokenizers: SentencePiece models with one shared vocabulary, or with separate vocabularies."""

@@ -1,7 +1,7 @@
-"""The tokenizer of models that others trained: SentencePiece cuts text into pieces, a vocabulary numbers them.
+"""The tokenizer of imported models: SentencePiece cuts text into pieces, and a vocabulary maps them to ids.
 
-Marian, OpenNMT and fairseq models keep the two apart, and often have a SentencePiece model for each language. Knows no
-torch. Importers make it, bundles hold it, serving uses it.
+Marian, OpenNMT and fairseq models keep the two apart and often have one SentencePiece model per language. Imports no
+torch.
 """
 
 from collections.abc import Collection, Sequence
@@ -12,16 +12,10 @@ from model.tokenizer.tokenizer import WORD_START, TokenizerError
 
 
 class PieceTokenizer:
-    """SentencePiece models and vocabularies of both sides. May be used by many threads at once.
+    """SentencePiece models and vocabularies of both sides. Thread-safe.
 
-    Attributes:
-        source_model: the SentencePiece model of sources.
-        target_model: that of translations; it may be the same one.
-        source_pieces: the pieces of sources, in the order of their ids.
-        target_pieces: those of translations.
-        unknown_piece: stands for pieces that a vocabulary lacks.
-        special_pieces: no text contains them, so that nobody can end a sentence or switch the language by typing; they
-            vanish from translations.
+    Pieces are in the order of their ids. `unknown_piece` replaces pieces missing from a vocabulary. `special_pieces`
+    are never produced from text, so that input cannot end a sentence or switch the language; translations omit them.
     """
 
     def __init__(
@@ -44,19 +38,19 @@ class PieceTokenizer:
         self._target = _processor("target", target_model)
         special = frozenset(special_pieces)
         if unknown_piece in special:
-            raise TokenizerError(f"{unknown_piece} is a special piece, expected another one for unknown pieces")
+            raise TokenizerError(f"unknown_piece: expected a piece that is not special, got {unknown_piece}")
         self._ids = _text_ids("source", self.source_pieces, special, unknown_piece)
         self._target_ids = _text_ids("target", self.target_pieces, special, unknown_piece)
         self._vanishing = frozenset(number for number, piece in enumerate(self.target_pieces) if piece in special)
 
     @property
     def unk_id(self) -> int:
-        """The id of pieces that the source vocabulary lacks."""
+        """The id of pieces missing from the source vocabulary."""
         return self._ids[self.unknown_piece]
 
     @property
     def target_unk_id(self) -> int:
-        """The id of pieces that the target vocabulary lacks."""
+        """The id of pieces missing from the target vocabulary."""
         return self._target_ids[self.unknown_piece]
 
     def encode(self, text: str) -> list[int]:
@@ -68,16 +62,16 @@ class PieceTokenizer:
         return [self._target_ids.get(piece, self.target_unk_id) for piece in self._target.encode(text, out_type=str)]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Returns the text of the ids of a translation; special pieces vanish, the unknown one stays visible."""
+        """Returns the text of target ids; special pieces are removed, the unknown one stays visible."""
         pieces = [self.target_pieces[number] for number in ids if number not in self._vanishing]
-        # A piece that the vocabulary has and the SentencePiece model lacks comes back as it is written.
+        # SentencePiece returns a piece that is missing from its model as it is written.
         return str(self._target.decode_pieces(pieces)).replace(WORD_START, " ").strip()
 
 
 def _text_ids(side: str, pieces: Sequence[str], special: Collection[str], unknown_piece: str) -> dict[str, int]:
-    """Returns the ids of the pieces that text may have, the unknown one among them."""
+    """Returns the ids of the pieces that can come from text, including the unknown one."""
     if unknown_piece not in pieces:
-        raise TokenizerError(f"the {side} vocabulary has no piece {unknown_piece}, expected one for unknown pieces")
+        raise TokenizerError(f"the {side} vocabulary has no piece {unknown_piece}, which replaces unknown pieces")
     return {piece: number for number, piece in enumerate(pieces) if piece not in special}
 
 

@@ -1,18 +1,8 @@
-"""Text to token ids and back, the same in training and in serving. Knows no torch.
+"""The SentencePiece tokenizer, the interface that serving needs, and the tokens of target languages. Imports no torch.
 
-One SentencePiece model (Kudo and Richardson 2018, arXiv:1808.06226) is shared by source and target, so that the model
-can tie its embeddings. It normalizes text as it was trained to (NFKC and white space). A model that writes several
-languages has a token for each of them, which no text contains.
-
-What serving needs of a tokenizer, whichever it is: text to ids, ids to text, and how target tokens are written.
-
-`model.tokenizer.tokenizer` is the one that Dragoman trains, `model.tokenizer.piece_tokenizer` that of models which
-others trained.
-
-How a model of many directions is told into which language to translate.
-
-A token such as `<2de>` is put before the source (Johnson et al. 2017, arXiv:1611.04558). A model that writes one
-language has no such tokens. Training and export ask here, so that both say the same.
+Source and target share one SentencePiece model (Kudo and Richardson 2018, arXiv:1808.06226), so that embeddings can be
+tied. It normalizes text (NFKC and white space). A model with several target languages has a token such as `<2de>` for
+each, which precedes the source (Johnson et al. 2017, arXiv:1611.04558) and never comes from text.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,24 +15,24 @@ from model.config import Direction
 
 
 class TextTokenizer(Protocol):
-    """Turns text into token ids and back. May be used by many threads at once."""
+    """Converts text to token ids and back. Implementations are thread-safe."""
 
     @property
     def target_pieces(self) -> tuple[str, ...]:
-        """How the tokens of translations are written, in the order of their ids."""
+        """The tokens of translations as written, in the order of their ids."""
 
     @property
     def target_unk_id(self) -> int:
-        """The id of what a translation holds in the place of a piece that the target vocabulary lacks."""
+        """The id in a translation for pieces missing from the target vocabulary."""
 
     def encode(self, text: str) -> list[int]:
         """Returns the ids of one source text, without special tokens."""
 
     def encode_target(self, text: str) -> list[int]:
-        """Returns the ids of a translation or of its beginning, without special tokens."""
+        """Returns the ids of a translation or its beginning, without special tokens."""
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Returns the text of the ids of a translation; special tokens vanish."""
+        """Returns the text of target ids; special tokens are removed."""
 
 
 PAD_ID = 0
@@ -50,16 +40,16 @@ UNK_ID = 1
 BOS_ID = 2
 EOS_ID = 3
 
-# Stands in tokens for the space before a word.
+# The space before a word, as tokens contain it.
 WORD_START = "\u2581"
 
 
 class TokenizerError(Exception):
-    """The file is not a SentencePiece model, has other special ids than Dragoman's, or lacks a language's token."""
+    """The file is not a SentencePiece model, has other special ids, or lacks a language's token."""
 
 
 class ScoredTokens(NamedTuple):
-    """One way to cut text into tokens.
+    """A segmentation of a text.
 
     Attributes:
         ids: the tokens.
@@ -71,7 +61,7 @@ class ScoredTokens(NamedTuple):
 
 
 class Tokenizer:
-    """A SentencePiece model with pad, unk, bos and eos at ids 0 to 3. May be used by many threads at once."""
+    """A SentencePiece model with pad, unk, bos and eos at ids 0 to 3. Thread-safe."""
 
     def __init__(self, model: bytes) -> None:
         self.model = model
@@ -81,30 +71,30 @@ class Tokenizer:
             raise TokenizerError("not a SentencePiece model") from error
         ids = (self._processor.pad_id(), self._processor.unk_id(), self._processor.bos_id(), self._processor.eos_id())
         if ids != (PAD_ID, UNK_ID, BOS_ID, EOS_ID):
-            raise TokenizerError(f"special ids are {ids}, expected {(PAD_ID, UNK_ID, BOS_ID, EOS_ID)}")
+            raise TokenizerError(f"special ids: expected {(PAD_ID, UNK_ID, BOS_ID, EOS_ID)}, got {ids}")
 
     @classmethod
     def load(cls, path: Path) -> Self:
         """Reads a SentencePiece model file.
 
         Raises:
-            TokenizerError: if the file is not such a model.
+            TokenizerError: if the file is not a SentencePiece model.
         """
         return cls(path.read_bytes())
 
     @property
     def vocabulary_size(self) -> int:
-        """The number of tokens, special ones included."""
+        """The number of tokens, including special ones."""
         return int(self._processor.vocab_size())
 
     @property
     def source_pieces(self) -> tuple[str, ...]:
-        """How the tokens of sources are written, in the order of their ids."""
+        """The tokens of sources as written, in the order of their ids."""
         return tuple(self.pieces(range(self.vocabulary_size)))
 
     @property
     def target_pieces(self) -> tuple[str, ...]:
-        """How the tokens of translations are written: both sides share one vocabulary."""
+        """The tokens of translations as written; both sides share one vocabulary."""
         return self.source_pieces
 
     @property
@@ -117,33 +107,28 @@ class Tokenizer:
         return list(self._processor.encode(text))
 
     def encode_target(self, text: str) -> list[int]:
-        """Returns the ids of one translation, which are those that the same source would have."""
+        """Returns the ids of one translation, the same as those of a source."""
         return self.encode(text)
 
     def encode_lines(self, lines: Sequence[str]) -> list[list[int]]:
-        """Returns the ids of many texts, computed by all CPUs."""
+        """Returns the ids of many texts, using all CPUs."""
         return list(self._processor.encode(list(lines), num_threads=-1))
 
     def normalize(self, text: str) -> str:
-        """Returns text as its tokens spell it: every word begins with `WORD_START`."""
+        """Returns normalized text, in which every word begins with `WORD_START`."""
         return str(self._processor.normalize(text))
 
     def segmentations(self, word: str, count: int) -> list[ScoredTokens]:
-        """Returns the most probable ways to cut a word into tokens, the best first; for a unigram model only.
-
-        Args:
-            word: a normalized word.
-            count: so many at most.
-        """
-        # The start of the word is added again.
+        """Returns up to `count` segmentations of a normalized word, most probable first; unigram models only."""
+        # SentencePiece adds WORD_START again.
         best = self._processor.nbest_encode_as_proto(word.removeprefix(WORD_START), nbest_size=count)
         return [ScoredTokens([piece.id for piece in one.pieces], one.score) for one in best.nbests]
 
     def language_token(self, language: str) -> int:
-        """Returns the id of the token that asks for a translation into a language.
+        """Returns the id of the token that selects a target language.
 
         Raises:
-            TokenizerError: if there is none, because the tokenizer was trained without this target language.
+            TokenizerError: if the tokenizer was trained without this language.
         """
         token_id = int(self._processor.piece_to_id(_language_piece(language)))
         if not self._processor.is_control(token_id):
@@ -151,11 +136,11 @@ class Tokenizer:
         return token_id
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Returns how the tokens are written in the vocabulary: `▁` marks where a word begins."""
+        """Returns tokens as written in the vocabulary; `▁` marks the beginning of a word."""
         return [str(piece) for piece in self._processor.id_to_piece(list(ids))]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Returns the text of ids; special tokens but UNK_ID vanish."""
+        """Returns the text of ids; special tokens except UNK_ID are removed."""
         return str(self._processor.decode(list(ids)))
 
 
@@ -167,18 +152,11 @@ def train_tokenizer(
     character_coverage: float = 1.0,
     target_languages: Sequence[str] = (),
 ) -> Tokenizer:
-    """Trains a SentencePiece model on text of all languages.
+    """Trains a SentencePiece model on text of all languages; digits are single tokens, so that numbers can be copied.
 
-    Args:
-        lines: sentences; blank ones are skipped.
-        vocabulary_size: upper bound of the number of tokens, special ones included.
-        kind: unigram language model (Kudo 2018, arXiv:1804.10959) or byte-pair encoding (Sennrich et al. 2016,
-            arXiv:1508.07909).
-        character_coverage: share of the characters that get a token of their own; the rest become UNK_ID.
-        target_languages: languages that get a token, for `language_token`.
-
-    Returns:
-        The tokenizer; digits are single tokens, so that numbers can be copied.
+    `kind` is a unigram language model (Kudo 2018, arXiv:1804.10959) or byte-pair encoding (Sennrich et al. 2016,
+    arXiv:1508.07909). `vocabulary_size` is an upper bound and includes special tokens. `character_coverage` is the
+    share of characters with a token of their own; the rest become UNK_ID. `target_languages` get a token each.
     """
     model = _ModelBuffer()
     sentencepiece.SentencePieceTrainer.train(
@@ -189,7 +167,7 @@ def train_tokenizer(
         hard_vocab_limit=False,
         character_coverage=character_coverage,
         split_digits=True,
-        # Control symbols, unlike user-defined ones, are never found in text: nobody can switch the language by typing.
+        # Control symbols, unlike user-defined ones, are never found in text: input cannot switch the language.
         control_symbols=[_language_piece(language) for language in target_languages],
         pad_id=PAD_ID,
         unk_id=UNK_ID,
@@ -201,7 +179,7 @@ def train_tokenizer(
 
 
 class _ModelBuffer:
-    """The file-like object that the trainer writes to."""
+    """A file-like object for the trainer's output."""
 
     def __init__(self) -> None:
         self.content = bytearray()
@@ -219,18 +197,13 @@ def _language_piece(language: str) -> str:
 
 
 def tagged_languages(directions: Sequence[Direction]) -> tuple[str, ...]:
-    """Returns the languages that need a token, sorted: all that the model writes, or none if it writes one alone."""
+    """Returns the sorted target languages if there are several, else none: only these need a token."""
     targets = tuple(sorted({direction.target for direction in directions}))
     return targets if len(targets) > 1 else ()
 
 
 def source_prefix(tokenizer: Tokenizer, directions: Sequence[Direction], direction: Direction) -> tuple[int, ...]:
-    """Returns the ids that are put before every source of a direction.
-
-    Args:
-        tokenizer: has a token for each of `tagged_languages(directions)`.
-        directions: all that the model translates.
-        direction: one of them.
+    """Returns the ids that precede every source of a direction; `directions` are all directions of the model.
 
     Raises:
         TokenizerError: if the tokenizer lacks the token.

@@ -1,1 +1,1 @@
-"""`dragoman train` and `dragoman throughput`: a training step, what it minimizes, and what watches it."""
+"""Training: the step, its loss, the trainer, and the commands `dragoman train` and `dragoman throughput`."""

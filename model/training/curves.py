@@ -1,4 +1,4 @@
-"""The curves of a run: loss, learning rate and validation measures over its steps, drawn from its TensorBoard logs."""
+"""Plots the TensorBoard logs of a run: loss, learning rate, validation measures and speed."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-# Title of a plot, and the measures that it shows.
+# Title and measures of each plot.
 PLOTS = (
     ("loss (nats per token)", ("loss", "validation_loss")),
     ("translation of the validation set", ("validation_bleu", "validation_chrf")),
@@ -16,11 +16,11 @@ PLOTS = (
 
 
 def plot_curves(logs: Path, out: Path) -> None:
-    """Draws every measure that the logs hold.
+    """Draws every measure in the logs.
 
     Args:
         logs: folder of TensorBoard event files.
-        out: the picture to write; its suffix tells the format.
+        out: the picture to write; its suffix selects the format.
     """
     events = EventAccumulator(str(logs), size_guidance={"scalars": 0})
     events.Reload()
@@ -39,7 +39,7 @@ def plot_curves(logs: Path, out: Path) -> None:
 
 
 def _draw(axes: Axes, events: EventAccumulator, name: str) -> None:
-    # A resumed run logs some steps again: the later one counts.
+    # A resumed run logs some steps again; the later value counts.
     points = {event.step: event.value for event in events.Scalars(name)}
     steps = sorted(points)
     axes.plot(steps, [points[step] for step in steps], label=name.replace("_", " "))

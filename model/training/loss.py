@@ -1,12 +1,10 @@
-"""What training minimizes: label-smoothed cross-entropy, and R-Drop's divergence between two passes.
+"""The training loss (label-smoothed cross-entropy and R-Drop), and the schedules of learning rate and dropout.
 
-The logits of a batch are its largest tensor by far. They are computed here, a few positions at a time, together with
-their gradient, so that they stay in the processor's cache and never exist whole: on a CPU half the time of computing
-them first (measured, 1,024 positions and 5,000 tokens in bfloat16).
+The logits of a batch are its largest tensor by far. The loss computes them and their gradient a few positions at a
+time, so that they stay in the processor's cache and never exist whole. On a CPU this takes half the time of computing
+all logits first (1,024 positions, 5,000 tokens, bfloat16). Schedules are shares of the highest value.
 
 Shapes: P passes over the same batch, N positions, D width of the states, V vocabulary.
-
-How learning rate and dropout rise and fall over the steps, as shares of the highest value.
 """
 
 import math
@@ -31,8 +29,8 @@ def inverse_square_root(step: int, warmup_steps: int) -> float:
 def cosine(step: int, warmup_steps: int, max_steps: int) -> float:
     """Returns the share of the highest learning rate at an optimizer step, counted from 1.
 
-    Linear warm-up, then half a period of a cosine that ends at zero: (1 + cos(pi * progress)) / 2, where progress goes
-    from 0 to 1 (Loshchilov and Hutter 2017, arXiv:1608.03983, equation 5, without restarts).
+    Linear warm-up, then half a cosine period that ends at zero: (1 + cos(pi * progress)) / 2 with progress from 0 to 1
+    (Loshchilov and Hutter 2017, arXiv:1608.03983, equation 5, without restarts).
     """
     if step <= warmup_steps:
         return step / warmup_steps
@@ -43,18 +41,16 @@ def cosine(step: int, warmup_steps: int, max_steps: int) -> float:
 def linear_rise(step: int, rise_steps: int) -> float:
     """Returns the share of dropout at an optimizer step, counted from 0: min(1, step / rise_steps).
 
-    A model learns what attends to what more quickly while nothing is dropped, and needs dropout only later, when it
-    could learn sentences by heart (curriculum dropout, Morerio et al. 2017, arXiv:1703.06229, with a straight line for
-    its exponential).
+    A model learns alignments faster without dropout and needs it only later, against overfitting (curriculum dropout,
+    Morerio et al. 2017, arXiv:1703.06229, linear instead of exponential).
     """
     return min(1.0, step / rise_steps) if rise_steps else 1.0
 
 
 def cooldown(step: int, max_steps: int, cooldown_steps: int) -> float:
-    """Returns the factor that takes the learning rate to zero over the last steps; 1 before them.
+    """Returns the factor that lowers the learning rate to zero over the last steps; 1 before them.
 
-    min(1, (max_steps + 1 - step) / (cooldown_steps + 1)): a run of fixed length gains by ending at a rate near zero
-    (Haegele et al. 2024, arXiv:2405.18392).
+    min(1, (max_steps + 1 - step) / (cooldown_steps + 1)) (Haegele et al. 2024, arXiv:2405.18392).
     """
     return min(1.0, (max_steps + 1 - step) / (cooldown_steps + 1))
 
@@ -69,16 +65,10 @@ def translation_loss(
     """Returns the mean loss per real label and pass, in nats; a scalar.
 
     With one pass: -(1 - e) log p(y) - e / V sum_v log p(v), where e is `label_smoothing` (Szegedy et al. 2016,
-    arXiv:1512.00567, section 7). With two passes, in which dropout differs: the mean of both, plus
-    r_drop / 2 * (KL(p_1 || p_2) + KL(p_2 || p_1)) / 2 (Liang et al. 2021, arXiv:2106.14448, equation 4, halved as the
-    sum of the two cross-entropies is).
-
-    Args:
-        states: what the logits are projected from, float [P, N, D].
-        output_weight: [V, D].
-        labels: int64 [N]; PAD_ID counts for nothing.
-        label_smoothing: share of the probability that wrong tokens get.
-        r_drop: weight of the divergence; counts with two passes.
+    arXiv:1512.00567, section 7). With two passes, in which dropout differs: the mean of both, plus r_drop / 2 * (KL(p_1
+    || p_2) + KL(p_2 || p_1)) / 2 (Liang et al. 2021, arXiv:2106.14448, equation 4, halved as the sum of the two
+    cross-entropies is). Shapes: `states` float [P, N, D], `output_weight` [V, D], `labels` int64 [N], where PAD_ID is
+    ignored.
     """
     arguments = states, output_weight, labels, label_smoothing, r_drop
     loss: Tensor = _ProjectedLoss.apply(*arguments)  # type: ignore[no-untyped-call]
@@ -86,7 +76,7 @@ def translation_loss(
 
 
 class _ProjectedLoss(torch.autograd.Function):
-    """Projection and loss in one, so that a chunk's logits are forgotten once its gradient is known."""
+    """Output projection and loss in one function: frees a chunk's logits once their gradient is computed."""
 
     @staticmethod
     def forward(  # noqa: PLR0917  autograd passes by position
@@ -120,9 +110,10 @@ class _ProjectedLoss(torch.autograd.Function):
 
 
 def _loss_and_gradient(logits: Tensor, labels: Tensor, label_smoothing: float, r_drop: float) -> tuple[Tensor, Tensor]:
-    """Returns the sum of the loss over logits [P, n, V] with labels [n], and its gradient with respect to them."""
+    """Returns the sum of the loss over logits [P, n, V] with labels [n], and its gradient for the logits."""
     probabilities = logits.softmax(dim=-1)
-    # log p(v) = logit(v) - normalizer. The most probable token has a probability whose logarithm is no infinity.
+    # log p(v) = logit(v) - normalizer. The most probable token's probability is at least 1 / V, so its logarithm is
+    # finite.
     highest = logits.max(dim=-1, keepdim=True)
     normalizers = highest.values - probabilities.gather(2, highest.indices).log()  # [P, n, 1]
     index = labels.expand(len(logits), -1)[:, :, None]  # [P, n, 1]
@@ -133,7 +124,7 @@ def _loss_and_gradient(logits: Tensor, labels: Tensor, label_smoothing: float, r
     if len(logits) == 2 and r_drop:  # noqa: PLR2004  two passes
         divergences, divergence_gradient = _divergence(logits - normalizers, probabilities)
         losses[0] += r_drop * divergences
-    # From here on the probabilities become the gradient, in their place.
+    # From here on, `probabilities` becomes the gradient in place.
     gradient = probabilities.sub_(uniform)
     gradient.scatter_add_(2, index, torch.full_like(losses, label_smoothing - 1))
     if divergence_gradient is not None:

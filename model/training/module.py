@@ -1,4 +1,4 @@
-"""A translation model as Lightning trains it: loss, optimizer, schedule, and data that resumes."""
+"""The Lightning module of a translation model, and training data that resumes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,15 +13,15 @@ from torch.utils.data import DataLoader
 from model.config import RunConfig, TrainingConfig
 from model.data.batches import Batch, BatchStream, TokenizedPairs, sorted_batches
 from model.network.alignment import Reinforce
-from model.network.build import build_model
 from model.network.layers import Dropout
 from model.network.recurrent import Recurrent
+from model.run import build_model
 from model.tokenizer.tokenizer import PAD_ID
 from model.training.loss import cooldown, cosine, inverse_square_root, linear_rise, translation_loss
 
 
 class DivergedError(Exception):
-    """The loss is no number any more; the message names the step and what can be done."""
+    """The loss is not finite; the message has the step."""
 
 
 class TranslationData(lightning.LightningDataModule):
@@ -30,20 +30,14 @@ class TranslationData(lightning.LightningDataModule):
     def __init__(
         self, training: Callable[[int], TokenizedPairs], validation: TokenizedPairs, config: TrainingConfig
     ) -> None:
-        """Plans no batch yet.
-
-        Args:
-            training: returns the pairs of an epoch.
-            validation: always the same pairs.
-            config: how to train.
-        """
+        """Takes a function from an epoch to its training pairs, and the validation pairs."""
         super().__init__()
         self._config = config
         self._stream = BatchStream(training, config.batch_tokens, config.seed)
         self._validation = sorted_batches(validation, config.batch_tokens)
 
     def train_dataloader(self) -> DataLoader[Batch]:
-        """Returns the batches that are still to come."""
+        """Returns the remaining batches."""
         if self.trainer is not None:
             steps = self.trainer.global_step * self.trainer.world_size
             self._stream.first_batch = steps * self._config.accumulated_batches
@@ -54,11 +48,11 @@ class TranslationData(lightning.LightningDataModule):
         return _loader(self._validation)
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns where the epochs so far began."""
+        """Returns the first batch of every epoch so far."""
         return {"epoch_starts": self._stream.epoch_starts}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restores what `state_dict` kept."""
+        """Restores the state from `state_dict`."""
         self._stream.epoch_starts = state_dict["epoch_starts"]
 
 
@@ -72,7 +66,7 @@ class TranslationModule(lightning.LightningModule):
         self._dropouts = [module for module in self.model.modules() if isinstance(module, Dropout)]
 
     def on_train_batch_start(self, *_: Any) -> None:
-        """Sets how much is dropped in this step."""
+        """Sets the dropout of this step."""
         share = linear_rise(self.trainer.global_step, self.config.training.dropout_warmup_steps)
         for dropout in self._dropouts:
             dropout.share = share
@@ -81,7 +75,7 @@ class TranslationModule(lightning.LightningModule):
         """Returns the mean loss per target token, in nats.
 
         Raises:
-            DivergedError: if it is no number.
+            DivergedError: if the loss is not finite.
         """
         model = self.model
         if isinstance(model, Recurrent) and model.reinforce is not None:
@@ -107,7 +101,7 @@ class TranslationModule(lightning.LightningModule):
         )
 
     def _hard_loss(self, model: Recurrent, reinforce: Reinforce, batch: Batch) -> Tensor:
-        """Adds what teaches a model with hard attention where to look: what it samples has no gradient."""
+        """Adds the REINFORCE loss to the cross-entropy: sampled positions have no gradient."""
         sampled = model.decode_sampled(batch.target_inputs, model.encode(batch.source_ids))
         labels = batch.target_labels
         states = sampled.states.flatten(end_dim=1)[None]  # [1, B * T, D]
@@ -119,7 +113,7 @@ class TranslationModule(lightning.LightningModule):
         return loss + reinforcement
 
     def validation_step(self, batch: Batch, _index: int) -> None:
-        """Logs the mean loss per target token, without smoothing, and the share of tokens predicted exactly."""
+        """Logs the mean loss per target token, without smoothing, and the share of tokens predicted correctly."""
         logits = self.model(batch.source_ids, batch.target_inputs).flatten(end_dim=1).float()
         labels = batch.target_labels.flatten()
         real = labels != PAD_ID
@@ -129,14 +123,14 @@ class TranslationModule(lightning.LightningModule):
         self.log_dict(metrics, prog_bar=True, batch_size=int(real.sum()), sync_dist=True)
 
     def on_train_batch_end(self, *_: Any) -> None:
-        """Has the last step followed by a validation, which keeps it, wherever it falls."""
+        """Ends training at the last step, which triggers a validation and a checkpoint at any step number."""
         if self.trainer.global_step == self.trainer.max_steps:
             self.trainer.should_stop = True
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """Returns Adam with the constants of Vaswani et al. 2017, section 5.3, and the configured schedule."""
         training = self.config.training
-        # Lightning clips no gradients of a fused optimizer in mixed precision: it might be the one to unscale them.
+        # Lightning does not clip gradients of a fused optimizer in mixed precision, because it may unscale them itself.
         fused = training.precision == "32-true"
         optimizer = torch.optim.Adam(
             self.parameters(), lr=training.learning_rate, betas=(0.9, 0.98), eps=1e-9, fused=fused, foreach=not fused
@@ -154,18 +148,18 @@ class TranslationModule(lightning.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keeps the state of the random numbers, so that a resumed run drops the units an unbroken one would."""
+        """Saves the random states, so that a resumed run has the dropout of an uninterrupted one."""
         checkpoint["random_state"] = torch.get_rng_state()
         if self.device.type == "cuda":
             checkpoint["device_random_state"] = torch.cuda.get_rng_state(self.device)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Restores what `on_save_checkpoint` kept."""
+        """Restores the random states."""
         torch.set_rng_state(checkpoint["random_state"].cpu())
         if self.device.type == "cuda" and "device_random_state" in checkpoint:
             torch.cuda.set_rng_state(checkpoint["device_random_state"].cpu(), self.device)
 
 
 def _loader(batches: BatchStream | list[Batch]) -> DataLoader[Batch]:
-    # A loader draws a number at every start. Drawn from the global generator, it would shift a resumed run's dropout.
+    # A loader draws a number at every start. From the global generator, this would shift a resumed run's dropout.
     return DataLoader(batches, batch_size=None, generator=torch.Generator())  # type: ignore[arg-type]  # lists will do

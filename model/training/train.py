@@ -1,4 +1,4 @@
-"""`dragoman train`: parallel text in, a run folder out. A run that was interrupted goes on where it stopped."""
+"""`dragoman train`: trains a model on parallel text and writes a run folder; resumes an interrupted run."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +19,7 @@ from model.config import (
     recipe_path,
 )
 from model.data.cleaning import TrainingData, read_training_data
-from model.data.corpus import SPECIFICATIONS, Corpus, CorpusError, Specifications, balanced_lines
+from model.data.corpus import Corpus, CorpusError, Specifications, balanced_lines
 from model.data.report import describe_corpora
 from model.data.segmentation import Segmentation
 from model.run import RunFolder, write_whole
@@ -28,31 +28,31 @@ from model.training.curves import plot_curves
 from model.training.module import DivergedError, TranslationData, TranslationModule
 from model.training.trainer import HardwareConfig, ValidationTranslation, make_trainer
 
-# So many validation sources are kept in the run, spread evenly over the set.
+# Validation sources kept in the run, spread evenly over the set.
 SAMPLES = 32
 
 
 class RecipeSource(PydanticBaseSettingsSource):
-    """The recipe as the settings source with the lowest rank: flags and the environment override it."""
+    """Settings source with the lowest priority: flags and environment variables override the recipe."""
 
     def get_field_value(self, field: Any, field_name: str) -> tuple[Any, str, bool]:  # noqa: ARG002
-        """Is never asked: the recipe is read whole."""
+        """Returns no value: `__call__` reads the whole recipe."""
         return None, field_name, False
 
     def __call__(self) -> dict[str, Any]:
-        """Reads the recipe that a higher source named."""
+        """Reads the recipe named by a source of higher priority."""
         recipe = self.current_state.get("recipe")
         if recipe is None:
             return {}
         path = recipe_path(recipe)
         if not path.is_file():
-            raise SystemExit(f"dragoman train: recipe: {recipe}: neither a recipe of Dragoman's nor a YAML file")
+            raise SystemExit(f"dragoman train: recipe: expected the name of a recipe or a YAML file, got {recipe}")
         try:
             content = read_yaml(path)
         except ValueError as error:
             raise SystemExit(f"dragoman train: recipe: {path}: {error}") from error
         if not isinstance(content, dict):
-            raise SystemExit(f"dragoman train: recipe: {path}: expected the sections model, tokenizer and training")
+            raise SystemExit(f"dragoman train: recipe: {path}: expected the sections model, tokenizer, training, ...")
         return content
 
 
@@ -71,30 +71,32 @@ class TrainCommand(BaseSettings):
         nested_model_default_partial_update=True,
     )
 
-    data: Specifications = Field(min_length=1, description=f"training pairs, one or more of {SPECIFICATIONS}")
-    out: Path = Field(description="folder of the run; one that exists is resumed")
+    data: Specifications = Field(
+        min_length=1, description="training pairs: multi30k:en-de, files:a.en,a.de, tsv:FILE or hf:NAME:en-de"
+    )
+    out: Path = Field(description="folder of the run; an existing run is resumed")
     validation: Specifications = Field(
-        (), description="validation pairs, like --data; default: the data sets' own, else the last 1000 pairs of each"
+        (), description="validation pairs; else parts of the data sets, or the last 1,000 pairs"
     )
     multi30k_folder: Path | None = Field(
-        None, description="where the Multi30k files are, or are kept once fetched; default: $DRAGOMAN_MULTI30K"
+        None, description="folder of the Multi30k files, downloaded if missing; else $DRAGOMAN_MULTI30K"
     )
-    recipe: str | None = Field(None, description="a name in model/recipes/ or a YAML file with the sections below")
-    model: ModelConfig = Field(TransformerConfig(), description="shape of the Transformer")
-    cleaning: CleaningConfig = Field(CleaningConfig(), description="which training pairs are left out")
+    recipe: str | None = Field(None, description="name in model/recipes/ or YAML file with the sections below")
+    model: ModelConfig = Field(TransformerConfig(), description="shape of the model")
+    cleaning: CleaningConfig = Field(CleaningConfig(), description="which training pairs are removed")
     tokenizer: TokenizerConfig = Field(TokenizerConfig(), description="the tokenizer")
-    training: TrainingConfig = Field(TrainingConfig(), description="how the parameters are found")
-    hardware: HardwareConfig = Field(HardwareConfig(), description="where training runs; may change when it resumes")
+    training: TrainingConfig = Field(TrainingConfig(), description="optimization")
+    hardware: HardwareConfig = Field(HardwareConfig(), description="hardware; may change when a run resumes")
 
     @classmethod
     def settings_customise_sources(
         cls, settings_cls: type[BaseSettings], *_: Any, **sources: PydanticBaseSettingsSource
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Ranks the sources: flags, environment, recipe."""
+        """Orders the sources by priority: flags, environment, recipe."""
         return (sources["init_settings"], sources["env_settings"], RecipeSource(settings_cls))
 
     def cli_cmd(self) -> None:
-        """Trains; prints where the run is."""
+        """Trains a model."""
         try:
             data = read_training_data(self.data, self.validation, self.multi30k_folder, self.cleaning)
         except CorpusError as error:
@@ -113,10 +115,10 @@ def train(folder: RunFolder, config: RunConfig, data: TrainingData, hardware: Ha
     """Trains until the last step, from the last checkpoint if there is one.
 
     Raises:
-        SystemExit: telling what stopped it, if it did not get to the end.
+        SystemExit: if training ends early; the message has the reason.
     """
     if isinstance(config.model, TransformerConfig) and config.model.output_bias:
-        raise SystemExit("dragoman train: model.output-bias: True: training has no such bias, expected False")
+        raise SystemExit("dragoman train: model.output-bias: expected False for training, got True")
     folder.path.mkdir(parents=True, exist_ok=True)
     _keep_config(folder, config)
     if folder.done.exists():
@@ -142,44 +144,42 @@ def train(folder: RunFolder, config: RunConfig, data: TrainingData, hardware: Ha
         trainer.fit(module, batches, ckpt_path=last if last.exists() else None, weights_only=True)
     except DivergedError as error:
         kept = f"the checkpoint before it is {last}" if last.exists() else "there is no checkpoint before it"
-        raise SystemExit(
-            f"dragoman train: {error}; {kept}: expected a lower learning rate or a safer precision"
-        ) from error
-    except SystemExit as end:  # Lightning's answer to Ctrl-C
-        raise SystemExit(f"dragoman train: interrupted; run the same command again to go on from {last}") from end
+        raise SystemExit(f"dragoman train: {error}; {kept}; use a lower learning rate or a safer precision") from error
+    except SystemExit as end:  # Lightning raises it on Ctrl-C
+        raise SystemExit(f"dragoman train: interrupted; run the same command again to resume from {last}") from end
     if trainer.is_global_zero:
         plot_curves(folder.logs, folder.curves)
         folder.done.touch()
-        print(f"{folder.path}: trained for {trainer.global_step} steps; its curves are in {folder.curves}")
+        print(f"{folder.path}: trained for {trainer.global_step} steps; curves: {folder.curves}")
 
 
 def _report_too_long(segmentation: Segmentation, name: str) -> None:
-    """Says how many pairs are too long for the model and left out; ends the run if no pair is left."""
+    """Prints the number of pairs that exceed the model's limits; raises SystemExit if no pair is left."""
     left = len(segmentation.most_probable)
     total = sum(map(len, segmentation.corpora))
     if not left:
-        raise SystemExit(f"dragoman train: none of {total} {name} pairs is short enough for the model")
+        raise SystemExit(f"dragoman train: all {total} {name} pairs exceed the token limits of the model")
     if left < total:
-        print(f"{total - left} of {total} {name} pairs are too long for the model: left out")
+        print(f"{total - left} of {total} {name} pairs exceed the token limits of the model and are removed")
 
 
 def _keep_config(folder: RunFolder, config: RunConfig) -> None:
-    """Writes the configuration of a new run, or checks that a resumed one has the same."""
+    """Writes the configuration of a new run, or checks that a resumed run has the same one."""
     if not folder.config.exists():
         write_whole(folder.config, config.to_yaml().encode())
         return
     try:
         earlier = RunConfig.load(folder.config)
     except ValueError as error:
-        raise SystemExit(f"dragoman train: out: {folder.config}: not the configuration of a run: {error}") from error
+        raise SystemExit(f"dragoman train: out: {folder.config}: expected a run configuration: {error}") from error
     if earlier != config:
         raise SystemExit(
-            f"dragoman train: out: {folder.path} holds a run with another configuration, expected a new folder"
+            f"dragoman train: out: {folder.path}: expected a new folder, got a run with another configuration"
         )
 
 
 def _keep_samples(folder: RunFolder, validation: Sequence[Corpus]) -> None:
-    """Writes some validation sources of every direction, a line each: languages and text, tab-separated."""
+    """Writes validation sources of every direction, a line each: languages and text, tab-separated."""
     lines = []
     for corpus in validation:
         stride = max(1, len(corpus) // SAMPLES)

@@ -1,11 +1,4 @@
-"""Lightning's trainer as Dragoman uses it: precision, devices, checkpoints that resume, and everything that watches.
-
-The live progress bar of a training: steps, loss, tokens per second, time left.
-
-Averages of the parameters over the course of training, which generalize better than the parameters themselves.
-
-Validation by translating: BLEU and chrF of the model's own translations, which is what training is for.
-"""
+"""Lightning's trainer with its callbacks: checkpoints, progress, parameter averaging, validation by translation."""
 
 import logging
 import time
@@ -42,7 +35,7 @@ REFRESH_STEPS = 10
 
 
 class TrainingProgress(TQDMProgressBar):
-    """A bar over all steps of the run: the stream of batches has no epochs to count."""
+    """A progress bar over all steps of the run, because the stream of batches has no fixed epochs."""
 
     def __init__(self) -> None:
         super().__init__(refresh_rate=REFRESH_STEPS)
@@ -52,18 +45,18 @@ class TrainingProgress(TQDMProgressBar):
 
     @property
     def total_train_batches(self) -> int:
-        """The number of batches that the bar runs to."""
+        """The length of the bar, in batches."""
         return self.trainer.max_steps * self.trainer.accumulate_grad_batches
 
     def init_train_tqdm(self) -> Tqdm:
-        """Returns the bar; a resumed run begins within an epoch, where Lightning sets neither length nor start."""
+        """Returns the bar with length and start; Lightning sets neither if a run resumes within an epoch."""
         bar = super().init_train_tqdm()
         bar.total = self.total_train_batches
         bar.initial = self.trainer.global_step * self.trainer.accumulate_grad_batches
         return bar
 
     def on_train_batch_start(self, *_: Any) -> None:
-        """Starts the clock: validations do not count."""
+        """Starts the clock; validations do not count."""
         self._batch_started_seconds = time.monotonic()
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Batch, batch_idx: int) -> None:
@@ -76,7 +69,7 @@ class TrainingProgress(TQDMProgressBar):
         super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
 
     def get_metrics(self, trainer: Any, pl_module: Any) -> dict[str, Any]:
-        """Returns what stands behind the bar."""
+        """Returns the values next to the bar."""
         metrics: dict[str, Any] = super().get_metrics(trainer, pl_module)
         metrics.pop("v_num", None)
         if "tokens_per_second" in trainer.logged_metrics:
@@ -87,7 +80,7 @@ class TrainingProgress(TQDMProgressBar):
 class LastAveraging(WeightAveraging):
     """The mean of the parameters at the last N validations, as checkpoint averaging (Vaswani et al. 2017, section 6.1).
 
-    Before those, the parameters themselves stand for the average.
+    Before those validations, the average equals the latest parameters.
     """
 
     def __init__(self, config: TrainingConfig) -> None:
@@ -98,23 +91,23 @@ class LastAveraging(WeightAveraging):
         self._last_step = config.max_steps
 
     def should_update(self, step_idx: int | None = None, epoch_idx: int | None = None) -> bool:  # noqa: ARG002
-        """Takes the parameters in before every validation."""
+        """Updates the average before every validation."""
         if step_idx is None:
             return False
         step = step_idx + 1
         return step % self._every == 0 or step == self._last_step
 
     def on_train_batch_end(self, trainer: Any, *arguments: Any) -> None:
-        """Forgets what came before the last N validations."""
+        """Resets the average before the last N validations."""
         if self._average_model is not None and trainer.global_step <= self._first_step:
             self._average_model.n_averaged.zero_()
         super().on_train_batch_end(trainer, *arguments)
 
 
 def weight_averaging(config: TrainingConfig) -> list[Callback]:
-    """Returns the callback that averages as configured; none if nothing is averaged."""
+    """Returns the configured averaging callback, or none."""
     if config.averaging == "exponential":
-        # All parameters at once: on a CPU four times as fast as one by one, which is a few per cent of a step.
+        # All parameters at once: on a CPU four times as fast as one by one, a few percent of a step.
         average = get_ema_multi_avg_fn(config.averaging_decay)  # type: ignore[no-untyped-call]
         return [WeightAveraging(multi_avg_fn=average)]
     if config.averaging == "last":
@@ -122,7 +115,7 @@ def weight_averaging(config: TrainingConfig) -> list[Callback]:
     return []
 
 
-# Enough for a BLEU that tells checkpoints apart; a validation set of many directions may have more.
+# Enough for a BLEU that distinguishes checkpoints; a validation set of many directions may have more.
 MAX_SENTENCES = 1200
 BATCH_SENTENCES = 100
 
@@ -130,7 +123,7 @@ BATCH_SENTENCES = 100
 class ValidationTranslation(Callback):
     """Translates validation sentences greedily and logs `validation_bleu` and `validation_chrf`.
 
-    Comes before the callback that averages parameters, so that it sees what is validated.
+    Must come before the averaging callback, which restores the parameters at the end of a validation.
     """
 
     def __init__(self, segmentation: Segmentation) -> None:
@@ -159,7 +152,7 @@ class ValidationTranslation(Callback):
         pl_module.log_dict({"validation_bleu": quality.bleu, "validation_chrf": quality.chrf}, prog_bar=True)
 
 
-# What the validation logs for each way to pick a checkpoint, and whether less of it is better.
+# The logged measure of each selection, and whether a lower or a higher value is better.
 MONITORS = {
     "loss": ("validation_loss", "min"),
     "bleu": ("validation_bleu", "max"),
@@ -168,22 +161,22 @@ MONITORS = {
 
 
 class HardwareConfig(Section):
-    """Where a training runs, as Lightning's Trainer understands it; a run may move to other hardware."""
+    """Where a training runs, in the terms of Lightning's Trainer; a resumed run may use other hardware."""
 
     accelerator: str = Field("auto", description="cpu, gpu, ... or auto")
-    devices: str = Field("auto", description="devices of each node: a number, a list such as 0,2, or auto: all")
-    nodes: int = Field(1, gt=0, description="machines that train together")
-    strategy: str = Field("auto", description="how devices train together: ddp, fsdp, ... or auto")
+    devices: str = Field("auto", description="devices per node: a number, a list such as 0,2, or auto for all")
+    nodes: int = Field(1, gt=0, description="number of machines")
+    strategy: str = Field("auto", description="distribution over devices: ddp, fsdp, ... or auto")
 
 
 class WholeCheckpoints(TorchCheckpointIO):
-    """Checkpoints that appear complete or not at all, even if the process is killed while it writes one.
+    """Checkpoints that appear complete or not at all, even if the process is killed.
 
-    Lightning moves them from the system's temporary folder, which on another file system means copying.
+    Lightning moves them from the system's temporary folder, which means a copy if that is another file system.
     """
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
-        """Writes beside the old checkpoint, then takes its place."""
+        """Writes a temporary file in the same folder, then renames it."""
         with whole(Path(path)) as part:
             super().save_checkpoint(checkpoint, part, storage_options)
 
@@ -191,13 +184,9 @@ class WholeCheckpoints(TorchCheckpointIO):
 def make_trainer(
     folder: RunFolder, config: TrainingConfig, hardware: HardwareConfig, validation: Sequence[Callback]
 ) -> lightning.Trainer:
-    """Returns the trainer of a run.
+    """Returns the trainer of a run, which writes checkpoints and logs to `folder`.
 
-    Args:
-        folder: gets checkpoints and logs.
-        config: how to train.
-        hardware: where.
-        validation: what else happens at a validation, before averaged parameters make way for the current ones.
+    The callbacks `validation` run during a validation, before averaged parameters are swapped out.
     """
     _silence()
     monitor, mode = MONITORS[config.selection]
@@ -209,7 +198,7 @@ def make_trainer(
         TrainingProgress(),
         *([EarlyStopping(monitor, mode=mode, patience=config.patience)] if config.patience else []),
         ModelCheckpoint(checkpoints, filename="best", monitor=monitor, mode=mode, enable_version_counter=False),
-        # After a validation and behind the best one, so that it knows what the best one is.
+        # Runs after the validation and after the best checkpoint, so that its state includes the best one.
         ModelCheckpoint(checkpoints, filename="last", save_on_train_epoch_end=False, enable_version_counter=False),
     ]
     return lightning.Trainer(
@@ -242,11 +231,11 @@ def _precision(config: TrainingConfig) -> Literal["32-true", "bf16-mixed", "16-m
 
 
 def _silence() -> None:
-    # Batches come from memory, so that workers would only copy them; a folder with checkpoints is how a run resumes.
+    # Batches come from memory, where workers would only copy them; a folder with checkpoints is how a run resumes.
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")
     warnings.filterwarnings("ignore", message=".*exists and is not empty.*")
-    # A run of a few steps is logged at its end.
+    # A run of a few steps logs at its end.
     warnings.filterwarnings("ignore", message=".*is smaller than the logging interval.*")
-    # Lightning asks PyTorch in a way that is going out of use.
+    # Lightning calls a deprecated function of PyTorch.
     warnings.filterwarnings("ignore", message=".*LeafSpec", category=FutureWarning)
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)

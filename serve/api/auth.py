@@ -1,20 +1,8 @@
-"""TLS for both ports: the server's certificate, and the authorities of its clients if those must have one, too.
+"""TLS and authentication over gRPC and REST.
 
-New connections get what the files hold now; open ones go on. Over REST a client's certificate is asked for and checked,
-but `serve.api.auth` decides who needs one: probes have none. Built by `serve.service`.
-
-Keys that clients show as `Authorization: Bearer KEY`, over REST and gRPC alike.
-
-Only digests are kept, and no key is ever written anywhere. Comparing takes as long whatever is compared, so that nobody
-learns from the clock how much of a key is right. Built by `serve.service`.
-
-Who is let in: whoever has a key, and over mutual TLS a certificate; with neither asked for, everybody.
-
-Both interfaces ask it before they do anything for a request, except for probes and health. Knows neither protocol.
-
-From settings to what secures both ports: TLS, the keys of clients, and that of the administration.
-
-Every mistake in the settings or the files is found here, before anything listens. Built by `serve.service`.
+Certificates and API keys are reloaded when their files change; new connections and requests use the new ones. API keys
+are stored as digests, never logged, and compared in constant time. TLS requests and verifies a client certificate; the
+check that there is one happens here, because probes need none. Errors in settings and files are reported at startup.
 """
 
 import hashlib
@@ -37,7 +25,7 @@ CERTIFICATE, KEY, CLIENT_CA = "tls-certificate-file", "tls-key-file", "tls-clien
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """Where certificate, key and the clients' authorities are; None: clients need no certificate."""
+    """Paths of the certificate, its key and the CA of clients. Without `client_ca`, clients need no certificate."""
 
     certificate: Path
     key: Path
@@ -46,20 +34,20 @@ class TlsFiles:
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """What the files hold, for either server."""
+    """The loaded files in the form of each server."""
 
     context: ssl.SSLContext
     configuration: grpc.ServerCertificateConfiguration
 
 
 class Tls:
-    """What both servers need to speak TLS."""
+    """TLS contexts and credentials for both servers."""
 
     def __init__(self, files: TlsFiles) -> None:
         """Reads the files.
 
         Raises:
-            FileError: if one cannot be read, is not what it should be, or the key is not that of the certificate.
+            FileError: if a file cannot be read or parsed, or the key does not match the certificate.
         """
         paths = (files.certificate, files.key, files.client_ca)
         self.mutual = files.client_ca is not None
@@ -67,28 +55,28 @@ class Tls:
         self._given = self._files.value
 
     def refresh(self) -> None:
-        """Reads the files again if they changed."""
+        """Reloads the files if they changed."""
         self._files.refresh()
 
     def http_context(self) -> ssl.SSLContext:
-        """Returns the context of a server, which gives every connection the certificate of now."""
+        """Returns the server context; every new connection gets the current certificate."""
         context = _new_context()
         context.sni_callback = self._choose_context
-        # Both are copied to a connection before its context is chosen.
+        # A connection copies the verify mode before the SNI callback selects its context.
         context.verify_mode = self._files.value.context.verify_mode
         return context
 
     def grpc_credentials(self) -> grpc.ServerCredentials:
-        """Returns the credentials of a server, which give every connection the certificate of now."""
+        """Returns the server credentials; every new connection gets the current certificate."""
         initial = self._files.value.configuration
-        fetch: Any = self._fetch_configuration  # whose declared type forgets that there may be nothing new
+        fetch: Any = self._fetch_configuration  # the stub's type lacks None, which means unchanged
         return grpc.dynamic_ssl_server_credentials(initial, fetch, self.mutual)
 
     def _choose_context(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
         connection.context = self._files.value.context
 
     def _fetch_configuration(self) -> grpc.ServerCertificateConfiguration | None:
-        """Returns what is new since the last call, which comes with every connection; None: nothing."""
+        """Returns the configuration if it changed since the last call, else None; runs for each connection."""
         loaded = self._files.value
         if loaded is self._given:
             return None
@@ -115,40 +103,39 @@ def _new_context() -> ssl.SSLContext:
 
 
 FILE = "api-keys-file"
-# What a header can carry.
+# The visible ASCII characters, which a header can carry.
 _KEY = re.compile(rb"[!-~]+")
 
 
 class ApiKeys:
-    """The keys that open, in memory or in a file."""
+    """API keys in memory or in a file."""
 
     def __init__(self, keys: Iterable[str]) -> None:
-        """Keeps the digests of keys that never change."""
         self._digests = tuple(_digest(key.encode()) for key in keys)
         self._file: ReloadedValue[tuple[bytes, ...]] | None = None
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Returns the keys of a file, one a line; they change with it.
+        """Reads keys from a file with one key per line, and reloads them when it changes.
 
         Raises:
-            FileError: if it cannot be read or holds no keys.
+            FileError: if the file cannot be read or holds no keys.
         """
         ring = cls(())
         ring._file = ReloadedValue("keys", [path], lambda: _load_keys(path))
         return ring
 
     def refresh(self) -> None:
-        """Reads the file again if it changed."""
+        """Reloads the file if it changed."""
         if self._file is not None:
             self._file.refresh()
 
     def opens(self, authorization: str) -> bool:
-        """Tells whether the value of the header `authorization` holds one of the keys."""
+        """Returns whether the `authorization` header holds a valid key."""
         scheme, _, key = authorization.partition(" ")
         shown = _digest(key.strip().encode(errors="replace"))
         digests = self._digests if self._file is None else self._file.value
-        # Every key is compared, whichever is the right one.
+        # Compares all keys, so that the time does not depend on the match.
         matches = [hmac.compare_digest(shown, digest) for digest in digests]
         return scheme.lower() == "bearer" and any(matches)
 
@@ -168,61 +155,41 @@ def _load_keys(path: Path) -> tuple[bytes, ...]:
             raise FileError(f"--{FILE}: {path}: line {number}: {problem}")
         digests.append(_digest(key))
     if not digests:
-        raise FileError(f"--{FILE}: {path}: no key in it, expected one a line")
+        raise FileError(f"--{FILE}: {path}: expected one key per line, got none")
     return tuple(digests)
 
 
 class Authenticator:
-    """What is asked of clients."""
+    """Authenticates requests by API key or client certificate; allows all requests if neither is configured."""
 
     def __init__(self, keys: ApiKeys | None = None, *, certificates: bool = False) -> None:
-        """Keeps what is asked for.
-
-        Args:
-            keys: any of them opens; None: no key is needed.
-            certificates: whether a client's certificate is needed.
-        """
         self._keys = keys
         self._certificates = certificates
 
     @property
     def locked(self) -> bool:
-        """Whether anything is asked for."""
+        """Whether any authentication is required."""
         return self._keys is not None or self._certificates
 
     def check_certificate(self, *, shown: bool) -> None:
-        """Lets a connection in.
-
-        Raises:
-            UnauthorizedError: if it shows no certificate and needs one; a wrong one never makes a connection.
-        """
+        """Raises UnauthorizedError if a required certificate is missing; TLS itself rejects invalid ones."""
         if self._certificates and not shown:
-            raise UnauthorizedError("client certificate: none, expected one of an authority that the server trusts")
+            raise UnauthorizedError("client certificate: none, expected one signed by a trusted authority")
 
     def check_key(self, authorization: str) -> None:
-        """Lets a request in.
-
-        Raises:
-            UnauthorizedError: if the value of its header `authorization` holds no key that opens.
-        """
+        """Raises UnauthorizedError if a key is required and the `authorization` header has no valid one."""
         if self._keys is not None and not self._keys.opens(authorization):
             raise UnauthorizedError("authorization: expected `Bearer` and a key")
 
     def refresh(self) -> None:
-        """Reads the keys again if their file changed."""
+        """Reloads the keys if their file changed."""
         if self._keys is not None:
             self._keys.refresh()
 
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """What keeps strangers out.
-
-    Attributes:
-        tls: for both ports; None: they speak in the clear.
-        authenticator: who may ask for translations.
-        admin_authenticator: who may administrate; None: nobody.
-    """
+    """TLS and authentication of the service; None for `tls`: no encryption, for `admin_authenticator`: no reloads."""
 
     tls: Tls | None
     authenticator: Authenticator
@@ -233,8 +200,8 @@ class Security:
         """Reads every file that the settings name.
 
         Raises:
-            FileError: if one cannot be used, or they do not go together.
-            SystemExit: if the admin key cannot be had.
+            FileError: if a file is invalid, or the files do not fit together.
+            SystemExit: if the admin key cannot be read.
         """
         tls, admin_key = _open_tls(settings), settings.read_admin_key()
         return cls(
@@ -244,7 +211,7 @@ class Security:
         )
 
     def refresh(self) -> None:
-        """Reads again what changed."""
+        """Reloads the files that changed."""
         if self.tls is not None:
             self.tls.refresh()
         self.authenticator.refresh()
@@ -257,18 +224,20 @@ def _open_tls(settings: ServeSettings) -> Tls | None:
     given = {CERTIFICATE: certificate, KEY: key, CLIENT_CA: client_ca}
     for name, path in given.items():
         if path is not None:
-            raise FileError(f"--{name}: {path}: expected --{CERTIFICATE} and --{KEY} beside it")
+            raise FileError(f"--{name}: {path}: expected --{CERTIFICATE} and --{KEY} too")
     return None
 
 
 def _open_keys(settings: ServeSettings) -> ApiKeys | None:
     if settings.api_keys_file is not None:
         if settings.api_keys is not None:
-            raise FileError(f"--api-keys-file: {settings.api_keys_file}: expected no file beside --api-keys")
+            raise FileError(
+                f"--api-keys-file: {settings.api_keys_file}: expected only one of --api-keys-file and --api-keys"
+            )
         return ApiKeys.open(settings.api_keys_file)
     if settings.api_keys is None:
         return None
     keys = settings.api_keys.get_secret_value().split()
     if not keys:
-        raise FileError("--api-keys: no key in it, expected one or several, with white space between them")
+        raise FileError("--api-keys: expected one or more keys separated by white space, got none")
     return ApiKeys(keys)

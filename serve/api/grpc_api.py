@@ -1,8 +1,4 @@
-"""The gRPC interface: messages to requests, deadlines, cancellation and status codes; health and reflection.
-
-It decides nothing about translation: it hands requests to the dispatcher and turns errors into statuses. Built by
-`serve.service`.
-"""
+"""The gRPC server: translation service, Open Inference Protocol, health checks and reflection."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -19,14 +15,15 @@ from grpc_reflection.v1alpha import reflection
 from protos.translation_pb2 import DESCRIPTOR, GetModelRequest, ListModelsRequest, ScoreRequest, TranslateRequest
 from serve.api.auth import Authenticator, Tls
 from serve.api.grpc_call import Context, answer, call_headers, recorded_call, send
-from serve.api.grpc_guard import RequestGuard, SheddingHandlers
+from serve.api.grpc_guard import RequestGuard
 from serve.api.grpc_many import ManyStream
 from serve.api.grpc_messages import (
     ItemParser,
     RequestParser,
     model_list,
     model_message,
-    read_options,
+    read_score_request,
+    read_translate_request,
     score_response,
     stream_response,
     translate_response,
@@ -41,7 +38,7 @@ from serve.observability.logs import RequestRecord
 from serve.observability.metrics import Method, ServiceMetrics
 from serve.registry.dispatcher import Dispatcher
 from serve.registry.registry import ModelDescription, ModelRegistry
-from serve.translation.request import AskedDirection, AskedScore, AskedTranslation, FairnessKey
+from serve.scheduler.sequence import FairnessKey
 from serve.translation.response import ScoreResponse, TranslationResponse
 
 SERVICE = DESCRIPTOR.services_by_name["TranslationService"].full_name
@@ -57,7 +54,7 @@ AnyResponse = TypeVar("AnyResponse")
 
 
 class GrpcApi:
-    """A gRPC server with the translation service, `grpc.health.v1` and reflection."""
+    """A gRPC server with the translation service, the Open Inference Protocol, `grpc.health.v1` and reflection."""
 
     def __init__(
         self,
@@ -73,19 +70,10 @@ class GrpcApi:
         stream_unanswered_texts: int,
         stream_seconds: float,
     ) -> None:
-        """Builds the server, which listens nowhere yet. Must be called inside the event loop.
+        """Builds the server without listening. Requires a running event loop.
 
-        Args:
-            dispatcher: answers requests.
-            models: what is listed.
-            metrics: counts every request.
-            open_inference: the methods of that protocol.
-            authenticator: decides who may call.
-            load_shedder: refuses what there is no time for.
-            options: of the server, see `channel_options`.
-            tls: what connections are encrypted with; None: nothing.
-            stream_unanswered_texts: a stream of requests is read on only while fewer texts of it are unanswered.
-            stream_seconds: how long it is read at most.
+        `TranslateMany` reads a stream only while fewer than `stream_unanswered_texts` of its texts are unanswered, and
+        for at most `stream_seconds`.
         """
         self._dispatcher = dispatcher
         self._models = models
@@ -97,8 +85,8 @@ class GrpcApi:
         self._healthy_names: set[str] = set()
         self._health = health_aio.HealthServicer()
         self._tls = tls
-        self._access = RequestGuard(authenticator, metrics, METHODS)
-        self._server = grpc.aio.server(interceptors=[self._access] if authenticator.locked else [], options=options)
+        self._guard = RequestGuard(authenticator, load_shedder, metrics, METHODS)
+        self._server = grpc.aio.server(interceptors=[self._guard], options=options)
         self._handlers = {
             "Translate": self._handler("translate", TranslateRequest, self._translate, translate_response),
             "TranslateStream": self._stream_handler(),
@@ -109,28 +97,21 @@ class GrpcApi:
         }
         services = {SERVICE: self._handlers, INFERENCE_SERVICE: open_inference.handlers(self._handler)}
         self._server.add_generic_rpc_handlers(
-            tuple(
-                SheddingHandlers(name, handlers, METHODS, load_shedder, metrics) for name, handlers in services.items()
-            )
+            tuple(grpc.method_handlers_generic_handler(name, handlers) for name, handlers in services.items())
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         described = (SERVICE, INFERENCE_SERVICE, HEALTH_SERVICE, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(described, self._server)
 
     def handler(self, method: str, authorization: str) -> Any:
-        """Returns what answers a call of a method of the service, or refuses it: for servers that are not this one.
-
-        Args:
-            method: its name, without the service's.
-            authorization: what the metadata of the call hold under `authorization`.
-        """
-        return self._access.guard(self._handlers[method], f"/{SERVICE}/{method}", authorization)
+        """Returns the handler of a method for a call received by another server; checks `authorization`."""
+        return self._guard.check_key(self._handlers[method], f"/{SERVICE}/{method}", authorization)
 
     async def listen(self, host: str, port: int) -> int:
-        """Answers on `host:port`, not serving yet; returns the port, which differs if the given one is 0.
+        """Listens in the state NOT_SERVING and returns the port; port 0 selects a free one.
 
         Raises:
-            RuntimeError: if the port cannot be had.
+            RuntimeError: if the port cannot be bound.
         """
         await self.set_serving(serving=False, models={})
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -142,7 +123,7 @@ class GrpcApi:
         return bound_port
 
     async def set_serving(self, serving: bool, models: Mapping[str, bool]) -> None:
-        """Tells health checks, and those who watch, what is ready: the service, and each model as SERVICE/NAME."""
+        """Publishes the health of the service, and of each model as SERVICE/NAME."""
         ready = {"": serving, SERVICE: serving, **{f"{SERVICE}/{name}": each for name, each in models.items()}}
         for name, each in ready.items():
             status = health_pb2.HealthCheckResponse.SERVING if each else health_pb2.HealthCheckResponse.NOT_SERVING
@@ -152,11 +133,11 @@ class GrpcApi:
         self._healthy_names = set(ready)
 
     def drain(self) -> None:
-        """Reads no further request of any stream; those that were read are answered."""
+        """Stops reading streams of requests; requests that were read still get responses."""
         self._draining.set()
 
     async def stop(self, grace_seconds: float) -> None:
-        """Takes no new call, and cuts off those that are still open after `grace_seconds`."""
+        """Rejects new calls and cancels calls that are still open after `grace_seconds`."""
         await self._server.stop(grace_seconds)
 
     def _handler(
@@ -166,13 +147,9 @@ class GrpcApi:
         serve: Callable[[AnyRequest, float | None, RequestRecord], Awaitable[AnyResponse]],
         write: Callable[[AnyResponse], Message],
     ) -> Any:
-        """Returns what gRPC calls for one method.
+        """Returns the handler of a unary method.
 
-        Args:
-            method: its name in the metrics.
-            kind: the class of its request.
-            serve: what it does, given the request, its deadline on the monotonic clock and its record.
-            write: makes a message of the result.
+        `serve` takes a request, its deadline on the monotonic clock and its record; `write` converts the result.
         """
 
         async def handle(message: AnyRequest | InvalidRequestError, context: Context) -> Message:
@@ -185,11 +162,13 @@ class GrpcApi:
         )
 
     def _stream_handler(self) -> Any:
-        """Returns what gRPC calls for streams of translations."""
+        """Returns the handler of `TranslateStream`."""
 
         async def handle(message: TranslateRequest | InvalidRequestError, context: Context) -> None:
             async def serve(valid: TranslateRequest, deadline_seconds: float | None, record: RequestRecord) -> None:
-                async with aclosing(self._dispatcher.stream(_asked(valid, deadline_seconds), record)) as events:
+                async with aclosing(
+                    self._dispatcher.stream(read_translate_request(valid, deadline_seconds), record)
+                ) as events:
                     async for event in events:
                         await send(context, stream_response(event))
 
@@ -202,13 +181,13 @@ class GrpcApi:
         )
 
     def _many_handler(self) -> Any:
-        """Returns what gRPC calls for streams of requests."""
+        """Returns the handler of `TranslateMany`."""
 
         async def handle(_: object, context: Context) -> None:
             try:
-                self._dispatcher.check_admission()
+                self._dispatcher.lifecycle.check_admission()
             except ServiceError:
-                # A stream that never begins counts as the one request that it would have begun with.
+                # A rejected stream counts as one request.
                 async with recorded_call(self._metrics, "translate_many", context):
                     raise
             stream = ManyStream(
@@ -233,44 +212,19 @@ class GrpcApi:
         record: RequestRecord,
         fairness_key: FairnessKey | None = None,
     ) -> TranslationResponse:
-        return await self._dispatcher.translate(_asked(message, deadline_seconds, fairness_key), record)
+        request = read_translate_request(message, deadline_seconds, fairness_key)
+        return await self._dispatcher.translate(request, record)
 
     async def _score(
         self, message: ScoreRequest, deadline_seconds: float | None, record: RequestRecord
     ) -> ScoreResponse:
-        asked = AskedScore(
-            pairs=[(pair.text, pair.translation) for pair in message.pairs],
-            direction=AskedDirection(
-                model=message.model, source_language=message.source_language, target_language=message.target_language
-            ),
-            deadline_seconds=deadline_seconds,
-        )
-        return await self._dispatcher.score(asked, record)
+        return await self._dispatcher.score(read_score_request(message, deadline_seconds), record)
 
     async def _list_models(self, *_: object) -> tuple[ModelDescription, ...]:
         return self._models.describe()
 
     async def _get_model(self, message: GetModelRequest, *_: object) -> ModelDescription:
         return self._models.get(message.name).describe()
-
-
-def _asked(
-    message: TranslateRequest, deadline_seconds: float | None, fairness_key: FairnessKey | None = None
-) -> AskedTranslation:
-    return AskedTranslation(
-        texts=message.text,
-        direction=AskedDirection(
-            model=message.model,
-            source_language=message.source_language,
-            target_language=message.target_language,
-            allow_pivot=message.allow_pivot,
-        ),
-        options=read_options(message.options),
-        target_prefix=message.target_prefix,
-        deadline_seconds=deadline_seconds,
-        split_sentences=message.split_sentences if message.HasField("split_sentences") else True,
-        fairness_key=fairness_key,
-    )
 
 
 def _serialize(message: Message) -> bytes:

@@ -1,11 +1,7 @@
-"""One gRPC call: its id, its deadline, its record, and the status that it ends with.
+"""One gRPC call: its record, its deadline and its status.
 
-What all handlers of the gRPC interface have in common; knows neither messages nor what is done with them.
-
-Errors as gRPC tells them: a status, and its details in the messages that all services use (google.rpc).
-
-`grpc-status-details-bin` carries an ErrorInfo with the reason of the table in `serve.errors`, the field that is to
-blame, how long to wait before another try, and the request's id. Called by the handlers of the gRPC interface only.
+An error becomes a status with details (`grpc-status-details-bin`, google.rpc messages): the reason from `serve.errors`,
+the invalid field, the retry delay and the request id.
 """
 
 import asyncio
@@ -15,28 +11,26 @@ from contextlib import AbstractContextManager, asynccontextmanager, contextmanag
 from typing import Any, TypeVar
 
 import grpc.aio
-from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
-from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RequestInfo, RetryInfo
+from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RequestInfo
 from google.rpc.status_pb2 import Status
 from grpc_status.rpc_status import to_status
 
+from serve.api.retry_after import pushback_metadata, retry_details
 from serve.api.sse import send_in_time
 from serve.errors import CancelledError, DeadlineExceededError, InvalidRequestError, ServiceError
 from serve.observability.logs import RequestRecord, choose_request_id, record_request
 from serve.observability.metrics import Method, ServiceMetrics
 
 REQUEST_ID_KEY = "x-request-id"
-# What gRPC's own client obeys when it retries (gRFC A6).
-RETRY_AFTER_KEY = "grpc-retry-pushback-ms"
-# Who gives the reasons: they mean nothing beside those of other services.
+# The namespace of the reasons in ErrorInfo.
 DOMAIN = "dragoman.v1"
 
 Metadata = tuple[tuple[str, str | bytes], ...]
 
 
 def rich_status(error: ServiceError, request_id: str | None) -> Status:
-    """Returns code, message and details of an error; without an id they fit every call."""
+    """Returns code, message and details of an error. A status without a request id can be shared by calls."""
     status = Status(code=error.grpc_status.value[0], message=str(error))
     for detail in _details(error, request_id):
         status.details.add().Pack(detail)
@@ -44,34 +38,30 @@ def rich_status(error: ServiceError, request_id: str | None) -> Status:
 
 
 def trailers(request_id: str, error: ServiceError | None = None) -> Metadata:
-    """Returns the trailing metadata of a call, which ends with this error or well."""
+    """Returns the trailing metadata of a call; without an error, the call succeeded."""
     metadata: Metadata = ((REQUEST_ID_KEY, request_id),)
     return metadata if error is None else metadata + error_trailers(error, request_id)
 
 
 def error_trailers(error: ServiceError, request_id: str | None = None) -> Metadata:
-    """Returns what the trailing metadata tell of an error; without an id it fits every call."""
-    metadata: Metadata = ()
-    if error.retry_after_seconds is not None:
-        metadata = ((RETRY_AFTER_KEY, str(error.retry_after_seconds * 1000)),)
-    return metadata + tuple(to_status(rich_status(error, request_id)).trailing_metadata)
+    """Returns the trailing metadata of an error. Metadata without a request id can be shared by calls."""
+    return pushback_metadata(error) + tuple(to_status(rich_status(error, request_id)).trailing_metadata)
 
 
 def _details(error: ServiceError, request_id: str | None) -> list[Message]:
     facts = {} if error.field is None else {"field": error.field}
-    # Upper case, as ErrorInfo wants it.
+    # ErrorInfo requires upper case.
     details: list[Message] = [ErrorInfo(reason=error.reason.upper(), domain=DOMAIN, metadata=facts)]
     if isinstance(error, InvalidRequestError):
         violation = BadRequest.FieldViolation(field=error.field, description=error.problem)
         details.append(BadRequest(field_violations=[violation]))
-    if error.retry_after_seconds is not None:
-        details.append(RetryInfo(retry_delay=Duration(seconds=error.retry_after_seconds)))
+    details += retry_details(error)
     if request_id is not None:
         details.append(RequestInfo(request_id=request_id))
     return details
 
 
-# Clients send their deadline rounded up by as much as this share, and hang up at the true one.
+# Clients send the deadline rounded up by at most this ratio, and cancel at the exact one.
 DEADLINE_ROUNDING = 0.02
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -80,7 +70,7 @@ AnyResponse = TypeVar("AnyResponse")
 
 
 def call_headers(context: Context) -> dict[str, str]:
-    """Returns the metadata of a call, as far as it is text."""
+    """Returns the text metadata of a call."""
     metadata = context.invocation_metadata() or ()
     return {key: value for key, value in metadata if isinstance(value, str)}
 
@@ -88,14 +78,14 @@ def call_headers(context: Context) -> dict[str, str]:
 def recorded(
     metrics: ServiceMetrics, method: Method, request_id: str, headers: Mapping[str, str]
 ) -> AbstractContextManager[RequestRecord]:
-    """Records what happens inside as one request; its answer leaves before that is written down."""
+    """Records the block as one request; the response is sent before the record is written."""
     call_soon = asyncio.get_running_loop().call_soon
     return record_request(metrics, "grpc", method, request_id, headers, afterwards=call_soon)
 
 
 @asynccontextmanager
 async def recorded_call(metrics: ServiceMetrics, method: Method, context: Context) -> AsyncIterator[RequestRecord]:
-    """Records what happens inside as one request, and ends the call with the status of an error."""
+    """Records the block as one request and ends the call with the status of an error."""
     headers = call_headers(context)
     request_id = choose_request_id(headers.get(REQUEST_ID_KEY))
     try:
@@ -110,8 +100,8 @@ async def abort(context: Context, error: ServiceError, metadata: Metadata) -> No
     """Ends a call with the status of an error.
 
     Raises:
-        grpc.aio.AbortError: always, but
-        asyncio.CancelledError: if the client has gone meanwhile.
+        grpc.aio.AbortError: always, except
+        asyncio.CancelledError: if the client has disconnected.
     """
     try:
         await context.abort(error.grpc_status, str(error), metadata)
@@ -125,11 +115,7 @@ async def answer(
     context: Context,
     record: RequestRecord,
 ) -> AnyResponse:
-    """Returns what `serve` makes of a message, its deadline on the monotonic clock and its record.
-
-    Raises:
-        ServiceError: why there is no answer.
-    """
+    """Returns the result of `serve`; raises the error of an invalid message. Deadlines are on the monotonic clock."""
     if isinstance(message, InvalidRequestError):
         raise message
     with deadline_scope(context, record) as deadline_seconds:
@@ -138,9 +124,9 @@ async def answer(
 
 @contextmanager
 def deadline_scope(context: Context, record: RequestRecord) -> Iterator[float | None]:
-    """Records a cancelled call as too late where that is the reason; gives its deadline on the monotonic clock.
+    """Yields the deadline on the monotonic clock; records a call canceled at its deadline as `deadline_exceeded`.
 
-    gRPC cancels a call both when its client hangs up and when its deadline passes.
+    gRPC cancels a call both when its client disconnects and when its deadline passes.
     """
     timeout_seconds = _time_remaining(context)
     try:
@@ -157,15 +143,15 @@ async def send(context: Context, message: object) -> None:
     """Writes a message of a stream.
 
     Raises:
-        asyncio.CancelledError: if the client has gone, which a write may notice before gRPC cancels the call, or reads
-            nothing.
+        asyncio.CancelledError: if the client has disconnected or does not read. A write may detect a disconnection
+            before gRPC cancels the call.
     """
     try:
         await send_in_time(context.write(message))
     except (grpc.aio.BaseError, CancelledError) as error:
-        raise asyncio.CancelledError from error  # a status would wait behind what nobody reads
+        raise asyncio.CancelledError from error  # a status would queue behind the unread messages
 
 
 def _time_remaining(context: Context) -> float | None:
-    """Returns the time to the client's deadline, in seconds; None if it set none."""
+    """Returns the seconds until the client's deadline; None without a deadline."""
     return context.time_remaining()

@@ -1,16 +1,11 @@
-"""gRPC messages to values and back: the search options of a request, the answers of a response, and the models.
+"""gRPC messages of the translation service: parses requests and builds responses.
 
-Called by `serve.api.grpc_api` only. Decides nothing.
-
-Bytes from the wire to a request message, or to an error that says what is wrong with them.
-
-gRPC answers bytes that are no message with "Exception deserializing request!", which tells a client nothing. The usual
-fault is a text that is not UTF-8, so this module finds the field. It is called by the handlers of the gRPC interface
-only.
+gRPC rejects malformed bytes with "Exception deserializing request!" and no reason. The usual cause is a text that is
+not UTF-8; the parsers here find the field and name it in the error.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from google.protobuf.descriptor import FileDescriptor
@@ -21,16 +16,13 @@ from google.protobuf.message_factory import GetMessageClass
 
 from protos import translation_pb2
 from protos.translation_pb2 import TranslateManyRequest
+from serve.api.message_mapper import message_writer, set_fields
 from serve.errors import InvalidRequestError
-from serve.registry.registry import ModelDescription, ModelState
-from serve.search.hypothesis import FinishReason
+from serve.registry.registry import ModelDescription
+from serve.scheduler.sequence import FairnessKey
 from serve.translation.fields import SearchFields
+from serve.translation.request import ScoreRequest, TranslateRequest
 from serve.translation.response import (
-    Alternative,
-    ScoreResponse,
-    Timings,
-    TokenScore,
-    Translation,
     TranslationDelta,
     TranslationResponse,
 )
@@ -39,22 +31,14 @@ AnyRequest = TypeVar("AnyRequest", bound=Message)
 
 
 class RequestParser(Generic[AnyRequest]):
-    """Parses requests of one kind."""
+    """Parses requests of one message class."""
 
     def __init__(self, kind: type[AnyRequest]) -> None:
-        """Keeps the class of the message and makes a twin of it.
-
-        Args:
-            kind: the class of the message.
-        """
         self._kind = kind
         self._twin, self._strings = _bytes_twin(kind)
 
     def parse(self, data: bytes) -> AnyRequest | InvalidRequestError:
-        """Returns the message, or the error to answer with.
-
-        The error is returned because gRPC would replace a raised one by its own.
-        """
+        """Returns the message, or the error to respond with. gRPC would replace a raised error by its own."""
         try:
             return self._kind.FromString(data)
         except DecodeError:
@@ -76,7 +60,7 @@ class RequestParser(Generic[AnyRequest]):
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One message of a stream of requests: what it is answered by, and what it asks or why it asks nothing."""
+    """One message of a stream of requests: its id, and the request or its error."""
 
     id: str
     message: TranslateManyRequest | InvalidRequestError
@@ -90,11 +74,11 @@ class ItemParser:
         self._twin, _ = _bytes_twin(TranslateManyRequest)
 
     def parse(self, data: bytes) -> Item:
-        """Returns the item; one that is wrong keeps its id, as far as there is one."""
+        """Returns the item; a malformed item keeps its id if the id can be read."""
         message = self._parser.parse(data)
         if not isinstance(message, InvalidRequestError):
             return Item(message.id, message)
-        # Whatever else is wrong with a request is told in the words that Translate has for it.
+        # Errors name the same fields as Translate.
         error = InvalidRequestError(message.field.removeprefix("request."), message.problem)
         return Item(self._find_id(data), error)
 
@@ -107,16 +91,16 @@ class ItemParser:
 
 
 def _bytes_twin(kind: type[Message]) -> tuple[type[Message], set[str]]:
-    """Returns a message class like the given one, but with bytes in place of strings: it parses any bytes.
+    """Returns a copy of a message class with bytes in place of strings, which accepts text that is not UTF-8.
 
-    With it come the full names of the fields that are strings in the given one.
+    The second value holds the full names of the string fields in the original class.
     """
     file = FileDescriptorProto()
     kind.DESCRIPTOR.file.CopyToProto(file)
     strings: set[str] = set()
     for message in file.message_type:
         _loosen(message, file.package, strings)
-    pool = DescriptorPool()  # of its own: two files of one name may not share a pool
+    pool = DescriptorPool()  # its own pool: two files of one name cannot share a pool
     for imported in _imports(kind.DESCRIPTOR.file):
         pool.AddSerializedFile(imported.serialized_pb)
     pool.AddSerializedFile(file.SerializeToString())
@@ -124,7 +108,7 @@ def _bytes_twin(kind: type[Message]) -> tuple[type[Message], set[str]]:
 
 
 def _loosen(message: DescriptorProto, parent: str, strings: set[str]) -> None:
-    """Turns the strings of a message into bytes and notes their names."""
+    """Turns the string fields of a message into bytes fields and collects their names."""
     full_name = f"{parent}.{message.name}"
     # Keys of maps cannot be bytes; on the wire, a map is a list of entries.
     message.options.ClearField("map_entry")
@@ -137,14 +121,14 @@ def _loosen(message: DescriptorProto, parent: str, strings: set[str]) -> None:
 
 
 def _imports(file: Any) -> Iterator[FileDescriptor]:
-    """Yields what a file imports, each after its own imports."""
+    """Yields the imports of a file, dependencies first."""
     for imported in file.dependencies:
         yield from _imports(imported)
         yield imported
 
 
 def _byte_strings(message: Message, strings: set[str], parent: str = "") -> Iterator[tuple[str, bytes]]:
-    """Yields name and value of every string, named as in `text[2]` and `pairs[1].translation`."""
+    """Yields name and value of every string field, as in `text[2]` and `pairs[1].translation`."""
     for field, value in message.ListFields():
         name = f"{parent}{field.name}"
         named = (
@@ -157,123 +141,35 @@ def _byte_strings(message: Message, strings: set[str], parent: str = "") -> Iter
                 yield from _byte_strings(element, strings, f"{path}.")
 
 
-_FINISH_REASONS = {
-    None: translation_pb2.FINISH_REASON_UNSPECIFIED,
-    FinishReason.EOS: translation_pb2.FINISH_REASON_EOS,
-    FinishReason.LENGTH: translation_pb2.FINISH_REASON_LENGTH,
-}
-_MODEL_STATES = {
-    ModelState.LOADING: translation_pb2.MODEL_STATE_LOADING,
-    ModelState.READY: translation_pb2.MODEL_STATE_READY,
-    ModelState.FAILED: translation_pb2.MODEL_STATE_FAILED,
-}
+def read_translate_request(
+    message: translation_pb2.TranslateRequest, deadline_seconds: float | None, fairness_key: FairnessKey | None = None
+) -> TranslateRequest:
+    """Converts a message to a request; raises InvalidRequestError with the first invalid option."""
+    fields = set_fields(message)
+    if "options" in fields:
+        fields["options"] = SearchFields.parse(set_fields(message.options))
+    return TranslateRequest(**fields, deadline_seconds=deadline_seconds, fairness_key=fairness_key)
 
 
-def read_options(message: translation_pb2.SearchOptions) -> SearchFields:
-    """Returns the options that a message sets; the two have the same names.
-
-    Raises:
-        InvalidRequestError: naming the first that is not valid.
-    """
-    set_fields = message.ListFields()
-    return SearchFields.parse({field.name: list(value) if field.is_repeated else value for field, value in set_fields})
+def read_score_request(message: translation_pb2.ScoreRequest, deadline_seconds: float | None) -> ScoreRequest:
+    """Converts a message to a request."""
+    pairs = [(pair.text, pair.translation) for pair in message.pairs]
+    return ScoreRequest(**{**set_fields(message), "pairs": pairs}, deadline_seconds=deadline_seconds)
 
 
-def translate_response(response: TranslationResponse) -> translation_pb2.TranslateResponse:
-    """Returns the message of a response."""
-    translations = map(_translation, response.translations)
-    pivot = response.pivot
-    return translation_pb2.TranslateResponse(
-        translations=translations,
-        timings=_timings(response.timings),
-        model=response.model,
-        pivot=None if pivot is None else translation_pb2.Pivot(language=pivot.language, model=pivot.model),
-    )
+translate_response = message_writer(translation_pb2.TranslateResponse)
+score_response = message_writer(translation_pb2.ScoreResponse)
+model_message = message_writer(translation_pb2.Model)
+_delta = message_writer(translation_pb2.TranslationDelta)
 
 
 def stream_response(event: TranslationDelta | TranslationResponse) -> translation_pb2.TranslateStreamResponse:
-    """Returns the message of one event of a stream."""
+    """Converts one event of a stream to a message."""
     if isinstance(event, TranslationResponse):
         return translation_pb2.TranslateStreamResponse(result=translate_response(event))
-    delta = translation_pb2.TranslationDelta(
-        text_index=event.text_index,
-        text=event.text,
-        target_tokens=event.target_tokens,
-        finish_reason=_FINISH_REASONS[event.finish_reason],
-    )
-    return translation_pb2.TranslateStreamResponse(delta=delta)
-
-
-def score_response(response: ScoreResponse) -> translation_pb2.ScoreResponse:
-    """Returns the message of a response."""
-    scores = [
-        translation_pb2.TranslationScore(
-            score=each.score,
-            tokens=_tokens(each.tokens),
-            source_tokens=each.source_tokens,
-            target_tokens=each.target_tokens,
-            cached=each.cached,
-        )
-        for each in response.scores
-    ]
-    return translation_pb2.ScoreResponse(scores=scores, timings=_timings(response.timings), model=response.model)
+    return translation_pb2.TranslateStreamResponse(delta=_delta(event))
 
 
 def model_list(models: Iterable[ModelDescription]) -> translation_pb2.ListModelsResponse:
-    """Returns the message of the models."""
+    """Converts the models to a message."""
     return translation_pb2.ListModelsResponse(models=map(model_message, models))
-
-
-def model_message(model: ModelDescription) -> translation_pb2.Model:
-    """Returns the message of a model."""
-    return translation_pb2.Model(
-        name=model.name,
-        state=_MODEL_STATES[model.state],
-        directions=[translation_pb2.Direction(**asdict(direction)) for direction in model.directions],
-        precision=model.precision,
-        alignments=model.alignments,
-        manifest_sha256=model.manifest_sha256,
-        limits=translation_pb2.ModelLimits(**asdict(model.limits)),
-    )
-
-
-def _translation(translation: Translation) -> translation_pb2.Translation:
-    return translation_pb2.Translation(
-        text=translation.text,
-        score=translation.score,
-        finish_reason=_FINISH_REASONS[translation.finish_reason],
-        source_tokens=translation.source_tokens,
-        target_tokens=translation.target_tokens,
-        normalized_score=translation.normalized_score,
-        alternatives=map(_alternative, translation.alternatives),
-        tokens=_tokens(translation.tokens or ()),
-        alignments=_alignments(translation),
-        seed=translation.seed,
-        cached=translation.cached,
-        sentences=translation.sentences,
-        cut_sentences=translation.cut_sentences,
-    )
-
-
-def _alternative(alternative: Alternative) -> translation_pb2.Alternative:
-    return translation_pb2.Alternative(
-        text=alternative.text,
-        score=alternative.score,
-        normalized_score=alternative.normalized_score,
-        finish_reason=_FINISH_REASONS[alternative.finish_reason],
-        target_tokens=alternative.target_tokens,
-        tokens=_tokens(alternative.tokens or ()),
-        alignments=_alignments(alternative),
-    )
-
-
-def _tokens(tokens: Iterable[TokenScore]) -> list[translation_pb2.TokenScore]:
-    return [translation_pb2.TokenScore(piece=token.piece, log_probability=token.log_probability) for token in tokens]
-
-
-def _alignments(found: Alternative) -> list[translation_pb2.AlignmentRow]:
-    return [translation_pb2.AlignmentRow(weights=weights) for weights in found.alignments or ()]
-
-
-def _timings(timings: Timings) -> translation_pb2.Timings:
-    return translation_pb2.Timings(**timings.by_name)

@@ -1,23 +1,15 @@
-"""The body of a REST request: bytes to a `TranslateBody` or `ScoreBody`, or an error that names the field.
+"""REST requests: deadline, body, disconnection, and their OpenAPI descriptions.
 
-The body is parsed here and not by the web framework, because every fault has to become one well-formed error: bytes
-that are not UTF-8, JSON nested too deep, a string where a number belongs. Called by `serve.api.http_api` only.
-
-What comes with every REST request before anybody knows what it asks for: its deadline and its body.
-
-A body is read until its limit and no further, and so is what a compressed one becomes. Called by the handlers of every
-REST interface; knows nothing of what is in a body.
-
-What OpenAPI says of requests, beyond what the web framework can see: bodies with examples, and the timeout header.
-
-Bodies are parsed by `serve.api.http_body`, not by the framework, which therefore cannot describe them. Called by
-`serve.api.http_api` only.
+A body is read and decompressed up to its limit. It is parsed here instead of by FastAPI, so that every fault becomes
+one error that names the field: invalid UTF-8, JSON nested too deep, a string in place of a number. The OpenAPI
+descriptions of the bodies are therefore built here too.
 """
 
 import asyncio
 import json
 import time
 import zlib
+from collections.abc import Awaitable
 from http import HTTPStatus
 from typing import Annotated, Any, TypeVar
 
@@ -33,29 +25,24 @@ from serve.translation.fields import Fields, SearchFields, refusal
 
 TIMEOUT_HEADER = "x-request-timeout-ms"
 MAX_TIMEOUT_MS = 3_600_000
-# What zlib is told to expect of each coding: gzip's header, or its own.
+T = TypeVar("T")
+# The `wbits` argument of zlib: 16 is added for a gzip header.
 _WINDOW_BITS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 
 
 class RequestReader:
-    """Reads requests within the limits of the service."""
+    """Reads requests: bodies up to `max_body_bytes`, compressed or not, until a deadline or the default timeout."""
 
     def __init__(self, max_body_bytes: int, default_timeout_seconds: float) -> None:
-        """Keeps the limits.
-
-        Args:
-            max_body_bytes: the largest body that is read, compressed or not.
-            default_timeout_seconds: how long a request may take that sets no deadline, its body included.
-        """
         self._max_body_bytes = max_body_bytes
         self._default_timeout_seconds = default_timeout_seconds
 
     async def read(self, request: Request) -> tuple[bytes, float]:
-        """Returns the body of a request, decompressed, and its deadline on the clock of `time.monotonic`.
+        """Returns the decompressed body and the deadline on the clock of `time.monotonic`.
 
         Raises:
-            ServiceError: if the body cannot be had.
-            HTTPException: if it is compressed in a way that is not known.
+            ServiceError: if the body is invalid, too large, late or incomplete.
+            HTTPException: if the content encoding is unknown.
         """
         deadline_seconds = time.monotonic() + self._timeout_seconds(request)
         coding = _coding(request)
@@ -76,7 +63,7 @@ class RequestReader:
                 if len(body) > self._max_body_bytes:
                     raise self._too_large()
         except ClientDisconnect:
-            raise CancelledError("the client went away") from None
+            raise CancelledError("the client disconnected") from None
         return bytes(body)
 
     def _decompress(self, body: bytes, coding: str) -> bytes:
@@ -84,11 +71,13 @@ class RequestReader:
         try:
             content = decompressor.decompress(body, self._max_body_bytes + 1)
         except zlib.error as error:
-            raise InvalidRequestError("body", f"not {coding}, as content-encoding says") from error
+            raise InvalidRequestError("body", f"expected {coding} data, as content-encoding declares") from error
         if len(content) > self._max_body_bytes:
             raise self._too_large()
         if not decompressor.eof or decompressor.unused_data:
-            raise InvalidRequestError("body", f"{coding} that ends too early or too late")
+            raise InvalidRequestError(
+                "body", f"expected one complete {coding} stream, got a truncated one or trailing bytes"
+            )
         return content
 
     def _too_large(self) -> RequestTooLargeError:
@@ -98,16 +87,16 @@ class RequestReader:
         value = request.headers.get(TIMEOUT_HEADER)
         if value is None:
             return self._default_timeout_seconds
-        # `isdecimal` alone would let in digits of other scripts, and `int` alone white space and underscores.
+        # `isdecimal` alone accepts digits of other scripts; `int` alone accepts white space and underscores.
         if not (value.isascii() and value.isdecimal() and len(value) <= len(str(MAX_TIMEOUT_MS))):
-            raise InvalidRequestError(TIMEOUT_HEADER, f"not a number, expected 1 to {MAX_TIMEOUT_MS}")
+            raise InvalidRequestError(TIMEOUT_HEADER, f"expected an integer from 1 to {MAX_TIMEOUT_MS}")
         if not 1 <= int(value) <= MAX_TIMEOUT_MS:
             raise InvalidRequestError(TIMEOUT_HEADER, f"{int(value)}, expected 1 to {MAX_TIMEOUT_MS}")
         return int(value) / 1000
 
 
 def _coding(request: Request) -> str | None:
-    """Returns how the body is compressed; None: not at all."""
+    """Returns the content encoding; None if the body is not compressed."""
     coding = request.headers.get("content-encoding", "identity").strip().lower()
     if coding == "identity":
         return None
@@ -116,6 +105,30 @@ def _coding(request: Request) -> str | None:
         problem = f"content-encoding: expected {' or '.join(_WINDOW_BITS)}"
         raise HTTPException(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, problem, {"accept-encoding": known})
     return coding
+
+
+async def unless_disconnected(request: Request, work: Awaitable[T]) -> T:
+    """Returns the result of `work`, or cancels it when the client disconnects.
+
+    Raises:
+        CancelledError: if the client disconnects first.
+    """
+    working = asyncio.ensure_future(work)
+    watching = asyncio.create_task(_disconnect(request))
+    try:
+        await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise CancelledError("the client disconnected")
+        return working.result()
+    finally:
+        working.cancel()
+        watching.cancel()
+        await asyncio.gather(working, watching, return_exceptions=True)
+
+
+async def _disconnect(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 Body = TypeVar("Body", bound=Fields)
@@ -129,7 +142,7 @@ def _as_list(value: object) -> object:
     return value
 
 
-# Without failing fast, a body full of wrong elements would cost a second of errors that nobody reads.
+# Without `FailFast`, a body full of invalid elements costs a second of building errors.
 Texts = Annotated[
     list[str],
     FailFast(),
@@ -139,40 +152,40 @@ Texts = Annotated[
 SourceLanguage = Annotated[
     str,
     Field(
-        description="ISO 639-1 code of the texts' language; may be empty if only one language is translated into the "
-        "wanted one."
+        description="ISO 639-1 code of the texts' language; may be empty if a single language is translated into the "
+        "target language."
     ),
 ]
 TargetLanguage = Annotated[
     str,
-    Field(description="ISO 639-1 code of the wanted language; may be empty if there is a single direction."),
+    Field(description="ISO 639-1 code of the target language; may be empty if there is a single direction."),
 ]
 ModelName = Annotated[
-    str, Field(description="Name of the model; empty: the first that has the direction, in the order of /v1/models.")
+    str, Field(description="Name of the model; empty: the first with the direction, in the order of /v1/models.")
 ]
 
 
 class TranslateBody(Fields):
     """The body of `POST /v1/translate`."""
 
-    text: Texts = Field(description="One text or a list of texts, of any number of sentences and lines.")
+    text: Texts = Field(description="One text or a list of texts; a text may have several sentences and lines.")
     source_language: SourceLanguage = ""
     target_language: TargetLanguage = ""
     target_prefix: Texts = Field(
         [],
-        description="What each translation has to start with: none, or one for each text; an empty one asks nothing.",
+        description="Forced start of each translation: none, or one per text; an empty one forces nothing.",
     )
-    options: SearchFields = Field(SearchFields(), description="How translations are searched for; default: greedily.")
+    options: SearchFields = Field(SearchFields(), description="Search options; default: greedy search.")
     model: ModelName = ""
     allow_pivot: bool = Field(
         False,
-        description="Whether to translate by way of a third language where there is no direction from source_language "
-        "into target_language, both of which must be named then.",
+        description="Whether to translate through a third language if no model has the direction. Requires "
+        "source_language and target_language.",
     )
     split_sentences: bool = Field(
         True,
-        description="Whether a text is translated sentence by sentence, keeping its lines and its white space. If not, "
-        "it is taken for one sentence.",
+        description="Whether to translate a text sentence by sentence, with its line breaks and white space. If false, "
+        "each text is one sentence.",
     )
 
 
@@ -181,7 +194,7 @@ class TextPair(Fields):
 
     text: str = Field(description="One sentence.")
     translation: str = Field(
-        description="At most one token shorter than the model's longest translation; may be empty."
+        description="Its translation, at least one token shorter than the model's limit; may be empty."
     )
 
 
@@ -195,24 +208,24 @@ class ScoreBody(Fields):
 
 
 def parse_body(data: bytes, kind: type[Body]) -> Body:
-    """Returns the valid body.
+    """Parses and validates a body.
 
     Raises:
-        InvalidRequestError: naming the field, or `body` if it is no JSON at all.
+        InvalidRequestError: names the field, or `body` if the body is not JSON.
     """
     try:
-        # Not `json.loads(data)`, which would guess UTF-16 and UTF-32 too.
+        # `json.loads(data)` would also accept UTF-16 and UTF-32.
         content = json.loads(data.decode())
     except UnicodeDecodeError as error:
         raise InvalidRequestError("body", f"not valid UTF-8 at byte {error.start}") from error
     except json.JSONDecodeError as error:
         raise InvalidRequestError("body", f"not JSON: {error.msg} at character {error.pos}") from error
     except ValueError as error:
-        raise InvalidRequestError("body", "not JSON that can be read: a number has too many digits") from error
+        raise InvalidRequestError("body", "expected JSON with fewer digits per number") from error
     except RecursionError as error:
-        raise InvalidRequestError("body", "not JSON that can be read: nested too deep") from error
+        raise InvalidRequestError("body", "expected JSON with fewer levels of nesting") from error
     if not isinstance(content, dict):
-        raise InvalidRequestError("body", "not a JSON object")
+        raise InvalidRequestError("body", "expected a JSON object")
     try:
         return kind.model_validate(content)
     except ValidationError as error:
@@ -222,27 +235,27 @@ def parse_body(data: bytes, kind: type[Body]) -> Body:
 TIMEOUT_PARAMETER = {
     "name": TIMEOUT_HEADER,
     "in": "header",
-    "description": "Milliseconds after which the client stops waiting, and so does the server.",
+    "description": "Timeout of the request in milliseconds; the server then cancels the work.",
     "schema": {"type": "integer", "minimum": 1, "maximum": MAX_TIMEOUT_MS},
 }
 
 
 def translate_documentation(direction: BundleDirection) -> dict[str, Any]:
-    """Returns what `POST /v1/translate` and its stream take, with an example for each kind of search."""
+    """Returns the OpenAPI request of `POST /v1/translate` and its stream, with an example of each kind of search."""
     languages = {"source_language": direction.source, "target_language": direction.target}
     text = {"text": ["Good morning.", "How are you?"], **languages}
     examples = {
-        "greedy": {"summary": "The most probable token at each step", "value": text},
+        "greedy": {"summary": "Greedy search", "value": text},
         "beam": {
-            "summary": "Beam search, with its two best translations and every token's score",
+            "summary": "Beam search: the two best translations, with token scores",
             "value": {**text, "options": {"beam_size": 4, "hypotheses": 2, "token_scores": True}},
         },
         "samples": {
-            "summary": "Two translations at random, the same ones each time",
+            "summary": "Sampling: two translations, reproducible by the seed",
             "value": {**text, "options": {"temperature": 0.8, "top_p": 0.9, "hypotheses": 2, "seed": 7}},
         },
         "prefix": {
-            "summary": "Translations that start as the client says, the second one as it likes",
+            "summary": "A forced start of the first translation, none of the second",
             "value": {**text, "target_prefix": ["A", ""], "options": {"max_target_ratio": 3.0}},
         },
     }
@@ -250,7 +263,7 @@ def translate_documentation(direction: BundleDirection) -> dict[str, Any]:
 
 
 def stream_documentation() -> dict[int | str, dict[str, Any]]:
-    """Returns what `POST /v1/translate/stream` answers with."""
+    """Returns the OpenAPI response of `POST /v1/translate/stream`."""
     events = (
         (1, "delta", '{"text_index": 0, "text": "Guten", "target_tokens": 1}'),
         (2, "delta", '{"text_index": 0, "text": " Morgen.", "target_tokens": 3, "finish_reason": "eos"}'),
@@ -258,16 +271,16 @@ def stream_documentation() -> dict[int | str, dict[str, Any]]:
     )
     example = "".join(f"id: {number}\nevent: {name}\ndata: {data}\n\n" for number, name, data in events)
     description = (
-        "Server-sent events: `delta` with the `text_index` of a text, the `text` that is new, the `target_tokens` so "
-        "far and, in the last one of each text, the `finish_reason`; at last one `result`, which holds what "
-        "`/v1/translate` answers, or one `error`, which holds a problem. Comments come while nothing else does."
+        "Server-sent events. A `delta` has the `text_index` of a text, its new `text`, the `target_tokens` so far and, "
+        "at the end of the text, the `finish_reason`. The last event is a `result`, equal to the response of "
+        "`/v1/translate`, or an `error` with a problem document. Comments are heartbeats."
     )
     content = {"text/event-stream": {"example": example}}
     return {int(HTTPStatus.OK): {"description": description, "content": content}}
 
 
 def score_documentation(direction: BundleDirection) -> dict[str, Any]:
-    """Returns what `POST /v1/score` takes."""
+    """Returns the OpenAPI request of `POST /v1/score`."""
     pair = {"text": "Good morning.", "translation": "Good morning."}
     value = {"pairs": [pair], "source_language": direction.source, "target_language": direction.target}
     return _documentation(ScoreBody, {"pair": {"summary": "One pair", "value": value}})
@@ -282,13 +295,13 @@ def _documentation(body: type[Fields], examples: dict[str, Any]) -> dict[str, An
 
 
 def inlined_schema(body: type[Fields]) -> Any:
-    """Returns the schema of a body without references, which would lead nowhere inside of OpenAPI's."""
+    """Returns the schema of a body without references, which do not resolve inside the OpenAPI document."""
     schema = body.model_json_schema()
     return _inlined(schema, schema.pop("$defs", {}))
 
 
 def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:
-    """Returns a schema with definitions in the place of references."""
+    """Replaces references in a schema by their definitions."""
     if isinstance(schema, list):
         return [_inlined(each, definitions) for each in schema]
     if not isinstance(schema, dict):

@@ -1,9 +1,7 @@
-"""Problem documents: what every failed REST request is answered with (RFC 9457).
+"""Problem documents, the responses to failed REST requests (RFC 9457), and the header with timings.
 
-Beside the standard members they hold `reason` (machine-readable, the same as the metrics' label), `request_id` and, if
-one field is to blame, its name. Called by `serve.api.http_api` only.
-
-Headers of REST answers that several interfaces write.
+In addition to the standard members, a problem has a `reason` (the label in the metrics), a `request_id` and, if one
+field is invalid, the `field`.
 """
 
 from http import HTTPStatus
@@ -12,20 +10,21 @@ from typing import Any
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from serve.api.retry_after import retry_after_headers
 from serve.errors import (
     CLIENT_CLOSED_REQUEST,
     ERRORS,
     ServiceError,
     UnauthorizedError,
 )
-from serve.translation.response import Timings
+from serve.observability.usage import Timings
 
 REQUEST_ID_HEADER = "x-request-id"
 TIMINGS_HEADER = "server-timing"
 
 
 def timings_header(timings: Timings) -> dict[str, str]:
-    """Returns where the time of a request went, in milliseconds, as W3C's Server Timing writes it."""
+    """Returns the timings of a request as a Server-Timing header (W3C), in milliseconds."""
     seconds = {name.removesuffix("_seconds"): value for name, value in timings.by_name.items()}
     return {TIMINGS_HEADER: ", ".join(f"{name};dur={1000 * value:.3f}" for name, value in seconds.items())}
 
@@ -34,7 +33,7 @@ MEDIA_TYPE = "application/problem+json"
 
 
 def service_problem(error: ServiceError, request_id: str) -> JSONResponse:
-    """Returns the answer to a request that failed."""
+    """Returns the problem document of a failed request."""
     members: dict[str, object] = {"reason": error.reason}
     if error.field is not None:
         members["field"] = error.field
@@ -42,26 +41,21 @@ def service_problem(error: ServiceError, request_id: str) -> JSONResponse:
 
 
 def error_headers(error: ServiceError) -> dict[str, str]:
-    """Returns the headers of the answer to a request that failed, in whatever form its body is."""
-    retry_after = error.retry_after_seconds
-    headers = {} if retry_after is None else {"retry-after": str(retry_after)}
+    """Returns the headers of the response to a failed request, for every body format."""
+    headers = retry_after_headers(error)
     if isinstance(error, UnauthorizedError):
         headers["www-authenticate"] = "Bearer"
     return headers
 
 
 def http_problem(error: HTTPException, request_id: str) -> JSONResponse:
-    """Returns the answer to a request whose HTTP itself is wrong: its path, method or content type."""
+    """Returns the problem document of an HTTP error, such as a wrong path, method or content type."""
     members: dict[str, object] = {"reason": HTTPStatus(error.status_code).name.lower()}
     return _problem(error.status_code, error.detail, request_id, members, dict(error.headers or {}))
 
 
 def problem_documentation(*errors: type[ServiceError]) -> dict[int | str, dict[str, Any]]:
-    """Returns OpenAPI's description of every status that a failed request may have.
-
-    Args:
-        errors: what it may fail with; if none are given, those of a translation.
-    """
+    """Returns the OpenAPI responses of a failed request; without arguments, of a failed translation."""
     documentation: dict[int | str, dict[str, Any]] = {}
     for error in errors or ERRORS:
         if error.http_status != CLIENT_CLOSED_REQUEST:

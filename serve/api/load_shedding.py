@@ -1,10 +1,8 @@
-"""Where requests come in: what would only keep others from being answered in time is refused before it is looked at.
+"""Load shedding: rejects requests before they are read while the server is overloaded.
 
-The queue of a model refuses what does not fit or would wait too long, but by then a request was read, checked and
-split. If many more come than can be answered, that work delays those that were let in until they come too late: their
-work is lost, and in the end nobody is answered. Both interfaces ask here first; knows neither protocol.
-
-How busy the CPUs are that this process may use; what overload is known by. Asked by `serve.api.load_shedding`.
+The queue of a model rejects requests too, but only after they are read, checked and split. Under overload that work
+delays admitted requests past their deadlines, until no response is in time. Overload means late requests while the CPUs
+are busy.
 """
 
 import asyncio
@@ -24,15 +22,14 @@ from serve.system import available_cpus
 
 
 class Processor:
-    """How busy the CPUs are. Belongs to the thread whose time counts by itself."""
+    """Measures CPU utilization. Belongs to one thread, whose time also counts by itself."""
 
     def __init__(self) -> None:
-        """Begins to measure."""
         self._cpus = available_cpus()
         self._last = self._read()
 
     def busy_share(self) -> float:
-        """Returns how busy they were since the last call, 0 to 1: all CPUs of this process, or the thread's own one."""
+        """Returns the utilization since the last call, 0 to 1: the larger of process time per CPU and thread time."""
         before, self._last = self._last, self._read()
         seconds, process_seconds, thread_seconds = (new - old for new, old in zip(self._last, before, strict=True))
         return max(process_seconds / self._cpus, thread_seconds) / seconds if seconds else 0.0
@@ -41,26 +38,26 @@ class Processor:
         return time.monotonic(), time.process_time(), time.thread_time()
 
 
-# What comes too late while the CPUs are so busy came in too late, or too much came in before it.
+# A late request indicates overload only at this CPU utilization or above.
 BUSY_SHARE = 0.8
-# If several of so many requests came too late, then for a while no more are let in than keep the engines busy: one for
-# each slot, and a few that wait. A queue that never empties makes everybody wait, and nobody faster.
+# If SEVERAL_LATE of the last ENDINGS requests are late, then for STRAINED_SECONDS requests are admitted only up to one
+# per slot, plus a few that wait. A queue that never empties adds latency without throughput.
 ENDINGS = 32
 SEVERAL_LATE = 3
 STRAINED_SECONDS = 10.0
 SLOTS_PER_WAITING = 8
-# If most of them did, nobody comes in for a moment. Who has waited unseen in the buffers of the network and has no time
-# left is sent away by then; who comes next has some.
+# If MOST_LATE of them are late, no request is admitted for SHUT_SECONDS. Requests that waited in network buffers and
+# have no time left are rejected in that interval; later ones have time left.
 MOST_LATE = 17
 SHUT_SECONDS = 0.1
 
-REFUSAL = "as many requests are in hand as can be answered; try again later"
+REFUSAL = "the server is overloaded; retry later"
 
 log = structlog.get_logger("dragoman")
 
 
 class LoadShedder:
-    """Counts requests in and out. Belongs to the event loop's thread."""
+    """Limits the requests in flight under overload. Belongs to the event loop's thread."""
 
     def __init__(
         self,
@@ -68,13 +65,7 @@ class LoadShedder:
         busy_share: Callable[[], float],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Counts nobody yet.
-
-        Args:
-            schedulers: of the models that are served.
-            busy_share: tells how busy the CPUs were since it was last asked, 0 to 1.
-            clock: the time in seconds.
-        """
+        """Creates the shedder; `busy_share` returns the CPU utilization since its last call, 0 to 1."""
         self._schedulers = schedulers
         self._busy_share = busy_share
         self._clock = clock
@@ -87,24 +78,20 @@ class LoadShedder:
 
     @property
     def open(self) -> bool:
-        """Whether one more may come in."""
-        return self._clock() >= self._shut_until_seconds and self._inside < self._most()
+        """Whether one more request is admitted now."""
+        return self._clock() >= self._shut_until_seconds and self._inside < self._capacity()
 
     def refuse(self) -> QueueFullError:
-        """Counts one that may not come in; returns what it is told."""
+        """Counts a rejected request and returns its error."""
         self._refused += 1
         return QueueFullError(REFUSAL)
 
     @contextmanager
     def enter(self, record: RequestRecord, method: Method) -> Iterator[None]:
-        """Lets a request in while the block runs.
-
-        Args:
-            record: says why it was cancelled or how its stream of events ended, neither of which is an error here.
-            method: what it wants; what needs no engine passes uncounted.
+        """Admits a request for the duration of the block. The method `other` needs no engine and is not counted.
 
         Raises:
-            QueueFullError: if it may not come in.
+            QueueFullError: if the request is not admitted.
         """
         if method == "other":
             yield
@@ -115,37 +102,37 @@ class LoadShedder:
         try:
             yield
         except DeadlineExceededError:
-            self._note_late()
+            self._record_missed_deadline()
             raise
         except asyncio.CancelledError:
-            if _came_too_late(record):
-                self._note_late()
+            if _missed_deadline(record):
+                self._record_missed_deadline()
             raise
         else:
-            if _came_too_late(record):
-                self._note_late()
+            if _missed_deadline(record):
+                self._record_missed_deadline()
             else:
                 self._late.append(False)
         finally:
             self._inside -= 1
 
     def watch(self) -> None:
-        """Looks how busy the CPUs were since the last call, and logs who was refused; to be called now and then."""
+        """Updates the CPU utilization and logs the number of rejected requests. Must be called periodically."""
         self._busy = self._busy_share() >= BUSY_SHARE
         if self._refused:
-            log.warning("refused before anything was read", requests=self._refused, inside=self._inside)
+            log.warning("requests_shed", requests=self._refused, inside=self._inside)
             self._refused = 0
 
-    def _most(self) -> int:
-        """Returns how many requests may be inside: one for each row, and a few that are being read or answered."""
+    def _capacity(self) -> int:
+        """Returns the maximum number of requests in flight: one per row, and a few that are being read or written."""
         schedulers = tuple(self._schedulers())
         slots = sum(scheduler.slots for scheduler in schedulers)
         strained = self._clock() < self._strained_until_seconds
         rows = slots if strained else sum(scheduler.capacity_rows for scheduler in schedulers)
         return rows + max(1, slots // SLOTS_PER_WAITING)
 
-    def _note_late(self) -> None:
-        if not self._busy:  # the deadline was too short for whatever it was, and nobody else's is in danger
+    def _record_missed_deadline(self) -> None:
+        if not self._busy:  # the deadline was too short; other requests are not at risk
             return
         now_seconds = self._clock()
         self._late.append(True)
@@ -157,5 +144,5 @@ class LoadShedder:
             self._shut_until_seconds = now_seconds + SHUT_SECONDS
 
 
-def _came_too_late(record: RequestRecord) -> bool:
+def _missed_deadline(record: RequestRecord) -> bool:
     return record.outcome == DeadlineExceededError.reason

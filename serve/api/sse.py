@@ -1,12 +1,8 @@
-"""Server-sent events: a stream of translations as REST sends it (WHATWG HTML Living Standard, section 9.2).
+"""Server-sent events: streams of translations over REST (WHATWG HTML Living Standard, section 9.2).
 
-`delta` holds what a translation grew by, `result` at last what a single answer would have held, `error` the problem
-that ended the stream. While nothing comes, comments keep the connection open. Called by `serve.api.http_api`,
-and by other interfaces that write their events in another form.
-
-How long a stream waits for a client that is there and reads nothing, while it keeps a model and its answer.
-
-Called by the streams of all interfaces.
+`delta` events hold the new text of a translation. The last event is a `result`, equal to the unary response, or an
+`error` with a problem document. Comments are heartbeats between events. Over every protocol, a client that reads
+nothing for `SEND_TIMEOUT_SECONDS` is disconnected.
 """
 
 import asyncio
@@ -22,33 +18,30 @@ from fastapi.sse import format_sse_event
 from pydantic import TypeAdapter
 from starlette.types import Message, Receive, Scope, Send
 
+from serve.api.http_body import unless_disconnected
 from serve.api.http_problem import service_problem
 from serve.errors import CancelledError, ServiceError
 from serve.observability.logs import RequestRecord, hide_unexpected
 from serve.translation.response import TranslationDelta, TranslationResponse
 
-# As long as proxies wait between two writes (nginx, send_timeout).
+# The default time that proxies wait between two writes (nginx, send_timeout).
 SEND_TIMEOUT_SECONDS = 60.0
 
 
 async def send_in_time(sending: Awaitable[None]) -> None:
-    """Waits for a write to end.
-
-    Raises:
-        CancelledError: if it does not.
-    """
+    """Waits for a write to end; raises CancelledError after `SEND_TIMEOUT_SECONDS`."""
     try:
         async with asyncio.timeout(SEND_TIMEOUT_SECONDS):
             await sending
     except TimeoutError:
-        raise CancelledError("the client reads nothing") from None
+        raise CancelledError("the client does not read") from None
 
 
 MEDIA_TYPE = "text/event-stream"
-# Proxies close connections that are silent for much longer, most often for a minute.
+# Proxies close connections that are idle for much longer, usually a minute.
 HEARTBEAT_SECONDS = 5.0
 HEARTBEAT = format_sse_event(comment="waiting")
-# Proxies that collect an answer before they pass it on are asked not to.
+# Asks proxies not to buffer the response.
 HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 T = TypeVar("T")
@@ -60,19 +53,14 @@ _RESPONSES = TypeAdapter(TranslationResponse)
 
 @dataclass(frozen=True, slots=True)
 class EventForm(Generic[T]):
-    """How an interface writes its events, numbered from 1, and the error that ends a stream.
-
-    Attributes:
-        event: given an event and its number.
-        error: given the error, the id of the request and the number.
-    """
+    """Format of an interface's events, numbered from 1, and of the error that ends a stream, with the request id."""
 
     event: Callable[[T, int], bytes]
     error: Callable[[ServiceError, str, int], bytes]
 
 
 class EventStream(StreamingResponse):
-    """The answer to one request, from its first event or heartbeat on."""
+    """The response to one request, from its first event or heartbeat on."""
 
     media_type = MEDIA_TYPE
 
@@ -83,21 +71,17 @@ class EventStream(StreamingResponse):
 
     @classmethod
     async def begin(cls, request: Request, events: AsyncGenerator[T], form: EventForm[T]) -> Self:
-        """Returns the answer as soon as there is something to send, so that what fails at once has its own status.
+        """Returns the response once the first event or heartbeat is due, so that an early error sets the HTTP status.
 
         Raises:
-            ServiceError: why there is no stream.
+            ServiceError: if the stream fails before its first event.
         """
         paced = with_pauses(events, HEARTBEAT_SECONDS)
         first = await unless_disconnected(request, anext(paced))
         return cls(request, _body(first, paced, form, request.state.record))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        """Sends the events.
-
-        Raises:
-            CancelledError: if the client goes away, or reads nothing.
-        """
+        """Sends the events; raises CancelledError if the client disconnects or does not read."""
 
         def send_event(message: Message) -> Awaitable[None]:
             return send_in_time(send(message))
@@ -142,7 +126,7 @@ TRANSLATION_EVENTS = EventForm(_write_event, _write_error)
 
 
 async def with_pauses(events: AsyncGenerator[T], pause_seconds: float) -> AsyncGenerator[T | None]:
-    """Yields the events, and None whenever none came for so long. Closes them in the end."""
+    """Yields the events, and None after each pause without one. Closes them at the end."""
     async with aclosing(events):
         following = asyncio.ensure_future(anext(events))
         try:
@@ -160,27 +144,3 @@ async def with_pauses(events: AsyncGenerator[T], pause_seconds: float) -> AsyncG
         finally:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
-
-
-async def unless_disconnected(request: Request, work: Awaitable[T]) -> T:
-    """Returns the result of `work`, or cancels it when the client goes away.
-
-    Raises:
-        CancelledError: if the client went away first.
-    """
-    working = asyncio.ensure_future(work)
-    watching = asyncio.create_task(_disconnect(request))
-    try:
-        await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise CancelledError("the client went away")
-        return working.result()
-    finally:
-        working.cancel()
-        watching.cancel()
-        await asyncio.gather(working, watching, return_exceptions=True)
-
-
-async def _disconnect(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass

@@ -1,7 +1,7 @@
-"""The bundle: a folder with everything that serving one model needs, and the one contract between export and serve.
+"""Reads and seals bundles: folders with everything that serving one model needs.
 
-`manifest.json` describes the model and holds the sha256 of every other file; `Bundle.open` refuses a folder that does
-not match it. This module reads bundles and seals new ones. It knows neither torch nor ONNX Runtime.
+`manifest.json` describes the model and holds the sha256 of every other file. `Bundle.open` rejects a folder that does
+not match it. This module imports neither torch nor ONNX Runtime.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ EARLIER_VERSIONS = (1, 2, 3, 4)
 
 
 class BundleError(Exception):
-    """The folder is not a bundle that can be served; the message names the file and what is wrong with it."""
+    """The folder is not a valid bundle; the message names the file and the problem."""
 
 
 _GOLDEN = TypeAdapter(tuple[GoldenSentence, ...])
@@ -36,7 +36,7 @@ _GOLDEN = TypeAdapter(tuple[GoldenSentence, ...])
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """An opened bundle whose files are what its manifest says."""
+    """An opened bundle whose files match its manifest."""
 
     folder: Path
     manifest: Manifest
@@ -47,7 +47,7 @@ class Bundle:
         """Opens and checks a bundle.
 
         Raises:
-            BundleError: if the folder, the manifest or any file is missing or not as it should be.
+            BundleError: if the folder, the manifest or a file is missing or invalid.
         """
         if not folder.is_dir():
             raise BundleError(f"{folder}: no such folder, expected a bundle made by `dragoman export`")
@@ -74,12 +74,12 @@ class Bundle:
 
     @property
     def aligned_decoder_path(self) -> Path:
-        """The decoder that also tells where its alignment heads look; only if the manifest lists any."""
+        """The decoder that also returns alignments; present if the manifest lists alignment heads."""
         return self.folder / ALIGNED_DECODER_FILE
 
     @property
     def log_probabilities_path(self) -> Path:
-        """The graph that makes log-probabilities of logits."""
+        """The graph from logits to log-probabilities."""
         return self.folder / LOG_PROBABILITIES_FILE
 
     @property
@@ -89,17 +89,17 @@ class Bundle:
 
 
 def write_golden(folder: Path, golden: tuple[GoldenSentence, ...]) -> None:
-    """Writes the golden sentences of a bundle that is being made."""
+    """Writes the golden sentences of a new bundle."""
     (folder / GOLDEN_FILE).write_bytes(_GOLDEN.dump_json(golden, indent=1))
 
 
 def file_hashes(folder: Path) -> Mapping[str, str]:
-    """Returns the sha256 of every file of a bundle that is being made, the manifest excluded."""
+    """Returns the sha256 of every file of a new bundle except the manifest."""
     return {path.name: _sha256(path) for path in sorted(folder.iterdir()) if path.name != MANIFEST_FILE}
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Seals a bundle: from here on `Bundle.open` accepts the folder."""
+    """Writes the manifest last, which completes a bundle: `Bundle.open` accepts the folder from then on."""
     (folder / MANIFEST_FILE).write_text(manifest.model_dump_json(indent=1) + "\n")
 
 
@@ -113,7 +113,7 @@ def _read_manifest(path: Path) -> Manifest:
     version = content.get("format_version") if isinstance(content, dict) else None
     if version in EARLIER_VERSIONS:
         raise BundleError(
-            f"{path}: format_version: {version}: made by an earlier Dragoman: export the run again with"
+            f"{path}: format_version: {version}: made by an earlier version of Dragoman: export the run again with"
             " `dragoman export RUN --out BUNDLE`"
         )
     try:
@@ -141,10 +141,10 @@ def _explain(path: Path, error: ValidationError) -> BundleError:
 
 def _check_file(path: Path, expected: str) -> None:
     if not path.is_file():
-        raise BundleError(f"{path}: no such file, but the manifest lists it")
+        raise BundleError(f"{path}: no such file, although the manifest lists it")
     actual = _sha256(path)
     if actual != expected:
-        raise BundleError(f"{path}: sha256 is {actual}, but the manifest says {expected}: the file was changed")
+        raise BundleError(f"{path}: sha256 is {actual}, expected {expected} as in the manifest: the file was changed")
 
 
 def _sha256(path: Path) -> str:

@@ -1,10 +1,6 @@
-"""What a bundle says of itself: the records of `manifest.json` and `golden.json`, and what makes them consistent.
+"""The records of `manifest.json` and `golden.json`, and the checks of their consistency. Reads no files.
 
-`serve.bundle.bundle` reads and writes them. Knows no files.
-
-What all records of a bundle have in common: nothing changes them, and nothing unknown may stand in them.
-
-Which tokenizer a bundle has, and which of its files make it. `serve.bundle.tokenizer` reads and writes those.
+Records are immutable and reject unknown fields.
 """
 
 from collections.abc import Iterable
@@ -21,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-# A name without a folder: a manifest must not lead out of its bundle.
+# No folder part: a manifest must not refer to files outside its bundle.
 FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
 
 
@@ -32,31 +28,29 @@ class Record(BaseModel):
 
 
 class SentencePieceSpec(Record):
-    """A tokenizer whose ids are those of a SentencePiece model.
-
-    Attributes:
-        model: the file of the SentencePiece model.
-    """
+    """A tokenizer whose ids are those of a SentencePiece model, the file `model`."""
 
     kind: Literal["sentencepiece"] = "sentencepiece"
     model: FileName
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The files that make it."""
+        """Names of the tokenizer's files."""
         return (self.model,)
 
 
 class PieceSpec(Record):
-    """A tokenizer that cuts text into pieces with SentencePiece models and numbers the pieces by a vocabulary.
+    """A tokenizer that splits text with SentencePiece models and numbers the pieces by a vocabulary.
+
+    Source and target may share a model or a vocabulary.
 
     Attributes:
-        source_model: the file of the SentencePiece model of sources.
-        target_model: that of translations; it may be the same one.
-        source_vocabulary: a JSON list of the pieces of sources, in the order of their ids.
-        target_vocabulary: the same for translations; it may be the same one.
-        unknown_piece: stands for pieces that the source vocabulary lacks.
-        special_pieces: those that no text contains, and that vanish from a translation.
+        source_model: file of the SentencePiece model of sources.
+        target_model: file of the SentencePiece model of translations.
+        source_vocabulary: JSON list of the pieces of sources, in the order of their ids.
+        target_vocabulary: JSON list of the pieces of translations.
+        unknown_piece: replaces pieces that the source vocabulary lacks.
+        special_pieces: pieces that no text contains and that are removed from translations.
     """
 
     kind: Literal["pieces"] = "pieces"
@@ -69,7 +63,7 @@ class PieceSpec(Record):
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The files that make it."""
+        """Names of the tokenizer's files."""
         return (self.source_model, self.target_model, self.source_vocabulary, self.target_vocabulary)
 
 
@@ -77,36 +71,34 @@ TokenizerSpec = Annotated[SentencePieceSpec | PieceSpec, Discriminator("kind")]
 
 
 Language = Annotated[str, StringConstraints(pattern=r"^[a-z]{2,3}$")]
-# What graphs are made of: ONNX Runtime's fastest operators for a CPU or an NVIDIA GPU, or those of the ONNX standard.
+# The graphs' operators: ONNX Runtime's fastest ones for a CPU or an NVIDIA GPU, or those of the ONNX standard.
 GraphVariant = Literal["cpu", "cuda", "portable"]
-# What graphs compute in: 32-bit or 16-bit floats, or products of 8-bit integers. Their activations have a scale for
-# each row, which every step computes, or a static one, which was fixed at export.
+# The graphs' arithmetic: 32-bit or 16-bit floats, or products of 8-bit integers. The scale of int8 activations is
+# computed per row in every step (int8) or fixed at export (int8-static).
 Precision = Literal["fp32", "fp16", "int8", "int8-static"]
 EIGHT_BITS: tuple[Precision, ...] = ("int8", "int8-static")
-# What differs from row to row, in tokens.
+# Lengths that differ between rows, in tokens.
 Length = Literal["source", "target"]
 Dimension = Annotated[int, Field(gt=0)] | Length
 Element = Literal["float", "int8"]
 WeightType = Literal["float32", "int8"]
 
-# What the graphs take beside the state, in this order; a graph that has no use for one of them may lack it.
+# Graph inputs besides the state, in this order; a graph may lack inputs that it does not use.
 ENCODER_INPUTS = ("source_ids", "source_lengths")
 DECODER_INPUTS = ("token_ids", "positions", "source_lengths")
 LOGITS = "logits"
 ALIGNMENTS = "alignments"
-# What the graphs of search take and give: the one of all tokens, and the one of each row's best.
+# Inputs and outputs of the search graphs: log-probabilities of all tokens, and the best tokens of each row.
 LOG_PROBABILITIES = "log_probabilities"
 TOPK_INPUTS = ("scores", "count")
 TOPK_OUTPUTS = ("best_scores", "token_ids")
 
 
 class BundleDirection(Record):
-    """What the model translates from and into, as ISO 639-1 codes.
+    """A source and a target language, as ISO 639-1 codes.
 
     Attributes:
-        source: language of the source.
-        target: language of the translation.
-        source_prefix: tokens before every source; they tell a model that writes several languages which one to write.
+        source_prefix: tokens before every source, which select the target language of a multilingual model.
     """
 
     source: Language
@@ -118,16 +110,16 @@ class BundleDirection(Record):
 
 
 class StateSpec(Record):
-    """One tensor of what the decoder remembers between steps.
+    """One tensor of the decoder's state between steps. The kind follows from the shape.
 
-    Its kind follows from its shape. A *source* state has the length of the source: the encoder writes it once, the
-    decoder reads it. A *target* state grows by a position with every step, which the decoder writes in place. A
-    *recurrent* state has no length: the encoder gives its first value, and every step replaces it.
+    A *source* state has the length of the source: the encoder writes it once, the decoder reads it. The decoder extends
+    a *target* state by one position per step, in place. A *recurrent* state has no length: the encoder initializes it,
+    and every step replaces it.
 
     Attributes:
-        name: of the encoder's output and, for a source state, of the decoder's input.
-        shape: of one row; a length that differs from row to row has a name instead of a number.
-        element: what it is made of: floats as the graphs compute in them, or 8-bit integers.
+        name: name of the encoder's output and, for a source state, of the decoder's input.
+        shape: shape of one row; a length that differs between rows has a name instead of a number.
+        element: floats of the graphs' precision, or 8-bit integers.
     """
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
@@ -138,30 +130,30 @@ class StateSpec(Record):
     @classmethod
     def _check_shape(cls, shape: tuple[Dimension, ...]) -> tuple[Dimension, ...]:
         if sum(isinstance(dimension, str) for dimension in shape) > 1:
-            raise ValueError(f"{shape} has several lengths, expected at most one")
+            raise ValueError(f"expected at most one length, got {shape}")
         return shape
 
     @property
     def kind(self) -> Literal["source", "target", "recurrent"]:
-        """Who writes the state, and when."""
+        """Which graph writes the state: see the class."""
         return next((dimension for dimension in self.shape if isinstance(dimension, str)), "recurrent")
 
     @property
     def decoder_input(self) -> str:
-        """Name of the decoder's input that takes the state."""
+        """Name of the decoder's input for the state."""
         return self.name if self.kind == "source" else f"past_{self.name}"
 
     @property
     def decoder_output(self) -> str | None:
-        """Name of the decoder's output that gives its next value; None if there is none, as the decoder only reads it.
+        """Name of the decoder's output for the next value; None if the decoder only reads the state.
 
-        The operator that attends to integers insists on giving back what it read, even if it added nothing.
+        Integer attention always returns the state that it read, even if it added nothing.
         """
         return None if self.kind == "source" and self.element == "float" else f"present_{self.name}"
 
 
 class AttentionHead(Record):
-    """A head of cross-attention in the decoder, both numbers counted from 0."""
+    """A head of the decoder's cross-attention; both indices count from 0."""
 
     layer: int = Field(ge=0)
     head: int = Field(ge=0)
@@ -171,22 +163,18 @@ class AttentionHead(Record):
 
 
 class ActivationRange(Record):
-    """Between which values activations lay when the model translated its golden sentences; zero is among them."""
+    """Smallest and largest activation while the model translated its golden sentences, extended to zero."""
 
     smallest: float = Field(le=0, allow_inf_nan=False)
     largest: float = Field(ge=0, allow_inf_nan=False)
 
 
 class GoldenSentence(Record):
-    """A sentence and the exact answer of the trained model, computed by PyTorch at export time.
+    """A sentence and the exact output of the trained model, computed by PyTorch at export.
 
     Attributes:
-        source_language: what it is written in.
-        target_language: what it is translated into.
-        source: the text.
-        source_ids: its tokens, the prefix of its direction and the end token included.
-        target_ids: tokens of the translation, the end token excluded.
-        target: the translation as text.
+        source_ids: tokens of the source, including the direction's prefix and the end token.
+        target_ids: tokens of the translation, without the end token.
     """
 
     source_language: Language
@@ -205,14 +193,13 @@ class GraphSignature(Record):
 
 
 class SharedWeight(Record):
-    """A weight that encoder and decoder both read, so that a server needs it in memory once.
+    """A weight that encoder and decoder both read, so that a server loads it once.
 
     Attributes:
-        encoder_name: of the initializer in the encoder.
-        decoder_name: the same in the decoder and the aligned decoder.
-        type: of its numbers.
-        shape: of the tensor, whose rows lie behind each other.
-        offset_bytes: where it begins in the file of weights.
+        encoder_name: initializer in the encoder.
+        decoder_name: initializer in the decoder and the aligned decoder.
+        shape: shape of the tensor, in row-major order.
+        offset_bytes: start in the file of weights.
     """
 
     encoder_name: str
@@ -223,14 +210,13 @@ class SharedWeight(Record):
 
 
 class Provenance(Record):
-    """Where the model comes from: enough to train it again.
+    """The origin of the model, complete enough to train it again.
 
     Attributes:
-        created: date and time of the export, ISO 8601, UTC.
-        versions: version of each library that took part.
-        training: the configuration that the model was trained with.
-        steps: optimizer steps taken.
-        scores: what was measured at export time, for example the share of identical sentences.
+        created: time of the export, ISO 8601, UTC.
+        versions: versions of the libraries.
+        steps: optimizer steps.
+        scores: measurements at export, for example the share of identical sentences.
     """
 
     created: str
@@ -241,23 +227,17 @@ class Provenance(Record):
 
 
 class Manifest(Record):
-    """What `manifest.json` holds. Lengths are in tokens; `max_target_tokens` does not count the end token.
+    """The content of `manifest.json`. Lengths are in tokens; `max_target_tokens` does not count the end token.
 
     Attributes:
-        directions: what the model translates.
-        source_suffix: tokens after every source, most often the end token.
-        tokenizer: how text becomes tokens, and tokens become text.
-        bos_id: the token that every translation starts from.
-        states: what the decoder remembers, in the order of the graphs' inputs and outputs.
-        alignment_heads: whose weights the aligned decoder gives, in this order; none if there is no such decoder.
-        variant: which operators the graphs are made of.
-        precision: what they compute in.
-        activation_ranges: what the scales of static quantization are made of: the values that linear layers of the
-            PyTorch model read, by the name of their module.
-        cache_ranges: the same for keys and values that are kept in 8-bit integers: what the linear layers wrote that
-            compute them.
-        opset: version of the ONNX standard that the graphs follow.
-        shared_weights: what both graphs read; a bundle that lists none is served all the same, with two copies.
+        source_suffix: tokens after every source, usually the end token.
+        bos_id: first token of every translation.
+        states: decoder state, in the order of the graphs' inputs and outputs.
+        alignment_heads: heads of the aligned decoder's output, in this order; empty without an aligned decoder.
+        activation_ranges: ranges for static quantization: inputs of the PyTorch model's linear layers, by module name.
+        cache_ranges: ranges for 8-bit keys and values: outputs of the linear layers that compute them.
+        opset: version of the ONNX standard.
+        shared_weights: weights that both graphs read; if empty, a server loads two copies.
     """
 
     format_version: Literal[5] = 5
@@ -287,9 +267,9 @@ class Manifest(Record):
 
     @property
     def attends_to_lengths(self) -> bool:
-        """Whether the decoder reads states up to each row's length alone, so that what stands behind it costs nothing.
+        """Whether the decoder reads states only up to each row's length, so that spare capacity costs no time.
 
-        The operators of the standard compute with the whole capacity, and recurrent models with the longest source.
+        Standard ONNX operators read the whole capacity, recurrent models up to the longest source.
         """
         return self.variant == "cpu" and all(state.kind != "recurrent" for state in self.states)
 
@@ -314,7 +294,7 @@ class Manifest(Record):
 
     def _check_in_vocabulary(self, field: str, ids: tuple[int, ...]) -> None:
         if not all(0 <= token_id < self.vocabulary_size for token_id in ids):
-            raise ValueError(f"{field} is {ids}, expected ids below {self.vocabulary_size}")
+            raise ValueError(f"{field}: expected ids below {self.vocabulary_size}, got {ids}")
 
     @model_validator(mode="after")
     def _check_signatures(self) -> Self:
@@ -329,12 +309,12 @@ class Manifest(Record):
         ):
             expected = (*(name for name in optional if name in actual), *states)
             if actual != expected:
-                raise ValueError(f"{field}: {', '.join(actual)}: expected {', '.join(expected)} as the states are")
+                raise ValueError(f"{field}: expected {', '.join(expected)} for the states, got {', '.join(actual)}")
         return self
 
 
 def first_problem(error: ValidationError) -> str:
-    """Returns the first thing that is wrong with a record: the field, if it is one field's fault, and the problem."""
+    """Returns the first validation error as `field: problem`; an error of the whole record has no field."""
     first = error.errors()[0]
     field = ".".join(map(str, first["loc"]))
     problem = first["msg"].removeprefix("Value error, ")
@@ -345,4 +325,4 @@ def _check_unique(names: Iterable[str]) -> None:
     listed = list(names)
     twice = next((name for name in listed if listed.count(name) > 1), None)
     if twice is not None:
-        raise ValueError(f"{twice} is there twice")
+        raise ValueError(f"expected distinct names, got {twice} twice")

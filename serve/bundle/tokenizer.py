@@ -1,7 +1,4 @@
-"""The tokenizer of a bundle: writes its files when a bundle is made, and loads the kind that a manifest names.
-
-Knows no torch: serving loads through here.
-"""
+"""Writes the tokenizer of a new bundle, and loads the tokenizer that a manifest names. Imports no torch."""
 
 import json
 from pathlib import Path
@@ -22,7 +19,7 @@ def load_tokenizer(bundle: Bundle) -> TextTokenizer:
     """Returns the tokenizer of a bundle.
 
     Raises:
-        TokenizerError: if its files are not what the manifest says that they are.
+        TokenizerError: if a file does not match the manifest.
     """
     spec, folder = bundle.manifest.tokenizer, bundle.folder
     if isinstance(spec, SentencePieceSpec):
@@ -38,7 +35,7 @@ def load_tokenizer(bundle: Bundle) -> TextTokenizer:
 
 
 def write_tokenizer(tokenizer: Tokenizer | PieceTokenizer, folder: Path) -> SentencePieceSpec | PieceSpec:
-    """Writes a tokenizer into a bundle that is being made; returns what its manifest is to say."""
+    """Writes a tokenizer into a new bundle; returns its entry for the manifest."""
     if isinstance(tokenizer, Tokenizer):
         (folder / TOKENIZER_FILE).write_bytes(tokenizer.model)
         return SentencePieceSpec(model=TOKENIZER_FILE)
@@ -59,7 +56,7 @@ def write_tokenizer(tokenizer: Tokenizer | PieceTokenizer, folder: Path) -> Sent
 
 
 def _write_sides(folder: Path, stem: str, suffix: str, source: bytes, target: bytes) -> tuple[str, str]:
-    """Writes what both sides need, once if it is the same; returns the names of the files."""
+    """Writes the files of both sides, or one file if they are equal; returns the names."""
     if source == target:
         (folder / f"{stem}.{suffix}").write_bytes(source)
         return f"{stem}.{suffix}", f"{stem}.{suffix}"

@@ -1,1 +1,1 @@
-"""The commands' own ways to translations: clients of a running server, and models in this process."""
+"""Clients of a running server, and translation in this process."""

@@ -1,7 +1,6 @@
-"""The client for asyncio: plain values in, plain values out, and errors that say what to do.
+"""The gRPC client for asyncio; its methods are those of `serve.clients.client`.
 
-It retries what a later try can mend, as the server asks, and gives no call more time than its caller has.
-`serve.clients.client` is its like for programs that block. Commands use it by `serve.clients.text_clients`.
+Retries transient errors unless the server's pushback forbids it. No call outlasts its deadline.
 """
 
 import asyncio
@@ -38,17 +37,16 @@ ManyCall = grpc.aio.StreamStreamCall[TranslateManyRequest, TranslateManyResponse
 
 
 class AsyncTranslationClient:
-    """Translates over one channel; any number of calls may be under way at once."""
+    """Translates over one channel. Any number of calls may run concurrently."""
 
     def __init__(self, channel: grpc.aio.Channel, settings: ClientSettings = DEFAULTS) -> None:
-        """Uses a channel of `open_async_channel`, or any other one."""
         self._stub = TranslationServiceStub(channel)
         self._settings = settings
 
     @classmethod
     @asynccontextmanager
     async def open(cls, target: str, settings: ClientSettings = DEFAULTS) -> AsyncIterator[Self]:
-        """Opens a channel to `host:port`, or whatever gRPC takes for a target, and closes it.
+        """Opens a channel to any gRPC target, such as `host:port`, and closes it.
 
         Raises:
             OSError: if a file of the settings cannot be read.
@@ -57,10 +55,10 @@ class AsyncTranslationClient:
             yield cls(channel, settings)
 
     async def translate(self, texts: Texts, **asking: Unpack[Asking]) -> TranslationResponse:
-        """Returns one translation for each text.
+        """Returns one translation per text.
 
         Raises:
-            CallError: why there is none.
+            CallError: if the call fails.
         """
         request, timeout = translate_request(texts, asking), self._timeout(asking)
         with typed_errors():
@@ -70,10 +68,10 @@ class AsyncTranslationClient:
     async def stream(
         self, texts: Texts, **asking: Unpack[Asking]
     ) -> AsyncGenerator[TranslationDelta | TranslationResponse]:
-        """Yields what translations grow by, as it comes, and at last what `translate` returns.
+        """Yields deltas of the translations, then the response that `translate` returns.
 
         Raises:
-            CallError: why there is none, at any moment; what came before is no translation then.
+            CallError: if the call fails, possibly after some deltas.
         """
         request, timeout = translate_request(texts, asking), self._timeout(asking)
         call = self._stub.TranslateStream(request, timeout=timeout, metadata=self._settings.metadata)
@@ -85,10 +83,10 @@ class AsyncTranslationClient:
             call.cancel()
 
     async def score(self, pairs: Iterable[tuple[str, str]], **asking: Unpack[Asking]) -> ScoreResponse:
-        """Returns how probable the translation of each text is; prefixes, options and a pivot mean nothing here.
+        """Returns a score per pair of text and translation; ignores prefixes, options and pivot.
 
         Raises:
-            CallError: why nobody knows.
+            CallError: if the call fails.
         """
         request, timeout = score_request(pairs, asking), self._timeout(asking)
         with typed_errors():
@@ -98,18 +96,18 @@ class AsyncTranslationClient:
     async def translate_many(
         self, items: Items, *, in_flight: int = IN_FLIGHT, **timing: Unpack[Timing]
     ) -> AsyncGenerator[ManyResult]:
-        """Yields what becomes of each item, as soon as it is known, in any order.
+        """Yields the result of each item as soon as it arrives, in any order.
 
-        Whatever has no answer when a stream breaks is sent again. Whoever stops early must close the generator
-        (`contextlib.aclosing`); what is on its way is then cancelled.
+        When a stream breaks, unanswered items are sent again. To stop early, close the generator
+        (`contextlib.aclosing`), which cancels the items in flight.
 
         Args:
-            items: any number of them, which may come at any time; a string is an item with a single text.
-            in_flight: items that are on their way at once.
-            timing: how long all of them together may take; if nothing is given, as long as it takes.
+            items: sync or async iterable; a string is an item with a single text.
+            in_flight: maximum number of unanswered items.
+            timing: limits for the whole call; empty: no limit.
 
         Raises:
-            CallError: if they cannot be asked for at all; what is wrong with one of them is its result.
+            CallError: if the stream fails for good; the error of a single item is part of its result.
         """
         deadline_seconds = choose_deadline(timing, None)
         window = _Window(items, in_flight)
@@ -146,7 +144,7 @@ class AsyncTranslationClient:
 
 
 class _Window:
-    """The items that are on their way, and those that have to be sent."""
+    """The unanswered items and the queue of messages to send."""
 
     def __init__(self, items: Items, in_flight: int) -> None:
         self.unanswered = Unanswered()
@@ -157,11 +155,11 @@ class _Window:
 
     @property
     def answered(self) -> bool:
-        """Whether there is nothing left to ask."""
+        """True if all items are sent and answered."""
         return self._exhausted and not self.unanswered
 
     async def feed(self) -> None:
-        """Takes items as there is room for them, to their end."""
+        """Takes items while the window has room, to their end."""
         try:
             await self._places.acquire()
             async for item in _each(self._items):
@@ -172,23 +170,23 @@ class _Window:
             self._sent.put_nowait(None)
 
     async def send(self, call: ManyCall) -> None:
-        """Sends what has no answer on a new stream, and what comes later; then half-closes it."""
+        """Sends the unanswered items on a new stream, then further ones; half-closes the stream at the end."""
         while not self._sent.empty():
             self._sent.get_nowait()
         for message in self.unanswered.messages:
             self._sent.put_nowait(message)
         if self._exhausted:
             self._sent.put_nowait(None)
-        # Whoever reads the stream is told that it broke.
+        # A broken stream raises in its reader.
         with suppress(grpc.RpcError, asyncio.InvalidStateError, grpc.aio.UsageError):
-            # A call that is refused must not be written to: the reason would be lost.
+            # Writing to a rejected call would hide the reason of the rejection.
             await call.initial_metadata()
             while (next_message := await self._sent.get()) is not None:
                 await call.write(next_message)
             await call.done_writing()
 
     def take(self, answer: TranslateManyResponse) -> ManyResult:
-        """Returns what became of an item, and makes room for another one."""
+        """Returns the result of an answered item and frees its place in the window."""
         self._places.release()
         return self.unanswered.take(answer)
 

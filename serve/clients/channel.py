@@ -1,10 +1,6 @@
-"""From what a client is told to a gRPC channel: TLS, the key, retries, and how to notice that a server is gone.
+"""gRPC channels of clients: TLS, API key, retries, load balancing and keepalive.
 
-Used by both translation clients; those over REST take TLS, key and time from here, too.
-
-How gRPC itself behaves for a client: retries, which wait as the server says, and the choice among replicas.
-
-The JSON of `service_config` works for clients of any language (`docs/clients.md`). Called by `serve.clients.channel`.
+The JSON of `service_config` works for gRPC clients in any language (`docs/clients.md`).
 """
 
 import json
@@ -23,13 +19,12 @@ def service_config(*, retries: bool = True, balanced: bool = False, wait_for_rea
     """Returns the service config of a channel (gRFC A2).
 
     Args:
-        retries: whether what a later try can mend is tried again. Waits are up to 0.1, 0.3, 0.9 and 2 seconds, or what
-            the server's pushback says (gRFC A6).
-        balanced: whether calls take turns among all addresses of a name, those left out whose health says no (gRFC
-            A17): servers that warm up or shut down.
-        wait_for_ready: whether calls wait for a connection up to their deadline, where they would fail at once.
+        retries: retry transient errors; the backoff is up to 0.1, 0.3, 0.9 and 2 seconds unless the server sends a
+            pushback (gRFC A6).
+        balanced: round robin over all addresses of the name, without those that fail health checks (gRFC A17).
+        wait_for_ready: wait for a connection until the deadline instead of failing at once.
     """
-    # A stream of requests is more than gRPC can begin again; its client sends again what has no answer.
+    # gRPC cannot retry a request stream; the client itself sends unanswered requests again.
     many = {"name": [{"service": SERVICE, "method": "TranslateMany"}], "waitForReady": wait_for_ready}
     method: dict[str, Any] = {"name": [{"service": SERVICE}], "waitForReady": wait_for_ready}
     if retries:
@@ -47,7 +42,7 @@ def service_config(*, retries: bool = True, balanced: bool = False, wait_for_rea
     return config
 
 
-# Retries are given up for a request larger than this, which no server takes by default.
+# Larger requests are not retried; servers reject them by default.
 RETRIED_BYTES = 4 << 20
 KEEPALIVE_SECONDS = 30
 KEEPALIVE_TIMEOUT_SECONDS = 10
@@ -57,19 +52,19 @@ Options = list[tuple[str, str | int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
-    """How a client reaches servers.
+    """The connection settings of a client.
 
     Attributes:
-        timeout_seconds: how long a call may take that says nothing else, retries included.
-        api_key: what the server asks clients for; None: nothing.
-        tls: whether to encrypt; implied by each of the files.
-        ca_file: PEM file of the authorities that may vouch for the server; None: those of the system.
-        certificate_file, key_file: PEM files of this client's certificate, for a server that asks for one.
-        server_name: the name in the server's certificate, if it is not that of the target; known to gRPC alone.
-        retries: whether what a later try can mend is tried again, as the server says.
-        balanced: whether calls take turns among all replicas that the target's name leads to.
-        wait_for_ready: whether calls wait for a server that is not there, up to their deadline.
-        max_answer_bytes: the largest answer that is read.
+        timeout_seconds: default timeout of a call, retries included.
+        api_key: API key for the server; None: send no key.
+        tls: use TLS; each of the three files implies it.
+        ca_file: PEM file of trusted certificate authorities; None: those of the system.
+        certificate_file, key_file: PEM files of the client certificate and its key (mutual TLS).
+        server_name: expected name in the server's certificate if it differs from the target; gRPC only.
+        retries: retry transient errors, with the server's pushback.
+        balanced: distribute calls over all replicas behind the target's name.
+        wait_for_ready: wait for an unreachable server until the deadline.
+        max_answer_bytes: size limit of a response.
     """
 
     timeout_seconds: float = 30.0
@@ -86,17 +81,17 @@ class ClientSettings:
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """What goes with every call: over gRPC as metadata, over REST as headers."""
+        """The headers of every call: gRPC metadata or HTTP headers."""
         return () if self.api_key is None else (("authorization", f"Bearer {self.api_key}"),)
 
     @property
     def encrypted(self) -> bool:
-        """Whether TLS is spoken."""
+        """Whether connections use TLS."""
         return self.tls or any((self.ca_file, self.certificate_file, self.key_file))
 
     @property
     def credentials(self) -> grpc.ChannelCredentials | None:
-        """What gRPC encrypts connections with; None: nothing.
+        """The gRPC credentials; None: no TLS.
 
         Raises:
             OSError: if a file cannot be read.
@@ -107,22 +102,22 @@ class ClientSettings:
         return grpc.ssl_channel_credentials(*(None if path is None else path.read_bytes() for path in files))
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """Returns what connections of REST are encrypted with; None: nothing.
+        """Returns the TLS context for REST; None: no TLS.
 
         Raises:
-            OSError: if a file cannot be read, or holds something else.
+            OSError: if a file cannot be read or has the wrong content.
         """
         if not self.encrypted:
             return None
         context = ssl.create_default_context(cafile=self.ca_file)
         if self.certificate_file is not None:
-            # The empty password keeps OpenSSL from asking for one on the terminal.
+            # The empty password prevents OpenSSL from prompting on the terminal.
             context.load_cert_chain(self.certificate_file, self.key_file, password="")
         return context
 
     @property
     def options(self) -> Options:
-        """What gRPC is told about the channel."""
+        """The gRPC channel options."""
         config = service_config(retries=self.retries, balanced=self.balanced, wait_for_ready=self.wait_for_ready)
         options: Options = [
             ("grpc.service_config", json.dumps(config)),
@@ -141,12 +136,12 @@ DEFAULTS = ClientSettings()
 
 
 def open_channel(target: str, settings: ClientSettings, options: Options | None = None) -> grpc.Channel:
-    """Returns a channel for calls that block.
+    """Returns a channel for blocking calls.
 
     Args:
         target: host and port, or a name with several addresses.
-        settings: how servers are reached.
-        options: what gRPC is told about the channel, in place of what the settings say.
+        settings: of the connection.
+        options: gRPC channel options that replace those of the settings.
 
     Raises:
         OSError: if a file of the settings cannot be read.
@@ -158,11 +153,7 @@ def open_channel(target: str, settings: ClientSettings, options: Options | None 
 
 
 def open_async_channel(target: str, settings: ClientSettings, options: Options | None = None) -> grpc.aio.Channel:
-    """Returns a channel for the running event loop; arguments as those of `open_channel`.
-
-    Raises:
-        OSError: if a file of the settings cannot be read.
-    """
+    """Returns a channel for the running event loop. Arguments and errors are those of `open_channel`."""
     credentials, options = settings.credentials, settings.options if options is None else options
     if credentials is None:
         return grpc.aio.insecure_channel(target, options)

@@ -1,7 +1,6 @@
-"""The client for programs that block: plain values in, plain values out, and errors that say what to do.
+"""The blocking gRPC client: plain values in and out, and typed errors.
 
-It retries what a later try can mend, as the server asks, and gives no call more time than its caller has.
-`serve.clients.aio` is its like for asyncio. Nothing in the service uses it.
+Retries transient errors unless the server's pushback forbids it. No call outlasts its deadline.
 """
 
 import time
@@ -36,17 +35,16 @@ from serve.translation.response import ScoreResponse, TranslationDelta, Translat
 
 
 class TranslationClient:
-    """Translates over one channel, which any number of threads may use at once."""
+    """Translates over one channel. Thread-safe."""
 
     def __init__(self, channel: grpc.Channel, settings: ClientSettings = DEFAULTS) -> None:
-        """Uses a channel of `open_channel`, or any other one."""
         self._stub = TranslationServiceStub(channel)
         self._settings = settings
 
     @classmethod
     @contextmanager
     def open(cls, target: str, settings: ClientSettings = DEFAULTS) -> Iterator[Self]:
-        """Opens a channel to `host:port`, or whatever gRPC takes for a target, and closes it.
+        """Opens a channel to any gRPC target, such as `host:port`, and closes it.
 
         Raises:
             OSError: if a file of the settings cannot be read.
@@ -55,10 +53,10 @@ class TranslationClient:
             yield cls(channel, settings)
 
     def translate(self, texts: Texts, **asking: Unpack[Asking]) -> TranslationResponse:
-        """Returns one translation for each text.
+        """Returns one translation per text.
 
         Raises:
-            CallError: why there is none.
+            CallError: if the call fails.
         """
         request, timeout = translate_request(texts, asking), self._timeout(asking)
         with typed_errors():
@@ -66,10 +64,10 @@ class TranslationClient:
         return read_translations(answer)
 
     def stream(self, texts: Texts, **asking: Unpack[Asking]) -> Iterator[TranslationDelta | TranslationResponse]:
-        """Yields what translations grow by, as it comes, and at last what `translate` returns.
+        """Yields deltas of the translations, then the response that `translate` returns.
 
         Raises:
-            CallError: why there is none, at any moment; what came before is no translation then.
+            CallError: if the call fails, possibly after some deltas.
         """
         request, timeout = translate_request(texts, asking), self._timeout(asking)
         call = self._stub.TranslateStream(request, timeout=timeout, metadata=self._settings.metadata)
@@ -81,10 +79,10 @@ class TranslationClient:
             call.cancel()
 
     def score(self, pairs: Iterable[tuple[str, str]], **asking: Unpack[Asking]) -> ScoreResponse:
-        """Returns how probable the translation of each text is; prefixes, options and a pivot mean nothing here.
+        """Returns a score per pair of text and translation; ignores prefixes, options and pivot.
 
         Raises:
-            CallError: why nobody knows.
+            CallError: if the call fails.
         """
         request, timeout = score_request(pairs, asking), self._timeout(asking)
         with typed_errors():
@@ -94,18 +92,17 @@ class TranslationClient:
     def translate_many(
         self, items: Iterable[ManyItem | str], *, in_flight: int = IN_FLIGHT, **timing: Unpack[Timing]
     ) -> Iterator[ManyResult]:
-        """Yields what becomes of each item, as soon as it is known, in any order.
+        """Yields the result of each item as soon as it arrives, in any order.
 
-        Whatever has no answer when a stream breaks is sent again. Items are taken from the iterable by the calling
-        thread, between two results.
+        When a stream breaks, unanswered items are sent again. The calling thread takes items between two results.
 
         Args:
-            items: any number of them; a string is an item with a single text.
-            in_flight: items that are on their way at once.
-            timing: how long all of them together may take; if nothing is given, as long as it takes.
+            items: a string is an item with a single text.
+            in_flight: maximum number of unanswered items.
+            timing: limits for the whole call; empty: no limit.
 
         Raises:
-            CallError: if they cannot be asked for at all; what is wrong with one of them is its result.
+            CallError: if the stream fails for good; the error of a single item is part of its result.
         """
         deadline_seconds = choose_deadline(timing, None)
         window = _Window(items, in_flight)
@@ -126,7 +123,7 @@ class TranslationClient:
                     yield result
         finally:
             call.cancel()
-            # The thread in which gRPC takes requests must not wait for ever.
+            # Ends gRPC's sender thread, which blocks on this queue.
             sent.put(None)
 
     def _timeout(self, timing: Timing) -> float | None:
@@ -134,7 +131,7 @@ class TranslationClient:
 
 
 class _Window:
-    """The items that are on their way, and the stream that they are on."""
+    """The unanswered items and the current stream."""
 
     def __init__(self, items: Iterable[ManyItem | str], in_flight: int) -> None:
         self.unanswered = Unanswered()
@@ -144,7 +141,7 @@ class _Window:
         self._sent = SimpleQueue[TranslateManyRequest | None]()
 
     def begin(self) -> "SimpleQueue[TranslateManyRequest | None]":
-        """Returns what is to be sent on a new stream; None ends it."""
+        """Returns the queue of messages for a new stream; None ends the stream."""
         self._sent = SimpleQueue()
         for message in self.unanswered.messages:
             self._sent.put(message)
@@ -153,7 +150,7 @@ class _Window:
         return self._sent
 
     def refill(self) -> bool:
-        """Sends items while there is room for them; returns whether any item has no answer yet."""
+        """Sends items while the window has room; returns whether any item is unanswered."""
         while not self._exhausted and len(self.unanswered) < self._in_flight:
             item = next(self._items, None)
             if item is None:

@@ -1,7 +1,6 @@
-"""What clients raise when there is no answer: one class for each thing that a caller may do about it.
+"""Client errors: one class per reaction of the caller.
 
-Made of the status of a call and its details (google.rpc), whoever sent it: a proxy in between sends none. Used by every
-client of `serve.clients`.
+An error is read from the gRPC status and its details (google.rpc). A proxy may send a status without details.
 """
 
 from collections.abc import Iterator
@@ -20,12 +19,12 @@ Detail = TypeVar("Detail", bound=Message)
 
 
 class NotTranslatedError(Exception):
-    """A text was not translated; the message says why."""
+    """A text was not translated; the message states the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class FieldViolation:
-    """A field of the request, as in `text[3]` or `options.beam_size`, and what is wrong with it."""
+    """An invalid field of the request, such as `text[3]` or `options.beam_size`, and its problem."""
 
     field: str
     description: str
@@ -35,18 +34,17 @@ class CallError(NotTranslatedError):
     """A call failed.
 
     Attributes:
-        code: its status.
-        message: what the server said, or gRPC on its behalf.
-        reason: why, in a word of the server's, as in QUEUE_FULL; empty: it sent none.
-        violations: the fields of the request that are to blame.
-        retry_after_seconds: when another try may succeed; None: nobody said.
-        request_id: what the log of the server knows the request by; empty: it sent none.
+        code: gRPC status code.
+        message: from the server or from gRPC.
+        reason: the server's machine-readable reason, such as QUEUE_FULL; empty: none sent.
+        violations: the invalid fields of the request.
+        retry_after_seconds: the server's retry delay; None: none sent.
+        request_id: id of the request in the server's log; empty: none sent.
     """
 
     codes: ClassVar[frozenset[StatusCode]] = frozenset()
 
     def __init__(self, code: StatusCode, message: str, status: Status | None = None) -> None:
-        """Reads the details of a status, if there is one."""
         super().__init__(f"{code.name}: {message}")
         details = Status() if status is None else status
         retry = _find(details, RetryInfo())
@@ -63,43 +61,43 @@ class CallError(NotTranslatedError):
 
 
 class BadRequestError(CallError):
-    """The request can never be served; `violations` tells what is wrong with it."""
+    """The request is invalid; `violations` lists the invalid fields."""
 
     codes = frozenset({StatusCode.INVALID_ARGUMENT})
 
 
 class NoSuchModelError(CallError):
-    """No model has the name that the request gives."""
+    """The requested model does not exist."""
 
     codes = frozenset({StatusCode.NOT_FOUND})
 
 
 class KeyRefusedError(CallError):
-    """The server wants another key, or one at all."""
+    """The server rejects the API key or requires one."""
 
     codes = frozenset({StatusCode.UNAUTHENTICATED, StatusCode.PERMISSION_DENIED})
 
 
 class OverloadedError(CallError):
-    """The server has no room, after all tries; or the message is larger than it, or this client, takes."""
+    """All retries found the server overloaded, or a message exceeds a size limit."""
 
     codes = frozenset({StatusCode.RESOURCE_EXHAUSTED})
 
 
 class TooLateError(CallError):
-    """The time was over before there was an answer."""
+    """The deadline passed before the response arrived."""
 
     codes = frozenset({StatusCode.DEADLINE_EXCEEDED})
 
 
 class UnavailableError(CallError):
-    """There is no server, or it warms up or shuts down, after all tries."""
+    """All retries found the server unreachable, starting or shutting down."""
 
     codes = frozenset({StatusCode.UNAVAILABLE})
 
 
 class ServerFailedError(CallError):
-    """Anything else, which is the fault of the server or of what is between."""
+    """Any other error, caused by the server or a proxy."""
 
 
 _KINDS = (BadRequestError, NoSuchModelError, KeyRefusedError, OverloadedError, TooLateError, UnavailableError)
@@ -107,11 +105,11 @@ _CODES = {code.value[0]: code for code in StatusCode}
 
 
 def call_error(error: Any) -> CallError:
-    """Returns the typed error of a call that failed, of either kind of channel: what gRPC raises is the call, too."""
+    """Returns the typed error for an exception of either kind of channel; gRPC's exceptions are calls, too."""
     code, message = error.code(), error.details() or ""
     try:
         status = from_call(error)
-    except ValueError:  # details that belong to another status: somebody in between replaced one of them
+    except ValueError:  # the details contradict the status: a proxy has replaced one of them
         status = None
     return _kind(code)(code, message, status)
 
@@ -124,7 +122,7 @@ def status_error(status: Status) -> CallError:
 
 @contextmanager
 def typed_errors() -> Iterator[None]:
-    """Raises the typed error in the place of gRPC's own."""
+    """Converts gRPC errors to typed errors."""
     try:
         yield
     except grpc.RpcError as error:
@@ -132,20 +130,20 @@ def typed_errors() -> Iterator[None]:
 
 
 def too_late() -> TooLateError:
-    """Returns the error of a call that was not made because its time was over."""
-    return TooLateError(StatusCode.DEADLINE_EXCEEDED, "no time was left to ask")
+    """Returns the error of a call that was not made because its deadline had passed."""
+    return TooLateError(StatusCode.DEADLINE_EXCEEDED, "the deadline passed before the call")
 
 
 def stream_error(error: Any) -> CallError:
-    """Returns the typed error of a stream of requests that ended.
+    """Returns the typed error of a broken request stream.
 
-    Why its connection was lost, asyncio's gRPC forgets if a message was just being written: it reports an error of its
-    own, which unlike the server's has no request id.
+    If the connection is lost during a write, asyncio's gRPC raises its own INTERNAL error without the cause. Unlike an
+    error of the server, it has no request id.
     """
-    told = call_error(error)
-    if told.code is StatusCode.INTERNAL and not told.request_id:
-        return UnavailableError(StatusCode.UNAVAILABLE, "the stream broke")
-    return told
+    typed = call_error(error)
+    if typed.code is StatusCode.INTERNAL and not typed.request_id:
+        return UnavailableError(StatusCode.UNAVAILABLE, "the connection was lost")
+    return typed
 
 
 def _kind(code: StatusCode) -> type[CallError]:
@@ -153,6 +151,6 @@ def _kind(code: StatusCode) -> type[CallError]:
 
 
 def _find(status: Status, detail: Detail) -> Detail:
-    """Returns the detail of a status that is of the same kind; the given one, which is empty, if there is none."""
+    """Fills `detail` from the status detail of the same type and returns it; empty if there is none."""
     any(packed.Unpack(detail) for packed in status.details)
     return detail

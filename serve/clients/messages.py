@@ -1,19 +1,7 @@
-"""Plain values to gRPC messages and back, for clients: the opposite of `serve.api.grpc_messages`.
+"""Arguments and messages of the clients, and the state of a request stream.
 
-The values are those that the service itself answers with. Used by both translation clients.
-
-How a client wants one text translated: the keyword arguments of every client's methods.
-
-All clients have the same ones, over gRPC, over REST and in this process. Knows no protocol.
-
-What callers of the translation clients may say about one call, and how much time it has.
-
-Knows no protocol.
-
-Requests of a stream, seen by a client: what is on its way, what came of it, and what to send again.
-
-A stream may break before everything is answered: a server shuts down, or a connection has lasted long enough. Whatever
-has no answer then is sent again on the next stream; translating it twice does no harm. Knows messages, not channels.
+A stream may break before every request is answered: a server shuts down, or a connection reaches its maximum age.
+Unanswered requests are sent again on the next stream; translating a request twice is harmless.
 """
 
 import time
@@ -24,31 +12,25 @@ from typing import Any, Protocol, TypedDict
 
 from protos import translation_pb2
 from protos.translation_pb2 import ScoreRequest, TranslateManyRequest, TranslateManyResponse, TranslateRequest
+from serve.api.message_mapper import message_reader
 from serve.clients.errors import CallError, UnavailableError, status_error, too_late
-from serve.search.hypothesis import FinishReason
 from serve.translation.fields import SearchFields
 from serve.translation.response import (
-    Alternative,
-    Pivot,
     ScoreResponse,
-    Timings,
-    TokenScore,
-    Translation,
     TranslationDelta,
     TranslationResponse,
-    TranslationScore,
 )
 
 
 class Wanted(TypedDict, total=False):
-    """What is absent is as in a request without it.
+    """The options of a translation; absent keys have the server's defaults.
 
     Keys:
-        source_language, target_language: ISO 639-1 codes; absent or empty: the model's.
-        options: how translations are searched for; absent: greedily.
-        model: name of the model; absent or empty: the first that has the direction.
-        allow_pivot: whether to go by way of a third language where there is no direction; absent: no.
-        split_sentences: whether to translate the text sentence by sentence; absent: yes.
+        source_language, target_language: ISO 639-1 codes.
+        options: search options; absent: greedy search.
+        model: name of the model; absent: the first one with the direction.
+        allow_pivot: translate through a third language if no model has the direction.
+        split_sentences: translate sentence by sentence (the default).
     """
 
     source_language: str
@@ -60,25 +42,25 @@ class Wanted(TypedDict, total=False):
 
 
 def request_fields(text: str, wanted: Wanted) -> dict[str, Any]:
-    """Returns the fields of a request for one text, as gRPC and REST name them; `options` is a dict of its own."""
+    """Returns the fields of a request for one text, as named by gRPC and REST."""
     options = wanted.get("options", SearchFields())
     return {**wanted, "text": [text], "options": options.model_dump(exclude_defaults=True)}
 
 
 class HasTimeRemaining(Protocol):
-    """A call that is being served, and in whose name another service is asked: every context of a gRPC handler."""
+    """A call that is being served: the context of any gRPC handler."""
 
     def time_remaining(self) -> float | None:
-        """Returns the time to its deadline, in seconds; None: it has none."""
+        """Returns the time to the deadline in seconds; None: no deadline."""
 
 
 class Timing(TypedDict, total=False):
-    """How long a call may take; the shortest counts, and if none is given, the client's default.
+    """The time limits of a call. The shortest one holds; without any, the client's default.
 
     Keys:
         timeout_seconds: from now on, retries included.
-        deadline_seconds: until then, on the clock of `time.monotonic`.
-        context: of a call in whose name this one is made; it has no more time than that.
+        deadline_seconds: on the clock of `time.monotonic`.
+        context: of a call being served, whose deadline this call inherits.
     """
 
     timeout_seconds: float
@@ -87,17 +69,17 @@ class Timing(TypedDict, total=False):
 
 
 class Asking(Wanted, Timing, total=False):
-    """What is absent is as in a request without it.
+    """The arguments of a call.
 
     Keys:
-        target_prefix: what each translation has to start with, one for each text; an empty one asks nothing.
+        target_prefix: start of each translation, one per text; empty: none.
     """
 
     target_prefix: Sequence[str]
 
 
 def choose_deadline(timing: Timing, default_timeout_seconds: float | None) -> float | None:
-    """Returns when a call that begins now has to be over, on the clock of `time.monotonic`; None: never."""
+    """Returns the deadline of a call that starts now, on the clock of `time.monotonic`; None: none."""
     now_seconds = time.monotonic()
     given = [timing["deadline_seconds"]] if "deadline_seconds" in timing else []
     timeouts = [timing["timeout_seconds"]] if "timeout_seconds" in timing else []
@@ -110,10 +92,10 @@ def choose_deadline(timing: Timing, default_timeout_seconds: float | None) -> fl
 
 
 def time_left(deadline_seconds: float | None) -> float | None:
-    """Returns how much time is left to a deadline, in seconds.
+    """Returns the time to the deadline in seconds.
 
     Raises:
-        TooLateError: if it is none: such a call need not be made.
+        TooLateError: if the deadline has passed.
     """
     if deadline_seconds is None:
         return None
@@ -125,24 +107,20 @@ def time_left(deadline_seconds: float | None) -> float | None:
 
 Texts = str | Sequence[str]
 
-_FINISH_REASONS = {
-    translation_pb2.FINISH_REASON_EOS: FinishReason.EOS,
-    translation_pb2.FINISH_REASON_LENGTH: FinishReason.LENGTH,
-}
 _ASKED = ("source_language", "target_language", "model", "allow_pivot", "split_sentences", "target_prefix")
 
 
 def translate_request(texts: Texts, asking: Asking) -> TranslateRequest:
-    """Returns the request for the translations of a text or several."""
+    """Returns the message for the translation of one or several texts."""
     fields: dict[str, Any] = {name: value for name, value in asking.items() if name in _ASKED}
     if "options" in asking:
-        # What is left out is the server's default, which may be newer than ours.
+        # Unset options keep the server's defaults, which may be newer than those of this client.
         fields["options"] = asking["options"].model_dump(exclude_unset=True)
     return TranslateRequest(text=[texts] if isinstance(texts, str) else texts, **fields)
 
 
 def score_request(pairs: Iterable[tuple[str, str]], asking: Asking) -> ScoreRequest:
-    """Returns the request for the scores of texts and their translations."""
+    """Returns the message for the scores of pairs of text and translation."""
     return ScoreRequest(
         pairs=[translation_pb2.TextPair(text=text, translation=translation) for text, translation in pairs],
         source_language=asking.get("source_language", ""),
@@ -151,82 +129,20 @@ def score_request(pairs: Iterable[tuple[str, str]], asking: Asking) -> ScoreRequ
     )
 
 
-def read_translations(message: translation_pb2.TranslateResponse) -> TranslationResponse:
-    """Returns the answer that a message holds."""
-    pivot = Pivot(message.pivot.language, message.pivot.model) if message.HasField("pivot") else None
-    return TranslationResponse(
-        tuple(map(_translation, message.translations)), _timings(message.timings), message.model, pivot
-    )
+read_translations = message_reader(translation_pb2.TranslateResponse, TranslationResponse)
+read_scores = message_reader(translation_pb2.ScoreResponse, ScoreResponse)
+_read_delta = message_reader(translation_pb2.TranslationDelta, TranslationDelta)
 
 
 def read_event(message: translation_pb2.TranslateStreamResponse) -> TranslationDelta | TranslationResponse:
-    """Returns the event of a stream that a message holds."""
+    """Returns the event in a message of a stream."""
     if message.HasField("result"):
         return read_translations(message.result)
-    delta = message.delta
-    return TranslationDelta(
-        text_index=delta.text_index,
-        text=delta.text,
-        target_tokens=delta.target_tokens,
-        finish_reason=_FINISH_REASONS.get(delta.finish_reason),
-    )
+    return _read_delta(message.delta)
 
 
-def read_scores(message: translation_pb2.ScoreResponse) -> ScoreResponse:
-    """Returns the answer that a message holds."""
-    scores = tuple(
-        TranslationScore(
-            score=each.score,
-            tokens=_tokens(each.tokens),
-            source_tokens=each.source_tokens,
-            target_tokens=each.target_tokens,
-            cached=each.cached if each.HasField("cached") else None,
-        )
-        for each in message.scores
-    )
-    return ScoreResponse(scores, _timings(message.timings), message.model)
-
-
-def _translation(message: translation_pb2.Translation) -> Translation:
-    return Translation(
-        **_found(message),
-        source_tokens=message.source_tokens,
-        alternatives=tuple(Alternative(**_found(each)) for each in message.alternatives),
-        seed=message.seed if message.HasField("seed") else None,
-        cached=message.cached if message.HasField("cached") else None,
-        sentences=message.sentences,
-        cut_sentences=message.cut_sentences,
-    )
-
-
-def _found(message: translation_pb2.Translation | translation_pb2.Alternative) -> dict[str, Any]:
-    return {
-        "text": message.text,
-        "score": message.score,
-        "normalized_score": message.normalized_score,
-        "finish_reason": _FINISH_REASONS[message.finish_reason],
-        "target_tokens": message.target_tokens,
-        # Absent and empty look the same in a message.
-        "tokens": _tokens(message.tokens) or None,
-        "alignments": tuple(tuple(row.weights) for row in message.alignments) or None,
-    }
-
-
-def _tokens(messages: Iterable[translation_pb2.TokenScore]) -> tuple[TokenScore, ...]:
-    return tuple(TokenScore(each.piece, each.log_probability) for each in messages)
-
-
-def _timings(message: translation_pb2.Timings) -> Timings:
-    return Timings(
-        tokenize_seconds=message.tokenize_seconds,
-        queue_seconds=message.queue_seconds,
-        inference_seconds=message.inference_seconds,
-        total_seconds=message.total_seconds,
-    )
-
-
-# Tries in a row that bring no answer at all; more if the server wants to be asked again, which may be shutting down for
-# a minute before its connections lead elsewhere. And how long to wait before the next one if nobody says.
+# Streams in a row without any answer: the limit without and with the server's retry delay. A server that shuts down may
+# ask for retries for a minute. Then the pauses between streams without a retry delay.
 MAX_FRUITLESS_TRIES, MAX_INVITED_TRIES = 5, 60
 FIRST_PAUSE_SECONDS, PAUSE_FACTOR = 0.1, 3.0
 IN_FLIGHT = 64
@@ -237,10 +153,9 @@ class ManyItem:
     """One request of a stream.
 
     Attributes:
-        texts: one or several, which are answered together.
-        asking: as for a single call; `timeout_seconds` runs from when the server has read the request, and is the only
-            limit of time that it may have of its own.
-        tag: whatever the caller wants to know it by.
+        texts: answered together.
+        asking: as for a single call. Of the time limits only `timeout_seconds` counts, from the server's receipt on.
+        tag: any value of the caller.
     """
 
     texts: str | Sequence[str]
@@ -250,11 +165,7 @@ class ManyItem:
 
 @dataclass(frozen=True, slots=True)
 class ManyResult:
-    """What became of one request of a stream: a response or an error.
-
-    Attributes:
-        item: the request itself.
-    """
+    """The result of one request of a stream: a response or an error."""
 
     item: ManyItem
     response: TranslationResponse | None = None
@@ -264,7 +175,7 @@ class ManyResult:
         """Returns the response.
 
         Raises:
-            CallError: if there is none.
+            CallError: if the request failed.
         """
         if self.error is not None:
             raise self.error
@@ -274,10 +185,9 @@ class ManyResult:
 
 
 class Unanswered:
-    """The requests of all streams of one call that have no answer yet."""
+    """The unanswered requests of a call, across its streams."""
 
     def __init__(self) -> None:
-        """Starts with none."""
         self._numbers = count()
         self._items: dict[str, tuple[ManyItem, TranslateManyRequest]] = {}
         self._fruitless_tries = 0
@@ -287,11 +197,11 @@ class Unanswered:
 
     @property
     def messages(self) -> list[TranslateManyRequest]:
-        """What to send on a new stream, in the order in which it was asked for."""
+        """The messages for a new stream, in the order of the requests."""
         return [message for _, message in self._items.values()]
 
     def add(self, item: ManyItem | str) -> TranslateManyRequest:
-        """Returns the message of a request that is sent now."""
+        """Adds a request and returns its message."""
         asked = ManyItem(item) if isinstance(item, str) else item
         message = TranslateManyRequest(
             id=str(next(self._numbers)),
@@ -302,7 +212,7 @@ class Unanswered:
         return message
 
     def take(self, answer: TranslateManyResponse) -> ManyResult:
-        """Returns what became of the request that is answered now."""
+        """Removes an answered request and returns its result."""
         item, _ = self._items.pop(answer.id)
         self._fruitless_tries = 0
         if answer.HasField("error"):
@@ -310,17 +220,17 @@ class Unanswered:
         return ManyResult(item, response=read_translations(answer.response))
 
     def pause_seconds(self, error: CallError, deadline_seconds: float | None, *, retries: bool) -> float:
-        """Returns how long to wait before the next stream, given why the last one broke.
+        """Returns the pause in seconds before the next stream, given the error of the last one.
 
         Args:
-            error: why.
-            deadline_seconds: when everything has to be over, on the clock of `time.monotonic`; None: never.
-            retries: whether there may be another stream.
+            error: of the broken stream.
+            deadline_seconds: of the call, on the clock of `time.monotonic`; None: none.
+            retries: whether another stream is allowed.
 
         Raises:
-            CallError: the same, if another stream would not help.
+            CallError: `error`, if another stream would not help.
         """
-        # A stream that broke while nothing was asked did not fail anybody.
+        # A stream that breaks without unanswered requests does not count as a failure.
         self._fruitless_tries += bool(self._items)
         pause_seconds = error.retry_after_seconds
         most_tries = MAX_FRUITLESS_TRIES if pause_seconds is None else MAX_INVITED_TRIES

@@ -1,12 +1,13 @@
-"""The options of every command that asks a running server: TLS, and the key of a client.
+"""Connection options of commands: TLS and API key.
 
-What cannot be used is found here, before anything is asked, and told by the name of its option; the key is never told.
-Inherited by `dragoman translate`, `evaluate` and `load`, each with environment variables of its own prefix.
+Invalid options fail before the first request, with the name of the option. Messages never contain the key. Each command
+has its own prefix of environment variables.
 """
 
 import re
 import ssl
 from pathlib import Path
+from typing import ClassVar
 
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -16,38 +17,39 @@ from serve.files import FileError, load_key, read_certificates
 
 API_KEY, TLS = "api-key", "tls"
 CA, CERTIFICATE, KEY = "tls-ca-file", "tls-certificate-file", "tls-key-file"
-# What a header can carry.
+# Characters of a header value.
 _SENDABLE = re.compile(r"[!-~]+")
 
 
 class ConnectionOptions(BaseSettings):
-    """How a server is reached that speaks TLS or asks for a key."""
+    """Options for servers with TLS or API keys."""
 
     model_config = SettingsConfigDict(frozen=True, extra="forbid")
 
+    HELP_GROUPS: ClassVar[dict[str, str]] = {
+        "api_key": "server connection",
+    }
+
     api_key: SecretStr | None = Field(
         None,
-        description="What the server asks clients for. Best in the environment, where each command has a name for it: "
-        "DRAGOMAN_TRANSLATE_API_KEY, DRAGOMAN_EVALUATE_API_KEY, DRAGOMAN_LOAD_API_KEY.",
+        description="API key for the server; better set it as DRAGOMAN_<COMMAND>_API_KEY.",
     )
-    tls: bool = Field(False, description="Speak TLS with the server; each of the three files says so, too.")
+    tls: bool = Field(False, description="Use TLS; each of the TLS files implies it.")
     tls_ca_file: Path | None = Field(
-        None, description="PEM file of the authorities that may vouch for the server. Default: those of the system."
+        None, description="PEM file of trusted certificate authorities. Default: those of the system."
     )
-    tls_certificate_file: Path | None = Field(
-        None, description="PEM file of this client's certificate, for a server that asks for one."
-    )
-    tls_key_file: Path | None = Field(None, description="PEM file of its key.")
+    tls_certificate_file: Path | None = Field(None, description="PEM file of the client certificate, for mutual TLS.")
+    tls_key_file: Path | None = Field(None, description="PEM file of the client certificate's key.")
 
     def connection(self, *urls: str, timeout_seconds: float = DEFAULTS.timeout_seconds) -> ClientSettings:
-        """Returns how servers are reached.
+        """Returns the settings for connections.
 
         Args:
-            urls: their addresses, as far as these have a scheme.
-            timeout_seconds: how long a call may take, retries included.
+            urls: addresses of the servers; those with a scheme are checked against the TLS options.
+            timeout_seconds: timeout of a call, retries included.
 
         Raises:
-            FileError: if an option cannot be used, or does not go with another one or with an address.
+            FileError: if an option is invalid or contradicts another option or an address.
         """
         self._check_key()
         self._check_files()
@@ -62,9 +64,9 @@ class ConnectionOptions(BaseSettings):
         )
 
     def _check_key(self) -> None:
-        # Not by the library behind the options, which shows what it refuses.
+        # Not a pydantic check, because its message would contain the key.
         if self.api_key is not None and not _SENDABLE.fullmatch(self.api_key.get_secret_value()):
-            raise FileError(f"--{API_KEY}: expected a key of visible ASCII characters, without white space")
+            raise FileError(f"--{API_KEY}: expected visible ASCII characters without white space")
 
     def _check_files(self) -> None:
         certificate, key = self.tls_certificate_file, self.tls_key_file
@@ -74,12 +76,12 @@ class ConnectionOptions(BaseSettings):
             read_certificates(CERTIFICATE, certificate)
             load_key(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), certificate, KEY, key)
         elif certificate is not None:
-            raise FileError(f"--{CERTIFICATE}: {certificate}: expected --{KEY} beside it")
+            raise FileError(f"--{CERTIFICATE}: {certificate}: expected --{KEY} too")
         elif key is not None:
-            raise FileError(f"--{KEY}: {key}: expected --{CERTIFICATE} beside it")
+            raise FileError(f"--{KEY}: {key}: expected --{CERTIFICATE} too")
 
     def _check_schemes(self, urls: tuple[str, ...]) -> None:
         given = {TLS: self.tls, CA: self.tls_ca_file, CERTIFICATE: self.tls_certificate_file}
         option = next((name for name, value in given.items() if value), None)
         if option is not None and any(url.lower().startswith("http://") for url in urls):
-            raise FileError(f"--{option}: given beside an address with http://, expected https://")
+            raise FileError(f"--{option}: expected an address with https://, got http://")

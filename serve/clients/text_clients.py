@@ -1,16 +1,6 @@
-"""A REST client for the commands that talk to a running server: the like of the gRPC client, by the standard library.
+"""Clients for commands: one text in, its translation and score out; over gRPC, over REST or in this process.
 
-Requests wait in threads, so that a client needs no other HTTP library than the one that Python brings. It retries what
-a later try can mend, when the server says so. The service itself does not use it.
-
-A gRPC client for the commands that talk to a running server: one text in, its translation and score out.
-
-It is `serve.clients.aio` in the form that all clients of the commands have, such as
-`serve.clients.text_clients` for REST. The load generator, which must not retry, has clients of its own.
-
-Translates in this process, with the models of the service and without its interfaces.
-
-Has the methods of `serve.clients.text_clients.GrpcClient`, so that commands take the one or the other.
+All have the same methods. The REST client runs `http.client` in threads and retries as the server asks.
 """
 
 import asyncio
@@ -35,22 +25,23 @@ from serve.clients.messages import Wanted, request_fields
 from serve.errors import ServiceError
 from serve.observability.logs import RequestRecord, configure_logs
 from serve.registry.dispatcher import Dispatcher
+from serve.scheduler.sequence import FairnessKey
 from serve.settings import ServeSettings
 from serve.translation.fields import SearchFields
-from serve.translation.request import AskedDirection, AskedTranslation, FairnessKey
+from serve.translation.request import TranslateRequest
 from serve.translation.response import TranslationDelta
 
 
 @dataclass(frozen=True, slots=True)
 class TranslatedText:
-    """A translation and the sum of its tokens' natural log-probabilities, at most 0."""
+    """A translation and its score: the sum of natural log-probabilities, at most 0."""
 
     text: str
     score: float
 
 
 class GrpcClient:
-    """Translates texts over one channel; any number may be under way at once."""
+    """Translates texts over one channel. Any number of calls may run concurrently."""
 
     def __init__(self, client: AsyncTranslationClient) -> None:
         self._client = client
@@ -70,16 +61,16 @@ class GrpcClient:
         """Returns the best translation of one text.
 
         Raises:
-            NotTranslatedError: if the server refused, failed or could not be reached.
+            NotTranslatedError: if the call fails.
         """
         (translation,) = (await self._client.translate(text, **wanted)).translations
         return TranslatedText(translation.text, translation.score)
 
     async def stream(self, text: str, **wanted: Unpack[Wanted]) -> AsyncGenerator[str]:
-        """Yields what the best translation of one text grows by.
+        """Yields the growth of the best translation of one text.
 
         Raises:
-            NotTranslatedError: if the server refused, failed or could not be reached; what came is no translation then.
+            NotTranslatedError: if the call fails, possibly after some pieces.
         """
         async with aclosing(self._client.stream(text, **wanted)) as events:
             async for event in events:
@@ -88,18 +79,18 @@ class GrpcClient:
 
 
 class LocalTranslator:
-    """Translates in this process, with the models of the service and without its interfaces."""
+    """Translates in this process with the models of the service, without its interfaces."""
 
     def __init__(self, dispatcher: Dispatcher, timeout_seconds: float) -> None:
         self._dispatcher = dispatcher
         self._timeout_seconds = timeout_seconds
-        # Texts of several sentences need more places than there may be: they wait for them, as those of a stream do.
-        self._flow = FairnessKey()
+        # A text of several sentences may need more rows than are free: as requests of one stream, texts wait for room.
+        self._stream = FairnessKey()
 
     @classmethod
     @asynccontextmanager
     async def open(cls, settings: ServeSettings, timeout_seconds: float) -> AsyncIterator[Self]:
-        """Starts the engines and stops them; a text may take `timeout_seconds`.
+        """Starts the engines and stops them; `timeout_seconds` limits each text.
 
         Raises:
             BundleError, GoldenMismatchError, TokenizerError: if the bundle cannot be served.
@@ -113,41 +104,30 @@ class LocalTranslator:
         """Returns the best translation of one text.
 
         Raises:
-            NotTranslatedError: if the request is not valid or the model fails.
+            NotTranslatedError: if the request is invalid or the model fails.
         """
-        asked = self._asked(text, wanted)
+        request = self._request(text, wanted)
         with _refusals():
-            response = await self._dispatcher.translate(asked, RequestRecord("local"))
+            response = await self._dispatcher.translate(request, RequestRecord("local"))
         (translation,) = response.translations
         return TranslatedText(translation.text, translation.score)
 
     async def stream(self, text: str, **wanted: Unpack[Wanted]) -> AsyncGenerator[str]:
-        """Yields what the best translation of one text grows by.
+        """Yields the growth of the best translation of one text.
 
         Raises:
-            NotTranslatedError: if the request is not valid or the model fails; what came before is no translation.
+            NotTranslatedError: if the request is invalid or the model fails, possibly after some pieces.
         """
-        asked = self._asked(text, wanted)
+        request = self._request(text, wanted)
         with _refusals():
-            async with aclosing(self._dispatcher.stream(asked, RequestRecord("local"))) as events:
+            async with aclosing(self._dispatcher.stream(request, RequestRecord("local"))) as events:
                 async for event in events:
                     if isinstance(event, TranslationDelta):
                         yield event.text
 
-    def _asked(self, text: str, wanted: Wanted) -> AskedTranslation:
-        return AskedTranslation(
-            texts=(text,),
-            direction=AskedDirection(
-                model=wanted.get("model", ""),
-                source_language=wanted.get("source_language", ""),
-                target_language=wanted.get("target_language", ""),
-                allow_pivot=wanted.get("allow_pivot", False),
-            ),
-            options=wanted.get("options", SearchFields()),
-            deadline_seconds=time.monotonic() + self._timeout_seconds,
-            split_sentences=wanted.get("split_sentences", True),
-            fairness_key=self._flow,
-        )
+    def _request(self, text: str, wanted: Wanted) -> TranslateRequest:
+        deadline_seconds = time.monotonic() + self._timeout_seconds
+        return TranslateRequest(text=(text,), deadline_seconds=deadline_seconds, fairness_key=self._stream, **wanted)
 
 
 @contextmanager
@@ -161,13 +141,13 @@ def _refusals() -> Iterator[None]:
 def open_bundle(
     bundle: Path, in_flight: int, timeout_seconds: float, options: SearchFields
 ) -> AbstractAsyncContextManager[LocalTranslator]:
-    """Returns a translator in this process that never refuses for want of room, up to `in_flight` texts at once.
+    """Returns a translator in this process that never sheds up to `in_flight` concurrent texts.
 
     Args:
-        bundle: its folder.
-        in_flight: texts under way at once.
-        timeout_seconds: how long one may take.
-        options: what texts are going to be searched with.
+        bundle: folder of one or several bundles.
+        in_flight: maximum number of concurrent texts.
+        timeout_seconds: timeout of each text.
+        options: search options of all texts.
 
     Raises:
         LOAD_ERRORS: on entering, if the bundle cannot be served.
@@ -200,7 +180,7 @@ class _Problem(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class _Response:
-    """What came back: `retry_seconds` is set if the server asks for another try."""
+    """A response; `retry_seconds` is set if the server asks for a retry."""
 
     status: int
     body: bytes
@@ -208,7 +188,7 @@ class _Response:
 
 
 class HttpClient:
-    """Translates texts; as many may be under way at once as there are threads."""
+    """Translates texts over REST; the number of threads bounds concurrent calls."""
 
     def __init__(self, host: str, port: int, settings: ClientSettings, threads: Executor) -> None:
         self._host = host
@@ -220,9 +200,7 @@ class HttpClient:
     @classmethod
     @asynccontextmanager
     async def open(cls, host: str, port: int, settings: ClientSettings, in_flight: int) -> AsyncIterator[Self]:
-        """Starts `in_flight` threads and stops them.
-
-        Of the settings, this client knows time, key and TLS; it always retries.
+        """Starts `in_flight` threads and stops them. Uses timeout, key and TLS of the settings; always retries.
 
         Raises:
             OSError: if a file of the settings cannot be used.
@@ -234,7 +212,7 @@ class HttpClient:
         """Returns the best translation of one text.
 
         Raises:
-            NotTranslatedError: if the server refused, failed or could not be reached.
+            NotTranslatedError: if the call fails.
         """
         body = json.dumps(request_fields(text, wanted)).encode()
         deadline_seconds = time.monotonic() + self._settings.timeout_seconds
@@ -246,7 +224,7 @@ class HttpClient:
         return _read_translation(response)
 
     def _post(self, body: bytes, deadline_seconds: float) -> _Response:
-        # Never zero, which would mean not to wait at all.
+        # A timeout of zero would make the socket non-blocking.
         remaining_seconds = max(deadline_seconds - time.monotonic(), 0.001)
         headers = {
             "content-type": "application/json",
@@ -279,5 +257,5 @@ def _read_translation(response: _Response) -> TranslatedText:
         problem = _Problem.model_validate_json(response.body)
     except ValidationError as error:
         shown = response.body[:_SHOWN_CHARACTERS].decode(errors="replace")
-        raise NotTranslatedError(f"{response.status}: not an answer of the service: {shown}") from error
+        raise NotTranslatedError(f"{response.status}: unexpected response: {shown}") from error
     raise NotTranslatedError(f"{problem.reason}: {problem.detail}")

@@ -1,12 +1,7 @@
-"""`dragoman translate`: standard input to standard output, line by line, by a server or by bundles in this process.
+"""`dragoman translate`: translates standard input to standard output, line by line.
 
-Lines keep their order and their number, so that output can be compared with a reference line by line. Several are under
-way at once; however long the input, no more than that are held.
-
-Lines of a file descriptor, read while an event loop runs, and an ordered map over them.
-
-Both are bounded: however long the input, no more than a window of lines is held. No thread reads, because a thread that
-waits for input could be stopped by nothing. Neither knows what is done with a line; `serve.clients.translate` does.
+The output has one line per input line, in the same order, for comparison with a reference. A bounded window of lines is
+in flight, however long the input. The event loop reads the input: a thread blocked in a read could not be stopped.
 """
 
 import asyncio
@@ -17,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, Unpack
+from typing import Any, ClassVar, Protocol, TypeVar, Unpack
 
 from pydantic import ConfigDict, Field
 from pydantic_settings import SettingsConfigDict
@@ -39,7 +34,7 @@ R = TypeVar("R")
 
 
 class LineError(Exception):
-    """Something is wrong with a line; the message begins with its number."""
+    """An invalid or untranslated line; the message starts with its number."""
 
     def __init__(self, number: int, problem: str) -> None:
         super().__init__(f"line {number}: {problem}")
@@ -47,14 +42,14 @@ class LineError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line without its line feed, and its number, counted from 1."""
+    """A line without its line feed; numbers start at 1."""
 
     number: int
     content: bytes
 
 
 async def read_lines(descriptor: int) -> AsyncGenerator[Line]:
-    """Yields the lines of a pipe, terminal or file until it ends; the last one may lack its line feed.
+    """Yields the lines of a pipe, terminal or file; the last one may lack its line feed.
 
     Raises:
         LineError: if a line is longer than MAX_LINE_BYTES.
@@ -79,7 +74,7 @@ async def _read(descriptor: int) -> bytes:
     try:
         loop.add_reader(descriptor, readable.set)
     except PermissionError:
-        # A regular file can be read at any time, and epoll therefore refuses to watch it.
+        # A regular file is always readable, so epoll refuses to watch it.
         return os.read(descriptor, _CHUNK_BYTES)
     try:
         await readable.wait()
@@ -91,10 +86,10 @@ async def _read(descriptor: int) -> bytes:
 async def map_in_order(
     function: Callable[[T], Coroutine[Any, Any, R]], inputs: AsyncIterator[T], in_flight: int
 ) -> AsyncGenerator[R]:
-    """Yields `function(input)` in the order of the inputs, with up to `in_flight` of them begun and not yet taken.
+    """Yields `function(input)` in the order of the inputs, with up to `in_flight` started and not yet yielded.
 
-    The first failure, of a call or of the inputs, is raised in its place: after every result before it. Whoever stops
-    early must close the iterator (`contextlib.aclosing`); calls under way are then cancelled.
+    The first failure of a call or of the inputs is raised after all earlier results. To stop early, close the generator
+    (`contextlib.aclosing`), which cancels running calls.
     """
     window = asyncio.Semaphore(in_flight)
     begun: asyncio.Queue[asyncio.Task[R] | None] = asyncio.Queue()
@@ -130,34 +125,34 @@ INTERRUPTED = 130
 
 
 class TextTranslator(Protocol):
-    """Translates one text; several calls may be under way at once."""
+    """Translates one text. Several calls may run concurrently."""
 
     async def translate(self, text: str, **wanted: Unpack[Wanted]) -> TranslatedText:
-        """Returns the best translation, or raises NotTranslatedError."""
+        """Returns the best translation or raises NotTranslatedError."""
 
 
 class TextStreamer(TextTranslator, Protocol):
-    """Translates one text, also piece by piece."""
+    """Translates one text, optionally in pieces."""
 
     def stream(self, text: str, **wanted: Unpack[Wanted]) -> AsyncGenerator[str]:
-        """Yields what the best translation grows by, or raises NotTranslatedError, as `translate`."""
+        """Yields the growth of the best translation or raises NotTranslatedError."""
 
 
 class SearchFlags(SearchFields):
-    """The search options as flags, which are text."""
+    """The search options as command-line flags, parsed from strings."""
 
     model_config = ConfigDict(strict=False)
 
 
-# So that they need no "options." before them.
+# Flags without the prefix "options.".
 FLAGS = {f"options.{name}": name for name in (each.replace("_", "-") for each in SearchFlags.model_fields)}
 
 
 class TranslateCommand(ConnectionOptions):
     """Translate standard input line by line.
 
-    Writes one translation per line, in the order of the input; a blank line stays a blank line. Stops at the first line
-    that cannot be translated, naming it, with exit status 1.
+    Writes one translation per line, in input order; blank lines stay blank. Stops with exit status 1 at the first line
+    that cannot be translated and names it.
     """
 
     model_config = SettingsConfigDict(
@@ -168,34 +163,38 @@ class TranslateCommand(ConnectionOptions):
         cli_shortcuts=FLAGS,
     )
 
-    server: str | None = Field(None, description="Host and port of a running server's gRPC interface.")
-    bundle: Path | None = Field(None, description="Folder of a bundle or of several, to translate without a server.")
-    model: str = Field("", description="Name of the model, if there are several; default: the first that fits.")
-    source_language: str = Field("", description="ISO 639-1 code of the lines' language, if there are several.")
-    target_language: str = Field("", description="ISO 639-1 code of the wanted language, if there are several.")
-    allow_pivot: bool = Field(
-        False, description="Translate by way of a third language where no model translates from one into the other."
-    )
+    HELP_GROUPS: ClassVar[dict[str, str]] = {
+        "server": "server or bundle",
+        "model": "translation",
+        "scores": "output",
+        "in_flight": "requests",
+    }
+
+    server: str | None = Field(None, description="Address of a running server's gRPC interface.")
+    bundle: Path | None = Field(None, description="Folder of one or several bundles, to translate without a server.")
+    model: str = Field("", description="Name of the model. Default: the first one with the direction.")
+    source_language: str = Field("", description="ISO 639-1 code of the source language, if ambiguous.")
+    target_language: str = Field("", description="ISO 639-1 code of the target language, if ambiguous.")
+    allow_pivot: bool = Field(False, description="Translate through a third language if no model has the direction.")
     split_sentences: bool = Field(
         True,
-        description="Translate a line sentence by sentence. If not, it is taken for one sentence, best where it is "
-        "compared with a reference.",
+        description="Translate a line sentence by sentence. If off, each line is one sentence.",
     )
-    options: SearchFlags = Field(SearchFlags(), description="How translations are searched for.")
-    scores: bool = Field(False, description="Write each line's score and a tab before its translation.")
+    options: SearchFlags = Field(SearchFlags(), description="Beam search, sampling, lengths and extra output.")
+    scores: bool = Field(False, description="Write the score and a tab before each translation.")
     stream: bool = Field(
-        False, description="Write each translation while it grows, one line at a time, whatever --in-flight says."
+        False, description="Write each translation as it grows, one line at a time; ignores --in-flight."
     )
-    in_flight: int = Field(64, ge=1, description="Lines under way at once.")
-    timeout_seconds: float = Field(60.0, gt=0, description="How long one line may take.")
+    in_flight: int = Field(64, ge=1, description="Maximum number of concurrent lines.")
+    timeout_seconds: float = Field(60.0, gt=0, description="Timeout of one line.")
 
     def cli_cmd(self) -> None:
-        """Translates until the input ends; a closed output or Ctrl-C ends it quietly."""
+        """Translates until the input ends; a closed output or Ctrl-C ends the command without a message."""
         if (self.server is None) == (self.bundle is None):
             given = "neither" if self.server is None else "both"
-            raise SystemExit(f"dragoman translate: --server, --bundle: {given} given: expected exactly one of them")
+            raise SystemExit(f"dragoman translate: --server, --bundle: expected exactly one of them, got {given}")
         if self.stream and self.scores:
-            problem = "both given: a score, which stands before its translation, is known only when that is complete"
+            problem = "expected at most one of them: a score precedes its translation but is known after it"
             raise SystemExit(f"dragoman translate: --stream, --scores: {problem}")
         try:
             asyncio.run(self._translate())
@@ -215,7 +214,7 @@ class TranslateCommand(ConnectionOptions):
             if self.stream:
                 await self._stream(translator, lines)
                 return
-            # On a terminal the translations themselves show the progress.
+            # On a terminal, the translations themselves show the progress.
             with tqdm(unit=" lines", disable=True if sys.stdout.isatty() else None) as bar:
                 async with aclosing(self._translate_lines(translator, lines)) as translations:
                     async for translation in translations:
@@ -258,10 +257,10 @@ class TranslateCommand(ConnectionOptions):
 def translate_lines(
     translate: Callable[[str], Awaitable[TranslatedText]], lines: AsyncIterator[Line], in_flight: int
 ) -> AsyncGenerator[TranslatedText | None]:
-    """Yields the translation of each line, in order; None for a blank one, which is not sent.
+    """Yields the translation of each line in order; None for a blank line, which is not sent.
 
     Raises:
-        LineError: in the place of the first line that is not UTF-8 or was not translated.
+        LineError: in place of the first line that is not UTF-8 or not translated.
     """
 
     async def translate_line(line: Line) -> TranslatedText | None:
@@ -277,10 +276,10 @@ def translate_lines(
 
 
 async def stream_lines(stream: Callable[[str], AsyncGenerator[str]], lines: AsyncIterator[Line]) -> AsyncGenerator[str]:
-    """Yields what the output grows by, line by line; each line feed by itself. A blank line is not sent.
+    """Yields the growth of the output, line by line, each line feed separately. Blank lines are not sent.
 
     Raises:
-        LineError: behind what came of the first line that is not UTF-8 or was not translated.
+        LineError: after the pieces of the first line that is not UTF-8 or not translated.
     """
     async for line in lines:
         text = _text_of(line)
@@ -295,7 +294,7 @@ async def stream_lines(stream: Callable[[str], AsyncGenerator[str]], lines: Asyn
 
 
 def _text_of(line: Line) -> str | None:
-    """Returns the text of a line, None if it is blank."""
+    """Returns the text of a line; None if it is blank."""
     try:
         text = line.content.decode()
     except UnicodeDecodeError as error:
@@ -305,11 +304,11 @@ def _text_of(line: Line) -> str | None:
 
 
 def _write(text: str) -> None:
-    # Not through print: the output is UTF-8 whatever the locale, and must be on its way at once.
+    # Not print: the output is UTF-8 in any locale and is flushed at once.
     sys.stdout.buffer.write(text.encode())
     sys.stdout.buffer.flush()
 
 
 def _abandon_output() -> None:
-    # Python flushes standard output once more at exit, which would fail again, and loudly.
+    # Python flushes standard output again at exit, which would fail with a traceback.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

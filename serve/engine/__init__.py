@@ -1,1 +1,1 @@
-"""Continuous batching: sequences, who runs when, and the engines that move them on by one token at each step."""
+"""Continuous batching: running rows, prefill, token selection, and the engine thread that steps them."""

@@ -1,7 +1,7 @@
-"""Continuous batching: one thread that moves every running sequence on by one token at each step.
+"""Continuous batching: one thread advances every running sequence by one token at each step.
 
-Sequences join and leave between steps. The scheduler decides who joins, the model computes, `selection` chooses
-tokens, `rows` remembers. Knows neither texts nor requests; built by `app`.
+Sequences join and leave between steps. The scheduler decides which ones join, the model computes, `selection` chooses
+tokens, `rows` holds the state of each row. The engine handles token ids only, neither texts nor requests.
 """
 
 import math
@@ -13,6 +13,7 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
+from serve.bundle.manifest import Manifest
 from serve.engine.prefill import batches, pad
 from serve.engine.rows import Move, Rows
 from serve.engine.selection import Selection
@@ -22,7 +23,7 @@ from serve.runtime.model import Model, Scores
 from serve.scheduler.scheduler import Scheduler
 from serve.scheduler.sequence import DecodingSequence
 
-# One failure may be the fault of one input; several in a row are the fault of the model or the device.
+# One failure may have its cause in one input; several in a row point to the model or the device.
 UNHEALTHY_FAILURES = 3
 
 ENGINE_THREAD = "engine"
@@ -35,7 +36,7 @@ class Engine:
     """One model, its rows and the thread that steps them.
 
     Attributes:
-        failure_count: how often the model failed so many times in a row that it was not healthy any more.
+        failure_count: how many times `UNHEALTHY_FAILURES` failures in a row made the engine unhealthy.
     """
 
     def __init__(
@@ -43,43 +44,37 @@ class Engine:
         model: Model,
         scheduler: Scheduler,
         metrics: Metrics,
+        manifest: Manifest,
         *,
-        bos_id: int,
-        eos_id: int,
-        pad_id: int,
-        max_target_tokens: int,
         step_timeout_seconds: float = math.inf,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Starts with no row and no thread.
 
         Args:
-            model: used by this engine alone.
-            scheduler: where sequences come from; engines may share it.
-            metrics: where steps and padding are counted.
-            bos_id: the token that every translation starts from.
-            eos_id: the token that ends a translation.
-            pad_id: fills up the shorter sources of a prefill.
-            max_target_tokens: the longest translation that any sequence may ask for, the end token excluded.
-            step_timeout_seconds: a step that takes longer hangs.
-            clock: the time in seconds, on the clock of the sequences' deadlines.
+            model: the model; no other engine may use it.
+            scheduler: supplies the sequences; engines may share it.
+            metrics: counts steps and padding.
+            manifest: gives the special tokens and the longest translation.
+            step_timeout_seconds: a step that takes longer counts as hanging.
+            clock: returns the time in seconds, on the clock of the sequences' deadlines.
         """
         self._model = model
         self._scheduler = scheduler
         self._metrics = metrics
-        self._pad_id = pad_id
+        self._pad_id = manifest.pad_id
         self._clock = clock
         aligned = model.alignments.shape[1] > 0
         self._rows = Rows(
             model.slots,
             model.prefetched,
             max_source_tokens=model.alignments.shape[2],
-            max_target_tokens=max_target_tokens,
-            bos_id=bos_id,
-            eos_id=eos_id,
+            max_target_tokens=manifest.max_target_tokens,
+            bos_id=manifest.bos_id,
+            eos_id=manifest.eos_id,
             aligned=aligned,
         )
-        self._selection = Selection(eos_id)
+        self._selection = Selection(manifest.eos_id)
         self._step_timeout_seconds = step_timeout_seconds
         self._step_started_seconds: float | None = None
         self.failure_count = 0
@@ -89,12 +84,12 @@ class Engine:
 
     @property
     def healthy(self) -> bool:
-        """False after several failures of the model in a row and while a step hangs, until one succeeds."""
+        """False after `UNHEALTHY_FAILURES` failures in a row, until a step succeeds, and while a step hangs."""
         return self._failures < UNHEALTHY_FAILURES and not self.hanging
 
     @property
     def hanging(self) -> bool:
-        """True while a step takes longer than any should. Asked from other threads: this one cannot help itself."""
+        """True while a step exceeds its timeout. Other threads must check this: the hanging one cannot."""
         started_seconds = self._step_started_seconds
         return started_seconds is not None and self._clock() - started_seconds > self._step_timeout_seconds
 
@@ -103,11 +98,9 @@ class Engine:
         self._thread.start()
 
     def stop(self, timeout_seconds: float | None = None) -> None:
-        """Ends the thread after its current step, then everything that still runs or waits with DrainingError.
+        """Ends the thread after its current step, then fails all sequences with DrainingError.
 
-        Args:
-            timeout_seconds: how long the step may take; None: for ever. A thread that hangs for longer is left behind
-                with its rows, and those who wait for them are told.
+        A thread that exceeds the timeout is abandoned with its rows, and their sequences fail; None: no timeout.
         """
         self._stopping = True
         self._scheduler.drain()
@@ -118,12 +111,12 @@ class Engine:
         if not self._thread.is_alive():
             self._fail_rows(error)
             return
-        log.error("the engine hangs and is left behind", rows=len(self._rows))
+        log.error("engine_hangs", rows=len(self._rows))
         for sequence in self._rows.sequences:
             self._scheduler.finish(sequence, error)
 
     def step(self) -> None:
-        """Moves every sequence on by one token; a failing model ends sequences, never the engine."""
+        """Advances every sequence by one token. A failing model ends sequences, never the engine."""
         self._step_started_seconds = self._clock()
         self._step()
         self._step_started_seconds = None
@@ -135,35 +128,35 @@ class Engine:
                 self._prefill(admitted)
             if self._rows:
                 over = self._select(self._decode())
-                self._tell(over)
+                self._notify(over)
                 self._retire(over)
         except Exception:
-            log.exception("decode failed", rows=len(self._rows))
+            log.exception("decode_failed", rows=len(self._rows))
             self._count_failure()
             self._fail_rows(InternalError(FAILURE_MESSAGE))
 
     def _run(self) -> None:
         try:
             self._model.prepare()
-        except Exception:  # a model that cannot even compute tells so at its first step, to those who wait for it
-            log.exception("the model is not prepared")
+        except Exception:  # a model that fails here fails again at its first step, which reports the error
+            log.exception("prepare_failed")
         while not self._stopping and (self._rows or self._scheduler.wait()):
             self.step()
 
     def _admit(self) -> list[DecodingSequence]:
-        """Returns what starts now, and as company for the encoder what starts next."""
+        """Returns the sequences to encode now: those that start, and prefetched ones that fill the batch."""
         free_rows = self._model.slots - len(self._rows)
         return self._scheduler.admit(free_rows, self._rows.encoded_rows, self._model.prefetched if free_rows else 0)
 
     def _prefill(self, sequences: list[DecodingSequence]) -> None:
-        """Gives rows to some sequences and encodes them; those of a batch that fails have none afterwards."""
+        """Assigns rows to sequences and encodes them; sequences of a failed batch lose their rows."""
         places = dict(zip(sequences, self._rows.append(sequences), strict=True))
         failed: list[DecodingSequence] = []
         for batch in batches(sequences):
             try:
                 self._encode(batch, [places[sequence] for sequence in batch])
             except Exception:
-                log.exception("encode failed", sequences=len(batch))
+                log.exception("encode_failed", sequences=len(batch))
                 self._count_failure()
                 failed += batch
         if failed:
@@ -173,7 +166,7 @@ class Engine:
                 self._scheduler.finish(sequence, InternalError(FAILURE_MESSAGE))
 
     def _encode(self, sequences: list[DecodingSequence], places: list[NDArray[np.int64]]) -> None:
-        source_ids, source_lengths = pad(sequences, self._pad_id)  # [B, S], [B]
+        source_ids, source_lengths = pad([each.source_ids for each in sequences], self._pad_id)  # [B, S], [B]
         started_seconds = self._clock()
         self._model.encode(source_ids, source_lengths, np.array([first for first, *_ in places]))
         self._copy(
@@ -211,7 +204,7 @@ class Engine:
         return scores
 
     def _select(self, scores: Scores) -> NDArray[np.bool_]:
-        """Chooses the next token of every row; returns the rows that are over, bool [R]."""
+        """Chooses the next token of every row; returns the rows that ended, bool [R]."""
         attended = self._rows.columns.kinds.attended
         attention = self._model.alignments[: len(self._rows)].mean(axis=1) if attended else None  # [R, S]
         over, sources, targets = self._selection.advance(self._rows, scores, attention)
@@ -220,13 +213,13 @@ class Engine:
             self._model.branch_rows(sources.tolist(), targets.tolist(), positions.tolist())
         return over
 
-    def _tell(self, over: NDArray[np.bool_]) -> None:
-        """Writes down when sequences got their first token, and tells listeners the newest."""
+    def _notify(self, over: NDArray[np.bool_]) -> None:
+        """Records the time of first tokens, and sends the newest tokens to listeners."""
         now_seconds = self._clock()
         for row in (self._rows.columns.positions <= 1).nonzero()[0].tolist():
             sequence = self._rows.sequence(row)
             sequence.first_token_seconds = sequence.first_token_seconds or now_seconds
-        self._rows.tell(over)
+        self._rows.notify(over)
 
     def _retire(self, over: NDArray[np.bool_]) -> None:
         now_seconds = self._clock()
@@ -238,16 +231,16 @@ class Engine:
         self._failures = 0
 
     def _remove(self, leaving: NDArray[np.bool_]) -> list[DecodingSequence]:
-        """Takes rows out, bool [encoded]; returns the sequences that have no row left."""
+        """Removes rows, bool [encoded]; returns the sequences that have no row left."""
         self._copy(self._rows.moves(leaving))
         return self._rows.remove(leaving)
 
     def _finish(self, sequence: DecodingSequence, now_seconds: float) -> None:
         error: ServiceError | None = sequence.abandonment(now_seconds)
         if error is None and not all(np.isfinite(each.score) for each in sequence.hypotheses):
-            log.error("the model gave no probabilities", target_tokens=sequence.decoded_tokens)
+            log.error("invalid_probabilities", target_tokens=sequence.decoded_tokens)
             error = InternalError(FAILURE_MESSAGE)
-        # A stable sort: of equals the one that was finished first.
+        # The sort is stable: ties keep the order in which hypotheses finished.
         sequence.hypotheses.sort(key=lambda hypothesis: -hypothesis.normalized_score)
         del sequence.hypotheses[sequence.options.hypotheses :]
         if error is None:

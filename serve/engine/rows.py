@@ -1,12 +1,7 @@
-"""The running rows of one engine: whose they are and how far they are, as a dense prefix of preallocated columns.
+"""The running rows of one engine: a dense prefix of preallocated columns, one array place per row.
 
-Row r lives in slot r of the model's state. Only rows that come or go are handled one by one. Knows neither the model
-nor the scheduler, nor how tokens are chosen; called by the engine and by selection.
-
-What is known of every running row, as arrays with one place for each row.
-
-All of them are read and written for many rows at once; no Python runs for a single row. Knows neither sequences nor the
-model.
+Row r uses slot r of the model's state. `Columns` handles many rows at once, without Python code per row; `Rows` handles
+rows one by one only when they come or go.
 """
 
 from collections.abc import Callable
@@ -23,16 +18,16 @@ from serve.search.hypothesis import FinishReason, Hypothesis, coverage, normaliz
 from serve.search.options import MAX_SUPPRESSED_IDS
 from serve.search.sampling import uniforms
 
-# Where no token is forced and none is suppressed.
+# Marks positions without a forced token and unused places of suppressed tokens.
 NO_TOKEN = -1
 
 
 class Kinds(NamedTuple):
-    """What there is among some rows.
+    """Which features occur among some rows.
 
     Attributes:
-        beam_sizes: of the rows, all different, ascending; 1: there are rows that are searched by themselves.
-        drawn, constrained, attended, streamed: whether there is such a row.
+        beam_sizes: distinct beam sizes, ascending; 1: some rows use greedy search or sampling.
+        drawn, constrained, attended, streamed: whether any row is sampled, constrained, keeps attention or is streamed.
     """
 
     beam_sizes: tuple[int, ...]
@@ -47,26 +42,26 @@ class Columns:
     """The columns of R rows; T most target tokens, S most source tokens, W most suppressed tokens.
 
     Attributes:
-        numbers: of the sequence that each row belongs to, int64 [R].
-        ranks: which of the sequence's hypotheses the row holds, int64 [R].
-        beam_sizes: rows that beam search ranks together, int64 [R]; 1: the row is searched by itself.
-        token_ids: the last token, the input of the next step, int64 [R].
-        positions: the position of that token, which is also the number of target tokens so far, int32 [R].
+        numbers: the engine's number of the row's sequence, int64 [R].
+        ranks: index of the row's hypothesis in its sequence, int64 [R].
+        beam_sizes: rows that beam search ranks together, int64 [R]; 1: greedy search or sampling.
+        token_ids: last token, the input of the next step, int64 [R].
+        positions: position of that token, which is the number of target tokens so far, int32 [R].
         source_lengths: int32 [R].
-        scores: sum of the natural log-probabilities of the tokens so far, float64 [R]; -inf: no such hypothesis.
-        target_ids: the tokens so far, int64 [R, T].
+        scores: sum of the natural log-probabilities so far, float64 [R]; -inf: the hypothesis does not exist.
+        target_ids: tokens so far, int64 [R, T].
         token_scores: their natural log-probabilities, float32 [R, T].
-        attention: how much each of them looked at each source token, float32 [R, T, S]; S is 0 if no model tells.
-        deadlines_seconds: when the client stops waiting, inf: never; float64 [R].
+        attention: their attention to the source tokens, float32 [R, T, S]; S is 0 without alignments.
+        deadlines_seconds: the client's deadline, float64 [R]; inf: none.
         limits, minimums: most and fewest target tokens, int32 [R].
-        temperatures, top_ks, top_ps, uniforms: how tokens are drawn, float64 [R], int64 [R], float64 [R] and float64
-            [R, T]; temperature 0: they are not.
-        repetition_penalties, ngram_sizes: what is said against repetition, float32 [R] and int32 [R].
-        suppressed_ids: tokens that are never chosen, int64 [R, W].
-        forced_ids: the token to choose at each position, int64 [R, T].
-        constrained: whether minimums, penalties, suppressed or forced tokens say anything of the row, bool [R].
+        temperatures, top_ks, top_ps, uniforms: sampling, float64 [R], int64 [R], float64 [R], float64 [R, T];
+            temperature 0: none.
+        repetition_penalties, ngram_sizes: float32 [R], int32 [R].
+        suppressed_ids: forbidden tokens, int64 [R, W].
+        forced_ids: forced token of each position, int64 [R, T].
+        constrained: whether minimum, penalties, suppressed or forced tokens apply, bool [R].
         attended: whether attention is kept, bool [R].
-        streamed: whether somebody listens to each token, bool [R].
+        streamed: whether the sequence has a token listener, bool [R].
     """
 
     numbers: NDArray[np.int64]
@@ -96,14 +91,7 @@ class Columns:
 
     @classmethod
     def allocate(cls, rows: int, *, target_tokens: int, source_tokens: int, suppressed: int) -> Self:
-        """Returns columns of zeros.
-
-        Args:
-            rows: R.
-            target_tokens: T.
-            source_tokens: S.
-            suppressed: W.
-        """
+        """Returns columns of zeros for R rows, T target tokens, S source tokens and W suppressed tokens."""
         return cls(
             numbers=np.zeros(rows, np.int64),
             ranks=np.zeros(rows, np.int64),
@@ -133,7 +121,7 @@ class Columns:
 
     @cached_property
     def kinds(self) -> Kinds:
-        """What there is among the rows, found out once: when rows come or go, there are other columns."""
+        """Features of the rows. Cached: a change of the rows makes new columns."""
         return Kinds(
             beam_sizes=tuple(np.unique(self.beam_sizes).tolist()),
             drawn=bool((self.temperatures > 0).any()),
@@ -147,14 +135,14 @@ class Columns:
         return type(self)(*[column[:rows] for column in _all_of(self)])
 
     def branch(self, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> None:
-        """Copies the tokens of hypotheses over those of others of the same sequences, as `copy` does whole rows."""
+        """Copies the tokens of rows over those of other rows of their sequences; see `copy`."""
         if len(sources):
             length = self.positions[sources].max()
             for column in (self.target_ids, self.token_scores, self.attention):
                 column[targets, :length] = column[sources, :length]
 
     def copy(self, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> None:
-        """Copies rows over others, int64 [N] each; no row may be a source and a target."""
+        """Copies rows over others, int64 [N] each; no row is both source and target."""
         if len(sources):
             for column in _all_of(self):
                 column[targets] = column[sources]
@@ -164,7 +152,7 @@ _all_of: Callable[[Columns], tuple[NDArray[Any], ...]] = attrgetter(*(field.name
 
 
 class Move(NamedTuple):
-    """A row that takes the place of one that left, and how much of its state is valid."""
+    """A row that takes the place of one that left, and the valid lengths of its state."""
 
     source: int
     target: int
@@ -177,7 +165,7 @@ class End(NamedTuple):
 
     Attributes:
         score: its natural log-probability.
-        attention: where the step that chose it looked, float32 [S]; None if nobody asked.
+        attention: attention of the step that chose it, float32 [S]; None if not kept.
     """
 
     score: float
@@ -185,13 +173,10 @@ class End(NamedTuple):
 
 
 class Rows:
-    """R running rows, 0 <= R <= slots, of fewer sequences, and behind them the rows that were encoded ahead.
+    """R running rows, 0 <= R <= slots, followed by the prefetched rows.
 
-    The latter are not computed with. They take the places of rows that leave, being the last, so that there are some
-    only while every slot is taken. Each is the only row of its sequence.
-
-    Attributes:
-        columns: of the running rows.
+    Prefetched rows have been encoded but take part in no step. They exist only while every slot is taken. As the last
+    rows they fill the places of rows that leave. Each is the only row of its sequence.
     """
 
     def __init__(
@@ -205,16 +190,9 @@ class Rows:
         eos_id: int,
         aligned: bool,
     ) -> None:
-        """Starts with no row.
+        """Allocates columns for `slots` running and `prefetched` further rows.
 
-        Args:
-            slots: the most running rows.
-            prefetched: the most rows that are encoded ahead.
-            max_source_tokens: the longest source of any row.
-            max_target_tokens: the longest translation of any row, the end token excluded.
-            bos_id: the token that every translation starts from.
-            eos_id: the token that ends a translation and is no part of it.
-            aligned: whether the model tells where each step looks.
+        Limits are those of the longest row, without the end token; `aligned` models return alignments.
         """
         self._bos_id = bos_id
         self._eos_id = eos_id
@@ -234,17 +212,17 @@ class Rows:
 
     @property
     def sequences(self) -> list[DecodingSequence]:
-        """Those that have any row."""
+        """Sequences with at least one row."""
         return list(self._sequences.values())
 
     @property
     def encoded_rows(self) -> int:
-        """The running rows and those that were encoded ahead."""
+        """Number of running and prefetched rows."""
         return len(self._encoded.numbers)
 
     @property
     def computed(self) -> int:
-        """How many of the running rows a step has to compute: behind them are only hypotheses that do not exist."""
+        """Number of running rows that a step must compute; the rows behind hold no existing hypothesis."""
         columns = self.columns
         if columns.kinds.beam_sizes == (1,):
             return len(self)
@@ -252,19 +230,20 @@ class Rows:
         return len(self) - int(missing[::-1].argmin())
 
     def sequence(self, row: int) -> DecodingSequence:
-        """Returns whose row it is."""
+        """Returns the sequence of a row."""
         return self._sequences[int(self.columns.numbers[row])]
 
     def beams(self, beam_size: int) -> NDArray[np.int64]:
-        """Returns the rows of every sequence with this beam size, by rank, int64 [B, K]."""
+        """Returns the rows of every sequence with this beam size, ordered by rank, int64 [B, K]."""
         rows: NDArray[np.int64] = (self.columns.beam_sizes == beam_size).nonzero()[0]
         order = np.lexsort((self.columns.ranks[rows], self.columns.numbers[rows]))
         return rows[order].reshape(-1, beam_size)
 
     def append(self, sequences: list[DecodingSequence]) -> list[NDArray[np.int64]]:
-        """Adds the rows of some sequences behind all others; returns those of each, int64 [rows].
+        """Appends the rows of some sequences; returns the rows of each, int64 [rows].
 
-        The first rows of all come before the further ones, of which those of beams do not exist in their first step.
+        The first rows of all sequences precede the further ones. In a beam, the further ones do not exist in the first
+        step.
         """
         further = self.encoded_rows + len(sequences)
         places = []
@@ -284,13 +263,13 @@ class Rows:
         token_scores: NDArray[np.float32],
         attention: NDArray[np.float32] | None,
     ) -> None:
-        """Writes down the next token of N rows.
+        """Stores the next token of N rows.
 
         Args:
             rows: int64 [N].
             token_ids: int64 [N].
             token_scores: their natural log-probabilities, float32 [N].
-            attention: where the step looked that chose them, float32 [N, S]; None if no row keeps it.
+            attention: attention of the step that chose them, float32 [N, S]; None if no row keeps it.
         """
         columns, positions = self.columns, self.columns.positions[rows]
         columns.target_ids[rows, positions] = token_ids
@@ -301,12 +280,8 @@ class Rows:
         columns.scores[rows] += token_scores
         columns.positions[rows] = positions + 1
 
-    def tell(self, over: NDArray[np.bool_]) -> None:
-        """Tells those who listen the newest token of each row that goes on.
-
-        Args:
-            over: rows that are not decoded any more, bool [R].
-        """
+    def notify(self, over: NDArray[np.bool_]) -> None:
+        """Sends the newest token of each continuing row to its listener; `over`, bool [R], marks the rows that end."""
         columns = self.columns
         if not columns.kinds.streamed:
             return
@@ -315,18 +290,13 @@ class Rows:
                 on_token(int(columns.token_ids[row]))
 
     def finish(self, row: int, end: End | None) -> DecodingSequence:
-        """Gives what a row has found to its sequence, which it returns; `hypothesis` tells of the arguments."""
+        """Appends the hypothesis of a row to its sequence and returns the sequence; see `hypothesis`."""
         sequence = self.sequence(row)
         sequence.hypotheses.append(self.hypothesis(row, end))
         return sequence
 
     def hypothesis(self, row: int, end: End | None) -> Hypothesis:
-        """Returns what a row has found.
-
-        Args:
-            row: the row.
-            end: the end token, if it was chosen; else the hypothesis is cut at its limit.
-        """
+        """Returns the hypothesis of a row; `end` is its end token, None if it was cut at its limit."""
         columns, options = self.columns, self.sequence(row).options
         length = int(columns.positions[row])
         score, token_scores = float(columns.scores[row]), columns.token_scores[row, :length].tolist()
@@ -353,7 +323,7 @@ class Rows:
         )
 
     def _coverage(self, row: int, end: End | None) -> NDArray[np.float64]:
-        """Returns the coverage of one row by all steps that chose a token of its hypothesis, float64 [1]."""
+        """Returns the coverage of one row over all steps that chose one of its tokens, float64 [1]."""
         columns = self.columns
         source = slice(columns.source_lengths[row])
         sums = columns.attention[row, : columns.positions[row], source].sum(axis=0)
@@ -364,16 +334,12 @@ class Rows:
     def abandoned(self, now_seconds: float) -> NDArray[np.bool_]:
         """Returns the rows of abandoned sequences (see `DecodingSequence.abandonment`), bool [encoded]."""
         leaving: NDArray[np.bool_] = self._encoded.deadlines_seconds <= now_seconds
-        # A flag may be raised at any moment: it is read once for all rows of a sequence.
+        # Another thread may set the flag at any time: it is read once for all rows of a sequence.
         cancelled = [number for number, sequence in self._sequences.items() if sequence.cancelled]
         return leaving | np.isin(self._encoded.numbers, cancelled) if cancelled else leaving
 
     def moves(self, leaving: NDArray[np.bool_]) -> list[Move]:
-        """Returns the fewest moves that keep the rows dense: the last that stay take the places of those that leave.
-
-        Args:
-            leaving: bool [encoded].
-        """
+        """Returns the fewest moves that keep rows dense: the last ones fill the gaps of `leaving`, bool [encoded]."""
         columns = self._encoded
         sources, targets = _gaps(leaving)
         return [
@@ -382,13 +348,9 @@ class Rows:
         ]
 
     def remove(self, leaving: NDArray[np.bool_]) -> list[DecodingSequence]:
-        """Takes rows out and makes the moves that `moves` tells, which the model must have made before.
+        """Removes rows, bool [encoded]; returns the sequences that have no row left.
 
-        Args:
-            leaving: bool [encoded].
-
-        Returns:
-            the sequences that have no row left.
+        The model must have made the moves that `moves` returns.
         """
         columns = self._encoded
         left = columns.numbers[leaving].tolist()
@@ -415,7 +377,7 @@ class Rows:
         columns.source_lengths[new] = len(sequence.source_ids)
         columns.scores[new] = 0.0
         if not options.sampled:
-            columns.scores[new[1:]] = -np.inf  # there is one hypothesis yet, which is empty
+            columns.scores[new[1:]] = -np.inf  # at first there is one hypothesis, the empty one
         deadline_seconds = sequence.deadline_seconds
         columns.deadlines_seconds[new] = np.inf if deadline_seconds is None else deadline_seconds
         columns.limits[new] = options.max_target_tokens
@@ -442,6 +404,6 @@ def _fill_ids(column: NDArray[np.int64], rows: NDArray[np.int64], ids: tuple[int
 
 
 def _gaps(leaving: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Returns the rows to move and the gaps that they go to, int64 [M] each, ascending."""
+    """Returns the rows to move and the gaps that they fill, int64 [M] each, ascending."""
     kept = len(leaving) - int(leaving.sum())
     return kept + np.flatnonzero(~leaving[kept:]), np.flatnonzero(leaving[:kept])

@@ -1,7 +1,6 @@
-"""Chooses the next token of every running row, each by the options of its sequence, and finishes hypotheses.
+"""Chooses the next token of every running row by the options of its sequence, and finishes hypotheses.
 
-Rows that are searched by themselves, greedily or by drawing, are handled all at once, and so are all beams of one size.
-Called by the engine after each step; knows of the model only what it says of the next tokens.
+All greedy and sampled rows are advanced at once, and so are all beams of one size.
 
 Shapes: R running rows, M some of them, B beams of size K, V vocabulary.
 """
@@ -15,19 +14,20 @@ from serve.engine.rows import NO_TOKEN, Columns, End, Rows
 from serve.runtime.model import Scores
 from serve.search import beam
 from serve.search.constraints import forbid_repeated_ngrams, penalise_repetition, postpone_end, suppress
+from serve.search.patience import enough_hypotheses
 from serve.search.sampling import draw
 
 NO_ROWS = np.zeros(0, np.int64)
 
 
 class Step(NamedTuple):
-    """What the model gave for R rows, and what is forced upon them.
+    """Results of the model for one step of R rows, and the forced tokens.
 
     Attributes:
-        computed: C, the rows that the model computed; behind them are hypotheses that do not exist.
-        scores: of the next tokens of those, with all constraints applied.
-        attention: where each row looked, float32 [R, S], the mean of the alignment heads; None if no row keeps it.
-        forced_ids: the token to choose in each row, int64 [C]; None if no row is constrained.
+        computed: C, the rows that the model computed; the rows behind hold no existing hypothesis.
+        scores: scores of the next tokens of these rows, with all constraints applied.
+        attention: float32 [R, S], mean of the alignment heads; None if no row keeps it.
+        forced_ids: the forced token of each row, int64 [C]; None if no row is constrained.
     """
 
     computed: int
@@ -36,21 +36,21 @@ class Step(NamedTuple):
     forced_ids: NDArray[np.int64] | None
 
     def end(self, row: int, score: float) -> End:
-        """Returns the end token that a row chose."""
+        """Returns the end token that a row chose, with its attention."""
         return End(score, None if self.attention is None else self.attention[row])
 
     def attention_of(self, rows: NDArray[np.int64]) -> NDArray[np.float32] | None:
-        """Returns where some rows looked."""
+        """Returns the attention of some rows."""
         return None if self.attention is None else self.attention[rows]
 
 
 class Selected(NamedTuple):
-    """What a step leads to.
+    """The result of a selection.
 
     Attributes:
-        over: rows that are not decoded any more, bool [R].
+        over: rows that ended, bool [R].
         sources: rows whose state must be copied, int64 [N].
-        targets: the row that each is copied to, int64 [N]; no row is both.
+        targets: rows to copy them to, int64 [N]; no row is both.
     """
 
     over: NDArray[np.bool_]
@@ -59,21 +59,21 @@ class Selected(NamedTuple):
 
 
 class Selection:
-    """The rules by which tokens are chosen."""
+    """Chooses tokens and finishes hypotheses."""
 
     def __init__(self, eos_id: int) -> None:
-        """Keeps the token that ends a translation."""
+        """Stores the token that ends a translation."""
         self._eos_id = eos_id
 
     def advance(self, rows: Rows, scores: Scores, attention: NDArray[np.float32] | None = None) -> Selected:
-        """Writes the next token of every row down; a finished hypothesis goes to its sequence.
+        """Stores the next token of every row, and appends finished hypotheses to their sequences.
 
-        A sequence that the model gave no probabilities for gets a hypothesis with score NaN.
+        NaN in the scores ends a sequence with a hypothesis of score NaN.
 
         Args:
             rows: R rows.
-            scores: what the step says of the next tokens of those that it computed; constraints change them.
-            attention: where each row looked, float32 [R, S]; None if no row keeps it.
+            scores: scores of the next tokens of the computed rows; constraints change them.
+            attention: attention of each row, float32 [R, S]; None if no row keeps it.
         """
         columns = rows.columns
         computed = rows.computed
@@ -96,7 +96,7 @@ class Selection:
         return Selected(over, sources, targets)
 
     def _constrain(self, columns: Columns, scores: Scores) -> NDArray[np.int64]:
-        """Applies what options say of the next tokens to their scores; returns the forced tokens, int64 [C]."""
+        """Applies the constraints to the scores; returns the forced tokens, int64 [C]."""
         constrained = np.flatnonzero(columns.constrained)
         forced_ids = columns.forced_ids[np.arange(len(columns.positions)), columns.positions]
         constrain(columns, scores.fetch(constrained), forced_ids == NO_TOKEN, self._eos_id)
@@ -104,7 +104,7 @@ class Selection:
         return forced_ids
 
     def _advance_single(self, rows: Rows, chosen: NDArray[np.int64], step: Step) -> NDArray[np.bool_]:
-        """Advances rows that are searched by themselves, int64 [M]; returns which of them are over, bool [M]."""
+        """Advances greedy and sampled rows, int64 [M]; returns which of them ended, bool [M]."""
         columns = rows.columns
         token_ids = self._drawn(rows, chosen, step.scores)
         if step.forced_ids is not None:
@@ -115,7 +115,7 @@ class Selection:
         for place in ended.nonzero()[0].tolist():
             row = int(chosen[place])
             rows.finish(row, step.end(row, float(scores[place])))
-        # Rows that ended get their token as well, which is faster than leaving them out: nobody reads them any more.
+        # Ended rows get their token as well: that is faster than excluding them, and nothing reads them again.
         rows.record(chosen, token_ids, scores, step.attention_of(chosen))
         over: NDArray[np.bool_] = ended | (columns.positions[chosen] == columns.limits[chosen])
         for row in chosen[over & ~ended].tolist():
@@ -124,7 +124,7 @@ class Selection:
 
     @staticmethod
     def _drawn(rows: Rows, chosen: NDArray[np.int64], scores: Scores) -> NDArray[np.int64]:
-        """Returns the best tokens, and others where they are drawn, int64 [M]."""
+        """Returns the most probable tokens, or sampled ones where the temperature is positive, int64 [M]."""
         columns = rows.columns
         token_ids = scores.greedy(chosen)
         if not columns.kinds.drawn:
@@ -143,16 +143,13 @@ class Selection:
     def _advance_beams(
         self, rows: Rows, grid: NDArray[np.int64], step: Step
     ) -> tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]]:
-        """Advances beams of one size.
-
-        Args:
-            rows: all rows.
-            grid: the row of each rank of each beam, int64 [B, K].
-            step: what the model gave.
+        """Advances beams of one size; `grid` is the row of each rank of each beam, int64 [B, K].
 
         Returns:
-            which beams are over, bool [B], and the rows to copy, int64 [N], and to copy to, int64 [N].
+            which beams ended, bool [B]; the rows to copy, int64 [N]; and the rows to copy them to, int64 [N].
         """
+        # Axis 0 is the beam (`place`), B; axis 1 the rank in it, K, or 2K for candidates. G of the B beams go on.
+        # grid[going[:, np.newaxis], origins] is the row of each survivor's origin, [G, K]; ravel() lists rows, [G * K].
         columns, beam_size = rows.columns, grid.shape[1]
         log_probabilities, token_ids = self._candidates(grid, len(rows), step)
         scores = columns.scores[grid]
@@ -166,7 +163,7 @@ class Selection:
         for place, rank in np.argwhere(ended).tolist():
             row = int(grid[place, candidates.origins[place, rank]])
             sequence = rows.finish(row, step.end(row, float(candidates.token_scores[place, rank])))
-            over[place] |= len(sequence.hypotheses) >= max(1, round(sequence.options.patience * beam_size))
+            over[place] |= len(sequence.hypotheses) >= enough_hypotheses(sequence.options.patience, beam_size)
         going = (~over).nonzero()[0]
         following = beam.survivors(candidates, self._eos_id).at(going)
         attention = step.attention_of(grid[going[:, np.newaxis], following.origins].ravel())
@@ -185,14 +182,12 @@ class Selection:
 
     @staticmethod
     def _candidates(grid: NDArray[np.int64], running: int, step: Step) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Returns the N best tokens of beams: log-probabilities, float32 [B, K, N], and ids, int64 [B, K, N].
+        """Returns the N best tokens of the beams in `grid`, of R running rows.
 
-        Args:
-            grid: the row of each rank of each beam, int64 [B, K].
-            running: R.
-            step: what the model gave.
+        Returns:
+            log-probabilities, float32 [B, K, N], and ids, int64 [B, K, N].
         """
-        # In the order of memory, whatever the ranks are: if they are all rows of the step, nothing is copied.
+        # In memory order, whatever the ranks: a step with only these beams needs no copy.
         rows = np.arange(step.computed) if grid.size == running else np.sort(grid[grid < step.computed])
         log_probabilities, token_ids = step.scores.best(rows, 2 * grid.shape[1])
         if step.forced_ids is not None:
@@ -201,20 +196,13 @@ class Selection:
             token_ids[forced, 0] = forced_ids[forced]
             log_probabilities[forced] = -np.inf
             log_probabilities[forced, 0] = step.scores.of(rows[forced], token_ids[forced, 0])
-        # What stands in the place of a hypothesis that does not exist means nothing.
+        # Clipped places belong to hypotheses that do not exist; their values are ignored.
         places = grid if len(rows) == running else np.searchsorted(rows, grid).clip(max=len(rows) - 1)
         return log_probabilities[places], token_ids[places]
 
 
 def constrain(columns: Columns, logits: NDArray[np.float32], free: NDArray[np.bool_], eos_id: int) -> None:
-    """Applies what options say of single tokens, in place.
-
-    Args:
-        columns: of R rows.
-        logits: float32 [R, V].
-        free: rows whose token is not forced, bool [R]; the others keep their logits.
-        eos_id: the token that ends a translation.
-    """
+    """Applies the constraints of R rows to logits, float32 [R, V], in place; only `free` rows, bool [R], change."""
     penalties = np.where(free, columns.repetition_penalties, 1)
     if (penalties != 1).any():
         penalise_repetition(logits, columns.target_ids, columns.positions, penalties)

@@ -1,8 +1,7 @@
-"""Structured logs on stderr, and the one line and the one count that every request leaves behind.
+"""Structured logs on stderr, and the record of each request: one log line, one count, one trace.
 
-A request's line holds its id, its outcome, its token counts and where its time went, and its text only if the operator
-asks for that. Both interfaces wrap each request in `record_request`, which also turns an unexpected exception into an
-`InternalError`.
+A request's line holds its id, outcome, token counts and times; its texts only if the operator enables that. An
+unexpected exception becomes an `InternalError`: its details are logged, not sent.
 """
 
 import asyncio
@@ -22,7 +21,7 @@ import structlog
 from serve.errors import CancelledError, InternalError, ServiceError
 from serve.observability.metrics import NO_MODEL, OK, Method, Protocol, ServiceMetrics
 from serve.observability.traces import Trace, begin_trace
-from serve.translation.response import Response, TranslationResponse
+from serve.observability.usage import RequestUsage
 
 LogFormat = Literal["json", "console"]
 
@@ -35,16 +34,16 @@ _texts_wanted = False
 
 @dataclass(slots=True)
 class RequestRecord:
-    """What is known of a request when it ends.
+    """The facts of one request for its log line, count and trace.
 
     Attributes:
-        request_id: the client's id, or one made here.
-        outcome: `ok`, or the `reason` of the error that it was answered with.
-        model: the one that answers it; empty: it came to none.
-        pivot_model: the one that comes before it, if there is a pivot.
-        direction: from what into what it is to be translated, as in `en-de`; empty as long as nobody knows.
-        source_texts: what is to be translated.
-        response: the answer, if there is one.
+        request_id: from the client, or generated.
+        outcome: `ok`, or the `reason` of the error.
+        model: name of the last model; `NO_MODEL` if the request reached none.
+        pivot_model: name of the model into the pivot's language, if there is one.
+        direction: as in `en-de`; empty until it is chosen.
+        target_texts: None: no translations were requested, or the request failed.
+        usage: None: the request failed.
     """
 
     request_id: str
@@ -53,27 +52,28 @@ class RequestRecord:
     pivot_model: str = NO_MODEL
     direction: str = ""
     source_texts: Sequence[str] = ()
-    response: Response | None = None
+    target_texts: Sequence[str] | None = None
+    usage: RequestUsage | None = None
 
 
 def configure_logs(log_format: LogFormat, *, texts: bool = False) -> None:
-    """Sends structlog and the standard library's logging to stderr, one line for each event.
+    """Sends logs of structlog and the standard library to stderr, one line per event.
 
     Args:
-        log_format: for machines or for people.
-        texts: whether the line of a request holds its texts and their translations.
+        log_format: "json" for machines, "console" for people.
+        texts: whether the line of a request holds its texts and translations.
     """
-    global _texts_wanted  # noqa: PLW0603 - as the rest, for the whole process
+    global _texts_wanted  # noqa: PLW0603 - logging is configured per process
     _texts_wanted = texts
     common: list[Any] = [structlog.stdlib.add_log_level, structlog.processors.TimeStamper(fmt="iso", utc=True)]
     if log_format == "json":
-        # Plain tracebacks: structlog's richer ones hold local variables, and those hold text of clients.
+        # Plain tracebacks: structlog's rich ones contain local variables, and thus texts of clients.
         renderers: list[Any] = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     else:
         renderers = [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
     structlog.configure(
         processors=[*common, *renderers],
-        # Straight to the stream: the detour through the standard library doubles the cost of a request's line.
+        # Directly to the stream: going through the standard library doubles the cost of a request's line.
         logger_factory=structlog.WriteLoggerFactory(sys.stderr),
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
     )
@@ -81,15 +81,15 @@ def configure_logs(log_format: LogFormat, *, texts: bool = False) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=common, processors=to_line))
     logging.basicConfig(handlers=[handler], level=logging.INFO, force=True)
-    # Its start and stop lines repeat ours.
+    # uvicorn's start and stop lines duplicate those of the service.
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
 
 
 def choose_request_id(given: str | None) -> str:
-    """Returns the client's id if it is 1 to 128 visible ASCII characters, and a new one otherwise."""
+    """Returns the client's id if it is 1 to 128 visible ASCII characters, otherwise a new one."""
     if given and _REQUEST_ID.fullmatch(given):
         return given
-    # It is a name, no secret: the system's random numbers cost a call that lets another thread take Python's lock.
+    # The id is no secret. `os.urandom` would release the GIL to another thread.
     return random.randbytes(_REQUEST_ID_BYTES).hex()
 
 
@@ -106,13 +106,13 @@ def record_request(
     """Counts, times, logs and traces one request, however it ends.
 
     Args:
-        metrics: counts it.
-        protocol: how it came.
-        method: what it wants.
-        request_id: what it is called.
-        headers: where its client may tell of a trace of its own.
-        afterwards: calls what writes all of that down; `call_soon` of the event loop, where the answer leaves only
-            after the block and is not to wait for that.
+        metrics: counts the request.
+        protocol: "grpc" or "rest".
+        method: the called method.
+        request_id: as of `RequestRecord`.
+        headers: may continue a trace of the client (W3C Trace Context).
+        afterwards: runs the function that writes the record. In an event loop, `call_soon`: it runs after the response
+            is sent.
 
     Raises:
         ServiceError: the one raised inside, or an `InternalError` in place of any unexpected exception.
@@ -136,15 +136,17 @@ def record_request(
 
             def write_down() -> None:
                 try:
-                    _tell(record, protocol, method, seconds, trace)
+                    _log_request(record, protocol, method, seconds, trace)
                 finally:
-                    # Last: who sees that nothing is in flight finds all of it in logs and traces.
+                    # Last: once no request is in flight, all logs and traces are complete.
                     metrics.finish_request(record.model, protocol, method, record.outcome, seconds)
 
             afterwards(write_down)
 
 
-def _tell(record: RequestRecord, protocol: Protocol, method: Method, seconds: float, trace: Trace | None) -> None:
+def _log_request(
+    record: RequestRecord, protocol: Protocol, method: Method, seconds: float, trace: Trace | None
+) -> None:
     facts = _facts(record)
     if trace is not None:
         facts["trace_id"] = trace.trace_id
@@ -155,20 +157,20 @@ def _tell(record: RequestRecord, protocol: Protocol, method: Method, seconds: fl
 
 @contextmanager
 def hide_unexpected(request_id: str) -> Iterator[None]:
-    """Logs what no client should see, and raises an `InternalError` in its place."""
+    """Logs any unexpected exception and raises an `InternalError` in its place."""
     try:
         yield
     except ServiceError:
         raise
     except Exception as error:
-        _log.exception("unexpected error", request_id=request_id)
+        _log.exception("unexpected_error", request_id=request_id)
         raise InternalError(f"internal error, logged with request id {request_id}") from error
 
 
 def _texts(record: RequestRecord) -> dict[str, list[str]]:
     texts = {"source_texts": list(record.source_texts)}
-    if isinstance(record.response, TranslationResponse):
-        texts["target_texts"] = [translation.text for translation in record.response.translations]
+    if record.target_texts is not None:
+        texts["target_texts"] = list(record.target_texts)
     return texts
 
 
@@ -180,10 +182,9 @@ def _facts(record: RequestRecord) -> dict[str, str | int | float]:
         facts["pivot_model"] = record.pivot_model
     if record.direction:
         facts["direction"] = record.direction
-    if record.response is not None:
-        results = record.response.results
-        facts["texts"] = len(results)
-        facts["source_tokens"] = sum(result.source_tokens for result in results)
-        facts["target_tokens"] = sum(result.target_tokens for result in results)
-        facts |= {name: round(seconds, 6) for name, seconds in record.response.timings.by_name.items()}
+    if (usage := record.usage) is not None:
+        facts["texts"] = usage.texts
+        facts["source_tokens"] = usage.source_tokens
+        facts["target_tokens"] = usage.target_tokens
+        facts |= {name: round(seconds, 6) for name, seconds in usage.timings.by_name.items()}
     return facts

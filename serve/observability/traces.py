@@ -1,77 +1,54 @@
-"""Traces: a span for each request that is sampled, and under it one for each phase of its way, sent to a collector.
+"""Traces: a span per sampled request, with a child span per phase.
 
-Off unless `configure_traces` was called with an endpoint; only then is OpenTelemetry imported. Like logs, traces are
-configured once for the process. A span tells the model, the direction, counts of tokens and the outcome, never a text.
-Phases are told afterwards, from times that are taken anyway: an engine knows nothing of traces.
+Off until `configure_traces`, which imports OpenTelemetry; configured once per process. Spans hold model, direction,
+counts and outcome, never a text. Phases are added after they end, from times that are measured anyway: engines need no
+tracing.
 """
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib.metadata import version
 from typing import TYPE_CHECKING
-
-from serve.scheduler.sequence import DecodingSequence
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.trace import Span, Tracer
 
 SERVICE_NAME = "dragoman"
-# How long some spans may take to the collector; the last ones hold up the end of the service.
+# Export timeout per batch; the last export delays the exit of the service.
 EXPORT_SECONDS = 2.0
 
 Facts = Mapping[str, str | int | float]
 
 
 class Trace:
-    """One request that is sampled."""
+    """The trace of one sampled request."""
 
     def __init__(self, tracer: "Tracer", span: "Span") -> None:
-        """Begins with no phases.
-
-        Args:
-            tracer: makes spans.
-            span: of the whole request.
-        """
         self._tracer = tracer
         self._span = span
-        # What the monotonic clock is behind the time of day.
+        # Converts the monotonic clock to the time of day.
         self._offset_seconds = time.time() - time.monotonic()
 
     @property
     def trace_id(self) -> str:
-        """What the collector knows the trace by."""
+        """The trace id in hexadecimal."""
         return f"{self._span.get_span_context().trace_id:032x}"
 
     def add_phase(self, name: str, start_seconds: float, end_seconds: float, facts: Facts) -> None:
-        """Adds a phase that is over.
-
-        Args:
-            name: of the phase.
-            start_seconds: when it began, on the clock of `time.monotonic`.
-            end_seconds: when it ended.
-            facts: what else to tell.
-        """
-        from opentelemetry.trace import set_span_in_context  # noqa: PLC0415 - who has a trace has imported it
+        """Adds a finished phase; times are those of `time.monotonic`."""
+        # a trace exists, so OpenTelemetry is imported
+        from opentelemetry.trace import set_span_in_context  # noqa: PLC0415
 
         parent = set_span_in_context(self._span)
         attributes = {f"{SERVICE_NAME}.{fact}": value for fact, value in facts.items()}
         span = self._tracer.start_span(name, parent, attributes=attributes, start_time=self._nanoseconds(start_seconds))
         span.end(self._nanoseconds(end_seconds))
 
-    def add_sequences(self, sequences: Iterable[DecodingSequence]) -> None:
-        """Adds the phases of sequences, as far as they came; what goes on is left by its request now."""
-        now_seconds = time.monotonic()
-        for sequence in sequences:
-            facts = {"source_tokens": len(sequence.source_ids)}
-            for name, start_seconds, end_seconds in _phases(sequence, now_seconds):
-                counts = {"decoded_tokens": sequence.decoded_tokens} if name == "decode" else {}
-                self.add_phase(name, start_seconds, end_seconds, {**facts, **counts})
-
     def end(self, facts: Facts, *, failed: bool) -> None:
-        """Ends the span of the request with what became of it."""
+        """Ends the span of the request with its outcome."""
         from opentelemetry.trace import StatusCode  # noqa: PLC0415 - see above
 
         for fact, value in facts.items():
@@ -89,16 +66,17 @@ _current: ContextVar[Trace | None] = ContextVar("trace", default=None)
 
 
 def configure_traces(endpoint: str, sample_ratio: float) -> None:
-    """Sends spans to a collector from now on.
+    """Exports spans to a collector from now on.
 
     Args:
-        endpoint: of the collector, for OTLP over gRPC, as in `http://collector:4317`.
-        sample_ratio: of the requests whose clients did not decide it themselves.
+        endpoint: of the collector, OTLP over gRPC, such as `http://collector:4317`.
+        sample_ratio: for requests without a sampling decision of the client.
 
     Raises:
         ImportError: if OpenTelemetry is not installed.
     """
-    from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter  # noqa: PLC0415 - only if wanted
+    # only if traces are enabled
+    from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
     from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
 
     provider = make_provider(sample_ratio)
@@ -107,8 +85,8 @@ def configure_traces(endpoint: str, sample_ratio: float) -> None:
 
 
 def make_provider(sample_ratio: float) -> "TracerProvider":
-    """Returns what makes spans; whether a request is sampled, its client decides, if it says anything about it."""
-    from opentelemetry.sdk.resources import Resource  # noqa: PLC0415 - only if wanted
+    """Returns a tracer provider; a client's sampling decision precedes the ratio."""
+    from opentelemetry.sdk.resources import Resource  # noqa: PLC0415 - only if traces are enabled
     from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
     from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased  # noqa: PLC0415
 
@@ -118,30 +96,30 @@ def make_provider(sample_ratio: float) -> "TracerProvider":
 
 def use_provider(provider: "TracerProvider | None") -> None:
     """Makes spans with this provider from now on; None: makes none."""
-    global _provider  # noqa: PLW0603 - one for the process, as logs are
+    global _provider  # noqa: PLW0603 - one per process, like logs
     _provider = provider
 
 
 def stop_traces() -> None:
-    """Sends what is left and makes no more spans. Takes its time."""
+    """Exports the remaining spans and stops tracing. Blocks up to the export timeout."""
     if _provider is not None:
         _provider.shutdown()
         use_provider(None)
 
 
 def current_trace() -> Trace | None:
-    """Returns the trace of the request that is being served here; None: there is none."""
+    """Returns the trace of the current request; None: not sampled."""
     return _current.get()
 
 
 @contextmanager
 def begin_trace(name: str, protocol: str, headers: Mapping[str, str]) -> Iterator[Trace | None]:
-    """Traces what happens inside, if it is sampled; whoever called ends the trace.
+    """Starts the trace of a request if it is sampled; the caller ends the trace.
 
     Args:
         name: of the span.
-        protocol: how the request came.
-        headers: those of the request, where a client may tell its own trace as W3C's Trace Context says.
+        protocol: "grpc" or "rest".
+        headers: of the request; may continue a trace of the client (W3C Trace Context).
     """
     trace = None if _provider is None else _sampled(_provider, name, protocol, headers)
     if trace is None:
@@ -155,7 +133,7 @@ def begin_trace(name: str, protocol: str, headers: Mapping[str, str]) -> Iterato
 
 
 def _sampled(provider: "TracerProvider", name: str, protocol: str, headers: Mapping[str, str]) -> Trace | None:
-    from opentelemetry.trace import SpanKind  # noqa: PLC0415 - only if wanted
+    from opentelemetry.trace import SpanKind  # noqa: PLC0415 - only if traces are enabled
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415
 
     tracer = provider.get_tracer(SERVICE_NAME)
@@ -163,14 +141,3 @@ def _sampled(provider: "TracerProvider", name: str, protocol: str, headers: Mapp
     attributes = {f"{SERVICE_NAME}.protocol": protocol}
     span = tracer.start_span(name, parent, SpanKind.SERVER, attributes)
     return Trace(tracer, span) if span.is_recording() else None
-
-
-def _phases(sequence: DecodingSequence, now_seconds: float) -> Iterator[tuple[str, float, float]]:
-    """Yields name, start and end of each phase that a sequence came to; a time of 0 has not come."""
-    times = (sequence.submitted_seconds, sequence.started_seconds, sequence.encoded_seconds)
-    end_seconds = sequence.finished_seconds or now_seconds
-    for name, start_seconds, following_seconds in zip(
-        ("queue", "encode", "decode"), times, (*times[1:], 0.0), strict=True
-    ):
-        if start_seconds:
-            yield name, start_seconds, following_seconds or end_seconds

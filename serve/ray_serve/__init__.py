@@ -1,1 +1,1 @@
-"""The service as a deployment of Ray Serve, which then brings ports, replicas and their number: the extra `ray`."""
+"""The service as a deployment of Ray Serve, which provides ports and replicas. Requires the extra `ray`."""

@@ -1,6 +1,6 @@
-"""The application that `serve run` of Ray Serve starts: `serve.ray_serve.application:build`.
+"""The application of Ray Serve: `serve run serve.ray_serve.application:build`.
 
-The only module that imports Ray, and only when it is called, so that everything else can be imported without the extra.
+Only `build` imports Ray, so that the package can be imported without the extra.
 """
 
 from typing import Any
@@ -8,12 +8,12 @@ from typing import Any
 from serve.ray_serve.replica import Replica
 from serve.ray_serve.settings import RaySettings, count_replicas
 
-# Far more than a replica's slots and queue hold: what is too much is refused by the queue, at once and with the time to
-# come back, and does not wait unseen in Ray Serve.
+# More than the slots and queue of a replica hold: the replica rejects the excess at once with a time to retry. In Ray
+# Serve's own queue it would wait unseen.
 MAX_ONGOING_REQUESTS = 10_000
-# What stopping the models takes after the last request, and Ray Serve's own wait before it looks whether there is one.
+# Time to stop the models after the last request, and of Ray Serve's own wait before it.
 STOP_SECONDS = 10.0
-# A new version starts in so many replicas more, at least one, and only then an old one stops.
+# Additional replicas of a new version, at least one, before an old replica stops.
 SURGE_PERCENT = 25
 REPORTS_PER_LOOK_BACK = 3
 
@@ -22,7 +22,7 @@ def build(settings: RaySettings) -> Any:
     """Returns the application, a `ray.serve.Application`.
 
     Args:
-        settings: made by Ray Serve from the `args` in its configuration.
+        settings: the `args` of Ray Serve's configuration.
     """
     from ray import serve  # noqa: PLC0415 - an extra
 

@@ -1,7 +1,7 @@
-"""The methods of the gRPC service that Ray Serve's proxy lets through to replicas, as bytes.
+"""The gRPC methods that Ray Serve's proxy forwards to replicas, as bytes.
 
-A replica parses them, so that bytes which are no message are answered and counted as everywhere. The proxy imports this
-module, by the name that stands in Ray Serve's configuration: `serve.ray_serve.proxy_methods.add_translation_service`.
+The replica parses them, so that invalid bytes get the usual response and count as usual. Ray Serve's configuration
+names `serve.ray_serve.proxy_methods.add_translation_service`, which the proxy imports.
 """
 
 from typing import Any
@@ -11,17 +11,12 @@ import grpc
 from protos.translation_pb2 import DESCRIPTOR
 
 SERVICE = DESCRIPTOR.services_by_name["TranslationService"]
-# A stream of requests waits for the server's metadata before it sends any, and the proxy sends none before an answer.
+# No streams of requests: their clients wait for metadata of the server, which the proxy sends with the first response.
 METHODS = {name: method for name, method in SERVICE.methods_by_name.items() if not method.client_streaming}
 
 
 def add_translation_service(servicer: Any, server: Any) -> None:
-    """Adds the methods to the proxy's server, which puts its own way to a replica in the place of each.
-
-    Args:
-        servicer: has every method.
-        server: of the proxy.
-    """
+    """Adds the methods to the server of the proxy, which replaces each handler by its own route to a replica."""
     handlers: dict[str, Any] = {
         name: (
             grpc.unary_stream_rpc_method_handler if method.server_streaming else grpc.unary_unary_rpc_method_handler

@@ -1,17 +1,9 @@
-"""One replica under Ray Serve: the service that `dragoman serve` runs, without ports of its own.
+"""A replica under Ray Serve: the service of `dragoman serve` without ports.
 
-Ray Serve builds it, asks for the ASGI application when the models are proven, and calls the methods named as those of
-the gRPC service, whose names are therefore not in this project's spelling. Knows nothing of Ray but these names; made a
-deployment by `serve.ray_serve.application`.
-
-The REST interface as Ray Serve needs it: it ends with the replica, and leaves the id of a request to the proxy.
-
-Knows nothing of translation. Made by `serve.ray_serve.replica`.
-
-A gRPC call that came by way of Ray Serve's proxy, as the handlers of `serve.api.grpc_api` know calls.
-
-The proxy sends metadata along and takes status, details and trailers back. It does not tell when the client stops
-waiting: it cancels the call then. Made by `serve.ray_serve.replica`.
+Ray Serve awaits the ASGI application, which is complete when the models are ready, and calls the methods that have the
+names of the gRPC methods. `ProxyCall` adapts a call of Ray Serve's proxy to the handlers of `serve.api.grpc_api`: the
+proxy passes metadata, takes status, details and trailers, and cancels the call if the client does. It passes no
+deadline.
 """
 
 import asyncio
@@ -33,35 +25,30 @@ from serve.service import Service
 
 
 class ReplicaApp:
-    """An ASGI application around that of the REST interface."""
+    """The ASGI application of the REST interface, with the lifespan of the replica and without response ids."""
 
     def __init__(self, app: ASGIApp, close: Callable[[], Awaitable[None]]) -> None:
-        """Keeps what it needs.
-
-        Args:
-            app: answers requests.
-            close: ends the replica; Ray Serve waits for it when no request is left, and then ends the process.
-        """
+        """Wraps `app`; Ray Serve awaits `close` after the last request, and then ends the process."""
         self._app = app
         self._close = close
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handles one request, or the life of the replica."""
+        """Handles one request or the lifespan."""
         if scope["type"] == "lifespan":
             await self._live(receive, send)
         else:
             await self._app(scope, receive, _without_request_id(send))
 
     async def _live(self, receive: Receive, send: Send) -> None:
-        await receive()  # that it starts
+        await receive()  # lifespan.startup
         await send({"type": "lifespan.startup.complete"})
-        await receive()  # that it ends
+        await receive()  # lifespan.shutdown
         await self._close()
         await send({"type": "lifespan.shutdown.complete"})
 
 
 def _without_request_id(send: Send) -> Send:
-    """Returns what sends all but the id in the headers of an answer, since the proxy adds the same one."""
+    """Returns `send` without the id in the response headers, because the proxy adds the same one."""
     header = REQUEST_ID_HEADER.encode()
 
     async def send_the_rest(message: AsgiMessage) -> None:
@@ -77,32 +64,27 @@ Metadata = Iterable[tuple[str, str | bytes]]
 
 
 class ProxyContext(Protocol):
-    """What is used of `ray.serve.grpc_util.RayServegRPCContext`."""
+    """The used part of `ray.serve.grpc_util.RayServegRPCContext`."""
 
-    def invocation_metadata(self) -> Sequence[tuple[str, str | bytes]]: ...  # noqa: D102 - as gRPC's own
+    def invocation_metadata(self) -> Sequence[tuple[str, str | bytes]]: ...  # noqa: D102 - as in gRPC
     def set_code(self, code: StatusCode) -> None: ...  # noqa: D102
     def set_details(self, details: str) -> None: ...  # noqa: D102
     def set_trailing_metadata(self, trailing_metadata: list[tuple[str, str | bytes]]) -> None: ...  # noqa: D102
 
 
 class CallEndedError(Exception):
-    """The call has ended with another status than OK, which the proxy has been told."""
+    """The call ended with a status other than OK, which the proxy has."""
 
 
 class ProxyCall:
-    """As much of `grpc.aio.ServicerContext` as the handlers use."""
+    """The part of `grpc.aio.ServicerContext` that the handlers use."""
 
     def __init__(self, context: ProxyContext) -> None:
-        """Begins a call.
-
-        Args:
-            context: what the proxy sent along.
-        """
         self._context = context
         self._written: asyncio.Queue[Message | None] = asyncio.Queue()
 
     def header(self, key: str) -> str:
-        """Returns a value of the call's metadata; empty: there is none."""
+        """Returns a value of the metadata; empty if missing."""
         return str(dict(self.invocation_metadata()).get(key, ""))
 
     def invocation_metadata(self) -> Sequence[tuple[str, str | bytes]]:
@@ -110,10 +92,10 @@ class ProxyCall:
         return self._context.invocation_metadata()
 
     def time_remaining(self) -> None:
-        """Returns None, as for a client without a deadline: the proxy does not tell it."""
+        """Returns None, as without a deadline: the proxy does not pass it."""
 
     def set_trailing_metadata(self, metadata: Metadata) -> None:
-        """Tells what goes after the answer."""
+        """Sets the trailers of the response."""
         self._context.set_trailing_metadata(list(metadata))
 
     async def abort(self, code: StatusCode, details: str, metadata: Metadata) -> NoReturn:
@@ -132,10 +114,10 @@ class ProxyCall:
         self._written.put_nowait(message)
 
     async def stream(self, handling: Coroutine[Any, Any, None]) -> AsyncGenerator[Message]:
-        """Yields what a handler writes, while it runs.
+        """Yields the messages that a handler writes.
 
         Raises:
-            CallEndedError: if it ended the call with another status than OK.
+            CallEndedError: if the handler ends the call with a status other than OK.
         """
         task = asyncio.create_task(handling)
         task.add_done_callback(lambda _: self._written.put_nowait(None))
@@ -148,36 +130,31 @@ class ProxyCall:
 
 
 class Replica:
-    """The service as Ray Serve knows it."""
+    """The service with the methods that Ray Serve calls."""
 
     def __init__(self, settings: RaySettings) -> None:
-        """Starts nothing.
-
-        Args:
-            settings: of the operator.
-        """
         self._settings = settings
         self._opened = AsyncExitStack()
 
     async def __serve_build_asgi_app__(self) -> ReplicaApp:
-        """Loads the models, translates their golden sentences, and returns the application of the REST interface.
+        """Returns the application of the REST interface when the models are ready.
 
         Raises:
-            Exception: whatever keeps the service from becoming ready.
+            Exception: if the service cannot become ready.
         """
         try:
             configure_logs_and_traces(self._settings)
             self._service: Service = await self._opened.enter_async_context(open_service(self._settings))
         except SystemExit as error:
-            # Ray would take it for a wish to leave, and not tell why.
+            # Ray treats SystemExit as an intended exit and hides the message.
             raise RuntimeError(str(error)) from error
         return ReplicaApp(self._service.http_app, self._opened.aclose)
 
     async def check_health(self) -> None:
-        """Tells Ray Serve whether the replica is well.
+        """Passes if the replica is healthy.
 
         Raises:
-            RuntimeError: while a model hangs, or does not become ready again; after three times Ray starts another one.
+            RuntimeError: if a model hangs or is not ready; after three failures Ray replaces the replica.
         """
         if not self._service.lifecycle.live:
             raise RuntimeError("a model hangs")
@@ -185,7 +162,7 @@ class Replica:
             raise RuntimeError(str(reason))
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
-        """Returns what the number of replicas is decided by; see `serve.ray_serve.settings`."""
+        """Returns the load for the autoscaler; see `serve.ray_serve.settings`."""
         pipelines = [each.pipeline for each in self._service.models]
         return {
             ROWS_RUNNING: sum(each.scheduler.running_rows for each in pipelines),
@@ -194,25 +171,25 @@ class Replica:
         }
 
     async def Translate(self, data: bytes, grpc_context: ProxyContext) -> Message:  # noqa: N802
-        """Answers a call with translations."""
+        """Returns translations."""
         return await self._answer("Translate", data, grpc_context)
 
     async def Score(self, data: bytes, grpc_context: ProxyContext) -> Message:  # noqa: N802
-        """Answers a call with scores."""
+        """Returns scores."""
         return await self._answer("Score", data, grpc_context)
 
     async def ListModels(self, data: bytes, grpc_context: ProxyContext) -> Message:  # noqa: N802
-        """Answers a call with all models."""
+        """Returns all models."""
         return await self._answer("ListModels", data, grpc_context)
 
     async def GetModel(self, data: bytes, grpc_context: ProxyContext) -> Message:  # noqa: N802
-        """Answers a call with one model."""
+        """Returns one model."""
         return await self._answer("GetModel", data, grpc_context)
 
     async def TranslateStream(  # noqa: N802
         self, data: bytes, grpc_context: ProxyContext
     ) -> AsyncGenerator[Message]:
-        """Answers a call with what translations grow by."""
+        """Yields the growth of translations."""
         call, handler = self._begin("TranslateStream", grpc_context)
         handling = handler.unary_stream(handler.request_deserializer(data), call)
         async with aclosing(call.stream(handling)) as messages:
@@ -224,7 +201,7 @@ class Replica:
         try:
             message: Message = await handler.unary_unary(handler.request_deserializer(data), call)
         except CallEndedError:
-            # gRPC sends no message beside a status that is not OK. If it were raised, its details would get lost.
+            # gRPC sends no message with a status other than OK. If this error propagated, its details would be lost.
             return Empty()
         return message
 

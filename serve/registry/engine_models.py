@@ -1,4 +1,4 @@
-"""What the engines of a served model compute with, on the CPU or on GPUs. Called by `serve.registry.loader`."""
+"""Loads a model for each engine, on the CPU or on GPUs."""
 
 from collections.abc import Callable
 from itertools import cycle
@@ -18,12 +18,12 @@ def load_models(
     """Returns a model for each engine; on the CPU they share the sessions.
 
     Args:
-        settings: of the model, settled by `serve.registry.loader`.
-        bundle: what is loaded.
-        change: puts something around the sessions, whose answers it must not change; by default nothing. CPU only.
+        settings: with device, engines and slots resolved by `serve.registry.loader`.
+        bundle: the bundle to load.
+        change: wraps the sessions without changing their results; CPU only.
 
     Raises:
-        BundleError: if ONNX Runtime refuses a graph.
+        BundleError: if ONNX Runtime rejects a graph.
     """
     if settings.device == "cuda":
         return load_on_gpus(settings, bundle)
@@ -32,10 +32,10 @@ def load_models(
 
 
 def load_on_gpus(settings: ServeSettings, bundle: Bundle) -> list[Model]:
-    """Returns a model for each engine, each with its own sessions; they take turns among the GPUs.
+    """Returns a model for each engine, each with its own sessions; engines are assigned to the GPUs in turn.
 
     Raises:
-        BundleError: if ONNX Runtime refuses a graph, or a GPU has not the memory after all.
+        BundleError: if ONNX Runtime rejects a graph or the memory of a GPU is too small.
     """
     models: list[Model] = []
     for number, gpu in zip(range(settings.engine_count), cycle(range(len(gpus())))):
@@ -44,7 +44,7 @@ def load_on_gpus(settings: ServeSettings, bundle: Bundle) -> list[Model]:
         )
         try:
             models.append(sessions.runtime(settings.slots, prefetched_rows(settings.slots)))
-        except Exception as error:  # ONNX Runtime's exceptions share no base class of their own
-            problem = "expected memory for as many: use fewer, or --device-memory-bytes"
+        except Exception as error:  # exceptions of ONNX Runtime share no base class
+            problem = "out of device memory: use fewer, or --device-memory-bytes"
             raise BundleError(f"--slots: {settings.slots}: {problem}: engine {number}, GPU {gpu}: {error}") from error
     return models

@@ -1,8 +1,7 @@
-"""Where the service is in its life: the one answer that probes, the door and the gauges agree on.
+"""The stages of the service, shared by probes, admission and gauges.
 
-A lame duck says to probes that it is not ready but still serves, so that load balancers have time to look elsewhere.
-`serve.service` moves from stage to stage; this module knows neither protocol. What a single model is fit for,
-`serve.engine.readiness` knows.
+A lame duck fails its probes but still serves (`serve.registry.lame_duck`). `serve.engine.readiness` decides the
+readiness of a single model.
 """
 
 from enum import Enum, auto
@@ -22,32 +21,26 @@ class Stage(Enum):
 
 
 class Lifecycle:
-    """The stage, and what follows from it. Belongs to the event loop's thread."""
+    """The stage of the service and its consequences. Not thread-safe: used in the event loop's thread."""
 
     def __init__(self, metrics: ServiceMetrics, models: ModelRegistry) -> None:
-        """Starts in `Stage.STARTING`.
-
-        Args:
-            metrics: gets the gauges `ready` and `draining`.
-            models: the service is as ready as the least ready of them.
-        """
         self._metrics = metrics
         self._models = models
         self.enter(Stage.STARTING)
 
     @property
     def live(self) -> bool:
-        """False while a model hangs, which only another process may get over."""
+        """False while a model hangs, because only a restart of the process reliably ends that."""
         return not self._models.hanging
 
     @property
     def stage(self) -> Stage:
-        """Where the service is."""
+        """The current stage."""
         return self._stage
 
     @property
     def leaving(self) -> bool:
-        """True from the signal to stop on: clients had better open no new connections."""
+        """True from the stop signal on: clients should connect to other servers."""
         return self._stage in (Stage.LAME_DUCK, Stage.DRAINING)
 
     def enter(self, stage: Stage) -> None:
@@ -56,14 +49,14 @@ class Lifecycle:
         self.refresh()
 
     def refresh(self) -> bool:
-        """Brings the gauges up to date and returns whether the service is ready."""
+        """Updates the gauges and returns whether the service is ready."""
         ready = self.unready_reason() is None
         self._metrics.set_state(ready=ready, draining=self.leaving)
         self._models.refresh()
         return ready
 
     def unready_reason(self) -> ServiceError | None:
-        """Returns what a readiness probe is told; None: ready."""
+        """Returns the reason of a failing readiness probe; None: ready."""
         if self.leaving:
             return DrainingError("shutting down")
         if self._stage is Stage.STARTING:
@@ -71,11 +64,11 @@ class Lifecycle:
         return self._models.fault()
 
     def check_admission(self) -> None:
-        """Lets a request in, as far as the whole service is concerned.
+        """Checks that the stage of the service admits requests.
 
         Raises:
-            NotReadyError: before every model is loaded and proven.
-            DrainingError: when the lame duck's time is over.
+            NotReadyError: until every model is loaded and verified.
+            DrainingError: after the lame duck stage.
         """
         if self._stage is Stage.DRAINING:
             raise DrainingError("shutting down, try another server")

@@ -1,12 +1,7 @@
-"""From a bundle that lies in the folder to a model that is served: opened, loaded and proven.
+"""Loads bundles into served models.
 
-Called by `serve.app` when the service starts and by `serve.registry.reloader` while it serves.
-
-The folder that is served: one bundle, or a folder of bundles, each named as its model is.
-
-Tells what lies there now, and by the hash of its manifest whether a bundle is another one than before. Opens no bundle.
-
-What the engines of a served model compute with, on the CPU or on GPUs. Called by `serve.registry.loader`.
+The served folder is one bundle, or holds one bundle per model in a subfolder with the model's name. The hash of its
+manifest identifies a bundle, because the manifest holds the hashes of all other files.
 """
 
 import hashlib
@@ -28,19 +23,13 @@ from serve.runtime.model import Model
 from serve.settings import ServeSettings
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-# The name of a lone bundle whose manifest does not tell one; opening it will say what is wrong.
+# For a single bundle whose manifest has no name; opening the bundle then reports the problem.
 _UNNAMED = "model"
 
 
 @dataclass(frozen=True, slots=True)
 class FoundBundle:
-    """A bundle as it lies there.
-
-    Attributes:
-        name: of the model.
-        path: its folder.
-        manifest_sha256: differs if anything in the bundle does, since the manifest holds the hash of every other file.
-    """
+    """A bundle in the served folder, not opened yet."""
 
     name: str
     path: Path
@@ -48,20 +37,20 @@ class FoundBundle:
 
 
 class ModelFolder:
-    """What is served."""
+    """The served folder: one bundle, or one bundle per subfolder."""
 
     def __init__(self, path: Path) -> None:
-        """Keeps the path and looks whether it is a bundle, whose model then keeps its name whatever replaces it."""
+        """Reads the name of a single bundle; its model keeps this name if the bundle is replaced."""
         self._path = path
         self._lone_name = _read_name(path / MANIFEST_FILE) if (path / MANIFEST_FILE).is_file() else None
 
     def find(self) -> tuple[FoundBundle, ...]:
-        """Returns the bundles that there are, at least one, in the order of their names.
+        """Returns the bundles, at least one, sorted by name.
 
-        A subfolder without a manifest is none, nor is one whose name begins with a dot.
+        Skips subfolders without a manifest and those with a leading dot.
 
         Raises:
-            BundleError: if there is none, or a name is not fit for a model.
+            BundleError: if there is no bundle, or a name is invalid for a model.
         """
         if self._lone_name is not None:
             return (_find(self._lone_name, self._path),)
@@ -74,7 +63,7 @@ class ModelFolder:
         )
         if not found:
             raise BundleError(
-                f"{self._path}: neither {MANIFEST_FILE} nor a folder that holds one: expected a bundle made by "
+                f"{self._path}: no {MANIFEST_FILE} in it or in its subfolders, expected a bundle made by "
                 "`dragoman export`, or a folder of bundles"
             )
         return found
@@ -82,7 +71,7 @@ class ModelFolder:
 
 def _check_name(path: Path) -> str:
     if not _NAME.fullmatch(path.name):
-        raise BundleError(f"{path}: expected 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-' as the name of a model")
+        raise BundleError(f"{path}: invalid name of a model, expected 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-'")
     return path.name
 
 
@@ -104,54 +93,47 @@ def _read_name(manifest: Path) -> str:
 
 # Returns a model for each engine of a pipeline with these settings.
 LoadModels = Callable[[ServeSettings, Bundle], Iterable[Model]]
-# What keeps a bundle from being served.
+# The errors of a bundle that cannot be served.
 LOAD_ERRORS = (BundleError, GoldenMismatchError, OSError, ServiceError, TokenizerError)
 
 log = structlog.get_logger("dragoman")
 
 
 class ModelLoader:
-    """Makes served models."""
+    """Opens bundles and starts their models."""
 
     def __init__(self, settings: ServeSettings, metrics: ServiceMetrics, load_models: LoadModels) -> None:
-        """Keeps what it needs and looks at the folder once.
-
-        Args:
-            settings: of the service.
-            metrics: where the metrics of the models come from.
-            load_models: loads the graphs.
-        """
         self._settings = settings
         self._metrics = metrics
         self._load_models = load_models
         self._folder = ModelFolder(settings.bundle)
 
     def find(self) -> tuple[FoundBundle, ...]:
-        """Returns the bundles that there are now.
+        """Returns the current bundles.
 
         Raises:
-            BundleError: if they are not fit to be served.
+            BundleError: as `ModelFolder.find`.
         """
         return self._folder.find()
 
     def open_all(self) -> list[ServedModel]:
-        """Opens every bundle that there is; the models are not loaded yet.
+        """Opens all bundles; the models are not loaded yet.
 
         Raises:
-            BundleError: if one is not what its manifest says.
-            TokenizerError: if the tokenizer of one is none.
+            BundleError: if a bundle is invalid.
+            TokenizerError: if a tokenizer is invalid.
         """
         found = self.find()
         for name in self._settings.models.keys() - {each.name for each in found}:
-            log.warning("settings of a model that there is not", model=name)
+            log.warning("unused_model_settings", model=name)
         return [self.open(each) for each in found]
 
     def open(self, found: FoundBundle) -> ServedModel:
         """Opens a bundle; the model is not loaded yet.
 
         Raises:
-            BundleError: if the bundle is not what its manifest says, or cannot be computed where it is to be.
-            TokenizerError: if its tokenizer is none.
+            BundleError: if the bundle is invalid or does not fit the device.
+            TokenizerError: if its tokenizer is invalid.
         """
         bundle = Bundle.open(found.path)
         metrics = self._metrics.of_model(found.name)
@@ -159,22 +141,22 @@ class ModelLoader:
         return ServedModel(found.name, found.manifest_sha256, pipeline)
 
     async def start(self, model: ServedModel) -> None:
-        """Loads and proves an opened model, which may take requests from then on.
+        """Loads and verifies an opened model, which then accepts requests.
 
         Raises:
-            LOAD_ERRORS: if it may not; its engines are left to be stopped.
+            LOAD_ERRORS: if the model cannot be served; the caller stops its engines.
         """
         pipeline = model.pipeline
         await model.start(lambda: self._load_models(pipeline.settings, pipeline.bundle))
 
 
 def settled(settings: ServeSettings, bundle: Bundle) -> ServeSettings:
-    """Returns settings with the device that they lead to, and what its memory makes of the engines and slots.
+    """Returns settings with a resolved device, and engines and slots that fit its memory.
 
     Raises:
-        DeviceError: if the bundle cannot be computed where it is to be.
+        DeviceError: if the bundle cannot run on the device.
     """
-    from serve.runtime.placement import place  # noqa: PLC0415 - who only names our errors needs no ONNX Runtime
+    from serve.runtime.placement import place  # noqa: PLC0415 - importing the errors must not import ONNX Runtime
 
     placement = place(
         settings.device,

@@ -1,13 +1,8 @@
-"""Everything between a valid request and one model, without an interface: scheduler, engines, translator, limits.
+"""The pipeline of one model: scheduler, engines, limits and translator, without an interface.
 
-Every served model has one, which shares nothing with those of others. `serve.registry.registry` starts and stops
-it; benchmarks use it as it is.
-
-The warm-up: translates the bundle's golden sentences and compares every token with what the trained model gave.
-
-A corrupt, wrongly exported or wrongly read model gives other tokens and never serves. The sentences take the way of
-real requests through tokenizer, scheduler and engine, and run together, so that batching is tried too. Called by
-`serve.registry.pipeline`.
+Pipelines share no state. The warm-up translates the golden sentences of the bundle through tokenizer, scheduler and
+engine, and compares every token: a corrupt or wrongly exported model never serves. The sentences run together, which
+tests batching too.
 """
 
 import time
@@ -28,11 +23,11 @@ from serve.settings import ServeSettings
 from serve.translation.cache import ResultCache
 from serve.translation.request import RequestLimits, SearchLimits, TargetVocabulary
 from serve.translation.submission import run_sequences
-from serve.translation.translator import SegmentTranslator, Translator
+from serve.translation.translator import Translator
 
 
 class GoldenMismatchError(Exception):
-    """The model is not the one that was exported; the message names the first sentence that differs."""
+    """The model differs from the exported one; the message names the first golden sentence that differs."""
 
 
 async def check_golden(
@@ -45,19 +40,19 @@ async def check_golden(
     max_target_tokens: int,
     together: int,
 ) -> None:
-    """Translates every golden sentence.
+    """Translates every golden sentence and compares the tokens.
 
     Args:
-        golden: sentences with the expected tokens, each of one of the directions; at least one.
-        directions: what the model translates.
-        tokenizer: the served model's.
-        scheduler: takes the sentences.
+        golden: at least one sentence, with expected tokens, in one of the directions.
+        directions: of the model.
+        tokenizer: of the model.
+        scheduler: runs the sentences.
         source_suffix: tokens after every source.
-        max_target_tokens: the limit that the expected tokens were made with.
-        together: how many sentences are submitted at once.
+        max_target_tokens: the limit that applied to the expected tokens.
+        together: number of sentences submitted at once.
 
     Raises:
-        GoldenMismatchError: if a source or target token differs, or nothing can be compared.
+        GoldenMismatchError: if a source or target token differs, or there is no sentence.
         ServiceError: if the engine fails.
     """
     if not golden:
@@ -81,24 +76,19 @@ def _compare(number: int, side: str, expected: tuple[int, ...], actual: tuple[in
         raise GoldenMismatchError(f"golden sentence {number}: {side} tokens are {actual}, expected {expected}")
 
 
-# Far more than a step takes; a model that does not answer for so long hangs.
+# Far more than a step takes: a model that does not answer for so long hangs.
 STOP_SECONDS = 2.0
 
 
 class Pipeline:
-    """The objects of one served model, and their common start and stop."""
+    """The objects of one served model."""
 
     def __init__(self, settings: ServeSettings, bundle: Bundle, metrics: Metrics) -> None:
-        """Builds what needs no model yet.
-
-        Args:
-            settings: of this model.
-            bundle: what it is made of.
-            metrics: of this model.
+        """Builds everything that needs no loaded model.
 
         Raises:
-            BundleError: if alignments are asked for that the bundle cannot give.
-            TokenizerError: if its tokenizer is not one.
+            BundleError: if alignments are enabled and the bundle has no alignment heads.
+            TokenizerError: if the tokenizer is invalid.
         """
         manifest = bundle.manifest
         if settings.alignments and not manifest.alignment_heads:
@@ -124,14 +114,8 @@ class Pipeline:
             running_token_budget=settings.running_token_budget,
             queue_timeout_seconds=settings.queue_timeout_seconds,
         )
-        self.readiness = Readiness(
-            self.metrics,
-            lambda: all(engine.healthy for engine in self._engines),
-            lambda: any(engine.hanging for engine in self._engines),
-            lambda: sum(engine.failure_count for engine in self._engines),
-        )
+        self.readiness = Readiness(self.metrics, self._engines)
         self.limits = RequestLimits(
-            directions=manifest.directions,
             max_texts=min(settings.max_texts, self.scheduler.capacity_rows),
             max_text_characters=settings.max_text_characters,
             max_rows=self.scheduler.capacity_rows,
@@ -142,7 +126,7 @@ class Pipeline:
                 vocabulary=vocabulary,
             ),
         )
-        translator = Translator(
+        self.translator = Translator(
             tokenizer=tokenizer,
             vocabulary=vocabulary,
             scheduler=self.scheduler,
@@ -155,7 +139,6 @@ class Pipeline:
             if settings.result_cache_bytes is None
             else ResultCache(settings.result_cache_bytes, self.metrics),
         )
-        self.translator = SegmentTranslator(translator, self.limits)
 
     def start(self, models: Iterable[Model]) -> None:
         """Starts an engine for each model."""
@@ -164,22 +147,19 @@ class Pipeline:
                 model,
                 self.scheduler,
                 self.metrics,
-                bos_id=self.manifest.bos_id,
-                eos_id=self.manifest.eos_id,
-                pad_id=self.manifest.pad_id,
-                max_target_tokens=self.manifest.max_target_tokens,
+                self.manifest,
                 step_timeout_seconds=self.settings.step_timeout_seconds,
             )
             engine.start()
             self._engines.append(engine)
 
     def refresh(self) -> None:
-        """Brings the gauges up to date that change by themselves."""
+        """Updates the gauges that change with time."""
         self.readiness.refresh()
         self.metrics.set_oldest(self.scheduler.oldest_seconds)
 
     def publish(self) -> None:
-        """States in the metrics what is served from now on, and within which limits."""
+        """Exports the limits and the description of the model as metrics."""
         manifest = self.manifest
         self.metrics.set_limits(self.settings.total_slots, self.settings.max_waiting)
         self.metrics.set_info(
@@ -210,12 +190,12 @@ class Pipeline:
         self.readiness.verified = True
 
     def stop(self) -> None:
-        """Stops the engines after their current step; whatever is not finished by then ends with DrainingError.
+        """Stops the engines after their current step; unfinished sequences end with DrainingError.
 
-        An engine that hangs is left behind, after `STOP_SECONDS` for all of them.
+        A hanging engine is abandoned after `STOP_SECONDS`, a limit for all engines together.
         """
         end_seconds = time.monotonic() + STOP_SECONDS
         for engine in self._engines:
             engine.stop(max(0.0, end_seconds - time.monotonic()))
-        # Weights and caches go now, not when the garbage collector comes round to us.
+        # Frees weights and caches now instead of at the next garbage collection.
         self._engines.clear()

@@ -1,20 +1,8 @@
-"""The models that are served, by name.
+"""The served models by name, and the choice of models for a request.
 
-Requests choose among them in one order: those with the fewest directions first, then by name, so that a model made for
-one direction comes before one that knows many. Filled by `serve.app` and `serve.registry.reloader`; knows no protocol.
-
-What clients are told of a served model: plain, frozen values that both interfaces write in their own form.
-
-Made for `serve.registry.registry`. Knows neither protocol.
-
-One version of a model on its way through the service: loaded, proven, used, and stopped when nobody uses it.
-
-A model that is replaced lives on as two of these until the requests of the older one are answered. Made by
-`serve.registry.loader`, held by `serve.registry.registry`.
-
-Which model translates a request: one that has the direction, or two that lead there by way of a third language.
-
-Pure functions of names and directions. Called by `serve.registry.dispatcher`; knows neither engines nor protocols.
+Models are tried in a fixed order: fewest directions first, then by name, so that a bilingual model precedes a
+multilingual one. A replaced model runs until its requests are answered, so two versions may coexist. A route is one
+model with the direction, or two models with a pivot language.
 """
 
 import asyncio
@@ -30,11 +18,11 @@ from serve.errors import InvalidRequestError, ModelNotFoundError, NotReadyError,
 from serve.registry.pipeline import GoldenMismatchError, Pipeline
 from serve.runtime.model import Model
 from serve.system import run_in_daemon_thread
-from serve.translation.request import AskedDirection, choose_direction
+from serve.translation.request import ScoreRequest, TranslateRequest
 
 
 class ModelState(StrEnum):
-    """Whether a model translates now."""
+    """The readiness of a model."""
 
     LOADING = "loading"
     READY = "ready"
@@ -43,7 +31,7 @@ class ModelState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelDirection:
-    """What a model translates from and into, as ISO 639-1 codes."""
+    """A direction of a model, as ISO 639-1 codes."""
 
     source_language: str
     target_language: str
@@ -51,15 +39,15 @@ class ModelDirection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelLimits:
-    """What a model and its settings allow.
+    """The limits of a model and its settings.
 
     Attributes:
-        max_source_tokens: the longest source, in tokens, with the end token.
-        max_target_tokens: the longest translation, in tokens, without the end token.
-        max_texts: texts in one request.
-        max_text_characters: Unicode characters of one text.
+        max_source_tokens: longest source, the end token included.
+        max_target_tokens: longest translation, the end token excluded.
+        max_texts: texts per request.
+        max_text_characters: Unicode characters per text.
         slots: rows of all engines together.
-        engine_slots: rows of one engine: the largest beam.
+        engine_slots: rows of one engine, which bound the beam size.
         queue_limit: rows that may wait.
     """
 
@@ -74,17 +62,7 @@ class ModelLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelDescription:
-    """A served model.
-
-    Attributes:
-        name: what requests call it.
-        state: whether it translates now.
-        directions: from what into what.
-        precision: what it computes in.
-        alignments: whether it tells where it looks.
-        manifest_sha256: hash of the manifest of its bundle, which another bundle does not have.
-        limits: what it allows.
-    """
+    """The public description of a served model."""
 
     name: str
     state: ModelState
@@ -96,7 +74,7 @@ class ModelDescription:
 
 
 def describe(name: str, manifest_sha256: str, pipeline: Pipeline) -> ModelDescription:
-    """Returns what is to be told of a model now."""
+    """Returns the current description of a model."""
     manifest, settings = pipeline.manifest, pipeline.settings
     return ModelDescription(
         name=name,
@@ -125,23 +103,16 @@ def _state(pipeline: Pipeline) -> ModelState:
     return ModelState.LOADING if pipeline.readiness.healthy else ModelState.FAILED
 
 
-# How often the engines' health is looked at.
+# Interval between checks of the engines.
 WATCH_SECONDS = 0.5
 
 log = structlog.get_logger("dragoman")
 
 
 class ServedModel:
-    """A pipeline, its name and who uses it. Belongs to the event loop's thread."""
+    """A pipeline, its name and its count of requests. Not thread-safe: used in the event loop's thread."""
 
     def __init__(self, name: str, manifest_sha256: str, pipeline: Pipeline) -> None:
-        """Starts nothing.
-
-        Args:
-            name: what clients call the model.
-            manifest_sha256: hash of the bundle's manifest.
-            pipeline: not started.
-        """
         self.name = name
         self.manifest_sha256 = manifest_sha256
         self.pipeline = pipeline
@@ -152,7 +123,7 @@ class ServedModel:
 
     @contextmanager
     def use(self) -> Iterator[None]:
-        """Keeps the model from being stopped while the block runs."""
+        """Keeps the model loaded while the block runs."""
         self._users += 1
         self._unused.clear()
         try:
@@ -163,14 +134,14 @@ class ServedModel:
                 self._unused.set()
 
     async def start(self, load: Callable[[], Iterable[Model]]) -> None:
-        """Loads the model and proves it: from then on it translates, and proves itself again after a failure.
+        """Loads and verifies the model; after a failure, it verifies itself again.
 
         Args:
-            load: returns a model for each engine; takes its time, in a thread of its own.
+            load: returns a model for each engine; runs in a thread.
 
         Raises:
-            BundleError: if it cannot be loaded.
-            GoldenMismatchError: if a golden sentence comes out wrong.
+            BundleError: if loading fails.
+            GoldenMismatchError: if a golden sentence differs.
             ServiceError: if an engine fails.
         """
         self.pipeline.start(await run_in_daemon_thread(load))
@@ -182,17 +153,17 @@ class ServedModel:
         await self._unused.wait()
 
     async def stop(self) -> None:
-        """Stops the engines; what still runs ends with DrainingError."""
+        """Stops the engines; running requests end with DrainingError."""
         if self._watching is not None:
             self._watching.cancel()
         await asyncio.to_thread(self.pipeline.stop)
 
     def describe(self) -> ModelDescription:
-        """Returns what clients are told of the model."""
+        """Returns the public description of the model."""
         return describe(self.name, self.manifest_sha256, self.pipeline)
 
     async def _watch(self) -> None:
-        """Follows a failure of the engines: no requests, until the golden sentences come out right again."""
+        """After a failure of an engine, refuses requests until the golden sentences match again."""
         readiness = self.pipeline.readiness
         while True:
             await asyncio.sleep(WATCH_SECONDS)
@@ -202,86 +173,105 @@ class ServedModel:
             try:
                 await self.pipeline.warm_up()
             except (GoldenMismatchError, ServiceError) as error:
-                log.warning("not ready", model=self.name, problem=str(error))
-            except Exception:  # a watch that ends would leave the model out for ever
-                log.exception("watching failed", model=self.name)
+                log.warning("not_ready", model=self.name, problem=str(error))
+            except Exception:  # if the watch ended, the model would never recover
+                log.exception("watch_failed", model=self.name)
             if readiness.fault() is None:
-                log.info("ready again", model=self.name)
+                log.info("ready_again", model=self.name)
 
 
-# What there is to choose from: the directions of each model, by name, in the order in which models are asked.
+# The directions of each model by name, in the order in which models are tried.
 Offers = Mapping[str, Sequence[BundleDirection]]
 
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """One translation by one model."""
+    """One translation by one model, in a direction of that model."""
 
     model: str
-    source: str
-    target: str
+    direction: BundleDirection
 
 
-def find_hop(asked: AskedDirection, offers: Offers) -> Hop:
-    """Returns what translates directly: the model that is asked for, or the first that has the direction.
-
-    Raises:
-        ModelNotFoundError: if no model has the name that is asked for.
-        InvalidRequestError: if there is no such direction, or there are several.
-    """
-    return _find_hop(asked.source_language, asked.target_language, _first_offers(asked.model, offers))
-
-
-def find_route(asked: AskedDirection, offers: Offers) -> tuple[Hop, ...]:
-    """Returns the legs of a request: one, or two if there is no direction and the client allows a pivot.
-
-    Each leg is found as by `find_hop`: a named model does both. Of several pivots, the first in the order of the
-    alphabet is taken.
+def find_hop(request: TranslateRequest | ScoreRequest, offers: Offers) -> Hop:
+    """Returns the direct translation: by the named model, or by the first model that has the direction.
 
     Raises:
-        ModelNotFoundError: if no model has the name that is asked for.
-        InvalidRequestError: if there is no such direction, or there are several.
+        ModelNotFoundError: if no model has the name.
+        InvalidRequestError: if no direction or several match.
     """
-    source, target = asked.source_language, asked.target_language
-    first_offers = _first_offers(asked.model, offers)
+    return _find_hop(request.source_language, request.target_language, _first_offers(request.model, offers))
+
+
+def find_route(request: TranslateRequest, offers: Offers) -> tuple[Hop, ...]:
+    """Returns one hop, or two if no model has the direction and the client allows a pivot.
+
+    Each hop is chosen as by `find_hop`; a named model makes both. The alphabetically first possible pivot is used.
+
+    Raises:
+        ModelNotFoundError: if no model has the name.
+        InvalidRequestError: if no direction or several match.
+    """
+    source, target = request.source_language, request.target_language
+    first_offers = _first_offers(request.model, offers)
     try:
         return (_find_hop(source, target, first_offers),)
     except InvalidRequestError as error:
         pivot = _find_pivot(source, target, first_offers)
         if pivot is None:
             raise
-        if not asked.allow_pivot:
-            hint = f"{error.problem}; with allow_pivot, it would go by way of {pivot}"
+        if not request.allow_pivot:
+            hint = f"{error.problem}; allow_pivot would translate through {pivot}"
             raise InvalidRequestError(error.field, hint) from error
     return tuple(_find_hop(*pair, first_offers) for pair in ((source, pivot), (pivot, target)))
 
 
-def check_model(name: str, names: Mapping[str, object]) -> None:
-    """Checks that there is a model of this name.
+def choose_direction(directions: Sequence[BundleDirection], source: str, target: str) -> BundleDirection:
+    """Returns the direction from `source` into `target`; each may be empty where it is unambiguous.
+
+    With several directions, only the source may be empty, and only if a single direction has the target.
 
     Raises:
-        ModelNotFoundError: naming those that there are.
+        InvalidRequestError: if no direction or several match.
+    """
+    into = [direction for direction in directions if target in ("", direction.target)]
+    if not into or (not target and len(directions) > 1):
+        raise _wrong_language("target", target, directions)
+    matching = [direction for direction in into if source in ("", direction.source)]
+    if len(matching) != 1:
+        raise _wrong_language("source", source, into)
+    return matching[0]
+
+
+def _wrong_language(side: str, language: str, directions: Sequence[BundleDirection]) -> InvalidRequestError:
+    expected = ", ".join(map(str, directions))
+    return InvalidRequestError(f"{side}_language", f"{language[:20]!r}, expected the {side} of one of {expected}")
+
+
+def check_model(name: str, names: Mapping[str, object]) -> None:
+    """Checks that a model has this name.
+
+    Raises:
+        ModelNotFoundError: with the existing names.
     """
     if name not in names:
         raise ModelNotFoundError(f"model: {name[:64]!r}, expected one of {', '.join(names)}")
 
 
-def _first_offers(model: str, offers: Offers) -> dict[tuple[str, str], tuple[str, BundleDirection]]:
-    """Returns the first model that has each direction, and the direction as it knows it."""
+def _first_offers(model: str, offers: Offers) -> dict[tuple[str, str], Hop]:
+    """Returns for each language pair the hop by the first model with the direction."""
     if model:
         check_model(model, offers)
         offers = {model: offers[model]}
-    first: dict[tuple[str, str], tuple[str, BundleDirection]] = {}
+    first: dict[tuple[str, str], Hop] = {}
     for name, directions in offers.items():
         for direction in directions:
-            first.setdefault((direction.source, direction.target), (name, direction))
+            first.setdefault((direction.source, direction.target), Hop(name, direction))
     return first
 
 
-def _find_hop(source: str, target: str, first_offers: Mapping[tuple[str, str], tuple[str, BundleDirection]]) -> Hop:
-    chosen = choose_direction([direction for _, direction in first_offers.values()], source, target)
-    model, _ = first_offers[chosen.source, chosen.target]
-    return Hop(model, chosen.source, chosen.target)
+def _find_hop(source: str, target: str, first_offers: Mapping[tuple[str, str], Hop]) -> Hop:
+    chosen = choose_direction([hop.direction for hop in first_offers.values()], source, target)
+    return first_offers[chosen.source, chosen.target]
 
 
 def _find_pivot(source: str, target: str, pairs: Collection[tuple[str, str]]) -> str | None:
@@ -292,10 +282,9 @@ def _find_pivot(source: str, target: str, pairs: Collection[tuple[str, str]]) ->
 
 
 class ModelRegistry:
-    """What is served now, and what is leaving. Belongs to the event loop's thread."""
+    """The served models and the retiring ones. Not thread-safe: used in the event loop's thread."""
 
     def __init__(self, models: Iterable[ServedModel]) -> None:
-        """Holds the models, whether they are started or not."""
         self._served: dict[str, ServedModel] = {}
         self._offers: Offers = {}
         self._leaving: dict[ServedModel, asyncio.Task[None]] = {}
@@ -303,38 +292,38 @@ class ModelRegistry:
             self.put(model)
 
     def __iter__(self) -> Iterator[ServedModel]:
-        """Iterates in the order in which requests choose."""
+        """Iterates in the order in which models are tried."""
         return iter(tuple(self._served.values()))
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of all, in the order in which requests choose."""
+        """The names, in the order in which models are tried."""
         return tuple(self._served)
 
     @property
     def offers(self) -> Offers:
-        """What there is to choose from."""
+        """The directions of each model."""
         return self._offers
 
     @property
     def hanging(self) -> bool:
-        """True while any model hangs, also one that is leaving."""
+        """True while any model hangs, retiring ones included."""
         return any(served.pipeline.readiness.hanging for served in (*self, *self._leaving))
 
     def fault(self) -> NotReadyError | None:
-        """Returns what keeps one of the models from translating; None: nothing does."""
+        """Returns the fault of the first model that is not ready; None: all are ready."""
         for served in self:
             if fault := served.pipeline.readiness.fault():
                 return NotReadyError(f"{served.name}: {fault}")
         return None
 
     def refresh(self) -> None:
-        """Brings the gauges of every model up to date."""
+        """Updates the gauges of every model."""
         for served in self:
             served.pipeline.refresh()
 
     def find(self, name: str) -> ServedModel | None:
-        """Returns the model of this name; None: there is none."""
+        """Returns the model of this name; None: not found."""
         return self._served.get(name)
 
     def get(self, name: str) -> ServedModel:
@@ -347,21 +336,21 @@ class ModelRegistry:
         return self._served[name]
 
     def describe(self) -> tuple[ModelDescription, ...]:
-        """Returns what clients are told of all, in the order in which requests choose."""
+        """Returns the public descriptions, in the order in which models are tried."""
         return tuple(served.describe() for served in self)
 
     def put(self, model: ServedModel) -> None:
-        """Serves a model, and none of its name that was served before: `retire` that one."""
+        """Serves a model in place of one with the same name, which the caller must `retire`."""
         served = [*(each for each in self if each.name != model.name), model]
         self._hold(served)
         model.pipeline.publish()
 
     def remove(self, name: str) -> None:
-        """Serves the model no longer: `retire` it."""
+        """Stops serving a model, which the caller must `retire`."""
         self._hold(each for each in self if each.name != name)
 
     def retire(self, model: ServedModel) -> asyncio.Task[None]:
-        """Stops a model that gets no requests any more, as soon as those that it has are answered."""
+        """Stops a model that gets no new requests, once its requests are answered."""
 
         async def leave() -> None:
             await model.wait_unused()
@@ -373,11 +362,11 @@ class ModelRegistry:
         return leaving
 
     async def wait_unused(self) -> None:
-        """Waits until no request uses any model; the caller must let no new one in."""
+        """Waits until no request uses any model; the caller must not admit new ones."""
         await asyncio.gather(*(model.wait_unused() for model in (*self, *self._leaving)))
 
     async def stop(self) -> None:
-        """Stops every model at once; what still runs ends with DrainingError."""
+        """Stops all models at once; running requests end with DrainingError."""
         models = (*self, *self._leaving)
         for leaving in self._leaving.values():
             leaving.cancel()

@@ -1,7 +1,7 @@
-"""Reading the folder again while serving: what is new is loaded, what changed is replaced, what is gone is retired.
+"""Hot reload: loads new models, replaces changed ones and retires removed ones while the service runs.
 
-A model takes requests only once its golden sentences came out right; until then, and if it never does, the one that it
-would replace goes on. No request notices: whoever was let in by the older model is answered by it.
+A model takes requests only after its golden sentences match; until then the previous version continues. The version
+that admitted a request answers it.
 """
 
 import asyncio
@@ -23,15 +23,12 @@ log = structlog.get_logger("dragoman")
 
 @dataclass(frozen=True, slots=True)
 class ReloadReport:
-    """What a reload did, by the names of the models.
+    """The result of a reload, by names of models.
 
     Attributes:
-        loaded: are new.
-        replaced: have changed, and were replaced.
-        removed: are gone; only if nothing failed.
-        unchanged: are as they were.
-        failed: why a model was not loaded; what was served under its name still is.
-        problem: why nothing was done at all.
+        removed: empty if any model failed.
+        failed: the error per model; its previous version is still served.
+        problem: why the whole reload was refused; None: it ran.
     """
 
     loaded: list[str] = field(default_factory=list)
@@ -43,24 +40,16 @@ class ReloadReport:
 
     @property
     def failures(self) -> int:
-        """Models that could not be loaded; at least one if nothing was done."""
+        """Number of failed models; 1 if the reload was refused."""
         return len(self.failed) + (self.problem is not None)
 
 
 class Reloader:
-    """Brings the served models in line with the folder. Belongs to the event loop's thread."""
+    """Updates the served models from the folder. Not thread-safe: used in the event loop's thread."""
 
     def __init__(
         self, models: ModelRegistry, loader: ModelLoader, lifecycle: Lifecycle, metrics: ServiceMetrics
     ) -> None:
-        """Keeps what it needs.
-
-        Args:
-            models: what is served.
-            loader: makes models.
-            lifecycle: only a service in the middle of its life reloads.
-            metrics: counts reloads, and forgets models that are gone.
-        """
         self._models = models
         self._loader = loader
         self._lifecycle = lifecycle
@@ -69,17 +58,17 @@ class Reloader:
         self._tasks: set[asyncio.Task[ReloadReport]] = set()
 
     def start(self) -> asyncio.Task[ReloadReport]:
-        """Starts a reload, which waits for those before it, and tells in the end what it did."""
+        """Starts a reload, which waits for earlier ones; the task returns its report."""
         task = asyncio.create_task(self._reload())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     async def reload(self) -> ReloadReport:
-        """Reloads and tells what was done; it is finished even if the caller does not wait.
+        """Reloads and returns the report; the reload continues if the caller is canceled.
 
         Raises:
-            DrainingError: if the service was stopped meanwhile.
+            DrainingError: if the service stops meanwhile.
         """
         task = self.start()
         try:
@@ -90,7 +79,7 @@ class Reloader:
             raise
 
     async def stop(self) -> None:
-        """Gives up what is under way; what was replaced already stays replaced."""
+        """Cancels running reloads; replaced models stay replaced."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -98,18 +87,18 @@ class Reloader:
     async def _reload(self) -> ReloadReport:
         async with self._turn:
             report = await self._follow_folder()
-            # What the models before those left that were replaced now: these are only about to stop.
+            # Frees memory of models retired by earlier reloads; those of this one are still stopping.
             await run_in_daemon_thread(trim_memory)
             self._metrics.observe_reload(report.failures)
             if report.failures:
-                log.error("reload failed", **_facts(report))
+                log.error("reload_failed", **_facts(report))
             else:
                 log.info("reloaded", **_facts(report))
             return report
 
     async def _follow_folder(self) -> ReloadReport:
         if self._lifecycle.stage is not Stage.READY:
-            return ReloadReport(problem="the service is starting or leaving, expected one that is ready")
+            return ReloadReport(problem="the service is starting or shutting down; reload when it is ready")
         try:
             found = await run_in_daemon_thread(self._loader.find)
         except (BundleError, OSError) as error:
@@ -129,7 +118,7 @@ class Reloader:
                 report.failed[each.name] = str(error)
                 continue
             (report.loaded if served is None else report.replaced).append(each.name)
-        # A folder that is half written may lack what is still to come.
+        # A partly written folder may lack bundles that are still to come.
         if not report.failed:
             for name in set(self._models.names) - {each.name for each in found}:
                 self._remove(name)
@@ -137,13 +126,13 @@ class Reloader:
         return report
 
     async def _load(self, found: FoundBundle) -> None:
-        """Serves a bundle in the place of whatever has its name, or raises and leaves that in its place."""
+        """Serves a bundle in place of the model with its name; on an error the latter stays."""
         model = None
         try:
             model = await run_in_daemon_thread(partial(self._loader.open, found))
             await self._loader.start(model)
         except BaseException:
-            # Also when the service is stopped meanwhile: the engines must not outlive it.
+            # Also if the service stops meanwhile: the engines must not outlive it.
             if model is not None:
                 await model.stop()
             if self._models.find(found.name) is None:
@@ -160,7 +149,7 @@ class Reloader:
         self._models.remove(name)
 
         def forget(_: object) -> None:
-            # Unless a model of that name came back meanwhile.
+            # Unless a model with this name was added again.
             if self._models.find(name) is None:
                 self._metrics.forget(name)
 

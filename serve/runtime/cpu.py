@@ -1,18 +1,9 @@
-"""The model as ONNX Runtime computes it: sessions that all engines share, and a runtime with a state for each engine.
+"""Runs a bundle's graphs on the CPU: sessions that all engines share, and one runtime with its own state per engine.
 
-On the CPU; on a device it is `serve.runtime.cuda.runtime`. A decoder step binds views of the first R slots, so that
-running fewer rows copies nothing; the bindings are made once for each R. Knows neither search nor sequences, and of the
-architecture only the names of inputs and outputs.
+A decoder step binds the first R rows of preallocated arrays. Rows are the outermost axis, so a smaller R copies
+nothing. Binding takes longer than the rest of a step's Python code, therefore the binding for each R is made once.
 
-What a decoder's session reads and writes in a step of R rows: the first R of arrays in this machine's memory.
-
-The rows are the outermost axis, so that binding fewer of them copies nothing. To bind many arrays takes longer than the
-rest of a step's Python; therefore it is done once for each R, and what does not depend on R once for all. Used by
-`serve.runtime.cpu`; knows neither what the arrays mean nor how long a row is.
-
-The weights that the graphs of a bundle have in common, mapped into memory once.
-
-Each session would map them for itself. Called by `serve.runtime.cpu`.
+Weights that several graphs read are mapped into memory once. `serve.runtime.cuda.runtime` does the same on a GPU.
 """
 
 import math
@@ -42,7 +33,7 @@ from serve.runtime.onnx_runtime import open_session, session_options, shared_opt
 
 
 class BoundArray(NamedTuple):
-    """An array and the name that the graph has for it; a row of it has this shape."""
+    """An array under the name that the graph uses, and the shape of one row."""
 
     name: str
     element: type[np.generic]
@@ -51,15 +42,12 @@ class BoundArray(NamedTuple):
 
 
 class RowBindings:
-    """The bindings of a session, as long as the arrays stay where they are."""
+    """The bindings of a session, one for each number of rows; the arrays must not move."""
 
     def __init__(self, session: Any, inputs: Mapping[str, NDArray[Any]], outputs: Mapping[str, NDArray[Any]]) -> None:
-        """Binds nothing yet.
+        """Stores arrays [rows, ...] by input or output name; binds nothing yet.
 
-        Args:
-            session: of ONNX Runtime.
-            inputs: what each input reads, [rows, ...], by its name.
-            outputs: what each output writes, [rows, ...], by its name; the same memory as an input's writes in place.
+        An output that shares the memory of an input is written in place.
         """
         self._session = session
         self._inputs = [_bound(name, array) for name, array in inputs.items()]
@@ -87,24 +75,17 @@ def _bound(name: str, array: NDArray[Any]) -> BoundArray:
 
 @dataclass(frozen=True, slots=True)
 class SharedWeights:
-    """What encoder and decoder both read, as OrtValues; sessions do not keep it, so that it has to outlive them.
-
-    Attributes:
-        encoder: by the names of the encoder's initializers.
-        decoder: the same by those of the decoder's.
-    """
+    """OrtValues that encoder and decoder both read, by initializer name. They must outlive the sessions."""
 
     encoder: dict[str, Any]
     decoder: dict[str, Any]
 
     @classmethod
     def of(cls, bundle: Bundle) -> Self:
-        """Maps the weights that the manifest lists as shared.
-
-        Only those pages take memory that somebody reads: of embeddings, the rows of tokens that occur.
+        """Maps the weights that the manifest lists as shared. Only pages that are read take memory.
 
         Raises:
-            BundleError: if a weight does not lie in the file of weights.
+            BundleError: if a weight does not fit into the file of weights.
         """
         shared = cls({}, {})
         path = bundle.folder / WEIGHTS_FILE
@@ -121,22 +102,19 @@ class SharedWeights:
         return shared
 
 
-# A sequence costs the encoder more alone than in company, but waits longer the more are encoded before they can run.
+# A larger encoder batch costs less per sequence, but its sequences wait longer before they can run.
 SLOTS_PER_ROW_AHEAD = 8
-# The activations of more source tokens leave the caches of a CPU: in one run 2,560 tokens took 15 % longer, and memory
+# The activations of more source tokens do not fit into CPU caches: in one run 2,560 tokens took 15 % longer, and memory
 # for all of them.
 ENCODED_TOKENS = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Sessions:
-    """The sessions of a bundle; running them is thread-safe.
+    """The sessions of a bundle. Running them is thread-safe.
 
     Attributes:
-        decoder: of the plain decoder, or of the one that also gives alignments.
-        log_probabilities: of the graph that makes them of logits.
-        topk: of the graph that finds the best tokens of each row.
-        weights: what encoder and decoder both read.
+        decoder: the plain decoder, or the one that also returns alignments.
     """
 
     manifest: Manifest
@@ -153,17 +131,17 @@ class Sessions:
 
         Args:
             bundle: a checked bundle.
-            threads: threads that one operator may use; 1 is best when several engines share the CPUs.
-            aligned: whether steps are to give alignments, which the bundle must have been exported for.
-            profile_prefix: how the name of a file begins that ONNX Runtime writes the time of every node of the decoder
-                to, until `decoder.end_profiling()` returns its name; None: no file, and no time spent on it.
+            threads: intra-op threads; 1 is best if several engines share the CPUs.
+            aligned: whether steps return alignments; requires a bundle with alignment heads.
+            profile_prefix: prefix of the file for ONNX Runtime's profile of the decoder, which
+                `decoder.end_profiling()` completes and names; None: no profile.
 
         Raises:
-            BundleError: if the graphs are not for a CPU, or ONNX Runtime refuses one.
+            BundleError: if the graphs need a GPU, or ONNX Runtime rejects one.
         """
         if bundle.manifest.variant == "cuda":
             raise BundleError(
-                f"{bundle.folder}: variant: cuda: expected cpu or portable on a CPU: export with `dragoman export "
+                f"{bundle.folder}: variant: cuda, expected cpu or portable on a CPU: export with `dragoman export "
                 "--variant cpu`, or serve on an NVIDIA GPU with --device cuda"
             )
         weights = SharedWeights.of(bundle)
@@ -185,35 +163,26 @@ class Sessions:
 
     @property
     def tight_lengths(self) -> tuple[Length, ...]:
-        """Lengths whose capacity may be anything that the rows fit into.
-
-        Alignments are computed for the whole capacity, and so is the attention of other graphs.
-        """
+        """Lengths whose capacity may shrink: alignments and non-CPU graphs compute the whole capacity."""
         if not self.manifest.attends_to_lengths:
             return ()
         return ("target",) if self.aligned else ("source", "target")
 
     def runtime(self, slots: int, prefetched: int = 0) -> "Runtime":
-        """Returns a runtime with a state of its own; see `Runtime`."""
+        """Returns a runtime with its own state; see `Runtime`."""
         return Runtime(self, slots, prefetched)
 
 
 def prefetched_rows(slots: int) -> int:
-    """Returns how many rows an engine with so many slots does well to encode ahead."""
+    """Returns how many rows an engine with this many slots should prefetch."""
     return slots // SLOTS_PER_ROW_AHEAD
 
 
 class Runtime:
-    """What one engine computes with: the shared sessions and the state of its rows. Not thread-safe."""
+    """What one engine computes with: the shared sessions and its own state. Not thread-safe."""
 
     def __init__(self, sessions: Sessions, slots: int, prefetched: int = 0) -> None:
-        """Allocates the state, which takes memory as far as it is used.
-
-        Args:
-            sessions: of the bundle.
-            slots: the most rows of a step.
-            prefetched: rows behind those, which have a state but take part in no step.
-        """
+        """Allocates the state for `slots` rows of steps and `prefetched` rows behind them."""
         manifest = sessions.manifest
         self.slots = slots
         self.prefetched = prefetched
@@ -236,13 +205,7 @@ class Runtime:
         self._bound_capacities = dict(self._state.capacities)
 
     def encode(self, source_ids: NDArray[np.int64], source_lengths: NDArray[np.int32], rows: NDArray[np.int64]) -> None:
-        """Encodes B sources, a few at a time, and keeps what the decoder needs of each in its row.
-
-        Args:
-            source_ids: int64 [B, S], right-padded.
-            source_lengths: int32 [B].
-            rows: int64 [B].
-        """
+        """Encodes B sources in small batches; see `Model.encode`."""
         signature = self._manifest.encoder
         count, length = source_ids.shape
         few = max(1, ENCODED_TOKENS // length)
@@ -261,17 +224,7 @@ class Runtime:
         *,
         occupied: int = 0,
     ) -> NDArray[np.float32]:
-        """Computes one step of rows 0 to R - 1 and moves their state on by it.
-
-        Args:
-            token_ids: last token of each row, int64 [R].
-            positions: tokens that each row has read already, int32 [R].
-            source_lengths: int32 [R].
-            occupied: rows that hold anything, if more than R.
-
-        Returns:
-            Logits, float32 [R, V], valid until the next call.
-        """
+        """Computes one step as `Model.step` does; returns logits, float32 [R, V], valid until the next call."""
         rows = len(token_ids)
         self._state.fit(max(rows, occupied), max(positions.tolist()) + 1)
         self._token_ids[:rows] = token_ids
@@ -282,7 +235,7 @@ class Runtime:
         return self._logits[:rows]
 
     def prepare(self) -> None:
-        """Has nothing to do: there is nothing that a first step would have to make."""
+        """Does nothing: the first step needs no preparation."""
 
     def step(
         self,
@@ -292,37 +245,31 @@ class Runtime:
         *,
         occupied: int = 0,
     ) -> HostScores:
-        """Computes one step as `decode_step` does; returns what it says of the next tokens."""
+        """Computes one step as `decode_step` does; returns the scores of the next tokens."""
         return HostScores(self.decode_step(token_ids, positions, source_lengths, occupied=occupied), self)
 
     @property
     def alignments(self) -> NDArray[np.float32]:
-        """How much each of A alignment heads looked at each source position in the last step.
+        """Attention weights of A alignment heads in the last step, float32 [slots, A, capacity in source tokens].
 
-        float32 [slots, A, capacity in source tokens], valid for the rows of that step. A is 0 if the sessions are not
-        aligned.
+        Valid for the rows of that step. A is 0 if the sessions are not aligned.
         """
         return self._alignments
 
     def log_probabilities(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
         """Returns natural log-probabilities of M rows of logits, both float32 [M, V].
 
-        A row with NaN, with +inf or with nothing but -inf becomes NaN.
+        A row with NaN, with +inf or with only -inf becomes NaN.
         """
         log_probabilities: NDArray[np.float32]
         (log_probabilities,) = self._sessions.log_probabilities.run([LOG_PROBABILITIES], {LOGITS: logits})
         return log_probabilities
 
     def best(self, scores: NDArray[np.float32], count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Finds the best tokens of M rows.
-
-        Args:
-            scores: float32 [M, V].
-            count: how many of each row; at most V.
+        """Returns the `count` best tokens of M rows; `count` is at most V.
 
         Returns:
-            their scores, float32 [M, count], best first, and token ids, int64 [M, count]; the lower id comes first in a
-            tie.
+            scores, float32 [M, count], best first, and token ids, int64 [M, count]; ties put the lower id first.
         """
         best, token_ids = self._sessions.topk.run(
             TOPK_OUTPUTS, dict(zip(TOPK_INPUTS, (scores, np.array([count])), strict=True))
@@ -330,22 +277,22 @@ class Runtime:
         return best, token_ids
 
     def copy_row(self, source: int, target: int, positions: int, source_length: int) -> None:
-        """Copies a row's state over that of another row, `positions` and `source_length` tokens of it."""
+        """Copies one row's state over another's: `positions` target tokens and `source_length` source tokens."""
         self._state.copy(source, target, source_length=source_length, target_length=positions)
 
     def copy_rows(
         self, sources: Sequence[int], targets: Sequence[int], positions: Sequence[int], source_lengths: Sequence[int]
     ) -> None:
-        """Copies rows as `copy_row` does."""
+        """Copies rows as `copy_row` does, in order."""
         for move in zip(sources, targets, positions, source_lengths, strict=True):
             self.copy_row(*move)
 
     def branch_rows(self, sources: Sequence[int], targets: Sequence[int], positions: Sequence[int]) -> None:
-        """Copies rows of the same source over others, `positions` tokens of each; no row is a source and a target."""
+        """Copies rows over others of the same source, `positions` tokens each; no row is both source and target."""
         self._state.branch(sources, targets, positions)
 
     def _binding(self, rows: int) -> Any:
-        """Returns the binding of a step of R rows, as long as the state stays where it is."""
+        """Returns the binding of a step of R rows; binds anew if the state has moved."""
         if self._bound_capacities != self._state.capacities:
             self._bound_capacities = dict(self._state.capacities)
             self._bindings = self._bind()
@@ -365,15 +312,7 @@ class Runtime:
 
 
 def save_optimized(graph: Path, out: Path) -> None:
-    """Writes a graph as a server's sessions run it, which is after ONNX Runtime's optimizations.
-
-    Args:
-        graph: an ONNX graph.
-        out: the file to write; large weights stay where they are.
-
-    Raises:
-        BundleError: if ONNX Runtime refuses the graph.
-    """
+    """Writes a graph as ONNX Runtime optimizes it for serving; raises BundleError if it rejects the graph."""
     options = session_options(threads=1)
     options.optimized_model_filepath = str(out)
     open_session(graph, options)

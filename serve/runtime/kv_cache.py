@@ -1,17 +1,11 @@
-"""What the decoder remembers of every slot, in slot-major arrays that ONNX Runtime reads and writes.
+"""The KV cache and other decoder state of one engine, in slot-major arrays that ONNX Runtime reads and writes.
 
-A bundle lists its state tensors (`serve.bundle.manifest.StateSpec`): keys and values of attention, or the state of a
-recurrent network. Each is one array [slots, *shape]. A step binds the first R slots: because slots are the outermost
-axis, that is a view and copies nothing. Tensors of one shape, such as the keys and values of all layers, lie behind
-each other, so that a slot is copied in all of them at once. This module knows neither sequences nor ONNX Runtime.
+Each tensor of the bundle (`serve.bundle.manifest.StateSpec`) is one array [slots, *shape]. Slots are the outermost
+axis, so that a step binds the first R slots as a view. Tensors of one shape are contiguous, and one copy moves a slot
+in all.
 
-In place of a named length the arrays have a *capacity*: the positions that every slot has room for. Where operators
-read a row no further than its own length, the capacity follows the longest row that is there. The less room there is
-between what a step reads, the less it waits for memory.
-
-State tensors of one shape, for all slots of an engine, in memory that they share.
-
-Used by `serve.runtime.kv_cache`, which knows how long the rows are. Knows neither rows nor ONNX Runtime.
+A named length has a *capacity*: positions that every slot has room for. If operators read each row only up to its valid
+length, the capacity follows the longest row. A compact layout makes steps wait less for memory.
 """
 
 import math
@@ -29,25 +23,16 @@ DTYPES: dict[Element, type[np.float32 | np.int8]] = {"float": np.float32, "int8"
 
 
 class StateBlock:
-    """N state tensors of one shape and element, which lie behind each other.
+    """N state tensors of one shape and element type, contiguous in memory.
 
     Attributes:
         specs: the tensors.
-        kind: who writes them, and when.
-        values: what the decoder reads, [N, slots, *shape]; of a target state also what it writes, in place.
-        outputs: what the decoder writes, [N, slots, *shape]; of recurrent states other memory than it reads, for a
-            graph may read the old value after it has written the new one.
+        kind: the kind of state.
+        values: what the decoder reads, [N, slots, *shape].
     """
 
     def __init__(self, specs: tuple[StateSpec, ...], slots: int, *, limit: int, capacity: int) -> None:
-        """Allocates memory, of which only those pages are taken that are written to.
-
-        Args:
-            specs: tensors of one shape and element.
-            slots: the most rows.
-            limit: positions of the longest row; states without a length have nothing of it.
-            capacity: positions that every slot has room for at first.
-        """
+        """Allocates memory for `limit` positions; pages take memory when they are first written."""
         self.specs = specs
         self.kind = specs[0].kind
         self._slots = slots
@@ -58,32 +43,24 @@ class StateBlock:
 
     @property
     def outputs(self) -> Array:
-        """What the decoder writes, [N, slots, *shape]."""
+        """What the decoder writes, [N, slots, *shape]: target states in place.
+
+        Recurrent states have separate memory, since a graph may read an old value after it wrote the new one.
+        """
         return self.values if self._replacements is None else self._replacements
 
     def resize(self, capacity: int, occupied: int) -> None:
-        """Gives every slot room for another number of positions; what the first slots hold stays as far as it fits.
-
-        Args:
-            capacity: positions, at most the limit.
-            occupied: slots that hold anything.
-        """
+        """Changes the number of positions per slot, at most to the limit; the first `occupied` slots keep what fits."""
         old, self.values = self.values, self._laid_out(capacity)
         length = min(capacity, old.shape[2 + self._before_length])
         tensors = range(len(self.specs))
-        # Old and new places overlap: each tensor moves when no other lies any more where it goes.
+        # Old and new places overlap: growth moves the last tensor first, shrinking the first, so that none is
+        # overwritten.
         for tensor in reversed(tensors) if self.values.size > old.size else tensors:
             self._valid(self.values, length)[tensor, :occupied] = self._valid(old, length)[tensor, :occupied].copy()
 
     def write(self, tensor: int, slots: NDArray[np.int64], new: Array, length: int) -> None:
-        """Keeps the values of one tensor for B slots.
-
-        Args:
-            tensor: its place in `specs`.
-            slots: int64 [B].
-            new: [B, *shape].
-            length: how much of them is valid.
-        """
+        """Writes the first `length` positions of `new`, [B, *shape], to B slots, int64 [B], of one tensor."""
         self._valid(self.values, length)[tensor, slots] = self._valid(new[np.newaxis], length)[0]
 
     def copy(self, source: int, target: int, length: int) -> None:
@@ -92,7 +69,7 @@ class StateBlock:
         valid[:, target] = valid[:, source]
 
     def advance(self, rows: int) -> None:
-        """Makes what a step of the first slots wrote what the next one reads."""
+        """Makes the outputs of a step of the first slots the inputs of the next."""
         if self._replacements is not None:
             self.values[:, :rows] = self._replacements[:, :rows]
 
@@ -105,28 +82,28 @@ class StateBlock:
         return self._memory[: math.prod(shape)].reshape(shape)
 
     def _valid(self, values: Array, length: int) -> Array:
-        """Returns the part of all slots up to a length, which recurrent states have not."""
+        """Returns all slots up to a length; recurrent states have no length and are returned whole."""
         if self.kind == "recurrent":
             return values
         return values[:, :, *(slice(None),) * self._before_length, :length]
 
 
 def _zeros(size: int, element: Element) -> Array:
-    """Returns zeros of which only the pages take memory that somebody has written to.
+    """Returns zeros in anonymous memory, of which only written pages take space.
 
-    Zeros, not garbage: a NaN behind the valid length could leak through a product with zero.
+    Garbage behind the valid length could hold NaN, and NaN times zero is NaN.
     """
     dtype = np.dtype(DTYPES[element])
     pages = mmap.mmap(-1, max(size, 1) * dtype.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    # NumPy asks for huge pages: one filled position would take 2 MB, the whole capacity of its head and of many more.
+    # NumPy requests huge pages: one filled position would take 2 MB, more than the whole capacity of its head.
     pages.madvise(mmap.MADV_NOHUGEPAGE)
     return np.frombuffer(pages, dtype, size)
 
 
-# Most sentences fit into it. Fewer rows than many gain nothing from less room.
+# Enough for most sentences. With fewer than `MANY_ROWS` rows a smaller capacity saves nothing.
 FIRST_CAPACITY_TOKENS = 32
 MANY_ROWS = 8
-# Less room than these give would take more moves than it is worth.
+# Finer steps would cost more in moves than they save.
 CAPACITY_STEP_TOKENS = 4
 STEPS_BETWEEN_LOOKS = 8
 
@@ -136,7 +113,7 @@ class DecoderState:
 
     Attributes:
         slots: the most rows.
-        capacities: positions that every slot has room for, by the name of the length.
+        capacities: positions per slot, by the name of the length.
     """
 
     def __init__(
@@ -148,14 +125,14 @@ class DecoderState:
         max_target_tokens: int,
         tight: Collection[Length] = (),
     ) -> None:
-        """Starts with zeros.
+        """Allocates zeros.
 
         Args:
             specs: the tensors.
             slots: the most rows.
-            max_source_tokens: the longest source of any row.
-            max_target_tokens: the most positions that any row decodes.
-            tight: lengths whose capacity may be any that the rows fit into; that of others is the most of any row.
+            max_source_tokens: source tokens of the longest row.
+            max_target_tokens: positions that the longest row decodes.
+            tight: lengths whose capacity follows the longest row; others stay at the limit.
         """
         self.slots = slots
         self._limits: dict[Length, int] = {"source": max_source_tokens, "target": max_target_tokens}
@@ -179,15 +156,12 @@ class DecoderState:
 
     @property
     def inputs(self) -> dict[str, Array]:
-        """By the name of the decoder's input, the array to bind to it, float32 or int8 [slots, *shape].
-
-        They lie elsewhere after a capacity has changed, as the outputs do.
-        """
+        """Decoder input name to array, float32 or int8 [slots, *shape]; a change of capacity moves all arrays."""
         return {spec.decoder_input: block.values[index] for spec, (block, index) in self._places.items()}
 
     @property
     def outputs(self) -> dict[str, Array]:
-        """By the name of the decoder's output, the array to bind to it, float32 or int8 [slots, *shape]."""
+        """Decoder output name to array, float32 or int8 [slots, *shape]."""
         return {
             spec.decoder_output: block.outputs[index]
             for spec, (block, index) in self._places.items()
@@ -195,13 +169,12 @@ class DecoderState:
         }
 
     def write(self, slots: NDArray[np.int64], source_lengths: NDArray[np.int32], encoded: Sequence[Array]) -> None:
-        """Keeps what the encoder computed for B sequences.
+        """Writes the encoder's results for B sequences.
 
         Args:
-            slots: the slot of each sequence, int64 [B].
+            slots: int64 [B].
             source_lengths: int32 [B].
-            encoded: the source and recurrent states in the bundle's order, each [B, *shape]; the source length is at
-                most the limit.
+            encoded: source and recurrent states in the bundle's order, each [B, *shape].
         """
         longest = int(source_lengths.max())
         if longest > self.capacities["source"]:
@@ -212,15 +185,15 @@ class DecoderState:
             block.write(index, slots, new, longest)
 
     def fit(self, occupied: int, target_tokens: int) -> None:
-        """Makes room for a step, and now and then gives up what no row needs; the other slots hold nothing any more.
+        """Makes room for a step, and every few steps shrinks capacities that no row needs.
 
         Args:
-            occupied: slots that hold anything: those of the step, and others behind them that take no part in it.
-            target_tokens: the most positions that any of them has with this step.
+            occupied: occupied slots, prefetched ones included; the slots behind them are lost.
+            target_tokens: positions of the longest row, this step included.
         """
         self._occupied = occupied
         if target_tokens > self.capacities["target"]:
-            # Few rows need no tight room, but would lay themselves out anew every few steps.
+            # For few rows growth by doubling avoids frequent moves; a tight capacity would save nothing.
             self._resize("target", _rounded(target_tokens) if occupied >= MANY_ROWS else 2 * target_tokens)
         self._steps = (self._steps + 1) % STEPS_BETWEEN_LOOKS
         if self._steps == 0 and occupied >= MANY_ROWS:
@@ -230,32 +203,19 @@ class DecoderState:
                     self._resize(length, capacity)
 
     def advance(self, rows: int) -> None:
-        """Makes what a step of the first `rows` slots wrote the state that the next step reads."""
+        """Makes the outputs of a step of the first `rows` slots the inputs of the next."""
         for block in self._decoded:
             block.advance(rows)
 
     def copy(self, source: int, target: int, *, source_length: int, target_length: int) -> None:
-        """Copies the valid part of one slot over that of another.
-
-        Args:
-            source: the slot to copy.
-            target: the slot to overwrite.
-            source_length: valid positions of source states.
-            target_length: valid positions of target states.
-        """
+        """Copies the valid positions of source and target states from one slot to another."""
         self._source_lengths[target] = source_length
         self._occupied = max(self._occupied, target + 1)
         for block in self._blocks:
             block.copy(source, target, source_length if block.kind == "source" else target_length)
 
     def branch(self, sources: Sequence[int], targets: Sequence[int], target_lengths: Sequence[int]) -> None:
-        """Copies what the decoder has written itself between slots of the same source.
-
-        Args:
-            sources: the slots to copy.
-            targets: the slots to overwrite; none of them is a source.
-            target_lengths: valid positions of target states in each.
-        """
+        """Copies target and recurrent states between slots of the same source; no slot is both source and target."""
         for block in self._decoded:
             for source, target, length in zip(sources, targets, target_lengths, strict=True):
                 block.copy(source, target, length)

@@ -1,7 +1,4 @@
-"""The only module that imports onnxruntime: sessions, values on a device, and what the package says of itself.
-
-Knows neither bundles' contents nor states. Called by the modules of `serve.engine` that compute.
-"""
+"""The only module that imports onnxruntime: sessions, values on a device and facts about the package."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -12,18 +9,17 @@ from numpy.typing import NDArray
 
 from serve.bundle.bundle import BundleError
 
-# ONNX Runtime reports its use to its makers, unless told otherwise before it is loaded. A server that people trust with
-# their texts calls nobody.
+# ONNX Runtime sends telemetry unless this is set before its import. A translation server must not send any.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 import onnxruntime
 
 VERSION: str = onnxruntime.__version__
 CPU_PROVIDER, CUDA_PROVIDER = "CPUExecutionProvider", "CUDAExecutionProvider"
-# The provider's name, or a pair of it and its options.
+# A provider's name, or a pair of name and options.
 Provider = str | tuple[str, dict[str, str]]
 # ONNX Runtime fuses Add + LayerNormalization into an operator that is ten times slower on the CPU (1.31, measured).
 SLOW_FUSIONS = ["SkipLayerNormFusion"]
-# What sessions compute on the CPU lies in one arena, not one for each: no thread is in two of them at a time.
+# All CPU sessions share one arena instead of one each, since no thread is in two sessions at a time.
 onnxruntime.create_and_register_allocator(
     onnxruntime.OrtMemoryInfo(
         "Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
@@ -33,27 +29,24 @@ onnxruntime.create_and_register_allocator(
 
 
 def session_options(threads: int) -> Any:
-    """Returns options of a session whose operators may use so many threads."""
+    """Returns session options with this number of intra-op threads."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    # A spinning thread would take the CPU away from the other engines and from the event loop.
+    # A spinning thread would take CPU time from other engines and from the event loop.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return options
 
 
 def shared_options(threads: int, weights: Mapping[str, Any]) -> Any:
-    """Returns options of a session on the CPU that shares memory with the others of the process.
+    """Returns options of a CPU session that shares memory with the other sessions of the process.
 
-    Args:
-        threads: that its operators may use.
-        weights: OrtValues, which must outlive the session, to be read in place of the graph's initializers of the same
-            names.
+    `weights` replace the initializers of the same names and must outlive the session.
     """
     options = session_options(threads)
     options.add_session_config_entry("session.use_env_allocators", "1")
-    # Weights would leave holes in the arena when their session is closed.
+    # Weights would leave holes in the arena when their session closes.
     options.add_session_config_entry("session.use_device_allocator_for_initializers", "1")
     for name, value in weights.items():
         options.add_initializer(name, value)
@@ -63,35 +56,34 @@ def shared_options(threads: int, weights: Mapping[str, Any]) -> Any:
 def open_session(
     path: Path, options: Any, providers: Sequence[Provider] = (CPU_PROVIDER,), skipped: Sequence[str] = SLOW_FUSIONS
 ) -> Any:
-    """Returns a session of a graph.
+    """Returns a session of a graph, without fallback to other providers.
 
     Args:
         path: the graph.
-        options: of the session.
-        providers: what computes it, the preferred first; where one fails, no other is tried.
-        skipped: optimizations to leave out.
+        options: the session's options.
+        providers: execution providers, the preferred one first.
+        skipped: optimizers to disable.
 
     Raises:
-        BundleError: if ONNX Runtime refuses the graph.
+        BundleError: if ONNX Runtime rejects the graph.
     """
     try:
         return onnxruntime.InferenceSession(
             path, options, providers=list(providers), disabled_optimizers=list(skipped), enable_fallback=0
         )
-    except Exception as error:  # ONNX Runtime's exceptions share no base class of their own
-        raise BundleError(f"{path}: ONNX Runtime {VERSION} refuses it: {error}") from error
+    except Exception as error:  # ONNX Runtime's exceptions have no common base class
+        raise BundleError(f"{path}: rejected by ONNX Runtime {VERSION}: {error}") from error
 
 
 def value_on(kind: str, number: int, array: NDArray[Any]) -> Any:
-    """Returns an OrtValue with a copy of an array in the memory of a device; on the CPU it is the array itself."""
+    """Returns an OrtValue in device memory with a copy of an array; on the CPU it wraps the array itself."""
     return onnxruntime.OrtValue.ortvalue_from_numpy(array, kind, number)
 
 
 def run_options(graph_id: int) -> Any:
-    """Returns options of runs that are captured as a CUDA graph the first time, and replayed afterwards.
+    """Returns options of runs that capture a CUDA graph the first time and replay it afterwards.
 
-    Args:
-        graph_id: of the graph, positive; all runs with it have the same shapes and addresses.
+    All runs with a `graph_id`, which is positive, must have the same shapes and addresses.
     """
     options = onnxruntime.RunOptions()
     options.add_run_config_entry("gpu_graph_id", str(graph_id))
@@ -99,21 +91,21 @@ def run_options(graph_id: int) -> Any:
 
 
 def has_cuda() -> bool:
-    """Returns whether the installed package was built for CUDA, which says nothing of this machine."""
+    """Returns whether the installed package was built for CUDA; the machine may still lack a GPU."""
     return CUDA_PROVIDER in onnxruntime.get_available_providers()
 
 
 def cuda_version() -> str:
-    """Returns the version of CUDA that the package was built for, as in 13.0; empty: for none."""
+    """Returns the CUDA version that the package was built for, as in 13.0; empty if none."""
     return str(getattr(onnxruntime, "cuda_version", "") or "")
 
 
 def cuda_libraries() -> tuple[Path, ...]:
-    """Returns the files of the package to be loaded for CUDA, in this order; the last needs the libraries of CUDA."""
+    """Returns the package's CUDA libraries in load order; the last one depends on CUDA's own libraries."""
     folder = Path(onnxruntime.__file__).parent / "capi"
     return folder / "libonnxruntime_providers_shared.so", folder / "libonnxruntime_providers_cuda.so"
 
 
 def load_cuda_libraries() -> None:
-    """Loads the libraries of CUDA that pip installed beside the package; prints what it does not find."""
+    """Loads the CUDA libraries that pip installed; prints the ones that it does not find."""
     onnxruntime.preload_dlls()

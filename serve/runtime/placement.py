@@ -1,24 +1,14 @@
-"""Where a bundle is computed: on the CPU or on the GPUs, as the operator says and its graphs allow.
+"""Decides where a bundle is computed and how large: device, engines, and slots that fit into device memory.
 
-Settles, before anything is loaded, what the settings leave open: the device, an engine for each, and as many slots as
-its memory holds. Called when a bundle is opened, and by whoever computes without a service.
-
-How much of a GPU's memory an engine takes, counted before it is taken: what is fixed, and what each slot costs.
-
-The state is counted as `serve.runtime.cuda.kv_cache` allocates it; `docs/gpu.md` has the formula. Knows no device.
-
-A bundle's graphs, opened where they are computed: what verification and benchmarks need of them, CPU or GPU.
-
-`Sessions` and `DeviceSessions` are both of this form. Knows neither settings nor services.
+The decision is made before anything is loaded. It counts the memory that `serve.runtime.cuda.kv_cache` allocates;
+`docs/gpu.md` has the formula. `open_sessions` opens the graphs on the CPU or on the first GPU.
 """
 
 from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple, Protocol
 
-import numpy as np
 import structlog
-from numpy.typing import NDArray
 
 from serve.bundle.bundle import WEIGHTS_FILE, Bundle, BundleError
 from serve.bundle.manifest import Manifest, StateSpec
@@ -26,29 +16,23 @@ from serve.runtime.cpu import Sessions, prefetched_rows
 from serve.runtime.cuda.device import ELEMENT_BYTES, FLOAT, Device, DeviceKind
 from serve.runtime.cuda.driver import Gpu, gpus, why_no_cuda
 from serve.runtime.cuda.runtime import ENCODER_ROWS, STATE_ELEMENTS, DeviceSessions
-from serve.runtime.device_choice import DeviceChoice
 from serve.runtime.model import Model
+from serve.system import DeviceChoice
 
 FLOAT_BYTES = ELEMENT_BYTES[FLOAT]
-# Encoder and decoder hold their own weights; embeddings that are tied are there in both, and transposed once more.
+# Encoder and decoder each hold their weights. Tied embeddings are in both, and once more transposed.
 WEIGHT_COPIES = 2
-# Activations of the encoder that live together, each as large as its states: feed-forward layers are four wide.
+# Encoder activations that live at the same time, each as large as its states; feed-forward layers take four.
 ENCODER_ACTIVATIONS = 16
-# Scores that a step has beside the logits: in 16 bits before they are cast, and log-probabilities.
+# Score matrices of a step: logits, logits in 16 bits before the cast, and log-probabilities.
 MATRICES = 3
-# Workspaces of cuBLAS and cuDNN, and CUDA graphs. Not measured yet.
+# For workspaces of cuBLAS and cuDNN, and for CUDA graphs. Not measured yet.
 RESERVE_BYTES = 512 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """What one engine takes of a device.
-
-    Attributes:
-        slots: rows that it may run.
-        fixed_bytes: whatever the slots.
-        slot_bytes: of each slot, its share of the rows ahead included.
-    """
+    """The device memory of one engine; `slot_bytes` includes a slot's share of the prefetched rows."""
 
     slots: int
     fixed_bytes: int
@@ -56,18 +40,12 @@ class MemoryPlan:
 
     @property
     def total_bytes(self) -> int:
-        """Everything."""
+        """Memory of all slots and the fixed part."""
         return self.fixed_bytes + self.slots * self.slot_bytes
 
 
 def plan_memory(bundle: Bundle, slots: int, budget_bytes: int) -> MemoryPlan:
-    """Returns what an engine takes with so many slots, or as many as the budget holds; there may be none.
-
-    Args:
-        bundle: what is served.
-        slots: rows that are wanted.
-        budget_bytes: the most that the engine may take.
-    """
+    """Returns the memory of an engine with `slots` slots, or with as many as fit into the budget, possibly none."""
     manifest = bundle.manifest
     weights_bytes = WEIGHT_COPIES * (bundle.folder / WEIGHTS_FILE).stat().st_size
     fixed = weights_bytes + _encoder_bytes(manifest) + RESERVE_BYTES
@@ -77,14 +55,14 @@ def plan_memory(bundle: Bundle, slots: int, budget_bytes: int) -> MemoryPlan:
 
 
 def _encoder_bytes(manifest: Manifest) -> int:
-    """Returns what a run of the encoder takes: its results for every layer, and its activations."""
+    """Returns the memory of an encoder run: its results for every layer, and its activations."""
     sources = [_state_bytes(spec, manifest) for spec in manifest.states if spec.kind == "source"]
     return ENCODER_ROWS * (sum(sources) + ENCODER_ACTIVATIONS * max(sources, default=0))
 
 
 def _slot_bytes(manifest: Manifest, slots: int) -> int:
     states = sum(_state_bytes(spec, manifest) for spec in manifest.states)
-    # One state's room to lay the source states out anew.
+    # Room for one state while the source states are resized.
     spare = max((_state_bytes(spec, manifest) for spec in manifest.states if spec.kind == "source"), default=0)
     rows = slots + prefetched_rows(slots)
     scores = MATRICES * manifest.vocabulary_size * FLOAT_BYTES
@@ -98,7 +76,7 @@ def _state_bytes(spec: StateSpec, manifest: Manifest) -> int:
     return size * ELEMENT_BYTES[STATE_ELEMENTS[manifest.precision]]
 
 
-# Of the memory that is free: allocators take it in larger pieces than are asked for.
+# Share of the free memory to use: allocators take larger pieces than requested.
 USED_SHARE = 0.9
 EXPORT_CUDA = "`dragoman export RUN --out FOLDER --variant cuda --precision fp16`"
 EXPORT_CPU = "`dragoman export RUN --out FOLDER --variant cpu`"
@@ -107,17 +85,17 @@ log = structlog.get_logger("dragoman")
 
 
 class DeviceError(BundleError):
-    """A bundle cannot be computed where it is to be; the message names the option, its value and what was expected."""
+    """The device cannot compute the bundle; the message names the option, its value and the expected one."""
 
 
 class Placement(NamedTuple):
     """Where a model is computed, and how large.
 
     Attributes:
-        kind: of the device.
-        engines: how many, taking turns among the devices; None: as the settings say.
-        slots: of each engine.
-        plan: of each engine's memory on a device; None on the CPU.
+        kind: kind of device.
+        engines: number of engines, distributed round-robin over the devices; None: as configured.
+        slots: slots per engine.
+        plan: device memory per engine; None on the CPU.
     """
 
     kind: DeviceKind
@@ -127,10 +105,10 @@ class Placement(NamedTuple):
 
 
 def choose_device(choice: DeviceChoice, bundle: Bundle) -> DeviceKind:
-    """Returns the device that a bundle is for, if it is the wanted one and works.
+    """Returns the device that fits a bundle's variant.
 
     Raises:
-        DeviceError: if it does not.
+        DeviceError: if the operator chose another device, or the GPU does not work.
     """
     variant = bundle.manifest.variant
     if choice == "cuda" and variant != "cuda":
@@ -154,17 +132,17 @@ def choose_device(choice: DeviceChoice, bundle: Bundle) -> DeviceKind:
 def place(
     choice: DeviceChoice, bundle: Bundle, *, engines: int | None, slots: int, memory_bytes: int | None
 ) -> Placement:
-    """Settles where and how large a model is computed.
+    """Chooses the device, engines and slots of a model.
 
     Args:
-        choice: of the operator.
-        bundle: what is computed.
-        engines: how many the operator wants; None: on GPUs one for each.
-        slots: how many of each engine the operator wants.
-        memory_bytes: the most that the model may take of each GPU; None: what is free.
+        choice: the operator's choice.
+        bundle: the model.
+        engines: configured number; None: one per GPU.
+        slots: configured slots per engine.
+        memory_bytes: limit of the memory on each GPU; None: what is free.
 
     Raises:
-        DeviceError: if it cannot be computed there, or not even one slot has room.
+        DeviceError: if the device does not fit the bundle, or has no room for one slot.
     """
     kind = choose_device(choice, bundle)
     if kind == "cpu":
@@ -183,10 +161,10 @@ def _place_on_gpus(
     if not plan.slots:
         raise DeviceError(
             f"--device: cuda: expected memory for one slot of {bundle.folder}: it takes {plan.fixed_bytes} bytes and "
-            f"{plan.slot_bytes} for each slot, and {device_bytes} bytes of each GPU may be used"
+            f"{plan.slot_bytes} per slot, and {device_bytes} bytes of each GPU are usable"
         )
     if plan.slots < slots:
-        log.warning("fewer slots: device memory holds no more", wanted=slots, slots=plan.slots, bytes=device_bytes)
+        log.warning("slots_reduced", wanted=slots, slots=plan.slots, bytes=device_bytes)
     log.info(
         "device",
         bundle=str(bundle.folder),
@@ -200,46 +178,22 @@ def _place_on_gpus(
     return Placement("cuda", count, plan.slots, plan)
 
 
-class DirectModel(Model, Protocol):
-    """An engine's model whose logits can be had as they are."""
-
-    def decode_step(
-        self,
-        token_ids: NDArray[np.int64],
-        positions: NDArray[np.int32],
-        source_lengths: NDArray[np.int32],
-        *,
-        occupied: int = 0,
-    ) -> NDArray[np.float32]:
-        """Computes a step as `step` does; returns all logits, float32 [R, V], valid until the next call."""
-
-
 class ModelSessions(Protocol):
     """The opened graphs of a bundle."""
 
     @property
     def manifest(self) -> Manifest:
-        """Of the bundle."""
+        """The bundle's manifest."""
 
-    def runtime(self, slots: int, prefetched: int = 0) -> DirectModel:
-        """Returns a model with a state of its own.
-
-        Args:
-            slots: the most rows of a step.
-            prefetched: rows behind those, which have a state but take part in no step.
-        """
+    def runtime(self, slots: int, prefetched: int = 0) -> Model:
+        """Returns a model with its own state, `slots` rows for steps and `prefetched` rows behind them."""
 
 
 def open_sessions(bundle: Bundle, choice: DeviceChoice, *, aligned: bool = False) -> ModelSessions:
-    """Opens the graphs of a bundle on the CPU, or on the first GPU.
-
-    Args:
-        bundle: a checked bundle.
-        choice: where.
-        aligned: whether steps are to give alignments, which the bundle must have been exported for.
+    """Opens the graphs of a bundle on the CPU or on the first GPU; `aligned` steps also return alignments.
 
     Raises:
-        BundleError: if they cannot be computed there, or ONNX Runtime refuses one.
+        BundleError: if the device does not fit the bundle, or ONNX Runtime rejects a graph.
     """
     if choose_device(choice, bundle) == "cuda":
         return DeviceSessions.load(bundle, Device("cuda"), aligned=aligned)

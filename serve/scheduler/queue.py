@@ -1,14 +1,10 @@
-"""The queue: what waits, in the order in which it starts.
+"""The queue: the order in which waiting sequences start.
 
-Higher priority first; then the lower round of fair queuing (`serve.scheduler.queue`), the earlier deadline, the earlier
-submission. A wide sequence that does not fit may be passed by narrower ones, so that no row idles, but not for ever.
-Knows no engines and no budgets; belongs to `serve.scheduler.scheduler`, which holds its lock around every call.
-
-Fair queuing among the flows of one priority: which round each sequence of a flow belongs to.
-
-Lower rounds start first. The first sequence of every flow belongs to the current round and each further one to a later
-round, so that the second text of a long request waits behind the first text of everybody else. Knows flows and rounds,
-not sequences; called by `serve.scheduler.queue`, under the scheduler's lock.
+Higher priority comes first, then the lower round of fair queuing, the earlier deadline, the earlier submission. The
+first sequence of every fairness key belongs to the current round and each further one to a later round: the second text
+of a long request waits behind the first text of every other request. Narrow sequences may pass a wide one that does not
+fit, so that no row idles, but only a bounded number of rows. Not thread-safe: the scheduler holds its lock around every
+call.
 """
 
 import math
@@ -29,15 +25,15 @@ class _KeyState:
 
 
 class FairRounds:
-    """The flows that have something waiting, and the current round.
+    """The rounds of the fairness keys that have waiting sequences.
 
-    Start-time fair queuing (Goyal, Vin and Cheng 1996, "Start-time fair queuing", section 2): sequence k of a flow gets
-    the start tag S_k = max(v, S_(k-1) + rows_(k-1)), so that flows share rows, not sequences. The virtual time v is one
-    round past the latest start, where the paper takes that start itself: its flows are lasting connections, ours are
-    requests, and a stream of new ones would keep v where it is and starve every second text.
+    Start-time fair queuing (Goyal, Vin and Cheng 1996, "Start-time fair queuing", section 2): sequence k of a flow (our
+    fairness key) gets the start tag S_k = max(v, S_(k-1) + rows_(k-1)), so that flows share rows, not sequences. Our
+    virtual time v is one round past the latest start, where the paper takes that start itself. The paper's flows are
+    lasting connections; ours are requests, and a series of new ones would hold v back and starve every second text.
 
     Attributes:
-        current_round: v, the round of the first sequence of a flow that comes now.
+        current_round: v, the round of the first sequence of a key that arrives now.
     """
 
     def __init__(self) -> None:
@@ -48,7 +44,7 @@ class FairRounds:
         return len(self._rounds)
 
     def enter(self, fairness_key: Hashable, rows: int) -> int:
-        """Returns the round of a sequence of `rows` rows that joins the flow."""
+        """Adds a sequence of so many rows to the key and returns its round."""
         state = self._rounds.setdefault(fairness_key, _KeyState(self.current_round, 0))
         entered_round = max(self.current_round, state.next_round)
         state.next_round = entered_round + rows
@@ -56,11 +52,11 @@ class FairRounds:
         return entered_round
 
     def start(self, started_round: int) -> None:
-        """Moves the current round past that of a sequence which starts now."""
+        """Advances the current round past that of a sequence which starts now."""
         self.current_round = max(self.current_round, started_round + 1)
 
     def leave(self, fairness_key: Hashable) -> None:
-        """Takes one sequence out of the flow, and forgets a flow that has none left."""
+        """Removes one sequence from the key, and the key if it has none left."""
         state = self._rounds[fairness_key]
         state.waiting -= 1
         if not state.waiting:
@@ -85,21 +81,21 @@ def _order(
 
 
 class FairQueue:
-    """Sequences in order, one heap for each number of rows, so that the first that fits is found without a search."""
+    """The waiting sequences in order: one heap per number of rows, which finds the first fitting sequence at once."""
 
     def __init__(self, pass_limit_rows: int) -> None:
         """Starts empty.
 
         Args:
-            pass_limit_rows: the most rows that start past the first sequence because it is too wide for them.
+            pass_limit_rows: maximum of rows that may pass the first sequence while it is too wide for the free rows.
         """
         self._pass_limit_rows = pass_limit_rows
         self._heaps: defaultdict[int, list[_Place]] = defaultdict(list)
         self._rounds: defaultdict[int, FairRounds] = defaultdict(
             FairRounds
-        )  # by priority: rounds of several do not compare
+        )  # by priority: rounds of different priorities are not comparable
         self._numbers = count()
-        # Before that moment nobody is too late, and without a notice nobody was cancelled: thousands need no search.
+        # Before this time no sequence expires, and without a notice none was canceled: no search is needed.
         self._next_departure_seconds = math.inf
         self._some_cancelled = False
 
@@ -108,21 +104,21 @@ class FairQueue:
 
     @property
     def rows(self) -> int:
-        """Rows that all of the sequences will take."""
+        """Rows of all waiting sequences."""
         return sum(rows * len(heap) for rows, heap in self._heaps.items())
 
     @property
     def fairness_keys(self) -> int:
-        """Flows that are remembered."""
+        """Number of fairness keys with waiting sequences."""
         return sum(len(fairness_keys) for fairness_keys in self._rounds.values())
 
     @property
     def oldest_seconds(self) -> float | None:
-        """When the sequence was admitted that waits longest; None: nothing waits."""
+        """When the longest waiting sequence was queued; None: nothing waits."""
         return min((place.sequence.submitted_seconds for heap in self._heaps.values() for place in heap), default=None)
 
     def rows_before(self, deadline_seconds: float | None, priority: int) -> int:
-        """Returns how many rows start before the first sequence of a flow that came now."""
+        """Returns how many rows start before the first sequence of a new key that arrives now."""
         fairness_keys = self._rounds.get(priority)
         first_round = 0 if fairness_keys is None else fairness_keys.current_round
         order = _order(priority, first_round, deadline_seconds, next(self._numbers))
@@ -139,14 +135,14 @@ class FairQueue:
             self._some_cancelled = True
 
     def pop(self, free_rows: int, may_start: Callable[[DecodingSequence], bool]) -> DecodingSequence | None:
-        """Takes out the sequence that starts next in so many free rows.
+        """Removes and returns the sequence that starts next in so many free rows.
 
-        That is the first of those that fit. It counts against the first of all if it passes that one, and stays when
-        the pass limit is reached: the free rows are kept until there are enough for the first.
+        This is the first one that fits. If it passes the head of the queue, its rows count against the head's pass
+        limit. At the limit, free rows stay reserved until the head fits.
 
         Args:
-            free_rows: rows that it may take.
-            may_start: says no if it has to wait for something else; then nothing starts in its place.
+            free_rows: rows that the sequence may take.
+            may_start: returns False if the sequence must wait for another resource; then no sequence starts instead.
         """
         first = self._first(self._heaps)
         fitting = self._first(rows for rows in self._heaps if rows <= free_rows)
@@ -165,14 +161,14 @@ class FairQueue:
         return sequence
 
     def notice_cancelled(self) -> None:
-        """Says that a sequence which may wait here was cancelled, before this call. Needs no lock."""
+        """Notes that a sequence was canceled before this call. Needs no lock."""
         self._some_cancelled = True
 
     def pop_abandoned(self, now_seconds: float) -> list[tuple[DecodingSequence, ServiceError]]:
-        """Takes out every sequence that nobody waits for any more, and tells why."""
+        """Removes and returns all canceled and expired sequences, each with its error."""
         if not self._some_cancelled and now_seconds < self._next_departure_seconds:
             return []
-        self._some_cancelled = False  # before the search: who is cancelled meanwhile is found by the next one
+        self._some_cancelled = False  # before the search: the next search finds a sequence that is canceled meanwhile
         abandoned: list[tuple[DecodingSequence, ServiceError]] = []
         for heap in self._heaps.values():
             gone = {place: error for place in heap if (error := place.sequence.abandonment(now_seconds)) is not None}
@@ -188,7 +184,7 @@ class FairQueue:
         return abandoned
 
     def clear(self) -> list[DecodingSequence]:
-        """Takes out everything."""
+        """Removes and returns all sequences."""
         sequences = [place.sequence for heap in self._heaps.values() for place in heap]
         self._heaps.clear()
         self._rounds.clear()

@@ -1,8 +1,7 @@
-"""Decides who runs: a bounded, ordered queue in front of the rows of one or more engines.
+"""The scheduler: a bounded, ordered queue in front of the rows of one or more engines.
 
-The event loop submits, each engine admits into its free rows and reports what ended. Every sequence that was accepted
-is finished exactly once. `serve.scheduler.admission` says who may come in, `serve.scheduler.queue` knows the order,
-`serve.scheduler.admission` counts; knows neither asyncio nor the model; every method may be called from any thread.
+The event loop submits sequences; each engine admits them into its free rows and reports finished ones. Every accepted
+sequence is finished exactly once. Thread-safe; independent of asyncio and of the model.
 """
 
 import threading
@@ -11,13 +10,14 @@ from collections.abc import Callable, Collection
 
 from serve.errors import CancelledError, DeadlineExceededError, ServiceError
 from serve.observability.metrics import Metrics
-from serve.scheduler.admission import Admission, Reservation, Running, ThroughputEstimate
+from serve.scheduler.admission import Admission, Reservation, Running
+from serve.scheduler.deadline_refusal import ThroughputEstimate, check_wait
 from serve.scheduler.queue import FairQueue
 from serve.scheduler.sequence import DecodingSequence, SequenceState
 
 
 class Scheduler:
-    """The queue and the count of what runs. One lock guards both; no sequence is finished while it is held."""
+    """The queue and the counts of running sequences. One lock guards both; sequences finish outside of it."""
 
     def __init__(
         self,
@@ -35,26 +35,26 @@ class Scheduler:
 
         Args:
             slots: rows of all engines together.
-            queue_limit: the most rows that may wait while every slot is taken.
-            prefill_token_budget: the most source tokens that start at once in one engine, so that its running rows do
-                not stall; a sequence longer than that starts alone.
-            metrics: where load, queue times and endings are counted.
-            clock: the time in seconds, on the clock of the sequences' deadlines.
-            engines: how many share the slots, each with as many as any other.
-            running_token_budget: the most tokens that run together, counted as rows x (source tokens + longest target);
-                None: no bound. A sequence that is larger runs alone.
-            queue_timeout_seconds: how long a sequence may wait before it starts; None: as long as its deadline lets it.
+            queue_limit: maximum of waiting rows while every slot is taken.
+            prefill_token_budget: maximum of source tokens that start at once in one engine, so that running rows do not
+                stall; a longer sequence starts alone.
+            metrics: of the model.
+            clock: returns the time in seconds, on the clock of the deadlines.
+            engines: number of engines that share the slots equally.
+            running_token_budget: maximum of tokens that run together, counted as rows x (source tokens + longest
+                target); None: no bound. A larger sequence runs alone.
+            queue_timeout_seconds: longest wait before the start; None: until the deadline.
         """
         self._engine_rows = slots // engines
         self._engines = engines
         self._prefill_token_budget = prefill_token_budget
         self._metrics = metrics
         self._clock = clock
-        # A sequence that is too wide for the free rows lets as many pass as an engine has, about one turn of its rows.
+        # As many rows may pass a wide sequence as an engine has: about one turn of its rows.
         self._waiting = FairQueue(pass_limit_rows=self._engine_rows)
         self._running = Running(running_token_budget)
         self._throughput = ThroughputEstimate(slots)
-        self._admission = Admission(slots + queue_limit, self._waiting, self._running, self._throughput)
+        self._admission = Admission(slots + queue_limit, self._waiting, self._running)
         self._queue_timeout_seconds = queue_timeout_seconds
         self._stalled = False
         self._changed = threading.Condition()
@@ -66,30 +66,30 @@ class Scheduler:
 
     @property
     def capacity_rows(self) -> int:
-        """The most rows that run and wait together."""
+        """Maximum of rows that run and wait together."""
         return self._admission.capacity_rows
 
     @property
     def waiting(self) -> int:
-        """Sequences in the queue."""
+        """Number of sequences in the queue."""
         with self._changed:
             return len(self._waiting)
 
     @property
     def oldest_seconds(self) -> float:
-        """How long the sequence waits that waits longest; 0: nothing waits."""
+        """Age of the longest waiting sequence; 0: nothing waits."""
         with self._changed:
             oldest_seconds = self._waiting.oldest_seconds
         return 0.0 if oldest_seconds is None else self._clock() - oldest_seconds
 
     @property
     def running(self) -> int:
-        """Sequences that an engine holds."""
+        """Number of sequences in engines."""
         return self._running.sequences
 
     @property
     def running_rows(self) -> int:
-        """Rows of these sequences."""
+        """Rows of the running sequences."""
         return self._running.rows
 
     @property
@@ -101,51 +101,53 @@ class Scheduler:
     def reserve(
         self, rows: int, deadline_seconds: float | None = None, priority: int = 0, *, patient: bool = False
     ) -> Reservation:
-        """Keeps rows for sequences that are still to be made.
+        """Reserves rows for sequences that are not tokenized yet.
 
         Args:
-            rows: how many; the reservation may be resized.
-            deadline_seconds: when the client stops waiting (monotonic clock); None: never.
-            priority: that of the sequences.
-            patient: whether they may wait for longer than the queue's timeout.
+            rows: number of rows; the reservation can be resized.
+            deadline_seconds: on the monotonic clock; None: none.
+            priority: of the sequences.
+            patient: exempts the sequences from the queue timeout.
 
         Raises:
             DrainingError: after `drain`.
             DeadlineExceededError: if the deadline has passed.
-            QueueFullError: if more rows would run and wait than there are slots and places in the queue.
-            DeadlineUnmeetableError: if the queue moves so slowly that hardly anything would be translated in time.
-            QueueTimeoutError: if it moves so slowly that nothing would start in time.
+            QueueFullError: if running and waiting rows would exceed `capacity_rows`.
+            DeadlineUnmeetableError: if wait and run are estimated to end after the deadline.
+            QueueTimeoutError: if the wait is estimated to exceed the queue timeout.
         """
         with self._changed:
             self._admission.check_room(rows)
             timeout_seconds = None if patient else self._queue_timeout_seconds
-            self._admission.check_wait(self._clock(), deadline_seconds, priority, timeout_seconds)
+            rows_ahead = self._waiting.rows_before(deadline_seconds, priority)
+            check_wait(self._throughput, rows_ahead, self._clock(), deadline_seconds, timeout_seconds)
             self._admission.reserved_rows += rows
         return Reservation(rows, self._resize)
 
     def submit(
         self, sequences: Collection[DecodingSequence], reservation: Reservation | None = None, *, patient: bool = False
     ) -> None:
-        """Queues all of the sequences, or none.
+        """Queues all sequences of a request, or none.
 
         Args:
-            sequences: all of one request.
-            reservation: what was kept for them; they take their rows from it, and it is used up.
-            patient: whether they may wait for longer than the queue's timeout.
+            sequences: all sequences of the request.
+            reservation: rows reserved for the sequences, which take their place; empty afterwards.
+            patient: exempts the sequences from the queue timeout.
 
         Raises:
-            ValueError: if a sequence takes more rows than an engine has; whoever makes options must not let it through.
+            ValueError: if a sequence takes more rows than an engine has; the request should have been refused.
             DrainingError: after `drain`.
-            QueueFullError: if more rows would run and wait than there are slots and places in the queue.
+            QueueFullError: if running and waiting rows would exceed `capacity_rows`.
         """
         rows = [sequence.options.rows for sequence in sequences]
         if max(rows, default=0) > self._engine_rows:
-            raise ValueError(
-                f"a sequence of {max(rows)} rows, expected at most those of an engine, {self._engine_rows}"
-            )
+            raise ValueError(f"sequence: {max(rows)} rows, expected at most {self._engine_rows}, the rows of an engine")
         with self._changed:
             reserved_rows = 0 if reservation is None else reservation.rows
-            self._admission.check_room(sum(rows) - reserved_rows)
+            if sum(rows) > reserved_rows:
+                self._admission.check_room(sum(rows) - reserved_rows)
+            else:
+                self._admission.check_open()  # the reservation has checked the room
             if reservation is not None:
                 reservation.rows = 0
                 self._admission.reserved_rows -= reserved_rows
@@ -158,22 +160,21 @@ class Scheduler:
             self._publish()
 
     def cancel(self, sequence: DecodingSequence) -> None:
-        """Lets go of a sequence whose client went away, within one step; does nothing if it has ended already."""
+        """Releases a sequence of a disconnected client within one step; does nothing if it has ended."""
         sequence.cancelled_seconds = self._clock()
         sequence.cancelled = True
         self._waiting.notice_cancelled()
 
     def admit(self, free_rows: int, running_rows: int, prefetched_rows: int = 0) -> list[DecodingSequence]:
-        """Hands out the sequences that start now, in the order of the queue.
+        """Returns the sequences that start now, in the order of the queue.
 
-        Sequences that nobody waits for any more are finished first, also when no row is free.
+        Finishes canceled and expired sequences first, also when no row is free.
 
         Args:
-            free_rows: rows that the calling engine can give away; it calls `finish` for each sequence that it gets.
-            running_rows: rows that its sequences take already.
-            prefetched_rows: when the free rows are given away, so many further sequences of one row each start with
-            those,
-                to be encoded in their company and wait inside the engine for its next free rows.
+            free_rows: free rows of the calling engine, which calls `finish` for each returned sequence.
+            running_rows: rows of the engine's running sequences.
+            prefetched_rows: once the free rows are taken, so many further sequences of one row each may start too. They
+                are encoded with the others and wait in the engine for its next free rows.
         """
         with self._changed:
             if not self._waiting:
@@ -194,9 +195,9 @@ class Scheduler:
         return admitted
 
     def finish(self, sequence: DecodingSequence, error: ServiceError | None = None) -> None:
-        """Ends a running sequence, with its translation or with an error; does nothing if it has ended already.
+        """Finishes a running sequence, with its translation or an error; does nothing if it has ended.
 
-        Who ends it twice is an engine that was left behind because it hung, and goes on after all.
+        An engine that hung and was abandoned may finish a sequence a second time when it continues.
         """
         with self._changed:
             if sequence.state is SequenceState.FINISHED:
@@ -210,24 +211,19 @@ class Scheduler:
         self._end(sequence, error)
 
     def wait(self) -> bool:
-        """Blocks an idle engine until something may start; returns False if nothing ever will again, after `drain`."""
+        """Blocks an idle engine until a sequence may start; returns False after `drain` if none is left."""
         with self._changed:
             self._changed.wait_for(lambda: not self._stalled if self._waiting else self._admission.draining)
             return bool(self._waiting)
 
-    def wait_idle(self, timeout_seconds: float) -> bool:
-        """Blocks until nothing waits and nothing runs; returns False if that takes longer than the timeout."""
-        with self._changed:
-            return self._changed.wait_for(lambda: self.idle, timeout_seconds)
-
     def drain(self) -> None:
-        """Refuses new sequences from now on; those already accepted go on."""
+        """Refuses new sequences from now on; accepted ones continue."""
         with self._changed:
             self._admission.draining = True
             self._publish()
 
     def fail_all(self, error: ServiceError) -> None:
-        """Ends every waiting sequence with the error; running ones go on."""
+        """Finishes every waiting sequence with the error; running ones continue."""
         with self._changed:
             failed = self._waiting.clear()
             self._publish()
@@ -243,9 +239,9 @@ class Scheduler:
             self._admission.reserved_rows += more_rows
 
     def _take(self, free_rows: int, running_rows: int, prefetched_rows: int) -> list[DecodingSequence]:
-        # An engine that has its share of all rows leaves the rest to the others. While something waits, one of them
-        # has less than its share, thus more free rows than any that has it: whatever fits anywhere fits there, and that
-        # engine is asking within one step. So no row idles for longer, and at most one sequence exceeds the share.
+        # An engine with its share of all rows leaves the rest to the others. While a sequence waits, some engine has
+        # less than its share, thus more free rows than any engine with its share: what fits anywhere fits there, and
+        # that engine calls within one step. So no row idles longer, and at most one sequence exceeds the share.
         all_rows = self._running.rows + self._waiting.rows
         taken: list[DecodingSequence] = []
         prefill_tokens = 0
@@ -260,7 +256,7 @@ class Scheduler:
                 break
             rows = sequence.options.rows
             if rows > 1:
-                prefetched_rows = 0  # in an engine the last rows wait, and none of these may be a wide sequence's
+                prefetched_rows = 0  # prefetched rows come last, and a wide sequence is never prefetched
             self._running.add(sequence)
             taken.append(sequence)
             prefill_tokens += len(sequence.source_ids)
@@ -272,11 +268,11 @@ class Scheduler:
         return taken
 
     def _publish(self) -> None:
-        # Under the lock: the gauges must not be set in another order than the counts changed.
+        # Under the lock, so that gauges are set in the order of the changes.
         self._metrics.set_load(len(self._waiting), self._running.sequences, self._running.rows)
         if not self._waiting:
             self._throughput.forget()
-        # An idle engine that got nothing, because the token budget is used up, may get something after any change.
+        # Any change may let an engine start a sequence that the token budget held back.
         self._stalled = False
         self._changed.notify_all()
 

@@ -1,7 +1,7 @@
-"""One source text on its way through the engine, from admission to its last token.
+"""One source sequence from admission to its last token.
 
-Only the scheduler moves a sequence from one state to the next; the engine writes down what it translated. A sequence
-knows neither its row nor its request.
+Only the scheduler changes the state of a sequence; the engine sets its results. A sequence is independent of its row
+and its request.
 """
 
 import math
@@ -16,15 +16,19 @@ from serve.search.options import SearchOptions
 
 
 class SequenceState(Enum):
-    """Where a sequence is."""
+    """The state of a sequence."""
 
     WAITING = auto()
     RUNNING = auto()
     FINISHED = auto()
 
 
+class FairnessKey:
+    """Identifies a stream of requests by object identity; fair queuing treats a stream as one request."""
+
+
 class SequenceSpec(NamedTuple):
-    """What a sequence is made of: source tokens, prefix and suffix included, and how it is searched for."""
+    """The input of a sequence: source tokens, with prefix and suffix, and search options."""
 
     source_ids: tuple[int, ...]
     options: SearchOptions
@@ -32,25 +36,23 @@ class SequenceSpec(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class DecodingSequence:
-    """A sequence and what became of it.
+    """A sequence and its results.
 
     Attributes:
         source_ids: source tokens, the end token included.
-        options: how it is searched for.
-        deadline_seconds: when the client stops waiting (monotonic clock); None: never.
+        deadline_seconds: on the monotonic clock; None: none.
         on_finish: called once, from the engine's thread or the scheduler's caller; must not block or raise.
-        on_token: called with each token as soon as it is chosen, but not with the last one, which comes with
-            `on_finish`; from the engine's thread, must not block or raise. None: nobody listens. Only for a sequence of
-            one row, since the tokens of several change as long as they compete.
-        priority: a higher one starts first.
-        fairness_key: what shares the service fairly with others, most often a request; None shares with all other None.
-        start_by_seconds: when it must have started (monotonic clock); None: whenever it can.
-        hypotheses: the translations that are finished; in the end the best ones, best first.
-        decoded_tokens: target tokens that were computed for it, in all of its rows.
-        error: why there is no translation.
-        cancelled: the client went away, at `cancelled_seconds`; `Scheduler.cancel` sets both.
-        submitted_seconds, started_seconds, encoded_seconds, first_token_seconds, finished_seconds: when it was
-            admitted, began to be encoded, was encoded, got its first token and ended (monotonic clock); 0: not yet.
+        on_token: called with each chosen token except the last one, which comes with `on_finish`; from the engine's
+            thread, must not block or raise. None: no calls. Only for a sequence of one row, because the tokens of
+            competing rows change.
+        priority: a higher one starts earlier.
+        fairness_key: sequences of one key take turns with those of others; usually one key per request.
+        start_by_seconds: latest start (monotonic clock); None: no limit.
+        hypotheses: finished translations; in the end the best ones, best first.
+        decoded_tokens: computed target tokens in all rows of the sequence.
+        cancelled: the client disconnected at `cancelled_seconds`; `Scheduler.cancel` sets both.
+        submitted_seconds, started_seconds, encoded_seconds, first_token_seconds, finished_seconds: times of the states
+            of the sequence (monotonic clock); 0: not yet.
     """
 
     source_ids: tuple[int, ...]
@@ -75,7 +77,7 @@ class DecodingSequence:
 
     @property
     def latest_start_seconds(self) -> float:
-        """When it is of no use any more to start (monotonic clock); infinity: never."""
+        """The time after which a start is useless (monotonic clock); infinity: none."""
         return min(
             math.inf if self.deadline_seconds is None else self.deadline_seconds,
             math.inf if self.start_by_seconds is None else self.start_by_seconds,
@@ -91,23 +93,18 @@ class DecodingSequence:
         return self.hypotheses[0]
 
     def abandonment(self, now_seconds: float) -> CancelledError | DeadlineExceededError | QueueTimeoutError | None:
-        """Returns why nobody waits for this translation any more, or not for its start, or None if somebody does."""
+        """Returns why the sequence must be dropped: canceled, expired or not started in time; None: it continues."""
         if self.cancelled:
-            return CancelledError("the client went away")
+            return CancelledError("the client disconnected")
         if self.deadline_seconds is not None and self.deadline_seconds <= now_seconds:
             return DeadlineExceededError("the deadline passed before the translation was complete")
         late = self.start_by_seconds is not None and self.start_by_seconds <= now_seconds
         if late and self.state is SequenceState.WAITING:
-            return QueueTimeoutError("no slot became free in the time that requests may wait; try again later")
+            return QueueTimeoutError("no slot became free within the queue timeout; try again later")
         return None
 
     def finish(self, now_seconds: float, error: ServiceError | None = None) -> None:
-        """Ends the sequence and tells its owner.
-
-        Args:
-            now_seconds: the time on the monotonic clock.
-            error: why there is no translation; None if there is one.
-        """
+        """Ends the sequence and calls `on_finish`."""
         self.state = SequenceState.FINISHED
         self.error = error
         if error is not None:

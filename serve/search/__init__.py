@@ -1,1 +1,1 @@
-"""How translations are searched for: options, hypotheses, and what is done with the logits of a step, in NumPy."""
+"""Search in NumPy: options, constraints on logits, token choice, beams and hypotheses."""

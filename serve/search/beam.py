@@ -1,11 +1,11 @@
-"""One step of beam search for many sequences at once: pure NumPy functions, applied one after the other.
+"""One step of beam search for many sequences at once: pure NumPy functions.
 
-`expand` ranks what the hypotheses can become, `ended` tells which of that is finished, `survivors` what is searched on,
-`place` which rows the model's state must be copied between. How many finished hypotheses are enough, and their ranking,
-are the caller's, the engine. The semantics are those of training's beam search.
+`expand` ranks the candidates, `ended` marks the finished hypotheses, `survivors` selects the next beam, and `place`
+assigns rows so that few states are copied. The caller ranks finished hypotheses and decides when a search ends. The
+semantics are those of the beam search in training.
 
-Shapes: B sequences, all with K hypotheses, of any lengths; best first, where a rank is a place in that order.
-A hypothesis with score -inf does not exist; it is carried along because a sequence always owns K rows.
+Shapes: B sequences of any lengths, all with K hypotheses. A rank is an index into the hypotheses, best first. A
+hypothesis with score -inf does not exist. It is kept because a sequence always owns K rows.
 """
 
 from functools import lru_cache
@@ -18,14 +18,14 @@ Index = NDArray[np.int64] | tuple[slice | NDArray[np.int64], ...]
 
 
 class Candidates(NamedTuple):
-    """Expansions of each sequence's hypotheses by one token, best first: the best C = 2K, or those that live on, C = K.
+    """One-token expansions of each sequence's hypotheses, best first: C = 2K candidates, or the C = K that survive.
 
-    At most K of the former end, one for each hypothesis: the others suffice to fill the beam.
+    At most K of the 2K end, one per hypothesis, so at least K remain to fill the beam.
 
     Attributes:
         scores: float64 [B, C], sum of the log-probabilities of all tokens; -inf: does not exist.
-        origins: rank of the hypothesis that each expands, int64 [B, C].
-        token_ids: the token that it adds, int64 [B, C].
+        origins: rank of the expanded hypothesis, int64 [B, C].
+        token_ids: the added token, int64 [B, C].
         token_scores: natural log-probability of that token, float32 [B, C].
     """
 
@@ -35,17 +35,17 @@ class Candidates(NamedTuple):
     token_scores: NDArray[np.float32]
 
     def at(self, index: Index) -> "Candidates":
-        """Returns what an index takes from every array."""
+        """Applies an index to every array."""
         return Candidates(self.scores[index], self.origins[index], self.token_ids[index], self.token_scores[index])
 
 
 class Placement(NamedTuple):
-    """Where the hypotheses after a step live. No row is both a source and a target: copies may happen in any order.
+    """The rows of hypotheses after a step. No row is both source and target: copies may happen in any order.
 
     Attributes:
-        rows: row of the hypothesis of each rank, int64 [B, K]: those that the sequence had before, in another order.
-        sources: rows whose state must be copied, int64 [N]; a row may occur several times.
-        targets: the row that each is copied to, int64 [N], all different.
+        rows: row of each rank's hypothesis, int64 [B, K]: a permutation of the sequence's rows.
+        sources: rows whose state must be copied, int64 [N]; may repeat.
+        targets: rows to copy them to, int64 [N], all different.
     """
 
     rows: NDArray[np.int64]
@@ -56,14 +56,14 @@ class Placement(NamedTuple):
 def expand(
     scores: NDArray[np.float64], log_probabilities: NDArray[np.float32], token_ids: NDArray[np.int64]
 ) -> Candidates:
-    """Returns the best 2K candidates; of equals the one of the better hypothesis first, then in the order of its row.
+    """Returns the best 2K candidates. Ties go to the better hypothesis, then to the earlier token of its row.
 
-    The best 2K over all rows are among the best 2K of each row, therefore no more is asked for.
+    The best 2K of all rows are among the best 2K of each row, so these suffice as input.
 
     Args:
-        scores: float64 [B, K]; -inf: no such hypothesis, and none of its expansions exists.
-        log_probabilities: of the best C tokens of each row, best first, of equals the lower id first; float32 [B, K, C]
-            with C = 2K, or the size of a vocabulary that is smaller but holds at least two tokens.
+        scores: float64 [B, K]; -inf: the hypothesis and its expansions do not exist.
+        log_probabilities: of the best C tokens of each row, best first, ties by lower id; float32 [B, K, C] with C =
+            2K, or the vocabulary size if that is smaller; at least 2.
         token_ids: these tokens, int64 [B, K, C].
     """
     sequences, beam_size, per_row = log_probabilities.shape
@@ -80,10 +80,7 @@ def expand(
 
 
 def broken(scores: NDArray[np.float64], log_probabilities: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """Returns bool [B]: True for sequences that a hypothesis without probabilities makes meaningless.
-
-    What `expand` gives for such a sequence is of no use. What the rows of hypotheses that do not exist hold does not
-    matter.
+    """Returns bool [B]: True for sequences with a NaN in a hypothesis that exists; `expand` is meaningless for them.
 
     Args:
         scores: float64 [B, K].
@@ -98,9 +95,9 @@ def broken(scores: NDArray[np.float64], log_probabilities: NDArray[np.float32]) 
 
 
 def ended(candidates: Candidates, eos_id: int) -> NDArray[np.bool_]:
-    """Returns bool [B, 2K]: True for candidates that finish a hypothesis: end tokens among the first K.
+    """Returns bool [B, 2K]: True for end tokens among the first K candidates, which finish their hypotheses.
 
-    An end token behind these finishes nothing: its hypothesis is not among the best any more.
+    A later end token finishes nothing: its hypothesis is no longer among the best K.
     """
     finishing: NDArray[np.bool_] = (candidates.token_ids == eos_id) & (candidates.scores != -np.inf)
     finishing[:, finishing.shape[1] // 2 :] = False
@@ -108,24 +105,24 @@ def ended(candidates: Candidates, eos_id: int) -> NDArray[np.bool_]:
 
 
 def survivors(candidates: Candidates, eos_id: int) -> Candidates:
-    """Returns the first K candidates that do not end, which are searched on."""
+    """Returns the first K candidates that do not end: the next beam."""
     beam_size = candidates.token_ids.shape[1] // 2
     ending = candidates.token_ids == eos_id
     if not ending[:, :beam_size].any():
         return candidates.at((slice(None), slice(beam_size)))
-    # A stable sort by one bit: what does not end comes first, in its order.
+    # A stable sort of booleans puts the candidates that do not end first and keeps their order.
     first = np.argsort(ending, axis=1, kind="stable")[:, :beam_size]
     return candidates.at((_each(len(first)), first))
 
 
 def place(rows: NDArray[np.int64], origins: NDArray[np.int64]) -> Placement:
-    """Gives each hypothesis a row such that as few states as possible are copied.
+    """Assigns rows to hypotheses with the fewest copies of states.
 
-    The first hypothesis of an origin keeps its row. Each further one takes a row whose hypothesis has no successor;
-    there are as many of these, as K hypotheses live in K rows.
+    The first hypothesis of an origin keeps its row. Each further one takes a row without a successor. K hypotheses live
+    in K rows, so there are as many of one as of the other.
 
     Args:
-        rows: row of the hypothesis of each rank before the step, int64 [B, K], all different.
+        rows: row of each rank's hypothesis before the step, int64 [B, K], all different.
         origins: rank before the step of the hypothesis that each one continues, int64 [B, K].
     """
     beam_size = rows.shape[1]
@@ -133,7 +130,7 @@ def place(rows: NDArray[np.int64], origins: NDArray[np.int64]) -> Placement:
     further = (same & _earlier(beam_size)).any(axis=2)  # [B, K]: an earlier rank has the same origin
     free = ~(origins[:, np.newaxis, :] == np.arange(beam_size)[:, np.newaxis]).any(axis=2)  # [B, K]
     origin_rows = rows[_each(len(rows)), origins]
-    # Masks are read row by row, and each sequence has as many further hypotheses as free rows: both keep step.
+    # Boolean indexing reads row by row, and in each row both masks have the same count: sources and targets align.
     sources, targets = origin_rows[further], rows[free]
     placed = origin_rows.copy()
     placed[further] = targets
@@ -142,10 +139,10 @@ def place(rows: NDArray[np.int64], origins: NDArray[np.int64]) -> Placement:
 
 @lru_cache
 def _earlier(beam_size: int) -> NDArray[np.bool_]:
-    """Returns which ranks come before which, bool [K, K]."""
+    """Returns bool [K, K]: [i, j] is True if j < i."""
     return np.tri(beam_size, k=-1, dtype=np.bool_)
 
 
 def _each(sequences: int) -> NDArray[np.int64]:
-    """Returns what takes from each sequence its own places, int64 [B, 1]: several times faster than take_along_axis."""
+    """Returns the row index for fancy indexing, int64 [B, 1]; several times faster than take_along_axis."""
     return np.arange(sequences)[:, np.newaxis]

@@ -1,18 +1,17 @@
-"""What logits go through before a token is chosen: pure NumPy functions that change them in place.
+"""Constraints on logits before a token is chosen: pure NumPy functions that change the logits in place.
 
-What is forbidden gets the logit -inf, before the softmax: probabilities are renormalized over the tokens that are left.
-No rule takes the last token that is left: the end token stays. A row without it holds nothing but -inf, which whoever
-chooses reports as score NaN, and a logit that is no number stays none, so that no rule hides a broken row. Called by
-the engine; knows neither the model nor how tokens are chosen.
+A forbidden token gets the logit -inf before the softmax, which renormalizes the others. No rule forbids the last
+possible token: the end token stays. A row without it holds only -inf, which gives the score NaN. NaN stays NaN, so no
+rule hides a broken row.
 
-Shapes: M rows, V vocabulary, N pairs, T most target tokens: a row has `lengths` of them, what lies behind is not read.
+Shapes: M rows, V vocabulary, N pairs, T most target tokens; a row has `lengths` of them, the rest is not read.
 """
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-# Of the vocabulary, to see whether a row has anything left.
+# Tokens to test before the whole vocabulary, to see whether a row has any token left.
 PEEKED_TOKENS = 64
 
 
@@ -22,10 +21,10 @@ def penalise_repetition(
     lengths: NDArray[np.integer],
     penalties: NDArray[np.float32],
 ) -> None:
-    """Makes tokens that a row has already less likely, however often it has them (more likely by a penalty below 1).
+    """Makes tokens that a row already contains less likely, or more likely with a penalty below 1.
 
-    Their logits are divided by the penalty where positive, as in Keskar et al. 2019, arXiv:1909.05858, section 4.1, and
-    multiplied by it where negative, which division would raise. No token is forbidden by that.
+    Divides positive logits by the penalty, as in Keskar et al. 2019, arXiv:1909.05858, section 4.1. Multiplies negative
+    ones by it, since division would raise them. Repeated tokens are penalized once. No token becomes forbidden.
 
     Args:
         logits: float32 [M, V].
@@ -36,8 +35,8 @@ def penalise_repetition(
     rows, positions = np.nonzero(np.arange(target_ids.shape[1]) < lengths[:, np.newaxis])
     token_ids = target_ids[rows, positions]
     before, factors = logits[rows, token_ids], penalties[rows]
-    with np.errstate(over="ignore"):  # some models mark what they never say by the lowest finite number
-        # A token that occurs twice is read twice before it is written, and written the same.
+    with np.errstate(over="ignore"):  # some models mark impossible tokens with the lowest finite number
+        # A repeated token is read each time before the write, and written with the same value.
         logits[rows, token_ids] = np.where(before > 0, before / factors, before * factors)
 
 
@@ -49,10 +48,10 @@ def forbid_repeated_ngrams(
     *,
     eos_id: int,
 ) -> None:
-    """Forbids each token that would end a sequence of n tokens which its row has already (n-gram blocking).
+    """Forbids each token that would complete an n-gram which its row already contains (n-gram blocking).
 
-    The rule is that of Paulus, Xiong and Socher 2018, arXiv:1705.04304, section 2.5, for any n instead of 3. It never
-    forbids the end token, without which a row could only run into its limit.
+    Paulus, Xiong and Socher 2018, arXiv:1705.04304, section 2.5, for any n instead of 3. The end token is never
+    forbidden: without it a row could only reach its limit.
 
     Args:
         logits: float32 [M, V].
@@ -75,31 +74,19 @@ def forbid_repeated_ngrams(
 
 
 def postpone_end(logits: NDArray[np.float32], rows: NDArray[np.int64], eos_id: int) -> None:
-    """Forbids the end token in some rows, but not where the other rules have left nothing else.
+    """Forbids the end token in N different rows, int64 [N], except where no other token is left; logits float32 [M, V].
 
-    A translation that can neither go on nor end would have to fail, for a length that nobody can have. Comes after the
-    rules that forbid other tokens.
-
-    Args:
-        logits: float32 [M, V].
-        rows: int64 [N], all different.
-        eos_id: the token that ends a translation.
+    Apply it after the rules that forbid other tokens. A row that could neither continue nor end would fail.
     """
     ends = logits[rows, eos_id]
     suppress(logits, rows, np.full(len(rows), eos_id))
-    # Nearly always one of a few tokens may come, and the others need not be looked at.
+    # Almost always one of the first tokens is possible, and the rest of the vocabulary need not be read.
     doubtful = np.flatnonzero(logits[rows, :PEEKED_TOKENS].max(axis=1) == -np.inf)
     alone = doubtful[logits[rows[doubtful]].max(axis=1) == -np.inf]
     logits[rows[alone], eos_id] = ends[alone]
 
 
 def suppress(logits: NDArray[np.float32], rows: NDArray[np.int64], token_ids: NDArray[np.int64]) -> None:
-    """Forbids one token in one row for each pair.
-
-    Args:
-        logits: float32 [M, V].
-        rows: int64 [N]; a pair may occur several times.
-        token_ids: int64 [N].
-    """
-    with np.errstate(invalid="ignore"):  # inf - inf: that the row is broken must still be seen
+    """Forbids `token_ids`, int64 [N], in `rows`, int64 [N], of logits, float32 [M, V]; pairs may repeat."""
+    with np.errstate(invalid="ignore"):  # inf - inf gives NaN, which keeps a broken row visible
         logits[rows, token_ids] -= np.float32(np.inf)

@@ -1,7 +1,4 @@
-"""How a translation is searched for: the values that one sequence is decoded with, valid from the edge on.
-
-Known to both interfaces, which make them, and to search, which obeys them. Knows neither.
-"""
+"""Search options of one sequence, validated at the edge."""
 
 from dataclasses import dataclass
 
@@ -13,27 +10,27 @@ class SearchOptions:
     """The options of one sequence. Lengths count target tokens without the end token.
 
     Attributes:
-        max_target_tokens: the longest translation.
-        min_target_tokens: the shortest one: the end token may not come before.
-        beam_size: hypotheses that beam search follows, K; 1: greedy search.
+        max_target_tokens: longest translation.
+        min_target_tokens: shortest translation: the end token is forbidden before.
+        beam_size: hypotheses kept by beam search, K; 1: greedy search.
         patience: beam search ends when round(patience * K) hypotheses are finished (Kasai et al. 2022,
             arXiv:2204.05424, section 2).
-        hypotheses: how many translations to give, best first; at most K, unless they are sampled.
-        length_penalty: alpha; hypotheses are compared by score / length^alpha, the length with the end token.
-        coverage_penalty: beta; adds beta * sum_i log(min(sum_j a_ij, 1)) over source tokens i and target tokens j to
-            that (Wu et al. 2016, arXiv:1609.08144, equation 14), with the attention weights a.
-        temperature: what logits are divided by before a token is drawn; 0: nothing is drawn.
-        top_k: draw from this many most probable tokens; 0: from all.
-        top_p: draw from the fewest tokens that together have this probability (Holtzman et al. 2020,
+        hypotheses: translations to return, best first; at most K unless sampled.
+        length_penalty: alpha; hypotheses are ranked by score / length^alpha, the length with the end token.
+        coverage_penalty: beta; adds beta * sum_i log(min(sum_j a_ij, 1)) over source tokens i and target tokens j, with
+            attention weights a (Wu et al. 2016, arXiv:1609.08144, equation 14).
+        temperature: divides the logits before sampling; 0: no sampling.
+        top_k: samples from this many most probable tokens; 0: from all.
+        top_p: samples from the fewest tokens that together have this probability (Holtzman et al. 2020,
             arXiv:1904.09751, section 3.1).
-        seed: the same seed, source and options draw the same tokens in any company.
-        repetition_penalty: logits of tokens that the hypothesis has already are divided by it where positive,
-            multiplied where negative (Keskar et al. 2019, arXiv:1909.05858, section 4.1); 1: no change.
-        no_repeat_ngram_tokens: no sequence of this many tokens occurs twice; 0: no such rule.
-        suppressed_ids: tokens that are never chosen, at most `MAX_SUPPRESSED_IDS`.
-        target_prefix: tokens that the translation starts with, chosen whatever their probability is.
-        forced_end: the end token is forced behind the prefix: the translation is given, only its scores are asked for.
-        alignments: whether to keep how much each target token looked at each source token.
+        seed: the same seed, source and options give the same tokens, whatever else is in the batch.
+        repetition_penalty: divides positive logits of tokens that the hypothesis already has, multiplies negative ones
+            (Keskar et al. 2019, arXiv:1909.05858, section 4.1); 1: no change.
+        no_repeat_ngram_tokens: size of n-grams that may not repeat; 0: no limit.
+        suppressed_ids: forbidden tokens, at most `MAX_SUPPRESSED_IDS`.
+        target_prefix: tokens that the translation starts with, whatever their probability.
+        forced_end: forces the end token after the prefix: only the scores of a given translation are computed.
+        alignments: whether to keep the attention of each target token.
     """
 
     max_target_tokens: int
@@ -56,12 +53,12 @@ class SearchOptions:
 
     @property
     def sampled(self) -> bool:
-        """Whether tokens are drawn."""
+        """Whether tokens are sampled."""
         return self.temperature > 0
 
     @property
     def constrained(self) -> bool:
-        """Whether anything but the model and chance has a say in which token is next."""
+        """Whether constraints change the choice of tokens."""
         return bool(
             self.min_target_tokens
             or self.repetition_penalty != 1
@@ -73,5 +70,5 @@ class SearchOptions:
 
     @property
     def rows(self) -> int:
-        """Rows that the sequence takes in a step."""
+        """Rows of the sequence in a step."""
         return self.hypotheses if self.sampled else self.beam_size

@@ -1,1 +1,1 @@
-"""A request's way from what was asked to what is answered: texts, sentences, tokens and back."""
+"""Turns requests into responses: limits, sentences, tokens, submission and results."""

@@ -1,7 +1,7 @@
-"""Answers that were given before, so that the same wish is not computed again.
+"""The result cache: returns stored hypotheses instead of computing the same sequence again.
 
-An answer depends on nothing but the source tokens and the options, whoever else is running: what is kept is bit for bit
-what would be computed. Belongs to the event loop's thread; called by `serve.translation.translator`. Knows no texts.
+Hypotheses depend only on source tokens and options: a cached result is bit-identical to a computed one. Not
+thread-safe: used in the event loop's thread.
 """
 
 from typing import NamedTuple
@@ -12,8 +12,8 @@ from serve.observability.metrics import Metrics
 from serve.scheduler.sequence import SequenceSpec
 from serve.search.hypothesis import Hypothesis
 
-# What a 64-bit CPython takes, rounded up: a number in a tuple, an array, a hypothesis, and an entry with its options,
-# its key and its places in the tables.
+# Sizes in 64-bit CPython, rounded up: a number in a tuple, an array, a hypothesis, and an entry with its options, key
+# and table slots.
 NUMBER_BYTES = 40
 ARRAY_BYTES = 160
 HYPOTHESIS_BYTES = 320
@@ -28,26 +28,23 @@ class _Entry(NamedTuple):
 
 
 class ResultCache:
-    """The hypotheses of finished sequences, those that were asked for least recently going first."""
+    """The hypotheses of finished sequences; evicts the least recently used.
+
+    Sizes are estimates of `entry_bytes`; `max_bytes` bounds their sum.
+    """
 
     def __init__(self, max_bytes: int, metrics: Metrics) -> None:
-        """Starts empty.
-
-        Args:
-            max_bytes: the most memory that all entries take together, as `entry_bytes` estimates it.
-            metrics: where hits, misses, evictions and bytes are counted.
-        """
         self._entries: LRUCache[SequenceSpec, _Entry] = LRUCache(max_bytes, lambda entry: entry.size_bytes)
         self._metrics = metrics
 
     def get(self, spec: SequenceSpec) -> Hypotheses | None:
-        """Returns what was found for a wish, best first; None if it is not there."""
+        """Returns the hypotheses of a sequence, best first; None: not stored."""
         entry = self._entries.get(spec)
         self._metrics.observe_cache(hit=entry is not None)
         return None if entry is None else entry.hypotheses
 
     def put(self, spec: SequenceSpec, hypotheses: Hypotheses) -> None:
-        """Keeps what was found for a wish, unless it is larger than the whole cache."""
+        """Stores the hypotheses of a sequence, unless they exceed the capacity."""
         entry = _Entry(hypotheses, entry_bytes(spec, hypotheses))
         if spec in self._entries or entry.size_bytes > self._entries.maxsize:
             return
@@ -57,10 +54,10 @@ class ResultCache:
 
 
 def entry_bytes(spec: SequenceSpec, hypotheses: Hypotheses) -> int:
-    """Returns an upper estimate of the memory that an entry takes.
+    """Estimates an upper bound of the memory of an entry.
 
-    The sum of ENTRY_BYTES, NUMBER_BYTES for each token of the source, the prefix and the suppressed ones, and for each
-    hypothesis HYPOTHESIS_BYTES, NUMBER_BYTES for each of its tokens and scores, and the bytes of its alignments.
+    The sum of ENTRY_BYTES, NUMBER_BYTES per token of source, prefix and suppressed tokens, and per hypothesis
+    HYPOTHESIS_BYTES, NUMBER_BYTES per token and score, and the bytes of its alignments.
     """
     source_ids, options = spec
     numbers = len(source_ids) + len(options.target_prefix) + len(options.suppressed_ids)

@@ -1,20 +1,20 @@
-"""Translating by way of a third language: what of a request is meant for which of the two translations, and one answer.
+"""Pivot translation: splits a request into two hops through a third language and joins the two responses.
 
-Pure functions; `serve.registry.dispatcher` runs the translations. Options that say how to search hold for both of them.
-What belongs to the text that the client gets, its lengths, its prefix, its pieces and how many there are, is for the
-last.
+Options of the search apply to both hops. Options of the final text apply to the last hop: lengths, prefix, suppressed
+pieces and the number of hypotheses. Pure functions.
 """
 
 import secrets
 from dataclasses import replace
 
 from serve.errors import InvalidRequestError
+from serve.observability.usage import Timings
 from serve.search.hypothesis import FinishReason
 from serve.translation.fields import OPTIONS, SearchFields
-from serve.translation.request import SEED_BITS, AskedTranslation
-from serve.translation.response import Pivot, Timings, Translation, TranslationResponse
+from serve.translation.request import SEED_BITS, TranslateRequest
+from serve.translation.response import Pivot, Translation, TranslationResponse
 
-# They speak of the text that the client gets.
+# Options of the final text.
 LAST_OPTIONS = (
     "hypotheses",
     "max_target_tokens",
@@ -27,15 +27,16 @@ LAST_OPTIONS = (
 
 
 def split_options(options: SearchFields) -> tuple[SearchFields, SearchFields]:
-    """Returns the options of the translation into the third language, and those of the translation from it.
+    """Returns the options of the first and of the last hop.
 
-    Both draw tokens with one seed, so that the one in the answer draws the same ones again.
+    Both hops sample with one seed, so that the seed in the response reproduces both.
 
     Raises:
-        InvalidRequestError: if alignments are wanted, which would be with a text that the client does not know.
+        InvalidRequestError: if alignments are requested: they would refer to the pivot text, which the client does not
+            get.
     """
     if options.alignments:
-        raise InvalidRequestError(f"{OPTIONS}.alignments", "true, expected false where a pivot comes between")
+        raise InvalidRequestError(f"{OPTIONS}.alignments", "true, expected false with a pivot")
     if options.sampled and options.seed is None:
         options = options.model_copy(update={"seed": secrets.randbits(SEED_BITS)})
     defaults = {name: SearchFields.model_fields[name].default for name in LAST_OPTIONS}
@@ -43,31 +44,31 @@ def split_options(options: SearchFields) -> tuple[SearchFields, SearchFields]:
 
 
 def explain(error: InvalidRequestError, language: str) -> InvalidRequestError:
-    """Returns the error for a client if a text of its became one that the second model does not take."""
+    """Returns the client's error if the second model refuses a pivot text."""
     if not error.field.startswith("text["):
         return error
-    return InvalidRequestError(error.field, f"its translation into {language}, the pivot: {error.problem}")
+    return InvalidRequestError(error.field, f"translation into the pivot language {language}: {error.problem}")
 
 
 def join(first: TranslationResponse, last: TranslationResponse, pivot: Pivot) -> TranslationResponse:
-    """Returns one answer of the two that came one after the other.
+    """Returns the response to the client.
 
-    Scores and target tokens are those of the last translation. The source is the client's; times add up; a translation
-    of a text that was cut off is cut off itself.
+    Scores and target tokens are those of the last hop, source tokens those of the first; times add up. A translation
+    has finish reason `length` if either hop had.
     """
     translations = map(_join_texts, first.translations, last.translations)
     timings = _add(first.timings, last.timings)
     return replace(last, translations=tuple(translations), timings=timings, pivot=pivot)
 
 
-def ask_last(asked: AskedTranslation, response: TranslationResponse) -> AskedTranslation:
-    """Returns what to ask of the last model, given what it is to do for the client and the texts between.
+def ask_last(request: TranslateRequest, response: TranslationResponse) -> TranslateRequest:
+    """Returns the request to the last model for the translations into the pivot language.
 
-    What was one sentence for the client stays one, so that it may have what only one sentence can have.
+    A sentence of the client stays one sentence, so that options for a single sentence remain valid.
     """
     several = any(translation.sentences > 1 for translation in response.translations)
     texts = [translation.text for translation in response.translations]
-    return replace(asked, texts=texts, split_sentences=asked.split_sentences and several)
+    return replace(request, text=texts, split_sentences=request.split_sentences and several)
 
 
 def _join_texts(first: Translation, last: Translation) -> Translation:

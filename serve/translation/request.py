@@ -1,27 +1,8 @@
-"""What a client asks for: plain, frozen values, valid from here on.
+"""Requests: of clients, and of the served model.
 
-`RequestLimits` is the one place where a request is validated, given fields that were read by
-`serve.translation.fields`. Both interfaces call it, and nothing behind it checks again but what is known only when
-texts are tokens. This module knows neither protocol.
-
-Requests that come one after the other from the same client, and share what one client may have.
-
-Made by whoever reads a stream of requests; `serve.translation.submission` lets them in, and fair queuing takes a flow
-for one request (`serve.scheduler.queue`).
-
-What a client asks for before anybody looked whether it can be had: the fields of a request, of whatever protocol.
-
-Both interfaces and `dragoman translate` fill these records; `serve.registry.dispatcher` turns them into valid requests.
-
-The tokens of translations as clients write them: pieces to ids, and ids to pieces.
-
-Built once for each served model by `serve.registry.pipeline`. Knows neither text nor search.
-
-What the served model and its slots allow a search: valid fields to a plan, and a plan to the options of one text.
-
-`SearchLimits.plan` checks what `serve.translation.fields` cannot know, once for each request;
-`SearchPlan.options_for` what is known only when a text is tokens. Nothing behind them checks again. Knows no protocol;
-called by `serve.translation.request` and `serve.translation.translator`.
+Interfaces fill a `TranslateRequest` or `ScoreRequest` with fields validated by `serve.translation.fields`.
+`RequestLimits` checks what depends on the model and returns a `ModelRequest`. Later code checks only limits in tokens
+(`SearchPlan.options_for`). All values are frozen and independent of the protocol.
 """
 
 import math
@@ -32,49 +13,31 @@ from typing import Self
 
 from serve.bundle.manifest import BundleDirection
 from serve.errors import InvalidRequestError
+from serve.scheduler.sequence import FairnessKey
 from serve.search.options import MAX_SUPPRESSED_IDS, SearchOptions
 from serve.translation.fields import OPTIONS, SearchFields, shown
 
 
-class FairnessKey:
-    """A stream of requests; its identity is what counts."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskedDirection:
-    """Who is to translate from what into what.
+class TranslateRequest:
+    """A request for translations. Fields are named as in gRPC and REST.
 
     Attributes:
-        model: name of the model; empty: the first that has the direction.
-        source_language, target_language: ISO 639-1 codes; either may be empty where it is clear.
-        allow_pivot: whether to go by way of a third language where there is no direction.
+        source_language, target_language: ISO 639-1 codes; may be empty where unambiguous.
+        model: name of the model; empty: the first one with the direction.
+        allow_pivot: translate through a third language if no model has the direction.
+        target_prefix: forced start of each translation; empty: none.
+        split_sentences: translate sentence by sentence; otherwise each text is one sentence.
+        deadline_seconds: on the clock of `time.monotonic`; None: the server's default timeout.
+        priority: a higher one starts earlier.
+        fairness_key: stream of the request, which then waits for room instead of being refused; None: no stream.
     """
 
-    model: str = ""
+    text: Sequence[str] = ()
     source_language: str = ""
     target_language: str = ""
+    model: str = ""
     allow_pivot: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AskedTranslation:
-    """A request for translations.
-
-    Attributes:
-        texts: what to translate.
-        direction: from what into what.
-        options: how translations are searched for.
-        target_prefix: what each translation starts with.
-        split_sentences: whether a text is translated sentence by sentence; if not, it is taken for one.
-        deadline_seconds: when the client stops waiting, on the clock of `time.monotonic`; None: it did not say.
-        priority: what waits with a lower one starts later.
-        fairness_key: the stream that it is part of, and then it waits where it would be refused for want of room;
-        None: it
-            stands alone.
-    """
-
-    texts: Sequence[str]
-    direction: AskedDirection = field(default=AskedDirection())
     options: SearchFields = field(default=SearchFields())
     target_prefix: Sequence[str] = ()
     split_sentences: bool = True
@@ -84,29 +47,29 @@ class AskedTranslation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskedScore:
-    """A request for scores.
+class ScoreRequest:
+    """A request to score given translations. Other fields are those of a `TranslateRequest`.
 
     Attributes:
-        pairs: texts and their translations.
-        direction: from what into what; there is no pivot.
-        deadline_seconds: as of a request for translations.
+        pairs: each a text and its translation.
     """
 
-    pairs: Sequence[tuple[str, str]]
-    direction: AskedDirection = field(default=AskedDirection())
+    pairs: Sequence[tuple[str, str]] = ()
+    source_language: str = ""
+    target_language: str = ""
+    model: str = ""
     deadline_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TargetVocabulary:
-    """The pieces of the target side.
+    """The pieces of the target side, by which clients name tokens.
 
     Attributes:
-        pieces: how tokens are written, in the order of their ids.
-        ids: the token of each piece.
-        unk_id: stands for pieces that the vocabulary lacks.
-        eos_id: ends a translation.
+        pieces: in the order of their ids.
+        ids: id of each piece.
+        unk_id: id of the unknown token.
+        eos_id: id of the end token.
     """
 
     pieces: Sequence[str]
@@ -116,24 +79,24 @@ class TargetVocabulary:
 
     @classmethod
     def of(cls, pieces: Sequence[str], *, unk_id: int, eos_id: int) -> Self:
-        """Returns the vocabulary of pieces that differ."""
+        """Returns the vocabulary of distinct pieces."""
         return cls(pieces, {piece: token_id for token_id, piece in enumerate(pieces)}, unk_id, eos_id)
 
 
-# Short enough to be copied, and exact in every language's numbers.
+# Short enough to copy by hand, and exact as a double.
 SEED_BITS = 32
 
 
 @dataclass(frozen=True, slots=True)
 class SearchPlan:
-    """How each text of a request is searched for, before its tokens are known.
+    """The search for each text of a request, before its tokens are known.
 
     Attributes:
-        options: of every text, but for the lengths that follow from its own, and its prefix.
-        max_target_ratio: the longest translation, times the tokens of the source; None: no such limit.
-        min_target_ratio: the shortest one.
-        token_scores: whether the client wants the score of every token.
-        repeatable: whether the same text gets the same answer again; False if the server chose the seed.
+        options: common to all texts; lengths relative to the source and the prefix are not set yet.
+        max_target_ratio: longest translation per source token; None: no limit.
+        min_target_ratio: shortest translation per source token.
+        token_scores: return the score of every token.
+        repeatable: the same text gets the same translation again; False if the server chose the seed.
     """
 
     options: SearchOptions
@@ -146,18 +109,18 @@ class SearchPlan:
         """Returns the options of one text.
 
         Args:
-            source_tokens: of the text, with what surrounds it.
-            target_prefix: tokens that the translation must start with.
-            field: what the client calls the prefix.
+            source_tokens: length of the source, prefix and suffix included.
+            target_prefix: token ids that the translation must start with.
+            field: the client's name of the prefix.
 
         Raises:
-            InvalidRequestError: if the prefix is longer than the translation may be.
+            InvalidRequestError: if the prefix exceeds the longest translation.
         """
         options, longest = self.options, self.options.max_target_tokens
         if self.max_target_ratio is not None:
             longest = max(1, min(longest, math.floor(self.max_target_ratio * source_tokens)))
         shortest = max(options.min_target_tokens, math.ceil(self.min_target_ratio * source_tokens))
-        # The end token that is forced behind a prefix needs a place of its own.
+        # A forced end token takes one more position after the prefix.
         room = longest - options.forced_end
         if len(target_prefix) > room:
             raise InvalidRequestError(field, f"{len(target_prefix)} tokens, expected at most {room}")
@@ -174,13 +137,13 @@ class SearchPlan:
 
 @dataclass(frozen=True, slots=True)
 class SearchLimits:
-    """What is the same for every request.
+    """The limits of the model and its slots for every search.
 
     Attributes:
-        max_target_tokens: length of one translation, without the end token.
-        max_rows: slots of one engine: a text must fit into one.
-        aligned: whether the model tells where it looks.
-        vocabulary: of translations.
+        max_target_tokens: longest translation, the end token excluded.
+        max_rows: slots of one engine; all rows of a text run in one engine.
+        aligned: the model returns attention weights.
+        vocabulary: of the target side.
     """
 
     max_target_tokens: int
@@ -189,12 +152,10 @@ class SearchLimits:
     vocabulary: TargetVocabulary
 
     def plan(self, fields: SearchFields) -> SearchPlan:
-        """Returns how the texts of a request are searched for.
-
-        Sampling without a seed gets a random one.
+        """Returns the plan for valid fields; sampling without a seed gets a random one.
 
         Raises:
-            InvalidRequestError: naming the first field that the model or its slots cannot serve.
+            InvalidRequestError: naming the first field that exceeds a limit.
         """
         longest = self.max_target_tokens if fields.max_target_tokens is None else fields.max_target_tokens
         if longest > self.max_target_tokens:
@@ -229,14 +190,11 @@ class SearchLimits:
         )
 
     def scoring_plan(self) -> SearchPlan:
-        """Returns how given translations are scored: nothing is searched for."""
+        """Returns the plan for scoring given translations."""
         return SearchPlan(SearchOptions(max_target_tokens=self.max_target_tokens, forced_end=True), token_scores=True)
 
     def _check_attention(self, fields: SearchFields) -> None:
-        expected = (
-            "{}: this server runs without alignments; start it with --alignments, on a bundle that was exported with "
-            "--align LAYER:HEAD"
-        )
+        expected = "{}: start the server with --alignments, on a bundle exported with --align LAYER:HEAD"
         if fields.coverage_penalty > 0 and not self.aligned:
             raise _refused("coverage_penalty", fields.coverage_penalty, expected.format(0))
         if fields.alignments and not self.aligned:
@@ -249,12 +207,12 @@ class SearchLimits:
             if token_id is None:
                 raise _refused(f"suppressed_tokens[{index}]", piece, "a piece of the target vocabulary")
             if token_id == self.vocabulary.eos_id:
-                raise _refused(f"suppressed_tokens[{index}]", piece, "another one than the end token")
+                raise _refused(f"suppressed_tokens[{index}]", piece, "any piece but the end token")
             ids[token_id] = None
         if fields.suppress_unknown:
             ids[self.vocabulary.unk_id] = None
         if len(ids) > MAX_SUPPRESSED_IDS:
-            expected = f"false with {MAX_SUPPRESSED_IDS} suppressed tokens, which are as many as there may be"
+            expected = f"false with {MAX_SUPPRESSED_IDS} suppressed tokens, the maximum"
             raise _refused("suppress_unknown", fields.suppress_unknown, expected)
         return tuple(ids)
 
@@ -265,12 +223,11 @@ def _refused(name: str, value: object, expected: str) -> InvalidRequestError:
 
 @dataclass(frozen=True, slots=True)
 class TextRequest:
-    """What is asked of one text.
+    """One text of a request.
 
     Attributes:
-        text: what to translate.
-        target_prefix: what its translation starts with, most often nothing; if it is to be scored, all of it.
-        text_field, prefix_field: what the client calls them.
+        target_prefix: forced start of the translation; for scoring, the whole translation.
+        text_field, prefix_field: the client's names of both.
     """
 
     text: str
@@ -280,131 +237,106 @@ class TextRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class TranslationRequest:
-    """A valid request.
+class ModelRequest:
+    """A valid request to one model.
 
     Attributes:
-        texts: what is asked of each text; at least one.
-        source_prefix: tokens before the source of each text, which tell the model what to translate into.
-        plan: how translations are searched for.
-        deadline_seconds: when nobody waits any more, on the clock of `time.monotonic`.
-        source_language: ISO 639-1 code of the texts' language.
-        split_sentences: whether a text may be several sentences; if not, it is taken for one.
-        priority: what waits with a lower one starts later.
-        fairness_key: the stream that it is part of; None: it stands alone.
+        texts: at least one.
+        direction: with the tokens before every source.
+        deadline_seconds: on the clock of `time.monotonic`.
+        split_sentences, priority, fairness_key: as of a `TranslateRequest`.
     """
 
     texts: tuple[TextRequest, ...]
-    source_prefix: tuple[int, ...]
+    direction: BundleDirection
     plan: SearchPlan
     deadline_seconds: float
-    source_language: str = ""
     split_sentences: bool = False
     priority: int = 0
     fairness_key: FairnessKey | None = None
 
     @property
     def rows(self) -> int:
-        """How many rows all of its texts take."""
+        """Rows of all texts."""
         return len(self.texts) * self.plan.options.rows
+
+    def check_rows(self, what: str, max_rows: int) -> None:
+        """Checks that all texts can run and wait together.
+
+        Args:
+            what: names the texts in the message, such as "3 sentences".
+            max_rows: rows that can run and wait together.
+
+        Raises:
+            InvalidRequestError: if there are more rows.
+        """
+        if self.rows > max_rows:
+            rows = self.plan.options.rows
+            problem = f"{what} of {rows} hypotheses each, expected at most {max_rows} hypotheses in total"
+            raise InvalidRequestError("text", problem)
 
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """What the served model and the operator allow.
+    """The limits of the served model and the operator.
 
     Attributes:
-        directions: what the model translates; at least one.
-        max_texts: texts in one request.
-        max_text_characters: length of one text, in Unicode code points.
-        max_rows: slots of all engines and places in the queue together.
-        search: what search allows.
+        max_texts: texts per request.
+        max_text_characters: Unicode code points per text.
+        max_rows: rows that can run and wait together.
     """
 
-    directions: tuple[BundleDirection, ...]
     max_texts: int
     max_text_characters: int
     max_rows: int
     search: SearchLimits
 
-    def admit(
-        self,
-        *,
-        texts: Sequence[str],
-        source_language: str,
-        target_language: str,
-        options: SearchFields,
-        target_prefix: Sequence[str],
-        deadline_seconds: float,
-        split_sentences: bool,
-        priority: int = 0,
-        fairness_key: FairnessKey | None = None,
-    ) -> TranslationRequest:
-        """Returns the request for translations if every field is valid.
+    def admit(self, request: TranslateRequest, direction: BundleDirection, deadline_seconds: float) -> ModelRequest:
+        """Returns the request to the model.
 
-        An empty language is the model's if it has one direction only; if it has several, the source language may be
-        empty where one direction alone has the target language.
+        Args:
+            request: from the client.
+            direction: one of the model's.
+            deadline_seconds: on the clock of `time.monotonic`.
 
         Raises:
-            InvalidRequestError: naming the first field that is not.
+            InvalidRequestError: naming the first invalid field.
         """
+        texts, prefixes = request.text, request.target_prefix
         self._check_count("text", len(texts))
-        if len(target_prefix) not in (0, len(texts)):
-            problem = f"{len(target_prefix)} prefixes, expected none or one for each of {len(texts)} texts"
+        if len(prefixes) not in (0, len(texts)):
+            problem = f"{len(prefixes)} prefixes, expected none or one for each of {len(texts)} texts"
             raise InvalidRequestError("target_prefix", problem)
-        requests = tuple(
+        text_requests = tuple(
             TextRequest(text, prefix, f"text[{index}]", f"target_prefix[{index}]")
-            for index, (text, prefix) in enumerate(zip(texts, target_prefix or [""] * len(texts), strict=True))
+            for index, (text, prefix) in enumerate(zip(texts, prefixes or [""] * len(texts), strict=True))
         )
-        self._check_texts(requests)
-        direction = choose_direction(self.directions, source_language, target_language)
-        plan = self.search.plan(options)
-        self.check_rows(f"{len(texts)} texts", len(texts), plan)
-        return TranslationRequest(
-            requests,
-            direction.source_prefix,
-            plan,
+        self._check_texts(text_requests)
+        admitted = ModelRequest(
+            text_requests,
+            direction,
+            self.search.plan(request.options),
             deadline_seconds,
-            direction.source,
-            split_sentences,
-            priority,
-            fairness_key,
+            request.split_sentences,
+            request.priority,
+            request.fairness_key,
         )
+        admitted.check_rows(f"{len(texts)} texts", self.max_rows)
+        return admitted
 
-    def check_rows(self, what: str, count: int, plan: SearchPlan) -> None:
-        """Checks that so many texts or sentences can ever run and wait together.
-
-        Raises:
-            InvalidRequestError: if they cannot.
-        """
-        rows = plan.options.rows
-        if rows * count > self.max_rows:
-            problem = f"{what} of {rows} hypotheses each, expected at most {self.max_rows} hypotheses in all"
-            raise InvalidRequestError("text", problem)
-
-    def admit_pairs(
-        self,
-        *,
-        pairs: Sequence[tuple[str, str]],
-        source_language: str,
-        target_language: str,
-        deadline_seconds: float,
-    ) -> TranslationRequest:
-        """Returns the request for the scores of pairs of text and translation if every field is valid.
+    def admit_scores(self, request: ScoreRequest, direction: BundleDirection, deadline_seconds: float) -> ModelRequest:
+        """Returns the request to the model; arguments as those of `admit`.
 
         Raises:
-            InvalidRequestError: naming the first field that is not.
+            InvalidRequestError: naming the first invalid field.
         """
-        self._check_count("pairs", len(pairs))
-        requests = tuple(
+        self._check_count("pairs", len(request.pairs))
+        texts = tuple(
             TextRequest(text, translation, f"pairs[{index}].text", f"pairs[{index}].translation")
-            for index, (text, translation) in enumerate(pairs)
+            for index, (text, translation) in enumerate(request.pairs)
         )
-        self._check_texts(requests)
-        direction = choose_direction(self.directions, source_language, target_language)
-        return TranslationRequest(
-            requests, direction.source_prefix, self.search.scoring_plan(), deadline_seconds, direction.source
-        )
+        self._check_texts(texts)
+        return ModelRequest(texts, direction, self.search.scoring_plan(), deadline_seconds)
 
     def _check_count(self, field: str, count: int) -> None:
         if not 1 <= count <= self.max_texts:
@@ -429,28 +361,3 @@ class RequestLimits:
             surrogate = f"U+{ord(text[error.start]):04X}"
             problem = f"lone surrogate {surrogate} at character {error.start}, expected valid Unicode"
             raise InvalidRequestError(field, problem) from error
-
-
-def choose_direction(directions: Sequence[BundleDirection], source: str, target: str) -> BundleDirection:
-    """Returns the direction from `source` into `target`, either of which may be empty where it is clear.
-
-    Args:
-        directions: what there is to choose from; at least one, all different.
-        source: language of the texts, as the client wrote it.
-        target: language of the translations.
-
-    Raises:
-        InvalidRequestError: if there is no such direction, or there are several.
-    """
-    into = [direction for direction in directions if target in ("", direction.target)]
-    if not into or (not target and len(directions) > 1):
-        raise _wrong_language("target", target, directions)
-    matching = [direction for direction in into if source in ("", direction.source)]
-    if len(matching) != 1:
-        raise _wrong_language("source", source, into)
-    return matching[0]
-
-
-def _wrong_language(side: str, language: str, directions: Sequence[BundleDirection]) -> InvalidRequestError:
-    expected = ", ".join(map(str, directions))
-    return InvalidRequestError(f"{side}_language", f"{language[:20]!r}, expected the {side} of one of {expected}")

@@ -1,17 +1,14 @@
-"""What a client gets: plain, frozen values that both interfaces write in their own form.
+"""Responses as plain, frozen values, and how hypotheses become responses.
 
-A value that was not asked for is None, and neither interface writes it. Made by `serve.translation.response` and
-`serve.translation.translator`; this module knows neither protocol.
-
-Turns what search found into what clients get: ids to text and pieces, hypotheses to translations and scores.
-
-Called by `serve.translation.translator` for each text. Knows neither the scheduler nor any protocol.
+A value that was not requested is None; interfaces omit it. Independent of protocols.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from model.tokenizer.tokenizer import TextTokenizer
+from serve.observability.usage import RequestUsage, Timings
 from serve.scheduler.sequence import SequenceSpec
 from serve.search.hypothesis import FinishReason, Hypothesis
 from serve.translation.request import TargetVocabulary
@@ -19,7 +16,7 @@ from serve.translation.request import TargetVocabulary
 
 @dataclass(frozen=True, slots=True)
 class TokenScore:
-    """A target token, as the vocabulary writes it, and its natural log-probability given all before it."""
+    """A target piece and its natural log-probability given the pieces before it."""
 
     piece: str
     log_probability: float
@@ -27,14 +24,14 @@ class TokenScore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:
-    """One of the translations that were found.
+    """One translation of a text.
 
     Attributes:
         score: sum of the natural log-probabilities of the target tokens, the end token included.
-        normalized_score: what translations are compared by, with length and coverage penalty.
+        normalized_score: score with length and coverage penalty, which ranks translations.
         target_tokens: length of the translation, the end token excluded.
-        tokens: the score of every token, that of the end token last if it was reached.
-        alignments: for each target token, the end token excluded, how much it looked at each source token.
+        tokens: score per token, the end token last if it was reached.
+        alignments: attention of each target token, the end token excluded, to each source token.
     """
 
     text: str
@@ -48,15 +45,15 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Translation(Alternative):
-    """The best translation of one text, and the others that were asked for.
+    """The best translation of one text.
 
     Attributes:
-        source_tokens: length of the source, the end token and those that tell the direction included.
-        alternatives: the others, best first.
-        seed: what tokens were drawn with.
-        cached: whether this is what an earlier request was answered; None: the server keeps no answers.
-        sentences: how many the text was translated as.
-        cut_sentences: how many sentences of the text were longer than the model reads, and were cut.
+        source_tokens: length of the source, direction prefix and end token included.
+        alternatives: the other requested hypotheses, best first.
+        seed: of the sampling.
+        cached: whether the result cache had the translation; None: no cache.
+        sentences: number of sentences of the text.
+        cut_sentences: number of sentences that exceeded the model's limit and were cut.
     """
 
     source_tokens: int
@@ -69,14 +66,13 @@ class Translation(Alternative):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranslationScore:
-    """How probable a given translation is.
+    """The score of a given translation.
 
     Attributes:
         score: sum of the natural log-probabilities of the target tokens, the end token included.
-        tokens: the score of every token, the end token last.
-        source_tokens: as of a translation.
+        tokens: score per token, the end token last.
         target_tokens: length of the translation, the end token excluded.
-        cached: as of a translation.
+        source_tokens, cached: as of a `Translation`.
     """
 
     score: float
@@ -87,23 +83,8 @@ class TranslationScore:
 
 
 @dataclass(frozen=True, slots=True)
-class Timings:
-    """Where the time of one request went; `queue` and `inference` are the longest of its texts."""
-
-    tokenize_seconds: float
-    queue_seconds: float
-    inference_seconds: float
-    total_seconds: float
-
-    @property
-    def by_name(self) -> dict[str, float]:
-        """The times by the names of their attributes."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
-
-@dataclass(frozen=True, slots=True)
 class Pivot:
-    """A third language by way of which a request was translated, and the model that translated into it."""
+    """The pivot language and the model that translated into it."""
 
     language: str
     model: str
@@ -111,11 +92,11 @@ class Pivot:
 
 @dataclass(frozen=True, slots=True)
 class TranslationResponse:
-    """One translation for each text of the request, in its order.
+    """One translation per text of the request, in its order.
 
     Attributes:
-        model: the one that gave the translations.
-        pivot: what came before it, if there was no direction from the texts' language.
+        model: name of the model, with a pivot that of the last hop.
+        pivot: None: a direct translation.
     """
 
     translations: tuple[Translation, ...]
@@ -124,34 +105,34 @@ class TranslationResponse:
     pivot: Pivot | None = None
 
     @property
-    def results(self) -> tuple[Translation, ...]:
-        """What there is one of for each text."""
-        return self.translations
+    def usage(self) -> RequestUsage:
+        """Counts and times for logs, traces and metrics."""
+        return _usage(self.translations, self.timings)
 
 
 @dataclass(frozen=True, slots=True)
 class ScoreResponse:
-    """One score for each pair of the request, in its order, and the model that gave them."""
+    """One score per pair of the request, in its order."""
 
     scores: tuple[TranslationScore, ...]
     timings: Timings
     model: str = ""
 
     @property
-    def results(self) -> tuple[TranslationScore, ...]:
-        """What there is one of for each text."""
-        return self.scores
+    def usage(self) -> RequestUsage:
+        """Counts and times for logs, traces and metrics."""
+        return _usage(self.scores, self.timings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranslationDelta:
-    """What one translation of a stream grew by. All deltas of a text in their order make up the text.
+    """The growth of one translation in a stream. The deltas of a text make up its translation.
 
     Attributes:
-        text_index: of the text in the request.
-        text: what is new; empty only in the last delta of a text.
-        target_tokens: length of the translation so far; the text of its last tokens may come with the next delta.
-        finish_reason: why the translation ended; None: it goes on.
+        text_index: index of the text in the request.
+        text: new text; empty only in the last delta of a text.
+        target_tokens: length of the translation so far; the text of its last tokens may follow in the next delta.
+        finish_reason: None: the translation continues.
     """
 
     text_index: int
@@ -160,59 +141,51 @@ class TranslationDelta:
     finish_reason: FinishReason | None = None
 
 
-Response = TranslationResponse | ScoreResponse
-
-
-class Found(NamedTuple):
-    """What was found for one text: the hypotheses, best first, at least one, and whether the result cache had them."""
-
-    spec: SequenceSpec
-    hypotheses: tuple[Hypothesis, ...]
-    cached: bool | None
+def _usage(results: Sequence[Translation] | Sequence[TranslationScore], timings: Timings) -> RequestUsage:
+    source_tokens = sum(result.source_tokens for result in results)
+    return RequestUsage(len(results), source_tokens, sum(result.target_tokens for result in results), timings)
 
 
 class ResponseBuilder:
-    """Writes the answers of one served model."""
+    """Converts hypotheses of one model into translations and scores."""
 
     def __init__(self, tokenizer: TextTokenizer, vocabulary: TargetVocabulary) -> None:
-        """Keeps what it needs.
-
-        Args:
-            tokenizer: turns ids into text.
-            vocabulary: turns ids into pieces.
-        """
         self._tokenizer = tokenizer
         self._vocabulary = vocabulary
 
-    def translation(self, found: Found, *, token_scores: bool) -> Translation:
-        """Returns the answer to one text.
+    def translation(
+        self, spec: SequenceSpec, hypotheses: Sequence[Hypothesis], cached: bool | None, *, token_scores: bool
+    ) -> Translation:
+        """Returns the translation of one sentence.
 
         Args:
-            found: for the text.
-            token_scores: whether the client wants the score of every token.
+            spec: of its sequence.
+            hypotheses: at least one, best first.
+            cached: as of a `Translation`.
+            token_scores: return the score of every token.
         """
-        best, *others = (self._facts(hypothesis, token_scores=token_scores) for hypothesis in found.hypotheses)
+        best, *others = (self._facts(hypothesis, token_scores=token_scores) for hypothesis in hypotheses)
         return Translation(
             **best,
-            source_tokens=len(found.spec.source_ids),
+            source_tokens=len(spec.source_ids),
             alternatives=tuple(Alternative(**other) for other in others),
-            seed=found.spec.options.seed if found.spec.options.sampled else None,
-            cached=found.cached,
+            seed=spec.options.seed if spec.options.sampled else None,
+            cached=cached,
         )
 
-    def score(self, found: Found) -> TranslationScore:
-        """Returns the answer to one pair, whose translation was forced."""
-        best = found.hypotheses[0]
+    def score(self, spec: SequenceSpec, hypotheses: Sequence[Hypothesis], cached: bool | None) -> TranslationScore:
+        """Returns the score of one forced translation; arguments as those of `translation`."""
+        best = hypotheses[0]
         return TranslationScore(
             score=best.score,
             tokens=self._tokens(best),
-            source_tokens=len(found.spec.source_ids),
+            source_tokens=len(spec.source_ids),
             target_tokens=len(best.target_ids),
-            cached=found.cached,
+            cached=cached,
         )
 
     def _facts(self, hypothesis: Hypothesis, *, token_scores: bool) -> dict[str, Any]:
-        """Returns what an `Alternative` is made of."""
+        """Returns keyword arguments of an `Alternative`."""
         alignments = hypothesis.alignments
         return {
             "text": self._tokenizer.decode(hypothesis.target_ids),

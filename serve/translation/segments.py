@@ -1,18 +1,11 @@
-"""The texts of one request as passages: the request for all their sentences, and one answer for each text again.
+"""Sentence segmentation: turns a request for texts into one for their sentences, and joins the translations again.
 
-Pure functions of requests and answers; called by `serve.translation.translator`.
+A text is split at the ends of lines and of sentences (by `sentencex`, which has abbreviations of many languages). A
+sentence that exceeds the model's limit is cut further at the least harmful place. The white space between the pieces is
+kept: joined without translation, the pieces are the text, character by character.
 
-A text as sentences and the white space around them: what is translated one by one, and what stays as it is.
-
-Models read sentences; people send paragraphs. A text is cut where a sentence ends (by `sentencex`, which knows the
-abbreviations of many languages) and where a line does. A sentence that is longer than the model reads is cut further,
-at the place that hurts least. Putting the pieces together again gives the text, character by character. Pure functions
-of text; called by the translator.
-
-The deltas of one text, made of those of its sentences, which are translated at the same time.
-
-Clients read from left to right: what a sentence grows by waits until the sentences before it are complete. The white
-space of the text goes along. Called by `serve.translation.segments`.
+In a stream, the sentences of a text are translated concurrently and delivered in order: the deltas of a sentence wait
+until the sentences before it are complete.
 """
 
 import re
@@ -27,22 +20,22 @@ from sentencex import segment
 from serve.errors import InvalidRequestError
 from serve.search.hypothesis import FinishReason
 from serve.translation.fields import OPTIONS
-from serve.translation.request import SearchPlan, TextRequest, TranslationRequest
+from serve.translation.request import ModelRequest, SearchPlan, TextRequest
 from serve.translation.response import Translation, TranslationDelta, TranslationResponse
 
 LINE = re.compile(r"[^\r\n]+|[\r\n]+")
-# Where an over-long sentence is cut, the best places first: after the end of a clause, after a comma, between words.
+# Places to cut a sentence that is too long, best first: after a clause, after a comma, between words.
 CUTS = (re.compile(r"(?<=[;:.!?\u2013\u2014)\]])\s+"), re.compile(r"(?<=,)\s+"), re.compile(r"\s+"))
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentedText:
-    """A text in pieces.
+    """A text in sentences.
 
     Attributes:
-        sentences: what to translate, without white space around it; none of them is blank.
-        gaps: the white space before each sentence, and behind the last one: one more than there are sentences.
-        cut_sentences: how many sentences of the text were too long and had to be cut.
+        sentences: not blank, without surrounding white space.
+        gaps: white space before each sentence and after the last one; `len(sentences) + 1` strings.
+        cut_sentences: number of sentences that were cut because they were too long.
     """
 
     sentences: tuple[str, ...]
@@ -51,22 +44,22 @@ class SegmentedText:
 
     @property
     def plain(self) -> bool:
-        """Whether the text is one sentence and nothing else."""
+        """Whether the text is a single sentence without surrounding white space."""
         return self.gaps == ("", "")
 
     @classmethod
     def whole(cls, text: str) -> "SegmentedText":
-        """Takes a text as it is for one sentence."""
+        """Returns the unchanged text as one sentence."""
         return cls((text,), ("", ""), 0)
 
     @classmethod
     def of(cls, text: str, language: str, fits: Callable[[str], bool]) -> "SegmentedText":
-        """Cuts a text.
+        """Splits a text.
 
         Args:
             text: any text.
-            language: ISO 639-1 code; of an unknown one, the rules of a related language or of English.
-            fits: whether the model reads a sentence of that length.
+            language: ISO 639-1 code; for an unknown one, rules of a related language or of English apply.
+            fits: returns whether the model can read a sentence.
         """
         whole = list(chain.from_iterable(_sentences(line, language) for line in LINE.findall(text)))
         parts = [_parts(sentence, fits) for sentence in whole]
@@ -74,23 +67,23 @@ class SegmentedText:
         return cls(sentences, gaps, sum(len(each) > 1 for each in parts))
 
     def join(self, translations: Sequence[str]) -> str:
-        """Returns one translation for each sentence, with the white space of the text around them."""
+        """Joins one translation per sentence with the white space of the text."""
         translated = chain.from_iterable(zip(self.gaps, translations, strict=False))
         return "".join((*translated, self.gaps[-1]))
 
 
 def _sentences(line: str, language: str) -> list[str]:
-    """Returns the sentences of one line, each with the white space behind it."""
+    """Returns the sentences of one line, each with its trailing white space."""
     return segment(language, line) if line.strip() else [line]
 
 
 def _parts(sentence: str, fits: Callable[[str], bool]) -> list[str]:
-    """Returns parts of a sentence that fit, or that are single characters."""
+    """Returns parts of a sentence that fit, or are single characters."""
     waiting, parts = [sentence], list[str]()
     while waiting:
         part = waiting.pop()
         bare = part.strip()
-        if len(bare) < 2 or fits(bare):  # noqa: PLR2004 - what is one character cannot be cut
+        if len(bare) < 2 or fits(bare):  # noqa: PLR2004 - a single character cannot be cut
             parts.append(part)
         else:
             start = len(part) - len(part.lstrip())
@@ -100,7 +93,7 @@ def _parts(sentence: str, fits: Callable[[str], bool]) -> list[str]:
 
 
 def _place(sentence: str) -> int:
-    """Returns where to cut: the best kind of place there is, and of those the one that is nearest to the middle."""
+    """Returns where to cut: at the best kind of place that occurs, nearest to the middle."""
     middle = len(sentence) // 2
     for kind in CUTS:
         places = [match.end() for match in kind.finditer(sentence)]
@@ -110,7 +103,7 @@ def _place(sentence: str) -> int:
 
 
 def _separate(parts: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns the bare parts, and the white space before, between and behind them."""
+    """Returns the parts without white space, and the white space before, between and after them."""
     text, spans = "", list[tuple[int, int]]()
     for part in parts:
         bare = part.strip()
@@ -124,25 +117,19 @@ def _separate(parts: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 class SegmentStream:
-    """The deltas of one text."""
+    """Orders the deltas of the sentences of one text."""
 
-    def __init__(self, text_index: int, passage: SegmentedText) -> None:
-        """Waits for the first sentence.
-
-        Args:
-            text_index: of the text in the request.
-            passage: the text.
-        """
+    def __init__(self, text_index: int, text: SegmentedText) -> None:
         self._text_index = text_index
-        self._gaps = passage.gaps
-        self._waiting = [deque[TranslationDelta]() for _ in passage.sentences]
+        self._gaps = text.gaps
+        self._waiting = [deque[TranslationDelta]() for _ in text.sentences]
         self._current = 0
-        self._unsent = passage.gaps[0]
+        self._unsent = text.gaps[0]
         self._complete_tokens = 0
         self._cut_off = False
 
     def listeners(self) -> list[Callable[[TranslationDelta], list[TranslationDelta]]]:
-        """Returns for each sentence what turns its next delta into those of the text that can go out now."""
+        """Returns a function per sentence that takes its next delta and returns the deltas to send."""
         return [partial(self._advance, place) for place in range(len(self._waiting))]
 
     def _advance(self, place: int, delta: TranslationDelta) -> list[TranslationDelta]:
@@ -177,65 +164,61 @@ class SegmentStream:
         )
 
 
-def split_text(request: TranslationRequest, text: TextRequest, fits: Callable[[str], bool]) -> SegmentedText:
-    """Returns one text of a request as the request wants it cut.
+def split_text(request: ModelRequest, text: TextRequest, fits: Callable[[str], bool]) -> SegmentedText:
+    """Splits one text as the request specifies.
 
     Raises:
-        InvalidRequestError: if it is several sentences, and the request wants what only one sentence can have.
+        InvalidRequestError: if the text has several sentences and an option allows only one.
     """
     if not request.split_sentences:
         return SegmentedText.whole(text.text)
-    passage = SegmentedText.of(text.text, request.source_language, fits)
-    if len(passage.sentences) > 1:
-        _check_several(request.plan, text, len(passage.sentences))
-    return passage
+    segmented = SegmentedText.of(text.text, request.direction.source, fits)
+    if len(segmented.sentences) > 1:
+        _check_several(request.plan, text, len(segmented.sentences))
+    return segmented
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentedRequest:
-    """One passage for each text of a request.
+    """A request whose texts are split into sentences.
 
     Attributes:
-        request: the same request for the sentences of all passages, one after the other, as texts of their own.
+        texts: in the order of the request.
+        request: the request with sentences in place of texts.
     """
 
-    passages: tuple[SegmentedText, ...]
-    request: TranslationRequest
+    texts: tuple[SegmentedText, ...]
+    request: ModelRequest
 
     @classmethod
-    def of(cls, request: TranslationRequest, passages: Sequence[SegmentedText]) -> "SegmentedRequest":
-        """Makes the request for the sentences.
-
-        Args:
-            request: for the texts.
-            passages: each text as `split_text` cuts it.
-        """
-        # The usual request is one sentence, which needs no other; so does its answer below.
-        if not all(passage.plain for passage in passages):
-            texts = tuple(
+    def of(cls, request: ModelRequest, texts: Sequence[SegmentedText]) -> "SegmentedRequest":
+        """Returns the request for the sentences of `texts`, which `split_text` returned."""
+        # Fast path: most requests are one plain sentence and stay unchanged.
+        if not all(text.plain for text in texts):
+            sentences = tuple(
                 replace(text, text=sentence)
-                for text, passage in zip(request.texts, passages, strict=True)
-                for sentence in passage.sentences
+                for text, segmented in zip(request.texts, texts, strict=True)
+                for sentence in segmented.sentences
             )
-            request = replace(request, texts=texts)
-        return cls(tuple(passages), request)
+            request = replace(request, texts=sentences)
+        return cls(tuple(texts), request)
 
     def join(self, response: TranslationResponse) -> TranslationResponse:
-        """Returns the answer for the texts, given that for the sentences."""
-        if all(passage.plain for passage in self.passages):
+        """Returns the response for the texts, given the response for the sentences."""
+        if all(text.plain for text in self.texts):
             return response
         translations = iter(response.translations)
-        joined = (_join(passage, tuple(islice(translations, len(passage.sentences)))) for passage in self.passages)
+        joined = (_join(text, tuple(islice(translations, len(text.sentences)))) for text in self.texts)
         return replace(response, translations=tuple(joined))
 
     def streams(self) -> list[Callable[[TranslationDelta], list[TranslationDelta]]]:
-        """Returns for each sentence what turns its deltas into those of its text."""
-        streams = [SegmentStream(index, passage) for index, passage in enumerate(self.passages)]
+        """Returns a function per sentence that turns its deltas into deltas of its text."""
+        streams = [SegmentStream(index, text) for index, text in enumerate(self.texts)]
         return list(chain.from_iterable(stream.listeners() for stream in streams))
 
 
 def _check_several(plan: SearchPlan, text: TextRequest, sentences: int) -> None:
-    problem = f"{text.text_field} has {sentences} sentences, expected one, or split_sentences to be false"
+    problem = f"{text.text_field} has {sentences} sentences, expected one; or set split_sentences to false"
     if text.target_prefix:
         raise InvalidRequestError(text.prefix_field, problem)
     if plan.options.hypotheses > 1:
@@ -244,17 +227,17 @@ def _check_several(plan: SearchPlan, text: TextRequest, sentences: int) -> None:
         raise InvalidRequestError(f"{OPTIONS}.alignments", f"true: {problem}")
 
 
-def _join(passage: SegmentedText, translations: Sequence[Translation]) -> Translation:
-    text = passage.join([translation.text for translation in translations])
+def _join(segmented: SegmentedText, translations: Sequence[Translation]) -> Translation:
+    joined = segmented.join([translation.text for translation in translations])
     first, *others = translations
     if not others:
-        alternatives = (replace(each, text=passage.join([each.text])) for each in first.alternatives)
-        return replace(first, text=text, alternatives=tuple(alternatives))
+        alternatives = (replace(each, text=segmented.join([each.text])) for each in first.alternatives)
+        return replace(first, text=joined, alternatives=tuple(alternatives))
     tokens = [translation.tokens for translation in translations if translation.tokens is not None]
     cut_off = any(translation.finish_reason is FinishReason.LENGTH for translation in translations)
     return replace(
         first,
-        text=text,
+        text=joined,
         score=sum(translation.score for translation in translations),
         normalized_score=sum(translation.normalized_score for translation in translations) / len(translations),
         finish_reason=FinishReason.LENGTH if cut_off else FinishReason.EOS,
@@ -263,5 +246,5 @@ def _join(passage: SegmentedText, translations: Sequence[Translation]) -> Transl
         tokens=tuple(chain.from_iterable(tokens)) if tokens else None,
         cached=None if first.cached is None else all(translation.cached for translation in translations),
         sentences=len(translations),
-        cut_sentences=passage.cut_sentences,
+        cut_sentences=segmented.cut_sentences,
     )

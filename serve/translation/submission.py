@@ -1,135 +1,34 @@
-"""The sequences of one request, between the event loop and the engines: submitted, awaited, listened to, cancelled.
+"""Submissions: the sequences of one request between the event loop and the engines.
 
-Engines call from threads of their own; whatever they say is left in a place that is bounded, and the event loop is
-woken once for all of it. Used by the translator and by the warm-up. Knows neither texts nor any protocol.
-
-Where requests get their places: those of streams wait until there are some, while others are refused at once.
-
-A stream holds its client back by not reading on; refusing what was read would only make the client send it again. So
-that streams never take all the room there is, every request of one but the first leaves some of the queue free; the
-first competes with everybody else, so that no stream starves either. Called by `serve.translation.translator`.
+Engines call from their own threads: they store tokens and wake the event loop once for all of them. Independent of
+texts and protocols.
 """
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
 from typing import Self
-from weakref import WeakKeyDictionary
 
 from serve.engine.prefill import longest_first
-from serve.errors import DeadlineExceededError, QueueFullError, ServiceError
-from serve.observability.traces import current_trace
+from serve.errors import DeadlineExceededError, ServiceError
+from serve.observability.traces import Trace, current_trace
 from serve.scheduler.admission import Reservation
 from serve.scheduler.scheduler import Scheduler
 from serve.scheduler.sequence import DecodingSequence, SequenceSpec
-from serve.translation.request import FairnessKey
 
-# Room is made by whatever ends; this is about the time of a few steps of a model.
-PAUSE_SECONDS = 0.01
-
-
-@dataclass(slots=True, eq=False)
-class _StreamState:
-    """The requests of one stream.
-
-    Attributes:
-        turn: held by the one of them that is next to come in.
-        inside: how many of them wait for a slot or have one.
-    """
-
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    inside: int = 0
-
-    def leave(self) -> None:
-        """Counts one of them out."""
-        self.inside -= 1
-
-
-class StreamAdmission:
-    """The way into the queue of one model. Belongs to the event loop's thread."""
-
-    def __init__(self, scheduler: Scheduler, spare_rows: int) -> None:
-        """Starts empty.
-
-        Args:
-            scheduler: has the places.
-            spare_rows: how many rows of the queue a stream leaves free if it is inside already.
-        """
-        self._scheduler = scheduler
-        self._spare_rows = spare_rows
-        self._line = asyncio.Lock()
-        self._states = WeakKeyDictionary[FairnessKey, _StreamState]()
-
-    async def enter(
-        self, rows: int, fairness_key: FairnessKey | None, deadline_seconds: float, priority: int
-    ) -> Reservation:
-        """Returns places for a request, which is inside until they are given back; who has no flow does not wait.
-
-        Raises:
-            DeadlineExceededError: if there was no room in time.
-            ServiceError: if it is not let in for another reason.
-        """
-        if fairness_key is None:
-            return self._scheduler.reserve(rows, deadline_seconds, priority)
-        state = self._states.setdefault(fairness_key, _StreamState())
-        reservation = self._scheduler.reserve(0, deadline_seconds, priority, patient=True)
-        await self._wait(reservation, rows, state, deadline_seconds)
-        state.inside += 1
-        reservation.on_exit = state.leave
-        return reservation
-
-    async def widen(
-        self, reservation: Reservation, rows: int, fairness_key: FairnessKey | None, deadline_seconds: float
-    ) -> None:
-        """Keeps more places for a request that is inside.
-
-        Raises:
-            ServiceError: as `enter`.
-        """
-        if fairness_key is None:
-            reservation.resize(rows)
-            return
-        # Who waits for room must not hold any: two of them could wait for each other.
-        state = self._states[fairness_key]
-        reservation.resize(0)
-        state.leave()
-        try:
-            await self._wait(reservation, rows, state, deadline_seconds)
-        finally:
-            state.inside += 1
-
-    async def _wait(self, reservation: Reservation, rows: int, state: _StreamState, deadline_seconds: float) -> None:
-        try:
-            # One request of each flow stands in line, and goes to its end after a try in vain: flows take turns
-            # whatever they have outside, and one that has to leave room holds up none that may take the last.
-            async with asyncio.timeout_at(deadline_seconds), state.turn:
-                while not await self._try(reservation, rows, state):
-                    pass
-        except TimeoutError:
-            raise DeadlineExceededError("the deadline passed before there was room") from None
-
-    async def _try(self, reservation: Reservation, rows: int, state: _StreamState) -> bool:
-        async with self._line:
-            try:
-                reservation.resize(rows, self._spare_rows if state.inside else 0)
-            except QueueFullError:
-                await asyncio.sleep(PAUSE_SECONDS)
-                return False
-            return True
-
-
-# Nobody reads a hundred words in a second.
+# Imperceptible for readers.
 PACE_SECONDS = 0.01
 
 
 class LoopNotifier:
-    """Wakes the event loop for new tokens: once for those of a whole step, and then not again for a moment.
+    """Wakes the event loop for new tokens: once for all tokens of a step, and at most once per `PACE_SECONDS`.
 
-    Waking takes a system call, and what it leads to keeps the interpreter busy; a small model, whose steps are shorter
-    than that moment, would get slower for rows that nobody listens to.
+    A wake-up takes a system call, and the work that follows holds the interpreter. Without the pause, a small model
+    with short steps would slow down, also for rows that are not streamed.
     """
 
     def __init__(self) -> None:
@@ -138,7 +37,7 @@ class LoopNotifier:
         self._notifying = False
 
     def notify(self, loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
-        """Sets an event of the loop soon; may be called from any thread."""
+        """Sets an event of the loop soon. Thread-safe."""
         with self._lock:
             self._due.add(event)
             silent, self._notifying = not self._notifying, True
@@ -156,11 +55,11 @@ class LoopNotifier:
 
 
 class Submission:
-    """One sequence for each wish, all or none; a context manager, which submits them and cancels what is unfinished.
+    """The sequences of one request; a context manager that submits all or none, and cancels unfinished ones.
 
     Attributes:
-        sequences: in the order of the wishes.
-        tokens: of each sequence that is streamed, those so far; but for the last, which comes with its end.
+        sequences: in the order of the specs.
+        tokens: tokens so far of each streamed sequence, without the last one, which comes with its end.
     """
 
     def __init__(
@@ -178,15 +77,15 @@ class Submission:
         """Makes the sequences. Must be called inside the event loop.
 
         Args:
-            scheduler: takes them.
-            specs: what they are made of.
-            deadline_seconds: when the client stops waiting (monotonic clock); None: never.
-            notifier: rings for every token of sequences that have a single row; what ends is news, too. None: all that
-                counts is when all have ended.
-            reservation: the rows that are kept for them.
-            priority: what waits with a lower one starts later.
-            fairness_key: whose turn they take; None: nobody else's.
-            patient: whether they may wait for longer than the queue's timeout.
+            scheduler: runs the sequences.
+            specs: one per sequence.
+            deadline_seconds: on the clock of `time.monotonic`; None: none.
+            notifier: streams the sequences: `change` returns after tokens of sequences with a single row, and after
+                each end. None: `change` returns when all have ended.
+            reservation: rows reserved for the sequences.
+            priority: a higher one starts earlier.
+            fairness_key: shared turn in fair queuing; None: a key of its own.
+            patient: exempts the sequences from the queue timeout.
         """
         self._scheduler = scheduler
         self._deadline_seconds = deadline_seconds
@@ -206,7 +105,7 @@ class Submission:
             DecodingSequence(
                 *spec,
                 deadline_seconds,
-                self._end_listener(place),
+                partial(call_soon, self._loop, self._end, place),
                 None if notifier is None or spec.options.rows > 1 else self._token_listener(place, notifier),
                 priority=priority,
                 fairness_key=fairness_key,
@@ -215,10 +114,10 @@ class Submission:
         )
 
     def __enter__(self) -> Self:
-        """Submits the sequences; if nobody hears of them before all have ended, the longest first.
+        """Submits the sequences; if they are not streamed, the longest first.
 
         Raises:
-            ServiceError: if the scheduler takes none.
+            ServiceError: if the scheduler refuses them.
         """
         ordered = longest_first(self.sequences) if self._notifier is None else self.sequences
         self._scheduler.submit(ordered, self._reservation, patient=self._patient)
@@ -227,10 +126,10 @@ class Submission:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Cancels what is not finished: engines let go of it within one step."""
+        """Cancels unfinished sequences; engines release them within one step."""
         if self._trace is not None:
-            self._trace.add_sequences(self.sequences)
-        # What is too late engines let go of by themselves, and count as that.
+            _trace_phases(self._trace, self.sequences)
+        # Engines release expired sequences by themselves and count them as expired.
         if isinstance(error, DeadlineExceededError):
             return
         for place, sequence in enumerate(self.sequences):
@@ -252,13 +151,13 @@ class Submission:
             await self.change()
 
     async def change(self) -> None:
-        """Waits until every sequence has its translation; if they are streamed, until there is any news.
+        """Waits until every sequence has its translation; if they are streamed, until any update.
 
         Raises:
             ServiceError: the first one that any of them ended with.
         """
         try:
-            # The engine keeps the deadline too, but an engine that hangs must not make the client wait longer.
+            # The engine checks the deadline too, but a hanging engine must not block the client.
             async with asyncio.timeout_at(self._deadline_seconds):
                 await self._changed.wait()
         except TimeoutError:
@@ -268,7 +167,7 @@ class Submission:
             raise self._error
 
     def updates(self) -> Iterator[tuple[int, bool]]:
-        """Yields the place of every sequence with a new token or its translation, and whether it has the latter."""
+        """Yields the index of every sequence with a new token or its translation, and whether it is complete."""
         while self._updates:
             place = self._updates.pop()
             yield place, place in self._ended
@@ -280,15 +179,12 @@ class Submission:
             tokens.append(token_id)
             updates.add(place)
             if len(tokens) == 1:
-                # The one that somebody waits for.
+                # The first token skips the pause of the notifier.
                 call_soon(self._loop, self._changed.set)
             else:
                 notifier.notify(self._loop, self._changed)
 
         return on_token
-
-    def _end_listener(self, place: int) -> Callable[[DecodingSequence], None]:
-        return lambda sequence: call_soon(self._loop, self._end, place, sequence)
 
     def _end(self, place: int, sequence: DecodingSequence) -> None:
         if sequence.error is None:
@@ -301,7 +197,7 @@ class Submission:
 
 
 def call_soon(loop: asyncio.AbstractEventLoop, function: Callable[..., object], *arguments: object) -> None:
-    """Calls a function in the event loop, from an engine: it must not fail because the loop has ended meanwhile."""
+    """Calls a function in the event loop from an engine's thread; does nothing if the loop is closed."""
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(function, *arguments)
 
@@ -312,18 +208,32 @@ async def run_sequences(
     *,
     deadline_seconds: float | None,
 ) -> tuple[DecodingSequence, ...]:
-    """Runs one sequence for each wish, all or none, and returns them finished, however long they wait in the queue.
-
-    The call is one flow.
-
-    Args:
-        scheduler: takes the sequences.
-        specs: what they are made of.
-        deadline_seconds: when the client stops waiting (monotonic clock); None: never.
+    """Runs one sequence per spec, all or none, and returns them finished. No queue timeout applies.
 
     Raises:
-        ServiceError: the first one that any of the sequences ended with; the others are cancelled.
+        ServiceError: the first one that any sequence ended with; the others are canceled.
     """
     with Submission(scheduler, specs, deadline_seconds=deadline_seconds, patient=True) as submission:
         await submission.finish()
     return submission.sequences
+
+
+def _trace_phases(trace: Trace, sequences: Iterable[DecodingSequence]) -> None:
+    """Adds the phases that sequences reached; an unfinished phase ends now, because the request leaves it."""
+    now_seconds = time.monotonic()
+    for sequence in sequences:
+        facts = {"source_tokens": len(sequence.source_ids)}
+        for name, start_seconds, end_seconds in _phases(sequence, now_seconds):
+            counts = {"decoded_tokens": sequence.decoded_tokens} if name == "decode" else {}
+            trace.add_phase(name, start_seconds, end_seconds, {**facts, **counts})
+
+
+def _phases(sequence: DecodingSequence, now_seconds: float) -> Iterator[tuple[str, float, float]]:
+    """Yields name, start and end of each phase that a sequence reached; time 0 means not reached."""
+    times = (sequence.submitted_seconds, sequence.started_seconds, sequence.encoded_seconds)
+    end_seconds = sequence.finished_seconds or now_seconds
+    for name, start_seconds, following_seconds in zip(
+        ("queue", "encode", "decode"), times, (*times[1:], 0.0), strict=True
+    ):
+        if start_seconds:
+            yield name, start_seconds, following_seconds or end_seconds

@@ -36,7 +36,7 @@ def submit(
     return asyncio.run(run()), doubler.batches
 
 
-def test_those_who_come_together_are_computed_together() -> None:
+def test_requests_within_the_window_share_a_batch() -> None:
     answers, batches = submit({}, 3)
     assert answers == [0, 2, 4]
     assert batches == [[0, 1, 2]]
@@ -48,17 +48,17 @@ def test_a_full_batch_does_not_wait_for_its_window() -> None:
     assert batches == [[0, 1], [2, 3]]
 
 
-def test_without_a_window_there_is_company_all_the_same() -> None:
+def test_queued_requests_share_a_batch_without_a_window() -> None:
     answers, _ = submit({}, 3, window_seconds=0.0)
     assert answers == [0, 2, 4]
 
 
-def test_who_finds_too_many_waiting_is_refused_at_once() -> None:
+def test_a_full_queue_rejects_at_once() -> None:
     answers, _ = submit({"waiting": 2}, 5)
     assert sum(isinstance(answer, BatcherFullError) for answer in answers) == 3
 
 
-def test_who_has_gone_is_not_computed() -> None:
+def test_a_canceled_request_is_not_computed() -> None:
     doubler = Doubler()
 
     async def run() -> None:
@@ -74,7 +74,7 @@ def test_who_has_gone_is_not_computed() -> None:
     assert doubler.batches == [[2]]
 
 
-def test_what_fails_in_a_batch_ends_the_server_and_hides_nothing() -> None:
+def test_an_error_in_a_batch_ends_the_server_and_is_raised() -> None:
     def fail(items: Sequence[int]) -> list[int]:
         raise ValueError(f"cannot compute {list(items)}")
 
@@ -92,7 +92,7 @@ def test_what_fails_in_a_batch_ends_the_server_and_hides_nothing() -> None:
     assert "cannot compute [1]" in str(raised.value.exceptions[0])
 
 
-def test_workers_compute_side_by_side() -> None:
+def test_workers_compute_concurrently() -> None:
     """Each of two batches waits for the other one."""
     barrier = threading.Barrier(2, timeout=20.0)
 

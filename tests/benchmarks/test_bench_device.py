@@ -59,7 +59,7 @@ def test_the_engine_and_pytorch_translate_the_same_sentences_alike(
     assert f"floor: {figures['weights_bytes']} bytes of the decoder's weights" in printed
 
 
-def test_a_gpu_is_not_what_the_bundle_is_for(toy_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bundle_for_cpus_is_rejected_on_a_gpu(toy_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SystemExit, match=r"^dragoman bench device: --device: cuda: expected cpu with"):
         call(monkeypatch, str(toy_bundle), "--data", "multi30k:en-de", "--device", "cuda")
 

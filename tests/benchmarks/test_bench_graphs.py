@@ -1,4 +1,4 @@
-"""`dragoman bench graphs` measures every system of a trained and of a random model, and says what is wrong before."""
+"""`dragoman bench graphs` measures every system of a trained and a random model, and validates its input first."""
 
 import json
 import sys
@@ -21,7 +21,7 @@ SHAPE = ["--random.d-model=64", "--random.d-ff=64", "--random.heads=4", "--vocab
 SHAPE += ["--random.encoder-layers=1", "--random.decoder-layers=1"]
 QUICK = ["--rows=1,2", "--rounds=2", "--turn-seconds=0", "--source-tokens=8", "--target-tokens=6"]
 SENTENCES = 10
-# Each variant and each precision once, and who is compared with them.
+# Each variant and each precision once, and their baselines.
 MEASURED = ["portable-fp32", "ctranslate2-float32", "cpu-int8", "ctranslate2-int8"]
 # Four exports and sixteen processes: minutes on a busy machine.
 pytestmark = pytest.mark.timeout(900)
@@ -46,7 +46,7 @@ def _figures(report: Path) -> dict[str, Any]:
 
 
 def refusal(*arguments: str) -> str:
-    """Returns why a call is refused."""
+    """Returns the error message of a call."""
     with pytest.raises(SystemExit) as ended:
         dragoman.run("bench graphs", [*SHAPE, *QUICK, *arguments])
     return str(ended.value.code)
@@ -67,7 +67,7 @@ def test_the_trained_model_alone_has_quality_in_every_system(figures: dict[str, 
     assert random == [None] * len(MEASURED)
 
 
-def test_systems_in_floats_translate_alike(figures: dict[str, Any]) -> None:
+def test_systems_in_fp32_translate_alike(figures: dict[str, Any]) -> None:
     systems = figures["models"][0]["systems"]
     assert len({system["bleu"]["system"]["score"] for system in systems if "int8" not in system["name"]}) == 1
 
@@ -85,37 +85,36 @@ def test_the_document_gets_the_tables_and_their_provenance(report: Path, figures
     assert text.count("| cpu-int8 |") == 2
 
 
-def test_the_documentation_has_a_place_for_the_tables(tmp_path: Path) -> None:
+def test_the_documentation_has_a_section_for_the_tables(tmp_path: Path) -> None:
     ReportFiles("graphs", tmp_path, ROOT / "docs" / "measurements" / "export.md").prepare()
 
 
-def test_without_the_peer_its_library_is_not_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_library_of_an_unused_baseline_is_not_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     dragoman.run("bench graphs", [*SHAPE, *QUICK, "--systems", "cpu-fp32", "--out", str(tmp_path)])
     assert "ctranslate2" not in (tmp_path / "graphs.md").read_text(encoding="utf-8").partition("Measured by")[0]
 
 
-def test_a_missing_library_is_told_with_the_extra_that_brings_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_library_is_reported_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
-    problem = "dragoman bench graphs: ctranslate2 is not installed: pip install '.[peers]'"
-    assert refusal("--out", str(tmp_path)) == problem
+    problem = refusal("--out", str(tmp_path))
+    assert problem.startswith("dragoman bench graphs: ctranslate2 is not installed, ")
+    assert "the extra peers" in problem
 
 
-def test_an_unknown_system_is_told_with_those_there_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_system_is_rejected_with_the_known_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert refusal("--out", str(tmp_path), "--systems", "tensorrt") == "2"
     error = capsys.readouterr().err
     assert "--systems.0: Input should be 'cpu-fp32', " in error
     assert "(given: 'tensorrt')" in error
 
 
-def test_an_empty_run_folder_is_told(tmp_path: Path) -> None:
-    problem = f"dragoman bench graphs: {tmp_path}: holds no checkpoint, expected a folder made by `dragoman train`"
-    assert refusal("--out", str(tmp_path / "out"), "--run", str(tmp_path)) == problem
+def test_an_empty_run_folder_is_rejected(tmp_path: Path) -> None:
+    problem = refusal("--out", str(tmp_path / "out"), "--run", str(tmp_path))
+    assert problem.startswith(f"dragoman bench graphs: {tmp_path}: ")
 
 
-def test_a_recurrent_run_is_refused(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_a_recurrent_run_is_rejected(tokenizer: Tokenizer, tmp_path: Path) -> None:
     model = random_recurrent(tokenizer.vocabulary_size)
     run = RunFolder(tmp_path / "recurrent")
     run.best_checkpoint.parent.mkdir(parents=True)
@@ -126,24 +125,24 @@ def test_a_recurrent_run_is_refused(tokenizer: Tokenizer, tmp_path: Path) -> Non
     state = {f"model.{name}": value for name, value in model.state_dict().items()}
     torch.save({"state_dict": state, "global_step": 0}, run.best_checkpoint)
     problem = refusal("--out", str(tmp_path), "--run", str(run.path))
-    assert problem.endswith(": Recurrent: expected a Transformer, which CTranslate2 knows")
+    assert ": Recurrent: expected a Transformer" in problem
 
 
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (["--source-tokens=65"], "source-tokens: 65: expected at most 64, as the model random takes"),
-        (["--target-tokens=65"], "target-tokens: 65: expected at most 64, as the model random takes"),
-        (["--quality", "multi30k:en-de"], "quality: expected --run as well: a random model has none"),
-        (["--document", "nowhere.md"], "document: nowhere.md: [Errno 2] No such file or directory: 'nowhere.md'"),
+        (["--source-tokens=65"], "source-tokens: 65: expected at most 64"),
+        (["--target-tokens=65"], "target-tokens: 65: expected at most 64"),
+        (["--quality", "multi30k:en-de"], "quality: "),
+        (["--document", "nowhere.md"], "document: nowhere.md: "),
     ],
 )
-def test_what_is_wrong_is_told_before_anything_is_measured(tmp_path: Path, options: list[str], problem: str) -> None:
-    assert refusal("--out", str(tmp_path), *options) == f"dragoman bench graphs: {problem}"
+def test_invalid_input_is_reported_before_measuring(tmp_path: Path, options: list[str], problem: str) -> None:
+    assert refusal("--out", str(tmp_path), *options).startswith(f"dragoman bench graphs: {problem}")
 
 
-def test_test_data_of_another_direction_are_told(toy_run: RunFolder, tmp_path: Path) -> None:
+def test_data_of_another_direction_is_rejected(toy_run: RunFolder, tmp_path: Path) -> None:
     (tmp_path / "pairs.de-en.tsv").write_text("wort\tword\n", encoding="utf-8")
     data = f"tsv:{tmp_path / 'pairs.de-en.tsv'}"
     problem = refusal("--out", str(tmp_path), "--run", str(toy_run.path), "--quality", data)
-    assert problem == "dragoman bench graphs: run translates en-de, expected de-en as in the data"
+    assert problem.startswith("dragoman bench graphs: data: de-en: ")

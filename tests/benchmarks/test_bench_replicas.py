@@ -1,4 +1,4 @@
-"""`dragoman bench replicas` measures one server and two on the same CPUs, and tells what a million sentences cost."""
+"""`dragoman bench replicas` measures one and two servers on the same CPUs, and the cost of a million sentences."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import dragoman
-from benchmarks.replicas_results import (
+from benchmarks.replicas import (
     Layout,
     LayoutResult,
     MillionCost,
@@ -48,13 +48,13 @@ def _layouts(report: Path) -> list[dict[str, Any]]:
 
 
 def refusal(*arguments: str) -> str:
-    """Returns why a call is refused."""
+    """Returns the error message of a call."""
     with pytest.raises(SystemExit) as ended:
         dragoman.run("bench replicas", [*QUICK, *arguments])
     return str(ended.value.code)
 
 
-def test_every_replica_is_asked_and_no_sentence_goes_uncounted(layouts: list[dict[str, Any]]) -> None:
+def test_every_replica_is_used_and_all_sentences_are_counted(layouts: list[dict[str, Any]]) -> None:
     assert [each["layout"] for each in layouts] == [
         {"replicas": 1, "engines": 1, "slots": 4},
         {"replicas": 2, "engines": 1, "slots": 2},
@@ -66,8 +66,8 @@ def test_every_replica_is_asked_and_no_sentence_goes_uncounted(layouts: list[dic
         assert 0 < sum(turn["sentences"]) <= turn["answered"] == turn["served"]
 
 
-def test_a_turn_tells_memory_cpu_and_start(layouts: list[dict[str, Any]]) -> None:
-    """Two processes hold more than one; one CPU gives no more than its time."""
+def test_a_turn_reports_memory_cpu_and_start(layouts: list[dict[str, Any]]) -> None:
+    """Two processes need more memory than one; the CPU time is at most that of one CPU."""
     (one,), (two,) = (each["turns"] for each in layouts)
     assert 0 < one["resident_bytes"] < two["resident_bytes"]
     for turn in (one, two):
@@ -89,22 +89,22 @@ def test_the_document_gets_the_table_and_its_provenance(report: Path) -> None:
     assert text.count("Measured by `dragoman bench replicas ") == 1
 
 
-def test_the_documentation_has_a_place_for_the_table(tmp_path: Path) -> None:
+def test_the_documentation_has_a_section_for_the_table(tmp_path: Path) -> None:
     ReportFiles("replicas", tmp_path, ROOT / "docs" / "measurements" / "replicas.md").prepare()
 
 
-def test_what_is_wrong_is_told_before_anything_is_measured(
+def test_invalid_input_is_reported_before_measuring(
     toy_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def told(*arguments: str) -> str:
+    def problem_of(*arguments: str) -> str:
         return refusal(str(toy_bundle), "--out", str(tmp_path), *arguments)
 
-    assert told("--document", "nowhere.md").startswith("dragoman bench replicas: document: nowhere.md: ")
-    assert told("--server-cpus=1023").startswith("dragoman bench replicas: CPUs [1023]: expected some that there are")
+    assert problem_of("--document", "nowhere.md").startswith("dragoman bench replicas: document: nowhere.md: ")
+    assert problem_of("--server-cpus=1023").startswith("dragoman bench replicas: CPUs [1023]: ")
     assert refusal(str(tmp_path), "--out", str(tmp_path)).startswith(
         f"dragoman bench replicas: {tmp_path}/manifest.json"
     )
-    assert told("--replicas=2,1") == "2"
+    assert problem_of("--replicas=2,1") == "2"
     assert "--replicas: Value error, expected different numbers, ascending" in capsys.readouterr().err
 
 
@@ -115,20 +115,20 @@ def test_what_is_wrong_is_told_before_anything_is_measured(
         (6, [Layout(1, 6, 10), Layout(2, 3, 10), Layout(3, 2, 10)]),
     ],
 )
-def test_engines_are_as_many_as_cpus_and_slots_are_the_same_in_all(cpus: int, expected: list[Layout]) -> None:
-    """Each replica has at least one engine, so that more replicas than CPUs have more threads, which is told."""
+def test_there_is_one_engine_per_cpu_and_the_same_total_of_slots(cpus: int, expected: list[Layout]) -> None:
+    """Each replica has at least one engine, so that more replicas than CPUs have more threads."""
     found = [Layout.of(replicas, cpus=cpus, slots=60) for replicas in (1, 2, 3)]
     assert found == expected
     assert [each.all_slots for each in found] == [60, 60, 60]
     assert [each.threads for each in found] == [max(cpus, replicas) for replicas in (1, 2, 3)]
 
 
-def test_slots_that_cannot_be_shared_out_are_left_out() -> None:
+def test_slots_are_rounded_down_to_equal_shares() -> None:
     assert Layout.of(3, cpus=2, slots=64).all_slots == 63
     assert Layout.of(3, cpus=2, slots=1).all_slots == 3
 
 
-def test_a_million_sentences_cost_what_the_cpus_cost_meanwhile() -> None:
+def test_the_cost_of_a_million_sentences_is_that_of_the_cpus_meanwhile() -> None:
     """At 100 sentences a second, half of the time idle, a million take 20,000 seconds of two CPUs."""
     found = million_cost(100.0, cpus=2, utilization=0.5, cpu_hour_price=0.09)
     assert found.cpu_hours == pytest.approx(2 * 20_000 / 3600)
@@ -175,7 +175,7 @@ def test_the_table_compares_rounds_with_the_first_number_of_replicas() -> None:
     assert "2, shared with the clients" in table
 
 
-def test_servers_together_are_as_one() -> None:
+def test_the_states_of_servers_are_added_up() -> None:
     def state(rows: int, requests: dict[str, int]) -> ServerState:
         return ServerState(rows, 8, 1, 2, requests, {"a": 0.5}, {"a": 4.0}, 1.5, 1000, 7)
 

@@ -1,4 +1,4 @@
-"""`dragoman bench scheduling` measures every part of a trained and of a random model, and says what is wrong before."""
+"""`dragoman bench scheduling` measures every part of a trained and a random model, and validates its input first."""
 
 import json
 from pathlib import Path
@@ -35,7 +35,7 @@ def _report(toy_run: RunFolder, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 def figures(report: Path, part: str) -> dict[str, list[dict[str, Any]]]:
-    """Returns what was found in a part, by the name of the model."""
+    """Returns the results of a part by model name."""
     found: dict[str, list[dict[str, Any]]] = json.loads((report / f"{part}.json").read_text(encoding="utf-8"))["models"]
     assert list(found) == ["run", "random"]
     return found
@@ -51,7 +51,7 @@ def test_both_modes_are_measured_with_all_cpus(report: Path) -> None:
             assert len(mode["tokens_per_second"]) == len(mode["alone_ms"]) == 2
 
 
-def test_with_a_larger_prefill_budget_a_burst_joins_in_fewer_steps(report: Path) -> None:
+def test_a_burst_joins_in_fewer_steps_with_a_larger_prefill_budget(report: Path) -> None:
     for small, large in figures(report, "prefill").values():
         assert (small["budget"], large["budget"]) == (8, 64)
         steps = [[burst["steps"] for bursts in each["bursts"] for burst in bursts] for each in (small, large)]
@@ -59,17 +59,17 @@ def test_with_a_larger_prefill_budget_a_burst_joins_in_fewer_steps(report: Path)
         assert min(steps[0]) > max(steps[1])
 
 
-def test_short_requests_are_measured_alone_and_beside_long_ones(report: Path) -> None:
+def test_short_requests_are_measured_alone_and_with_long_ones(report: Path) -> None:
     for found in figures(report, "head-of-line").values():
-        alone, beside = found
-        assert (alone["neighbors"], beside["neighbors"]) == (0, 2)
+        alone, with_long = found
+        assert (alone["neighbors"], with_long["neighbors"]) == (0, 2)
         assert alone["long_median_ms"] == []
         for result in found:
             assert len(result["p99_ms"]) == 2
             assert all(median <= p99 for median, p99 in zip(result["median_ms"], result["p99_ms"], strict=True))
 
 
-def test_slots_are_taken_while_something_waits(report: Path) -> None:
+def test_slots_are_taken_while_sequences_wait(report: Path) -> None:
     for found in figures(report, "work-conservation").values():
         assert [result["search"] for result in found] == ["greedy", "beam 4"]
         assert all(0.9 < share <= 1 for result in found for share in result["occupancy"])
@@ -83,27 +83,27 @@ def test_the_document_gets_the_tables_and_their_provenance(report: Path) -> None
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_the_documentation_has_a_place_for_the_tables(part: str, tmp_path: Path) -> None:
+def test_the_documentation_has_a_section_for_the_tables(part: str, tmp_path: Path) -> None:
     ReportFiles(part, tmp_path, ROOT / "docs" / "measurements" / "engine.md").prepare()
 
 
-def test_occupancy_counts_the_steps_while_something_waits_and_no_others() -> None:
+def test_occupancy_counts_only_steps_while_sequences_wait() -> None:
     steps = [Occupancy(8, 3), Occupancy(6, 1), Occupancy(1, 0)]
     assert occupancy(steps, slots=8) == 14 / 16
 
 
-def test_occupancy_is_whole_where_nothing_ever_waits() -> None:
+def test_occupancy_is_one_if_no_sequence_ever_waits() -> None:
     assert occupancy([Occupancy(1, 0)], slots=8) == 1
 
 
-def test_an_unknown_part_is_told_with_those_there_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_part_is_rejected_with_the_known_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         dragoman.run("bench scheduling", ["--out", str(tmp_path), "--parts", "fairness"])
     error = capsys.readouterr().err
     assert "--parts.0: Input should be 'modes', 'prefill', 'head-of-line' or 'work-conservation'" in error
 
 
-def test_a_document_without_a_place_is_told_before_anything_is_measured(tmp_path: Path) -> None:
+def test_a_document_without_a_section_is_rejected_before_measuring(tmp_path: Path) -> None:
     document = tmp_path / "document.md"
     document.write_text("no place", encoding="utf-8")
     with pytest.raises(SystemExit, match=f"^dragoman bench scheduling: document: {document}: "):

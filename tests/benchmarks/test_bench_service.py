@@ -1,4 +1,4 @@
-"""`dragoman bench service` measures one client and many, and says what is wrong before it does."""
+"""`dragoman bench service` measures one client and many, and validates its input first."""
 
 import json
 import os
@@ -9,20 +9,21 @@ from typing import Any
 import pytest
 
 import dragoman
-from benchmarks.cpu_times import CpuTimes
 from benchmarks.service import measure_overhead
 from benchmarks.service_load import (
     Answer,
-    EngineClient,
-    GrpcLoneClient,
+    LoneClient,
     LoneClientError,
-    RestLoneClient,
     ServiceSentence,
+    engine_client,
+    grpc_client,
     read_sentences,
+    rest_client,
 )
 from benchmarks.service_results import (
     BusyResult,
     BusyTurn,
+    CpuTimes,
     OverheadResult,
     Quartiles,
     ServiceResult,
@@ -69,7 +70,7 @@ def _turns(figures: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def refusal(*arguments: str) -> str:
-    """Returns why a call is refused."""
+    """Returns the error message of a call."""
     with pytest.raises(SystemExit) as ended:
         dragoman.run("bench service", [*QUICK, *arguments])
     return str(ended.value.code)
@@ -86,14 +87,14 @@ def test_one_client_asks_every_way_and_is_compared_with_the_engine(figures: dict
         assert each["rounds_ms"] == [over["median"]]
 
 
-def test_what_clients_count_is_what_the_server_counts(turns: dict[str, dict[str, Any]]) -> None:
+def test_clients_and_server_count_the_same_requests(turns: dict[str, dict[str, Any]]) -> None:
     assert list(turns) == ["gRPC", "REST", "TranslateMany"]
     for turn in turns.values():
         assert turn["failed"] == {}
         assert 0 < turn["sentences"] <= turn["answered"] == turn["served"]
 
 
-def test_runs_are_a_part_of_the_engines_threads_and_these_of_the_process(turns: dict[str, dict[str, Any]]) -> None:
+def test_cpu_of_runs_is_part_of_engine_threads_and_that_of_the_process(turns: dict[str, dict[str, Any]]) -> None:
     for turn in turns.values():
         cpu = turn["cpu"]
         assert 0 < cpu["runs"] < cpu["engines"] < cpu["process"]
@@ -106,39 +107,39 @@ def test_the_document_gets_the_tables_and_their_provenance(report: Path) -> None
     assert text.count("Measured by `dragoman bench service ") == 1
 
 
-def test_the_documentation_has_a_place_for_the_tables(tmp_path: Path) -> None:
+def test_the_documentation_has_a_section_for_the_tables(tmp_path: Path) -> None:
     ReportFiles("service", tmp_path, ROOT / "docs" / "measurements" / "benchmarks.md").prepare()
 
 
-def test_what_is_wrong_is_told_before_anything_is_measured(toy_bundle: Path, tmp_path: Path) -> None:
-    def told(*arguments: str) -> str:
+def test_invalid_input_is_reported_before_measuring(toy_bundle: Path, tmp_path: Path) -> None:
+    def problem_of(*arguments: str) -> str:
         return refusal(str(toy_bundle), "--out", str(tmp_path), *arguments)
 
-    assert told("--document", "nowhere.md").startswith("dragoman bench service: document: nowhere.md: ")
-    assert told("--words=1").endswith(": words: 1: expected more, or other data: no sentence is so short")
+    assert problem_of("--document", "nowhere.md").startswith("dragoman bench service: document: nowhere.md: ")
+    assert problem_of("--words=1").startswith("dragoman bench service: words: 1: ")
     assert refusal(str(tmp_path), "--out", str(tmp_path)).startswith(
         f"dragoman bench service: {tmp_path}/manifest.json"
     )
 
 
-def test_cpus_that_there_are_not_are_told(toy_bundle: Path, tmp_path: Path) -> None:
+def test_cpus_that_do_not_exist_are_reported(toy_bundle: Path, tmp_path: Path) -> None:
     problem = refusal(str(toy_bundle), "--out", str(tmp_path), "--generator-cpus=1023")
-    assert problem.startswith("dragoman bench service: CPUs [1023]: expected some that there are")
+    assert problem.startswith("dragoman bench service: CPUs [1023]: ")
 
 
-def test_an_unknown_option_is_refused_by_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_option_is_rejected_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert refusal(str(tmp_path), "--out", str(tmp_path), "--threads=2") == "2"
     assert "--threads=2" in capsys.readouterr().err
 
 
-def test_data_of_another_direction_are_told(toy_bundle: Path, tmp_path: Path) -> None:
+def test_data_of_another_direction_is_rejected(toy_bundle: Path, tmp_path: Path) -> None:
     (tmp_path / "pairs.de-en.tsv").write_text("wort\tword\n", encoding="utf-8")
     data = f"tsv:{tmp_path / 'pairs.de-en.tsv'}"
     problem = refusal(str(toy_bundle), "--out", str(tmp_path), "--data", data)
-    assert problem.endswith(f"data: {data}: de-en: expected what the bundle translates: en-de")
+    assert problem.startswith(f"dragoman bench service: data: {data}: de-en: ")
 
 
-def test_sentences_that_the_server_would_cut_are_left_out(toy_bundle: Path, tmp_path: Path) -> None:
+def test_texts_that_the_server_would_segment_are_left_out(toy_bundle: Path, tmp_path: Path) -> None:
     (tmp_path / "pairs.en-de.tsv").write_text("bird\tx\nbird boat. Moon bread.\tx\nmoon\tx\n", encoding="utf-8")
     sentences = read_sentences(Bundle.open(toy_bundle), f"tsv:{tmp_path / 'pairs.en-de.tsv'}").sentences
     assert [each.text for each in sentences] == ["bird", "moon"]
@@ -152,25 +153,25 @@ def test_without_data_the_golden_sentences_of_the_first_direction_are_translated
     assert [each.source.source_ids for each in sentences] == [each.source_ids for each in bundle.golden]
 
 
-def test_a_ratio_bounds_the_translations_of_every_way_alike(toy_server: LiveService, toy_bundle: Path) -> None:
-    """A model that was never trained would write as much as it can."""
+def test_max_target_ratio_limits_the_translations_of_every_way(toy_server: LiveService, toy_bundle: Path) -> None:
+    """An untrained model writes up to the limit."""
     sentences = read_sentences(Bundle.open(toy_bundle), None, max_target_ratio=0.5)
     first = max(sentences.sentences, key=lambda each: len(each.source.source_ids))
     assert first.source.max_target_tokens == len(first.source.source_ids) // 2
     request = LoadRequest((), languages=sentences.languages, options={"max_target_ratio": 0.5})
     with (
-        EngineClient.open(toy_bundle, 4, sentences.tokenizer) as engine,
-        GrpcLoneClient.open(toy_server.grpc_target, request) as grpc,
-        RestLoneClient.open("127.0.0.1", toy_server.service.http_port, request) as rest,
+        engine_client(toy_bundle, 4, sentences.tokenizer) as engine,
+        grpc_client(toy_server.grpc_target, request) as grpc,
+        rest_client("127.0.0.1", toy_server.service.http_port, request) as rest,
     ):
-        bounded = {client.ask(first)() for client in (engine, grpc, rest)}
+        bounded = {client(first)() for client in (engine, grpc, rest)}
     whole = toy_server.post({"text": first.text}).json()["translations"][0]["text"]
     assert bounded != {whole}
     assert len(bounded) == 1
 
 
 class Clock:
-    """A clock that moves when somebody is asked."""
+    """A clock that clients advance."""
 
     def __init__(self) -> None:
         self.now_ns = 0
@@ -180,14 +181,14 @@ class Clock:
 
 
 class SlowClient:
-    """Takes some milliseconds more from sentence to sentence, and some more than others."""
+    """Takes a time that depends on the sentence, plus a constant."""
 
     def __init__(self, clock: Clock, more_ms: int, answer: str = "ja") -> None:
         self._clock = clock
         self._more_ms = more_ms
         self._answer = answer
 
-    def ask(self, sentence: ServiceSentence) -> Answer:
+    def __call__(self, sentence: ServiceSentence) -> Answer:
         self._clock.now_ns += (len(sentence.text) + self._more_ms) * 1_000_000
         return lambda: self._answer
 
@@ -198,9 +199,9 @@ def _sentences(toy_bundle: Path) -> list[ServiceSentence]:
 
 
 def test_times_are_compared_sentence_by_sentence(sentences: list[ServiceSentence]) -> None:
-    """The times of sentences differ; what a way takes longer does not."""
+    """The times of sentences differ; the overhead of a way is constant."""
     clock = Clock()
-    clients: dict[Way, SlowClient] = {
+    clients: dict[Way, LoneClient] = {
         "engine": SlowClient(clock, 0),
         "gRPC": SlowClient(clock, 1),
         "REST": SlowClient(clock, 3),
@@ -211,14 +212,14 @@ def test_times_are_compared_sentence_by_sentence(sentences: list[ServiceSentence
     assert [each.rounds_ms for each in result.ways] == [[], [1, 1], [3, 3]]
 
 
-def test_a_server_that_translates_otherwise_than_the_engine_is_told(sentences: list[ServiceSentence]) -> None:
+def test_a_translation_that_differs_from_the_engine_is_reported(sentences: list[ServiceSentence]) -> None:
     clock = Clock()
-    clients: dict[Way, SlowClient] = {"engine": SlowClient(clock, 0), "REST": SlowClient(clock, 1, answer="nein")}
-    with pytest.raises(LoneClientError, match=r"^REST: .*: nein: expected as the bare engine says: ja"):
+    clients: dict[Way, LoneClient] = {"engine": SlowClient(clock, 0), "REST": SlowClient(clock, 1, answer="nein")}
+    with pytest.raises(LoneClientError, match=r"^REST: .*: nein: expected ja"):
         measure_overhead(clients, sentences, 1, lambda: None, clock)
 
 
-def test_the_table_says_whether_the_goals_are_met() -> None:
+def test_the_table_reports_whether_the_goals_are_met() -> None:
     engine = WayResult("engine", Quartiles(4, 5, 6), None, [])
     grpc = WayResult("gRPC", Quartiles(5, 6, 7), Quartiles(0.5, 1.5, 2.5), [1.4, 1.6])
     rest = WayResult("REST", Quartiles(5, 8, 9), Quartiles(1.5, 2.5, 3.5), [2.5, 2.5])

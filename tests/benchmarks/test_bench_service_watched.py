@@ -1,4 +1,4 @@
-"""The watched server answers as the plain one does, and tells whose CPU time is whose."""
+"""The watched server answers as the plain one does, and attributes its CPU time to its parts."""
 
 import threading
 from pathlib import Path
@@ -8,10 +8,9 @@ import pytest
 from prometheus_client import CollectorRegistry, start_http_server
 from pydantic_settings import CliApp
 
-from benchmarks.cpu_times import CpuTimes, CpuTimesCollector, read_cpu_times
-from benchmarks.service import RunClock
+from benchmarks.service_results import CpuTimes, CpuTimesCollector, read_cpu_times
 from benchmarks.systems.engine import watched
-from benchmarks.watched_server import WatchedServer
+from benchmarks.watched_server import RunClock, WatchedServer
 from serve.bundle.bundle import Bundle
 from serve.registry.engine_models import load_models
 from serve.settings import ServeSettings
@@ -35,7 +34,7 @@ def test_a_watched_server_answers_bitwise_as_the_plain_one(toy_server: LiveServi
         assert clock.read().since(before).runs > 0
 
 
-def test_runs_in_all_threads_are_counted_and_nothing_beside_them() -> None:
+def test_only_runs_are_counted_in_all_threads() -> None:
     clock = RunClock()
 
     def work() -> None:
@@ -62,7 +61,7 @@ def test_a_run_that_fails_is_counted() -> None:
     assert clock.read().runs > 0
 
 
-def test_what_a_port_shows_is_what_is_read() -> None:
+def test_cpu_times_are_read_as_they_are_exported() -> None:
     times = CpuTimes(process=12.5, engines=9.25, runs=8.125)
     registry = CollectorRegistry()
     registry.register(CpuTimesCollector(lambda: times))
@@ -75,13 +74,13 @@ def test_what_a_port_shows_is_what_is_read() -> None:
         thread.join()
 
 
-def test_shares_are_those_of_what_was_spent_in_between() -> None:
+def test_shares_are_relative_to_an_earlier_reading() -> None:
     times = CpuTimes(process=12.0, engines=8.0, runs=7.0).since(CpuTimes(process=2.0, engines=1.0, runs=1.0))
     assert (times.runs_share, times.engines_share, times.others_share) == (0.6, 0.1, 0.3)
 
 
 @pytest.mark.parametrize("options", [["--threads-per-engine=2"], ['--models={"toy": {"threads_per_engine": 2}}']])
-def test_engines_of_several_threads_are_refused(toy_bundle: Path, options: list[str]) -> None:
-    """ONNX Runtime would work in threads that the clock knows nothing of."""
+def test_engines_with_several_threads_are_rejected(toy_bundle: Path, options: list[str]) -> None:
+    """ONNX Runtime would work in threads that the clock does not measure."""
     with pytest.raises(SystemExit, match=r"^watched_server: --threads-per-engine: 2: expected 1: "):
         CliApp.run(WatchedServer, cli_args=[str(toy_bundle), "--watch-port=1", *options])

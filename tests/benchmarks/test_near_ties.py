@@ -1,4 +1,4 @@
-"""A margin is what has to change for a search to go another way: less noise leaves the translation as it is."""
+"""A margin is the change that alters the result of a search: less noise leaves the translation unchanged."""
 
 import pytest
 import torch
@@ -45,7 +45,7 @@ def test_the_margin_of_greedy_search_is_the_narrowest_gap(model: Transformer) ->
 
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_a_tie_has_no_margin(beam_size: int) -> None:
-    """If no context tells tokens apart, and none of their embeddings does, each is as probable as any other."""
+    """With equal embeddings all tokens are equally probable."""
     model = random_model(2, max_target_tokens=LIMIT)
     weight = model.embedding.weight.data
     weight[:] = weight[4]

@@ -1,4 +1,4 @@
-"""A trained model gets the sentences themselves; a random one gets others, as long as those and their references."""
+"""A trained model gets the sentences themselves; a random one gets others of the same lengths."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def test_a_trained_model_ends_its_translations_itself(model: ComparedModel) -> N
     assert sentences[0].source_ids == (*model.exportable.tokenizer.encode("baaa caaa"), model.model.eos_id)
 
 
-def test_a_random_model_gets_as_long_ones(model: ComparedModel) -> None:
+def test_a_random_model_gets_sentences_of_the_same_lengths(model: ComparedModel) -> None:
     sentences = random_sentences(model, [(3, 1), (5, 6)])
     assert [(len(each.source_ids), *each.limits) for each in sentences] == [(3, 1, 1), (5, 6, 6)]
 
@@ -44,7 +44,7 @@ def test_a_random_model_gets_as_long_ones(model: ComparedModel) -> None:
         ((1, 7), "sentence 2: 7 target tokens, expected at most 6: see --random.max-target-tokens"),
     ],
 )
-def test_a_sentence_that_is_too_long_is_told(model: ComparedModel, lengths: tuple[int, int], problem: str) -> None:
+def test_a_sentence_that_is_too_long_is_rejected(model: ComparedModel, lengths: tuple[int, int], problem: str) -> None:
     with pytest.raises(CorpusError) as refused:
         random_sentences(model, [(1, 1), lengths])
     assert str(refused.value) == problem

@@ -1,4 +1,4 @@
-"""The tables show medians, how many times a rival ours is, and where translations differ."""
+"""The tables show medians, ratios of Dragoman to the baselines, and where translations differ."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ def rounds_of(seconds: float, tokens: int, megabytes: int) -> list[Round]:
     ]
 
 
-OURS = OfflineResult(
+SYSTEM = OfflineResult(
     "dragoman",
     "fp32",
     {"greedy": {"8:rows": [1.0], "16:rows": [2.0]}, "beam 4": {"8:rows": [2.0], "16:rows": [1.0]}},
@@ -28,7 +28,7 @@ OURS = OfflineResult(
     {1: rounds_of(0.4, 30, 1), 2: rounds_of(0.2, 30, 1)},
     {"greedy": [], "beam 4": [Difference(7, 1.5e-6)]},
 )
-THEIRS = OfflineResult(
+BASELINE = OfflineResult(
     "ctranslate2",
     "fp32",
     {"greedy": {"8:examples": [1.0], "64:tokens": [2.0]}, "beam 4": {"8:examples": [2.0], "64:tokens": [1.0]}},
@@ -36,13 +36,13 @@ THEIRS = OfflineResult(
     {1: rounds_of(0.4, 30, 1), 2: rounds_of(0.5, 30, 1)},
     None,
 )
-RESULT = OfflineModelResult("m30k", "small", 100, 10, [OURS, THEIRS])
+RESULT = OfflineModelResult("m30k", "small", 100, 10, [SYSTEM, BASELINE])
 
 
 def test_a_table_has_a_row_for_each_measure_and_a_column_for_each_system() -> None:
-    ours = "dragoman fp32 greedy 2, dragoman fp32 beam 4 2"
-    theirs = "ctranslate2 beside fp32 greedy 1, ctranslate2 beside fp32 beam 4 1"
-    batches = "ctranslate2 beside fp32 greedy 64:tokens, ctranslate2 beside fp32 beam 4 8:examples"
+    threads = "dragoman fp32 greedy 2, dragoman fp32 beam 4 2"
+    baseline_threads = "ctranslate2 for fp32 greedy 1, ctranslate2 for fp32 beam 4 1"
+    batches = "ctranslate2 for fp32 greedy 64:tokens, ctranslate2 for fp32 beam 4 8:examples"
     rows = "dragoman fp32 greedy 16:rows, dragoman fp32 beam 4 8:rows"
     assert format_offline(RESULT).splitlines() == [
         "**m30k**: small. 100 sentences, 10 of them alone.",
@@ -60,7 +60,7 @@ def test_a_table_has_a_row_for_each_measure_and_a_column_for_each_system() -> No
         "| beam 4, same as ctranslate2 | 99.00% |  |",
         "",
         f"- Batches, or rows of each engine: {rows}, {batches}.",
-        f"- Threads for one sentence at a time: {ours}, {theirs}.",
+        f"- Threads for one sentence at a time: {threads}, {baseline_threads}.",
         "- dragoman, beam 4, sentences that differ from ctranslate2: 7 (1.5e-06).",
     ]
 
@@ -72,18 +72,18 @@ def test_each_precision_has_a_table_of_its_own() -> None:
     assert text.count("same as ctranslate2") == 2
 
 
-def test_a_rival_without_a_precision_stands_there_with_its_own() -> None:
-    """So that a reader sees what 8-bit integers gain over somebody who has none."""
-    eight = replace(OURS, precision="int8", differences=None, together=rounds_of(0.5, 3000, 100))
-    floats_alone = replace(THEIRS, maker="optimum")
+def test_a_baseline_without_a_precision_is_shown_with_its_own() -> None:
+    """This shows the gain of 8-bit integers over systems that lack them."""
+    eight = replace(SYSTEM, precision="int8", differences=None, together=rounds_of(0.5, 3000, 100))
+    floats_alone = replace(BASELINE, maker="optimum")
     lines = format_offline(replace(RESULT, systems=[*RESULT.systems, floats_alone, eight])).splitlines()
     assert "| fp32 | dragoman | ctranslate2 | optimum |" in lines
     table = lines[lines.index("| int8 | dragoman | ctranslate2, fp32 | optimum, fp32 |") :]
     assert table[2] == "| greedy, tokens/s | 4,500 | 1,125, 4.00x (4.00-4.00) | 1,125, 4.00x (4.00-4.00) |"
 
 
-def test_without_a_comparison_no_row_tells_of_one() -> None:
-    text = format_offline(replace(RESULT, systems=[replace(OURS, differences=None), THEIRS]))
+def test_without_a_comparison_there_is_no_row_for_it() -> None:
+    text = format_offline(replace(RESULT, systems=[replace(SYSTEM, differences=None), BASELINE]))
     assert "same as ctranslate2" not in text
 
 
@@ -97,5 +97,5 @@ def test_the_best_batching_gives_the_most_tokens() -> None:
 
 
 def test_the_fastest_pass_of_a_size_decides() -> None:
-    """One slow pass, because something else ran, is not held against it."""
+    """A single slow pass does not count."""
     assert best({"2:examples": [90.0, 40.0], "40:tokens": [80.0, 85.0]}) == "2:examples"

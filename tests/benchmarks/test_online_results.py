@@ -1,4 +1,4 @@
-"""Which setting of a server counts: the fastest, and among those that are as fast the one with the shortest window."""
+"""The best setting of a server is the fastest, and among equally fast ones that with the shortest window."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def test_a_longer_window_has_to_be_clearly_faster(rates: dict[float, float], exp
     assert best_setting({setting(window): rate for window, rate in rates.items()}) == setting(expected)
 
 
-def test_the_faster_division_of_threads_wins_whatever_its_window() -> None:
+def test_a_clearly_faster_division_of_threads_wins_despite_its_window() -> None:
     assert best_setting({setting(2.0): 100.0, setting(5.0, copies=2): 150.0}) == setting(5.0, copies=2)
 
 

@@ -39,7 +39,7 @@ def run(at: int, *, slower: int = 1) -> list[dict[str, Any]]:
 
 @pytest.fixture(name="path")
 def _path(tmp_path: Path) -> Path:
-    """A profile of a slow first run and four others."""
+    """The profile of a slow first run and four other runs."""
     events = [session("model_loading_uri", 0, 7), *run(100, slower=50)]
     events += [event for number in range(4) for event in run(2000 + 100 * number)]
     path = tmp_path / "profile.json"
@@ -47,7 +47,7 @@ def _path(tmp_path: Path) -> Path:
     return path
 
 
-def test_nodes_come_the_heaviest_first_with_their_share(path: Path) -> None:
+def test_the_slowest_nodes_come_first_with_their_share(path: Path) -> None:
     nodes = GraphTimes.read(path, runs=4).nodes
     assert [(each.name, each.operator, each.microseconds) for each in nodes] == [
         ("", "MatMul", 10),
@@ -64,7 +64,7 @@ def test_nodes_of_one_type_are_added_up(path: Path) -> None:
     assert (add.operator, add.nodes, add.microseconds, add.share) == ("Add", 2, 6, 6 / 16)
 
 
-def test_what_no_node_took_is_told(path: Path) -> None:
+def test_the_time_between_nodes_is_reported(path: Path) -> None:
     assert GraphTimes.read(path, runs=4).between_microseconds == 4
 
 

@@ -43,9 +43,9 @@ def test_calls_of_a_phase_in_one_step_are_added_up() -> None:
     assert phases["prefill: encoder run"].times == Quantiles(7, 7)
 
 
-def test_a_whole_step_holds_everything() -> None:
+def test_a_whole_step_includes_all_phases() -> None:
     assert StepTimes.of(STEPS).whole == Quantiles.of([22, 15])
 
 
-def test_a_gap_leaves_out_other_runs_and_counts_all_between_steps() -> None:
+def test_a_gap_excludes_other_runs_and_includes_time_between_steps() -> None:
     assert gaps_us(STEPS) == [14.0]

@@ -1,4 +1,4 @@
-"""`dragoman profile` tells the phases of a step and the operators of the decoder."""
+"""`dragoman profile` measures the phases of a step and the operators of the decoder."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ def _found(int8_bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> dic
 
 
 def refusal(*arguments: str) -> str:
-    """Returns why a call is refused."""
+    """Returns the error message of a call."""
     with pytest.raises(SystemExit) as ended:
         dragoman.run("profile", list(arguments))
     return str(ended.value.code)
@@ -39,7 +39,7 @@ def test_every_phase_of_a_beam_is_found_for_every_number_of_rows(found: dict[str
         assert sum(phase["share"] for phase in result["steps"]["phases"]) == pytest.approx(1)
 
 
-def test_a_steady_load_starts_a_sequence_whenever_one_has_ended(found: dict[str, Any]) -> None:
+def test_a_steady_load_starts_a_sequence_whenever_one_ends(found: dict[str, Any]) -> None:
     """One sequence of five target tokens ends at every fifth step, three at three of five."""
     for result, occurrence in zip(found["results"], (1 / 5, 3 / 5), strict=True):
         (encoder,) = (each for each in result["steps"]["phases"] if each["name"] == "prefill: encoder run")
@@ -54,7 +54,7 @@ def test_operators_are_those_that_onnx_runtime_runs(found: dict[str, Any]) -> No
         assert {node["output"].split(" ")[0] for node in nodes} >= {str(result["rows"])}
 
 
-def test_tables_are_printed_with_what_obtains_them_again(
+def test_tables_are_printed_with_the_command_that_made_them(
     int8_bundle: Bundle, capsys: pytest.CaptureFixture[str]
 ) -> None:
     dragoman.run("profile", [str(int8_bundle.folder), "--rows=3", "--heaviest=2", *QUICK])
@@ -69,20 +69,20 @@ def test_tables_are_printed_with_what_obtains_them_again(
 
 
 @pytest.mark.parametrize("option", ["source-tokens", "target-tokens"])
-def test_more_tokens_than_the_model_takes_are_refused(int8_bundle: Bundle, option: str) -> None:
+def test_more_tokens_than_the_model_allows_are_rejected(int8_bundle: Bundle, option: str) -> None:
     message = refusal(str(int8_bundle.folder), *QUICK, f"--{option}=10000")
     assert message.startswith(f"dragoman profile: {option}: 10000: expected at most ")
 
 
-def test_rows_that_no_beams_fill_are_refused(int8_bundle: Bundle) -> None:
+def test_rows_that_are_no_multiple_of_the_beam_size_are_rejected(int8_bundle: Bundle) -> None:
     message = refusal(str(int8_bundle.folder), *QUICK, "--beam-size=2", "--rows=4,5")
-    assert message == "dragoman profile: rows: 5: expected a multiple of the beam size"
+    assert message.startswith("dragoman profile: rows: 5: ")
 
 
-def test_a_file_that_cannot_be_written_is_refused_before_measuring(int8_bundle: Bundle, tmp_path: Path) -> None:
+def test_a_file_in_a_missing_folder_is_rejected_before_measuring(int8_bundle: Bundle, tmp_path: Path) -> None:
     message = refusal(str(int8_bundle.folder), *QUICK, "--json", str(tmp_path / "none" / "profile.json"))
-    assert message == f"dragoman profile: json: {tmp_path}/none/profile.json: expected a file in a folder that exists"
+    assert message.startswith(f"dragoman profile: json: {tmp_path}/none/profile.json: ")
 
 
-def test_a_folder_without_a_bundle_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_a_bundle_is_rejected(tmp_path: Path) -> None:
     assert refusal(str(tmp_path)).startswith(f"dragoman profile: {tmp_path}")

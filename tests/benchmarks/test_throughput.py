@@ -1,4 +1,4 @@
-"""Both models train on the same batches, and what is printed last is what was measured."""
+"""Both models train on the same batches, and the last line is the measurement."""
 
 import json
 import re
@@ -9,7 +9,7 @@ import dragoman
 
 
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor")
-def test_the_last_line_tells_the_ratio_of_every_round(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_last_line_has_the_ratio_of_every_round(capsys: pytest.CaptureFixture[str]) -> None:
     shape = ["--model.d-model=16", "--model.d-ff=16", "--model.heads=2", "--model.encoder-layers=1"]
     shape += ["--model.decoder-layers=1", "--vocabulary-size=50", "--batch-tokens=100", "--rounds=2", "--steps=3"]
     dragoman.run("throughput", shape)

@@ -1,4 +1,4 @@
-"""`compose.yaml` in keeping with the files that it mounts and the server that it runs."""
+"""`compose.yaml` matches its mounted files and the server."""
 
 import re
 from typing import Any
@@ -19,12 +19,12 @@ def test_every_file_that_is_mounted_exists() -> None:
     assert [source for source in sources if not (ROOT / source).exists()] == []
 
 
-def test_files_are_mounted_to_be_read() -> None:
+def test_files_are_mounted_read_only() -> None:
     mounts = [mount for service in SERVICES.values() for mount in service.get("volumes", ())]
     assert all(mount.endswith(":ro") for mount in mounts if mount.startswith("./"))
 
 
-def test_images_of_others_are_pinned_by_version() -> None:
+def test_third_party_images_are_pinned_by_version() -> None:
     images = [service["image"] for service in SERVICES.values() if "build" not in service]
     assert len(images) == 2
     assert all(re.search(r":v?\d+\.\d+\.\d+$", image) for image in images)
@@ -36,12 +36,12 @@ def test_the_server_is_killed_only_after_its_lame_duck_and_drain_times() -> None
     assert grace_seconds > fields["lame_duck_seconds"].default + fields["drain_seconds"].default
 
 
-def test_the_server_can_change_nothing() -> None:
+def test_the_file_system_of_the_server_is_read_only() -> None:
     assert SERVER["read_only"] is True
     assert SERVER["cap_drop"] == ["ALL"]
 
 
-def test_only_the_server_is_reached_from_other_machines() -> None:
+def test_only_the_server_is_reachable_from_other_machines() -> None:
     for name, service in SERVICES.items():
         assert name == "dragoman" or all(port.startswith("127.0.0.1:") for port in service["ports"])
 

@@ -1,4 +1,4 @@
-"""What can be said of the images without building them: the instructions of their stages."""
+"""Properties of the images without a build: the instructions of their stages."""
 
 import ast
 import json
@@ -39,7 +39,7 @@ STAGES = read_stages()
 
 
 def lineage(name: str) -> Stage:
-    """Returns the instructions of a stage, those of the stages that it is built from first."""
+    """Returns the instructions of a stage, after those of its base stages."""
     stage = STAGES[name]
     parent = stage[0][1].partition(" AS ")[0]
     return (lineage(parent) if parent in STAGES else []) + stage
@@ -50,7 +50,7 @@ def arguments_of(stage: Stage, instruction: str) -> list[str]:
 
 
 def requirements(*extras: str) -> list[str]:
-    """Returns what the script of the Dockerfile prints."""
+    """Returns the output of the script of the Dockerfile."""
     script = [sys.executable, "deploy/requirements.py", *extras]
     return subprocess.run(script, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
 
@@ -65,8 +65,8 @@ def test_the_default_target_is_the_cpu_image() -> None:
     assert STAGES[""] == [("FROM", "cpu")]
 
 
-def test_a_builder_that_skips_no_stage_builds_none_of_torch_or_cuda_for_the_cpu_image() -> None:
-    """Older podman runs every stage in front of the target: what is large comes after it."""
+def test_the_stages_before_the_cpu_image_hold_no_torch_and_no_cuda() -> None:
+    """Old podman runs every stage before the target, so large stages come after it."""
     before = list(STAGES)[: list(STAGES).index("cpu")]
     assert not [stage for stage in before if "cuda" in stage or "train" in stage]
 
@@ -81,7 +81,7 @@ def test_there_is_one_base_pinned_by_version_and_digest() -> None:
 
 @each_image
 def test_it_runs_as_a_numeric_user_that_is_not_root(target: str) -> None:
-    """Kubernetes can enforce `runAsNonRoot` only for a user that is a number."""
+    """Kubernetes enforces `runAsNonRoot` only for a numeric user."""
     (user,) = arguments_of(lineage(target), "USER")
     assert all(int(part) > 0 for part in user.split(":"))
 
@@ -94,13 +94,13 @@ def test_it_is_not_changed_after_the_user_is_set(target: str) -> None:
 
 @each_image
 def test_it_installs_nothing_by_itself(target: str) -> None:
-    """It copies an environment: no package manager runs in it, and so no compiler comes with one."""
+    """It copies an environment: no package manager runs in it, so no compiler comes along."""
     assert arguments_of(lineage(target), "RUN") == []
 
 
 @each_image
 def test_code_is_copied_over_dependencies(target: str) -> None:
-    """So that a change of code leaves the large layer as it is; an environment works only at its own path."""
+    """A change of code keeps the large layer; an environment works only at its own path."""
     copies = arguments_of(lineage(target), "COPY")
     environment = "/opt/dragoman /opt/dragoman"
     assert copies[-2:] == [f"--from={target}-dependencies {environment}", "--from=code /code /opt/dragoman"]
@@ -114,15 +114,15 @@ def test_dependencies_do_not_depend_on_code(target: str) -> None:
 
 @each_image
 def test_the_program_is_process_one(target: str) -> None:
-    """In the exec form there is no shell between the container and the program that would swallow its signals."""
+    """The exec form has no shell, which would swallow signals."""
     for instruction in ("ENTRYPOINT", "CMD"):
         (arguments,) = arguments_of(lineage(target), instruction)
         assert isinstance(json.loads(arguments), list)
 
 
 @each_image
-def test_it_reports_to_nobody(target: str) -> None:
-    """ONNX Runtime uploads what it is used for unless this variable is set."""
+def test_it_uploads_no_usage_data(target: str) -> None:
+    """ONNX Runtime uploads usage data unless this variable is set."""
     assert any("ORT_DISABLE_TELEMETRY=1" in variables for variables in arguments_of(lineage(target), "ENV"))
 
 
@@ -142,7 +142,7 @@ def test_requirements_are_those_of_the_project() -> None:
 
 
 def test_every_installation_is_constrained_and_leaves_no_cache() -> None:
-    """The variables hold for what builds the wheel as well, which an option would not."""
+    """The variables also apply to the build of the wheel, unlike an option."""
     (variables,) = arguments_of(STAGES["build"], "ENV")
     assert "PIP_CONSTRAINT=/source/constraints.txt" in variables
     assert "PIP_NO_CACHE_DIR=1" in variables
@@ -164,10 +164,10 @@ def test_the_health_check_is_python_that_asks_for_liveness() -> None:
 
 
 @pytest.mark.parametrize("mutual", [None, False, True])
-def test_the_health_check_finds_a_server_however_it_speaks(
+def test_the_health_check_works_with_and_without_tls(
     bundle_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mutual: bool | None
 ) -> None:
-    """In the clear, over TLS, and over TLS where others need a certificate."""
+    """Without TLS, with TLS, and with TLS that requires client certificates."""
     authority = Authority(tmp_path)
     settings = {} if mutual is None else authority.settings()
     if mutual:
@@ -177,19 +177,19 @@ def test_the_health_check_finds_a_server_however_it_speaks(
         monkeypatch.setenv("DRAGOMAN_HTTP_PORT", str(live.service.http_port))
         if settings:
             monkeypatch.setenv("DRAGOMAN_TLS_CERTIFICATE_FILE", str(settings["tls_certificate_file"]))
-        exec(json.loads(check[check.index("[") :])[2], {})  # noqa: S102 - it is ours
+        exec(json.loads(check[check.index("[") :])[2], {})  # noqa: S102 - our own code
         monkeypatch.setenv("DRAGOMAN_TLS_CERTIFICATE_FILE", "" if settings else "other")
-        with pytest.raises(OSError):  # noqa: PT011 - whatever it is, the check fails
+        with pytest.raises(OSError):  # noqa: PT011 - the check fails with any error
             exec(json.loads(check[check.index("[") :])[2], {})  # noqa: S102
 
 
-def test_a_serving_image_serves_what_is_baked_into_it() -> None:
+def test_a_serving_image_serves_its_included_bundles() -> None:
     assert "${BUNDLES}/ /bundles/" in arguments_of(STAGES["serving"], "COPY")
     assert any("DRAGOMAN_BUNDLE=/bundles/${BUNDLE}" in line for line in arguments_of(STAGES["serving"], "ENV"))
     assert arguments_of(STAGES["serving"], "CMD") == ['["serve"]']
 
 
-def test_everything_that_is_copied_travels_to_the_builder() -> None:
+def test_no_copied_file_is_ignored_by_docker() -> None:
     allowed = (ROOT / ".dockerignore").read_text().splitlines()
     assert "*" in allowed
     copies = [
@@ -200,7 +200,7 @@ def test_everything_that_is_copied_travels_to_the_builder() -> None:
 
 
 def test_every_package_of_the_project_is_in_the_images() -> None:
-    """Bundles are baked in a layer of their own, and not once more with the code."""
+    """Bundles have a layer of their own and are not copied with the code."""
     included = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"]
     copied = " ".join(arguments_of(STAGES["code"], "COPY"))
     for package in set(included) - {"bundles", "dragoman.py"}:

@@ -1,7 +1,7 @@
 """Dragoman as a predictor of KServe: valid, and the same pod as without KServe.
 
-KServe's package, the only one with its schema, cannot be installed beside our protobuf. So its own few fields are
-checked against a strict model of what its API says; all others, those of a pod, against Kubernetes' schema.
+KServe's package, the only one with its schema, conflicts with our protobuf. So its few own fields are checked against a
+strict model of its API, and the fields of a pod against Kubernetes' schema.
 """
 
 from collections.abc import Iterator
@@ -16,34 +16,34 @@ from tests.support.paths import ROOT
 
 FOLDER = ROOT / "deploy" / "kubernetes"
 KUBERNETES_VERSION = "1.33"
-# What KServe has beside the fields of a pod, as far as it is used.
+# The used fields of KServe beyond those of a pod.
 EXTENSION_FIELDS = {"minReplicas"}
 
 Manifest = dict[str, Any]
 
 
 class Strict(BaseModel):
-    """A part of the resource: the fields that we use, and no others."""
+    """A part of the resource with the used fields only."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class Annotations(Strict):
-    """How KServe is to go about it."""
+    """Annotations that configure KServe."""
 
     mode: Literal["Standard", "Knative"] = Field(alias="serving.kserve.io/deploymentMode")
     autoscaler: Literal["hpa", "external", "keda", "none"] = Field(alias="serving.kserve.io/autoscalerClass")
 
 
 class Metadata(Strict):
-    """Who the resource is."""
+    """The identity of the resource."""
 
     name: str
     annotations: Annotations
 
 
 class Extension(Strict):
-    """What of a predictor is KServe's own."""
+    """Fields of a predictor that are KServe's own."""
 
     min_replicas: int = Field(alias="minReplicas", ge=0)
 
@@ -63,7 +63,7 @@ def read(*path: str) -> Manifest:
 
 
 def validate(manifest: Manifest) -> None:
-    """Raises an error unless the manifest is valid; fields that nobody knows are errors."""
+    """Raises an error unless the manifest is valid; unknown fields are errors."""
     predictor = InferenceService.model_validate(manifest).spec["predictor"]
     Extension.model_validate({key: value for key, value in predictor.items() if key in EXTENSION_FIELDS})
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "predictor"}, "spec": pod_of(predictor)}
@@ -93,13 +93,13 @@ def test_the_inference_service_is_valid() -> None:
 
 
 @pytest.mark.parametrize("manifest", list(misspelt()), ids=["top", "predictor", "container", "type"])
-def test_a_misspelt_field_is_found(manifest: Manifest) -> None:
+def test_a_misspelled_field_is_rejected(manifest: Manifest) -> None:
     with pytest.raises((ValidationError, kubernetes_validate.ValidationError)):
         validate(manifest)
 
 
-def test_kserve_is_told_the_version_of_the_protocol() -> None:
-    """It reads it off a variable of the container, and takes version 1 if there is none."""
+def test_the_container_states_the_version_of_the_protocol() -> None:
+    """It reads a variable of the container, and assumes version 1 without it."""
     assert {"name": "PROTOCOL", "value": "v2"} in CONTAINER["env"]
     assert CONTAINER["name"] == "kserve-container"
 
@@ -121,7 +121,7 @@ def test_rest_is_the_first_port_which_kserve_makes_that_of_its_service() -> None
     assert CONTAINER["ports"][0]["name"] == "http"
 
 
-def test_the_autoscaler_scales_what_kserve_makes_by_what_the_engines_have_to_do() -> None:
+def test_the_autoscaler_scales_the_deployment_of_kserve_by_the_load_of_engines() -> None:
     autoscaler, base = (read(folder, "horizontal-pod-autoscaler.yaml") for folder in ("kserve", "base"))
     kubernetes_validate.validate(autoscaler, KUBERNETES_VERSION, strict=True)
     assert autoscaler["spec"].pop("scaleTargetRef")["name"] == f"{SERVICE['metadata']['name']}-predictor"

@@ -1,4 +1,4 @@
-"""Kubernetes manifests: valid for the published schemas, and in keeping with the server that they run."""
+"""Kubernetes manifests: valid for the published schemas, and consistent with the server."""
 
 import shutil
 import subprocess
@@ -44,7 +44,7 @@ POD = BASE["Deployment", "dragoman"]["spec"]["template"]["spec"]
 
 
 def validate(manifest: Manifest) -> None:
-    """Raises an error unless the manifest is valid; fields that the schema does not name are errors."""
+    """Raises an error unless the manifest is valid; unknown fields are errors."""
     if manifest["apiVersion"] == OPERATOR:
         validate_operator_resource(manifest)
     else:
@@ -61,7 +61,7 @@ def test_a_manifest_is_valid(name: tuple[str, str]) -> None:
     validate(BASE[name])
 
 
-def test_a_misspelt_field_is_found() -> None:
+def test_a_misspelled_field_is_rejected() -> None:
     manifest = BASE["Deployment", "dragoman"]
     with pytest.raises(kubernetes_validate.ValidationError):
         validate({**manifest, "spec": {**manifest["spec"], "replica": 2}})
@@ -110,7 +110,7 @@ def test_a_pod_is_killed_only_after_its_lame_duck_and_drain_times() -> None:
 
 
 def test_a_draining_pod_is_not_ready_but_live() -> None:
-    """Liveness that asked for readiness would have a server killed while it finishes what it accepted."""
+    """If liveness probed readiness, Kubernetes would kill a draining server."""
     probes = {name: CONTAINER[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "readiness", "liveness")}
     assert probes == {"startup": "/readyz", "readiness": "/readyz", "liveness": "/healthz"}
 
@@ -121,7 +121,7 @@ def test_a_pod_leaves_the_endpoints_before_its_lame_duck_time_is_over() -> None:
     assert noticed_seconds < environment("DRAGOMAN_LAME_DUCK_SECONDS")
 
 
-def test_a_rolling_update_takes_no_pod_before_its_successor_is_ready() -> None:
+def test_a_rolling_update_stops_no_pod_before_its_successor_is_ready() -> None:
     assert BASE["Deployment", "dragoman"]["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
 
 
@@ -135,13 +135,13 @@ def test_the_container_has_no_privileges() -> None:
     assert CONTAINER["securityContext"] == context
 
 
-def test_grpc_clients_see_the_address_of_every_replica() -> None:
+def test_grpc_clients_resolve_the_address_of_every_replica() -> None:
     assert BASE["Service", "dragoman-grpc"]["spec"]["clusterIP"] == "None"
 
 
 @pytest.mark.parametrize("overlay", ["cpu", "cuda"])
-def test_a_replica_is_promised_the_processors_that_it_counts(overlay: str) -> None:
-    """The server starts an engine for each CPU of its limit."""
+def test_a_replica_requests_as_many_cpus_as_its_limit(overlay: str) -> None:
+    """The server starts one engine per CPU of its limit."""
     (pod,) = (manifest["spec"]["template"]["spec"] for manifest in render(overlay) if manifest["kind"] == "Deployment")
     resources = pod["containers"][0]["resources"]
     assert resources["limits"] == resources["requests"]
@@ -155,6 +155,6 @@ def test_the_autoscaler_adds_replicas_before_all_slots_are_taken() -> None:
     assert wanted["dragoman_rows_running"] == slots * 3 // 4
 
 
-def test_alerts_are_those_of_one_machine() -> None:
+def test_alerts_equal_those_of_compose() -> None:
     rules = yaml.safe_load((FOLDER.parent / "prometheus" / "rules.yaml").read_text())
     assert BASE["PrometheusRule", "dragoman"]["spec"] == rules

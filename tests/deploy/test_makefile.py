@@ -1,4 +1,4 @@
-"""`make bench` calls what fills every table of the page on benchmarks."""
+"""`make bench` runs the command of every table on the benchmark page."""
 
 import re
 import shlex

@@ -15,10 +15,10 @@ from tests.support.live import run_service
 from tests.support.paths import ROOT
 
 DEPLOY = ROOT / "deploy"
-# Made by Prometheus itself for everything that it scrapes.
+# Metrics that Prometheus itself adds to every target.
 OF_PROMETHEUS = {"up"}
 LABELS_OF_PROMETHEUS = {"job", "instance"}
-# Grafana puts values in their place before Prometheus sees them.
+# Grafana replaces them before the query reaches Prometheus.
 GRAFANA_VARIABLES = {"$__rate_interval": "1m", "$instance": ".*"}
 
 
@@ -28,7 +28,7 @@ def dashboard() -> dict[str, Any]:
 
 
 def read_expressions() -> Iterator[tuple[str, str]]:
-    """Yields (where it is from, PromQL) of everything that asks for metrics."""
+    """Yields (source, PromQL) of every query."""
     for panel in dashboard()["panels"]:
         for target in panel["targets"]:
             expression = target["expr"]
@@ -48,7 +48,7 @@ EXPRESSIONS = list(read_expressions())
 
 @pytest.fixture(scope="module")
 def series(bundle_path: Path) -> dict[str, dict[str, set[str]]]:
-    """The values of every label of every series of a server, as Prometheus reads them."""
+    """The values of every label of every series of a server."""
     with run_service(bundle_path) as service:
         text = service.get("/metrics").text
     found: dict[str, dict[str, set[str]]] = {}
@@ -61,7 +61,7 @@ def series(bundle_path: Path) -> dict[str, dict[str, set[str]]]:
 
 
 def selectors(expression: str) -> list[tuple[str, str]]:
-    """Returns (metric, matchers) of every selector of an expression, whose own text says them the same way."""
+    """Returns (metric, matchers) of every selector of an expression."""
     text = promql_parser.parse(expression).prettify()
     return re.findall(r"\b((?:dragoman|process)_\w+|up)\b(?:\{(.*?)\})?", text)
 
@@ -80,7 +80,7 @@ def test_metrics_and_label_values_are_those_of_a_server(
                 assert values <= series[name][label]
 
 
-def test_labels_that_are_grouped_by_exist(series: dict[str, dict[str, set[str]]]) -> None:
+def test_grouping_labels_exist(series: dict[str, dict[str, set[str]]]) -> None:
     known = {label for labels in series.values() for label in labels} | LABELS_OF_PROMETHEUS
     for _, expression in EXPRESSIONS:
         for labels in re.findall(r"\bby\s*\(([^)]*)\)", expression):

@@ -1,4 +1,4 @@
-"""What is released: the files of the wheel, built here as they lie; `deploy/release_test.sh` installs and serves it."""
+"""The files of the wheel, built from this tree; `deploy/release_test.sh` installs and serves it."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""`dragoman export`: a bundle appears complete or not at all, and its golden sentences are what the runtime gives."""
+"""`dragoman export`: a bundle appears complete or not at all, and the runtime reproduces its golden sentences."""
 
 import importlib.metadata
 from pathlib import Path
@@ -44,15 +44,15 @@ EN_DE = BundleDirection(source="en", target="de")
 
 
 def refusal(*arguments: str) -> str:
-    """Returns the line that an export ends with."""
+    """Returns the error line of an export."""
     with pytest.raises(SystemExit) as ended:
         dragoman.run("export", list(arguments))
     assert isinstance(ended.value.code, str)
     return ended.value.code
 
 
-def test_the_runtime_gives_the_golden_sentences(toy_bundle: Path) -> None:
-    """One at a time, while they were made in one batch by PyTorch."""
+def test_the_runtime_reproduces_the_golden_sentences(toy_bundle: Path) -> None:
+    """One at a time; PyTorch translated them in one batch."""
     bundle = Bundle.open(toy_bundle)
     runtime = Runtime(Sessions.load(bundle, threads=1), slots=1)
     for sentence in bundle.golden:
@@ -79,7 +79,7 @@ def test_golden_sentences_hold_text_and_tokens(toy_run: RunFolder, toy_bundle: P
     assert sum(right) >= 0.9 * len(right)
 
 
-def test_the_manifest_says_where_the_model_comes_from(toy_run: RunFolder, toy_bundle: Path) -> None:
+def test_the_manifest_holds_the_provenance(toy_run: RunFolder, toy_bundle: Path) -> None:
     manifest = Bundle.open(toy_bundle).manifest
     assert (manifest.name, manifest.directions) == ("toy", (BundleDirection(source="en", target="de"),))
     assert [state.shape for state in manifest.states] == [(4, "target", 16)] * 2 + [(4, "source", 16)] * 2
@@ -89,7 +89,7 @@ def test_the_manifest_says_where_the_model_comes_from(toy_run: RunFolder, toy_bu
     assert manifest.provenance.versions["torch"] == importlib.metadata.version("torch")
 
 
-def test_a_sentence_that_hangs_by_a_hair_is_not_golden(toy_run: RunFolder) -> None:
+def test_a_translation_with_a_near_tie_is_not_golden(toy_run: RunFolder) -> None:
     trained = Exportable.of_run(toy_run.load())
     sources = list(toy_test_sentences()[:50])
     assert len(golden_sentences(trained, EN_DE, sources, 0.0)) == 50
@@ -109,12 +109,12 @@ def test_a_source_that_is_too_long_is_not_golden(toy_run: RunFolder) -> None:
 
 @pytest.mark.parametrize("sources", [[], ["bird " * 40]])
 def test_a_bundle_without_golden_sentences_is_not_made(toy_run: RunFolder, sources: list[str]) -> None:
-    with pytest.raises(RunError, match="golden sentence"):
+    with pytest.raises(RunError, match=r"^golden sentences: en-de: none of "):
         golden_sentences(Exportable.of_run(toy_run.load()), EN_DE, sources, 0.0)
 
 
-def test_a_model_that_is_never_sure_makes_no_bundle(toy_run: RunFolder) -> None:
-    with pytest.raises(RunError, match="not sure of any of 2 en-de sentences"):
+def test_a_model_with_only_near_ties_makes_no_bundle(toy_run: RunFolder) -> None:
+    with pytest.raises(RunError, match=r"^golden sentences: en-de: all 2 "):
         golden_sentences(Exportable.of_run(toy_run.load()), EN_DE, ["bird", "moon"], 1e9)
 
 
@@ -170,7 +170,7 @@ def test_every_direction_has_its_prefix_and_golden_sentences(
 def test_a_direction_without_golden_sentences_makes_no_bundle(two_way_tokenizer: Tokenizer, tmp_path: Path) -> None:
     config = TOY_CONFIG.model_copy(update={"directions": TWO_WAYS})
     trained = TrainedModel(config, two_way_tokenizer, random_model(3, two_way_tokenizer.vocabulary_size), steps=0)
-    with pytest.raises(RunError, match="none of 0 de-en sentences"):
+    with pytest.raises(RunError, match=r"^golden sentences: de-en: none of 0 "):
         make_bundle(trained, samples_of(["alpha beta", "house", "two"]), tmp_path / "two", BundleOptions("two"))
     assert not any(tmp_path.iterdir())
 
@@ -184,16 +184,16 @@ def test_a_run_with_samples_of_another_direction_is_refused(two_way_run: RunFold
     run = RunFolder(copytree(two_way_run.path, tmp_path / "run"))
     run.samples.write_text("fr\tde\talpha\n", encoding="utf-8")
     message = refusal(str(run.path), "--out", str(tmp_path / "bundle"))
-    expected = f"{run.samples}: line 1: expected the languages of en-de or de-en and a text, tabs between"
-    assert message == f"dragoman export: run: {expected}"
+    expected = f"{run.samples}: line 1: expected the languages of en-de or de-en and a text"
+    assert message.startswith(f"dragoman export: run: {expected}")
 
 
 def test_an_existing_folder_is_refused(toy_run: RunFolder, tmp_path: Path) -> None:
     message = refusal(str(toy_run.path), "--out", str(tmp_path))
-    assert message == f"dragoman export: out: {tmp_path}: exists, expected the name of a new folder"
+    assert message.startswith(f"dragoman export: out: {tmp_path}: exists")
 
 
-def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
     message = refusal(str(tmp_path / "run"), "--out", str(tmp_path / "bundle"))
     assert message.startswith(f"dragoman export: run: {tmp_path / 'run'}")
     assert not any(tmp_path.iterdir())
@@ -206,7 +206,7 @@ def test_the_command_makes_the_same_bundle_again(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Byte for byte, and without ONNX Runtime, which an export does not need."""
+    """Byte for byte, and without ONNX Runtime."""
     version = importlib.metadata.version
 
     def version_without_runtime(library: str) -> str:
@@ -233,7 +233,7 @@ def test_a_bundle_may_be_copied_elsewhere(toy_bundle: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("restored_logs")
-def test_the_quality_of_8_bits_is_printed_beside_that_of_the_run(
+def test_the_quality_of_8_bits_is_compared_with_that_of_the_run(
     toy_run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     texts = toy_test_sentences()[:40]
@@ -256,7 +256,7 @@ def test_a_head_that_the_model_lacks_is_refused(toy_run: RunFolder, tmp_path: Pa
 
 
 @pytest.mark.parametrize("head", ["0", "0:x", "-1:0", ""])
-def test_what_is_no_head_is_refused(
+def test_an_invalid_head_is_refused(
     toy_run: RunFolder, tmp_path: Path, head: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:

@@ -1,4 +1,4 @@
-"""A recurrent model takes the way of every model: the same commands, the same bundle, the same server."""
+"""A recurrent model works with the same commands, bundle format and server."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from tests.support.toy import (
 )
 
 SENTENCES = 1200
-# Both orders of looking and updating, with several layers; `test_recurrent_graphs` has the graphs of every attention.
+# Both orders of attention and update, with several layers; `test_recurrent_graphs` covers every kind of attention.
 KINDS: tuple[Kind, ...] = (
     {"attention": "additive", "hard": True, "encoder_layers": 2, "decoder_layers": 3},
     {"attention": "local_predictive", "encoder_layers": 3, "decoder_layers": 2},
@@ -45,7 +45,7 @@ OPTIONS = [
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=name_kind)
-def test_a_bundle_says_token_by_token_what_pytorch_says(kind: Kind, tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_a_bundle_generates_the_tokens_of_pytorch(kind: Kind, tokenizer: Tokenizer, tmp_path: Path) -> None:
     model = random_recurrent(tokenizer.vocabulary_size, max_source_tokens=30, max_target_tokens=20, **kind)
     bundle = export_model(model, tokenizer, tmp_path / "bundle")
     config = RunConfig(directions=TOY_CONFIG.directions, model=model.config)
@@ -69,7 +69,7 @@ def test_the_commands_train_export_verify_and_evaluate_it(tmp_path: Path, capsys
     dragoman.run("evaluate", [str(bundle), "--data", test, "--minimum-exact", "0.7"])
 
 
-def test_its_manifest_names_what_a_step_remembers(recurrent_bundle: Bundle) -> None:
+def test_its_manifest_names_the_states(recurrent_bundle: Bundle) -> None:
     kinds = {state.name: state.kind for state in recurrent_bundle.manifest.states}
     assert kinds["annotations"] == "source"
     assert "recurrent" in kinds.values()

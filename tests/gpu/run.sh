@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Shows on a GPU what Dragoman promises of it: runs the tests marked `gpu`, the checks and the benchmarks, and prints one
-# table last. Exits with 1 if a part fails; the others run all the same.
+# Checks Dragoman on a GPU: runs the tests marked `gpu`, the checks of accuracy and the benchmarks, and prints one table.
+# Exits with 1 if a part fails; the other parts run all the same.
 #
 #   tests/gpu/run.sh RUN DATA [OUT]
 #     RUN   folder of a training run of a Transformer, or of a bundle in fp32
-#     DATA  held-out sentences, as of `dragoman verify`: multi30k:en-de, files:test.en,test.de, ...
+#     DATA  held-out sentences, as for `dragoman verify`: multi30k:en-de, files:test.en,test.de, ...
 #     OUT   folder for logs, bundles and figures; default: build/gpu
 #
-# Where there is no network, WHEELS is a folder of wheels: onnxruntime-gpu, the packages of its extras, nvidia-ml-py and
-# whatever of Dragoman's extras and of the tests the machine lacks; a wheel may come in parts, NAME.whl.part*, which are
-# put together in the order of their names. Without WHEELS, pip installs from its index. Needs Python 3.11, a driver for
-# CUDA 13, and PyTorch with CUDA for what is measured beside it; packages that the machine has are used.
-# CAPACITY_RATE is where the search for the capacity begins, in requests per second.
+# Needs Python 3.11, a driver for CUDA 13, and PyTorch with CUDA for the comparisons; installed packages are used.
+# WHEELS        folder of wheels for a machine without network: onnxruntime-gpu, nvidia-ml-py and all other packages of
+#               the extras and tests that the machine lacks. A wheel may be split into NAME.whl.part*, joined in the
+#               order of their names. Without WHEELS, pip installs from its index.
+# CAPACITY_RATE start of the search for the capacity, in requests per second
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -36,13 +36,13 @@ install() {
     done
     options=(--no-index --find-links "$WHEELS" --find-links "$out")
   fi
-  # Without build isolation, which would want the network; hatchling is one of the extras of the tests.
+  # Build isolation would need the network. hatchling is the build backend.
   "$environment/bin/pip" install --disable-pip-version-check "${options[@]}" hatchling pytest pytest-timeout hypothesis httpx \
     && "$environment/bin/pip" install --disable-pip-version-check "${options[@]}" --no-build-isolation \
       --editable '.[cuda,train,export,bench]'
 }
 
-# part NAME COMMAND...: runs it, keeps what it prints, and writes down how it ended and its last line.
+# part NAME COMMAND...: runs the command, keeps its output, and adds its result and last line to the table.
 part() {
   local name=$1 log="$out/${1// /-}.log"
   shift
@@ -56,7 +56,7 @@ part() {
 
 dragoman() { PYTHONPATH=$PWD "$environment/bin/python" -m dragoman "$@"; }
 
-# Serves the bundle until the command has ended.
+# while_serving COMMAND...: serves the bundle while the command runs.
 while_serving() {
   dragoman serve "$out/cuda" --device cuda --slots 512 --prefill-token-budget 4096 --lame-duck-seconds 0 > "$out/serve.log" 2>&1 &
   local server=$! status=1
@@ -68,7 +68,7 @@ while_serving() {
 }
 
 kernels() {
-  # ONNX Runtime prints which attention each node got; every kind of line once.
+  # ONNX Runtime prints the attention kernel of each node; uniq keeps each kind of line once.
   ORT_ENABLE_ATTENTION_KERNEL_DEBUG_INFO=1 dragoman verify "$out/cuda" --data "$data" --device cuda --checks tokens \
     --sentences 64 2>&1 | tee "$out/attention-kernels.txt" | grep -o 'Operator=.*' | sed 's/Node=[^ ]* //' | sort | uniq -c
 }
@@ -80,10 +80,10 @@ part "pytest device code" env PYTHONPATH="$PWD" "$environment/bin/python" -m pyt
   tests/serve/runtime/cuda/test_device_engine.py tests/export/graphs/test_device_graphs.py tests/serve/runtime/test_placement.py
 rm -rf "$out/cuda"
 part "export fp16" dragoman export "$run" --out "$out/cuda" --variant cuda --precision fp16
-# Tokens beside PyTorch's in 32 bits, and how many translations company changes: the exact rate is in its log.
-part "tokens beside PyTorch" dragoman verify "$out/cuda" --run "$run" --data "$data" --device cuda \
+# Compares tokens with PyTorch in 32 bits. The log has the share of translations that batches change.
+part "tokens against PyTorch" dragoman verify "$out/cuda" --run "$run" --data "$data" --device cuda \
   --checks tokens --sentences 1000 --minimum-identical 0.99
-part "logits beside PyTorch" dragoman verify "$out/cuda" --run "$run" --data "$data" --device cuda \
+part "logits against PyTorch" dragoman verify "$out/cuda" --run "$run" --data "$data" --device cuda \
   --checks logits --sentences 200
 part "batch invariance" dragoman verify "$out/cuda" --data "$data" --device cuda --checks invariance
 part "BLEU" dragoman evaluate "$out/cuda" --data "$data"

@@ -1,6 +1,6 @@
-"""What only a GPU can show: skipped where ONNX Runtime finds none. `tests/gpu/run.sh` runs these with the benchmarks.
+"""Tests that need a GPU; skipped where ONNX Runtime finds none. `tests/gpu/run.sh` runs them with the benchmarks.
 
-The model is untrained, in 16 bits, with heads of the size that CUDA's fast kernels take.
+The model is untrained, in 16 bits, with a head size that CUDA's fast kernels support.
 """
 
 import numpy as np
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(NO_CUDA is not None, reason=f"
 
 LENGTHS = [5, 40, 1, 17, 33, 8, 12]
 STEPS = 12
-# Of logits in 16 bits beside 32, a few units in the last place of 11 bits, grown through the layers.
+# For logits in 16 bits against 32: a few units in the last of 11 bits, which grow through the layers.
 TOLERANCE = 0.05
 
 
@@ -63,12 +63,11 @@ def decode(runtime: DeviceRuntime, chosen: list[int]) -> NDArray[np.float32]:
     ids, lengths, targets = drawn(runtime._manifest.vocabulary_size)
     rows = np.array(chosen)
     runtime.encode(ids[rows], lengths[rows], np.arange(len(rows)))
-    return np.array(
-        [
-            runtime.decode_step(targets[position][rows], np.full(len(rows), position, np.int32), lengths[rows]).copy()
-            for position in range(STEPS)
-        ]
-    )
+    logits = []
+    for position in range(STEPS):
+        scores = runtime.step(targets[position][rows], np.full(len(rows), position, np.int32), lengths[rows])
+        logits.append(scores.fetch(np.arange(len(rows))).copy())
+    return np.array(logits)
 
 
 def test_logits_are_those_of_pytorch_in_32_bits(model: Transformer, sessions: DeviceSessions) -> None:
@@ -90,16 +89,16 @@ def test_a_replayed_cuda_graph_computes_what_its_kernels_compute(bundle: Bundle,
     assert decode(captured, everything).tobytes() == decode(plain, everything).tobytes()
 
 
-def test_company_in_the_same_bucket_changes_nothing(sessions: DeviceSessions) -> None:
-    """Five to seven rows run as eight. Across buckets `dragoman verify --checks invariance` measures."""
+def test_other_rows_in_the_same_bucket_change_nothing(sessions: DeviceSessions) -> None:
+    """Five to seven rows run as eight. `dragoman verify --checks invariance` measures differences between buckets."""
     runtime = sessions.runtime(8)
     expected = decode(runtime, list(range(len(LENGTHS))))
     for rows in (5, 6):
         assert decode(runtime, list(range(rows))).tobytes() == expected[:, :rows].tobytes()
 
 
-def test_what_memory_held_before_changes_nothing(sessions: DeviceSessions) -> None:
-    """NaN behind the valid length of a row, and in its neighbors, must not leak through a product with zero."""
+def test_former_content_of_memory_changes_nothing(sessions: DeviceSessions) -> None:
+    """NaN behind the valid length of a row, and in its neighbors, must not pass through a product with zero."""
     runtime = sessions.runtime(8)
     expected = decode(runtime, [0, 2])
     tools, state = sessions.tools, runtime._state
@@ -116,11 +115,11 @@ def test_too_little_memory_is_an_error_that_names_the_setting(bundle: Bundle) ->
     settings = ServeSettings(
         bundle=bundle.folder, device="cuda", engines=1, slots=1 << 20, device_memory_bytes=64 << 20
     )
-    with pytest.raises(BundleError, match="--slots: 1048576: expected memory for as many: use fewer"):
+    with pytest.raises(BundleError, match=r"^--slots: 1048576: expected memory"):
         load_on_gpus(settings, bundle)
 
 
-def test_a_server_on_a_gpu_proves_itself_and_shows_its_memory(bundle: Bundle) -> None:
+def test_a_server_on_a_gpu_becomes_ready_and_exposes_its_memory(bundle: Bundle) -> None:
     with serve(bundle.folder, "--device", "cuda", "--slots", "8") as server:
         assert server.ready["devices"] == ["cuda"]
         assert 0 < server.metric("gpu_memory_used_bytes") < server.metric("gpu_memory_total_bytes")

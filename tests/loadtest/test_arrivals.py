@@ -1,4 +1,4 @@
-"""Plans of send times: right mean, right shape, reproducible."""
+"""Send times: mean, distribution and reproducibility."""
 
 import numpy as np
 import pytest
@@ -14,8 +14,8 @@ from loadtest.scenario import (
 )
 
 
-def test_poisson_arrivals_come_at_the_asked_rate() -> None:
-    """20 000 arrivals are expected; six standard deviations are 849."""
+def test_poisson_arrivals_have_the_given_rate() -> None:
+    """20,000 arrivals are expected; six standard deviations are 849."""
     assert abs(len(poisson_arrivals(200.0, 100.0, seed=1)) - 20_000) < 849
 
 
@@ -33,7 +33,7 @@ def test_poisson_arrivals_ascend_within_the_run(rate: float, duration_seconds: f
     assert np.all((arrivals >= 0) & (arrivals <= duration_seconds))
 
 
-def test_a_seed_gives_one_plan() -> None:
+def test_the_same_seed_gives_the_same_plan() -> None:
     assert np.array_equal(poisson_arrivals(50.0, 10.0, seed=3), poisson_arrivals(50.0, 10.0, seed=3))
 
 

@@ -1,4 +1,4 @@
-"""The search for the highest rate that meets an objective, against servers whose capacity is known."""
+"""The search for the highest rate that meets an objective, on servers of known capacity."""
 
 import asyncio
 from collections.abc import Iterator
@@ -29,8 +29,8 @@ def test_the_capacity_is_found_to_the_tolerance_and_never_exceeded(first_rate: f
     assert capacity / 1.05 <= found <= capacity
 
 
-def test_a_rate_that_fails_once_by_chance_is_tried_again() -> None:
-    """The machine did something else: every first try of a rate fails."""
+def test_a_failed_trial_is_repeated() -> None:
+    """The first try of every rate fails, as on a disturbed machine."""
     luck: Iterator[bool] = cycle([False, True])
 
     async def meets(rate: float) -> bool:
@@ -39,7 +39,7 @@ def test_a_rate_that_fails_once_by_chance_is_tried_again() -> None:
     assert asyncio.run(find_capacity(meets, 20.0, 0.05)) == pytest.approx(100.0, rel=0.06)
 
 
-def test_a_server_that_never_meets_it_has_no_capacity() -> None:
+def test_a_server_that_never_meets_the_objective_has_no_capacity() -> None:
     found, tried = search(0.0)
     assert found is None
     assert min(tried) == 20.0 / 64
@@ -50,7 +50,7 @@ def test_a_search_takes_few_trials() -> None:
     assert len(tried) <= 20
 
 
-def test_goodput_is_told_from_a_tenth_to_twice_the_capacity() -> None:
+def test_the_curve_spans_a_tenth_to_twice_the_capacity() -> None:
     rates = curve_rates(50.0)
     assert (rates[0], rates[-1]) == (5.0, 100.0)
     assert 50.0 in rates

@@ -1,4 +1,4 @@
-"""The load generator's clients against real servers: every way to fail becomes an outcome with a name."""
+"""The load generator's clients on real servers: every failure becomes a named outcome."""
 
 import asyncio
 import contextlib
@@ -49,53 +49,53 @@ NO_LANGUAGES = Languages()
 
 
 class Servicer(TranslationServiceServicer):
-    """Answers with as many translations as the handler says."""
+    """Answers with the number of translations that the handler returns."""
 
     def __init__(self, handler: GrpcHandler) -> None:
         self._handler = handler
 
-    async def Translate(  # noqa: N802 - the name is the contract's
+    async def Translate(  # noqa: N802 - name of the API
         self, request: TranslateRequest, context: grpc.aio.ServicerContext[TranslateRequest, TranslateResponse]
     ) -> TranslateResponse:
         """Serves one request."""
         count = await self._handler(request, context)
         return TranslateResponse(translations=[Translation(text="Ein Satz.")] * count)
 
-    async def TranslateStream(  # noqa: N802 - the name is the contract's
+    async def TranslateStream(  # noqa: N802 - name of the API
         self, request: TranslateRequest, context: grpc.aio.ServicerContext[TranslateRequest, TranslateStreamResponse]
     ) -> AsyncIterator[TranslateStreamResponse]:
-        """Begins a stream and never ends it as it should."""
+        """Begins a stream and ends it without a result."""
         del request, context
         yield TranslateStreamResponse()
 
-    async def TranslateMany(  # noqa: N802 - the name is the contract's
+    async def TranslateMany(  # noqa: N802 - name of the API
         self,
         request_iterator: AsyncIterator[TranslateManyRequest],
         context: grpc.aio.ServicerContext[TranslateManyRequest, TranslateManyResponse],
     ) -> AsyncIterator[TranslateManyResponse]:
-        """Answers three requests in the opposite order: one is refused; then the stream ends."""
+        """Answers three requests in reverse order: one with an error, one with a result; then the stream ends."""
         await context.send_initial_metadata(())
         asked = [await anext(request_iterator) for _ in range(3)]
         full = Status(code=grpc.StatusCode.RESOURCE_EXHAUSTED.value[0])
         yield TranslateManyResponse(id=asked[2].id, error=full)
         yield TranslateManyResponse(id=asked[1].id, response=TranslateResponse(translations=[Translation()]))
 
-    async def Score(  # noqa: N802 - the name is the contract's
+    async def Score(  # noqa: N802 - name of the API
         self, request: ScoreRequest, context: grpc.aio.ServicerContext[ScoreRequest, ScoreResponse]
     ) -> ScoreResponse:
-        """Is not asked by the load generator."""
+        """Unused by the load generator."""
         raise NotImplementedError
 
-    async def ListModels(  # noqa: N802 - the name is the contract's
+    async def ListModels(  # noqa: N802 - name of the API
         self, request: ListModelsRequest, context: grpc.aio.ServicerContext[ListModelsRequest, ListModelsResponse]
     ) -> ListModelsResponse:
-        """Is not asked by the load generator."""
+        """Unused by the load generator."""
         raise NotImplementedError
 
-    async def GetModel(  # noqa: N802 - the name is the contract's
+    async def GetModel(  # noqa: N802 - name of the API
         self, request: GetModelRequest, context: grpc.aio.ServicerContext[GetModelRequest, Model]
     ) -> Model:
-        """Is not asked by the load generator."""
+        """Unused by the load generator."""
         raise NotImplementedError
 
 
@@ -186,7 +186,7 @@ def test_an_answer_over_rest_is_ok() -> None:
     assert send_rest(answer_rest, "One.", "Two.") == OK
 
 
-def test_the_languages_go_with_every_request_over_grpc() -> None:
+def test_grpc_requests_hold_the_languages() -> None:
     async def check(request: TranslateRequest, context: object) -> int:
         del context
         assert (request.source_language, request.target_language) == ("en", "de")
@@ -195,7 +195,7 @@ def test_the_languages_go_with_every_request_over_grpc() -> None:
     assert send_grpc(check, "One.", languages=Languages("en", "de")) == OK
 
 
-def test_the_languages_go_with_every_request_over_rest() -> None:
+def test_rest_requests_hold_the_languages() -> None:
     async def check(request: web.Request) -> web.Response:
         body = await request.json()
         assert (body["source_language"], body["target_language"]) == ("en", "de")
@@ -220,7 +220,7 @@ def test_a_missing_translation_is_a_failure_over_rest() -> None:
     assert send_rest(answer_one, "One.", "Two.") == WRONG_COUNT
 
 
-def test_a_refusal_over_grpc_is_named_by_its_status() -> None:
+def test_a_rejection_over_grpc_is_named_by_its_status() -> None:
     async def refuse(request: object, context: grpc.aio.ServicerContext[TranslateRequest, TranslateResponse]) -> int:
         del request
         await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "the queue is full")
@@ -228,7 +228,7 @@ def test_a_refusal_over_grpc_is_named_by_its_status() -> None:
     assert send_grpc(refuse, "One.") == "RESOURCE_EXHAUSTED"
 
 
-def test_a_refusal_over_rest_is_named_by_status_and_reason() -> None:
+def test_a_rejection_over_rest_is_named_by_status_and_reason() -> None:
     async def refuse(request: web.Request) -> web.Response:
         del request
         return web.json_response({"reason": "queue_full"}, status=429)
@@ -236,14 +236,14 @@ def test_a_refusal_over_rest_is_named_by_status_and_reason() -> None:
     assert send_rest(refuse, "One.") == "429 queue_full"
 
 
-def test_an_answer_of_a_stranger_keeps_its_status() -> None:
-    """A proxy in between answers in HTML."""
+def test_an_answer_of_a_proxy_keeps_its_status() -> None:
+    """A proxy answers in HTML."""
 
     async def answer_html(request: web.Request) -> web.Response:
         del request
         return web.Response(text="<h1>Bad gateway</h1>", status=502)
 
-    assert send_rest(answer_html, "One.") == "502 with another body than the service's"
+    assert send_rest(answer_html, "One.").startswith("502 ")
 
 
 def test_a_timeout_is_an_outcome_over_grpc() -> None:
@@ -254,7 +254,7 @@ def test_a_timeout_is_an_outcome_over_rest() -> None:
     assert send_rest(never_rest, "One.", timeout_seconds=SHORT_TIMEOUT_SECONDS) == TIMED_OUT
 
 
-def test_the_server_is_told_the_timeout_over_rest() -> None:
+def test_the_timeout_is_sent_over_rest() -> None:
     async def answer_if_told(request: web.Request) -> web.Response:
         return await answer_rest(request) if request.headers[TIMEOUT_HEADER] == "1500" else web.Response(status=400)
 
@@ -271,7 +271,7 @@ def test_the_server_is_told_the_timeout_over_rest() -> None:
         ("rest-stream", "ClientConnectorError"),
     ],
 )
-def test_a_server_that_is_not_there_is_an_outcome(protocol: LoadProtocol, outcome: str) -> None:
+def test_an_unreachable_server_is_an_outcome(protocol: LoadProtocol, outcome: str) -> None:
     async def send() -> Answer:
         async with open_clients(Targets("127.0.0.1:1", "http://127.0.0.1:1"), {protocol}) as client:
             return await client.send(LoadRequest(("One.",), protocol))
@@ -297,7 +297,7 @@ def test_grpc_requests_are_spread_over_the_connections() -> None:
     assert len(peers) == 3
 
 
-def test_no_request_waits_for_another_ones_connection_over_rest() -> None:
+def test_no_rest_request_waits_for_a_free_connection() -> None:
     """Each of 150 requests is answered only once all of them have arrived; aiohttp's own limit would be 100."""
     count = 150
 
@@ -344,7 +344,7 @@ def test_the_last_event_of_a_stream_is_its_outcome(pairs: list[tuple[str, str]],
     assert send_rest(stream, "One.", protocol="rest-stream") == outcome
 
 
-def test_a_refused_stream_is_named_by_status_and_reason() -> None:
+def test_a_rejected_stream_is_named_by_status_and_reason() -> None:
     async def refuse(request: web.Request) -> web.Response:
         del request
         return web.json_response({"reason": "queue_full"}, status=429)
@@ -356,8 +356,8 @@ def test_a_stream_without_a_result_is_a_failure_over_grpc() -> None:
     assert send_grpc(answer_none, "One.", protocol="grpc-stream") == NO_RESULT
 
 
-def test_each_request_of_a_stream_of_requests_has_its_own_outcome() -> None:
-    """The first one is never answered: its outcome is that of the stream."""
+def test_each_request_of_translate_many_has_its_own_outcome() -> None:
+    """The first one gets no answer: its outcome is that of the stream."""
 
     async def send() -> list[Answer]:
         requests = [LoadRequest((text,), "grpc-many", timeout_seconds=TIMEOUT_SECONDS) for text in ("1", "2", "3")]
@@ -370,7 +370,7 @@ def test_each_request_of_a_stream_of_requests_has_its_own_outcome() -> None:
     assert [answer.outcome for answer in asyncio.run(send())] == [NO_RESULT, OK, "RESOURCE_EXHAUSTED"]
 
 
-def test_a_stream_of_requests_is_left_in_time() -> None:
+def test_a_translate_many_request_has_a_timeout() -> None:
     async def send() -> Answer:
         request = LoadRequest(("1",), "grpc-many", timeout_seconds=SHORT_TIMEOUT_SECONDS)
         async with (

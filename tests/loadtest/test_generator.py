@@ -1,7 +1,6 @@
-"""The generators under a clock that jumps: what is analytic comes out exact, and nothing waits.
+"""The generators in virtual time, so that expected values are exact.
 
-`VirtualTimeLoop` is an event loop whose time passes only when every task waits for a timer, so a minute of load takes
-as long as its arithmetic.
+The time of `VirtualTimeLoop` passes only when every task waits for a timer, so a minute of load takes milliseconds.
 """
 
 import asyncio
@@ -48,7 +47,7 @@ class _JumpingSelector(selectors.SelectSelector):
 
 @dataclass
 class Notes:
-    """Writes everything down."""
+    """Records everything."""
 
     begun: list[float] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
@@ -62,7 +61,7 @@ class Notes:
 
 
 class StallingServer:
-    """Answers in a moment, but for a stall: whoever arrives during it is answered at its end."""
+    """Answers after a fixed time, except in a stall: requests that arrive during it are answered at its end."""
 
     def __init__(self, stall_start_seconds: float, stall_seconds: float, answer_seconds: float = 0.0) -> None:
         self._start_seconds = START_SECONDS + stall_start_seconds
@@ -79,7 +78,7 @@ class StallingServer:
 
 
 class BusyClient:
-    """Keeps the whole process busy for a while in every request, as an overloaded generator would."""
+    """Blocks the process for a while in every request, like an overloaded generator."""
 
     def __init__(self, loop: VirtualTimeLoop, busy_seconds: float) -> None:
         self._loop = loop
@@ -123,8 +122,8 @@ def tally_of(samples: Sequence[Sample]) -> Tally:
     return tally
 
 
-def test_a_stall_is_charged_to_every_request_that_arrived_during_it() -> None:
-    """2 s of stall in 60 s at 100/s make 200 of 6000 late by 2.00, 1.99, ... s; the p99, the 61st of them, is 1.4 s."""
+def test_a_stall_is_charged_to_every_request_that_arrives_during_it() -> None:
+    """2 s of stall in 60 s at 100/s delay 200 of 6,000 requests by 2.00, 1.99, ... s; the p99 (the 61st) is 1.4 s."""
     samples = generate(StallingServer(20.0, 2.0), make_plan(constant_arrivals(100.0, 60.0), 60.0)).samples
     latency = tally_of(samples).latency.percentiles()
     assert latency is not None
@@ -134,8 +133,8 @@ def test_a_stall_is_charged_to_every_request_that_arrived_during_it() -> None:
     assert latency.p50 == pytest.approx(0.0, abs=1e-5)
 
 
-def test_a_closed_loop_hardly_sees_the_same_stall() -> None:
-    """A user who waits sends nothing meanwhile: one of 5,800 requests is slow, which no percentile shows."""
+def test_a_closed_loop_hardly_shows_the_same_stall() -> None:
+    """A waiting user sends no requests: one of 5,800 requests is slow, which no percentile shows."""
     notes = generate(StallingServer(20.0, 2.0, 0.01), make_plan(constant_arrivals(1.0, 1.0), 60.0), users=1)
     latency = tally_of(notes.samples).latency.percentiles()
     assert latency is not None
@@ -149,7 +148,7 @@ def test_each_user_of_a_closed_loop_waits_for_its_own_answer() -> None:
     assert all(sample.lag_seconds == 0.0 for sample in notes.samples)
 
 
-def test_a_stall_holds_back_no_request() -> None:
+def test_a_stall_delays_no_send_time() -> None:
     arrivals = constant_arrivals(100.0, 10.0)
     notes = generate(StallingServer(2.0, 5.0), make_plan(arrivals, 10.0))
     assert notes.begun == arrivals.tolist()
@@ -175,21 +174,21 @@ def test_a_busy_generator_is_late_and_its_run_is_void() -> None:
     assert "exceeds 10.0 ms" in problem
 
 
-def test_latency_holds_the_lag() -> None:
-    """A late request is not counted as fast: its latency runs from the intended time, as the lag does."""
+def test_latency_includes_the_lag() -> None:
+    """The latency of a late request starts at the intended time and includes the lag."""
     loop = VirtualTimeLoop()
     samples = generate(BusyClient(loop, 0.02), make_plan(constant_arrivals(100.0, 1.0), 1.0), loop).samples
     assert all(sample.latency_seconds == pytest.approx(sample.lag_seconds + 0.02) for sample in samples)
 
 
-def test_a_client_that_goes_away_is_an_outcome_of_its_own() -> None:
+def test_a_canceled_request_has_its_own_outcome() -> None:
     request = LoadRequest(("A sentence.",), cancel_after_seconds=0.25)
     notes = generate(StallingServer(0.0, 5.0), make_plan(constant_arrivals(1.0, 2.0), 2.0, request))
     assert [sample.outcome for sample in notes.samples] == [GONE, GONE]
     assert [sample.latency_seconds for sample in notes.samples] == pytest.approx([0.25, 0.25])
 
 
-def test_a_client_that_would_go_away_later_gets_its_answer() -> None:
+def test_a_request_answered_before_its_cancellation_is_ok() -> None:
     request = LoadRequest(("A sentence.",), cancel_after_seconds=9.0)
     notes = generate(StallingServer(0.0, 5.0), make_plan(constant_arrivals(1.0, 1.0), 1.0, request))
     assert [sample.outcome for sample in notes.samples] == [OK]

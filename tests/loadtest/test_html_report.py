@@ -1,4 +1,4 @@
-"""Pages of reports: one or several documents, read from files, in a single file that loads nothing."""
+"""Report pages: one or several documents, in a single file that loads no other file."""
 
 import os
 import re
@@ -63,7 +63,7 @@ SEARCHED = replace(
 
 
 def compare(monkeypatch: pytest.MonkeyPatch, folder: Path, documents: Sequence[LoadDocument]) -> str:
-    """Writes documents, has the command compare them and returns its page."""
+    """Writes documents, compares them with the command and returns its page."""
     paths = []
     for number, document in enumerate(documents):
         path = folder / f"report{number}" / "load.json"
@@ -76,14 +76,12 @@ def compare(monkeypatch: pytest.MonkeyPatch, folder: Path, documents: Sequence[L
     return page.read_text()
 
 
-def test_a_document_is_read_as_it_was_written() -> None:
+def test_a_document_survives_a_json_round_trip() -> None:
     assert from_json(to_json(DOCUMENT)) == DOCUMENT
     assert from_json(to_json(SEARCHED)) == SEARCHED
 
 
-def test_several_reports_are_compared_on_a_page_that_loads_nothing(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_several_reports_are_compared_on_a_self_contained_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     closed = replace(DOCUMENT, runs=[replace(RUN, loop="closed", users=3, server=None)])
     page = compare(monkeypatch, tmp_path, [DOCUMENT, closed, SEARCHED])
     for text in ("report0, steady", "report1, steady", "closed, 3 users", "report2: goodput", "prefers-color-scheme"):
@@ -94,15 +92,15 @@ def test_several_reports_are_compared_on_a_page_that_loads_nothing(
     assert not re.findall(r'(?:src|href)="(?!#)[^"]*"', page)
 
 
-def test_what_proves_nothing_is_said_to(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_void_runs_and_unstable_windows_are_marked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     run = replace(RUN, void="the generator was late", stable=False, server=None)
     page = compare(monkeypatch, tmp_path, [replace(DOCUMENT, runs=[run], void=True)])
     assert "void: the generator was late" in page
-    assert "the windows do not agree" in page
+    assert page.count('class="bad"') == 2
 
 
-def test_a_run_without_an_answer_has_a_page_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """There is no latency to be drawn."""
+def test_a_run_without_answers_has_a_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """There is no latency to draw."""
     refused = replace(REQUESTS, ok=0, good=0, errors={"UNAUTHENTICATED": 11}, latency_seconds=None)
     points = [replace(point, p50=None, p99=None) for point in RUN.points]
     run = replace(RUN, all=refused, kinds={"requests": refused}, points=points, curve=[], server=None)
@@ -111,9 +109,9 @@ def test_a_run_without_an_answer_has_a_page_too(monkeypatch: pytest.MonkeyPatch,
     assert "latency by percentile" not in page
 
 
-def test_what_is_no_report_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_report_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "load.json"
     path.write_text("{}")
     monkeypatch.setattr(sys, "argv", ["dragoman", "load", "report", str(path)])
-    with pytest.raises(SystemExit, match=f"dragoman load report: {re.escape(os.fspath(path))}: no report"):
+    with pytest.raises(SystemExit, match=f"dragoman load report: {re.escape(os.fspath(path))}: "):
         dragoman.main()

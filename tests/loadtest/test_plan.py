@@ -1,4 +1,4 @@
-"""Plans: every request and its time, drawn beforehand."""
+"""Plans: every request and its send time."""
 
 from collections import Counter
 from pathlib import Path
@@ -43,7 +43,7 @@ def test_windows_repeat_a_phase_with_other_requests() -> None:
     assert plan.requests[:50] != plan.requests[50:100]
 
 
-def test_a_seed_gives_one_plan() -> None:
+def test_the_same_seed_gives_the_same_plan() -> None:
     first, same, other = (make_plan(seed=seed) for seed in (1, 1, 2))
     assert first.requests == same.requests != other.requests
 
@@ -63,7 +63,7 @@ def test_numbers_of_texts_are_drawn_by_weight() -> None:
     assert counts[8] == pytest.approx(1250, abs=6 * 940**0.5)
 
 
-def test_so_many_clients_go_away_at_random_times() -> None:
+def test_the_given_share_of_clients_cancels_at_random_times() -> None:
     plan = make_plan(phases=[{**STEADY, "rate": 1000}], requests=[{"cancelled_share": 0.2}])
     times = [each.cancel_after_seconds for each in plan.requests if each.cancel_after_seconds is not None]
     assert len(times) == pytest.approx(1000, abs=6 * 800**0.5)
@@ -71,11 +71,11 @@ def test_so_many_clients_go_away_at_random_times() -> None:
     assert np.mean(times) == pytest.approx(0.25, abs=0.03)
 
 
-def test_a_kind_may_have_one_text() -> None:
+def test_a_kind_may_have_a_fixed_text() -> None:
     assert {request.texts for request in make_plan(requests=[{"text": " "}]).requests} == {(" ",)}
 
 
-def test_a_replay_asks_what_was_asked(tmp_path: Path) -> None:
+def test_a_replay_sends_the_recorded_requests(tmp_path: Path) -> None:
     trace = tmp_path / "trace.jsonl"
     trace.write_text('7\n{"seconds": 9, "text": ["Recorded."], "options": {"beam_size": 2}}\n')
     plan = make_plan(phases=[{"arrivals": "replay", "trace": trace, "speed": 4}], warm_up_seconds=1)

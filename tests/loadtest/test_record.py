@@ -1,4 +1,4 @@
-"""What is known of a run while it grows."""
+"""The record of a run in progress."""
 
 import numpy as np
 
@@ -24,7 +24,7 @@ def ended(*cells: tuple[int, str]) -> PackedTallies:
     return found
 
 
-def test_what_processes_tell_adds_up_by_slice_and_by_kind() -> None:
+def test_tallies_of_processes_add_up_by_slice_and_by_kind() -> None:
     record = make_record()
     record.add(ended((0, "a"), (1, "a"), (1, "b")))
     record.add(ended((1, "a"), (2, "b")))
@@ -35,18 +35,18 @@ def test_what_processes_tell_adds_up_by_slice_and_by_kind() -> None:
     assert record.kinds == ["a", "b"]
 
 
-def test_the_warm_up_is_no_phase() -> None:
+def test_the_warm_up_is_not_a_phase() -> None:
     record = make_record()
     assert record.phases == ["load"]
     assert record.slices_of("load") == [1, 2]
     assert record.slices_of("load", [1]) == [2]
 
 
-def test_in_flight_is_what_has_not_ended() -> None:
+def test_in_flight_requests_have_not_ended() -> None:
     record = make_record()
     record.add(ended((0, "a"), (1, "a")))
     assert (record.sent, record.in_flight) == (4, 2)
 
 
-def test_plans_tell_how_many_requests_a_slice_has() -> None:
+def test_planned_requests_are_counted_by_slice() -> None:
     assert make_record().planned() == {0: 1, 1: 1, 2: 1}

@@ -1,4 +1,4 @@
-"""`dragoman attention` writes everything that the document shows, and says what is wrong before it measures."""
+"""`dragoman attention` writes every file that its document shows, and reports errors before it measures."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ from tests.support.toy import random_model
 SOURCES = ["alpha beta gamma.", "one two three four.", "house garden.", "river " * 30]
 TARGETS = ["one two.", "alpha beta.", "garden.", "river."]
 DOCUMENT = "A\n<!-- layers --><!-- /layers -->\nB\n<!-- maps --><!-- /maps -->\nC\n<!-- table --><!-- /table -->\nD\n"
-# The least that can be measured.
+# The smallest options.
 QUICK = ["--width", "8", "--longest", "16", "--sentence", "1", "--sentence", "3", "--timed-sentences", "3"]
 
 
@@ -50,7 +50,7 @@ def workshop(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="module")
 def report(workshop: Path) -> Path:
-    """The folder of a report on both runs; its document lies beside it."""
+    """The folder of a report on both runs, next to its document."""
     (workshop / "document.md").write_text(DOCUMENT, encoding="utf-8")
     out, document = workshop / "pictures" / "attention", workshop / "document.md"
     options = ["--out", str(out), "--document", str(document), "--scores", str(workshop / "scores"), *QUICK]
@@ -68,7 +68,7 @@ def test_every_picture_and_table_is_written(report: Path) -> None:
     assert {path.name for path in report.iterdir()} == tables | pictures
 
 
-def test_the_picture_of_all_heads_shows_all_heads(report: Path) -> None:
+def test_the_picture_of_heads_shows_every_head(report: Path) -> None:
     assert (report / "heads-first.svg").read_text(encoding="utf-8").count("<image") == 4
 
 
@@ -78,12 +78,12 @@ def test_the_document_shows_every_picture(report: Path) -> None:
     assert [name for name in pictures if f"![](pictures/attention/{name})" not in document] == []
 
 
-def test_the_rest_of_the_document_stays(report: Path) -> None:
+def test_the_rest_of_the_document_is_kept(report: Path) -> None:
     document = (report.parent.parent / "document.md").read_text(encoding="utf-8")
     assert [line for line in document.splitlines() if line in "ABCD" and line] == list("ABCD")
 
 
-def test_the_table_puts_the_scores_beside_the_runs(report: Path) -> None:
+def test_the_table_holds_the_scores_of_the_runs(report: Path) -> None:
     rows = [line for line in (report / "table.md").read_text(encoding="utf-8").splitlines() if "Transformer" in line]
     assert [row.split(" | ")[0] for row in rows] == ["| first", "| second"]
     assert all(" | 36.4 | 61.2 | " in row for row in rows)
@@ -108,7 +108,7 @@ def test_the_figures_are_complete(report: Path) -> None:
     assert [pair["number"] for pair in figures["maps"]] == [1, 3]
 
 
-def test_without_a_run_the_layers_alone_are_measured(tmp_path: Path) -> None:
+def test_without_a_run_only_the_layers_are_measured(tmp_path: Path) -> None:
     dragoman.run("attention", ["--out", str(tmp_path), "--width", "8", "--longest", "16"])
     assert {path.name for path in tmp_path.iterdir()} == {"layers.md", "layers.svg", "measurements.json"}
 
@@ -116,14 +116,14 @@ def test_without_a_run_the_layers_alone_are_measured(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--sentence", "5"], "sentence: 5: expected 1 to 4"),
-        (["--sentence", "4"], "sentence: 4: .* source tokens, expected at most 30"),
-        (["--scores", "nowhere"], "nowhere/first.json: expected a file written by"),
-        (["--document", "nowhere.md"], "document: nowhere.md: .*No such file"),
+        (["--sentence", "5"], "sentence: .*5"),
+        (["--sentence", "4"], "sentence: .*30"),
+        (["--scores", "nowhere"], "nowhere/first.json: "),
+        (["--document", "nowhere.md"], "document: .*nowhere.md"),
         (["--data", "tsv:nowhere"], "nowhere"),
     ],
 )
-def test_what_is_wrong_is_told_before_anything_is_measured(
+def test_errors_are_reported_before_the_measurement(
     workshop: Path, tmp_path: Path, options: list[str], message: str
 ) -> None:
     arguments = [str(workshop / "first"), "--out", str(tmp_path / "out"), *data(workshop), *options]
@@ -132,20 +132,20 @@ def test_what_is_wrong_is_told_before_anything_is_measured(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_document_without_a_place_is_told(workshop: Path, tmp_path: Path) -> None:
+def test_a_document_without_the_section_is_reported(workshop: Path, tmp_path: Path) -> None:
     (tmp_path / "empty.md").write_text("no place", encoding="utf-8")
     options = ["--out", str(tmp_path / "out"), "--document", str(tmp_path / "empty.md")]
-    with pytest.raises(SystemExit, match="expected <!-- layers -->"):
+    with pytest.raises(SystemExit, match="<!-- layers -->"):
         dragoman.run("attention", [str(workshop / "first"), *data(workshop), *options])
 
 
-def test_runs_of_one_name_cannot_be_told_apart(workshop: Path, tmp_path: Path) -> None:
+def test_runs_must_have_different_names(workshop: Path, tmp_path: Path) -> None:
     runs = [str(workshop / "first"), str(workshop / "second" / ".." / "first")]
-    with pytest.raises(SystemExit, match="runs: first, first: expected folders of different names"):
+    with pytest.raises(SystemExit, match="runs: first, first: "):
         dragoman.run("attention", [*runs, "--out", str(tmp_path), *data(workshop)])
 
 
-def test_a_run_of_another_direction_is_told(workshop: Path, tmp_path: Path) -> None:
+def test_a_run_of_another_direction_is_rejected(workshop: Path, tmp_path: Path) -> None:
     reverse = f"files:{workshop / 'pairs.de'},{workshop / 'pairs.en'}"
-    with pytest.raises(SystemExit, match="first: translates en-de, expected de-en as in data"):
+    with pytest.raises(SystemExit, match=r"first: .*de-en"):
         dragoman.run("attention", [str(workshop / "first"), "--out", str(tmp_path), "--data", reverse])

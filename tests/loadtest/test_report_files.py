@@ -1,4 +1,4 @@
-"""A report leaves Markdown, JSON and a filled document, and says before it begins what cannot be written."""
+"""A report writes Markdown, JSON and a filled document, and finds errors before the measurement."""
 
 import json
 from pathlib import Path
@@ -24,13 +24,13 @@ def test_table_and_figures_are_written_with_their_provenance(tmp_path: Path) -> 
     assert (figures["provenance"]["command"], figures["figure"]) == ("dragoman x", 1)
 
 
-def test_a_document_without_a_place_is_told(tmp_path: Path) -> None:
+def test_a_document_without_the_section_is_reported(tmp_path: Path) -> None:
     (tmp_path / "document.md").write_text("no place", encoding="utf-8")
     with pytest.raises(ReportFileError, match=r"^document: .*document\.md: expected <!-- speed -->"):
         ReportFiles("speed", tmp_path, tmp_path / "document.md").prepare()
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ReportFileError, match=r"^out: .*file: File exists, expected a folder"):
+    with pytest.raises(ReportFileError, match=r"^out: .*file: .*File exists"):
         ReportFiles("speed", tmp_path / "file", None).prepare()

@@ -1,4 +1,4 @@
-"""The generator proved on a server that stands still: the open loop tells what users felt, a closed one does not."""
+"""The self-test: the open loop measures a stall of the server, a closed loop does not."""
 
 import asyncio
 from dataclasses import replace
@@ -11,26 +11,26 @@ from loadtest.self_test import SelfTestCommand, SelfTestResult
 FINE = SelfTestResult(2.0, 1.4, 1.38, 0.01, 6000, 0, None)
 
 
-def test_a_stall_is_charged_as_arithmetic_says() -> None:
-    """0.6 s of stall in 2 s make the 90th percentile 0.4 s; a closed loop sees one slow request of many."""
+def test_the_open_loop_measures_the_expected_percentile() -> None:
+    """A stall of 0.6 s in 2 s makes the p90 0.4 s; a closed loop has one slow request of many."""
     command = SelfTestCommand(duration_seconds=2.0, stall_seconds=0.6, percentile=90.0, rate=50.0, max_lag_seconds=60.0)
     result = asyncio.run(command.run())
     assert (result.sent, result.unanswered) == (100, 0)
     assert result.expected_seconds >= 0.4
-    # A busy machine makes users wait even longer; that nobody is charged too much, the generator's own tests show.
+    # A busy machine adds latency; the tests of the generator check the upper bound.
     assert result.open_seconds >= 0.95 * result.expected_seconds
     assert result.closed_seconds < result.open_seconds / 2
 
 
 @pytest.mark.parametrize(("duration_seconds", "stall_seconds"), [(300.0, 2.0), (60.0, 0.6), (3.0, 2.0)])
-def test_a_stall_that_the_percentile_does_not_feel_or_that_outlasts_the_run_proves_nothing(
+def test_a_stall_too_short_for_the_percentile_or_too_long_for_the_run_is_rejected(
     duration_seconds: float, stall_seconds: float
 ) -> None:
-    with pytest.raises(ValidationError, match=r"stall_seconds: .*: expected more than .* and less than"):
+    with pytest.raises(ValidationError, match="stall_seconds: "):
         SelfTestCommand(duration_seconds=duration_seconds, stall_seconds=stall_seconds)
 
 
-def test_a_generator_that_tells_the_truth_passes() -> None:
+def test_a_correct_generator_passes() -> None:
     assert FINE.passed
 
 
@@ -45,5 +45,5 @@ def test_a_generator_that_tells_the_truth_passes() -> None:
     ],
     ids=["too low", "too high", "closed loop shows it", "unanswered", "late"],
 )
-def test_any_other_does_not(wrong: SelfTestResult) -> None:
+def test_any_other_result_fails(wrong: SelfTestResult) -> None:
     assert not wrong.passed

@@ -1,4 +1,4 @@
-"""The sentences that a load is made of."""
+"""The sentences of a load."""
 
 from pathlib import Path
 
@@ -7,21 +7,20 @@ import pytest
 from loadtest.scenario import DEFAULT_SENTENCES, ScenarioError, describe, read_sentences
 
 
-def test_blank_lines_of_a_file_are_no_sentences(tmp_path: Path) -> None:
+def test_blank_lines_are_skipped(tmp_path: Path) -> None:
     path = tmp_path / "sentences.txt"
     path.write_text("One.\n\n  \nZwölf.\n", encoding="utf-8")
     assert read_sentences(path) == ("One.", "Zwölf.")
 
 
-def test_a_file_without_sentences_is_refused(tmp_path: Path) -> None:
+def test_a_file_without_sentences_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "sentences.txt"
     path.write_text("\n\n")
-    with pytest.raises(ScenarioError) as refused:
+    with pytest.raises(ScenarioError, match=r"^sentences: .*sentences\.txt: "):
         read_sentences(path)
-    assert str(refused.value) == f"sentences: {path}: expected at least one line that is not blank"
 
 
-def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+def test_a_binary_file_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "sentences.gz"
     path.write_bytes(b"\x1f\x8b")
     with pytest.raises(ScenarioError, match=r"sentences: .*sentences\.gz: .*can't decode byte"):
@@ -37,5 +36,5 @@ def test_sentences_are_described_by_their_words() -> None:
     }
 
 
-def test_without_a_file_there_are_sentences() -> None:
+def test_without_a_file_the_built_in_sentences_are_used() -> None:
     assert read_sentences(None) == DEFAULT_SENTENCES

@@ -1,4 +1,4 @@
-"""What the generator reads of a server's metrics: those of ours, as they are named today."""
+"""Parsing the metrics of a real server."""
 
 from loadtest.server_metrics import PHASES, ServerState, phase_times, rows_per_step
 from tests.support.live import LiveService
@@ -10,7 +10,7 @@ def state_of(live: LiveService) -> ServerState:
     return state
 
 
-def test_a_server_tells_rows_requests_and_phases(live: LiveService) -> None:
+def test_metrics_hold_rows_requests_and_phases(live: LiveService) -> None:
     before = state_of(live)
     assert live.post({"text": ["alpha beta.", "one two three."]}).status_code == 200
     live.settle()
@@ -26,10 +26,10 @@ def test_a_server_tells_rows_requests_and_phases(live: LiveService) -> None:
     assert after.cpu_seconds > 0
 
 
-def test_nothing_computed_has_no_rows_per_step(live: LiveService) -> None:
+def test_without_steps_there_are_no_rows_per_step(live: LiveService) -> None:
     state = state_of(live)
     assert rows_per_step(state, state) is None
 
 
-def test_another_server_is_not_understood() -> None:
+def test_metrics_of_another_server_are_not_parsed() -> None:
     assert ServerState.parse("# TYPE requests counter\nrequests_total 5.0\n") is None

@@ -1,4 +1,4 @@
-"""When windows agree."""
+"""When windows are stable."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def test_three_windows_within_a_tenth_agree() -> None:
     ],
     ids=["too few", "throughput", "latency", "no answer", "none"],
 )
-def test_other_windows_do_not(windows: list[Window]) -> None:
+def test_other_windows_do_not_agree(windows: list[Window]) -> None:
     assert not RULE.is_stable(windows)
 
 

@@ -1,4 +1,4 @@
-"""Beam search by itself, on tables of probabilities: which hypotheses finish, and when a sentence ends."""
+"""Beam search on tables of probabilities: which hypotheses finish, and when a sentence ends."""
 
 import math
 
@@ -14,12 +14,12 @@ A, B, C = 4, 5, 6
 VOCABULARY = 7
 IMPROBABLE = 1e-9
 
-# The probabilities of the next token after a target so far; what is not given is improbable.
+# Probabilities of the next token per target so far; missing tokens are improbable.
 Table = dict[tuple[int, ...], dict[int, float]]
 
 
 class TableModel:
-    """A decoder that looks probabilities up. Its state is the target so far; sentences differ by their table."""
+    """A decoder with fixed probabilities. Its state is the target so far; each sentence has a table."""
 
     def __init__(self, *tables: Table) -> None:
         self.tables = tables
@@ -43,7 +43,7 @@ class TableModel:
         return beam_search(self.decode_step, self.start(), beam_size, length_penalty, limit)
 
 
-def test_a_beam_finds_what_greed_misses() -> None:
+def test_beam_search_finds_what_greedy_search_misses() -> None:
     table: Table = {(): {A: 0.6, B: 0.4}, (A,): {A: 0.5, B: 0.5}, (B,): {C: 1.0}}
     assert TableModel(table).search(1)[0][0].target_ids[0] == A
     best = TableModel(table).search(2)[0][0]
@@ -70,14 +70,14 @@ def test_an_end_that_is_not_among_the_best_k_finishes_nothing() -> None:
 
 
 def test_finished_hypotheses_leave_their_places_to_others() -> None:
-    """With a beam of 2, both A and B are searched on although the end was among the best two."""
+    """With a beam of 2, both A and B continue although EOS is among the best two."""
     table: Table = {(): {EOS_ID: 0.4, A: 0.35, B: 0.25}, (A,): {C: 0.6, A: 0.4}, (B,): {C: 1.0}}
     (found,) = TableModel(table).search(2)
     assert found[0].target_ids == (B, C)
 
 
 def test_a_sentence_ends_when_as_many_hypotheses_as_the_beam_holds_are_finished() -> None:
-    """First come, first served: what might have won later is not waited for."""
+    """First come, first served, even if a live hypothesis would have won later."""
     table: Table = {(): {EOS_ID: 0.5, A: 0.5}, (A,): {EOS_ID: 0.6, B: 0.4}, (A, B): {C: 1.0}}
     model = TableModel(table)
     (found,) = model.search(2)
@@ -108,8 +108,8 @@ def test_a_beam_wider_than_the_vocabulary_searches_what_there_is() -> None:
     assert all(math.isfinite(hypothesis.score) for hypothesis in found)
 
 
-def test_logits_that_are_no_numbers_do_not_break_the_search() -> None:
-    """A model that diverged in training is still validated."""
+def test_nan_logits_do_not_break_the_search() -> None:
+    """Training validates a diverged model too."""
 
     def decode_step(token_ids: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         return torch.full((len(token_ids), VOCABULARY), math.nan), state

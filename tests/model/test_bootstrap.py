@@ -1,4 +1,4 @@
-"""Intervals and p-values are sacreBLEU's, the same every time, and right where they are known."""
+"""Intervals and p-values equal sacreBLEU's, are reproducible, and correct in known cases."""
 
 import random
 
@@ -17,7 +17,7 @@ def make_sentences(count: int = 120) -> list[str]:
 
 
 def spoil(sentences: list[str], share: float, seed: int) -> list[str]:
-    """Replaces a share of the words by one that no reference holds."""
+    """Replaces a share of the words by a word that no reference contains."""
     generator = random.Random(seed)
     return [
         " ".join("nothing" if generator.random() < share else word for word in sentence.split())
@@ -49,7 +49,7 @@ def test_more_sentences_make_the_interval_narrower() -> None:
     assert many.high - many.low < few.high - few.low
 
 
-def test_the_signature_tells_metric_resamples_and_seed() -> None:
+def test_the_signature_has_metric_resamples_and_seed() -> None:
     signature = measure(BLEU(), GOOD, REFERENCES).signature
     assert signature.startswith("nrefs:1|bs:1000|seed:12345|case:mixed|eff:no|tok:13a|smooth:exp|version:")
 
@@ -71,13 +71,13 @@ def test_a_comparison_changes_nothing_about_either_system() -> None:
 
 @pytest.mark.parametrize("metric", [BLEU, CHRF])
 def test_a_system_does_not_differ_from_itself(metric: type[BLEU | CHRF]) -> None:
-    """The library alone says p = 0.001 here."""
+    """The library alone returns p = 0.001 here."""
     assert measure(metric(), GOOD, REFERENCES, list(GOOD)).p_value == 1
 
 
 @pytest.mark.parametrize("metric", [BLEU, CHRF])
 def test_a_clearly_worse_baseline_differs_significantly(metric: type[BLEU | CHRF]) -> None:
-    """None of the resamples differs so much by accident: the least p-value there is."""
+    """No resample has such a difference by chance, so the p-value is the smallest possible."""
     measured = measure(metric(), GOOD, REFERENCES, BAD)
     assert measured.baseline is not None
     assert measured.system.score > measured.baseline.score
@@ -95,7 +95,7 @@ def test_a_difference_by_chance_is_not_significant() -> None:
 
 
 def test_figures_are_plain_numbers() -> None:
-    """So that they can be written as JSON."""
+    """They must be serializable as JSON."""
     measured: Measure = measure(CHRF(), GOOD, REFERENCES, BAD)
     figures = (measured.system.score, measured.system.low, measured.system.high, measured.p_value)
     assert [type(figure) for figure in figures] == [float] * 4

@@ -1,4 +1,4 @@
-"""Generation by the decoder's steps is what an obvious loop over the whole model gives, sentence by sentence."""
+"""Incremental decoding in batches equals a plain loop over the whole model, sentence by sentence."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ Answers = list[tuple[Generated, Generated]]
 
 @torch.inference_mode()
 def translate(model: TranslationModel, source: list[int]) -> Generated:
-    """Translates one source, calling the whole model anew for every token."""
+    """Translates one source with a full forward pass per token."""
     target_ids = [BOS_ID]
     score = 0.0
     gaps = []
@@ -37,7 +37,7 @@ def translate(model: TranslationModel, source: list[int]) -> Generated:
 def translate_with_beam(
     model: TranslationModel, source: list[int], beam_size: int, length_penalty: float
 ) -> tuple[list[int], float, float]:
-    """Returns the best translation of one source, its score and its normalized score, as the reference finds it."""
+    """Returns the reference's best translation of one source, its score and its normalized score."""
 
     def predict(target_ids: list[int]) -> reference.Array:
         logits: torch.Tensor = model(torch.tensor([source]), torch.tensor([target_ids]))[0, -1]
@@ -48,7 +48,7 @@ def translate_with_beam(
 
 @pytest.fixture(scope="module", params=[*SEEDS, *OPTIONS])
 def answers(request: pytest.FixtureRequest) -> Answers:
-    """For each source what greedy search gives in one batch, and what the loop gives."""
+    """Returns the results of batched greedy search and of the loop."""
     seed, options = (request.param, {}) if isinstance(request.param, int) else (7, OPTIONS[request.param])
     model = random_model(seed, **options)
     sources = random_sources(model, seed, 12)
@@ -70,8 +70,8 @@ def test_every_step_has_a_gap_between_the_best_and_the_second_best_logit(answers
         assert batched.gaps == pytest.approx(alone.gaps, abs=1e-4)
 
 
-def test_the_random_models_try_every_way_to_end() -> None:
-    """Otherwise the tests of this file show less than they say."""
+def test_the_random_models_end_both_at_once_and_at_the_limit() -> None:
+    """The other tests of this file need both."""
     models = [random_model(seed) for seed in SEEDS]
     answers = [
         generate_greedy(model, random_sources(model, seed, 12)) for seed, model in zip(SEEDS, models, strict=True)
@@ -130,7 +130,7 @@ def test_a_beam_of_one_is_greedy_search(seed: int) -> None:
 
 
 def test_wider_beams_find_more_probable_translations() -> None:
-    """On average, by the score that they search by."""
+    """On average, measured by the score of the search."""
     model = random_model(3)
     sources = random_sources(model, 3, 40)
     scores = [np.mean([found.score for found in generate_beam(model, sources, size, 0.0)]) for size in (1, 2, 8)]

@@ -1,4 +1,4 @@
-"""BLEU as papers report it: the published numbers of tokens, and nothing that a paper's preparation hides."""
+"""BLEU as papers report it: published token counts, and the effect of the text preparation."""
 
 import os
 from pathlib import Path
@@ -63,7 +63,7 @@ def test_the_baseline_is_prepared_too() -> None:
     assert measured.p_value == 1
 
 
-def test_the_signature_tells_of_the_preparation() -> None:
+def test_the_signature_includes_the_preparation() -> None:
     signature = measure_as_literature(REFERENCES, REFERENCES, "de").signature
     assert "|tok:none|" in signature
     assert "|prepared:lowercase+moses_normalize+moses_tokenize|sacremoses:" in signature

@@ -1,4 +1,4 @@
-"""Places in a document are filled in, again and again, and nothing else of it changes."""
+"""A marked place is replaced repeatedly; the rest of the document does not change."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What figures were obtained with: the command can be called again, and versions are those that are installed."""
+"""A command line repeats its command; versions are those of installed libraries."""
 
 import importlib.metadata
 from pathlib import Path
@@ -33,7 +33,7 @@ def test_options_come_back_as_they_are_typed() -> None:
     assert command_line("bench all", command, positional="runs") == line
 
 
-def test_what_is_switched_has_no_value() -> None:
+def test_a_flag_has_no_value() -> None:
     assert (
         command_line("x", Command(out=Path("o"), stable=True, scores=False))
         == "dragoman x --out o --stable --no-scores"

@@ -1,4 +1,4 @@
-"""Scores are sacreBLEU's on the text as it is."""
+"""Scores equal sacreBLEU's on the raw text."""
 
 import pytest
 from sacrebleu.metrics.bleu import BLEU
@@ -24,7 +24,7 @@ def test_text_without_a_common_word_has_no_bleu() -> None:
 
 
 def test_bleu_is_the_geometric_mean_of_the_precisions_of_one_to_four_tokens() -> None:
-    """4 of 5 tokens, 3 of 4 pairs, 2 of 3 triples and 1 of 2 quadruples are right."""
+    """4 of 5 tokens, 3 of 4 pairs, 2 of 3 triples and 1 of 2 quadruples match."""
     assert score(["a b c d e"], ["a b c d f"]).bleu == pytest.approx(100 * (4 / 5 * 3 / 4 * 2 / 3 * 1 / 2) ** (1 / 4))
 
 

@@ -1,4 +1,4 @@
-"""Clients that go away, many at once and at any moment: over real connections, and nothing of theirs stays behind."""
+"""Clients that disconnect, many at once and at any moment, over real connections: nothing of them remains."""
 
 import json
 import random
@@ -28,10 +28,10 @@ from tests.support.live import (
 )
 from tests.support.promises import Measured
 
-# Clients that are there at once.
+# Concurrent clients.
 CROWD = 100
 CLIENTS = 16
-# About as long as an answer takes on a busy machine: some leave before anything has come, some when all has.
+# About the time of a response on a busy machine: some clients leave before the first byte, some after the last.
 LONGEST_PATIENCE_SECONDS = 0.1
 JSON = {"content-type": "application/json"}
 BODY = json.dumps({"text": LONG_TEXT})
@@ -60,7 +60,7 @@ def connect(live: LiveService) -> HTTPConnection:
 
 
 def open_rest(live: LiveService, stack: ExitStack, path: str) -> Callable[[], None]:
-    """Has a connection answered once, which stays open, and returns what sends the request to be left."""
+    """Sends one request on a persistent connection, and returns a function that sends the request to abandon."""
     connection = stack.enter_context(closing(connect(live)))
     connection.request("POST", "/v1/translate", json.dumps({"text": "alpha."}), JSON)
     assert connection.getresponse().read()
@@ -68,14 +68,14 @@ def open_rest(live: LiveService, stack: ExitStack, path: str) -> Callable[[], No
 
 
 def open_grpc(live: LiveService, stack: ExitStack, method: str) -> Callable[[], None]:
-    """Returns what sends a request that is cancelled when the stack ends; every other one loses its connection."""
+    """Returns a function that sends a request, which the end of the stack cancels or disconnects in turn."""
     channel = stack.enter_context(live.grpc_channel())
     call: Any = (channel.unary_stream if method == STREAM_METHOD else channel.unary_unary)(method)
 
     def send() -> None:
         data = MESSAGE.SerializeToString()
         answer = call(data) if method == STREAM_METHOD else call.future(data)
-        # Either way it is kept until then: one that nobody holds is cancelled at once.
+        # Both keep a reference until then: gRPC cancels a call without references.
         stack.callback(answer.cancel if random.random() < 0.5 else answer.done)
 
     return send
@@ -91,7 +91,7 @@ def open_grpc(live: LiveService, stack: ExitStack, method: str) -> Callable[[], 
         ("gRPC stream", open_grpc, STREAM_METHOD),
     ],
 )
-def test_a_crowd_that_goes_away_leaves_nothing_behind(
+def test_many_simultaneous_disconnects_free_everything(
     live: LiveService,
     models: list[GatedModel],
     measured: Measured,
@@ -101,7 +101,7 @@ def test_a_crowd_that_goes_away_leaves_nothing_behind(
     connection: Callable[[LiveService, ExitStack, str], Callable[[], None]],
     way: str,
 ) -> None:
-    """The model stands still in a step while all of them go: when the step is over, no other one follows."""
+    """All clients leave during one step of the model; after it, no further step follows."""
     crowds, slowest_seconds = 10 if thorough else 1, 0.0
     for _ in range(crowds):
         with ExitStack() as stack:
@@ -123,7 +123,7 @@ def test_a_crowd_that_goes_away_leaves_nothing_behind(
         assert [len(model.steps) for model in models] == [before + 1 for before in steps]
     left = crowds * CROWD
     assert live.metric("requests_total", outcome="cancelled") == left
-    # Endings are counted a moment after the gauges have fallen.
+    # The counters of finished sequences change just after the gauges.
     eventually(lambda: live.metric("sequences_finished_total", reason="cancelled") == left)
     assert live.metric("wasted_tokens_total", cause="cancelled") <= crowds * len(models) * models[0].slots
     measured(
@@ -134,7 +134,7 @@ def test_a_crowd_that_goes_away_leaves_nothing_behind(
 
 
 def storm_rest(live: LiveService, chance: random.Random, requests: int) -> Counter[str]:
-    """Sends requests one after another, and goes away from half of them; returns what became of them."""
+    """Sends requests in sequence and abandons half of them; returns their outcomes."""
     seen: Counter[str] = Counter()
     connection = connect(live)
     for _ in range(requests):
@@ -152,7 +152,7 @@ def storm_rest(live: LiveService, chance: random.Random, requests: int) -> Count
 
 
 def storm_grpc(live: LiveService, chance: random.Random, requests: int) -> Counter[str]:
-    """The same over gRPC; what is cancelled before it has left the client, the server never hears of."""
+    """The same over gRPC; the server never sees a request that is canceled before it is sent."""
     seen: Counter[str] = Counter()
     with live.grpc_channel() as channel:
         method: Any = channel.unary_unary(TRANSLATE_METHOD)
@@ -170,7 +170,7 @@ def storm_grpc(live: LiveService, chance: random.Random, requests: int) -> Count
 
 @pytest.mark.promise("R19")
 @pytest.mark.parametrize(("name", "storm"), [("REST", storm_rest), ("gRPC", storm_grpc)])
-def test_a_storm_of_cancellations_leaves_nothing_behind(
+def test_a_storm_of_cancellations_frees_everything(
     live: LiveService,
     measured: Measured,
     *,
@@ -204,10 +204,10 @@ def test_a_storm_of_cancellations_leaves_nothing_behind(
 
 
 @pytest.mark.promise("R30")
-def test_connections_that_came_and_went_leave_no_file_and_no_thread(
+def test_closed_connections_leave_no_file_and_no_thread(
     live: LiveService, measured: Measured, *, thorough: bool
 ) -> None:
-    """A connection that is still open is seen: what counts can count."""
+    """An open connection raises the count, so the measure works."""
     connections = 10_000 if thorough else 300
     live.post({"text": "alpha."})
     before = count_open()
@@ -219,7 +219,8 @@ def test_connections_that_came_and_went_leave_no_file_and_no_thread(
         with closing(connect(live)) as connection:
             connection.request("GET", "/healthz")
             if number % 3 == 0:
-                connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, bytes([1, *bytes(7)]))  # resets
+                # resets the connection
+                connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, bytes([1, *bytes(7)]))
             elif number % 3 == 1:
                 assert connection.getresponse().read()
     eventually(lambda: count_open()[0] <= before[0])
@@ -231,5 +232,5 @@ def test_connections_that_came_and_went_leave_no_file_and_no_thread(
 
 
 def count_open() -> tuple[int, int]:
-    """Returns how many files and threads this process has, the server's and the clients'."""
+    """Returns the number of open files and threads of this process, which holds server and clients."""
     return len(list(Path("/proc/self/fd").iterdir())), threading.active_count()

@@ -1,7 +1,7 @@
-"""A server in a process of its own under everything at once, for as long as one likes, and what is left of it.
+"""A server process under mixed load for a chosen time, and its state afterwards.
 
-Most requests are as they should be. The others are cancelled, killed, too late, too large or no requests at all; in
-between models are replaced and metrics read. Afterwards the books are balanced.
+Most requests are valid. The others are canceled, killed, late, too large or invalid; meanwhile models are replaced and
+metrics are read. Afterwards the counts are reconciled.
 """
 
 import json
@@ -46,21 +46,20 @@ JSON = {"content-type": "application/json"}
 MODELS, VERSIONS = ("changing", "steady"), ("old", "new")
 BODIES = [json.dumps({"text": LONG_TEXT, "model": model}) for model in MODELS]
 MESSAGES = [TranslateRequest(text=[LONG_TEXT], model=model).SerializeToString() for model in MODELS]
-# What a long run may end with, as R30 wants it: the largest distance from the mean, and what it grows by.
+# Limits of R30 for a long run: largest distance from the mean, and growth.
 MEMORY_MEBIBYTES, GROWTH_MEBIBYTES_PER_HOUR, LONG_SECONDS = 32.0, 1.0, 1800.0
 
 
 @dataclass
 class Soaked:
-    """A server and what clients have seen of it.
+    """A server, and the outcomes that its clients saw.
 
     Attributes:
-        http_port, grpc_port: of the server.
-        folder: its models.
-        seen: outcomes by the kind of a request.
-        unexpected: outcomes that its kind does not allow.
-        sent: requests, each of which the server counts, but for some of those that are reset.
-        log: its last lines.
+        folder: the models.
+        seen: outcomes by kind of request.
+        unexpected: outcomes that their kind does not allow.
+        sent: number of requests; the server counts each of them, except for some that are reset.
+        log: the last lines.
     """
 
     process: subprocess.Popen[str]
@@ -82,7 +81,7 @@ class Soaked:
                 self.unexpected[f"{kind}: {outcome}"] += 1
 
     def replace(self, version: str) -> None:
-        """Puts another version in the place of the model that changes, in one go, and has the server look."""
+        """Replaces the changing model by another version, by renaming, and reloads."""
         link = self.folder / ".new"
         link.symlink_to(self.folder / ".versions" / version)
         link.rename(self.folder / MODELS[0])
@@ -98,19 +97,19 @@ class Soaked:
         return sum(sample.value for sample in samples if sample.name == f"dragoman_{name}")
 
     def connect(self) -> HTTPConnection:
-        """Returns a connection of its own."""
+        """Returns a new connection."""
         return HTTPConnection("127.0.0.1", self.http_port, timeout=WAIT_SECONDS)
 
     def open_files(self) -> int:
-        """Returns how many files the server has open, connections included."""
-        return len(os.listdir(f"/proc/{self.process.pid}/fd"))  # noqa: PTH208 - nothing but their number
+        """Returns the number of open files of the server, with connections."""
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))  # noqa: PTH208 - only their number
 
     def threads(self) -> int:
-        """Returns how many threads it has."""
+        """Returns the number of threads of the server."""
         return len(os.listdir(f"/proc/{self.process.pid}/task"))  # noqa: PTH208
 
     def memory_mebibytes(self) -> float:
-        """Returns the memory that it holds."""
+        """Returns the resident memory of the server."""
         status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="utf-8")
         line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
         return int(line.split()[1]) / 1024
@@ -126,7 +125,8 @@ def soaked(tokenizer: Tokenizer, tmp_path: Path) -> Iterator[Soaked]:
         assert process.stderr is not None
         ready = json.loads(process.stderr.readline())
         soaked = Soaked(process, ready["http_port"], ready["grpc_port"], tmp_path)
-        reading = threading.Thread(target=soaked.log.extend, args=(process.stderr,))  # the server never waits for us
+        # the server never blocks on its log
+        reading = threading.Thread(target=soaked.log.extend, args=(process.stderr,))
         reading.start()
         yield soaked
         process.kill()
@@ -162,7 +162,7 @@ def ask_grpc(soaked: Soaked, chance: random.Random) -> None:
 
 
 def go_away(soaked: Soaked, chance: random.Random) -> None:
-    """Closes the connection; in good order, or with a reset, after which the server may not have got the request."""
+    """Closes the connection normally or with a reset; after a reset the server may have missed the request."""
     reset = chance.random() < 0.5
     with closing(soaked.connect()) as connection:
         path = chance.choice(["/v1/translate", "/v1/translate/stream"])
@@ -182,7 +182,7 @@ def be_huge(soaked: Soaked, chance: random.Random) -> None:
     text = "alpha " * chance.choice([3_000, 30_000])
     try:
         post(soaked, "huge", json.dumps({"text": text}), {"400", "413"})
-    except ConnectionError:  # the server does not read what it does not want
+    except ConnectionError:  # the server does not read a body beyond its limit
         soaked.note("huge", "", {""})
 
 
@@ -211,18 +211,18 @@ KINDS: list[tuple[Callable[[Soaked, random.Random], None], int]] = [
 
 
 def slope_per_hour(seconds: list[float], values: list[float]) -> float:
-    """Returns by how much values grow in an hour, by least squares."""
+    """Returns the growth of values per hour, by least squares."""
     return float(np.polyfit(seconds, values, 1)[0]) * 3600
 
 
 def spread(values: list[float]) -> float:
-    """Returns the largest distance above the mean, without the highest and lowest twentieth."""
+    """Returns the largest distance above the mean, without the highest and lowest 5 %."""
     kept = sorted(values)[len(values) // 20 : len(values) - len(values) // 20]
     return max(kept) - sum(kept) / len(kept)
 
 
-def test_memory_that_leaks_is_seen() -> None:
-    """The measure of the test below finds what it is there to find."""
+def test_a_memory_leak_is_detected() -> None:
+    """The measure of the next test detects a leak."""
     seconds, noise = list(range(1800)), np.random.default_rng(1).normal(scale=2.0, size=1800)
     steady = [200.0 + each for each in noise]
     assert abs(slope_per_hour(list(map(float, seconds)), steady)) < GROWTH_MEBIBYTES_PER_HOUR
@@ -235,7 +235,7 @@ def test_memory_that_leaks_is_seen() -> None:
 @pytest.mark.promise("R35")
 @pytest.mark.promise("R33")
 @pytest.mark.promise("R30")
-def test_a_server_bears_everything_at_once(soaked: Soaked, measured: Measured, soak_seconds: float) -> None:
+def test_a_server_withstands_mixed_load(soaked: Soaked, measured: Measured, soak_seconds: float) -> None:
     over, samples = threading.Event(), list[tuple[float, float]]()
     functions, weights = zip(*KINDS, strict=True)
     ask(soaked, random.Random(0))
@@ -290,6 +290,6 @@ def test_a_server_bears_everything_at_once(soaked: Soaked, measured: Measured, s
 
 
 def memory_figure(seconds: float, values: list[float], growth: float) -> str:
-    """Returns what was measured of the memory; what it grows by in an hour, seconds do not tell."""
+    """Returns the memory figure; seconds are too short for a growth per hour."""
     figure = f"second half of {seconds:,.0f} s: {max(values):.0f} MiB at most, {spread(values):.1f} above the mean"
     return f"{figure}, growth {growth:+.1f} MiB an hour" if seconds >= LONG_SECONDS else figure

@@ -1,4 +1,4 @@
-"""R33, an audit: after requests of every fate, what the metrics say adds up, and nothing is left over."""
+"""An audit for R33: after requests with every outcome, the metrics add up and the gauges are 0."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -22,13 +22,13 @@ IDLE = ("sequences_running", "sequences_waiting", "rows_running", "inflight_requ
 
 @pytest.fixture(scope="module")
 def audited(bundle_path: Path) -> Iterator[tuple[LiveService, Counter[str]]]:
-    """A service after requests of every fate, and how many of each its clients counted."""
+    """A service after requests with every outcome, and the counts of its clients."""
     model = GatedModel(1)
     with run_service(bundle_path, [model], queue_limit=1) as live:
         fates = Counter(answered(live) + refused(live) + crowded_out(live, model) + outrun(live, model))
         live.settle()
         eventually(lambda: live.metric("sequences_running") == 0)
-        live.get("/metrics")  # which brings the gauges up to date
+        live.get("/metrics")  # updates the gauges
         yield live, fates
 
 
@@ -52,7 +52,7 @@ def refused(live: LiveService) -> list[str]:
 
 
 def crowded_out(live: LiveService, model: GatedModel) -> list[str]:
-    """The slot is held by a request that is cancelled, the queue by a patient one; two find no place."""
+    """A canceled request holds the slot and another one the queue; two more are rejected."""
     with ThreadPoolExecutor() as pool, standing_still(model):
         with live.call_stream(TranslateRequest(text=[LONG_TEXT])) as _events:
             assert model.stepping.wait(WAIT_SECONDS)
@@ -69,7 +69,7 @@ def crowded_out(live: LiveService, model: GatedModel) -> list[str]:
 
 
 def outrun(live: LiveService, model: GatedModel) -> list[str]:
-    """A deadline passes in the queue, behind a request that is answered later."""
+    """A deadline passes in the queue, behind a longer request."""
     with ThreadPoolExecutor() as pool, standing_still(model):
         first = pool.submit(live.post, {"text": LONG_TEXT})
         assert model.stepping.wait(WAIT_SECONDS)
@@ -81,7 +81,7 @@ def outrun(live: LiveService, model: GatedModel) -> list[str]:
 
 @contextmanager
 def standing_still(model: GatedModel) -> Iterator[None]:
-    """The model's next step waits for the gate, at most until the block ends."""
+    """The next step of the model waits for the gate, at most until the block ends."""
     model.stepping.clear()
     model.gate.clear()
     try:
@@ -90,9 +90,7 @@ def standing_still(model: GatedModel) -> Iterator[None]:
         model.gate.set()
 
 
-def test_the_outcomes_are_those_that_clients_counted(
-    audited: tuple[LiveService, Counter[str]], measured: Measured
-) -> None:
+def test_outcomes_equal_the_counts_of_clients(audited: tuple[LiveService, Counter[str]], measured: Measured) -> None:
     live, fates = audited
     measured("R33", f"{fates.total()} requests of {len(fates)} fates")
     assert {outcome: live.metric("requests_total", outcome=outcome) for outcome in fates} == fates
@@ -100,7 +98,7 @@ def test_the_outcomes_are_those_that_clients_counted(
 
 
 @pytest.mark.parametrize("protocol", ["rest", "grpc"])
-def test_histograms_count_what_counters_do(audited: tuple[LiveService, Counter[str]], protocol: str) -> None:
+def test_histograms_and_counters_agree(audited: tuple[LiveService, Counter[str]], protocol: str) -> None:
     live, _ = audited
     requests = live.metric("requests_total", protocol=protocol)
     good = live.metric("requests_total", protocol=protocol, outcome="ok")
@@ -108,7 +106,7 @@ def test_histograms_count_what_counters_do(audited: tuple[LiveService, Counter[s
     assert live.metric("request_duration_seconds_count", protocol=protocol, outcome="ok") == good
 
 
-def test_every_answered_request_is_in_every_histogram_of_them(audited: tuple[LiveService, Counter[str]]) -> None:
+def test_every_answered_request_is_in_every_request_histogram(audited: tuple[LiveService, Counter[str]]) -> None:
     live, fates = audited
     for name in ("texts", "source_tokens", "target_tokens", "tokenize_seconds", "inference_seconds"):
         assert live.metric(f"request_{name}_count") == fates["ok"]
@@ -116,7 +114,7 @@ def test_every_answered_request_is_in_every_histogram_of_them(audited: tuple[Liv
     assert live.metric("request_target_tokens_sum") == live.metric("target_tokens_total")
 
 
-def test_every_sequence_is_in_every_histogram_of_them(audited: tuple[LiveService, Counter[str]]) -> None:
+def test_every_sequence_is_in_every_sequence_histogram(audited: tuple[LiveService, Counter[str]]) -> None:
     live, _ = audited
     translated = sum(live.metric("sequences_finished_total", reason=reason) for reason in ("eos", "length"))
     for name in (
@@ -128,12 +126,12 @@ def test_every_sequence_is_in_every_histogram_of_them(audited: tuple[LiveService
     for cause in ("cancelled", "deadline_exceeded"):
         released = live.metric("cancel_release_seconds_count", cause=cause)
         assert released == live.metric("sequences_finished_total", reason=cause) == 1
-    # The one whose deadline passed never left the queue.
+    # The sequence whose deadline passed never left the queue.
     assert live.metric("request_queue_seconds_count") == translated + 1
     assert live.metric("engine_step_seconds_count") == live.metric("engine_steps_total")
 
 
 @pytest.mark.parametrize("gauge", IDLE)
-def test_an_idle_service_has_nothing_left(audited: tuple[LiveService, Counter[str]], gauge: str) -> None:
+def test_the_gauges_of_an_idle_service_are_zero(audited: tuple[LiveService, Counter[str]], gauge: str) -> None:
     live, _ = audited
     assert live.metric(gauge) == 0

@@ -1,4 +1,4 @@
-"""More load than the service can bear: what refusing costs, what clients make of it, and how soon all is as before."""
+"""Load beyond capacity: the cost of rejections, the reaction of clients, and the recovery."""
 
 import asyncio
 import json
@@ -43,7 +43,7 @@ LONG = TranslateRequest(text=[LONG_TEXT])
 
 @pytest.fixture
 def full(gated: LiveService, model: GatedModel) -> Iterator[LiveService]:
-    """A service whose slot and whose place in the queue are taken, for as long as the gate is shut."""
+    """A service whose slot and queue place are taken until the gate opens."""
     model.gate.clear()
     with ThreadPoolExecutor() as pool:
         occupied = [pool.submit(gated.call, LONG) for _ in range(2)]
@@ -54,7 +54,7 @@ def full(gated: LiveService, model: GatedModel) -> Iterator[LiveService]:
 
 
 def cpu_seconds(live: LiveService) -> float:
-    """Returns the processor time that the event loop's thread has taken so far."""
+    """Returns the CPU time of the event loop's thread so far."""
 
     async def look() -> float:
         return time.thread_time()
@@ -63,10 +63,10 @@ def cpu_seconds(live: LiveService) -> float:
 
 
 @pytest.mark.promise("R12")
-def test_a_refusal_costs_little_and_never_reaches_the_engine(
+def test_a_rejection_costs_little_and_never_reaches_the_engine(
     full: LiveService, model: GatedModel, measured: Measured, *, thorough: bool
 ) -> None:
-    """Processor time of the event loop, which a busy machine does not change."""
+    """Measures CPU time of the event loop, which does not depend on other load of the machine."""
     refusals, steps = 3_000 if thorough else 200, len(model.steps)
     cpu = [cpu_seconds(full)]
     with closing(HTTPConnection("127.0.0.1", full.service.http_port, timeout=WAIT_SECONDS)) as connection:
@@ -87,10 +87,10 @@ def test_a_refusal_costs_little_and_never_reaches_the_engine(
 
 
 @pytest.mark.promise("R13")
-def test_a_grpc_client_that_retries_comes_back_when_it_is_told_to(
+def test_a_retrying_grpc_client_obeys_the_time_of_the_server(
     gated: LiveService, model: GatedModel, measured: Measured
 ) -> None:
-    """Left to itself it would come back within 10 ms, and for the last time within 30."""
+    """Its own policy would retry within 10 ms, the last time within 30 ms."""
     policy = {
         "maxAttempts": 4,
         "initialBackoff": "0.01s",
@@ -114,19 +114,19 @@ def test_a_grpc_client_that_retries_comes_back_when_it_is_told_to(
         assert all(answer.result(WAIT_SECONDS).translations for answer in occupied)
     gated.settle()
     assert gated.metric("requests_total", outcome="queue_full") == 1
-    # The attempts of gRPC vary by a fifth (gRFC A6); what the server says, they keep to.
+    # gRPC varies its own backoff by a fifth (gRFC A6), but obeys the server's time exactly.
     assert back_seconds > 0.5
-    measured("R13", f"told to come back after 1,000 ms, it was answered after {back_seconds * 1000:,.0f} ms")
+    measured("R13", f"time to retry 1,000 ms, response after {back_seconds * 1000:,.0f} ms")
 
 
 def steps_of_short_requests(texts: int, *, fair: bool = True) -> list[int]:
-    """Returns how many steps each request of one text takes beside a caller whose requests have so many, one by one.
+    """Returns the steps of each request of one text, next to a client with requests of many texts.
 
-    Those of one text come at random moments and take 80 % of four slots; the other caller has what is left.
+    Requests of one text arrive at random moments and use 80 % of four slots; the other client uses the rest.
 
     Args:
-        texts: of the other caller's requests; 0: there is no such caller.
-        fair: whether the scheduler may know which texts belong together.
+        texts: per request of the other client; 0: no other client.
+        fair: whether the scheduler gets the fairness keys.
     """
     bench, chance = Bench(slots=4), np.random.default_rng(1)
 
@@ -154,29 +154,29 @@ def steps_of_short_requests(texts: int, *, fair: bool = True) -> list[int]:
 
 
 @pytest.mark.promise("R14")
-def test_a_large_request_does_not_make_small_ones_wait_for_all_of_it(measured: Measured) -> None:
-    """Which it would if texts simply stood in line; the goal is half as much again at the 99th percentile."""
-    alone, beside, in_line = (
+def test_a_large_request_does_not_block_small_ones(measured: Measured) -> None:
+    """In a plain queue they would wait; the goal is at most 1.5 times the 99th percentile without the other client."""
+    alone, shared, in_line = (
         float(np.percentile(steps_of_short_requests(texts, fair=fair), 99))
         for texts, fair in ((0, True), (50, True), (50, False))
     )
-    assert beside < 2.5 * alone
-    assert in_line > 3 * beside
+    assert shared < 2.5 * alone
+    assert in_line > 3 * shared
     measured(
         "R14",
-        f"p99 of one text at 80 % load: {alone:.0f} steps; {beside:.0f} beside a caller with 50 texts "
-        f"({beside / alone:.1f} times; goal 1.5); {in_line:.0f} if texts stood in line",
+        f"p99 of one text at 80 % load: {alone:.0f} steps; {shared:.0f} next to a client with 50 texts "
+        f"({shared / alone:.1f} times; goal 1.5); {in_line:.0f} in a plain queue",
     )
 
 
 def goodput(load: float, steps: int) -> tuple[float, float]:
-    """Returns how many tokens a step answers in time, and how many seconds the 99th percentile of the answered take.
+    """Returns the tokens per step that are completed in time, and the 99th percentile of the latency in seconds.
 
-    Requests of 1 to 20 tokens come at random moments; each may take 0.5 s, of which a step takes 0.01.
+    Requests of 1 to 20 tokens arrive at random moments; each has a deadline of 0.5 s, and a step takes 0.01 s.
 
     Args:
-        load: what is asked for, as a share of what eight slots can compute.
-        steps: how long.
+        load: as a share of the capacity of eight slots.
+        steps: duration.
     """
     bench, chance = Bench(slots=8, queue_limit=64), np.random.default_rng(1)
     useful_tokens, asked_seconds, took_seconds = 0, dict[DecodingSequence, float](), list[float]()
@@ -202,8 +202,8 @@ def goodput(load: float, steps: int) -> tuple[float, float]:
 
 
 @pytest.mark.promise("R10")
-def test_twice_the_capacity_answers_as_much_in_time_as_the_capacity(measured: Measured, *, thorough: bool) -> None:
-    """In steps, whose length no machine changes; what `dragoman load` finds on a real one is in docs/loadtest.md."""
+def test_goodput_at_twice_the_capacity_equals_goodput_at_the_capacity(measured: Measured, *, thorough: bool) -> None:
+    """Counted in steps, independent of the machine; docs/loadtest.md describes `dragoman load` for a real one."""
     steps = 30_000 if thorough else 3_000
     (at_capacity, _), (beyond, p99_seconds) = goodput(1.0, steps), goodput(2.0, steps)
     assert beyond >= 0.95 * at_capacity
@@ -216,7 +216,7 @@ def test_twice_the_capacity_answers_as_much_in_time_as_the_capacity(measured: Me
 
 
 def latencies(live: LiveService, requests: int) -> list[float]:
-    """Returns how many seconds some requests take, one after another; none may fail."""
+    """Returns the latency of some requests in seconds, one after another; none may fail."""
     taken = []
     with live.http() as client:
         for _ in range(requests):
@@ -227,7 +227,7 @@ def latencies(live: LiveService, requests: int) -> list[float]:
 
 
 @pytest.mark.promise("R11")
-def test_after_overload_all_is_as_before(bundle_path: Path, measured: Measured, *, thorough: bool) -> None:
+def test_latency_recovers_after_overload(bundle_path: Path, measured: Measured, *, thorough: bool) -> None:
     model = FakeModel(4, on_step=lambda: time.sleep(0.001))
     seconds, over = 20.0 if thorough else 1.0, threading.Event()
     with run_service(bundle_path, [model], queue_limit=8) as live, ThreadPoolExecutor(CLIENTS) as pool:

@@ -1,7 +1,7 @@
-"""Whatever happens at the worst moment: each request still gets one answer, or none if its client has gone.
+"""Faults at the worst moment: each request gets exactly one response, or none if its client has left.
 
-At one point on a request's way, at a time, clients lose their connections, deadlines pass and the model fails; then the
-other threads get time to act on that before the one at the point goes on.
+At one point of a request, clients disconnect, deadlines pass or the model fails. Then the other threads get time to
+react before the thread at that point continues.
 """
 
 import json
@@ -40,7 +40,7 @@ from tests.support.promises import Measured
 CLIENTS = 12
 TEXTS = ("alpha.", "beta gamma.", LONG_TEXT)
 JSON = {"content-type": "application/json"}
-# Right ones; those to a failing model, before and after it is known to fail; those to deadlines.
+# Valid responses; those of a failing model, before and after the failure is known; those of deadlines.
 ANSWERS = {
     "200",
     "OK",
@@ -53,13 +53,13 @@ ANSWERS = {
     "429",
     "RESOURCE_EXHAUSTED",
 }
-# Other threads need about as long to see what has happened.
+# About the time that other threads need to see a change.
 MOMENT_SECONDS = 0.004
 
 
 @dataclass
 class FaultyModel(FakeModel):
-    """A fake model that fails once when it is told to: a failure that stays would keep trouble from striking again."""
+    """A fake model that fails once per command: after a permanent failure, no further fault could be injected."""
 
     fails_next: bool = False
 
@@ -71,7 +71,7 @@ class FaultyModel(FakeModel):
         *,
         occupied: int = 0,
     ) -> NDArray[np.float32]:
-        """Fails, or computes."""
+        """Fails or computes."""
         if self.fails_next:
             self.fails_next = False
             raise RuntimeError("bad luck")
@@ -80,12 +80,12 @@ class FaultyModel(FakeModel):
 
 @dataclass
 class Trouble:
-    """What happens at a point.
+    """Faults at a point.
 
     Attributes:
-        model: fails now and then.
-        connections: of clients that wait for an answer, or just got one.
-        submitted: sequences that the scheduler has taken.
+        model: fails on command.
+        connections: of clients that wait for a response or just got one.
+        submitted: sequences in the scheduler.
     """
 
     model: FaultyModel
@@ -96,7 +96,7 @@ class Trouble:
     times: int = 0
 
     def strike(self) -> None:
-        """Does something, or nothing."""
+        """Injects a random fault, or none."""
         self.times += 1
         if self.chance.random() < 0.02:
             self.model.fails_next = True
@@ -116,7 +116,7 @@ class Trouble:
 
 
 def hook(live: LiveService, trouble: Trouble, point: str) -> None:
-    """Has trouble strike at a point, and counts what the scheduler takes."""
+    """Injects faults at a point, and counts submitted sequences."""
     pipeline: Any = live.pipeline
     metrics: Any = live.service.metrics
     scheduler, translator, engine = pipeline.scheduler, pipeline.translator, live.engines[0]
@@ -161,7 +161,7 @@ def hook(live: LiveService, trouble: Trouble, point: str) -> None:
 
 @contextmanager
 def among(things: list[Any], thing: Any) -> Iterator[None]:
-    """Has a thing in a list while the block runs."""
+    """Keeps an element in a list while the block runs."""
     things.append(thing)
     try:
         yield
@@ -170,7 +170,7 @@ def among(things: list[Any], thing: Any) -> Iterator[None]:
 
 
 def ask_rest(live: LiveService, trouble: Trouble, expected: dict[str, str], requests: int, client: int) -> Counter[str]:
-    """Asks over one connection as long as it lasts; an answer that is not to the latest request would be noticed."""
+    """Sends requests over one connection until it breaks; checks that each response belongs to the latest request."""
     chance, seen = random.Random(client), Counter[str]()
     connection = HTTPConnection("127.0.0.1", live.service.http_port, timeout=WAIT_SECONDS)
     with among(trouble.connections, connection):
@@ -196,7 +196,7 @@ def ask_rest(live: LiveService, trouble: Trouble, expected: dict[str, str], requ
 
 
 def check_rest(status: int, body: str, expected: str) -> int:
-    """Returns the status of an answer, or of the problem that its stream ended with."""
+    """Returns the status of a response, or of the problem at the end of its stream."""
     if not body.startswith("event:"):
         assert status != 200 or json.loads(body)["translations"][0]["text"] == expected
         return status
@@ -211,7 +211,7 @@ def check_rest(status: int, body: str, expected: str) -> int:
 
 
 def ask_grpc(live: LiveService, trouble: Trouble, expected: dict[str, str], requests: int, client: int) -> Counter[str]:
-    """Asks over one channel."""
+    """Sends requests over one channel."""
     chance, seen = random.Random(client), Counter[str]()
     with live.grpc_channel() as channel:
         method: Any = channel.unary_unary(TRANSLATE_METHOD, response_deserializer=lambda data: data)
@@ -230,7 +230,7 @@ def ask_grpc(live: LiveService, trouble: Trouble, expected: dict[str, str], requ
 
 @pytest.mark.promise("R20")
 @pytest.mark.parametrize("point", ["enqueue", "step start", "step end", "before response", "after response"])
-def test_every_request_has_one_end_whatever_happens_on_its_way(
+def test_every_request_has_one_outcome_at_any_fault(
     bundle_path: Path, tokenizer: Tokenizer, measured: Measured, *, thorough: bool, point: str
 ) -> None:
     expected = {}

@@ -1,4 +1,4 @@
-"""R24: replicas are restarted one after the other under load, and a client that tries nothing twice does not notice."""
+"""R24: replicas restart in turn under load without an error for clients that do not retry."""
 
 import time
 from collections import Counter
@@ -20,7 +20,7 @@ from tests.support.promises import Measured
 
 REPLICAS = 3
 REQUESTS_PER_SECOND = 100
-# Health travels by gRPC's Watch; this is many times what that takes.
+# Many times the delay of health changes over gRPC's Watch.
 LAME_DUCK_SECONDS = 5.0
 TEXT = "alpha beta gamma."
 ONCE = ClientSettings(retries=False, balanced=True, timeout_seconds=WAIT_SECONDS)
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.promise("R24")
 
 
 class Replica:
-    """A service that starts again where it was before."""
+    """A service that restarts at the same ports."""
 
     def __init__(self, bundle_path: Path, stack: ExitStack) -> None:
         self._bundle_path = bundle_path
@@ -38,12 +38,12 @@ class Replica:
         self.port = self.live.service.grpc_port
 
     def restart(self) -> None:
-        """Stops as on SIGTERM, lame duck and all, and starts anew."""
+        """Stops as on SIGTERM, with its lame duck stage, and starts again."""
         self._stack.close()
         self.live = self._start(self.port)
 
     def found_again(self) -> bool:
-        """Whether clients have sent something since the start."""
+        """Whether clients have sent requests since the start."""
         return self.live.metric("requests_total") > 0
 
     def _start(self, port: int) -> LiveService:
@@ -59,7 +59,7 @@ def replicas(bundle_path: Path) -> Iterator[list[Replica]]:
 
 @contextmanager
 def open_loop(replicas: list[Replica]) -> Iterator[list[Future[str]]]:
-    """Sends requests at a steady rate until the block ends, whatever becomes of them."""
+    """Sends requests at a constant rate until the block ends, regardless of their outcomes."""
     sent: list[Future[str]] = []
     over = Event()
     target = "ipv4:" + ",".join(f"127.0.0.1:{replica.port}" for replica in replicas)
@@ -87,7 +87,7 @@ def open_loop(replicas: list[Replica]) -> Iterator[list[Future[str]]]:
             sender.result()
 
 
-def test_rolling_restarts_cost_no_request(replicas: list[Replica], measured: Measured, *, thorough: bool) -> None:
+def test_rolling_restarts_fail_no_request(replicas: list[Replica], measured: Measured, *, thorough: bool) -> None:
     rounds = 10 if thorough else 1
     expected = replicas[0].live.call(TranslateRequest(text=[TEXT])).translations[0].text
     with open_loop(replicas) as sent:

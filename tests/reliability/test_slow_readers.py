@@ -1,4 +1,4 @@
-"""A client that is there and reads nothing of its stream does not keep the service busy for ever; real connections."""
+"""A client that stays connected but does not read its stream cannot occupy the service forever."""
 
 import asyncio
 import json
@@ -22,14 +22,14 @@ SMALL_BUFFER_BYTES = 4096
 
 
 def open_narrow_port(host: str, port: int) -> socket.socket:
-    """Returns a listening socket whose connections take little that nobody reads."""
+    """Returns a listening socket whose connections buffer little unread data."""
     listener = open_port(host, port)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SMALL_BUFFER_BYTES)
     return listener
 
 
 class NarrowProtocol(H11Protocol):
-    """HTTP whose connections take no more than the system does before they wait for their client."""
+    """HTTP without a write buffer beyond that of the system."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Sets the limit."""
@@ -39,7 +39,7 @@ class NarrowProtocol(H11Protocol):
 
 @pytest.fixture
 def live(bundle_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveService]:
-    """A service that waits for a client to read for a moment only."""
+    """A service with a short timeout for slow readers."""
     monkeypatch.setattr("serve.api.sse.SEND_TIMEOUT_SECONDS", 0.5)
     monkeypatch.setattr("serve.service.open_port", open_narrow_port)
     monkeypatch.setitem(uvicorn.config.HTTP_PROTOCOLS, "h11", f"{__name__}:{NarrowProtocol.__name__}")
@@ -49,7 +49,7 @@ def live(bundle_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveSer
 
 @contextmanager
 def grpc_stream(live: LiveService) -> Iterator[None]:
-    """Asks for a stream and reads its first event only."""
+    """Opens a stream and reads only its first event."""
     options = [("grpc.http2.lookahead_bytes", 1), ("grpc.http2.bdp_probe", 0)]
     with grpc.insecure_channel(live.grpc_target, options) as channel:
         method: Any = channel.unary_stream(STREAM_METHOD, response_deserializer=TranslateStreamResponse.FromString)
@@ -60,7 +60,7 @@ def grpc_stream(live: LiveService) -> Iterator[None]:
 
 @contextmanager
 def event_stream(live: LiveService) -> Iterator[None]:
-    """Asks for a stream of server-sent events and reads its beginning only."""
+    """Opens a stream of server-sent events and reads only its beginning."""
     body = json.dumps({"text": TEXTS}).encode()
     about = f"Host: test\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
     with socket.socket() as client:
@@ -72,7 +72,7 @@ def event_stream(live: LiveService) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("protocol", "stream"), [("grpc", grpc_stream), ("rest", event_stream)])
-def test_a_stream_that_nobody_reads_ends_though_its_client_stays(live: LiveService, protocol: str, stream: Any) -> None:
+def test_an_unread_stream_ends_while_its_client_is_connected(live: LiveService, protocol: str, stream: Any) -> None:
     (served,) = live.service.models
     with stream(live):
         eventually(lambda: live.metric("requests_total", protocol=protocol, outcome="cancelled") == 1)

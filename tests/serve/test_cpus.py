@@ -1,4 +1,4 @@
-"""The CPU count follows the affinity and the quotas of all cgroups above the process, in both versions."""
+"""The CPU count is bounded by the affinity and the quotas of all ancestor cgroups, in both versions."""
 
 import os
 from pathlib import Path
@@ -16,7 +16,7 @@ def eight_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def cpus(folder: Path, membership: str, files: dict[str, str]) -> int:
-    """Returns the count where the process is in these cgroups and these files lie below the mount."""
+    """Returns the count for a membership and the files below the mount point."""
     root = folder / "cgroup"
     for name, content in files.items():
         path = root / name
@@ -48,7 +48,7 @@ def test_the_quota_of_a_container_is_rounded_up_and_bounds_the_affinity(
 
 
 def test_a_service_of_the_host_is_bounded_by_its_own_group(tmp_path: Path) -> None:
-    """As systemd sets CPUQuota: the root of the hierarchy has no file."""
+    """Here systemd sets CPUQuota; the root of the hierarchy has no file."""
     files = {"system.slice/cpu.max": "max 100000\n", "system.slice/dragoman.service/cpu.max": "300000 100000\n"}
     assert cpus(tmp_path, "0::/system.slice/dragoman.service\n", files) == 3
 
@@ -65,7 +65,7 @@ def test_the_group_of_another_process_does_not_count(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("quota", "expected"), [("-1\n", 8), ("300000\n", 3), ("10000\n", 1)])
 def test_version_1_has_a_hierarchy_for_each_controller(tmp_path: Path, quota: str, expected: int) -> None:
-    """And a container sees the host's name of its group, while its own files are the mounted root."""
+    """A container sees the path of its group on the host, but its files are at the mounted root."""
     files = {"cpu/cpu.cfs_quota_us": quota, "cpu/cpu.cfs_period_us": "100000\n"}
     membership = "12:memory:/docker/abc\n4:cpu,cpuacct:/docker/abc\n1:name=systemd:/docker/abc\n"
     assert cpus(tmp_path, membership, files) == expected

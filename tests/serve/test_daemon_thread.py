@@ -1,4 +1,4 @@
-"""Work aside is waited for like any other, but for the end of the event loop, which it does not hold up."""
+"""A function in a daemon thread can be awaited, but does not delay the end of the event loop."""
 
 import asyncio
 import threading
@@ -10,7 +10,7 @@ from serve.system import run_in_daemon_thread
 WAIT_SECONDS = 20.0
 
 
-def test_what_a_function_returns_or_raises_comes_back() -> None:
+def test_the_result_or_exception_of_a_function_is_propagated() -> None:
     async def work() -> str:
         with pytest.raises(ZeroDivisionError):
             await run_in_daemon_thread(lambda: 1 // 0)
@@ -19,7 +19,7 @@ def test_what_a_function_returns_or_raises_comes_back() -> None:
     assert asyncio.run(work()) != threading.current_thread().name
 
 
-def test_an_event_loop_ends_while_a_function_goes_on() -> None:
+def test_an_event_loop_ends_while_a_function_runs() -> None:
     begun, over, done = threading.Event(), threading.Event(), threading.Event()
 
     def wait() -> None:

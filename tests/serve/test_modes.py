@@ -1,4 +1,4 @@
-"""Both modes of the service answer every request with the same bits."""
+"""Both modes return bitwise the same translations."""
 
 import asyncio
 from queue import SimpleQueue
@@ -17,13 +17,13 @@ from serve.settings import ServeSettings
 from tests.support.toy import WIDE, export_model, random_model
 
 SOURCES = [(*np.random.default_rng(seed).integers(4, 31, size=1 + seed % 30).tolist(), 2) for seed in range(60)]
-# Target tokens, and scores of each, of the best translation.
+# Target tokens and token scores of the best translation.
 Found = tuple[tuple[int, ...], tuple[float, ...]]
 
 
 @pytest.fixture(scope="module", params=["fp32", "int8"], name="bundle")
 def _bundle(request: pytest.FixtureRequest, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    """Wide enough that ONNX Runtime shares the work of an operator out among threads."""
+    """A bundle wide enough that ONNX Runtime splits an operator among threads."""
     precision: Precision = request.param
     model = random_model(1, tokenizer.vocabulary_size, **WIDE, max_source_tokens=40, max_target_tokens=24)
     out = tmp_path_factory.mktemp("modes") / precision
@@ -53,7 +53,7 @@ async def _translate(settings: ServeSettings) -> list[Found]:
     return [(sequence.best.target_ids, sequence.best.token_scores) for sequence in sequences]
 
 
-def test_modes_differ_in_engines_and_threads_and_not_in_one_bit_of_an_answer(bundle: Bundle) -> None:
+def test_modes_differ_in_engines_and_threads_but_not_in_translations(bundle: Bundle) -> None:
     throughput = ServeSettings(bundle=bundle.folder, slots=32)
     latency = ServeSettings(bundle=bundle.folder, slots=32, mode="latency")
     shapes = [(settings.engine_count, settings.engine_threads) for settings in (throughput, latency)]
@@ -63,7 +63,7 @@ def test_modes_differ_in_engines_and_threads_and_not_in_one_bit_of_an_answer(bun
     assert translate(latency) == found
 
 
-def test_two_engines_of_two_threads_answer_the_same_as_one_of_one(bundle: Bundle) -> None:
+def test_two_engines_of_two_threads_equal_one_engine_of_one_thread(bundle: Bundle) -> None:
     one = ServeSettings(bundle=bundle.folder, slots=32, engines=1, threads_per_engine=1)
     two = ServeSettings(bundle=bundle.folder, slots=32, engines=2, threads_per_engine=2)
     assert translate(two) == translate(one)

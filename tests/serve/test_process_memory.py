@@ -1,4 +1,4 @@
-"""What stays is passed over by the garbage collector, and what was freed is given back: circles, and small pieces."""
+"""`trim_memory` frees reference cycles, freezes remaining objects and returns freed heap to the system."""
 
 import ctypes
 import gc
@@ -15,28 +15,28 @@ PIECES, PIECE_BYTES = 200_000, 400
 
 
 class Held:
-    """Holds itself."""
+    """A reference cycle."""
 
     def __init__(self) -> None:
-        self.circle = self
+        self.cycle = self
 
 
-def test_circles_are_let_go_of() -> None:
+def test_cycles_are_freed() -> None:
     occupied = weakref.ref(Held())
     trim_memory()
     assert occupied() is None
 
 
-def test_what_is_there_is_passed_over_by_the_collector() -> None:
+def test_existing_objects_are_frozen() -> None:
     there = Held()
     trim_memory()
     later = Held()
-    looked_through = {id(each) for each in gc.get_objects()}
-    assert id(there) not in looked_through
-    assert id(later) in looked_through
+    collected = {id(each) for each in gc.get_objects()}
+    assert id(there) not in collected
+    assert id(later) in collected
 
 
-def test_circles_that_were_passed_over_are_let_go_of_the_next_time() -> None:
+def test_frozen_cycles_are_freed_by_the_next_call() -> None:
     there = Held()
     occupied = weakref.ref(there)
     trim_memory()
@@ -47,13 +47,13 @@ def test_circles_that_were_passed_over_are_let_go_of_the_next_time() -> None:
     assert occupied() is None
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks the kernel of Linux")
-def test_small_pieces_are_given_back() -> None:
-    """The last one stays, and would keep all before it with the process."""
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc of Linux")
+def test_freed_small_blocks_return_to_the_system() -> None:
+    """The last block stays allocated: without the trim, glibc would keep all blocks before it."""
     libc = ctypes.CDLL(None)
     libc.malloc.restype = ctypes.c_void_p
     libc.free.argtypes = [ctypes.c_void_p]
-    trim_memory()  # or what other tests left could be used instead
+    trim_memory()  # removes free heap of other tests, which would be reused
     before = resident_bytes()
 
     def fill() -> None:

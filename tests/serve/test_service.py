@@ -1,7 +1,8 @@
-"""The real thing: `dragoman serve` in a process of its own, with a trained model, under many clients at once."""
+"""`dragoman serve` as a process, with a trained model and many concurrent clients."""
 
 import json
 import random
+import re
 import signal
 import statistics
 import subprocess
@@ -36,14 +37,14 @@ def server(toy_bundle: Path) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def sentences() -> list[str]:
-    """One sentence for each client, of 1 to 30 words."""
+    """One sentence per client, of 1 to 30 words."""
     chance = random.Random(1)
     return [" ".join(chance.choices(WORDS, k=1 + number % 30)) for number in range(CLIENTS)]
 
 
 @pytest.fixture(scope="module")
 def alone(server: Server, sentences: list[str]) -> dict[str, Answer]:
-    """The answer to each sentence while the server did nothing else."""
+    """The translation of each sentence without concurrent requests."""
     before = server.company()
     answers = {sentence: server.rest(sentence)[0] for sentence in sentences}
     assert server.company() == before
@@ -54,17 +55,16 @@ def test_both_interfaces_give_the_same_answers(server: Server, sentences: list[s
     assert [server.grpc(sentence)[0] for sentence in sentences] == list(alone.values())
 
 
-def test_the_answers_differ_from_each_other(alone: dict[str, Answer]) -> None:
-    """Otherwise the test below shows nothing."""
+def test_translations_differ_from_each_other(alone: dict[str, Answer]) -> None:
+    """Otherwise the next test proves nothing."""
     assert len({text for text, *_ in alone.values()}) > 0.9 * CLIENTS
     assert len({tokens for _, _, _, tokens, _ in alone.values()}) > 10
 
 
 @pytest.mark.promise("R1")
-def test_an_answer_does_not_depend_on_who_else_is_served(
+def test_a_translation_is_bitwise_independent_of_other_requests(
     server: Server, sentences: list[str], alone: dict[str, Answer]
 ) -> None:
-    """Bit for bit, over both interfaces."""
     together = threading.Barrier(CLIENTS)
     before = server.company()
 
@@ -84,15 +84,15 @@ def test_an_answer_does_not_depend_on_who_else_is_served(
         eventually(lambda name=name: server.metric(name) == 0)  # type: ignore[misc]
 
 
-def test_texts_of_one_request_are_answered_as_if_each_were_alone(
+def test_texts_of_one_request_are_translated_as_if_alone(
     server: Server, sentences: list[str], alone: dict[str, Answer]
 ) -> None:
     assert server.rest(*sentences) == list(alone.values())
     assert server.grpc(*sentences) == list(alone.values())
 
 
-def test_a_page_is_translated_as_its_sentences_are(server: Server, sentences: list[str]) -> None:
-    """Lines and white space stay; each sentence says what it says alone."""
+def test_a_page_is_translated_sentence_by_sentence(server: Server, sentences: list[str]) -> None:
+    """Line breaks and white space stay."""
     short = [f"{sentence}." for sentence in sentences if len(sentence.split()) < 8]
     page = f"  {short[0]} {short[1]}\n\n\t{short[2]}\n{'  '.join(short[3:])}"
     answers = [translation[0] for translation in server.rest(*short)]
@@ -100,7 +100,7 @@ def test_a_page_is_translated_as_its_sentences_are(server: Server, sentences: li
     assert server.rest(page)[0][0] == server.grpc(page)[0][0] == expected
 
 
-def test_a_stream_of_a_page_is_the_page(server: Server, sentences: list[str]) -> None:
+def test_the_deltas_of_a_page_join_to_its_translation(server: Server, sentences: list[str]) -> None:
     page = "  " + ".\n".join(sentences[:6])
     _, events = server.post({"text": page}, path="/v1/translate/stream")
     data = [json.loads(line.removeprefix("data: ")) for line in events.splitlines() if line.startswith("data: ")]
@@ -111,7 +111,7 @@ def test_a_stream_of_a_page_is_the_page(server: Server, sentences: list[str]) ->
     assert translation["sentences"] >= 6
 
 
-def test_a_sentence_that_is_too_long_is_cut_and_that_is_reported(server: Server) -> None:
+def test_a_too_long_sentence_is_cut_and_reported(server: Server) -> None:
     body = {"text": " ".join(["bird"] * 100)}
     status, answer = server.post(body)
     (translation,) = json.loads(answer)["translations"]
@@ -119,31 +119,29 @@ def test_a_sentence_that_is_too_long_is_cut_and_that_is_reported(server: Server)
     assert translation["sentences"] > 1
     status, problem = server.post({**body, "split_sentences": False})
     assert status == 400
-    assert json.loads(problem)["detail"].endswith("tokens, expected at most 32")
+    assert json.loads(problem)["field"] == "text[0]"
 
 
-def test_more_sentences_than_can_ever_wait_are_refused(server: Server) -> None:
+def test_more_sentences_than_slots_and_queue_are_rejected(server: Server) -> None:
     status, problem = server.post({"text": "bird.\n" * 600})
     assert status == 400
-    assert json.loads(problem)["detail"] == (
-        "text: 600 sentences of 1 hypotheses each, expected at most 516 hypotheses in all"
-    )
+    assert re.match(r"text: 600 sentences .* 516 ", json.loads(problem)["detail"])
 
 
-def test_the_process_that_serves_holds_no_torch(server: Server) -> None:
+def test_the_server_process_loads_no_torch(server: Server) -> None:
     maps = Path(f"/proc/{server.process.pid}/maps").read_text(encoding="utf-8")
     assert "onnxruntime" in maps
     assert "libtorch" not in maps
 
 
-def test_the_service_is_importable_where_torch_is_not() -> None:
+def test_the_service_is_importable_without_torch() -> None:
     program = "import sys; sys.modules.update(torch=None, lightning=None, onnx=None); import serve.app"
     subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
 
 
 @pytest.mark.promise("R27")
-def test_the_first_request_is_not_what_warms_the_model_up(toy_bundle: Path, measured: Measured) -> None:
-    """The golden sentences have done that."""
+def test_the_first_request_is_as_fast_as_later_ones(toy_bundle: Path, measured: Measured) -> None:
+    """The golden sentences warm the model up."""
     models = [Runtime(Sessions.load(Bundle.open(toy_bundle), threads=1), slots=8)]
     with run_service(toy_bundle, models) as live, live.http() as client:
         client.get("/healthz")  # opens the connection
@@ -169,7 +167,7 @@ def test_a_signal_lets_every_accepted_request_finish(wide_bundle: Bundle, measur
         answers = [future.result(WAIT_SECONDS) for future in futures]
         assert server.process.wait(WAIT_SECONDS) == 0
     measured(
-        "R22", f"{clients} requests of {len(texts)} texts under way at the signal: {len(answers)} answered; status 0"
+        "R22", f"{clients} requests of {len(texts)} texts in flight at the signal: {len(answers)} answered; status 0"
     )
     assert all(answer == answers[0] for answer in answers)
     events = [json.loads(line) for line in server.lines]
@@ -192,7 +190,7 @@ def run_dragoman(*arguments: str, text: str = "") -> str:
 
 
 def test_one_server_translates_in_both_directions(two_way_server: Server, two_way_bundle: Path) -> None:
-    """As the golden sentences say, and one and the same text differently."""
+    """The golden sentences match, and one text has two translations."""
     assert two_way_server.ready["directions"] == ["en-de", "de-en"]
     texts = []
     for sentence in Bundle.open(two_way_bundle).golden:
@@ -204,13 +202,13 @@ def test_one_server_translates_in_both_directions(two_way_server: Server, two_wa
     assert len(set(texts)) > len({source for source, _ in texts})
 
 
-def test_a_server_with_two_directions_wants_to_be_told_which(two_way_server: Server) -> None:
+def test_two_directions_require_a_target_language(two_way_server: Server) -> None:
     status, body = two_way_server.post({"text": "alpha beta"})
     assert (status, json.loads(body)["field"]) == (400, "target_language")
 
 
-def test_lines_are_translated_in_the_direction_that_is_asked_for(two_way_server: Server, two_way_bundle: Path) -> None:
-    """By the server and by the bundle in the same process alike."""
+def test_translate_uses_the_requested_direction(two_way_server: Server, two_way_bundle: Path) -> None:
+    """Both by a server and by a bundle in the same process."""
     golden = Bundle.open(two_way_bundle).golden
     for source, target in (("en", "de"), ("de", "en")):
         sentences = [sentence for sentence in golden if sentence.target_language == target]
@@ -222,7 +220,7 @@ def test_lines_are_translated_in_the_direction_that_is_asked_for(two_way_server:
         assert run_dragoman("translate", "--bundle", str(two_way_bundle), *languages, text=lines) == expected
 
 
-def test_a_server_with_two_directions_can_be_measured(two_way_server: Server, tmp_path: Path) -> None:
+def test_load_measures_a_server_with_two_directions(two_way_server: Server, tmp_path: Path) -> None:
     sentences = tmp_path / "sentences.txt"
     sentences.write_text("alpha beta\nhouse\n", encoding="utf-8")
     ports = two_way_server.ready["grpc_port"], two_way_server.ready["http_port"]
@@ -243,10 +241,10 @@ def test_a_server_with_two_directions_can_be_measured(two_way_server: Server, tm
     assert [run["all"]["errors"] for run in runs] == [{}, {}]
 
 
-def test_models_are_replaced_under_load_and_no_request_notices(
+def test_a_model_replaced_under_load_fails_no_request(
     toy_bundle: Path, wide_bundle: Bundle, sentences: list[str], tmp_path: Path
 ) -> None:
-    """Every answer is, bit for bit, that of one of the versions; none fails; and afterwards all are the last one's."""
+    """Each translation is bitwise that of one version; afterwards all are of the last version."""
     versions = {"old": toy_bundle, "new": wide_bundle.folder}
     for name, bundle in (*versions.items(), ("changing", toy_bundle)):
         copytree(bundle, tmp_path / name)
@@ -302,7 +300,7 @@ def test_a_bundle_with_one_flipped_bit_is_never_served(toy_bundle: Path, tmp_pat
 
 
 @pytest.mark.promise("R28")
-def test_a_wrong_model_is_never_served_even_if_its_manifest_vouches_for_it(toy_bundle: Path, tmp_path: Path) -> None:
+def test_a_wrong_model_is_never_served_even_if_its_hash_is_in_the_manifest(toy_bundle: Path, tmp_path: Path) -> None:
     with serve(spoil_bundle(toy_bundle, tmp_path / "bundle")) as server:
         assert server.process.wait(WAIT_SECONDS) == 1
     assert not server.ready

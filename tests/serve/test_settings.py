@@ -1,4 +1,4 @@
-"""Where a setting comes from, how it is printed, and what is said about one that cannot be."""
+"""Sources of settings, their output as YAML, and the errors of invalid ones."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ from serve.system import available_cpus
 
 @pytest.fixture
 def received(monkeypatch: pytest.MonkeyPatch) -> list[ServeSettings]:
-    """The commands that would have run."""
+    """Commands that run, without effect."""
     commands: list[ServeSettings] = []
     monkeypatch.setattr(ServeCommand, "cli_cmd", commands.append)
     return commands
@@ -33,7 +33,7 @@ def run(*arguments: str) -> None:
     dragoman.run("serve", list(arguments))
 
 
-def test_a_flag_wins_over_the_environment_and_that_over_the_file(
+def test_a_flag_precedes_the_environment_and_the_environment_precedes_the_file(
     received: list[ServeSettings], config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DRAGOMAN_SLOTS", "2")
@@ -65,34 +65,35 @@ def test_every_setting_may_stand_in_the_file(
 
 
 @pytest.mark.parametrize("suffix", ["yaml", "toml"])
-def test_an_unknown_setting_in_the_file_is_refused_by_name_and_line(tmp_path: Path, suffix: str) -> None:
+def test_an_unknown_setting_in_the_file_is_rejected_by_name_and_line(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"wrong.{suffix}"
     path.write_text(
         "# first\nmode: latency\nslot: 3\n" if suffix == "yaml" else "# first\nmode = 'latency'\nslot = 3\n"
     )
     with pytest.raises(SystemExit) as raised:
         run("--config", str(path))
-    expected = f"dragoman serve: config: {path}:3: slot: there is no such setting, did you mean slots?"
-    assert raised.value.code == expected
+    message = str(raised.value.code)
+    assert message.startswith(f"dragoman serve: config: {path}:3: slot: ")
+    assert message.endswith("did you mean slots?")
 
 
 @pytest.mark.parametrize("name", ["config", "print_config"])
-def test_what_only_a_flag_can_be_is_refused_in_the_file(tmp_path: Path, name: str) -> None:
+def test_a_setting_for_flags_only_is_rejected_in_the_file(tmp_path: Path, name: str) -> None:
     path = tmp_path / "wrong.yaml"
     path.write_text(f"{name}: true\n")
-    with pytest.raises(SystemExit, match=f"{name}: there is no such setting"):
+    with pytest.raises(SystemExit, match=f"wrong.yaml:1: {name}: unknown"):
         run("--config", str(path))
 
 
 @pytest.mark.parametrize("content", ["- a\n- list\n", "just text", "", "a: [", b"\xff\xfe\xfa"])
-def test_a_file_that_holds_no_settings_is_refused_by_path(tmp_path: Path, content: str | bytes) -> None:
+def test_a_file_that_holds_no_settings_is_rejected_by_path(tmp_path: Path, content: str | bytes) -> None:
     path = tmp_path / "wrong.yaml"
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     with pytest.raises(SystemExit, match=f"^dragoman serve: config: {path}: "):
         run("--config", str(path))
 
 
-def test_a_missing_file_is_refused_by_path(tmp_path: Path) -> None:
+def test_a_missing_file_is_rejected_by_path(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=f"^dragoman serve: config: {tmp_path}/none.yaml: .*No such file"):
         run("--config", f"{tmp_path}/none.yaml")
 
@@ -115,7 +116,7 @@ def test_a_missing_file_is_refused_by_path(tmp_path: Path) -> None:
         {"log_format": "xml"},
     ],
 )
-def test_a_value_out_of_range_is_refused_by_name(option: dict[str, object]) -> None:
+def test_a_value_out_of_range_is_rejected_by_name(option: dict[str, object]) -> None:
     with pytest.raises(ValidationError) as raised:
         ServeSettings.model_validate(option)
     assert [error["loc"] for error in raised.value.errors()] == [tuple(option)]
@@ -136,7 +137,7 @@ def test_a_value_out_of_range_is_refused_by_name(option: dict[str, object]) -> N
         ({"mode": "latency", "engines": 4, "threads_per_engine": 5}, 4, 5),
     ],
 )
-def test_the_mode_shares_out_the_cpus_unless_it_is_told_how(
+def test_the_mode_sets_engines_and_threads_unless_they_are_given(
     options: dict[str, object], engines: int, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("serve.settings.available_cpus", lambda: 6)
@@ -144,7 +145,7 @@ def test_the_mode_shares_out_the_cpus_unless_it_is_told_how(
     assert (command.engine_count, command.engine_threads) == (engines, threads)
 
 
-def test_by_default_there_is_an_engine_for_each_cpu_and_a_queue_of_four_for_each_slot() -> None:
+def test_by_default_there_is_an_engine_per_cpu_and_four_waiting_rows_per_slot() -> None:
     command = ServeSettings(slots=3)
     assert command.engine_count == available_cpus()
     assert command.total_slots == 3 * available_cpus()
@@ -156,14 +157,14 @@ def test_engines_and_queue_can_be_set() -> None:
     assert (command.engine_count, command.total_slots, command.max_waiting) == (2, 6, 0)
 
 
-def test_a_model_has_what_stands_under_its_name_and_else_what_all_have() -> None:
+def test_a_model_overrides_settings_and_inherits_the_others() -> None:
     command = ServeSettings(slots=3, engines=2, models={"small": ModelSettings(slots=1, queue_limit=0)})
     small, other = command.of_model("small"), command.of_model("other")
     assert (small.slots, small.engine_count, small.max_waiting, small.total_slots) == (1, 2, 0, 2)
     assert other == command
 
 
-def test_models_stand_in_the_file(received: list[ServeSettings], tmp_path: Path) -> None:
+def test_the_file_overrides_settings_of_models(received: list[ServeSettings], tmp_path: Path) -> None:
     path = tmp_path / "models.yaml"
     path.write_text("slots: 3\nmodels:\n  small: {slots: 1}\n")
     run("--config", str(path))
@@ -174,11 +175,11 @@ def test_models_stand_in_the_file(received: list[ServeSettings], tmp_path: Path)
     ("own", "problem"),
     [
         ("slots: 0", "--models.small.slots: Input should be greater than or equal to 1 (given: 0)"),
-        ("slot: 1", "yaml:3: models.small.slot: there is no such setting, did you mean slots?"),
-        ("http_port: 1", "yaml:3: models.small.http_port: there is no such setting"),
+        ("slot: 1", "yaml:3: models.small.slot: unknown"),
+        ("http_port: 1", "yaml:3: models.small.http_port: unknown"),
     ],
 )
-def test_what_a_model_cannot_have_is_refused_by_name(
+def test_an_invalid_override_of_a_model_is_rejected_by_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], own: str, problem: str
 ) -> None:
     path = tmp_path / "models.yaml"
@@ -188,10 +189,10 @@ def test_what_a_model_cannot_have_is_refused_by_name(
     assert problem in f"{capsys.readouterr().err}{raised.value.code}"
 
 
-def test_models_stand_in_tables_of_toml(received: list[ServeSettings], tmp_path: Path) -> None:
+def test_toml_tables_override_settings_of_models(received: list[ServeSettings], tmp_path: Path) -> None:
     path = tmp_path / "models.toml"
     path.write_text("slots = 3\n[models.small]\nslots = 1\n[models.large]\nslot = 9\n")
-    with pytest.raises(SystemExit, match=r"models.toml:5: models.large.slot: there is no such setting"):
+    with pytest.raises(SystemExit, match=r"models.toml:5: models.large.slot: unknown"):
         run("--config", str(path))
     path.write_text("slots = 3\n[models.small]\nslots = 1\n")
     run("--config", str(path))
@@ -216,25 +217,19 @@ def test_the_resulting_settings_can_be_printed_and_read_again(
     assert read.models == {"small": ModelSettings(slots=1, queue_limit=0)}
 
 
-def test_printed_settings_tell_of_secrets_and_not_what_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_printed_settings_name_secrets_without_their_values(capsys: pytest.CaptureFixture[str]) -> None:
     run("--admin-key", "very secret", "--print-config")
     printed = capsys.readouterr().out
     assert "secret" not in printed
-    assert "# admin_key: it is set, and not shown" in printed
+    assert "# admin_key: set" in printed
 
 
-def test_help_has_groups_defaults_and_environment_variables(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_has_groups_units_and_defaults(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         run("--help")
-    told = " ".join(capsys.readouterr().out.split())
-    for part in (
-        "model: --slots int Rows",
-        "life: --step-timeout-seconds float",
-        "(default: 30.0) [DRAGOMAN_DRAIN_SECONDS]",
-        "Default: nobody may. [DRAGOMAN_ADMIN_KEY]",
-        "[DRAGOMAN_BUNDLE]",
-    ):
-        assert part in told
+    text = " ".join(capsys.readouterr().out.split())
+    for part in ("engine: --slots N Rows", "life cycle: --step-timeout-seconds SECONDS", "(default: 0.0.0.0)"):
+        assert part in text
 
 
 def test_the_admin_key_comes_from_the_environment_or_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,12 +239,12 @@ def test_the_admin_key_comes_from_the_environment_or_a_file(tmp_path: Path, monk
     assert ServeSettings(admin_key_file=path).read_admin_key() == "from the file"
     monkeypatch.setenv("DRAGOMAN_ADMIN_KEY", "from the environment")
     assert ServeSettings().read_admin_key() == "from the environment"
-    with pytest.raises(SystemExit, match="expected no file beside --admin-key"):
+    with pytest.raises(SystemExit, match=f"^dragoman serve: --admin-key-file: {path}: "):
         ServeSettings(admin_key_file=path).read_admin_key()
 
 
 @pytest.mark.parametrize("content", [None, b" \n", b"\xff"])
-def test_a_file_without_a_key_is_refused_by_path(tmp_path: Path, content: bytes | None) -> None:
+def test_a_file_without_a_key_is_rejected_by_path(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "key"
     if content is not None:
         path.write_bytes(content)
@@ -257,7 +252,7 @@ def test_a_file_without_a_key_is_refused_by_path(tmp_path: Path, content: bytes 
         ServeSettings(admin_key_file=path).read_admin_key()
 
 
-def test_the_admin_key_is_never_shown() -> None:
+def test_repr_hides_the_admin_key() -> None:
     assert "secret" not in repr(ServeSettings(admin_key=SecretStr("secret")))
 
 
@@ -270,18 +265,18 @@ def test_a_list_in_the_environment_is_json(
     monkeypatch.setenv("DRAGOMAN_CORS_ORIGINS", "https://page.example")
     with pytest.raises(SystemExit):
         run()
-    told = capsys.readouterr().err
-    assert told.startswith("dragoman serve: ")
-    assert "cors_origins" in told
-    assert told.endswith("expected JSON\n")
+    error = capsys.readouterr().err
+    assert error.startswith("dragoman serve: ")
+    assert "cors_origins" in error
+    assert error.endswith("expected JSON\n")
 
 
 def test_settings_are_frozen() -> None:
     with pytest.raises(ValidationError, match="frozen"):
-        setattr(ServeSettings(), "slots", 2)  # noqa: B010 - mypy rightly refuses the plain form
+        setattr(ServeSettings(), "slots", 2)  # noqa: B010 - mypy rejects the plain form
 
 
-def test_every_setting_is_explained() -> None:
+def test_every_setting_has_a_description() -> None:
     unexplained = [name for name, field in ServeCommand.model_fields.items() if not field.description]
     assert unexplained == []
 

@@ -68,7 +68,7 @@ def _message(message: DescriptorProto, indent: str = "") -> Iterator[str]:
 def _field(field: FieldDescriptorProto, message: DescriptorProto) -> str:
     label = FieldDescriptorProto.Label.Name(field.label).removeprefix("LABEL_").lower()
     kind = field.type_name or FieldDescriptorProto.Type.Name(field.type).removeprefix("TYPE_").lower()
-    # An optional field of proto3 has presence through a oneof of its own, which the compiler makes up.
+    # The compiler adds a synthetic oneof for an optional field of proto3.
     if field.proto3_optional:
         place = " presence"
     else:

@@ -21,7 +21,7 @@ def check(name: str, text: str) -> None:
 
     Args:
         name: path of the snapshot in the folder `data`.
-        text: the current text, without anything that depends on the machine.
+        text: the current text, independent of the machine.
     """
     path = DATA / name
     text = text.rstrip("\n") + "\n"

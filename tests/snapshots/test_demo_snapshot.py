@@ -18,7 +18,7 @@ PORT = re.compile(r"(127\.0\.0\.1:|-port )\d+")
 
 
 def shape_of(document: Any) -> Any:
-    """Returns a JSON document with the types of its texts and numbers in their place."""
+    """Returns a JSON document with types in place of texts and numbers."""
     if isinstance(document, dict):
         return {name: shape_of(value) for name, value in document.items()}
     if isinstance(document, list):

@@ -2,12 +2,13 @@
 
 import argparse
 import os
+import re
 import sys
 
 import pytest
 
 from dragoman import COMMANDS, main
-from tests.snapshots.snapshot import check, check_names
+from tests.snapshots.snapshot import DATA, check, check_names
 from tests.support.paths import ROOT
 
 COLUMNS = 100
@@ -22,14 +23,14 @@ def fixed_layout(monkeypatch: pytest.MonkeyPatch) -> None:
     expand = argparse.HelpFormatter._expand_help
 
     def expand_without_root(self: argparse.HelpFormatter, action: argparse.Action) -> str:
-        # The length of the folder would otherwise decide where lines break.
+        # Otherwise the length of the folder would change line breaks.
         return expand(self, action).replace(str(ROOT), "ROOT")
 
     monkeypatch.setattr(argparse.HelpFormatter, "_expand_help", expand_without_root)
 
 
 def help_of(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *command: str) -> str:
-    """Returns what a command prints on `--help`."""
+    """Returns the output of `--help`."""
     monkeypatch.setattr(sys, "argv", ["dragoman", *command, "--help"])
     with pytest.raises(SystemExit) as ended:
         main()
@@ -53,6 +54,14 @@ def test_the_help_of_a_command_equals_its_snapshot(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     check(f"help/{snapshot_name(command)}", help_of(monkeypatch, capsys, *command.split()))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_shows_no_python_type_and_fits_its_columns(command: str) -> None:
+    text = (DATA / "help" / snapshot_name(command)).read_text(encoding="utf-8")
+    assert re.findall(r"^  -.* (?:int|float|str|Path|SecretStr|tuple|dict|None)\b", text, re.MULTILINE) == []
+    assert "(default: None)" not in text
+    assert max(map(len, text.splitlines())) <= COLUMNS
 
 
 def test_every_snapshot_of_help_belongs_to_a_command() -> None:

@@ -39,7 +39,7 @@ def served(bundle_path: Path) -> Iterator[LiveService]:
 
 
 def as_json(document: object) -> str:
-    """Returns a document as JSON in an order of its own."""
+    """Returns a document as JSON with sorted keys."""
     return json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False)
 
 
@@ -48,7 +48,7 @@ def test_the_openapi_document_equals_its_snapshot(served: LiveService) -> None:
 
 
 def describe_family(family: Metric) -> Iterator[str]:
-    """Yields the line of a metric and, for one of ours, a line with the values of each closed label."""
+    """Yields the line of a metric and, for our metrics, a line with the values of each closed label."""
     values: dict[str, dict[str, None]] = {}
     for sample in family.samples:
         for label, value in sample.labels.items():
@@ -68,7 +68,7 @@ def describe(families: Iterable[Metric]) -> list[str]:
 
 
 def gpu_families(monkeypatch: pytest.MonkeyPatch) -> list[Metric]:
-    """Returns the metrics of GPUs as a machine with one GPU has them."""
+    """Returns the GPU metrics of a machine with one GPU."""
     monkeypatch.setattr(sys.modules[GpuCollector.__module__], "gpus", lambda: [Gpu("fake", 2, 1)])
     registry = CollectorRegistry()
     registry.register(GpuCollector())
@@ -93,7 +93,7 @@ def test_the_errors_equal_their_snapshot() -> None:
 
 
 def without_descriptions(schema: Any) -> Any:
-    """Returns a schema without the texts that come from docstrings, which no file holds."""
+    """Returns a schema without descriptions, which come from docstrings."""
     if isinstance(schema, list):
         return [without_descriptions(each) for each in schema]
     if not isinstance(schema, dict):
@@ -110,7 +110,7 @@ def test_the_schema_of_the_manifest_equals_its_snapshot() -> None:
 
 
 def type_name(annotation: Any) -> str:
-    """Returns a type without the modules that its parts live in."""
+    """Returns a type without the names of modules."""
     text = annotation.__name__ if isinstance(annotation, type) and not hasattr(annotation, "__args__") else annotation
     return re.sub(r"\b(?:[A-Za-z_]\w*\.)+(?=[A-Za-z_])", "", str(text))
 

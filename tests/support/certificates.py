@@ -1,4 +1,4 @@
-"""Certificates made for a test: an authority, a server and its clients, as files and as what clients are given."""
+"""Certificates for tests: an authority, a server and its clients, as files and as client credentials."""
 
 import ssl
 from dataclasses import dataclass, field
@@ -11,20 +11,20 @@ import trustme
 
 @dataclass
 class Authority:
-    """An authority of its own, and the folder where its files go."""
+    """A certificate authority and the folder of its files."""
 
     folder: Path
     ca: trustme.CA = field(default_factory=trustme.CA)
 
     @property
     def file(self) -> Path:
-        """The authority itself, in PEM."""
+        """The certificate of the authority, in PEM."""
         path = self.folder / "ca.pem"
         self.ca.cert_pem.write_to_path(path)
         return path
 
     def issue(self, name: str, *hosts: str) -> dict[str, Path]:
-        """Writes a certificate and its key, in this order; an earlier one of the name is overwritten."""
+        """Writes a certificate and its key, and returns both paths in this order; overwrites files of the same name."""
         issued = self.ca.issue_cert(*(hosts or ("127.0.0.1", "localhost")))
         certificate, key = self.folder / f"{name}.pem", self.folder / f"{name}.key"
         issued.private_key_pem.write_to_path(key)
@@ -32,12 +32,12 @@ class Authority:
         return {"certificate": certificate, "key": key}
 
     def settings(self, name: str = "server") -> dict[str, Any]:
-        """Returns the settings of a server with a certificate of its own."""
+        """Returns settings of a server with a new certificate."""
         files = self.issue(name)
         return {"tls_certificate_file": files["certificate"], "tls_key_file": files["key"]}
 
     def credentials(self, client: dict[str, Path] | None = None) -> grpc.ChannelCredentials:
-        """Returns what a gRPC client needs that trusts the authority, with a certificate or without."""
+        """Returns gRPC credentials that trust the authority, with or without a client certificate."""
         key, certificate = (None, None) if client is None else (client["key"], client["certificate"])
         return grpc.ssl_channel_credentials(
             self.ca.cert_pem.bytes(),
@@ -46,7 +46,7 @@ class Authority:
         )
 
     def context(self, client: dict[str, Path] | None = None) -> ssl.SSLContext:
-        """Returns what an HTTP client needs, likewise."""
+        """Returns an HTTP context that trusts the authority, with or without a client certificate."""
         context = ssl.create_default_context()
         self.ca.configure_trust(context)
         if client is not None:

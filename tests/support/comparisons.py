@@ -1,10 +1,10 @@
-"""Translations of a bundle, through the service's engine, beside those of the PyTorch model that it was made from."""
+"""Translations of a bundle through the engine, compared with those of its PyTorch model."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from export.answer import Answer
 from export.source_model import Exportable
-from export.verify.answer import Answer
 from export.verify.reference import Reference
 from export.verify.sync_engine import SyncEngine
 from serve.bundle.bundle import Bundle
@@ -24,23 +24,23 @@ class Comparison(NamedTuple):
 
     @property
     def identical(self) -> bool:
-        """True if both gave the same tokens."""
+        """True if both have the same tokens."""
         return self.actual.target_ids == self.expected.target_ids
 
     @property
     def score_error(self) -> float:
-        """How far the scores are apart, in nats; 0 where the tokens differ and scores cannot be compared."""
+        """Difference of the scores in nats; 0 if the tokens differ, because the scores are then not comparable."""
         return abs(self.actual.score - self.expected.score) if self.identical else 0.0
 
 
 def ignore(_: int) -> None:
-    """Lets progress go unseen."""
+    """Ignores progress."""
 
 
 def compare(
     bundle: Bundle, exportable: Exportable, texts: Sequence[str], source_prefix: tuple[int, ...] = ()
 ) -> list[Comparison]:
-    """Translates texts of one direction greedily with both; leaves out those that are too long."""
+    """Translates texts of one direction greedily with both; skips texts that are too long."""
     manifest = bundle.manifest
     sources = {text: exportable.source_ids(source_prefix, text) for text in texts}
     fitting = {text: ids for text, ids in sources.items() if len(ids) <= manifest.max_source_tokens}

@@ -1,4 +1,4 @@
-"""A stream of requests, TranslateMany, as its client sees it: sent and received one by one."""
+"""The client side of a stream of requests (TranslateMany), message by message."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,33 +17,33 @@ MANY_METHOD = "/dragoman.v1.TranslationService/TranslateMany"
 
 @dataclass
 class Conversation:
-    """A stream of requests, seen by the client."""
+    """A stream of requests at the client."""
 
     call: Any = None
     sent: "Queue[bytes | None]" = field(default_factory=Queue)
 
     def send(self, item_id: str, *texts: str, timeout_seconds: float | None = None, **fields: Any) -> None:
-        """Sends one request as soon as the server takes it."""
+        """Sends one request when the server reads it."""
         request = TranslateRequest(text=texts, **fields)
         self.send_bytes(
             TranslateManyRequest(id=item_id, request=request, timeout_seconds=timeout_seconds).SerializeToString()
         )
 
     def send_bytes(self, data: bytes) -> None:
-        """Sends bytes in place of a request."""
+        """Sends bytes instead of a request."""
         self.sent.put(data)
 
     def close(self) -> None:
-        """Sends no more."""
+        """Ends the requests."""
         self.sent.put(None)
 
     def receive(self) -> TranslateManyResponse:
-        """Returns the next answer."""
+        """Returns the next response."""
         answer: TranslateManyResponse = next(self.call)
         return answer
 
     def rest(self) -> dict[str, TranslateManyResponse]:
-        """Sends no more and returns all other answers by their ids."""
+        """Ends the requests and returns all other responses by id."""
         self.close()
         answers = list(self.call)
         assert len({answer.id for answer in answers}) == len(answers)

@@ -12,13 +12,13 @@ import numpy as np
 from ctranslate2.specs import TransformerSpec
 from numpy.typing import NDArray
 
-from benchmarks.systems import ctranslate2_model
+from benchmarks.systems import ctranslate2_system
 from export.imports.ctranslate2_files import TYPES, Variable
 from model.tokenizer.tokenizer import Tokenizer
 
 
 def fill_with_zeros(spec: Any, vocabulary_size: int, width: int = 8) -> None:
-    """Gives every parameter that a specification lacks a shape of which two and three parts can be made."""
+    """Adds every parameter that a specification lacks, with a shape that splits into two and three parts."""
 
     def fill(scope: Any, name: str, value: object) -> None:
         if value is None:
@@ -29,8 +29,8 @@ def fill_with_zeros(spec: Any, vocabulary_size: int, width: int = 8) -> None:
 
 
 def write_model(folder: Path, spec: TransformerSpec, kind: str = "float32", tokenizer: Tokenizer | None = None) -> Path:
-    """Writes a model into a new folder, with weights of a kind, and a tokenizer beside it."""
-    ctranslate2_model.write_model(folder, spec, kind)
+    """Writes a model of a weight type and a tokenizer into a new folder."""
+    ctranslate2_system.write_model(folder, spec, kind)
     if tokenizer is not None:
         (folder / "sentencepiece.model").write_bytes(tokenizer.model)
     return folder
@@ -39,7 +39,7 @@ def write_model(folder: Path, spec: TransformerSpec, kind: str = "float32", toke
 def translate(
     folder: Path, sources: Sequence[Sequence[str]], beam_size: int, limit: int, length_penalty: float = 0.0
 ) -> list[list[str]]:
-    """Returns the pieces of the translations that CTranslate2 finds, computing with float32."""
+    """Returns the pieces of the translations of CTranslate2 in float32."""
     translator = ctranslate2.Translator(str(folder), compute_type="float32", intra_threads=1)
     results = translator.translate_batch(
         [list(pieces) for pieces in sources],
@@ -53,9 +53,9 @@ def translate(
 
 def write_package(path: Path, model: Path, tokenizer: bytes, **metadata: object) -> Path:
     """Writes an Argos package of a model."""
-    told = {"package_version": "1.0", "argos_version": "1.5", "from_code": "en", "to_code": "de", **metadata}
+    content = {"package_version": "1.0", "argos_version": "1.5", "from_code": "en", "to_code": "de", **metadata}
     with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("en_de/metadata.json", json.dumps(told))
+        archive.writestr("en_de/metadata.json", json.dumps(content))
         archive.writestr("en_de/README.md", "A model of ours.")
         archive.writestr("en_de/sentencepiece.model", tokenizer)
         for file in sorted(model.iterdir()):
@@ -65,12 +65,12 @@ def write_package(path: Path, model: Path, tokenizer: bytes, **metadata: object)
 
 
 def text(content: str) -> bytes:
-    """Returns a string of model.bin."""
+    """Returns a string in the format of model.bin."""
     return struct.pack("<H", len(content) + 1) + content.encode() + b"\0"
 
 
 def variable(name: str, value: NDArray[np.generic], version: int) -> bytes:
-    """Returns a variable of model.bin."""
+    """Returns a variable in the format of model.bin."""
     shape = b"".join(struct.pack("<I", size) for size in value.shape)
     kind = TYPES.index(value.dtype.name) if version >= 4 else value.itemsize
     length = value.nbytes if version >= 4 else value.size
@@ -80,7 +80,7 @@ def variable(name: str, value: NDArray[np.generic], version: int) -> bytes:
 def model_file(
     variables: dict[str, Variable], aliases: Sequence[tuple[str, str]] = (), version: int = 6, revision: int = 7
 ) -> bytes:
-    """Returns the bytes of a model, as CTranslate2 would write them."""
+    """Returns the bytes of a model in the format of CTranslate2."""
     content = struct.pack("<I", version) + text("TransformerSpec") + struct.pack("<II", revision, len(variables))
     content += b"".join(variable(name, value, version) for name, value in variables.items())
     if version >= 3:

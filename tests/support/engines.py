@@ -1,4 +1,4 @@
-"""An engine around a fake model that a test steps by hand."""
+"""An engine with a fake model that a test steps manually."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from serve.observability.metrics import Metrics
 from serve.scheduler.scheduler import Scheduler
 from serve.scheduler.sequence import DecodingSequence
 from serve.search.options import SearchOptions
-from tests.support.fakes import BOS_ID, EOS_ID, PAD_ID, FakeClock, FakeModel
+from tests.support.fakes import FakeClock, FakeModel, fake_manifest
 
 MAX_TARGET_TOKENS = 30
 STEP_TIMEOUT_SECONDS = 100.0
@@ -18,7 +18,7 @@ STEP_TIMEOUT_SECONDS = 100.0
 
 @dataclass
 class Bench:
-    """An engine that a test steps by hand, and what it is made of."""
+    """An engine that a test steps manually, with its parts."""
 
     slots: int = 4
     queue_limit: int = 1000
@@ -40,10 +40,7 @@ class Bench:
             model,
             self.scheduler,
             self.metrics,
-            bos_id=BOS_ID,
-            eos_id=EOS_ID,
-            pad_id=PAD_ID,
-            max_target_tokens=MAX_TARGET_TOKENS,
+            fake_manifest(MAX_TARGET_TOKENS),
             step_timeout_seconds=STEP_TIMEOUT_SECONDS,
             clock=self.clock,
         )
@@ -56,19 +53,19 @@ class Bench:
         deadline_seconds: float | None = None,
         on_token: Callable[[int], None] | None = None,
     ) -> DecodingSequence:
-        """Submits one sequence, searched greedily unless options say otherwise."""
+        """Submits one sequence, greedy by default."""
         chosen = options or SearchOptions(max_target_tokens=limit)
         sequence = DecodingSequence(source_ids, chosen, deadline_seconds, self.finished.append, on_token)
         self.scheduler.submit([sequence])
         return sequence
 
     def step(self, count: int = 1) -> None:
-        """Makes so many steps."""
+        """Makes this number of steps."""
         for _ in range(count):
             self.engine.step()
 
     def run(self) -> None:
-        """Makes steps until nothing is left to do, which takes no test this many."""
+        """Steps until no work is left; fails after a number of steps that no test needs."""
         for _ in range(2000):
             if self.scheduler.idle:
                 return

@@ -1,4 +1,4 @@
-"""What the slow search finds with the fake model: the answers that the service must give."""
+"""Expected translations of the fake model, by the slow reference search."""
 
 from functools import cache
 

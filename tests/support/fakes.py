@@ -1,8 +1,8 @@
-"""Fakes at the seams of the service: a model that is a pure function of source and target, and a clock.
+"""Fakes at the boundaries of the service: a model that is a pure function of source and target, and a clock.
 
-The fake model keeps sources and targets per row, as a real model keeps keys and values, and computes from what it kept:
-a row that was moved wrongly, overwritten or never written gives another translation. `translate` is what the engine
-must answer, computed for one sequence alone and in the most obvious way.
+The fake model keeps sources and targets per row, as a real model keeps keys and values: a row that is moved wrongly,
+overwritten or never written gets another translation. `translate` returns the expected translation of one sequence,
+computed alone and in the simplest way.
 """
 
 import zlib
@@ -12,21 +12,34 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from serve.bundle.manifest import (
+    DECODER_INPUTS,
+    ENCODER_INPUTS,
+    LOGITS,
+    AttentionHead,
+    BundleDirection,
+    GraphSignature,
+    Manifest,
+    Provenance,
+    SentencePieceSpec,
+    StateSpec,
+)
 from serve.runtime.model import HostScores
 from serve.search.hypothesis import FinishReason
 
 PAD_ID, BOS_ID, EOS_ID = 0, 1, 2
 FIRST_ID = 3
 VOCABULARY = 13
-# Source tokens that make the model misbehave for the row that holds them.
+# Source tokens that make the model fail for their row.
 POISON_ID = 100
 ENDLESS_ID = 101
 STALE = -1
+ONE_DIRECTION = (BundleDirection(source="en", target="de"),)
 
 
 @dataclass
 class FakeClock:
-    """A clock that moves when a test says so."""
+    """A clock that a test advances."""
 
     seconds: float = 0.0
 
@@ -35,15 +48,50 @@ class FakeClock:
         return self.seconds
 
 
+def fake_manifest(
+    max_target_tokens: int,
+    *,
+    vocabulary_size: int = VOCABULARY,
+    max_source_tokens: int = 60,
+    directions: tuple[BundleDirection, ...] = ONE_DIRECTION,
+    alignment_heads: tuple[AttentionHead, ...] = (),
+    files: dict[str, str] | None = None,
+) -> Manifest:
+    """Returns the manifest of a bundle for the fake model."""
+    return Manifest(
+        name="fake",
+        vocabulary_size=vocabulary_size,
+        directions=directions,
+        source_suffix=(EOS_ID,),
+        tokenizer=SentencePieceSpec(model="tokenizer.model"),
+        states=(StateSpec(name="annotations", shape=("source", 8)), StateSpec(name="hidden", shape=(8,))),
+        alignment_heads=alignment_heads,
+        pad_id=PAD_ID,
+        unk_id=3,
+        bos_id=BOS_ID,
+        eos_id=EOS_ID,
+        max_source_tokens=max_source_tokens,
+        max_target_tokens=max_target_tokens,
+        precision="fp32",
+        opset=20,
+        encoder=GraphSignature(inputs=ENCODER_INPUTS, outputs=("annotations", "hidden")),
+        decoder=GraphSignature(
+            inputs=(*DECODER_INPUTS, "annotations", "past_hidden"), outputs=(LOGITS, "present_hidden")
+        ),
+        files=files or {},
+        provenance=Provenance(created="2026-01-01", versions={}, training={}, steps=1, scores={}),
+    )
+
+
 @dataclass
 class FakeModel:
-    """An engine's model whose next token depends on everything that its row has seen, and on nothing else.
+    """A model whose next token depends on all tokens of its row and on nothing else.
 
     Attributes:
-        slots: the most rows of a step.
-        prefetched: rows behind those.
-        encode_error: raised by `encode` while it is set.
-        decode_error: raised by `decode_step` while it is set.
+        slots: largest number of rows in a step.
+        prefetched: rows behind the slots.
+        encode_error: raised by `encode` if set.
+        decode_error: raised by `decode_step` if set.
         on_step: called in the middle of every decode step.
         prefills: (sequences, padded source tokens) of each prefill.
         steps: rows of each decode step.
@@ -66,11 +114,11 @@ class FakeModel:
 
     @property
     def alignments(self) -> NDArray[np.float32]:
-        """One head, which looks where the last token says."""
+        """One head, which attends by the last token."""
         return self._alignments
 
     def encode(self, source_ids: NDArray[np.int64], source_lengths: NDArray[np.int32], rows: NDArray[np.int64]) -> None:
-        """Keeps the sources; what the rows held before is lost."""
+        """Stores the sources; the previous content of the rows is lost."""
         assert source_ids.dtype == np.int64
         assert source_lengths.dtype == np.int32
         self.prefills.append((len(source_ids), source_ids.size))
@@ -90,7 +138,7 @@ class FakeModel:
         *,
         occupied: int = 0,
     ) -> NDArray[np.float32]:
-        """Keeps the last tokens and returns the next logits, in a buffer that the next call overwrites."""
+        """Stores the last tokens and returns the next logits, in a buffer that the next call overwrites."""
         assert token_ids.dtype == np.int64
         assert positions.dtype == source_lengths.dtype == np.int32
         self.steps.append(len(token_ids))
@@ -107,7 +155,7 @@ class FakeModel:
         return self._logits[: len(token_ids)]
 
     def prepare(self) -> None:
-        """Has nothing to prepare."""
+        """Does nothing."""
 
     def step(
         self,
@@ -121,7 +169,7 @@ class FakeModel:
         return HostScores(self.decode_step(token_ids, positions, source_lengths, occupied=occupied), self)
 
     def log_probabilities(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Computes the logarithm of softmax."""
+        """Returns log_softmax of the logits."""
         return log_softmax(logits)
 
     def best(self, scores: NDArray[np.float32], count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -130,7 +178,7 @@ class FakeModel:
         return np.take_along_axis(scores, token_ids, axis=1), token_ids
 
     def branch_rows(self, sources: Sequence[int], targets: Sequence[int], positions: Sequence[int]) -> None:
-        """Copies the targets of rows over those of others that have the same source."""
+        """Copies the targets of rows over other rows of the same source."""
         assert not set(sources) & set(targets)
         for source, target, count in zip(sources, targets, positions, strict=True):
             assert (self._sources[source] == self._sources[target]).all()
@@ -140,13 +188,13 @@ class FakeModel:
     def copy_rows(
         self, sources: Sequence[int], targets: Sequence[int], positions: Sequence[int], source_lengths: Sequence[int]
     ) -> None:
-        """Copies one row after the other."""
+        """Copies rows one by one."""
         assert not set(sources) & set(targets)
         for move in zip(sources, targets, positions, source_lengths, strict=True):
             self.copy_row(*move)
 
     def copy_row(self, source: int, target: int, positions: int, source_length: int) -> None:
-        """Copies what a row keeps; the rest of the other row is lost."""
+        """Copies the content of a row."""
         assert source != target
         self._forget(target)
         self._sources[target, :source_length] = self._sources[source, :source_length]
@@ -158,7 +206,7 @@ class FakeModel:
 
 
 def log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Returns natural log-probabilities, float32 [M, V]; NaN in a row without any."""
+    """Returns natural log-probabilities, float32 [M, V]; NaN in rows without a finite logit."""
     with np.errstate(invalid="ignore"):
         shifted = logits - logits.max(axis=1, keepdims=True)
     log_probabilities: NDArray[np.float32] = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
@@ -166,7 +214,7 @@ def log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 class FiniteModel(FakeModel):
-    """The fake model with a chance for every token: as upon a real one, any token may be forced upon it."""
+    """The fake model with a positive probability of every token, as of a real model: any token may be forced."""
 
     def decode_step(
         self,
@@ -182,8 +230,8 @@ class FiniteModel(FakeModel):
 
 
 def next_logits(source_ids: NDArray[np.int64], target_ids: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Returns logits, float32 [V], drawn from a generator that is seeded by everything the row has seen."""
-    if POISON_ID in source_ids and len(target_ids) > 2:  # a few healthy steps first
+    """Returns logits, float32 [V], from a generator seeded with all tokens of the row."""
+    if POISON_ID in source_ids and len(target_ids) > 2:  # fails after a few valid steps
         return np.full(VOCABULARY, np.nan, np.float32)
     seed = zlib.crc32(source_ids.tobytes(), zlib.crc32(target_ids.tobytes()))
     logits = np.random.default_rng(seed).normal(scale=2.0, size=VOCABULARY).astype(np.float32)
@@ -194,7 +242,7 @@ def next_logits(source_ids: NDArray[np.int64], target_ids: NDArray[np.int64]) ->
 
 
 def next_attention(source_length: int, target_ids: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Returns where a step looks, float32 [S], drawn from a generator that is seeded by the tokens so far."""
+    """Returns attention weights, float32 [S], from a generator seeded with the tokens so far."""
     weights = np.random.default_rng(zlib.crc32(target_ids.tobytes())).random(source_length)
     return np.asarray(weights / weights.sum(), np.float32)
 

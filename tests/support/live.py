@@ -1,4 +1,4 @@
-"""A real service with real connections around fake models, in a thread of its own, and clients for both protocols."""
+"""A real service with real connections and fake models, in its own thread, and clients for both protocols."""
 
 import asyncio
 import ssl
@@ -38,19 +38,7 @@ from serve.bundle.bundle import (
     write_golden,
     write_manifest,
 )
-from serve.bundle.manifest import (
-    DECODER_INPUTS,
-    ENCODER_INPUTS,
-    LOGITS,
-    AttentionHead,
-    BundleDirection,
-    GoldenSentence,
-    GraphSignature,
-    Manifest,
-    Provenance,
-    SentencePieceSpec,
-    StateSpec,
-)
+from serve.bundle.manifest import AttentionHead, BundleDirection, GoldenSentence
 from serve.engine.engine import Engine
 from serve.observability.metrics import ServiceMetrics, _Merged
 from serve.registry.loader import LoadModels, ModelLoader
@@ -60,25 +48,24 @@ from serve.runtime.model import Model
 from serve.scheduler.sequence import DecodingSequence as EngineSequence
 from serve.service import Service
 from serve.settings import ServeSettings
-from tests.support.fakes import BOS_ID, EOS_ID, PAD_ID, FakeModel, translate
+from tests.support.fakes import EOS_ID, ONE_DIRECTION, FakeModel, fake_manifest, translate
 
 MAX_SOURCE_TOKENS = 60
 MAX_TARGET_TOKENS = 20
 # The fake model takes many steps to translate this.
 LONG_TEXT = "gamma beta."
-ONE_DIRECTION = (BundleDirection(source="en", target="de"),)
 GOLDEN = ("alpha beta gamma.", LONG_TEXT, "house garden river.")
 TRANSLATE_METHOD = "/dragoman.v1.TranslationService/Translate"
 STREAM_METHOD = "/dragoman.v1.TranslationService/TranslateStream"
 SCORE_METHOD = "/dragoman.v1.TranslationService/Score"
 WAIT_SECONDS = 20.0
-# A client of its own choice would read all certificates of the machine, which takes 20 ms each time.
+# A default context reads all certificates of the machine, which takes 20 ms.
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 @dataclass
 class GatedModel(FakeModel):
-    """A fake model that stands still while its gate is closed, with its rows in their slots."""
+    """A fake model whose steps wait while its gate is closed; its rows keep their slots."""
 
     gate: threading.Event = field(default_factory=threading.Event)
     stepping: threading.Event = field(default_factory=threading.Event)
@@ -95,7 +82,7 @@ class GatedModel(FakeModel):
         *,
         occupied: int = 0,
     ) -> NDArray[np.float32]:
-        """Says that it steps, waits for the gate and computes."""
+        """Reports the step, waits at the gate and computes."""
         self.stepping.set()
         assert self.gate.wait(WAIT_SECONDS)
         return super().decode_step(token_ids, positions, source_lengths, occupied=occupied)
@@ -113,47 +100,32 @@ def write_bundle(
     for name in (*GRAPH_FILES, ALIGNED_DECODER_FILE, WEIGHTS_FILE):
         (folder / name).write_bytes(b"never opened")
     write_golden(folder, make_golden(tokenizer, directions) if golden is None else golden)
-    manifest = Manifest(
-        name="fake",
+    manifest = fake_manifest(
+        MAX_TARGET_TOKENS,
         vocabulary_size=tokenizer.vocabulary_size,
-        directions=directions,
-        source_suffix=(EOS_ID,),
-        tokenizer=SentencePieceSpec(model="tokenizer.model"),
-        states=(StateSpec(name="annotations", shape=("source", 8)), StateSpec(name="hidden", shape=(8,))),
-        alignment_heads=alignment_heads,
-        pad_id=PAD_ID,
-        unk_id=3,
-        bos_id=BOS_ID,
-        eos_id=EOS_ID,
         max_source_tokens=MAX_SOURCE_TOKENS,
-        max_target_tokens=MAX_TARGET_TOKENS,
-        precision="fp32",
-        opset=20,
-        encoder=GraphSignature(inputs=ENCODER_INPUTS, outputs=("annotations", "hidden")),
-        decoder=GraphSignature(
-            inputs=(*DECODER_INPUTS, "annotations", "past_hidden"), outputs=(LOGITS, "present_hidden")
-        ),
+        directions=directions,
+        alignment_heads=alignment_heads,
         files=dict(file_hashes(folder)),
-        provenance=Provenance(created="2026-01-01", versions={}, training={}, steps=1, scores={}),
     )
     write_manifest(folder, manifest)
     return folder
 
 
 def direction(text: str, *source_prefix: int) -> BundleDirection:
-    """Returns a direction as in "en-de"; the fake model answers differently to each prefix."""
+    """Returns a direction from "en-de"; the fake model translates each prefix differently."""
     source, _, target = text.partition("-")
     return BundleDirection(source=source, target=target, source_prefix=source_prefix)
 
 
 def put_bundle(folder: Path, tokenizer: Tokenizer, *directions: BundleDirection, wrong: bool = False) -> Path:
-    """Puts a bundle at a place, over the one that may be there already, as a careful operator does.
+    """Replaces the bundle of a folder by renaming, as an operator should.
 
     Args:
         folder: its last part is the name of the model.
         tokenizer: of the model.
-        directions: what it translates.
-        wrong: whether a golden sentence is not what the fake model says.
+        directions: directions of the model.
+        wrong: whether a golden sentence differs from the fake model.
     """
     new = folder.with_name(f".{folder.name}.new")
     new.mkdir(parents=True)
@@ -167,14 +139,14 @@ def put_bundle(folder: Path, tokenizer: Tokenizer, *directions: BundleDirection,
 
 
 def load_fakes(settings: ServeSettings, _: Bundle) -> list[FakeModel]:
-    """Returns fake models as the settings of a model say."""
+    """Returns fake models for the settings of a model."""
     return [FakeModel(settings.slots) for _ in range(settings.engine_count)]
 
 
 def make_golden(
     tokenizer: Tokenizer, directions: tuple[BundleDirection, ...] = ONE_DIRECTION
 ) -> tuple[GoldenSentence, ...]:
-    """Returns the golden sentences of the fake model, the same ones for each direction."""
+    """Returns golden sentences of the fake model, the same for each direction."""
     golden = []
     for direction, source in product(directions, GOLDEN):
         source_ids = (*direction.source_prefix, *tokenizer.encode(source), EOS_ID)
@@ -193,7 +165,7 @@ def make_golden(
 
 @dataclass
 class LiveService:
-    """A service that runs in a thread, seen from outside."""
+    """A service in a thread, as clients see it."""
 
     service: Service
     loop: asyncio.AbstractEventLoop
@@ -204,12 +176,12 @@ class LiveService:
 
     @property
     def engines(self) -> list[Engine]:
-        """The engines, for tests that have to know what one is doing."""
+        """The engines of the first model."""
         return self.pipeline._engines
 
     @property
     def pipeline(self) -> Pipeline:
-        """The first model's, most often the only one."""
+        """The pipeline of the first model."""
         return next(iter(self.service.models)).pipeline
 
     @property
@@ -223,22 +195,22 @@ class LiveService:
         return f"http://127.0.0.1:{self.service.http_port}"
 
     def stop(self) -> None:
-        """Does what a signal does."""
+        """Stops the service as a signal does."""
         self.loop.call_soon_threadsafe(self.stop_event.set)
 
     def abandon(self) -> None:
-        """Ends the service without waiting for its lame duck's time."""
+        """Ends the service during its lame duck stage."""
         self.loop.call_soon_threadsafe(self.running.cancel)
 
     def join(self) -> None:
-        """Waits for the end of the service and raises what it failed with."""
+        """Waits for the end of the service and raises its error."""
         self.thread.join(WAIT_SECONDS)
         assert not self.thread.is_alive()
         if self.failure:
             raise self.failure[0]
 
     def http(self) -> httpx.Client:
-        """Returns a REST client with a connection of its own."""
+        """Returns a REST client with a new connection."""
         return httpx.Client(base_url=self.http_url, timeout=WAIT_SECONDS, trust_env=False, verify=NO_TLS)
 
     def post(self, body: Any = None, *, path: str = "/v1/translate", **options: Any) -> httpx.Response:
@@ -252,7 +224,7 @@ class LiveService:
             return client.get(path)
 
     def grpc_channel(self) -> grpc.Channel:
-        """Returns a gRPC channel with a connection of its own."""
+        """Returns a gRPC channel with a new connection."""
         return grpc.insecure_channel(self.grpc_target)
 
     def stub(self, name: str, request: Message, answer: type[Message]) -> Any:
@@ -260,7 +232,7 @@ class LiveService:
         return self._call(f"/dragoman.v1.TranslationService/{name}", request, answer, WAIT_SECONDS)
 
     def call(self, message: TranslateRequest | bytes, timeout: float | None = WAIT_SECONDS) -> TranslateResponse:
-        """Sends one gRPC request, or bytes in its place."""
+        """Sends one gRPC request, or bytes instead."""
         response: TranslateResponse = self._call(TRANSLATE_METHOD, message, TranslateResponse, timeout)
         return response
 
@@ -273,7 +245,7 @@ class LiveService:
             yield method(data, timeout=timeout)
 
     def call_score(self, message: ScoreRequest | bytes) -> ScoreResponse:
-        """Sends one gRPC request for scores, or bytes in its place."""
+        """Sends one gRPC request for scores, or bytes instead."""
         response: ScoreResponse = self._call(SCORE_METHOD, message, ScoreResponse, WAIT_SECONDS)
         return response
 
@@ -286,7 +258,7 @@ class LiveService:
     def call_error(
         self, message: TranslateRequest | ScoreRequest | bytes, timeout: float | None = WAIT_SECONDS
     ) -> grpc.RpcError:
-        """Sends one gRPC request that fails, and returns the error; bytes are meant for a translation."""
+        """Sends one gRPC request that fails, and returns the error; bytes go to Translate."""
         try:
             if isinstance(message, ScoreRequest):
                 self.call_score(message)
@@ -297,15 +269,15 @@ class LiveService:
         raise AssertionError("the call did not fail")
 
     def health(self, service: str = "") -> str:
-        """Returns what the health check says of a service, or of all for the empty name."""
+        """Returns the health of a gRPC service, or of all for the empty name."""
         with self.grpc_channel() as channel:
             stub: Any = health_pb2_grpc.HealthStub(channel)
             answer = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=WAIT_SECONDS)
             return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
 
     def metric(self, name: str, **labels: str) -> float:
-        """Returns the sum of the series of a name whose labels are at least these."""
-        # From the collector of that name: to collect all takes milliseconds, and many a test waits for a series.
+        """Returns the sum of the series of a name with at least these labels."""
+        # Reads one collector: a full collection takes milliseconds, and many tests poll.
         series = f"dragoman_{name}"
         families = [family for each in self._registries() for family in _family(each, series)]
         samples = [sample for family in families for sample in family.samples if sample.name == series]
@@ -313,13 +285,13 @@ class LiveService:
         return sum(sample.value for sample in samples if labels.items() <= sample.labels.items())
 
     def _registries(self) -> list[CollectorRegistry]:
-        """Returns where the series of the service and of each of its models are."""
+        """Returns the registries of the service and of each model."""
         registry = self.service.metrics.registry
         (merged,) = (each for each in registry._collector_to_names if isinstance(each, _Merged))
         return [registry, merged._unrouted, *(metrics.registry for metrics in list(merged._models.values()))]
 
     def count_submitted(self) -> list[EngineSequence]:
-        """Returns a list of every sequence that the schedulers take from now on."""
+        """Returns a list that gets every sequence submitted from now on."""
         submitted: list[EngineSequence] = []
         for served in self.service.models:
             submit = served.pipeline.scheduler.submit
@@ -332,7 +304,7 @@ class LiveService:
         return submitted
 
     def settle(self) -> None:
-        """Waits until every request is counted out; a client may see the answer a moment earlier."""
+        """Waits until every request is counted; a client may see its response earlier."""
         eventually(lambda: self.metric("inflight_requests") == 0)
 
 
@@ -342,7 +314,7 @@ def _family(registry: CollectorRegistry, series: str) -> Iterable[Metric]:
 
 
 def eventually(condition: Callable[[], bool]) -> None:
-    """Waits for what another thread is about to do and gives no event for."""
+    """Polls until the condition holds, for states of other threads without an event."""
     deadline_seconds = time.monotonic() + WAIT_SECONDS
     while not condition():
         assert time.monotonic() < deadline_seconds, "it did not happen"
@@ -363,11 +335,11 @@ def run_service(
 
     Args:
         bundle_path: see `write_bundle`.
-        models: one for each engine; two fake ones of 4 slots if None.
-        load: loads the models of each bundle; if None, there is one bundle, of those models.
-        own_settings: what models have of their own, by name.
-        wait_ready: whether the block begins when the service is ready, or as soon as its ports are open.
-        settings: of `ServeSettings`, over defaults that suit a test.
+        models: one per engine; two fake ones with 4 slots if None.
+        load: loads the models of each bundle; if None, there is one bundle with `models`.
+        own_settings: overrides per model.
+        wait_ready: whether the block begins when the service is ready; else when its ports are open.
+        settings: of `ServeSettings`, over defaults for tests.
     """
     models = [FakeModel(4), FakeModel(4)] if models is None else models
     defaults = {"host": "127.0.0.1", "http_port": 0, "grpc_port": 0, "lame_duck_seconds": 0, "drain_seconds": 10}
@@ -397,7 +369,7 @@ def run_service(
     def run() -> None:
         try:
             asyncio.run(main())
-        except BaseException as error:  # noqa: BLE001 - it is raised again in the thread of the test
+        except BaseException as error:  # noqa: BLE001 - raised again in the thread of the test
             failure.append(error)
         finally:
             begun.set()
@@ -421,7 +393,7 @@ def run_service(
 
 
 def audit(live: LiveService) -> None:
-    """Looks whether the books of a service that has ended are balanced: whatever came is counted once, and gone."""
+    """Checks the metrics of an ended service: every request is counted once, and gauges are 0."""
     for gauge in ("inflight_requests", "sequences_waiting", "sequences_running", "rows_running"):
         assert live.metric(gauge) == 0, f"{gauge} is {live.metric(gauge)} after the end"
     assert live.metric("requests_total") == live.metric("request_duration_seconds_count")

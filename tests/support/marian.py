@@ -1,6 +1,6 @@
-"""Marian checkpoints in the form of Hugging Face, made by its own library: random ones, and a small trained one.
+"""Marian checkpoints of Hugging Face, written by its library: random models, and a small trained one.
 
-Random models try what trained ones rarely do: they end at once, late or never.
+Random models show rare behavior: they end at once, late or never.
 """
 
 import io
@@ -31,7 +31,7 @@ SMALL: dict[str, Any] = {
     "scale_embedding": True,
     "dropout": 0.0,
 }
-# What a word of the source becomes; the order stays.
+# The translation of each source word; the order stays.
 WORDS = {
     "bakoli": "zebra",
     "muneba": "straße",
@@ -57,13 +57,13 @@ def make_texts(seed: int, count: int) -> tuple[str, ...]:
 
 
 def translate_words(text: str) -> str:
-    """Returns the one right translation of a text."""
+    """Returns the one correct translation of a text."""
     return " ".join(WORDS[word] for word in text.split())
 
 
 @cache
 def train_pieces(side: str) -> bytes:
-    """Returns a SentencePiece model of one side, with the special tokens that those of OPUS-MT have."""
+    """Returns a SentencePiece model of one side, with the special tokens of OPUS-MT."""
     texts = make_texts(1, 200)
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
@@ -87,21 +87,21 @@ def pieces_of(model: bytes) -> list[str]:
 
 
 def marian_vocabulary(*more: str) -> dict[str, int]:
-    """Returns a vocabulary of both sides, in an order of its own, with the padding last as OPUS-MT has it."""
+    """Returns a vocabulary of both sides in its own order, with padding last as in OPUS-MT."""
     both = {*pieces_of(train_pieces("source"))[2:], *pieces_of(train_pieces("target"))[2:]}
     pieces = (EOS_PIECE, UNK_PIECE, *more, *sorted(both), PAD_PIECE)
     return {piece: number for number, piece in enumerate(pieces)}
 
 
 def encode(model: bytes, vocabulary: dict[str, int], text: str) -> list[int]:
-    """Returns the ids of a text and the end token."""
+    """Returns the ids of a text, with EOS."""
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     pieces = processor.encode(text, out_type=str)
     return [*(vocabulary.get(piece, vocabulary[UNK_PIECE]) for piece in pieces), EOS_ID]
 
 
 def random_marian(vocabulary_size: int, *, seed: int = 3, **options: Any) -> MarianMTModel:
-    """Returns a model whose translations differ from source to source, as `transformers` builds it."""
+    """Returns a model of `transformers` with different translations of different sources."""
     pad = vocabulary_size - 1
     special = {"pad_token_id": pad, "decoder_start_token_id": pad, "eos_token_id": EOS_ID}
     torch.manual_seed(seed)
@@ -110,7 +110,7 @@ def random_marian(vocabulary_size: int, *, seed: int = 3, **options: Any) -> Mar
         if "embed_positions" in name:
             continue
         if parameter.dim() > 1:
-            # Twice the usual size: otherwise the last target token decides everything, and sources nothing.
+            # Twice the usual scale: otherwise the logits depend on the last target token only.
             nn.init.xavier_normal_(parameter, gain=2.0)
         else:
             nn.init.normal_(parameter, std=1.0 if name.endswith("norm.weight") else 0.1)
@@ -119,14 +119,14 @@ def random_marian(vocabulary_size: int, *, seed: int = 3, **options: Any) -> Mar
             nn.init.normal_(embedding.weight, std=0.2 if model.config.scale_embedding else 1.0)
             embedding.weight[pad] = 0.0
         model.final_logits_bias.normal_(std=0.3)
-    # As in the checkpoints of OPUS-MT.
+    # As in checkpoints of OPUS-MT.
     search = {"bad_words_ids": [[pad]], "renormalize_logits": True, "forced_eos_token_id": EOS_ID, "num_beams": 4}
     model.generation_config = GenerationConfig(max_length=64, **special, **search)
     return model.eval()
 
 
 def trained_marian(vocabulary: dict[str, int], steps: int = 300) -> MarianMTModel:
-    """Returns a model that has learned to translate `WORDS`, in a few seconds."""
+    """Returns a model that has learned `WORDS`; takes a few seconds."""
     model = random_marian(len(vocabulary))
     pad = vocabulary[PAD_PIECE]
     texts = make_texts(1, 200) + make_texts(2, 1800)
@@ -158,10 +158,10 @@ def fill(rows: Sequence[Sequence[int]], filling: int) -> Tensor:
 def generate(
     model: MarianMTModel, sources: Sequence[Sequence[int]], beam_size: int, limit: int
 ) -> list[tuple[int, ...]]:
-    """Returns the translations that `transformers` finds, without special tokens.
+    """Returns the translations of `transformers`, without special tokens.
 
-    With these settings its search is ours: hypotheses finish first come, first served, and are compared by the mean
-    log-probability of their tokens; what the forbidden tokens leave is a distribution again; and nothing forces an end.
+    These settings make its search equal to ours: hypotheses finish in order, rank by mean token log-probability,
+    renormalize after forbidden tokens, and have no forced end.
     """
     pad = model.config.pad_token_id
     source = fill(sources, pad)
@@ -186,7 +186,7 @@ def generate(
 def write_marian(
     folder: Path, model: MarianMTModel, vocabulary: dict[str, int], *, safe: bool = True, **tokenizer: Any
 ) -> Path:
-    """Writes a checkpoint as its library does, with a tokenizer beside it."""
+    """Writes a checkpoint with its library, and a tokenizer."""
     model.save_pretrained(folder)
     if not safe:
         torch.save(model.state_dict(), folder / "pytorch_model.bin")
@@ -194,6 +194,6 @@ def write_marian(
     for side in ("source", "target"):
         (folder / f"{side}.spm").write_bytes(train_pieces(side))
     (folder / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
-    told = {"source_lang": "en", "target_lang": "de", **tokenizer}
-    (folder / "tokenizer_config.json").write_text(json.dumps(told), encoding="utf-8")
+    content = {"source_lang": "en", "target_lang": "de", **tokenizer}
+    (folder / "tokenizer_config.json").write_text(json.dumps(content), encoding="utf-8")
     return folder

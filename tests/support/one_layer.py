@@ -1,4 +1,4 @@
-"""A graph of one layer, to be compared with a plain reference."""
+"""A graph of one layer, for a comparison with a plain reference."""
 
 import warnings
 from typing import Any
@@ -40,7 +40,7 @@ def session_of_module(module: nn.Module, *examples: Tensor) -> Any:
 
 
 def run_layer(session: Any, states: NDArray[Any]) -> Array:
-    """Returns what the layer makes of states."""
+    """Returns the output of the layer."""
     (output,) = session.run(None, {session.get_inputs()[0].name: states})
     result: Array = output
     return result

@@ -1,4 +1,4 @@
-"""Where `make optimum` installs Optimum, and what tests that need it are marked with."""
+"""The environment of Optimum from `make optimum`, and the mark of tests that need it."""
 
 import pytest
 

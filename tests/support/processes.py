@@ -1,4 +1,4 @@
-"""`dragoman serve` with fake models in a process of its own, what it logs, and how much memory this process holds."""
+"""`dragoman serve` with fake models as a process, its log, and the memory of this process."""
 
 import json
 import subprocess
@@ -11,9 +11,8 @@ from typing import Any
 
 from tests.support.paths import ROOT
 
-# The front door with fake models in place of ONNX Runtime's. Its arguments are how the model behaves and the bundle:
-# "open"; "shut" for a model that stands still after the golden sentences; "warming" for one that does before they are
-# complete; "loading" for one that is never loaded.
+# `dragoman serve` with fake models. The arguments are the behavior of the model and the bundle: "open"; "shut": blocks
+# after the golden sentences; "warming": blocks before they are complete; "loading": never loads.
 PROGRAM = """
 import sys
 import threading
@@ -47,7 +46,7 @@ dragoman.run("serve", [*options.split(), *sys.argv[2:]])
 
 @contextmanager
 def start_process(bundle_path: Path, kind: str = "open", *options: str) -> Iterator[subprocess.Popen[str]]:
-    """Runs the program in a process of its own."""
+    """Runs the program as a process."""
     command = [sys.executable, "-c", PROGRAM, kind, str(bundle_path), *options]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
         try:
@@ -57,7 +56,7 @@ def start_process(bundle_path: Path, kind: str = "open", *options: str) -> Itera
 
 
 def resident_bytes() -> int:
-    """Returns the memory that this process holds (Linux)."""
+    """Returns the resident memory of this process in bytes (Linux)."""
     return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * PAGESIZE
 
 

@@ -1,7 +1,6 @@
-"""The custom resources of the Prometheus operator, as strict models of the fields that the manifests use.
+"""The custom resources of the Prometheus operator, as strict models of the fields in the manifests.
 
-Their published schemas are in no package, so these say what the API documentation says; `test_deploy_kubernetes` calls
-them.
+No package has their schemas, so these follow the API documentation.
 """
 
 from typing import Any, Literal
@@ -10,13 +9,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Strict(BaseModel):
-    """A part of a custom resource: the fields that we use of the operator's API, and no others."""
+    """A part of a custom resource with the used fields only."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class Metadata(Strict):
-    """Who a resource is."""
+    """The identity of a resource."""
 
     name: str
     namespace: str | None = None
@@ -24,13 +23,13 @@ class Metadata(Strict):
 
 
 class Selector(Strict):
-    """Which services are scraped."""
+    """The scraped services."""
 
     match_labels: dict[str, str] = Field(alias="matchLabels")
 
 
 class Endpoint(Strict):
-    """What of a service is scraped."""
+    """A scraped port."""
 
     port: str
     path: str
@@ -38,14 +37,14 @@ class Endpoint(Strict):
 
 
 class ServiceMonitorSpec(Strict):
-    """Services and what of them."""
+    """Services and their ports."""
 
     selector: Selector
     endpoints: list[Endpoint] = Field(min_length=1)
 
 
 class ServiceMonitor(Strict):
-    """Whom the operator's Prometheus scrapes."""
+    """Services that the operator's Prometheus scrapes."""
 
     api_version: Literal["monitoring.coreos.com/v1"] = Field(alias="apiVersion")
     kind: Literal["ServiceMonitor"]
@@ -64,20 +63,20 @@ class Rule(Strict):
 
 
 class RuleGroup(Strict):
-    """Alerts that are looked at together."""
+    """Alerts that are evaluated together."""
 
     name: str
     rules: list[Rule]
 
 
 class PrometheusRuleSpec(Strict):
-    """What `rule_files` of Prometheus hold."""
+    """The content of `rule_files` of Prometheus."""
 
     groups: list[RuleGroup]
 
 
 class PrometheusRule(Strict):
-    """The alerts of the operator's Prometheus."""
+    """Alerts of the operator's Prometheus."""
 
     api_version: Literal["monitoring.coreos.com/v1"] = Field(alias="apiVersion")
     kind: Literal["PrometheusRule"]
@@ -89,9 +88,9 @@ OPERATOR_KINDS: dict[str, type[Strict]] = {"ServiceMonitor": ServiceMonitor, "Pr
 
 
 def validate_operator_resource(manifest: dict[str, Any]) -> None:
-    """Raises an error unless the manifest is one of these resources and has no other fields.
+    """Raises an error unless the manifest is one of these resources without other fields.
 
     Raises:
-        ValidationError: naming the field.
+        ValidationError: with the name of the field.
     """
     OPERATOR_KINDS[manifest["kind"]].model_validate(manifest)

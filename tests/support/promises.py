@@ -1,8 +1,8 @@
-"""What tests show of the promises in docs/reliability.md, as a table that the tests fill in themselves.
+"""The table of promises in docs/reliability.md, filled in by tests.
 
-A test that shows a promise has the marker `promise(item)`, and reports what it measured with the fixture `measured`.
-`pytest tests -m promise --promises docs/reliability.md` writes the table, if no test failed. Both travel with the
-reports of tests, so that it makes no difference how many processes run them. Registered by tests/conftest.py.
+A test that shows a promise has the marker `promise(item)` and reports figures with the fixture `measured`. `pytest
+tests -m promise --promises docs/reliability.md` writes the table if no test failed. Markers and figures travel with the
+reports, so any number of test processes works.
 """
 
 import shlex
@@ -16,46 +16,44 @@ import pytest
 
 from model.provenance import MarkError, Provenance, fill
 
-# What readers are told of each item of the catalog that tests show.
+# The text of each promise in the table.
 PROMISES = {
-    "R1": "A translation and its scores are bitwise the same alone and in any company.",
-    "R2": "Whoever joins and leaves at whatever step, nobody else's answer changes.",
-    "R3": "The served graphs translate as the PyTorch model does.",
-    "R4": "A text that breaks the model's numbers, or never ends, changes nobody else's answer.",
-    "R5": "A short text leaves after its own steps, however long those beside it are.",
-    "R6": "No slot is idle while something waits that fits.",
-    "R8": "Exactly as many are let in as there is room for; everybody else is refused at once.",
-    "R9": "Nothing of a text is looked at before there is room for it, and what is let in is never refused later for "
-    "want of room.",
-    "R10": "Twice the load that can be borne answers as much in time as that load does.",
-    "R11": "After overload all is soon as before, and nothing starts that comes too late.",
-    "R12": "Refusing is cheap: what is too much does not take the time of what was let in.",
-    "R13": "A refusal says when to come back, and gRPC's own client obeys.",
-    "R14": "A caller with fifty texts does not make those with one text wait for all of them.",
-    "R15": "A deadline that cannot be met is refused before anything runs.",
-    "R16": "A deadline that passes in the queue is told at once, whatever the slots do.",
-    "R17": "A deadline that passes, or a client that cancels, frees the slot with the step that is under way.",
-    "R18": "A client that goes away frees its slots and its places in the queue with the step that is under way.",
-    "R19": "However many clients go away at whatever moment, nothing is lost, held or counted twice.",
-    "R20": "Whatever happens at whatever point of a request, it gets one answer, and none waits for ever.",
-    "R21": "A client passes on the time that is left to it, and gives up when there is none.",
-    "R22": "SIGTERM fails nothing that was accepted: it is answered, and the process ends with status 0.",
-    "R23": "A lame duck is not ready, but live, and serves everybody who still comes.",
-    "R24": "Replicas restart one after the other, and clients that try nothing twice do not notice.",
-    "R25": "When the time to drain is over, what is left is told so, not cut off; neither a model that hangs nor a "
-    "second signal waits for it.",
-    "R26": "SIGTERM ends a server that loads, warms up, reloads or has idle connections, with status 0 within 5 s.",
-    "R27": "Before the model is proven every request is told so, and afterwards the first is as quick as any.",
-    "R28": "A model that is not the one that was exported never serves, and the message names what is wrong.",
-    "R29": "A model that fails or hangs closes the service until it is well, and only what it was computing is lost.",
-    "R30": "Memory, files and threads stay as they are.",
-    "R31": "What is no request is refused in words that name the field, and the server goes on.",
-    "R33": "Whatever is sent is counted once, in counters and histograms alike, and gauges return to 0.",
-    "R35": "Under everything at once, no request has an outcome that it does not deserve.",
-    "R36": "A replica that is killed costs no request of clients that try again.",
-    "R37": "A replica that hangs is left out; only what it had been asked before is late.",
+    "R1": "A translation and its scores are bitwise the same alone and in any batch.",
+    "R2": "Sequences that join or leave at any step change no other answer.",
+    "R3": "The served graphs produce the tokens of the PyTorch model.",
+    "R4": "A text that produces NaN or never ends changes no other answer.",
+    "R5": "A short text leaves after its own steps, whatever the length of the others.",
+    "R6": "No slot is idle while a sequence waits that fits.",
+    "R8": "The server accepts exactly as many requests as fit, and rejects the others at once.",
+    "R9": "The server processes no text before it has room, and never rejects an accepted request for lack of room.",
+    "R10": "At twice the capacity, the server answers as many requests in time as at its capacity.",
+    "R11": "After overload the latency recovers, and no request starts after its deadline.",
+    "R12": "A rejection is cheap: it takes no time from accepted requests.",
+    "R13": "A rejection carries a time to retry, and the retries of gRPC obey it.",
+    "R14": "A request with fifty texts does not block requests with one text.",
+    "R15": "A request that cannot meet its deadline is rejected before any computation.",
+    "R16": "A deadline that passes in the queue is reported at once, even if all slots are busy.",
+    "R17": "An expired deadline or a cancellation frees the slot with the current step.",
+    "R18": "A disconnect frees slots and queue places with the current step.",
+    "R19": "Disconnects at any moment lose, hold or double-count no request.",
+    "R20": "A failure at any point of a request leaves exactly one answer, and no request hangs.",
+    "R21": "A client propagates its remaining time, and sends nothing if none is left.",
+    "R22": "SIGTERM fails no accepted request, and the process exits with status 0.",
+    "R23": "A lame duck is live but not ready, and serves every request.",
+    "R24": "Replicas restart in turn without an error for clients that do not retry.",
+    "R25": "After the drain time, remaining requests get an error; a hanging model or a second signal ends the wait.",
+    "R26": "SIGTERM ends a server that loads, warms up, reloads or has idle connections within 5 s, with status 0.",
+    "R27": "Before readiness every request gets an error; the first request afterwards is as fast as any.",
+    "R28": "A model that differs from its export never serves, and the message names the difference.",
+    "R29": "A model that fails or hangs closes the service until it recovers, and loses only its current work.",
+    "R30": "Memory, files and threads stay constant.",
+    "R31": "Invalid input is rejected with the name of the field, and the server continues.",
+    "R33": "Every request is counted once, in counters and histograms, and gauges return to 0.",
+    "R35": "Under mixed load, every request has an outcome that its kind explains.",
+    "R36": "A killed replica fails no request of clients that retry.",
+    "R37": "A hanging replica gets no new requests; only its earlier requests are late.",
 }
-# In place of a document.
+# Prints the table instead of writing a document.
 TERMINAL = Path("-")
 MARKER = "promise"
 MEASURED = "measured"
@@ -68,11 +66,11 @@ Measured = Callable[[str, str], None]
 
 @dataclass
 class Shown:
-    """What tests have shown of one promise.
+    """Tests and figures of one promise.
 
     Attributes:
-        tests: how many of each file.
-        figures: what they measured, by the name of the test.
+        tests: number of tests by file.
+        figures: by the name of the test.
     """
 
     tests: Counter[str] = field(default_factory=Counter)
@@ -80,24 +78,24 @@ class Shown:
 
     @property
     def cells(self) -> tuple[str, str]:
-        """The figures, each once and in the order of the tests, and the files."""
+        """Returns the figures, each once and in the order of the tests, and the files."""
         figures = dict.fromkeys(figure for _, figures in sorted(self.figures.items()) for figure in figures)
         files = ", ".join(f"{count} in {file}" for file, count in sorted(self.tests.items()))
         return "<br>".join(figures) or "holds", files
 
 
 class PromiseTable:
-    """Listens to reports, and writes the table in the end. Lives in the process that hears of all tests."""
+    """Collects reports and writes the table, in the process that gets all reports."""
 
     def __init__(self, document: Path, command: str) -> None:
-        """Looks for the place of the table, before minutes of testing.
+        """Finds the place of the table, before minutes of testing.
 
         Args:
-            document: with the place of the table; `TERMINAL`: none, it is printed.
-            command: that fills it in.
+            document: with the place of the table; `TERMINAL`: the table is printed.
+            command: the command line, shown in the table.
 
         Raises:
-            pytest.UsageError: if there is no such place.
+            pytest.UsageError: if the document has no place for the table.
         """
         self._document = document
         self._command = command
@@ -105,7 +103,7 @@ class PromiseTable:
         self._filled("")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Takes down what a test has shown that passed."""
+        """Records the promises of a passed test."""
         if report.when != "call" or not report.passed:
             return
         file = report.nodeid.partition("::")[0]
@@ -115,7 +113,7 @@ class PromiseTable:
             shown.figures[report.nodeid] = [figure for of, figure in _values(report, MEASURED) if of == item]
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
-        """Writes the table if every test passed: a document tells no half of it."""
+        """Writes the table if every test passed: the document holds no partial table."""
         if exitstatus == pytest.ExitCode.OK and self._document != TERMINAL:
             self._document.write_text(self._filled(self.table()), encoding="utf-8")
 
@@ -125,7 +123,7 @@ class PromiseTable:
             terminalreporter.write_line(self.table())
 
     def table(self) -> str:
-        """Returns the table, and under which conditions its figures were obtained."""
+        """Returns the table, with the conditions of its figures."""
         items = sorted(self._shown, key=lambda item: int(item.removeprefix("R")))
         rows = [[_cell(text) for text in (item, PROMISES[item], *self._shown[item].cells)] for item in items]
         provenance = Provenance.now(self._command, LIBRARIES, "threads of each engine: 1")
@@ -146,7 +144,7 @@ def _cell(text: str) -> str:
 
 
 def _values(report: pytest.TestReport, name: str) -> list[Any]:
-    """Returns what properties of a name a test has."""
+    """Returns the properties of a name."""
     return [value for each, value in report.user_properties if each == name]
 
 
@@ -159,7 +157,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Registers the marker, and the table where it is asked for."""
+    """Registers the marker, and the table if requested."""
     config.addinivalue_line("markers", f"{MARKER}(item): shows an item of docs/reliability.md")
     document: Path | None = config.getoption("promises")
     if document is not None and not hasattr(config, "workerinput"):
@@ -168,7 +166,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Lets the markers of a test travel with its reports."""
+    """Adds the markers of a test to its reports."""
     for marker in item.iter_markers(MARKER):
         (promise,) = marker.args
         if promise not in PROMISES:
@@ -178,19 +176,19 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.fixture
 def measured(record_property: Callable[[str, object], None]) -> Measured:
-    """Reports a figure for the table: the item, and what was measured."""
+    """Reports a figure for the table: the item and the text."""
     return lambda item, figure: record_property(MEASURED, (item, figure))
 
 
 @pytest.fixture
 def thorough(pytestconfig: pytest.Config) -> bool:
-    """Whether to test as often as the catalog says, or only as often as a quick run can."""
+    """Whether to run as many rounds as the catalog states, instead of a quick run."""
     asked: bool = pytestconfig.getoption("thorough")
     return asked
 
 
 @pytest.fixture
 def soak_seconds(pytestconfig: pytest.Config) -> float:
-    """How long a mixed load lasts."""
+    """Duration of a mixed load in seconds."""
     seconds: float = pytestconfig.getoption("soak_seconds")
     return seconds

@@ -1,4 +1,4 @@
-"""Random protobuf messages of any kind, for Hypothesis: fields are set or not, values from all over their range."""
+"""Random protobuf messages for Hypothesis: fields are set or not, with values of their whole range."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from hypothesis import strategies as st
 
-# Words that lead further than random text does.
+# Words that reach more code than random text.
 WORDS = (
     "en",
     "de",
@@ -47,7 +47,7 @@ def messages(kind: type[Message]) -> st.SearchStrategy[Message]:
 
 
 def messages_like(good: Message) -> st.SearchStrategy[Message]:
-    """Returns messages that differ from a good one in one field."""
+    """Returns messages that differ from a valid one in one field."""
     kind = type(good)
 
     def replaced(name: str, content: dict[str, Any]) -> Message:
@@ -63,7 +63,7 @@ def messages_like(good: Message) -> st.SearchStrategy[Message]:
 
 
 def _contents(descriptor: Any, depth: int) -> st.SearchStrategy[dict[str, Any]]:
-    """Returns what messages are made of: a value for each of some fields, one of each oneof."""
+    """Returns the content of messages: a value for each of some fields, one of each oneof."""
     alone = {field.name: _values(field, depth) for field in descriptor.fields if field.containing_oneof is None}
     strategies = [st.fixed_dictionaries({}, optional=alone)]
     for oneof in descriptor.oneofs:

@@ -1,7 +1,7 @@
-"""A tiny model with a state of every kind, as graphs that PyTorch can run too: what a bundle may hold, and no more.
+"""A tiny model with a state of every kind, as graphs that PyTorch also runs: everything a bundle may hold.
 
-It remembers the source (a source state), every token so far (a target state) and a recurrent vector, and each of them
-moves its logits. The logits read the old recurrent vector after the new one is there.
+It keeps the source (a source state), all tokens (a target state) and a recurrent vector; each affects the logits. The
+logits read the old recurrent vector after the new one is written.
 """
 
 from pathlib import Path
@@ -29,7 +29,7 @@ STATES = (
 
 
 class RecallEncoder(nn.Module):
-    """Source tokens to annotations and a first hidden state."""
+    """Maps source tokens to annotations and a first hidden state."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class RecallEncoder(nn.Module):
 
 
 class RecallDecoder(nn.Module):
-    """One step; without positions, nothing but the newest token is in the history."""
+    """One step; without positions, the history holds only the newest token."""
 
     def __init__(self, *, uses_positions: bool) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class RecallDecoder(nn.Module):
 
 
 def attend(query: Tensor, memory: Tensor, lengths: Tensor) -> Tensor:
-    """Attends from [R, WIDTH] to the first positions of [R, C, WIDTH]; what is behind them may be anything finite."""
+    """Attends from [R, WIDTH] to the first positions of [R, C, WIDTH]; later positions may be any finite value."""
     scores = (memory * query[:, None]).sum(dim=2)
     valid = torch.arange(memory.shape[1]) < lengths[:, None]
     weights = functional.softmax(scores.masked_fill(~valid, -1e9), dim=1)
@@ -84,7 +84,7 @@ def recall_graphs(*, uses_positions: bool = True) -> Graphs:
 
 
 def recall_bundle(graphs: Graphs, folder: Path) -> Bundle:
-    """Exports the model into an empty folder, with a manifest and nothing else that a bundle has."""
+    """Exports the model into an empty folder, with a manifest but without other files of a bundle."""
     exported = export_graphs(graphs, folder)
     manifest = Manifest(
         name="recall",
@@ -111,7 +111,7 @@ def recall_bundle(graphs: Graphs, folder: Path) -> Bundle:
 
 @torch.inference_mode()
 def recall_alone(graphs: Graphs, source_ids: list[int], target_ids: list[int]) -> Tensor:
-    """Returns the logits of each step [T, VOCABULARY], as PyTorch computes them for one sequence that is alone."""
+    """Returns the logits of each step [T, VOCABULARY] of one sequence alone, from PyTorch."""
     length = torch.tensor([len(source_ids)], dtype=torch.int32)
     hidden, annotations = graphs.encoder(torch.tensor([source_ids]), length)
     history = torch.zeros(1, 2, len(target_ids), WIDTH)

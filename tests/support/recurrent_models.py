@@ -11,7 +11,7 @@ from model.tokenizer.tokenizer import EOS_ID, PAD_ID
 
 VOCABULARY = 40
 ATTENTIONS = ("additive", "dot", "general", "concat", "local_monotonic", "local_predictive")
-# Fields of RecurrentConfig that make a model of its own kind.
+# Fields of RecurrentConfig.
 Kind = dict[str, Any]
 KINDS: tuple[Kind, ...] = (
     *({"attention": attention} for attention in ATTENTIONS),
@@ -22,23 +22,23 @@ KINDS: tuple[Kind, ...] = (
 
 
 def name_kind(kind: Kind) -> str:
-    """Returns what a kind is called in a test's name."""
+    """Returns the name of a kind in a test id."""
     return " ".join(str(value) if isinstance(value, str) else f"{name}={value}" for name, value in kind.items())
 
 
 def random_recurrent(vocabulary_size: int = VOCABULARY, **fields: Any) -> Recurrent:
-    """Returns an untrained model, in evaluation mode, whose translations differ from source to source.
+    """Returns an untrained model in evaluation mode, with different translations of different sources.
 
     Args:
         vocabulary_size: number of tokens.
-        fields: of RecurrentConfig, over those of a tiny one.
+        fields: of RecurrentConfig, over those of a tiny model.
     """
     tiny = {"architecture": "recurrent", "d_model": 16, "window": 2, "max_source_tokens": 12, "max_target_tokens": 9}
     torch.manual_seed(1)
     model = Recurrent(RecurrentConfig.model_validate({**tiny, **fields}), vocabulary_size, PAD_ID)
     for parameter in model.parameters():
         if parameter.dim() > 1:
-            # Larger than usual: otherwise the last target token decides everything, and sources nothing.
+            # Larger than usual: otherwise the logits depend on the last target token only.
             nn.init.xavier_normal_(parameter, gain=1.5)
         else:
             nn.init.normal_(parameter, std=0.1)

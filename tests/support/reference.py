@@ -1,4 +1,4 @@
-"""The formulas of the papers in NumPy and float64, slow and obvious: what fast code is compared with."""
+"""The formulas of the papers in NumPy and float64, slow and simple, as a reference for fast code."""
 
 import math
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from model.config import TransformerConfig
 from model.tokenizer.tokenizer import BOS_ID, EOS_ID
 
 Array = NDArray[np.float64]
-# Parameters by the names of a checkpoint.
+# Parameters by their names in a checkpoint.
 Parameters = dict[str, Array]
 
 
@@ -77,7 +77,7 @@ def sinusoidal_positions(length: int, d_model: int) -> Array:
 
 
 class Transformer:
-    """A Transformer for one sentence pair, by the letter, from the parameters of a checkpoint."""
+    """A Transformer for one sentence pair, from the parameters of a checkpoint."""
 
     def __init__(self, config: TransformerConfig, parameters: Parameters) -> None:
         self.config = config
@@ -126,14 +126,14 @@ class Transformer:
         return np.asarray(weight[ids] * scale + positions)
 
     def residual(self, name: str, states: Array, sublayer: Callable[[Array, str], Array]) -> Array:
-        """Runs a sub-layer within its connection."""
+        """Runs a sub-layer with its residual connection."""
         norm = f"{name}_residual.norm"
         if self.config.norm_position == "pre":
             return np.asarray(states + sublayer(self.norm(norm, states), name))
         return self.norm(norm, states + sublayer(states, name))
 
     def stack_end(self, name: str, states: Array) -> Array:
-        """Normalizes what leaves a stack, where nothing else has."""
+        """Normalizes the output of a stack with pre-normalization."""
         return self.norm(name, states) if self.config.norm_position == "pre" else states
 
     def norm(self, name: str, states: Array) -> Array:

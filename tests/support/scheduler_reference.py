@@ -1,4 +1,4 @@
-"""The scheduler's order and bounds in the most obvious way: one list, sorted and searched again at every call."""
+"""The scheduler's order and limits in the simplest way: one list, sorted and searched at every call."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from serve.scheduler.sequence import DecodingSequence
 
 @dataclass(eq=False)
 class Waiter:
-    """A waiting sequence, its round of fair queuing, its number in the order of submission, and rows that passed it."""
+    """A waiting sequence: its round of fair queuing, number in the order of submission, and rows that passed it."""
 
     sequence: DecodingSequence
     round: int
@@ -17,23 +17,23 @@ class Waiter:
 
     @property
     def rows(self) -> int:
-        """Rows that it will take."""
+        """Rows of the sequence."""
         return self.sequence.options.rows
 
     @property
     def order(self) -> tuple[int, int, bool, float, int]:
-        """What the line is sorted by."""
+        """The sort key of the queue."""
         deadline_seconds = self.sequence.deadline_seconds
         return (-self.sequence.priority, self.round, deadline_seconds is None, deadline_seconds or 0.0, self.number)
 
 
 def rows_of(sequences: Iterable[DecodingSequence]) -> int:
-    """Returns the rows of all of the sequences."""
+    """Returns the rows of all sequences."""
     return sum(sequence.options.rows for sequence in sequences)
 
 
 def tokens_of(sequences: Iterable[DecodingSequence]) -> int:
-    """Returns the tokens that all of the sequences may come to hold."""
+    """Returns the largest number of tokens of all sequences."""
     return sum(
         sequence.options.rows * (len(sequence.source_ids) + sequence.options.max_target_tokens)
         for sequence in sequences
@@ -42,7 +42,7 @@ def tokens_of(sequences: Iterable[DecodingSequence]) -> int:
 
 @dataclass
 class ReferenceScheduler:
-    """What waits, and what each engine runs."""
+    """The queue, and the running sequences of each engine."""
 
     engines: int
     engine_rows: int
@@ -59,21 +59,21 @@ class ReferenceScheduler:
 
     @property
     def waiting(self) -> list[DecodingSequence]:
-        """What waits, in the order of the line."""
+        """The waiting sequences in their order."""
         return [waiter.sequence for waiter in sorted(self.line, key=lambda waiter: waiter.order)]
 
     @property
     def all_running(self) -> list[DecodingSequence]:
-        """What runs in any engine."""
+        """The running sequences of all engines."""
         return [sequence for engine in self.running for sequence in engine]
 
     def fits(self, new: list[DecodingSequence]) -> bool:
-        """Whether the bound of admission lets all of them in."""
+        """Returns whether admission accepts all of the sequences."""
         rows = rows_of(self.waiting) + rows_of(self.all_running) + rows_of(new)
         return rows <= self.engines * self.engine_rows + self.queue_limit
 
     def submit(self, sequence: DecodingSequence) -> None:
-        """Puts one into the line."""
+        """Adds a sequence to the queue."""
         fairness_key = (sequence.priority, sequence.fairness_key)
         entered_round = max(self.current_rounds.get(sequence.priority, 0), self.next_rounds.get(fairness_key, 0))
         self.next_rounds[fairness_key] = entered_round + sequence.options.rows
@@ -81,7 +81,7 @@ class ReferenceScheduler:
         self.submitted += 1
 
     def remove(self, gone: Iterable[DecodingSequence]) -> None:
-        """Takes sequences out of the line, and forgets flows and priorities that are no longer in it."""
+        """Removes sequences from the queue, with flows and priorities that no other sequence has."""
         gone = list(gone)
         self.line = [waiter for waiter in self.line if waiter.sequence not in gone]
         fairness_keys = {(sequence.priority, sequence.fairness_key) for sequence in self.waiting}
@@ -92,7 +92,7 @@ class ReferenceScheduler:
         self.current_rounds = {key: number for key, number in self.current_rounds.items() if key in priorities}
 
     def admit(self, engine: int) -> list[DecodingSequence]:
-        """Starts what may start in the engine."""
+        """Starts the sequences that may start in the engine."""
         running = self.running[engine]
         fair_rows = (rows_of(self.waiting) + rows_of(self.all_running)) / self.engines
         admitted: list[DecodingSequence] = []

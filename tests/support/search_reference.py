@@ -1,7 +1,7 @@
-"""Search for one sequence alone, slow and obvious: what the served search is measured against.
+"""Search for one sequence alone, slow and simple: the reference of the served search.
 
-Nothing is kept between steps but the tokens of each hypothesis: its logits, scores and attention are computed anew from
-these whenever they are asked for, one plain double at a time. `search` tells what every option means in full.
+Only the tokens of each hypothesis are kept between steps; its logits, scores and attention are recomputed from them in
+float64. `search` documents every option.
 """
 
 import math
@@ -16,14 +16,14 @@ from serve.search.options import SearchOptions
 from serve.search.sampling import uniforms
 
 Tokens = tuple[int, ...]
-# From the target tokens so far, without the begin token, to the logits of the next one, [V].
+# Maps the target tokens so far, without BOS, to the logits of the next token, [V].
 NextLogits = Callable[[Tokens], NDArray[np.float64]]
-# From the same to how much that step looks at each source token, [S].
+# Maps the same to the attention of that step to each source token, [S].
 Attention = Callable[[Tokens], NDArray[np.float64]]
 
 
 class BrokenSearchError(Exception):
-    """A token had to be chosen where no token has a probability: the sequence has no translation."""
+    """No token has a probability where one must be chosen: the sequence has no translation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +78,9 @@ def search(
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """One source, as far as search can see it: everything that follows from the tokens of a hypothesis.
+    """One source, as search sees it: all values follow from the tokens of a hypothesis.
 
-    A hypothesis is the tuple of its tokens, the end token last if it has ended.
+    A hypothesis is the tuple of its tokens, EOS last if it has ended.
     """
 
     next_logits: NextLogits
@@ -89,12 +89,12 @@ class Sentence:
     attention: Attention | None
 
     def forced(self, tokens: Tokens) -> int | None:
-        """Returns the token that must follow, None if it is to be chosen."""
+        """Returns the forced next token, or None."""
         forced = self.options.target_prefix + ((self.eos_id,) if self.options.forced_end else ())
         return forced[len(tokens)] if len(tokens) < len(forced) else None
 
     def over(self, tokens: Tokens) -> bool:
-        """Returns whether nothing follows."""
+        """Returns whether the hypothesis is complete."""
         complete = len(tokens) == self.options.max_target_tokens and self.forced(tokens) != self.eos_id
         return complete or tokens[-1:] == (self.eos_id,)
 
@@ -108,13 +108,13 @@ class Sentence:
             return logits
         left = [-math.inf if self.forbidden(tokens, token_id) else logit for token_id, logit in enumerate(logits)]
         going_on = left[: self.eos_id] + left[self.eos_id + 1 :]
-        # A translation that cannot go on may end, however short it is.
+        # A translation that cannot continue may end, however short it is.
         if len(tokens) < self.options.min_target_tokens and max(going_on) > -math.inf:
             left[self.eos_id] = -math.inf
         return left
 
     def forbidden(self, tokens: Tokens, token_id: int) -> bool:
-        """Returns whether a token must not follow, as far as that does not depend on what else may."""
+        """Returns whether a token is forbidden, regardless of the other tokens."""
         size = self.options.no_repeat_ngram_tokens
         longer = (*tokens, token_id)
         ngrams = [longer[start : start + size] for start in range(len(longer) - size + 1)]
@@ -122,7 +122,7 @@ class Sentence:
         return repeats or token_id in self.options.suppressed_ids
 
     def log_probabilities(self, tokens: Tokens) -> list[float]:
-        """Returns those of the next token, under the constraints unless it is forced."""
+        """Returns the log-probabilities of the next token, constrained unless it is forced."""
         if self.forced(tokens) is None:
             return log_softmax(self.logits(tokens))
         return log_softmax([float(logit) for logit in self.next_logits(tokens)])
@@ -132,10 +132,10 @@ class Sentence:
         return tuple(self.log_probabilities(tokens[:index])[token_id] for index, token_id in enumerate(tokens))
 
     def score(self, tokens: Tokens) -> float:
-        """Returns their sum.
+        """Returns the sum of the token scores.
 
         Raises:
-            BrokenSearchError: a token is impossible.
+            BrokenSearchError: if a token has no probability.
         """
         score = sum(self.token_scores(tokens), start=0.0)
         if not math.isfinite(score):
@@ -149,7 +149,7 @@ class Sentence:
         return sum(math.log(min(max(float(total), LEAST_COVERAGE), 1.0)) for total in np.atleast_1d(sums))
 
     def found(self, tokens: Tokens) -> Found:
-        """Returns a hypothesis that is over."""
+        """Returns a complete hypothesis."""
         score = self.score(tokens)
         normalized_score = score / len(tokens) ** self.options.length_penalty
         if self.options.coverage_penalty:
@@ -163,7 +163,7 @@ def log_softmax(logits: list[float]) -> list[float]:
     """Returns natural log-probabilities.
 
     Raises:
-        BrokenSearchError: there are none.
+        BrokenSearchError: if no token has one.
     """
     highest = max(logits)
     if any(math.isnan(logit) for logit in logits) or math.isinf(highest):
@@ -173,7 +173,7 @@ def log_softmax(logits: list[float]) -> list[float]:
 
 
 def greedy(sentence: Sentence) -> Found:
-    """Chooses the most probable token at each step, of equals the lowest id."""
+    """Chooses the most probable token at each step; the lowest id of equals."""
     tokens: Tokens = ()
     while not sentence.over(tokens):
         token_id = sentence.forced(tokens)
@@ -185,7 +185,7 @@ def greedy(sentence: Sentence) -> Found:
 
 
 def sample(sentence: Sentence, hypothesis: int) -> Found:
-    """Draws each token by the number that belongs to its place; a forced token leaves its number unused."""
+    """Draws each token by the random number of its position; a forced token leaves its number unused."""
     options = sentence.options
     numbers = uniforms(options.seed, hypothesis, options.max_target_tokens + 1)
     tokens: Tokens = ()
@@ -198,7 +198,7 @@ def sample(sentence: Sentence, hypothesis: int) -> Found:
 
 
 def draw(logits: list[float], options: SearchOptions, number: float) -> int:
-    """Returns the token in whose interval a number lies, the tokens that are left laid end to end by their ids."""
+    """Returns the token whose interval contains the number; the intervals follow the ids."""
     highest = max(logits)
     probabilities = [math.exp(x) for x in log_softmax([(logit - highest) / options.temperature for logit in logits])]
     ranked = sorted(range(len(logits)), key=lambda token_id: (-logits[token_id], token_id))
@@ -215,7 +215,7 @@ def draw(logits: list[float], options: SearchOptions, number: float) -> int:
 
 
 def nucleus(ranked: list[int], probabilities: list[float], top_p: float) -> list[int]:
-    """Returns the first tokens that have this part of the probability of all, at least one."""
+    """Returns the fewest tokens with this share of the probability, at least one."""
     total = sum(probabilities[token_id] for token_id in ranked)
     count = 1
     while sum(probabilities[token_id] for token_id in ranked[:count]) < top_p * total:
@@ -247,7 +247,7 @@ def beam(sentence: Sentence) -> list[Found]:
 
 
 def expansions(sentence: Sentence, live: list[Tokens]) -> Iterator[tuple[float, Tokens]]:
-    """Yields what hypotheses can become, with its score: in their order, the best token first, of equals the lowest."""
+    """Yields the expansions of hypotheses with their scores: in their order, best token first, lowest id of equals."""
     for tokens in live:
         score, forced = sentence.score(tokens), sentence.forced(tokens)
         log_probabilities = sentence.log_probabilities(tokens)

@@ -1,4 +1,4 @@
-"""A server as its users start it: the command in a process of its own, and small clients for both protocols."""
+"""A server as users start it, a separate process, and small clients for both protocols."""
 
 import json
 import subprocess
@@ -20,13 +20,13 @@ from tests.support.paths import ROOT
 
 WAIT_SECONDS = 60.0
 
-# What must be the same whoever else is served: text, score, tokens and why it ended.
+# Independent of concurrent requests: text, score, tokens, finish reason.
 Answer = tuple[str, float, int, int, str]
 
 
 @dataclass
 class Server:
-    """A server that runs, and the lines that it has logged so far."""
+    """A running server and its log so far."""
 
     process: subprocess.Popen[str]
     lines: list[str] = field(default_factory=list)
@@ -34,7 +34,7 @@ class Server:
     settled: threading.Event = field(default_factory=threading.Event)
 
     def read_log(self) -> None:
-        """Reads the log to its end, so that the server never waits for us."""
+        """Reads the log to its end, so that the server never blocks on it."""
         assert self.process.stderr is not None
         for line in self.process.stderr:
             self.lines.append(line.rstrip("\n"))
@@ -44,7 +44,7 @@ class Server:
         self.settled.set()
 
     def rest(self, *texts: str, model: str = "") -> list[Answer]:
-        """Translates over REST, on a connection of its own."""
+        """Translates over REST on a new connection."""
         status, body = self.post({"text": list(texts), "model": model})
         assert status == 200, body
         return [
@@ -53,14 +53,14 @@ class Server:
         ]
 
     def post(self, body: object, path: str = "/v1/translate", **headers: str) -> tuple[int, str]:
-        """Sends one request, by default for a translation, and returns status and body."""
+        """Sends one request, by default a translation, and returns status and body."""
         with closing(HTTPConnection("127.0.0.1", self.ready["http_port"], timeout=WAIT_SECONDS)) as connection:
             connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json", **headers})
             response = connection.getresponse()
             return response.status, response.read().decode()
 
     def grpc(self, *texts: str, model: str = "") -> list[Answer]:
-        """Translates over gRPC, on a connection of its own."""
+        """Translates over gRPC on a new connection."""
         with grpc.insecure_channel(f"127.0.0.1:{self.ready['grpc_port']}") as channel:
             method: Any = channel.unary_unary(
                 TRANSLATE_METHOD, TranslateRequest.SerializeToString, TranslateResponse.FromString
@@ -78,7 +78,7 @@ class Server:
         ]
 
     def metric(self, name: str) -> float:
-        """Returns the sum of the series of a name, as /metrics shows them."""
+        """Returns the sum of the series of a name in /metrics."""
         with closing(HTTPConnection("127.0.0.1", self.ready["http_port"], timeout=WAIT_SECONDS)) as connection:
             connection.request("GET", "/metrics")
             text = connection.getresponse().read().decode()
@@ -88,13 +88,13 @@ class Server:
         return sum(values)
 
     def company(self) -> float:
-        """Returns how many sequences were computed so far in runs of the model that began with another one."""
+        """Returns the number of sequences so far that shared a run of the model with another one."""
         return self.metric("engine_step_sequences_sum") - self.metric("engine_step_sequences_count")
 
 
 @contextmanager
 def serve(bundle: Path | None, *options: str) -> Iterator[Server]:
-    """Runs a server, of the default bundle if None is given; the block begins when it is ready or has ended."""
+    """Runs a server, by default of the included bundle; the block begins when it is ready or has ended."""
     command = [sys.executable, "-m", "dragoman", "serve", *([] if bundle is None else [str(bundle)])]
     command += ["--host", "127.0.0.1", "--http-port", "0", "--grpc-port", "0", "--lame-duck-seconds", "0", *options]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:

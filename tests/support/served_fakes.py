@@ -1,6 +1,6 @@
-"""A program that serves fake models as `dragoman serve` serves real ones: to be killed, stopped and started by tests.
+"""Serves fake models as `dragoman serve` serves real ones; tests kill, stop and start it.
 
-Arguments: the folder of the bundle, the port of REST, the port of gRPC, settings as JSON. On SIGUSR1 its models hang.
+Arguments: bundle folder, REST port, gRPC port, settings as JSON. On SIGUSR1 its models hang.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ SETTINGS: dict[str, Any] = {"host": "127.0.0.1", "lame_duck_seconds": 0, "drain_
 
 
 def command(bundle: Path, ports: tuple[int, int], **settings: Any) -> list[str]:
-    """Returns the command line of such a server; settings are over those above."""
+    """Returns the command line of such a server."""
     arguments = [str(bundle), *map(str, ports), json.dumps(settings)]
     return [sys.executable, "-m", "tests.support.served_fakes", *arguments]
 

@@ -1,7 +1,7 @@
-"""A program that does what `serve run` of Ray Serve does, on a small cluster of its own, and tells what becomes of it.
+"""Does what `serve run` of Ray Serve does, on a small local cluster, and reports the states of its applications.
 
-Argument: the configuration. Whenever the state of an application changes, a line of JSON tells the states of all. Ends
-with SIGINT. Its name for Ray's own files is short because sockets are among them.
+Argument: the configuration. Each change of a state is a line of JSON with all states. Ends on SIGINT. The path of Ray's
+files is short, because sockets are among them.
 """
 
 import json
@@ -19,7 +19,7 @@ LOOK_SECONDS = 0.1
 
 def report() -> None:
     """Prints every change."""
-    told = ""
+    reported = ""
     while True:
         applications = {}
         for name, application in serve.status().applications.items():
@@ -30,9 +30,9 @@ def report() -> None:
                 "message": " ".join([application.message, *(each.message for each in deployments)]),
             }
         line = json.dumps(applications)
-        if line != told:
+        if line != reported:
             print(line, flush=True)
-        told = line
+        reported = line
         time.sleep(LOOK_SECONDS)
 
 

@@ -1,7 +1,7 @@
-"""Models small enough for a test: one that learned a toy language in seconds, and random ones that learned nothing.
+"""Models for tests: one that learns a toy language in seconds, and random ones.
 
-In the toy language every source word has one translation, and the order stays: what a model should say is known. A
-random model tries what a trained one rarely does: it ends at once, late or never.
+In the toy language every source word has one translation and the order stays, so the correct translation is known. A
+random model shows rare behavior: it ends at once, late or never.
 """
 
 from collections.abc import Callable, Iterable
@@ -42,9 +42,9 @@ WORDS = {
 }
 # Returns the bundle of the toy model in a variant and a precision.
 ToyBundles = Callable[[GraphVariant, Precision], Path]
-# A shape at which matrix products take other ways for one row than for many.
+# A shape at which matrix products take different paths for one row and for many.
 WIDE = {"d_model": 256, "d_ff": 1024, "heads": 4, "encoder_layers": 2, "decoder_layers": 2}
-# Every option of a Transformer that changes what it computes, alone and all together.
+# Every option of a Transformer that changes its computation, alone and all together.
 OPTIONS: dict[str, dict[str, Any]] = {
     "default": {},
     "pre-norm": {"norm_position": "pre"},
@@ -69,7 +69,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
 }
 
-# Sources for random models, whose translations are whatever they say.
+# Sources for random models, with arbitrary translations.
 RANDOM_TEXTS = ("alpha beta", "one two three gamma", "house", "garden river delta", "two", "beta house")
 TWO_WAYS = (Direction(source="en", target="de"), Direction(source="de", target="en"))
 
@@ -96,13 +96,13 @@ TOY_CONFIG = RunConfig(
 
 
 def translate_toy(sentence: str) -> str:
-    """Returns the one right translation of a sentence."""
+    """Returns the one correct translation of a sentence."""
     return " ".join(WORDS[word] for word in sentence.split())
 
 
 @cache
 def toy_sentences() -> tuple[str, ...]:
-    """Returns different sentences of 2 to 7 words, always the same ones; the last TEST_SENTENCES are for testing."""
+    """Returns different sentences of 2 to 7 words, always the same; the last TEST_SENTENCES are for tests."""
     random = np.random.default_rng(7)
     sentences: dict[str, None] = {}
     while len(sentences) < SENTENCES:
@@ -112,7 +112,7 @@ def toy_sentences() -> tuple[str, ...]:
 
 
 def toy_test_sentences() -> tuple[str, ...]:
-    """Returns the sentences that no model is trained on."""
+    """Returns the sentences outside the training data."""
     return toy_sentences()[-TEST_SENTENCES:]
 
 
@@ -125,7 +125,7 @@ def write_pairs(folder: Path, name: str, sentences: tuple[str, ...]) -> str:
 
 
 def train_toy(folder: Path) -> RunFolder:
-    """Trains a toy model into a folder, beside its data: `train.en`, `train.de`, `test.en` and `test.de`."""
+    """Trains a toy model into a folder, next to its data: `train.en`, `train.de`, `test.en` and `test.de`."""
     training = read_corpus(write_pairs(folder, "train", toy_sentences()[:-TEST_SENTENCES]))
     held_out = read_corpus(write_pairs(folder, "test", toy_test_sentences()))
     run = RunFolder(folder / "run")
@@ -135,12 +135,12 @@ def train_toy(folder: Path) -> RunFolder:
 
 
 def random_model(seed: int, vocabulary_size: int = 12, **options: Any) -> Transformer:
-    """Returns an untrained model whose translations differ from source to source.
+    """Returns an untrained model with different translations of different sources.
 
     Args:
         seed: of the parameters.
         vocabulary_size: number of tokens.
-        options: fields of TransformerConfig, over those of a tiny one.
+        options: fields of TransformerConfig, over those of a tiny model.
     """
     sizes = {"d_model": 32, "d_ff": 64, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}
     limits = {"max_source_tokens": 12, "max_target_tokens": 9}
@@ -148,7 +148,7 @@ def random_model(seed: int, vocabulary_size: int = 12, **options: Any) -> Transf
     model = Transformer(TransformerConfig.model_validate({**sizes, **limits, **options}), vocabulary_size, PAD_ID)
     for name, parameter in model.named_parameters():
         if parameter.dim() > 1:
-            # Twice the usual size: otherwise the last target token decides everything, and sources nothing.
+            # Twice the usual scale: otherwise the logits depend on the last target token only.
             nn.init.xavier_normal_(parameter, gain=2.0)
         else:
             nn.init.normal_(parameter, std=1.0 if name.endswith("norm.weight") else 0.1)
@@ -158,7 +158,7 @@ def random_model(seed: int, vocabulary_size: int = 12, **options: Any) -> Transf
 
 
 def random_sources(model: Transformer, seed: int, count: int) -> list[list[int]]:
-    """Returns sources of every length that the model takes, each ending in EOS."""
+    """Returns sources of every length that the model accepts, each with EOS."""
     random = np.random.default_rng(seed)
     lengths = random.integers(0, model.config.max_source_tokens, size=count)
     return [[*random.integers(4, model.embedding.num_embeddings, size=length).tolist(), EOS_ID] for length in lengths]
@@ -180,14 +180,14 @@ def export_model(
     directions: tuple[Direction, ...] = TOY_CONFIG.directions,
     options: BundleOptions = RANDOM_BUNDLE,
 ) -> Bundle:
-    """Exports a random model with as many tokens as a tokenizer; its golden sentences are whatever it says."""
+    """Exports a random model with the vocabulary of a tokenizer; its golden sentences are its own translations."""
     config = RunConfig(directions=directions, model=model.limits)
     trained = TrainedModel(config, tokenizer, model, steps=0)
     return make_bundle(trained, samples_of(RANDOM_TEXTS, directions), out, options)
 
 
 def write_two_way_run(folder: Path, tokenizer: Tokenizer) -> RunFolder:
-    """Writes what training would have left of a model that writes German and English, had it learned anything."""
+    """Writes the run of an untrained model between English and German."""
     model = random_model(4, tokenizer.vocabulary_size, max_source_tokens=20)
     config = RunConfig(directions=TWO_WAYS, model=model.config)
     run = RunFolder(folder)
@@ -203,7 +203,7 @@ def write_two_way_run(folder: Path, tokenizer: Tokenizer) -> RunFolder:
 
 
 def spoil_bundle(bundle: Path, out: Path) -> Path:
-    """Copies a bundle, turns all its weights around and has the manifest vouch for them."""
+    """Copies a bundle, reverses the order of its weights and updates the hashes in the manifest."""
     copytree(bundle, out)
     np.fromfile(out / WEIGHTS_FILE, np.float32)[::-1].tofile(out / WEIGHTS_FILE)
     manifest = Manifest.model_validate_json((out / MANIFEST_FILE).read_bytes())

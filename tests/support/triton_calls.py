@@ -1,7 +1,7 @@
-"""Calls with Triton's own clients, made in a process of its own.
+"""Calls with Triton's own clients, in a separate process.
 
-Their messages have the names of ours, which one process cannot hold twice: they are imported where a function runs.
-Every function takes and returns plain values; `tests.serve.api.open_inference.test_clients` sends them over.
+Their messages have the names of ours, and one process cannot hold both: functions import them when they run. Every
+function takes and returns plain values.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ WAIT_SECONDS = 20.0
 
 
 def http_facts(url: str, model: str) -> Answer:
-    """Returns everything that the HTTP client can ask without translating."""
+    """Returns all facts of the HTTP client, without translations."""
     with _http().InferenceServerClient(url) as client:
         return {
             "live": client.is_server_live(),
@@ -83,7 +83,7 @@ def grpc_async_infer(target: str, model: str, requests: Sequence[Sequence[str]])
 
 
 def grpc_stream(target: str, model: str, requests: Sequence[Answer], answers: int) -> list[Answer]:
-    """Sends requests over one stream and returns so many answers, in the order in which they came."""
+    """Sends requests over one stream and returns this number of responses in their order."""
     received: Queue[Any] = Queue()
     with _grpc().InferenceServerClient(target) as client:
         client.start_stream(lambda result, error: received.put((result, error)))
@@ -129,7 +129,7 @@ def _answer(get: Callable[[], Any]) -> Answer:
     """Returns the tensors of a result as lists, with its id; or the error."""
     try:
         result = get()
-    except Exception as error:  # noqa: BLE001 - of whatever class, it is what the client shows
+    except Exception as error:  # noqa: BLE001 - of any class: it is what the client raises
         return {"error": str(error)}
     response = result.get_response()
     if isinstance(response, dict):

@@ -1,13 +1,11 @@
-"""A system whose turns cost nothing: it writes down in a file that it was started, and what it was asked to do."""
+"""A system without computation: it logs its start and its turns to a file."""
 
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.harness.process import work
-
 
 class TurnTaker:
-    """Makes as many tokens as it is told."""
+    """Returns the requested number of tokens."""
 
     def __init__(self, name: str, log: str) -> None:
         self._name = name
@@ -21,7 +19,3 @@ class TurnTaker:
     def _write(self, what: str) -> None:
         with self._log.open("a", encoding="utf-8") as file:
             file.write(f"{self._name} {what}\n")
-
-
-if __name__ == "__main__":
-    work(TurnTaker)

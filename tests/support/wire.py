@@ -1,4 +1,4 @@
-"""One request over both interfaces, and the answers of gRPC in the form of REST's, so that they can be compared."""
+"""One request over both interfaces, with gRPC responses in the form of REST for comparison."""
 
 import json
 from typing import Any, Literal
@@ -11,7 +11,7 @@ Answer = dict[str, Any]
 
 
 def translate_over_both(live: LiveService, request: Answer) -> list[Answer]:
-    """Returns the translations that both interfaces give, having compared them."""
+    """Returns the translations, after a comparison of both interfaces."""
     answer = live.post(request)
     assert answer.status_code == 200, answer.text
     translations: list[Answer] = answer.json()["translations"]
@@ -20,7 +20,7 @@ def translate_over_both(live: LiveService, request: Answer) -> list[Answer]:
 
 
 def score_over_both(live: LiveService, request: Answer) -> list[Answer]:
-    """Returns the scores that both interfaces give, having compared them."""
+    """Returns the scores, after a comparison of both interfaces."""
     answer = live.post(request, path="/v1/score")
     assert answer.status_code == 200, answer.text
     scores: list[Answer] = answer.json()["scores"]
@@ -38,7 +38,7 @@ def score_over_both(live: LiveService, request: Answer) -> list[Answer]:
 
 
 def refusal_of_both(live: LiveService, request: Answer, path: str = "/v1/translate") -> tuple[str, str]:
-    """Returns the field that both interfaces refuse, and their common message."""
+    """Returns the rejected field and the message, which both interfaces share."""
     answer = live.post(content=json.dumps(request).encode(), headers=JSON, path=path)
     problem = answer.json()
     assert (answer.status_code, problem["reason"]) == (400, "invalid"), problem
@@ -50,7 +50,7 @@ def refusal_of_both(live: LiveService, request: Answer, path: str = "/v1/transla
 
 
 def as_json(translation: Translation) -> Answer:
-    """Returns a translation as REST writes it."""
+    """Returns a translation in the form of REST."""
     answer = {
         **_alternative(translation),
         "source_tokens": translation.source_tokens,

@@ -1,7 +1,7 @@
-"""The gRPC form of the Open Inference Protocol: messages to requests, and answers to messages.
+"""The Open Inference Protocol over gRPC.
 
-Unary methods are served as all others are, by the way that `serve.api.grpc_api` hands in; the stream, whose
-requests fail one by one, is served here. Knows nothing of translation.
+Unary methods are recorded and shed like those of the translation service. The stream is served here, because its
+requests fail independently.
 """
 
 import asyncio
@@ -40,48 +40,41 @@ from serve.observability.metrics import Method, ServiceMetrics
 
 SERVICE = messages.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
 METHODS: dict[str, Method] = {f"/{SERVICE}/ModelInfer": "infer", f"/{SERVICE}/ModelStreamInfer": "infer_stream"}
-# Who asks only whether anybody is there.
+# Methods that need no key.
 PROBES = frozenset(f"/{SERVICE}/{name}" for name in ("ServerLive", "ServerReady", "ModelReady"))
-# What Triton's clients look at to know that no more comes.
+# Triton's clients read this parameter to detect the last response.
 FINAL = "triton_final_response"
-# How many requests of one stream are under way at once; the next is read when one of them is answered.
+# Maximum number of requests of one stream in flight; reading pauses at the limit.
 STREAM_REQUESTS = 64
 
 _INPUT_FIELD = "inputs[0]"
-# Asks for what every last answer has anyway.
+# Ignored: every last response already has the flag.
 _EMPTY_FINAL = "triton_enable_empty_final_response"
 _DATA_TYPES = {"BYTES": messages.TYPE_STRING, "FP64": messages.TYPE_FP64, "INT64": messages.TYPE_INT64}
 
 Parsed = messages.ModelInferRequest | InvalidRequestError
-# Given the name of a method in the metrics, the class of its request, what it does and what makes a message of that,
-# returns what gRPC calls.
+# Arguments: metrics label, class of the request, method to call, converter of its result to a message.
 MakeHandler = Callable[[Method, type[Any], Callable[..., Awaitable[Any]], Callable[[Any], Message]], Any]
 
 
 class OpenInferenceGrpc:
-    """The methods of the service."""
+    """Methods of the service."""
 
     def __init__(self, open_inference: OpenInference, metrics: ServiceMetrics) -> None:
-        """Keeps what it needs.
-
-        Args:
-            open_inference: answers.
-            metrics: counts every request of a stream.
-        """
         self._open_inference = open_inference
         self._metrics = metrics
 
     def handlers(self, make: MakeHandler) -> dict[str, Any]:
-        """Returns what gRPC calls for each method."""
+        """Returns the handler of each method."""
         return {
-            "ServerLive": make("other", messages.ServerLiveRequest, self._live, _itself),
-            "ServerReady": make("other", messages.ServerReadyRequest, self._ready, _itself),
-            "ModelReady": make("other", messages.ModelReadyRequest, self._model_ready, _itself),
-            "ServerMetadata": make("other", messages.ServerMetadataRequest, self._metadata, _itself),
-            "ModelMetadata": make("other", messages.ModelMetadataRequest, self._model_metadata, _itself),
-            "ModelConfig": make("other", messages.ModelConfigRequest, self._model_config, _itself),
-            "RepositoryIndex": make("other", messages.RepositoryIndexRequest, self._index, _itself),
-            "ModelInfer": make("infer", messages.ModelInferRequest, self._infer, _itself),
+            "ServerLive": make("other", messages.ServerLiveRequest, self._live, _unchanged),
+            "ServerReady": make("other", messages.ServerReadyRequest, self._ready, _unchanged),
+            "ModelReady": make("other", messages.ModelReadyRequest, self._model_ready, _unchanged),
+            "ServerMetadata": make("other", messages.ServerMetadataRequest, self._metadata, _unchanged),
+            "ModelMetadata": make("other", messages.ModelMetadataRequest, self._model_metadata, _unchanged),
+            "ModelConfig": make("other", messages.ModelConfigRequest, self._model_config, _unchanged),
+            "RepositoryIndex": make("other", messages.RepositoryIndexRequest, self._index, _unchanged),
+            "ModelInfer": make("infer", messages.ModelInferRequest, self._infer, _unchanged),
             "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(
                 self._stream_infer,
                 request_deserializer=RequestParser(messages.ModelInferRequest).parse,
@@ -146,7 +139,7 @@ class OpenInferenceGrpc:
         return _response(inferred, raw=bool(request.raw_input_contents))
 
     async def _stream_infer(self, requests: AsyncIterator[Parsed], context: Context) -> None:
-        """Answers the requests of a stream side by side; ends when all are answered that the client sent."""
+        """Serves the requests of a stream concurrently; ends when all of them have their last response."""
         headers = call_headers(context)
         places = asyncio.Semaphore(STREAM_REQUESTS)
         writing = asyncio.Lock()
@@ -205,16 +198,12 @@ class OpenInferenceGrpc:
                 yield inferred
 
 
-def _itself(message: Message) -> Message:
+def _unchanged(message: Message) -> Message:
     return message
 
 
 def _inference(request: messages.ModelInferRequest, deadline_seconds: float | None) -> Inference:
-    """Returns the request of a message.
-
-    Raises:
-        InvalidRequestError: naming the first field that is not valid.
-    """
+    """Converts a message to a request; raises InvalidRequestError with the first invalid field."""
     if len(request.inputs) != 1:
         raise InvalidRequestError("inputs", f"{len(request.inputs)} tensors, expected 1, {TEXT_INPUT!r}")
     tensor = request.inputs[0]
@@ -242,11 +231,9 @@ def _texts(request: messages.ModelInferRequest) -> list[str]:
     if not request.raw_input_contents:
         return decode_texts(contents.bytes_contents)
     if len(request.raw_input_contents) != 1:
-        raise InvalidRequestError(
-            "raw_input_contents", f"{len(request.raw_input_contents)}, expected one for each input"
-        )
+        raise InvalidRequestError("raw_input_contents", f"{len(request.raw_input_contents)}, expected one per input")
     if contents.ListFields():
-        raise InvalidRequestError(f"{_INPUT_FIELD}.contents", "not empty, expected none beside raw_input_contents")
+        raise InvalidRequestError(f"{_INPUT_FIELD}.contents", "given, expected none together with raw_input_contents")
     return unpack_texts(request.raw_input_contents[0], "raw_input_contents[0]")
 
 

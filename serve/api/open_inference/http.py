@@ -1,11 +1,6 @@
-"""The REST form of the Open Inference Protocol, with Triton's extensions for binary tensors and for generating text.
+"""The Open Inference Protocol over REST, with Triton's extensions for binary tensors and text generation.
 
-Errors travel as exceptions to `serve.api.http_api`, which adds these handlers to its own and asks here how this
-protocol writes an error.
-
-What OpenAPI says of the REST form of the Open Inference Protocol: what each route takes and answers.
-
-Called by `serve.api.open_inference.http` only.
+Errors travel as exceptions to `serve.api.http_api`, which calls `write_error` for paths of this protocol.
 """
 
 import json
@@ -21,7 +16,7 @@ from fastapi.sse import format_sse_event
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
-from serve.api.http_body import TIMEOUT_PARAMETER, RequestReader, inlined_schema, parse_body
+from serve.api.http_body import TIMEOUT_PARAMETER, RequestReader, inlined_schema, parse_body, unless_disconnected
 from serve.api.http_problem import error_headers, timings_header
 from serve.api.open_inference.http_body import (
     ConfiguredTensor,
@@ -56,7 +51,7 @@ from serve.api.open_inference.protocol import (
     OpenInference,
     Parameters,
 )
-from serve.api.sse import EventForm, EventStream, unless_disconnected
+from serve.api.sse import EventForm, EventStream
 from serve.errors import CLIENT_CLOSED_REQUEST, ERRORS, InvalidRequestError, ModelNotFoundError, ServiceError
 from serve.observability.logs import RequestRecord
 from serve.observability.metrics import Method
@@ -92,7 +87,7 @@ _TRANSLATION_ERRORS = _errors(*sorted(_STATUSES), HTTPStatus.UNSUPPORTED_MEDIA_T
 _NOT_FOUND = _errors(ModelNotFoundError.http_status)
 _STREAM = {200: {"content": {"text/event-stream": {"example": _EVENTS_EXAMPLE}}}}
 
-# What each handler is to the framework.
+# FastAPI's arguments for the route of each handler.
 _ROUTES: dict[str, dict[str, Any]] = {
     "server": {"response_model": Server},
     "live": {"response_model": Live, "responses": {_UNAVAILABLE: {"model": Live}}},
@@ -123,12 +118,7 @@ _ROUTES: dict[str, dict[str, Any]] = {
 
 
 def route_documentation(handler: str, path: str) -> dict[str, Any]:
-    """Returns what the framework is told of a route.
-
-    Args:
-        handler: name of what answers.
-        path: with the parts that are filled in as `{name}`.
-    """
+    """Returns FastAPI's arguments for a route, given the name of its handler and its path with `{name}` parameters."""
     route = _ROUTES[handler]
     extra = route.get("openapi_extra", {})
     parameters = [*map(_path_parameter, _PATH_PARAMETER.findall(path)), *extra.get("parameters", ())]
@@ -137,12 +127,12 @@ def route_documentation(handler: str, path: str) -> dict[str, Any]:
 
 PREFIX = "/v2"
 PROBE_PATHS = frozenset({f"{PREFIX}/health/live", f"{PREFIX}/health/ready"})
-# Where the JSON ends and bytes begin.
+# Length of the JSON in bytes; binary tensors follow it.
 JSON_LENGTH_HEADER = "inference-header-content-length"
 
-# A length of more digits is larger than any body.
+# A length with more digits exceeds any body.
 _MAX_DIGITS = 18
-# What other servers' clients call it.
+# Names that clients of other servers send.
 _ALIASES = {"max_tokens": "max_target_tokens"}
 _DATA_TYPES = {"BYTES": "TYPE_STRING", "FP64": "TYPE_FP64", "INT64": "TYPE_INT64"}
 _METHOD = re.compile(rf"{PREFIX}/models/[^/]+(?:/versions/[^/]+)?/(infer|generate|generate_stream)")
@@ -150,31 +140,25 @@ _METHODS: dict[str, Method] = {"infer": "infer", "generate": "generate", "genera
 
 
 def find_method(path: str) -> Method | None:
-    """Returns the name that a path has in the metrics; None: it translates nothing."""
+    """Returns the label of a path in the metrics; None if the path is not a translation."""
     found = _METHOD.fullmatch(path)
     return None if found is None else _METHODS[found[1]]
 
 
 def write_error(error: ServiceError) -> JSONResponse:
-    """Returns the answer to a request that failed."""
+    """Returns the response to a failed request."""
     return JSONResponse({"error": str(error)}, error.http_status, error_headers(error))
 
 
 def write_http_error(error: HTTPException) -> JSONResponse:
-    """Returns the answer to a request whose HTTP itself is wrong."""
+    """Returns the response to an HTTP error, such as a wrong path, method or content type."""
     return JSONResponse({"error": error.detail}, error.status_code, dict(error.headers or {}))
 
 
 class OpenInferenceHttp:
-    """The handlers."""
+    """Builds the routes; its methods are the handlers."""
 
     def __init__(self, open_inference: OpenInference, reader: RequestReader) -> None:
-        """Keeps what it needs.
-
-        Args:
-            open_inference: answers.
-            reader: reads bodies and deadlines.
-        """
         self._open_inference = open_inference
         self._reader = reader
 
@@ -197,19 +181,19 @@ class OpenInferenceHttp:
                 yield "POST", f"{path}/{handler.__name__}", handler
 
     async def server(self) -> Server:
-        """Tells name, version and extensions of the server."""
+        """Returns name, version and extensions of the server."""
         return Server(name=SERVER, version=self._open_inference.server_version, extensions=list(EXTENSIONS))
 
     async def live(self) -> Response:
-        """Answers as long as the event loop turns, also while warming up and shutting down; 503 if a model hangs."""
+        """Responds with 200 while the event loop runs, also in warm-up and shutdown; with 503 if a model hangs."""
         return _status_response(Live(live=self._open_inference.live), good=self._open_inference.live)
 
     async def ready(self) -> Response:
-        """Answers 503 while warming up, after a failure of a model and from the signal to stop on."""
+        """Responds with 503 during warm-up, after a failure of a model, and after the stop signal."""
         return _status_response(Ready(ready=self._open_inference.ready), good=self._open_inference.ready)
 
     async def model(self, request: Request) -> ModelMetadata:
-        """Tells version, inputs and outputs of a model."""
+        """Returns version, inputs and outputs of a model."""
         status = self._status(request)
         tensors = [
             TensorMetadata(name=each.name, datatype=each.datatype, shape=list(SHAPE)) for each in OUTPUTS.values()
@@ -223,12 +207,12 @@ class OpenInferenceHttp:
         )
 
     async def model_ready(self, request: Request) -> Response:
-        """Answers 503 if the model would not translate now."""
+        """Responds with 503 if the model cannot translate now."""
         status = self._status(request)
         return _status_response(ModelReady(name=status.name, ready=status.ready), good=status.ready)
 
     async def config(self, request: Request) -> ModelConfig:
-        """Tells the same in the words of Triton's model configuration."""
+        """Returns the model's inputs and outputs in Triton's configuration format."""
         status = self._status(request)
         return ModelConfig(
             name=status.name,
@@ -244,14 +228,14 @@ class OpenInferenceHttp:
         )
 
     async def index(self, request: Request) -> list[IndexedModel]:
-        """Lists the models, in the order in which requests choose."""
+        """Lists the models in the order in which requests select them."""
         data, _ = await self._reader.read(request)
         wanted = parse_body(data or b"{}", IndexBody)
         statuses = [status for status in self._open_inference.statuses() if status.ready or not wanted.ready]
         return [IndexedModel(**asdict(status)) for status in statuses]
 
     async def infer(self, request: Request) -> Response:
-        """Translates every text of the tensor, or none."""
+        """Translates all texts of the tensor, or none."""
         data, deadline_seconds = await self._reader.read(request)
         asked = TensorRequest.parse(data, _json_length(request))
         inference = Inference(
@@ -280,7 +264,7 @@ class OpenInferenceHttp:
         return _Answer(write_generated(inferred), headers=_headers(inferred))
 
     async def generate_stream(self, request: Request) -> Response:
-        """Translates one text, and sends what it grows by; the last event has everything else."""
+        """Translates one text and streams its new parts; the last event holds all other fields."""
         inference = await self._receive(request)
         return await EventStream.begin(request, self._open_inference.stream(inference, _record(request)), _EVENT_FORM)
 
@@ -303,7 +287,7 @@ class OpenInferenceHttp:
 
 
 class _Answer(JSONResponse):
-    """JSON in UTF-8 that may hold anything which a translation does."""
+    """A UTF-8 JSON response with any content, including NaN and infinity."""
 
     def render(self, content: Any) -> bytes:
         return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()

@@ -1,11 +1,6 @@
-"""Bodies of the REST form of the Open Inference Protocol: JSON with tensors, and tensors as bytes behind the JSON.
+"""REST bodies of the Open Inference Protocol: JSON with tensors, and binary tensors after the JSON.
 
-Everything here is about form: which tensor is where. What it means, `serve.api.open_inference.protocol` knows. Called
-by `serve.api.open_inference.http`.
-
-What the REST form of the Open Inference Protocol answers, as records that are written as JSON and documented.
-
-Filled by `serve.api.open_inference.http`.
+Responses are pydantic models, which define both the JSON and the OpenAPI schema.
 """
 
 from collections.abc import Iterable, Iterator
@@ -29,26 +24,26 @@ from serve.translation.fields import Fields
 
 
 class Live(BaseModel):
-    """Whether the process answers and no model hangs."""
+    """Whether the process responds and no model hangs."""
 
     live: bool
 
 
 class Ready(BaseModel):
-    """Whether every model would translate now."""
+    """Whether all models can translate now."""
 
     ready: bool
 
 
 class ModelReady(BaseModel):
-    """Whether one model would translate now."""
+    """Whether one model can translate now."""
 
     name: str
     ready: bool
 
 
 class Server(BaseModel):
-    """The server."""
+    """Name, version and extensions of the server."""
 
     name: str
     version: str
@@ -56,7 +51,7 @@ class Server(BaseModel):
 
 
 class TensorMetadata(BaseModel):
-    """What a tensor looks like; -1 is any size."""
+    """Name, datatype and shape of a tensor; size -1 is any size."""
 
     name: str
     datatype: str
@@ -64,7 +59,7 @@ class TensorMetadata(BaseModel):
 
 
 class ModelMetadata(BaseModel):
-    """A model."""
+    """Versions, inputs and outputs of a model."""
 
     name: str
     versions: list[str]
@@ -74,7 +69,7 @@ class ModelMetadata(BaseModel):
 
 
 class ConfiguredTensor(BaseModel):
-    """A tensor in the words of Triton's configurations."""
+    """A tensor in Triton's model configuration."""
 
     name: str
     data_type: str
@@ -82,7 +77,7 @@ class ConfiguredTensor(BaseModel):
 
 
 class ModelConfig(BaseModel):
-    """The part of Triton's model configuration that means something here."""
+    """The supported part of Triton's model configuration."""
 
     name: str
     platform: str
@@ -103,7 +98,7 @@ class IndexedModel(BaseModel):
 
 
 class AnsweredTensor(BaseModel):
-    """A tensor; without data, its elements are behind the JSON."""
+    """A tensor; without `data`, its elements are in the bytes after the JSON."""
 
     name: str
     shape: list[int]
@@ -113,7 +108,7 @@ class AnsweredTensor(BaseModel):
 
 
 class InferAnswer(BaseModel):
-    """The translations, and where the time went, in seconds."""
+    """The translations, and the timings in seconds."""
 
     id: str | None = None
     model_name: str
@@ -137,7 +132,7 @@ class GeneratedAnswer(BaseModel):
 
 
 class ErrorAnswer(BaseModel):
-    """What was wrong, and what was expected."""
+    """The invalid value and the expected one."""
 
     error: str
 
@@ -149,18 +144,18 @@ ALL_BINARY = "binary_data_output"
 _INPUT_FIELD = "inputs[0]"
 
 Notes = dict[str, Any]
-NO_NOTES: Notes = Field({}, description="Values by name.")
+NO_NOTES: Notes = Field({}, description="Parameters by name.")
 
 
 def _check_unicode(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise ValueError(f"expected valid Unicode: a lone surrogate is at character {error.start}") from error
+        raise ValueError(f"expected valid Unicode, without a lone surrogate at character {error.start}") from error
     return text
 
 
-RequestId = Annotated[str, AfterValidator(_check_unicode), Field(description="What the answer is to be called.")]
+RequestId = Annotated[str, AfterValidator(_check_unicode), Field(description="Id that the response copies.")]
 
 
 class InputTensor(Fields):
@@ -171,12 +166,12 @@ class InputTensor(Fields):
     datatype: str = Field(description="`BYTES`.")
     parameters: Notes = NO_NOTES
     data: list[Any] | None = Field(
-        None, description="The texts, flat or in rows of one; absent if they come as bytes behind the JSON."
+        None, description="The texts, flat or in rows of one; absent if they are bytes after the JSON."
     )
 
 
 class OutputTensor(Fields):
-    """A tensor that the answer is to have."""
+    """A tensor that the response includes."""
 
     name: str = Field(description="Its name.")
     parameters: Notes = NO_NOTES
@@ -188,7 +183,7 @@ class InferBody(Fields):
     id: RequestId = ""
     parameters: Notes = NO_NOTES
     inputs: Annotated[list[InputTensor], FailFast()] = Field(description="The tensor with the texts.")
-    outputs: Annotated[list[OutputTensor], FailFast()] = Field([], description="What the answer has; none: everything.")
+    outputs: Annotated[list[OutputTensor], FailFast()] = Field([], description="Tensors of the response; empty: all.")
 
 
 class GenerateBody(Fields):
@@ -200,30 +195,20 @@ class GenerateBody(Fields):
 
 
 class IndexBody(Fields):
-    """The body of `POST /v2/repository/index`, which may also be absent."""
+    """The body of `POST /v2/repository/index`, which may be absent."""
 
     ready: bool = Field(False, description="Whether to leave out models that are not ready.")
 
 
 class TensorRequest:
-    """A request with tensors.
+    """A validated request with tensors; `outputs` are the names of the tensors in the response.
 
-    Attributes:
-        body: its JSON.
-        texts: what is in its input.
-        outputs: names of the tensors that the answer has.
+    Raises:
+        InvalidRequestError: names the first invalid field.
     """
 
     def __init__(self, body: InferBody, behind: bytes) -> None:
-        """Looks at every tensor.
-
-        Args:
-            body: the JSON.
-            behind: the bytes that came after it.
-
-        Raises:
-            InvalidRequestError: naming the first field that is not valid.
-        """
+        """Validates the tensors; `behind` holds the bytes after the JSON."""
         self.body = body
         if len(body.inputs) != 1:
             raise InvalidRequestError("inputs", f"{len(body.inputs)} tensors, expected 1, {TEXT_INPUT!r}")
@@ -238,15 +223,7 @@ class TensorRequest:
 
     @classmethod
     def parse(cls, data: bytes, json_bytes: int | None) -> "TensorRequest":
-        """Reads a body.
-
-        Args:
-            data: the whole of it.
-            json_bytes: length of its JSON; None: all of it.
-
-        Raises:
-            InvalidRequestError: naming the first field that is not valid.
-        """
+        """Parses a body whose JSON has the length `json_bytes`; None: the whole body is JSON."""
         end = len(data) if json_bytes is None else json_bytes
         if end > len(data):
             raise InvalidRequestError("inference-header-content-length", f"{end}, expected at most {len(data)}")
@@ -254,23 +231,23 @@ class TensorRequest:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """That of the input."""
+        """Shape of the input tensor."""
         return tuple(self.body.inputs[0].shape)
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Those that are about translating."""
+        """Parameters of the translation, without those of the response format."""
         return {name: value for name, value in self.body.parameters.items() if name != ALL_BINARY}
 
     def wants_bytes(self, name: str) -> bool:
-        """Whether a tensor of the answer is to come as bytes."""
+        """Whether an output tensor is returned as bytes."""
         default = self.body.parameters.get(ALL_BINARY, False)
         notes = next((output.parameters for output in self.body.outputs if output.name == name), {})
         return notes.get(BINARY, default) is True
 
 
 def write_answer(inferred: Inferred, request: TensorRequest) -> tuple[dict[str, Any], bytes]:
-    """Returns the JSON of an answer, and the bytes behind it."""
+    """Returns the JSON of a response, and the bytes after it."""
     outputs: list[dict[str, Any]] = []
     behind: list[bytes] = []
     for tensor in inferred.tensors:
@@ -281,15 +258,15 @@ def write_answer(inferred: Inferred, request: TensorRequest) -> tuple[dict[str, 
         else:
             output["data"] = list(tensor.elements)
         outputs.append(output)
-    return {**_whose(inferred), "parameters": inferred.seconds, "outputs": outputs}, b"".join(behind)
+    return {**_identity(inferred), "parameters": inferred.seconds, "outputs": outputs}, b"".join(behind)
 
 
 def write_generated(inferred: Inferred) -> dict[str, Any]:
-    """Returns the JSON of an answer with one text: every tensor as a field."""
-    return {**_whose(inferred), **dict(_single_elements(inferred.tensors))}
+    """Returns the JSON of a response with one text; every tensor is a field."""
+    return {**_identity(inferred), **dict(_single_elements(inferred.tensors))}
 
 
-def _whose(inferred: Inferred) -> dict[str, str]:
+def _identity(inferred: Inferred) -> dict[str, str]:
     named = {"id": inferred.request_id} if inferred.request_id else {}
     return {**named, "model_name": inferred.model, "model_version": inferred.version}
 
@@ -304,14 +281,14 @@ def _read_texts(tensor: InputTensor, behind: bytes) -> list[str]:
     size = tensor.parameters.get(BINARY_SIZE)
     if size is None:
         if behind:
-            raise InvalidRequestError("body", f"{len(behind)} bytes behind the JSON, expected none")
+            raise InvalidRequestError("body", f"{len(behind)} bytes after the JSON, expected none")
         if tensor.data is None:
             raise InvalidRequestError(f"{_INPUT_FIELD}.data", "missing, expected a list of texts")
         return [_read_text(element, f"{_INPUT_FIELD}.data[{index}]") for index, element in enumerate(tensor.data)]
     if tensor.data is not None:
-        raise InvalidRequestError(f"{_INPUT_FIELD}.data", f"given, expected none beside {BINARY_SIZE}")
+        raise InvalidRequestError(f"{_INPUT_FIELD}.data", f"given, expected none together with {BINARY_SIZE}")
     if isinstance(size, bool) or not isinstance(size, int) or size != len(behind):
-        problem = f"expected {len(behind)}, the number of bytes behind the JSON"
+        problem = f"expected {len(behind)}, the number of bytes after the JSON"
         raise InvalidRequestError(f"{_INPUT_FIELD}.parameters.{BINARY_SIZE}", problem)
     return unpack_texts(behind, "body")
 
@@ -320,5 +297,5 @@ def _read_text(element: object, field: str) -> str:
     if isinstance(element, list) and len(element) == 1:
         (element,) = element
     if not isinstance(element, str):
-        raise InvalidRequestError(field, "expected a text, or a list of one")
+        raise InvalidRequestError(field, "expected a string or a list of one string")
     return element

@@ -1,17 +1,8 @@
-"""The Open Inference Protocol, version 2: what its two forms, REST and gRPC, have in common.
+"""The Open Inference Protocol, version 2: the common part of its REST and gRPC forms.
 
-Requests with tensors become requests for translations, which go to the dispatcher like all others; translations become
-tensors. What a client asks about server and models is answered here as well. Built by `serve.service`.
-
-Tensors of the Open Inference Protocol: texts that come in, and what a translation becomes on its way out.
-
-As bytes, elements are little-endian, and a text is its length in four bytes and itself. Used by both forms of the
-protocol; knows neither JSON nor messages.
-
-Parameters of a request in the Open Inference Protocol: values by name, as numbers or as strings.
-
-The protocol leaves open what there is; here it is every search option, the languages, and what Triton calls priority
-and timeout. Errors that name fields of our own interfaces are told in the words of this one.
+Tensors with texts become translation requests; translations become tensors. As bytes, numbers are little-endian, and a
+text is preceded by its length in four bytes. The parameters are the search options, the languages, and Triton's
+priority and timeout. Errors name fields as in this protocol.
 """
 
 import json
@@ -28,19 +19,20 @@ from pydantic import Field, ValidationError
 
 from serve.errors import InvalidRequestError, ModelNotFoundError
 from serve.observability.logs import RequestRecord
+from serve.observability.usage import Timings
 from serve.registry.dispatcher import Dispatcher
 from serve.registry.lifecycle import Lifecycle
 from serve.registry.registry import ModelRegistry, ServedModel
 from serve.translation.fields import OPTIONS, Fields, SearchFields, refusal
-from serve.translation.request import AskedDirection, AskedTranslation
-from serve.translation.response import Timings, Translation, TranslationResponse
+from serve.translation.request import TranslateRequest
+from serve.translation.response import Translation, TranslationResponse
 
 Datatype = Literal["BYTES", "FP64", "INT64"]
 Element = str | float | int
 
 TEXT_INPUT = "text_input"
 TEXT_OUTPUT = "text_output"
-# Any number of texts; what a client sends as [n, 1] is answered as [n, 1].
+# Any number of texts. Input of shape [n, 1] gets output of shape [n, 1].
 SHAPE = (-1,)
 
 _REFUSED_NOTES = ("classification", "shared_memory_region", "shared_memory_offset", "shared_memory_byte_size")
@@ -50,12 +42,7 @@ _FORMATS = {"FP64": "d", "INT64": "q"}
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A tensor that the model gives.
-
-    Attributes:
-        datatype: what its elements are.
-        element: what a translation becomes.
-    """
+    """An output tensor of the model; `element` converts a translation to one element."""
 
     name: str
     datatype: Datatype
@@ -77,7 +64,7 @@ OUTPUTS = {
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One tensor of an answer, with its elements row by row."""
+    """An output tensor with its elements in row-major order."""
 
     name: str
     datatype: Datatype
@@ -92,18 +79,14 @@ class Tensor:
 
 
 def make_tensors(names: Iterable[str], translations: Sequence[Translation], shape: tuple[int, ...]) -> list[Tensor]:
-    """Returns one tensor for each name, in the shape of the input."""
+    """Returns one tensor per name, each with the shape of the input."""
     return [
         Tensor(name, OUTPUTS[name].datatype, shape, tuple(map(OUTPUTS[name].element, translations))) for name in names
     ]
 
 
 def check_text_input(name: str, datatype: str, field: str) -> None:
-    """Checks that a tensor is the one that the model takes.
-
-    Raises:
-        InvalidRequestError: if it is not.
-    """
+    """Raises InvalidRequestError unless name and datatype are those of the input tensor."""
     if name != TEXT_INPUT:
         raise InvalidRequestError(f"{field}.name", f"{name[:64]!r}, expected {TEXT_INPUT!r}")
     if datatype != "BYTES":
@@ -111,35 +94,25 @@ def check_text_input(name: str, datatype: str, field: str) -> None:
 
 
 def check_notes(names: Iterable[str], field: str) -> None:
-    """Checks that the parameters of a tensor ask for nothing that there is not; what else they say is not looked at.
-
-    Raises:
-        InvalidRequestError: if they do.
-    """
+    """Raises InvalidRequestError if tensor parameters request an unsupported extension; ignores other parameters."""
     for name in names:
         if name in _REFUSED_NOTES:
-            raise InvalidRequestError(f"{field}.parameters.{name}", "given, expected none: there is no such extension")
+            raise InvalidRequestError(
+                f"{field}.parameters.{name}", "given, expected none: the extension is not supported"
+            )
 
 
 def check_shape(shape: Sequence[int], count: int, field: str) -> None:
-    """Checks that a shape is [n] or [n, 1], for as many texts as there are.
-
-    Raises:
-        InvalidRequestError: if it is not.
-    """
+    """Raises InvalidRequestError unless the shape is [n] or [n, 1] for `count` = n texts."""
     if len(shape) not in (1, 2) or list(shape[1:]) not in ([], [1]):
         shown = f"{list(shape[:4])}{'' if len(shape) <= len(shape[:4]) else ' and more'}"
         raise InvalidRequestError(f"{field}.shape", f"{shown}, expected [n] or [n, 1] for n texts")
     if prod(shape) != count:
-        raise InvalidRequestError(f"{field}.shape", f"{list(shape)}, expected {count} for as many texts")
+        raise InvalidRequestError(f"{field}.shape", f"{list(shape)}, expected {count} elements, one per text")
 
 
 def check_outputs(names: Sequence[str]) -> tuple[str, ...]:
-    """Returns the names of the outputs that the answer is to have: every one, if the client names none.
-
-    Raises:
-        InvalidRequestError: if there is none of a name, or it is there twice.
-    """
+    """Returns the response tensors, by default all; raises InvalidRequestError for unknown or repeated names."""
     for index, name in enumerate(names):
         if name not in OUTPUTS:
             raise InvalidRequestError(f"outputs[{index}].name", f"{name[:64]!r}, expected one of {', '.join(OUTPUTS)}")
@@ -149,38 +122,26 @@ def check_outputs(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def unpack_texts(data: bytes, field: str) -> list[str]:
-    """Returns the texts of a tensor that came as bytes.
-
-    Raises:
-        InvalidRequestError: if the bytes end too early, or a text is not UTF-8.
-    """
+    """Returns the texts of a tensor in bytes; raises InvalidRequestError if the bytes are cut off or not UTF-8."""
     texts: list[str] = []
     place = 0
     while place < len(data):
         start = place + _LENGTH.size
         length = _LENGTH.unpack_from(data, place)[0] if start <= len(data) else 0
         if start + length > len(data):
-            raise InvalidRequestError(field, f"{len(data)} bytes end inside of text {len(texts)}")
+            raise InvalidRequestError(field, f"{len(data)} bytes, expected more: they end inside text {len(texts)}")
         texts.append(decode_text(data[start : start + length], len(texts)))
         place = start + length
     return texts
 
 
 def decode_texts(texts: Iterable[bytes]) -> list[str]:
-    """Returns the texts of a tensor.
-
-    Raises:
-        InvalidRequestError: if one of them is not UTF-8.
-    """
+    """Returns the texts of a tensor; raises InvalidRequestError if one is not UTF-8."""
     return [decode_text(text, index) for index, text in enumerate(texts)]
 
 
 def decode_text(data: bytes, index: int) -> str:
-    """Returns one text of the input.
-
-    Raises:
-        InvalidRequestError: if it is not UTF-8.
-    """
+    """Returns the text at `index` of the input; raises InvalidRequestError if it is not UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -193,37 +154,37 @@ def _packed(text: bytes) -> bytes:
 
 PARAMETERS = "parameters"
 MAX_TIMEOUT_MICROSECONDS = 3_600_000_000
-# Long enough for every number; what is longer is no number, and is not looked at.
+# Enough for every number; a longer string is not parsed.
 _MAX_NUMBER_CHARACTERS = 64
-# A tensor has one translation for each text, and nothing beside it.
+# A tensor has one translation per text, without further data.
 _ONLY = {"hypotheses": 1, "token_scores": False, "alignments": False}
 
 
 class Parameters(Fields):
-    """What may be asked for beside search options."""
+    """Parameters of a request; those that are not fields here are search options."""
 
-    source_language: str = Field("", description="ISO 639-1 code of the texts' language; may be empty where clear.")
-    target_language: str = Field("", description="ISO 639-1 code of the wanted language; may be empty where clear.")
-    allow_pivot: bool = Field(False, description="Whether to go by way of a third language.")
-    split_sentences: bool = Field(True, description="Whether a text is translated sentence by sentence.")
-    stream: bool | None = Field(None, description="Whether the text comes as it grows, in several answers.")
+    source_language: str = Field("", description="ISO 639-1 code of the texts' language; may be empty if unambiguous.")
+    target_language: str = Field("", description="ISO 639-1 code of the target language; may be empty if unambiguous.")
+    allow_pivot: bool = Field(False, description="Whether to translate through a third language.")
+    split_sentences: bool = Field(True, description="Whether to translate a text sentence by sentence.")
+    stream: bool | None = Field(None, description="Whether the text arrives in parts, in several responses.")
     priority: int = Field(
-        0, ge=0, le=1000, description="1 is the highest, and the one of requests that ask for none; a larger one waits."
+        0, ge=0, le=1000, description="Queue priority: 0 and 1 are the highest; larger values wait longer."
     )
     timeout: int = Field(
         0,
         ge=0,
         le=MAX_TIMEOUT_MICROSECONDS,
-        description="Microseconds after which the client stops waiting; 0: it does not say.",
+        description="Timeout in microseconds; 0: none.",
     )
     options: SearchFields = Field(SearchFields(), exclude=True)
 
     @classmethod
     def parse(cls, values: Mapping[str, object]) -> Self:
-        """Returns the valid parameters.
+        """Returns the validated parameters.
 
         Raises:
-            InvalidRequestError: naming the first that is not.
+            InvalidRequestError: names the first invalid parameter.
         """
         own = {name: value for name, value in values.items() if name in cls.model_fields and name != OPTIONS}
         others = {name: _number(value) for name, value in values.items() if name not in own}
@@ -246,12 +207,12 @@ class Parameters(Fields):
 
     @property
     def engine_priority(self) -> int:
-        """The priority as the queue counts it: nobody comes before those that ask for none."""
+        """The priority of the scheduler's queue, at most 0; higher values come first."""
         return 1 - max(self.priority, 1)
 
 
 def in_our_words(error: InvalidRequestError) -> InvalidRequestError:
-    """Returns an error that names its field as this protocol does."""
+    """Returns an error with the field names of this protocol."""
     field = error.field
     if field.partition("[")[0] == "text":
         field = f"{TEXT_INPUT}{field.removeprefix('text')}"
@@ -263,7 +224,7 @@ def in_our_words(error: InvalidRequestError) -> InvalidRequestError:
 
 
 def _number(value: object) -> Any:
-    """Returns the number or the truth value that a string spells: some clients can send fractions in no other way."""
+    """Parses a string that holds a number or a boolean: some clients can send fractions only as strings."""
     if isinstance(value, str) and len(value) <= _MAX_NUMBER_CHARACTERS:
         try:
             spelled = json.loads(value)
@@ -277,23 +238,20 @@ def _number(value: object) -> Any:
 SERVER = "dragoman"
 PLATFORM = "onnx_onnxv1"
 EXTENSIONS = ("binary_tensor_data", "generate", "model_configuration", "model_repository", "parameters")
-# As much of the hash of a bundle's manifest as tells bundles apart.
+# Prefix of the manifest's hash that identifies a bundle.
 VERSION_CHARACTERS = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inference:
-    """What a client asks for.
+    """A request.
 
     Attributes:
-        model: name of the model.
-        version: of the model; empty: the one that is served.
-        request_id: what the answer is to be called.
-        texts: what to translate.
-        shape: of the tensor that they came in.
-        parameters: how.
-        outputs: names of the tensors that the answer is to have.
-        deadline_seconds: when the client stops waiting, on the clock of `time.monotonic`; None: it did not say.
+        version: version of the model; empty: the served one.
+        request_id: id that the response copies.
+        shape: shape of the input tensor.
+        outputs: names of the output tensors.
+        deadline_seconds: deadline on the clock of `time.monotonic`; None: no deadline.
     """
 
     model: str
@@ -308,13 +266,7 @@ class Inference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inferred:
-    """One answer.
-
-    Attributes:
-        model, version, request_id: whose it is.
-        tensors: what there is.
-        timings: where the time went; None: there is more to come.
-    """
+    """A response; `timings` is None in all but the last response of a stream."""
 
     model: str
     version: str
@@ -330,12 +282,7 @@ class Inferred:
 
 @dataclass(frozen=True, slots=True)
 class ModelStatus:
-    """A model as it is listed.
-
-    Attributes:
-        state: READY, LOADING or UNAVAILABLE.
-        reason: why it is not ready.
-    """
+    """Status of a model; `state` is READY, LOADING or UNAVAILABLE, `reason` the cause if it is not READY."""
 
     name: str
     version: str
@@ -344,21 +291,14 @@ class ModelStatus:
 
     @property
     def ready(self) -> bool:
-        """Whether it would translate now."""
+        """Whether the model can translate now."""
         return self.state == "READY"
 
 
 class OpenInference:
-    """Answers requests of this protocol, in whichever form they come."""
+    """Serves the requests of both forms."""
 
     def __init__(self, dispatcher: Dispatcher, models: ModelRegistry, lifecycle: Lifecycle) -> None:
-        """Keeps what it needs.
-
-        Args:
-            dispatcher: translates.
-            models: what there is.
-            lifecycle: knows whether the server lives and is ready.
-        """
         self._dispatcher = dispatcher
         self._models = models
         self._lifecycle = lifecycle
@@ -366,61 +306,54 @@ class OpenInference:
 
     @property
     def live(self) -> bool:
-        """Whether the process answers and no model hangs."""
+        """Whether the process responds and no model hangs."""
         return self._lifecycle.live
 
     @property
     def ready(self) -> bool:
-        """Whether every model would translate now."""
+        """Whether all models can translate now."""
         return self._lifecycle.unready_reason() is None
 
     def status(self, name: str, version: str = "") -> ModelStatus:
-        """Tells about one model.
+        """Returns the status of one model.
 
         Raises:
-            ModelNotFoundError: if there is no such model or version.
+            ModelNotFoundError: if the model or version does not exist.
         """
         return self._status(self._find(name, version))
 
     def statuses(self) -> list[ModelStatus]:
-        """Tells about every model, in the order in which requests choose."""
+        """Returns the status of every model, in the order in which requests select them."""
         return list(map(self._status, self._models))
 
     async def infer(self, inference: Inference, record: RequestRecord) -> Inferred:
-        """Translates every text, or none.
-
-        Args:
-            inference: what is asked for.
-            record: gets the model and the answer.
+        """Translates all texts, or none; `record` receives the model and the response.
 
         Raises:
-            ServiceError: why there is no translation.
+            ServiceError: if the translation fails.
         """
         if inference.parameters.stream:
-            raise InvalidRequestError(f"{PARAMETERS}.stream", "true, expected false where there is a single answer")
+            raise InvalidRequestError(f"{PARAMETERS}.stream", "true, expected false for a single response")
         served = self._find(inference.model, inference.version)
         try:
-            response = await self._dispatcher.translate(_asked(inference), record)
+            response = await self._dispatcher.translate(_translate_request(inference), record)
         except InvalidRequestError as error:
             raise in_our_words(error) from error
         return _inferred(inference, served, response)
 
     async def stream(self, inference: Inference, record: RequestRecord) -> AsyncGenerator[Inferred]:
-        """Yields what the translation of one text grows by, and at last everything but its text.
+        """Yields the new parts of one text's translation, then a response with everything except the text.
 
-        If the client asks for no stream, this is one answer with all of it.
-
-        Raises:
-            ServiceError: why there is no translation, at any moment.
+        With the parameter `stream` false, yields one complete response. Raises ServiceError at any time.
         """
         if len(inference.texts) != 1:
-            raise InvalidRequestError(TEXT_INPUT, f"{len(inference.texts)} texts, expected 1 in a stream of its growth")
+            raise InvalidRequestError(TEXT_INPUT, f"{len(inference.texts)} texts, expected 1 in a stream")
         if inference.parameters.stream is False:
             yield await self.infer(inference, record)
             return
         served = self._find(inference.model, inference.version)
         try:
-            async with aclosing(self._dispatcher.stream(_asked(inference), record)) as events:
+            async with aclosing(self._dispatcher.stream(_translate_request(inference), record)) as events:
                 async for event in events:
                     if isinstance(event, TranslationResponse):
                         yield _inferred(inference, served, event, text="")
@@ -449,20 +382,18 @@ def _version(served: ServedModel) -> str:
     return served.manifest_sha256[:VERSION_CHARACTERS]
 
 
-def _asked(inference: Inference) -> AskedTranslation:
+def _translate_request(inference: Inference) -> TranslateRequest:
     parameters = inference.parameters
     deadline_seconds = inference.deadline_seconds
     if parameters.timeout:
         given_seconds = time.monotonic() + parameters.timeout / 1_000_000
         deadline_seconds = given_seconds if deadline_seconds is None else min(deadline_seconds, given_seconds)
-    return AskedTranslation(
-        texts=inference.texts,
-        direction=AskedDirection(
-            model=inference.model,
-            source_language=parameters.source_language,
-            target_language=parameters.target_language,
-            allow_pivot=parameters.allow_pivot,
-        ),
+    return TranslateRequest(
+        text=inference.texts,
+        source_language=parameters.source_language,
+        target_language=parameters.target_language,
+        model=inference.model,
+        allow_pivot=parameters.allow_pivot,
         options=parameters.options,
         split_sentences=parameters.split_sentences,
         deadline_seconds=deadline_seconds,
@@ -473,7 +404,7 @@ def _asked(inference: Inference) -> AskedTranslation:
 def _inferred(
     inference: Inference, served: ServedModel, response: TranslationResponse, *, text: str | None = None
 ) -> Inferred:
-    """Returns the answer, with another text than that of the translation if one is given."""
+    """Returns the response; `text` replaces the translated text."""
     translations = response.translations
     if text is not None:
         translations = tuple(replace(translation, text=text) for translation in translations)

@@ -1,17 +1,12 @@
-"""Memory of a device, and runs of sessions upon it: nothing that is bound is copied but what a run is told to fetch.
+"""Device memory, runs of sessions on a device, and the lock around CUDA graph capture.
 
-A device is a GPU or, so that everything here is tested everywhere, the CPU. Memory is taken by a graph that makes
-zeros, so that it comes from the session's bounded arena. Knows no model.
+A device is a GPU or, for tests, the CPU. Bound tensors stay on the device; a run copies only the outputs to fetch. A
+graph of zeros allocates memory, so that it comes from the session's bounded arena.
 
-Who may use CUDA while a CUDA graph is captured: nobody else in the process.
+ONNX Runtime captures in CUDA's global mode: a call from any thread that allocates or copies spoils the capture.
+Therefore a capture excludes all other use of CUDA in the process for a few milliseconds.
 
-ONNX Runtime captures in CUDA's global mode, in which a call from any thread that allocates or copies spoils the
-capture. Engines of several GPUs capture while they get ready, and those of a new model while another one serves. So a
-capture is alone, for the few milliseconds that it takes, and everything else runs side by side.
-
-What a device does beside running the model: chooses tokens and moves rows about.
-
-Each tool is a graph without weights; `export.graphs.device_graphs` says what they compute and writes their files.
+`DeviceTools` chooses tokens and moves rows with weightless graphs, which `export.graphs.device_graphs` writes.
 """
 
 import math
@@ -28,16 +23,16 @@ from serve.runtime.onnx_runtime import Provider, open_session, session_options, 
 
 
 class CaptureGate:
-    """Lets many users through at a time, or one capture."""
+    """A lock with many concurrent users or one capture."""
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
         self._users = 0
-        self._captures = 0  # that wait or go on: nobody else gets in meanwhile, or they would wait for ever
+        self._captures = 0  # waiting or running; new users wait while there is one, so that a capture cannot starve
 
     @contextmanager
     def use(self) -> Iterator[None]:
-        """Keeps captures out while the block runs; not to be nested."""
+        """Blocks captures during the `with` block. Not reentrant."""
         with self._condition:
             self._condition.wait_for(lambda: not self._captures)
             self._users += 1
@@ -50,7 +45,7 @@ class CaptureGate:
 
     @contextmanager
     def capture(self) -> Iterator[None]:
-        """Keeps everybody else out while the block runs."""
+        """Blocks users and other captures during the `with` block."""
         with self._condition:
             self._captures += 1
             self._condition.wait_for(lambda: not self._users)
@@ -64,28 +59,28 @@ class CaptureGate:
                 self._condition.notify_all()
 
 
-# Of the process, as CUDA's mode is.
+# One per process, because CUDA's capture mode is per process.
 CUDA_GRAPH_LOCK = CaptureGate()
 
 
 DeviceKind = Literal["cpu", "cuda"]
-# The numbers of ONNX's element types (TensorProto.DataType), and their sizes in bytes.
+# Element types as ONNX numbers them (TensorProto.DataType), and their sizes in bytes.
 FLOAT, INT32, INT64, FLOAT16 = 1, 6, 7, 10
 ELEMENT_BYTES = {FLOAT: 4, INT32: 4, INT64: 8, FLOAT16: 2}
 ELEMENTS = {np.dtype(np.float32): FLOAT, np.dtype(np.int32): INT32, np.dtype(np.int64): INT64}
-# What a session takes: a tensor that lies on the device, or an array that is copied there.
+# Inputs of a session: a tensor on the device, or an array that the run copies there.
 Given = Mapping[str, "View | NDArray[Any]"]
-# Memory is counted and copied in words.
+# The unit of memory sizes and copies.
 WORD_BYTES = 4
 
 
 class View(NamedTuple):
-    """A tensor in memory of a device.
+    """A tensor in device memory, without gaps.
 
     Attributes:
-        pointer: address of its first element.
-        element: type of its elements, as ONNX numbers them.
-        shape: of the tensor, without gaps.
+        pointer: address of the first element.
+        element: ONNX element type.
+        shape: sizes of all axes.
     """
 
     pointer: int
@@ -94,7 +89,7 @@ class View(NamedTuple):
 
     @property
     def words(self) -> int:
-        """Its size in words."""
+        """Size in words."""
         return math.prod(self.shape) * ELEMENT_BYTES[self.element] // WORD_BYTES
 
     def first(self, rows: int) -> "View":
@@ -103,30 +98,25 @@ class View(NamedTuple):
 
 
 class Memory:
-    """A piece of a device's memory, held as long as this object."""
+    """A piece of device memory, freed with this object."""
 
     def __init__(self, value: Any) -> None:
-        """Holds an OrtValue."""
+        """Takes ownership of an OrtValue."""
         self._value = value
         self._pointer: int = value.data_ptr()
 
     def view(self, element: int, shape: tuple[int, ...], first_word: int = 0) -> View:
-        """Returns a part of it as a tensor."""
+        """Returns a part of the memory as a tensor."""
         return View(self._pointer + first_word * WORD_BYTES, element, shape)
 
     def write(self, array: NDArray[Any]) -> None:
-        """Overwrites all of it with an array of the same type and size; the address stays."""
+        """Overwrites the memory with an array of the same type and size; the address stays."""
         with CUDA_GRAPH_LOCK.use():
             self._value.update_inplace(array)
 
 
 class Device:
-    """Where sessions run and values live.
-
-    Attributes:
-        kind: `cpu` or `cuda`.
-        number: which of its kind, from 0.
-    """
+    """Where sessions run and values live: the kind of device and its number from 0."""
 
     def __init__(self, kind: DeviceKind, number: int = 0) -> None:
         self.kind = kind
@@ -136,20 +126,16 @@ class Device:
         return f"{self.kind}:{self.number}"
 
     def hold(self, array: NDArray[Any]) -> tuple[Memory, View]:
-        """Returns memory with an array in it, and all of it as a tensor."""
+        """Copies an array to the device; returns the memory and a view of all of it."""
         with CUDA_GRAPH_LOCK.use():
             memory = Memory(value_on(self.kind, self.number, array.copy()))
         return memory, memory.view(ELEMENTS[array.dtype], array.shape)
 
     def allocate(self, session: Any, words: int) -> Memory:
-        """Returns so many words of zeros: garbage could be NaN, which leaks through a product with zero.
-
-        Args:
-            session: of the graph that makes zeros.
-            words: how many; at least one.
+        """Returns zeroed memory, at least one word: garbage could hold NaN, and NaN times zero is NaN.
 
         Raises:
-            Exception: whatever ONNX Runtime raises if there is not so much memory.
+            Exception: of ONNX Runtime, if the device is out of memory.
         """
         binding = session.io_binding()
         with CUDA_GRAPH_LOCK.use():
@@ -159,13 +145,7 @@ class Device:
         return Memory(binding.get_outputs()[0])
 
     def bind(self, session: Any, inputs: Given, outputs: Mapping[str, View]) -> Any:
-        """Returns a binding of a session.
-
-        Args:
-            session: to be run with it.
-            inputs: tensors of this device, and arrays in this machine's memory, which are copied at once.
-            outputs: tensors of this device.
-        """
+        """Returns a binding of a session. Inputs that are host arrays are copied at once."""
         binding = session.io_binding()
         for name, value in inputs.items():
             if isinstance(value, View):
@@ -183,7 +163,7 @@ class Device:
         outputs: Mapping[str, View],
         fetched: Sequence[str] = (),
     ) -> list[NDArray[Any]]:
-        """Runs a session and returns the outputs that are to be fetched, as arrays in this machine's memory."""
+        """Runs a session; returns the outputs named in `fetched` as host arrays."""
         with CUDA_GRAPH_LOCK.use():
             binding = self.bind(session, inputs, outputs)
             for name in fetched:
@@ -196,7 +176,7 @@ FOLDER = Path(__file__).parent / "device_graphs"
 
 
 class DeviceTools(NamedTuple):
-    """The sessions of the tools, all on one device."""
+    """The sessions of the tool graphs, all on one device."""
 
     device: Device
     zeros: Any
@@ -209,30 +189,22 @@ class DeviceTools(NamedTuple):
 
     @classmethod
     def load(cls, device: Device, provider: Provider) -> Self:
-        """Opens the graphs.
-
-        Args:
-            device: where they run.
-            provider: what computes them there.
-
-        Raises:
-            BundleError: if ONNX Runtime refuses one.
-        """
+        """Opens the graphs; raises BundleError if ONNX Runtime rejects one."""
         options = session_options(threads=1)
         names = cls._fields[1:]
         return cls(device, *(open_session(FOLDER / f"{name}.onnx", options, [provider]) for name in names))
 
     def allocate(self, words: int) -> Memory:
-        """Returns so many words of zeros."""
+        """Returns zeroed memory."""
         return self.device.allocate(self.zeros, words)
 
     def choose_tokens(
         self, logits: View, last_id: NDArray[np.int64], log_probabilities: View
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Makes log-probabilities of logits, both [R, V], and returns the best token of each row and its own.
+        """Writes the log-probabilities of logits, both [R, V].
 
         Returns:
-            token ids, int64 [R], and natural log-probabilities, float32 [R].
+            the best token of each row, int64 [R], and its natural log-probability, float32 [R].
         """
         token_ids, scores = self.device.run(
             self.choose,
@@ -250,7 +222,7 @@ class DeviceTools(NamedTuple):
         return column
 
     def best(self, log_probabilities: View, count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Returns the best scores of each row, float32 [R, count], and their tokens, int64 [R, count]."""
+        """Returns the best scores of each row, float32 [R, count], and their token ids, int64 [R, count]."""
         inputs: Given = {"scores": log_probabilities, "count": np.array([count])}
         scores, token_ids = self.device.run(self.topk, inputs, {}, ("best_scores", "token_ids"))
         return scores, token_ids
@@ -262,33 +234,25 @@ class DeviceTools(NamedTuple):
         source_rows: NDArray[np.int64],
         target_rows: NDArray[np.int64],
     ) -> None:
-        """Writes rows of a source, [N, W] words, over rows of a target, [P, W] words.
+        """Copies rows, int64 [M] each, of a source, [N, W] words, over rows of a target, [P, W] words.
 
-        Args:
-            source: where rows are read; it may be the target, if no row is both.
-            target: where they are written.
-            source_rows: int64 [M].
-            target_rows: int64 [M]; where one occurs twice, so does its source.
+        Source and target may be the same if no row is both read and written. A repeated target row must repeat its
+        source.
         """
         rows = {"source_rows": source_rows, "target_rows": target_rows[:, np.newaxis]}
         self.device.run(self.copy_rows, {"source": source, "target": target, **rows}, {"copied": target})
 
     def fetch(self, source: View, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Returns rows of a matrix, float32 [M, W], in this machine's memory."""
+        """Returns rows of a matrix as a host array, float32 [M, W]."""
         inputs: Given = {"source": source, "source_rows": rows}
         values: NDArray[np.float32]
         (values,) = self.device.run(self.gather_rows, inputs, {}, ("rows",))
         return values
 
     def change_capacity(self, source: View, target: View) -> None:
-        """Copies positions, from [R, H, C, W] to [R, H, P, W] words, as many as there are on both sides.
+        """Copies the positions that both capacities have, from [R, H, C, W] to [R, H, P, W] words.
 
-        What stands behind them is a copy of the last position: finite, if that is.
+        Positions beyond C repeat the last one, which keeps them finite.
         """
         positions = np.minimum(np.arange(target.shape[2]), source.shape[2] - 1)
         self.device.run(self.resize, {"source": source, "positions": positions}, {"resized": target})
-
-
-def as_matrix(view: View, rows: int) -> View:
-    """Returns memory as so many rows of words."""
-    return View(view.pointer, FLOAT, (rows, view.words // rows))

@@ -1,16 +1,8 @@
-"""The NVIDIA GPUs of this machine as their driver tells of them: how many, for which CUDA, with how much memory.
+"""NVIDIA GPUs: their list from the driver, a check that ONNX Runtime can use them, and their metrics.
 
-Asks the driver's management library (NVML), which needs neither CUDA nor a context on a device.
-
-Whether ONNX Runtime can compute on a GPU here, and if not, why: in one line, before anything is loaded.
-
-ONNX Runtime itself only warns and goes on with the CPU. The proof is a session of a tiny graph; what could be wrong is
-asked first, in the order in which people can put it right. It never lists kernels, which ends the process where a
-library of CUDA is missing.
-
-The memory of the GPUs as metrics: asked of the driver whenever somebody reads them.
-
-Registered by `serve.service` where a model is computed on GPUs.
+The driver's management library (NVML) needs neither CUDA nor a context on a device. ONNX Runtime only warns and falls
+back to the CPU, therefore a session of a tiny graph proves CUDA works. Likely causes are checked first, in the order of
+their repair. The check never lists kernels, which ends the process if a CUDA library is missing.
 """
 
 import ctypes
@@ -33,17 +25,11 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 class GpuError(Exception):
-    """There is no GPU, or no driver to ask; the message says why."""
+    """There is no GPU, or NVML cannot be queried; the message names the cause."""
 
 
 class Gpu(NamedTuple):
-    """A GPU that CUDA may use, in CUDA's order.
-
-    Attributes:
-        name: what its maker calls it.
-        total_bytes: its memory.
-        free_bytes: what of it nobody has taken.
-    """
+    """A GPU visible to CUDA, in CUDA's order; free memory is what no process has allocated."""
 
     name: str
     total_bytes: int
@@ -65,7 +51,7 @@ def gpus() -> list[Gpu]:
 
 
 def driver_cuda_version() -> tuple[int, int]:
-    """Returns the newest version of CUDA that the driver runs, as in (13, 0).
+    """Returns the newest CUDA version that the driver supports, as in (13, 0).
 
     Raises:
         GpuError: if there is no driver.
@@ -78,7 +64,7 @@ def driver_cuda_version() -> tuple[int, int]:
 @contextmanager
 def _nvml() -> Iterator[Any]:
     try:
-        import pynvml  # noqa: PLC0415 - comes with the extra `cuda`
+        import pynvml  # noqa: PLC0415 - part of the extra `cuda`
     except ImportError as error:
         raise GpuError("nvidia-ml-py is not installed: pip install 'dragoman[cuda]'") from error
     try:
@@ -94,7 +80,7 @@ def _nvml() -> Iterator[Any]:
 
 
 def _visible(nvml: Any) -> list[Any]:
-    """Returns the handles of the GPUs that CUDA sees, which the environment may choose by number or by UUID."""
+    """Returns the handles of the GPUs that CUDA sees; the environment may select them by number or UUID."""
     chosen = os.environ.get(VISIBLE)
     if chosen is None:
         return [nvml.nvmlDeviceGetHandleByIndex(number) for number in range(nvml.nvmlDeviceGetCount())]
@@ -110,7 +96,7 @@ PROBE = FOLDER / "zeros.onnx"
 
 
 def why_no_cuda() -> str | None:
-    """Returns what keeps ONNX Runtime from computing on a GPU; None: nothing does."""
+    """Returns why ONNX Runtime cannot compute on a GPU; None if it can."""
     return (
         _why_no_package() or _why_no_driver() or _why_no_libraries(onnx_runtime.cuda_libraries()) or _why_no_session()
     )
@@ -123,7 +109,7 @@ def _why_no_package() -> str | None:
 
 
 def _why_no_driver() -> str | None:
-    # As the driver numbers them, and not the fastest first.
+    # Numbers GPUs as the driver does, instead of fastest first.
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     built_for = onnx_runtime.cuda_version()
     try:
@@ -142,7 +128,7 @@ def _why_no_driver() -> str | None:
 
 
 def _why_no_libraries(libraries: Iterable[Path]) -> str | None:
-    """Loads the libraries that pip installed, then those that need them; the loader says which one is missing."""
+    """Loads the libraries that pip installed, then their dependents; the loader names a missing library."""
     with redirect_stdout(StringIO()):
         onnx_runtime.load_cuda_libraries()
     try:
@@ -158,23 +144,23 @@ def _why_no_session() -> str | None:
     try:
         session = onnx_runtime.open_session(PROBE, onnx_runtime.session_options(threads=1), [provider])
     except BundleError as error:
-        # What CUDA says stands in the middle of a C++ signature.
+        # CUDA's own message stands within a C++ signature.
         failure = re.search(r"CUDA failure \d+: [^;]*", str(error))
         return " ".join((failure[0] if failure else str(error)).split())
     if provider not in session.get_providers():
-        return "ONNX Runtime falls back to the CPU, and says why on stderr"
+        return "ONNX Runtime falls back to the CPU: see its warning on stderr"
     return None
 
 
 class GpuCollector(Collector):
-    """Gauges with a label for the number of the GPU; none while the driver does not answer."""
+    """Gauges labeled with the GPU number; none while the driver does not respond."""
 
     def describe(self) -> list[Metric]:
-        """Names nothing, so that registering asks nobody."""
+        """Returns no metrics, so that registration does not query the driver."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Yields the memory of each GPU and what of it is taken, by whomever."""
+        """Yields total and used memory of each GPU, of all processes."""
         total = GaugeMetricFamily("dragoman_gpu_memory_total_bytes", "Memory of each GPU.", labels=["gpu"])
         used = GaugeMetricFamily(
             "dragoman_gpu_memory_used_bytes", "Memory of each GPU that is taken, by any process.", labels=["gpu"]

@@ -1,9 +1,8 @@
-"""What the decoder remembers of every row, in the memory of a device: written, copied and resized there.
+"""The KV cache of one engine in device memory: written, copied and resized there.
 
-States of one shape make a block [N, rows, *shape] without gaps, so that a step binds the first rows of each tensor as
-a view, and a row is copied in all N at once. The source states are laid out for a capacity that is changed when longer
-or only shorter sources run: CUDA's cross-attention reads all of it. Knows neither sequences nor sessions; on the host,
-`serve.runtime.kv_cache` does this.
+States of one shape form a block [N, rows, *shape] without gaps. A step binds the first rows of each state as a view,
+and a row is copied in all N states at once. CUDA's cross-attention reads the whole source capacity, which therefore
+follows the longest running source. `serve.runtime.kv_cache` is the counterpart on the host.
 
 Shapes: H, W and so on are a state's own; C source capacity, E rows that are encoded together.
 """
@@ -19,19 +18,18 @@ from numpy.typing import NDArray
 from serve.bundle.manifest import StateSpec
 from serve.runtime.cuda.device import ELEMENT_BYTES, FLOAT, WORD_BYTES, DeviceTools, Memory, View
 
-# Rows that are copied by one run, which holds them in between: it bounds the memory that this takes.
+# Rows per copy run. A run buffers its rows, so this bounds its memory.
 COPIED_ROWS = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How N states of one shape lie behind each other.
+    """Memory layout of N contiguous states of one shape.
 
     Attributes:
-        specs: the states.
-        element: type of their elements, as ONNX numbers them.
-        rows: of each state.
-        shape: of one row of one state.
+        element: ONNX element type.
+        rows: rows of each state.
+        shape: shape of one row of one state.
     """
 
     specs: tuple[StateSpec, ...]
@@ -41,28 +39,28 @@ class Layout:
 
     @property
     def row_words(self) -> int:
-        """Size of one row of one state."""
+        """Size of one row of one state, in words."""
         return prod(self.shape) * ELEMENT_BYTES[self.element] // WORD_BYTES
 
     @property
     def words(self) -> int:
-        """Size of all."""
+        """Size of all states, in words."""
         return len(self.specs) * self.rows * self.row_words
 
     def state(self, memory: Memory, number: int, rows: int) -> View:
-        """Returns the first rows of one of the states."""
+        """Returns the first rows of one state."""
         return memory.view(self.element, (rows, *self.shape), number * self.rows * self.row_words)
 
     def matrix(self, memory: Memory) -> View:
-        """Returns the rows of all states, one below the other, [N * rows, words]."""
+        """Returns the rows of all states as a matrix, [N * rows, words]."""
         return memory.view(FLOAT, (len(self.specs) * self.rows, self.row_words))
 
     def matrix_rows(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns where some rows, int64 [M], are in that matrix, for all states, int64 [N * M]."""
+        """Returns the matrix rows of some rows, int64 [M], in all states, int64 [N * M]."""
         return (np.arange(len(self.specs))[:, np.newaxis] * self.rows + rows).ravel()
 
     def with_capacity(self, capacity: int) -> "Layout":
-        """Returns the layout with another number in place of the named length."""
+        """Returns the layout with another capacity in place of the named length."""
         shape = tuple(
             capacity if isinstance(name, str) else size
             for name, size in zip(self.specs[0].shape, self.shape, strict=True)
@@ -70,13 +68,13 @@ class Layout:
         return Layout(self.specs, self.element, self.rows, shape)
 
     def with_rows(self, rows: int) -> "Layout":
-        """Returns the layout of so many rows."""
+        """Returns the layout with another number of rows."""
         return Layout(self.specs, self.element, rows, self.shape)
 
 
 @dataclass(slots=True)
 class _Block:
-    """Memory and how it is laid out now."""
+    """Memory and its current layout."""
 
     memory: Memory
     layout: Layout
@@ -84,12 +82,7 @@ class _Block:
 
 @dataclass(slots=True)
 class _SourceBlock(_Block):
-    """Memory of source states, and what it takes to fill and to resize them.
-
-    Attributes:
-        encoded: what the encoder writes.
-        spare: room for one state.
-    """
+    """Memory of source states, with buffers for the encoder's output and, to resize, for one state."""
 
     encoded: Memory
     spare: Memory
@@ -99,7 +92,7 @@ class DeviceState:
     """The state of one engine's rows.
 
     Attributes:
-        source_capacity: the most source tokens of any row, as the state is laid out now.
+        source_capacity: source tokens that each row has room for now.
     """
 
     def __init__(
@@ -113,16 +106,16 @@ class DeviceState:
         max_source_tokens: int,
         max_target_tokens: int,
     ) -> None:
-        """Allocates it; the source capacity is the largest.
+        """Allocates the state with the largest source capacity.
 
         Args:
-            specs: of the bundle; none is recurrent.
-            tools: of the device.
-            element: type of the states, as ONNX numbers them.
-            rows: how many have a state.
-            encoder_rows: the most that are encoded together.
-            max_source_tokens: the most source tokens of a row.
-            max_target_tokens: the most target tokens of a row.
+            specs: the bundle's states; none is recurrent.
+            tools: the tools of the device.
+            element: ONNX element type of the states.
+            rows: rows that have a state, prefetched ones included.
+            encoder_rows: the most rows encoded together.
+            max_source_tokens: source tokens of the longest row.
+            max_target_tokens: target tokens of the longest row.
         """
         self._tools = tools
         self.source_capacity = max_source_tokens
@@ -139,12 +132,12 @@ class DeviceState:
                 self._target.append(_Block(memory, layout))
 
     def inputs(self, rows: int) -> dict[str, View]:
-        """Returns what the decoder reads of the first rows, by the names of its inputs."""
+        """Returns the decoder's state inputs for the first rows, by input name."""
         blocks = (*self._source, *self._target)
         return {spec.decoder_input: view for block in blocks for spec, view in _states(block, rows)}
 
     def outputs(self, rows: int) -> dict[str, View]:
-        """Returns what the decoder writes, by the names of its outputs: in place."""
+        """Returns the decoder's state outputs, by output name; they share memory with the inputs."""
         return {
             spec.decoder_output: view
             for block in self._target
@@ -153,7 +146,7 @@ class DeviceState:
         }
 
     def encoded(self, rows: int) -> dict[str, View]:
-        """Returns where the encoder writes so many rows, by the names of its outputs, each [E, *shape]."""
+        """Returns the encoder's outputs for E rows, by output name, each [E, *shape]."""
         return {
             spec.name: view
             for block in self._source
@@ -161,12 +154,7 @@ class DeviceState:
         }
 
     def write(self, rows: NDArray[np.int64], encoded_rows: int) -> None:
-        """Copies what the encoder wrote to where it belongs.
-
-        Args:
-            rows: the row of each of the first M sources, int64 [M].
-            encoded_rows: how many the encoder wrote, E.
-        """
+        """Copies M encoded sources, of E rows that the encoder wrote, to their rows, int64 [M]."""
         for block in self._source:
             encoded = block.layout.with_rows(encoded_rows)
             self._tools.copy(
@@ -177,19 +165,19 @@ class DeviceState:
             )
 
     def copy(self, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> None:
-        """Copies rows over others, int64 [M] each; no row is a source and a target."""
+        """Copies rows over others, int64 [M] each; no row is both source and target."""
         for block in (*self._source, *self._target):
             self._copy(block, sources, targets)
 
     def branch(self, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> None:
-        """Copies what the decoder has written between rows of the same source."""
+        """Copies the target states between rows of the same source."""
         for block in self._target:
             self._copy(block, sources, targets)
 
     def resize(self, capacity: int) -> None:
-        """Lays the source states out for another capacity, which every row's source must fit into.
+        """Changes the source capacity, which must hold every row's source.
 
-        State by state, from that end at which no state is overwritten before its turn.
+        Old and new places overlap: states move from the end at which no state overwrites one that has not moved yet.
         """
         for block in self._source:
             before, after = block.layout, block.layout.with_capacity(capacity)
@@ -209,14 +197,7 @@ class DeviceState:
 
 
 def layouts(specs: Sequence[StateSpec], element: int, rows: int, lengths: dict[str, int]) -> list[Layout]:
-    """Returns a layout for each shape among the states.
-
-    Args:
-        specs: the states.
-        element: type of their elements.
-        rows: how many have a state.
-        lengths: the numbers of the named lengths.
-    """
+    """Returns a layout for each distinct shape; `lengths` maps the named lengths to positions."""
     alike = defaultdict[tuple[int | str, ...], list[StateSpec]](list)
     for spec in specs:
         alike[spec.shape].append(spec)
@@ -232,6 +213,6 @@ def _states(block: _Block, rows: int) -> Iterator[tuple[StateSpec, View]]:
 
 
 def _as_words(view: View) -> View:
-    """Returns [R, H, C, D] as [R, H, C, words]."""
+    """Returns a view of [R, H, C, D] elements as [R, H, C, words]."""
     size = view.shape[-1] * ELEMENT_BYTES[view.element] // WORD_BYTES
     return View(view.pointer, FLOAT, (*view.shape[:-1], size))

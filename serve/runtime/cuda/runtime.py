@@ -1,26 +1,13 @@
-"""What one engine computes with on a device: state, logits and everything between two steps stay in its memory.
+"""Runs a bundle's graphs on a device: each engine has its own sessions, and state and logits stay in device memory.
 
-Steps run for a bucket of rows, so that every shape and address was seen before: on a GPU each was captured as a CUDA
-graph while the engine got ready. The rows between those that run and the end of the bucket are free, or an engine would
-run them; they compute at position 0 of a source of one token, and whoever gets such a row writes that position first.
-Rows that are encoded ahead lie behind all slots, where no bucket reaches. On a CPU provider the same code runs without
-CUDA graphs, which is how it is tested everywhere.
+Steps run for a bucket of rows: every shape and address occurred before, and on a GPU a CUDA graph was captured for it.
+Rows between R and the end of the bucket are free. They compute at position 0 of a one-token source, and the next owner
+of such a row writes that position first. Prefetched rows lie behind all slots, outside every bucket.
 
-Shapes: R running rows, P rows of their bucket, C source capacity, V vocabulary, A alignment heads.
+Engines share no session, because a captured CUDA graph belongs to its thread and its memory. Only a few numbers per row
+reach the host; whole logits do so only for rows with constraints or sampling. Tests run this code on the CPU provider.
 
-The few sizes that a device computes with: a size that was seen before needs neither planning nor capture again.
-
-What a step says of the next tokens while its logits stay on the device: what crosses is a few numbers of each row.
-
-Whole logits come over only for rows that constraints change or that draw, and go back once they are changed. See
-`serve.runtime.model`, whose `HostScores` answers the same questions.
-
-Shapes: R rows of the step, padded to P of its bucket, M some of them, V vocabulary.
-
-The sessions of a bundle on a device: the same graphs and a runtime of the same form as on the CPU.
-
-Each engine has its own, because a CUDA graph that a session captured belongs to the thread and the memory that it was
-captured with. Knows nothing of how a device is chosen: that is `serve.runtime.placement`.
+Shapes: R running rows, P rows of their bucket, M some rows, C source capacity, V vocabulary, A alignment heads.
 """
 
 from bisect import bisect_left
@@ -48,19 +35,10 @@ from serve.runtime.onnx_runtime import (
 
 
 class ShapeBuckets:
-    """Powers of two times the least size, and the most.
-
-    Attributes:
-        sizes: ascending, the last is the most.
-    """
+    """The few sizes that a device computes with, ascending: `least` times powers of two, and `most`."""
 
     def __init__(self, most: int, least: int = 1) -> None:
-        """Makes them.
-
-        Args:
-            most: the largest size, positive.
-            least: the smallest, unless the largest is smaller.
-        """
+        """Computes the sizes; if `most` is smaller than `least`, it is the only size."""
         sizes = []
         size = least
         while size < most:
@@ -69,7 +47,7 @@ class ShapeBuckets:
         self.sizes = (*sizes, most)
 
     def of(self, size: int) -> int:
-        """Returns the smallest bucket that holds a size, which is at most the largest."""
+        """Returns the smallest bucket that holds a size of at most `most`."""
         return self.sizes[bisect_left(self.sizes, size)]
 
 
@@ -81,18 +59,18 @@ class Chosen(NamedTuple):
 
 
 class DeviceScores:
-    """The logits of one step on a device."""
+    """`serve.runtime.model.Scores` of one step on a device."""
 
     def __init__(
         self, tools: DeviceTools, logits: View, log_probabilities: View, host_logits: NDArray[np.float32]
     ) -> None:
-        """Computes nothing yet.
+        """Stores the tensors; computes nothing yet.
 
         Args:
-            tools: of the device.
+            tools: the tools of the device.
             logits: float [P, V].
-            log_probabilities: where those of the logits may be written, float [P, V].
-            host_logits: where fetched rows may be written, float32 [R, V].
+            log_probabilities: buffer, float [P, V].
+            host_logits: buffer for fetched rows, float32 [R, V].
         """
         self._tools = tools
         self._logits = logits
@@ -101,12 +79,12 @@ class DeviceScores:
         self._known: Chosen | None = None
 
     def fetch(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Copies the logits of some rows into this machine's memory."""
+        """Copies the logits of some rows to the host."""
         self._host_logits[rows] = self._tools.fetch(self._logits, rows)
         return self._host_logits
 
     def store(self, rows: NDArray[np.int64]) -> None:
-        """Copies fetched rows back."""
+        """Copies fetched rows back to the device."""
         self._tools.copy(self._host_logits[rows], self._logits, np.arange(len(rows)), rows)
         self._known = None
 
@@ -115,7 +93,7 @@ class DeviceScores:
         return self._chosen.token_ids[rows]
 
     def of(self, rows: NDArray[np.int64], token_ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Returns log-probabilities of tokens; only those of tokens that are not the best have to be fetched."""
+        """Returns log-probabilities of tokens; only those of tokens other than the best need another run."""
         chosen = self._chosen
         if (chosen.token_ids[rows] == token_ids).all():
             return chosen.scores[rows]
@@ -124,8 +102,8 @@ class DeviceScores:
         return self._tools.scores_of(self._log_probabilities, wanted)[rows]
 
     def best(self, rows: NDArray[np.int64], count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Returns the best tokens. They are found for every row, so that no shape depends on who asks."""
-        assert self._chosen is not None  # noqa: S101 - it makes the log-probabilities
+        """Returns the best tokens. The device computes them for every row, so that shapes do not vary."""
+        assert self._chosen is not None  # noqa: S101 - computes the log-probabilities
         scores, token_ids = self._tools.best(self._log_probabilities, min(count, self._logits.shape[1]))
         return scores[rows], token_ids[rows]
 
@@ -137,46 +115,41 @@ class DeviceScores:
         return self._known
 
 
-# The most sources that are encoded together: it bounds the memory that they wait in before they get their rows.
+# The most sources encoded together. It bounds the memory in which they wait for their rows.
 ENCODER_ROWS = 32
-# Fewer positions than this are not worth a bucket of their own.
+# Smaller source capacities are not worth a bucket.
 LEAST_SOURCE_CAPACITY = 32
-# Steps with only shorter sources after which the state is laid out for them. Laying out takes about as long as a step.
+# Steps with only shorter sources before the source capacity shrinks. Shrinking takes about as long as a step.
 SHRINK_STEPS = 64
 
 
 class _StepInputs(NamedTuple):
-    """What changes with every step of one bucket, at addresses that do not: CUDA graphs hold these."""
+    """The per-step inputs of one bucket, at fixed addresses, which CUDA graphs require."""
 
     memories: tuple[Memory, ...]
     views: dict[str, View]
 
     def write(self, *arrays: NDArray[Any]) -> None:
-        """Overwrites them with arrays of the bucket's size."""
+        """Overwrites the inputs with arrays of the bucket's size."""
         for memory, array in zip(self.memories, arrays, strict=True):
             memory.write(array)
 
 
 class _BoundStep(NamedTuple):
-    """The decoder bound for a bucket of rows and a source capacity, and the options of its runs; None: no capture."""
+    """The decoder bound for a bucket and a source capacity, with run options; None: no CUDA graph."""
 
     binding: Any
     options: Any
 
 
 class DeviceRuntime:
-    """The sessions of one engine and the state of its rows. Not thread-safe."""
+    """The sessions and the state of one engine. Not thread-safe."""
 
     def __init__(self, sessions: "DeviceSessions", slots: int, prefetched: int = 0) -> None:
-        """Allocates the state.
-
-        Args:
-            sessions: of the bundle, used by one thread alone.
-            slots: the most rows of a step.
-            prefetched: rows behind those, which have a state but take part in no step.
+        """Allocates the state for `slots` rows of steps and `prefetched` rows behind them.
 
         Raises:
-            Exception: whatever ONNX Runtime raises if there is not so much memory.
+            Exception: of ONNX Runtime, if the device is out of memory.
         """
         manifest = sessions.manifest
         self.slots = slots
@@ -199,7 +172,7 @@ class DeviceRuntime:
         matrix = (slots, manifest.vocabulary_size)
         self._matrices = tuple(tools.allocate(slots * manifest.vocabulary_size) for _ in range(2))
         self._logits, self._log_probabilities = (memory.view(FLOAT, matrix) for memory in self._matrices)
-        # Taken as far as it is used, which is as far as requests constrain or draw.
+        # Pages take memory once requests with constraints or sampling write them.
         self._host_logits = np.zeros(matrix, np.float32)
         heads = len(manifest.alignment_heads) if sessions.aligned else 0
         self._host_alignments = np.zeros((slots, heads, manifest.max_source_tokens), np.float32)
@@ -211,7 +184,7 @@ class DeviceRuntime:
         self._state.resize(self._source_buckets.sizes[0])
 
     def prepare(self) -> None:
-        """Runs a step of every size, the largest first, so that each is planned, captured and has its memory."""
+        """Runs a step of every size, the largest first, to plan it, capture its CUDA graph and allocate its memory."""
         for capacity in reversed(self._source_buckets.sizes):
             self._state.resize(capacity)
             for bucket in reversed(self._row_buckets.sizes):
@@ -219,13 +192,7 @@ class DeviceRuntime:
                 self._run(bucket, nothing, nothing, nothing + 1)
 
     def encode(self, source_ids: NDArray[np.int64], source_lengths: NDArray[np.int32], rows: NDArray[np.int64]) -> None:
-        """Encodes B sources, a few at a time, and keeps what the decoder needs of each in its row.
-
-        Args:
-            source_ids: int64 [B, S], right-padded.
-            source_lengths: int32 [B].
-            rows: int64 [B].
-        """
+        """Encodes B sources in small batches; see `Model.encode`."""
         capacity = self._source_buckets.of(int(source_lengths.max()))
         if capacity > self._state.source_capacity:
             self._state.resize(capacity)
@@ -240,7 +207,7 @@ class DeviceRuntime:
     ) -> None:
         signature, capacity = self._manifest.encoder, self._state.source_capacity
         bucket = self._encoder_buckets.of(len(rows))
-        length = min(source_ids.shape[1], capacity)  # what is behind the capacity is padding
+        length = min(source_ids.shape[1], capacity)  # beyond the capacity there is only padding
         padded_ids = np.full((bucket, capacity), self._manifest.pad_id)
         padded_ids[: len(rows), :length] = source_ids[:, :length]
         feeds = dict(zip(ENCODER_INPUTS, (padded_ids, _padded(source_lengths, bucket, 1)), strict=True))
@@ -256,17 +223,7 @@ class DeviceRuntime:
         *,
         occupied: int = 0,
     ) -> DeviceScores:
-        """Computes one step of rows 0 to R - 1 and moves their state on by it.
-
-        Args:
-            token_ids: last token of each row, int64 [R].
-            positions: tokens that each row has read already, int32 [R].
-            source_lengths: int32 [R].
-            occupied: rows that hold anything, if more than R.
-
-        Returns:
-            what it says of the next tokens, valid until the next call.
-        """
+        """Computes one step; see `Model.step`."""
         rows = len(token_ids)
         self._shrink(source_lengths, occupied)
         bucket = self._row_buckets.of(rows)
@@ -276,23 +233,11 @@ class DeviceRuntime:
             self._tools, self._logits.first(bucket), self._log_probabilities.first(bucket), self._host_logits[:rows]
         )
 
-    def decode_step(
-        self,
-        token_ids: NDArray[np.int64],
-        positions: NDArray[np.int32],
-        source_lengths: NDArray[np.int32],
-        *,
-        occupied: int = 0,
-    ) -> NDArray[np.float32]:
-        """Computes a step as `step` does; returns all logits, float32 [R, V], valid until the next call."""
-        return self.step(token_ids, positions, source_lengths, occupied=occupied).fetch(np.arange(len(token_ids)))
-
     @property
     def alignments(self) -> NDArray[np.float32]:
-        """How much each of A alignment heads looked at each source position in the last step.
+        """Attention weights of A alignment heads in the last step, float32 [slots, A, capacity in source tokens].
 
-        float32 [slots, A, capacity in source tokens], valid for the rows of that step; fetched when it is asked for. A
-        is 0 if the sessions are not aligned.
+        Fetched on access; valid for the rows of that step. A is 0 if the sessions are not aligned.
         """
         heads, capacity = self._host_alignments.shape[1], self._state.source_capacity
         if heads and self._last_rows:
@@ -308,7 +253,7 @@ class DeviceRuntime:
         positions: Sequence[int],  # noqa: ARG002 - the device copies whole rows
         source_lengths: Sequence[int],  # noqa: ARG002
     ) -> None:
-        """Copies rows over others; no row is a source and a target."""
+        """Copies rows over others; no row is both source and target."""
         self._state.copy(np.array(sources), np.array(targets))
 
     def branch_rows(
@@ -317,12 +262,12 @@ class DeviceRuntime:
         targets: Sequence[int],
         positions: Sequence[int],  # noqa: ARG002
     ) -> None:
-        """Copies rows of the same source over others; no row is a source and a target."""
+        """Copies rows over others of the same source; no row is both source and target."""
         self._state.branch(np.array(sources), np.array(targets))
 
     def _shrink(self, source_lengths: NDArray[np.int32], occupied: int) -> None:
-        """Lays the state out for shorter sources once only such have run for a while."""
-        # Behind the slots there are sources of other lengths, which nobody tells of.
+        """Reduces the source capacity after `SHRINK_STEPS` steps with only shorter sources."""
+        # Prefetched rows behind the slots have sources of unknown lengths.
         fitting = self._source_buckets.of(int(source_lengths.max()))
         shorter = occupied <= self.slots and fitting < self._state.source_capacity
         self._shorter_steps = self._shorter_steps + 1 if shorter else 0
@@ -359,7 +304,7 @@ class DeviceRuntime:
         return _StepInputs(memories, dict(zip(DECODER_INPUTS, views, strict=True)))
 
     def _bind(self, bucket: int) -> _BoundStep:
-        """Binds the decoder to the first rows: the same memory for past and present makes it in place."""
+        """Binds the decoder to the first rows. Past and present share memory, so the decoder writes in place."""
         signature, sessions = self._manifest.decoder, self._sessions
         inputs: dict[str, View] = {**self._inputs[bucket].views, **self._state.inputs(bucket)}
         outputs = {LOGITS: self._logits.first(bucket), **self._state.outputs(bucket)}
@@ -371,16 +316,16 @@ class DeviceRuntime:
 
 
 def _padded(values: NDArray[Any], size: int, filler: int) -> NDArray[Any]:
-    """Returns values, [M], filled up to a size."""
+    """Returns values, [M], padded to a size."""
     padded = np.full(size, filler, values.dtype)
     padded[: len(values)] = values
     return padded
 
 
-# What states are made of, as ONNX numbers types.
+# ONNX element types of the states.
 STATE_ELEMENTS: dict[Precision, int] = {"fp32": FLOAT, "int8": FLOAT, "int8-static": FLOAT, "fp16": FLOAT16}
-# Bits of ONNX Runtime's `sdpa_kernel`: flash attention and memory-efficient attention, and no other. Left to itself it
-# would choose by shape, so that a row's bits could depend on how many are beside it.
+# Bits of ONNX Runtime's `sdpa_kernel`: only flash attention and memory-efficient attention. By default it would choose
+# by shape, so that a row's bits could depend on the number of rows.
 PINNED_ATTENTION = 1 | 2
 
 
@@ -389,10 +334,10 @@ class DeviceSessions:
     """The sessions of one engine.
 
     Attributes:
-        decoder: of the plain decoder, or of the one that also gives alignments.
-        captured: whether runs of the decoder are captured as CUDA graphs.
-        graph_ids: numbers for these, from 1, as 0 is ONNX Runtime's own. A number stands for addresses, so that no two
-            runtimes may share one.
+        decoder: the plain decoder, or the one that also returns alignments.
+        captured: whether decoder runs are captured as CUDA graphs.
+        graph_ids: ids of CUDA graphs, from 1, since 0 is reserved by ONNX Runtime. An id stands for fixed addresses, so
+            runtimes must not share one.
     """
 
     manifest: Manifest
@@ -417,13 +362,13 @@ class DeviceSessions:
 
         Args:
             bundle: a checked bundle, of the variant that the device runs.
-            device: where they run.
-            aligned: whether steps are to give alignments, which the bundle must have been exported for.
-            memory_bytes: the most that the arena of any one session may take; None: all of the device.
-            captured: whether a GPU's steps are captured as CUDA graphs; without, each launches its kernels again.
+            device: the device of all sessions.
+            aligned: whether steps return alignments; requires a bundle with alignment heads.
+            memory_bytes: limit of each session's arena; None: all of the device.
+            captured: whether to capture a GPU's steps as CUDA graphs.
 
         Raises:
-            BundleError: if a state is not one of attention in floats, or ONNX Runtime refuses a graph.
+            BundleError: if a state is not float attention, or ONNX Runtime rejects a graph.
         """
         _check_states(bundle)
         captured = captured and device.kind == "cuda"
@@ -443,11 +388,11 @@ class DeviceSessions:
 
     @property
     def element(self) -> int:
-        """What the states are made of."""
+        """ONNX element type of the states."""
         return STATE_ELEMENTS[self.manifest.precision]
 
     def runtime(self, slots: int, prefetched: int = 0) -> DeviceRuntime:
-        """Returns a runtime with a state of its own."""
+        """Returns a runtime with its own state."""
         return DeviceRuntime(self, slots, prefetched)
 
 
@@ -456,7 +401,7 @@ def _check_states(bundle: Bundle) -> None:
         if len(spec.shape) != 3 or not isinstance(spec.shape[1], str):  # noqa: PLR2004 - heads, length and size
             raise BundleError(
                 f"{bundle.folder}: states: {spec.name}: shape {spec.shape}: expected heads, a length and a size: "
-                "only Transformers run on a device"
+                "a device runs only Transformers"
             )
         if spec.element != "float":
             raise BundleError(
@@ -470,7 +415,7 @@ def _provider(device: Device, memory_bytes: int | None, *, captured: bool) -> Pr
         return CPU_PROVIDER
     options = {
         "device_id": str(device.number),
-        # The state is a few large pieces: powers of two would take up to twice as much.
+        # The state is a few large pieces: growth by powers of two would take up to twice the memory.
         "arena_extend_strategy": "kSameAsRequested",
         "enable_cuda_graph": str(int(captured)),
         "sdpa_kernel": str(PINNED_ATTENTION),

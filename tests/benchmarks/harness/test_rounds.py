@@ -1,4 +1,4 @@
-"""In a round each system is started anew, then they take turns at each task; each round begins with another system."""
+"""Each round starts every system anew, then all take turns at each task; each round begins with another system."""
 
 from pathlib import Path
 
@@ -12,7 +12,9 @@ TASKS = {"few": {"tokens": 1}, "many": {"tokens": 9}}
 
 
 def make_players(log: Path, tasks: dict[str, dict[str, int]]) -> list[Player]:
-    launches = [Launch(name, "tests.support.turn_taker", {"name": name, "log": str(log)}) for name in ("a", "b")]
+    launches = [
+        Launch(name, "tests.support.turn_taker:TurnTaker", {"name": name, "log": str(log)}) for name in ("a", "b")
+    ]
     return [Player(launch, tasks) for launch in launches]
 
 
@@ -58,12 +60,12 @@ class Counter:
         self.steps += n
 
 
-def test_the_progress_bar_ends_where_it_should(tmp_path: Path) -> None:
+def test_the_progress_bar_reaches_its_total(tmp_path: Path) -> None:
     counter = Counter()
     play(make_players(tmp_path / "log", TASKS), rounds=1, seconds=0, progress=counter)
     assert counter.steps == steps_of(2, len(TASKS), 1)
 
 
-def test_a_system_that_fails_in_its_turn_is_told_with_what_it_wrote_last(tmp_path: Path) -> None:
+def test_a_system_that_fails_in_its_turn_is_reported_with_its_last_line(tmp_path: Path) -> None:
     with pytest.raises(SystemFailedError, match=r"^a: TypeError: .* unexpected keyword argument 'rows'"):
         play(make_players(tmp_path / "log", {"x": {"rows": 1}}), rounds=1, seconds=0, progress=Counter())

@@ -25,14 +25,14 @@ def test_systems_of_different_rounds_cannot_be_compared() -> None:
 
 @given(st.lists(st.tuples(SPEEDS, SPEEDS), min_size=1))
 def test_the_median_of_ratios_lies_between_the_smallest_and_the_largest(pairs: list[tuple[float, float]]) -> None:
-    ours, theirs = zip(*pairs, strict=True)
-    spread = ratio(ours, theirs)
+    system, baseline = zip(*pairs, strict=True)
+    spread = ratio(system, baseline)
     assert spread.low <= spread.median <= spread.high
 
 
-def test_figures_are_told_with_the_ratios_to_a_base() -> None:
+def test_figures_are_followed_by_their_ratios_to_a_base() -> None:
     assert format_spread([2000.0, 1000.0, 2200.0], [1000.0, 500.0, 1000.0]) == "2,000, 2.00x (2.00-2.20)"
 
 
-def test_small_figures_without_a_base_have_a_digit_behind_the_point() -> None:
+def test_small_figures_have_one_decimal() -> None:
     assert format_spread([3.26, 99.0, 1.0], None) == "3.3"

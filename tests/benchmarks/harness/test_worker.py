@@ -1,4 +1,4 @@
-"""A turn is warmed up, then lasts about as long as it is asked to, and only that part is timed."""
+"""A turn is warmed up, then timed for about the requested duration."""
 
 from collections.abc import Iterator
 

@@ -35,7 +35,7 @@ def test_sentences_of_one_batch_share_their_limits(sentences: list[SourceSentenc
     assert all(len({sentences[number].limits for number in batch}) == 1 for batch in batches(sentences, batching))
 
 
-def test_like_lengths_are_in_one_batch() -> None:
+def test_similar_lengths_share_a_batch() -> None:
     sentences = [SourceSentence((5,) * length, 0, 9) for length in (1, 8, 2, 7)]
     assert batches(sentences, Batching(2, "examples")) == [[1, 3], [2, 0]]
 
@@ -51,6 +51,6 @@ def test_a_batching_is_read_as_it_is_written(batching: Batching) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "64", "0:examples", "64:lines", "64:examples ", "-1:rows", "²:rows"])
-def test_what_is_no_batching_is_told(text: str) -> None:
-    with pytest.raises(ValueError, match=r"expected a size and its unit"):
+def test_an_invalid_batching_is_rejected(text: str) -> None:
+    with pytest.raises(ValueError, match=r"expected a size and a unit"):
         Batching.parse(text)

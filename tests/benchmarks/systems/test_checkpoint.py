@@ -1,17 +1,17 @@
-"""A checkpoint for peers holds the model, whatever its positions are."""
+"""A checkpoint for baselines has the whole model, for every kind of positions."""
 
 from pathlib import Path
 
 import pytest
 import torch
 
-from benchmarks.systems.checkpoint import read_checkpoint, write_checkpoint
+from benchmarks.systems.pytorch_system import read_checkpoint, write_checkpoint
 from model.search import generate_greedy
 from tests.support.toy import OPTIONS, random_model, random_sources
 
 
 @pytest.mark.parametrize("options", ["default", "learned", "untied", "modern", "output bias"])
-def test_the_model_comes_back(options: str, tmp_path: Path) -> None:
+def test_the_model_is_read_as_it_was_written(options: str, tmp_path: Path) -> None:
     model = random_model(3, **OPTIONS[options])
     write_checkpoint(tmp_path / "model", model)
     found = read_checkpoint(tmp_path / "model")

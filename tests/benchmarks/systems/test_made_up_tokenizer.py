@@ -1,4 +1,4 @@
-"""A tokenizer of made-up words has the size that is asked for, and is like any other of ours."""
+"""A tokenizer of made-up words has the requested size and works like any other."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from model.tokenizer.tokenizer import UNK_ID
 
 
 @pytest.mark.parametrize("size", [9, 1000, 32_000])
-def test_the_vocabulary_has_the_size_that_is_asked_for(size: int) -> None:
+def test_the_vocabulary_has_the_requested_size(size: int) -> None:
     pieces = made_up_tokenizer(size).source_pieces
     assert len(set(pieces)) == len(pieces) == size
 

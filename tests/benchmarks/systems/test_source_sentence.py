@@ -1,4 +1,4 @@
-"""Sentences reach the systems as they were made, and random ones are as long as asked for."""
+"""Systems read sentences as they were written; random ones have the requested lengths."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ def test_sentences_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert read_sentences(tmp_path / "sentences.json") == sentences
 
 
-def test_random_sentences_have_the_lengths_asked_for_and_end_as_sources_do() -> None:
+def test_random_sentences_have_the_requested_lengths_and_end_in_eos() -> None:
     sentences = draw_sentences(1, LENGTHS, 50, EOS_ID)
     assert [(len(each.source_ids), each.min_target_tokens, each.max_target_tokens) for each in sentences] == [
         (source, target, target) for source, target in LENGTHS

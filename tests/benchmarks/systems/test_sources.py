@@ -1,4 +1,4 @@
-"""Sources for decoders: the same ones for every system, and real ones."""
+"""Sources for decoders are reproducible and valid."""
 
 import numpy as np
 

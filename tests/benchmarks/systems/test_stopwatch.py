@@ -1,4 +1,4 @@
-"""A stopwatch tells the whole and the own time of nested calls."""
+"""A stopwatch measures the whole and the own time of nested calls."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.support.fakes import FakeClock
 
 
 class NanosecondClock(FakeClock):
-    """A clock that moves when a test says so."""
+    """A clock that a test advances."""
 
     def __call__(self) -> int:
         return round(self.seconds)
@@ -18,7 +18,7 @@ def _clock() -> NanosecondClock:
     return NanosecondClock()
 
 
-def test_the_own_time_leaves_out_the_calls_inside_and_nothing_else(clock: NanosecondClock) -> None:
+def test_the_own_time_excludes_only_the_calls_inside(clock: NanosecondClock) -> None:
     stopwatch = Stopwatch(clock)
     with stopwatch.measure("outer"):
         clock.seconds += 1

@@ -1,11 +1,11 @@
-"""Our Transformers as models of `transformers`: every option that these have gives the same logits."""
+"""Models converted to `transformers` return the same logits, for every option it supports."""
 
 from typing import Any
 
 import pytest
 import torch
 
-from benchmarks.systems.transformers_model import NoSuchModelError, to_transformers
+from benchmarks.systems.transformers_system import NoSuchModelError, to_transformers
 from model.data.batches import pad
 from tests.support.toy import OPTIONS, random_model, random_sources
 
@@ -13,25 +13,25 @@ KNOWN = ("default", "pre-norm", "gelu", "silu", "learned", "unscaled", "output b
 
 
 @pytest.mark.parametrize("options", KNOWN)
-def test_the_logits_are_ours(options: str) -> None:
+def test_the_logits_are_equal(options: str) -> None:
     model = random_model(3, **OPTIONS[options])
-    theirs = to_transformers(model)
+    converted = to_transformers(model)
     sources = pad(random_sources(model, 1, 8), model.pad_id)
     targets = torch.randint(4, model.vocabulary_size, (8, 6), generator=torch.Generator().manual_seed(2))
     with torch.inference_mode():
         expected = model(sources, targets)
-        found = theirs(input_ids=sources, attention_mask=sources != model.pad_id, decoder_input_ids=targets).logits
+        found = converted(input_ids=sources, attention_mask=sources != model.pad_id, decoder_input_ids=targets).logits
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("options", ["default", "pre-norm"])
 def test_parameters_are_not_copied(options: str) -> None:
-    """Memory is measured."""
+    """Copies would distort the measured memory."""
     model = random_model(3, **OPTIONS[options])
-    theirs = to_transformers(model)
-    ours = {parameter.data_ptr() for parameter in model.parameters()}
+    converted = to_transformers(model)
+    shared = {parameter.data_ptr() for parameter in model.parameters()}
     positions = {model.source_positions.table.data_ptr(), model.target_positions.table.data_ptr()}
-    assert {parameter.data_ptr() for parameter in theirs.parameters()} == ours | positions
+    assert {parameter.data_ptr() for parameter in converted.parameters()} == shared | positions
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_parameters_are_not_copied(options: str) -> None:
         ({"tie_embeddings": False}, "tie_embeddings: False: expected True"),
     ],
 )
-def test_what_transformers_does_not_have_is_told(options: dict[str, Any], problem: str) -> None:
+def test_unsupported_options_are_rejected(options: dict[str, Any], problem: str) -> None:
     with pytest.raises(NoSuchModelError) as refused:
         to_transformers(random_model(3, **options))
-    assert str(refused.value) == f"{problem}, as the models of transformers have it"
+    assert str(refused.value).startswith(problem)

@@ -1,4 +1,4 @@
-"""All systems of an offline benchmark do the same work: one sentence gives the same tokens, as many as asked for."""
+"""All systems of the offline benchmark return the same tokens, as many as requested."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.systems.checkpoint import write_checkpoint
-from benchmarks.systems.ctranslate2_model import spec_of, write_model
-from benchmarks.systems.ctranslate2_translator import CTranslate2Translator
-from benchmarks.systems.engine_translator import EngineTranslator
-from benchmarks.systems.pytorch_translator import PyTorchTranslator
-from benchmarks.systems.transformers_translator import load_transformers
+from benchmarks.systems.ctranslate2_system import CTranslate2Translator, spec_of, write_model
+from benchmarks.systems.engine import EngineTranslator
+from benchmarks.systems.pytorch_system import PyTorchTranslator, write_checkpoint
+from benchmarks.systems.transformers_system import load_transformers
 from benchmarks.systems.translating import Batching, SourceSentence, Translator, draw_sentences
 from model.network.transformer import Transformer
 from model.run import RunFolder, TrainedModel
@@ -51,7 +49,7 @@ def translate(translator: Translator, sentences: list[SourceSentence], beam_size
 
 @pytest.mark.parametrize("beam_size", [1, 4])
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_a_trained_model_says_the_same_in_every_system(
+def test_a_trained_model_translates_alike_in_every_system(
     system: str, beam_size: int, translators: dict[str, Translator], trained: TrainedModel
 ) -> None:
     limit = trained.model.limits.max_target_tokens
@@ -63,9 +61,7 @@ def test_a_trained_model_says_the_same_in_every_system(
     assert len({len(target) for target in expected}) > 3
 
 
-def test_an_engine_has_as_many_rows_as_a_batching_tells(
-    translators: dict[str, Translator], trained: TrainedModel
-) -> None:
+def test_a_batching_sets_the_rows_of_an_engine(translators: dict[str, Translator], trained: TrainedModel) -> None:
     sentences = draw_sentences(1, [(5, 9)] * 12, trained.tokenizer.vocabulary_size, EOS_ID)
     engine = translators["engine"]
     assert isinstance(engine, EngineTranslator)
@@ -77,10 +73,10 @@ def test_an_engine_has_as_many_rows_as_a_batching_tells(
 
 @pytest.mark.parametrize("beam_size", [1, 4])
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_every_translation_has_the_length_that_is_asked_for(
+def test_every_translation_has_the_requested_length(
     system: str, beam_size: int, translators: dict[str, Translator], trained: TrainedModel
 ) -> None:
-    """Also where the model would end earlier, or later."""
+    """Even if the model would end earlier or later."""
     lengths = [(2 + number % 9, 1 + 7 * number % 20) for number in range(SENTENCES)]
     sentences = draw_sentences(1, lengths, trained.tokenizer.vocabulary_size, EOS_ID)
     found = translate(translators[system], sentences, beam_size)

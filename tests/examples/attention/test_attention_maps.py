@@ -1,4 +1,4 @@
-"""Maps have a row for each token that is written and a column for each that is read, and say what these are."""
+"""Maps have a row per target token, a column per source token, and the pieces of both."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ ENGLISH_GERMAN = Direction(source="en", target="de")
 
 
 class FakeModel(TranslationModel):
-    """Each of its maps looks at one source position alone: the first one at the first, and so on."""
+    """Map n attends only to source position n."""
 
     def __init__(self, config: ModelConfig, maps: int) -> None:
         super().__init__(config, vocabulary_size=60, pad_id=PAD_ID)
@@ -71,21 +71,20 @@ def test_the_translation_is_forced_on_the_model(tokenizer: Tokenizer, transforme
     ]
 
 
-def test_the_pieces_are_those_that_are_read_and_those_that_are_predicted(transformer: TrainedModel) -> None:
+def test_the_pieces_are_the_read_and_the_predicted_tokens(transformer: TrainedModel) -> None:
     maps = force_maps(transformer, ENGLISH_GERMAN, SOURCE, TARGET)
     assert "".join(maps.source_pieces) == "▁alpha▁beta▁gamma▁delta▁house.</s>"
     assert "".join(maps.target_pieces) == "▁one▁two</s>"
 
 
-def test_maps_are_told_apart_by_layer_and_head(transformer: TrainedModel) -> None:
+def test_maps_are_ordered_by_layer_and_head(transformer: TrainedModel) -> None:
     maps = force_maps(transformer, ENGLISH_GERMAN, SOURCE, TARGET)
     assert maps.layers.shape == (LAYERS, HEADS, len(maps.target_pieces), len(maps.source_pieces))
     looked_at = maps.layers[:, :, 0].argmax(axis=-1)
     assert looked_at.tolist() == [[0, 1], [2, 3], [4, 5]]
 
 
-def test_a_model_of_many_directions_is_told_into_which_language(transformer: TrainedModel) -> None:
-    """What tells it is a source token like the others, which can be looked at."""
+def test_the_target_language_token_has_a_column(transformer: TrainedModel) -> None:
     directions = (ENGLISH_GERMAN, Direction(source="de", target="en"))
     tokenizer = train_tokenizer([SOURCE, TARGET] * 9, vocabulary_size=40, target_languages=("de", "en"))
     config = transformer.config.model_copy(update={"directions": directions})
@@ -119,7 +118,7 @@ def test_the_rows_of_a_real_model_sum_to_one(tokenizer: Tokenizer) -> None:
     ("limit", "message"),
     [("max_source_tokens", "source tokens, expected at most 2"), ("max_target_tokens", "target tokens, expected at m")],
 )
-def test_a_sentence_that_a_model_cannot_read_is_an_error(tokenizer: Tokenizer, limit: str, message: str) -> None:
+def test_a_sentence_beyond_the_limits_is_an_error(tokenizer: Tokenizer, limit: str, message: str) -> None:
     model = FakeModel(TransformerConfig.model_validate({limit: 2}), maps=48)
     with pytest.raises(SentenceTooLongError, match=message):
         force_maps(trained(tokenizer, model), ENGLISH_GERMAN, SOURCE, "one two three four")

@@ -1,4 +1,4 @@
-"""What lies on the ways between tensors is counted as it is known for small graphs."""
+"""Counts of nodes on paths between tensors are right for small graphs."""
 
 import torch
 from torch import Tensor
@@ -18,19 +18,19 @@ def test_products_one_after_the_other_add_up() -> None:
     assert WayCounter([x], is_matrix_product, max).count(x @ x.detach() @ x.detach()) == 2
 
 
-def test_products_side_by_side_count_once() -> None:
+def test_independent_products_count_once() -> None:
     x = matrix()
     assert WayCounter([x], is_matrix_product, max).count(x @ x.detach() + x.detach() @ x) == 1
 
 
-def test_a_shortcut_makes_the_shortest_way_shorter_and_not_the_longest() -> None:
+def test_a_shortcut_shortens_only_the_shortest_path() -> None:
     x = matrix()
     y = x + (x @ x.detach()).tanh() @ x.detach()
     assert WayCounter([x], is_matrix_product, min).count(y) == 0
     assert WayCounter([x], is_matrix_product, max).count(y) == 2
 
 
-def test_all_sorts_of_products_count_and_other_operations_do_not() -> None:
+def test_only_matrix_products_count() -> None:
     x, bias, kernel = matrix(), torch.ones(SIDE), torch.ones(SIDE, SIDE, 1)
     for product in (x.mm(x.detach()), torch.addmm(bias, x, x.detach()), torch.conv1d(x[None], kernel)):
         assert WayCounter([x], is_matrix_product, max).count(product) == 1
@@ -39,18 +39,18 @@ def test_all_sorts_of_products_count_and_other_operations_do_not() -> None:
     assert WayCounter([x], is_matrix_product, max).count((x * x).softmax(dim=0).sum() + x.exp().mean()) == 0
 
 
-def test_there_is_no_way_from_what_was_not_used() -> None:
+def test_there_is_no_path_from_an_unused_tensor() -> None:
     x, unused = matrix(), matrix()
     assert WayCounter([unused], is_matrix_product, min).count(x @ x) is None
 
 
-def test_only_ways_from_the_inputs_count() -> None:
-    """A weight that is multiplied before it meets the input is no part of the input's way."""
+def test_only_paths_from_the_inputs_count() -> None:
+    """Products of weights before they meet the input are not on its path."""
     x, weight = matrix(), matrix()
     assert WayCounter([x], is_matrix_product, max).count(x @ (weight @ weight @ weight)) == 1
 
 
-def test_what_is_computed_later_is_counted_too() -> None:
+def test_later_computations_are_counted() -> None:
     x = matrix()
     y = x @ x.detach()
     counter = WayCounter([x], is_matrix_product, max)

@@ -1,4 +1,4 @@
-"""Speed is that of tokens that were really generated, in the fastest of some rounds."""
+"""The speed counts generated tokens, in the fastest of some rounds."""
 
 from collections.abc import Callable
 from itertools import accumulate, chain, repeat
@@ -11,12 +11,12 @@ from tests.support.toy import random_model, random_sources
 
 
 def clock_of_passes(*seconds: float) -> Callable[[], float]:
-    """Returns a clock that is read before and after each pass, which takes so many seconds."""
+    """Returns a clock for passes of the given durations, read before and after each."""
     return accumulate(chain.from_iterable(zip(repeat(0.0), seconds, strict=False))).__next__
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 64])
-def test_every_generated_token_counts_the_end_token_too(batch_size: int) -> None:
+def test_every_generated_token_counts_eos_included(batch_size: int) -> None:
     model = random_model(1)
     sources = random_sources(model, 2, 7)
     tokens = sum(len(generated.gaps) for generated in generate_greedy(model, sources))
@@ -25,7 +25,7 @@ def test_every_generated_token_counts_the_end_token_too(batch_size: int) -> None
 
 
 def test_the_fastest_round_of_each_task_counts() -> None:
-    """The tasks take turns: what slows down one round slows down all of them."""
+    """The tasks take turns, so that other load slows all of them."""
     model = random_model(1)
     sources = random_sources(model, 2, 4)
     tokens = sum(len(generated.gaps) for generated in generate_greedy(model, sources))

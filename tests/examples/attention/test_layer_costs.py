@@ -1,4 +1,4 @@
-"""Layers whose costs are known are measured to cost exactly that: Vaswani et al. 2017, Table 1, factors included."""
+"""The measured costs of layers equal the known ones: Vaswani et al. 2017, Table 1, with factors."""
 
 from itertools import count
 
@@ -56,13 +56,13 @@ def test_stacked_layers_take_a_step_for_every_reach(kind: str, reach: int) -> No
 
 
 def test_dilated_convolutions_take_a_logarithm_of_steps() -> None:
-    """The least number of layers whose KERNEL to its power is the length, found without floating point."""
+    """The least power of KERNEL that reaches the length, computed without floating point."""
     expected = {length: next(layers for layers in count(1) if KERNEL**layers >= length) for length in LENGTHS}
     assert measure_paths(KINDS["dilated convolution"], LENGTHS) == expected
 
 
 def test_a_gated_recurrent_unit_carries_its_state_past_all_matrices() -> None:
-    """This is why paths are counted in steps: fewest products would say that a recurrent layer connects in one."""
+    """Paths are therefore counted in steps: by products, a recurrent layer would connect all positions in one."""
     states = [torch.randn(WIDTH, requires_grad=True) for _ in range(20)]
     last = Recurrent(WIDTH).unroll(states)[-1]
     assert WayCounter(states[:1], is_matrix_product, min).count(last) == 1

@@ -1,4 +1,4 @@
-"""Pictures of attention show every map under its title, with the tokens beside it."""
+"""Pictures of attention show every map with its title and tokens."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The table of runs holds what was measured, and leaves out what was not."""
+"""The table of runs has all measurements and leaves out missing ones."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def test_the_table_has_a_row_for_each_run() -> None:
     ]
 
 
-def test_the_table_says_which_batches_were_timed() -> None:
+def test_the_heading_has_the_batch_sizes() -> None:
     assert format_results(RESULTS).splitlines()[0].endswith("| tokens/s, batch 64 | tokens/s, batch 1 |")
 
 
@@ -39,5 +39,5 @@ def test_the_bars_are_labeled_with_runs_and_values(tmp_path: Path) -> None:
         (RecurrentConfig(architecture="recurrent", attention="local_monotonic"), "recurrent, local monotonic"),
     ],
 )
-def test_an_architecture_is_told_in_words(config: ModelConfig, words: str) -> None:
+def test_an_architecture_is_described_in_words(config: ModelConfig, words: str) -> None:
     assert describe(config) == words

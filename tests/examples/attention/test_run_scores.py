@@ -1,4 +1,4 @@
-"""Scores are read from what an evaluation wrote, whatever else it wrote."""
+"""Scores are read from the file of an evaluation; its other fields are ignored."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ def test_scores_are_those_of_the_direction(tmp_path: Path) -> None:
 
 
 def test_scores_of_other_directions_do_not_count(tmp_path: Path) -> None:
-    with pytest.raises(ScoresError, match=r"run\.json: holds no scores for en-de"):
+    with pytest.raises(ScoresError, match=r"run\.json: .*en-de"):
         read_scores(write_scores(tmp_path / "run.json", "fr"), GERMAN)
 
 
@@ -33,5 +33,5 @@ def test_a_file_that_no_evaluation_wrote_is_an_error(tmp_path: Path, content: st
     path = tmp_path / "run.json"
     if content is not None:
         path.write_text(content, encoding="utf-8")
-    with pytest.raises(ScoresError, match=r"run\.json: expected a file written by"):
+    with pytest.raises(ScoresError, match=r"run\.json: expected "):
         read_scores(path, GERMAN)

@@ -1,4 +1,4 @@
-"""Both forms of a layer compute the same, and each position sees what its kind of layer lets it see."""
+"""Both forms of a layer compute the same, and each position depends on the inputs of its kind of layer."""
 
 import pytest
 import torch
@@ -37,5 +37,5 @@ def test_unrolled_a_layer_computes_the_same(kind: LayerKind) -> None:
         ("dilated convolution", [LENGTH - 1 - 2 * KERNEL, LENGTH - 1 - KERNEL, LENGTH - 1]),
     ],
 )
-def test_the_last_position_sees_what_its_kind_of_layer_reaches(kind: str, seen: list[int]) -> None:
+def test_the_last_position_depends_on_the_inputs_in_reach(kind: str, seen: list[int]) -> None:
     assert seen_by_the_last_position(KINDS[kind].build(WIDTH, DEPTH)) == seen

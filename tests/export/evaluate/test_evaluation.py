@@ -1,4 +1,4 @@
-"""What an evaluation found, and the table that shows it."""
+"""`Evaluation` and its table."""
 
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
@@ -19,7 +19,7 @@ OTHER_DIRECTION = Corpus("de", "en", CORPUS.targets, CORPUS.sources)
 
 
 def columns(line: str) -> list[str]:
-    """Returns the cells of a row, which two spaces or more part."""
+    """Returns the cells of a row; two or more spaces separate them."""
     return [cell.strip() for cell in line.split("  ") if cell.strip()]
 
 
@@ -36,14 +36,14 @@ def test_every_metric_is_measured_on_the_references() -> None:
     assert evaluation.baseline is None
 
 
-def test_a_baseline_is_measured_alike() -> None:
+def test_a_baseline_has_the_same_metrics() -> None:
     evaluation = evaluate(CORPUS, OURS, THEIRS, literature=True)
     assert evaluation.measures["BLEU"] == measure(BLEU(), OURS, CORPUS.targets, THEIRS)
     assert evaluation.measures["literature BLEU"] == measure_as_literature(OURS, CORPUS.targets, "de", THEIRS)
     assert evaluation.baseline == score(THEIRS, CORPUS.targets)
 
 
-def test_the_literature_is_followed_only_when_asked() -> None:
+def test_literature_bleu_is_optional() -> None:
     assert list(evaluate(CORPUS, OURS, None, literature=False).measures) == ["BLEU", "chrF"]
 
 
@@ -71,7 +71,7 @@ def test_a_comparison_has_two_rows_and_the_p_value_of_each_metric() -> None:
     assert columns(theirs) == ["en-de", "baseline", "3", str(bleu.baseline), str(chrf.baseline), "0.00%", "0.875"]
 
 
-def test_signatures_stand_below() -> None:
+def test_signatures_follow_the_table() -> None:
     evaluation = evaluate(CORPUS, OURS, None, literature=True)
     signatures = format_evaluations([evaluation]).split("\n\n")[1].splitlines()
     assert [columns(line) for line in signatures] == [

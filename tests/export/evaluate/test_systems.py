@@ -1,4 +1,4 @@
-"""Systems: each kind is known by what it is, all of them translate alike, and what is none is told."""
+"""The kinds of systems: detection, equal translations, and errors."""
 
 import gzip
 from pathlib import Path
@@ -20,7 +20,7 @@ GREEDY = Search(beam_size=1, length_penalty=1.0)
 
 
 class Count:
-    """A progress bar that nobody sees."""
+    """A progress bar without output."""
 
     def __init__(self) -> None:
         self.sentences = 0.0
@@ -61,7 +61,7 @@ def test_run_bundle_and_server_translate_alike(
 
 
 def test_translations_keep_the_order_of_the_sources(toy_run: RunFolder, corpus: Corpus) -> None:
-    """Although sources of like length are translated together."""
+    """Sources of similar length are translated together."""
     backwards = Corpus("en", "de", corpus.sources[::-1], corpus.targets[::-1])
     assert translate(toy_run.path, backwards) == [translate(toy_run.path, corpus)[0][::-1]]
 
@@ -85,7 +85,7 @@ def test_a_file_has_a_line_for_each_sentence_of_one_corpus_after_the_other(
     assert translate(path, corpus, reverse(corpus)) == [lines[: len(corpus)], lines[len(corpus) :]]
 
 
-def test_an_empty_translation_is_one(tmp_path: Path, corpus: Corpus) -> None:
+def test_an_empty_line_is_a_translation(tmp_path: Path, corpus: Corpus) -> None:
     (tmp_path / "translations").write_text("\n" * len(corpus))
     assert translate(tmp_path / "translations", corpus) == [[""] * len(corpus)]
 
@@ -93,33 +93,28 @@ def test_an_empty_translation_is_one(tmp_path: Path, corpus: Corpus) -> None:
 def test_a_file_with_another_number_of_lines_is_refused(tmp_path: Path, corpus: Corpus) -> None:
     path = tmp_path / "translations"
     path.write_text("one\ntwo\n")
-    assert refusal(path, corpus).startswith(f"{path}: 2 lines, expected 80: one for each pair of the data")
+    assert refusal(path, corpus).startswith(f"{path}: 2 lines, expected 80")
 
 
-def test_a_file_that_cannot_be_read_is_told(tmp_path: Path, corpus: Corpus) -> None:
+def test_an_unreadable_file_is_reported(tmp_path: Path, corpus: Corpus) -> None:
     (tmp_path / "translations.gz").write_text("not gzip")
     with pytest.raises(CorpusError, match="cannot be read"):
         translate(tmp_path / "translations.gz", corpus)
 
 
-def test_a_kind_is_known_by_what_it_is(toy_run: RunFolder, toy_bundle: Path) -> None:
+def test_the_kind_of_a_system_is_detected(toy_run: RunFolder, toy_bundle: Path) -> None:
     names: list[str | Path] = [toy_run.path, toy_bundle, "grpc://localhost:8001", "http://[::1]:8000", toy_run.config]
     kinds = [open_system(str(name), GREEDY).kind for name in names]
     assert kinds == ["run", "bundle", "server", "server", "file"]
 
 
-def test_what_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_path_is_reported(tmp_path: Path) -> None:
     missing = tmp_path / "missing"
-    assert refusal(missing) == (
-        f"{missing}: no such folder or file, "
-        "expected a run, a bundle, grpc://HOST:PORT, http://HOST:PORT, https://HOST:PORT or a file of translations"
-    )
+    assert refusal(missing).startswith(f"{missing}: no such folder or file")
 
 
-def test_a_folder_of_something_else_is_told(tmp_path: Path) -> None:
-    assert refusal(tmp_path) == (
-        f"{tmp_path}: holds neither manifest.json, as a bundle does, nor config.yaml, as a run does"
-    )
+def test_a_folder_without_system_is_reported(tmp_path: Path) -> None:
+    assert refusal(tmp_path).startswith(f"{tmp_path}: expected manifest.json (bundle) or config.yaml")
 
 
 @pytest.mark.parametrize(
@@ -137,23 +132,23 @@ def test_a_folder_of_something_else_is_told(tmp_path: Path) -> None:
         "grpc://name@localhost:8001",
     ],
 )
-def test_an_address_is_a_known_scheme_a_host_and_a_port(url: str) -> None:
+def test_an_address_needs_a_known_scheme_a_host_and_a_port(url: str) -> None:
     expected = "grpc://HOST:PORT, http://HOST:PORT or https://HOST:PORT"
-    assert refusal(url) == f"{url}: not the address of a server, expected {expected}"
+    assert refusal(url) == f"{url}: expected {expected}"
 
 
-def test_a_run_that_cannot_be_loaded_is_told(tmp_path: Path, corpus: Corpus) -> None:
+def test_a_run_that_cannot_be_loaded_is_reported(tmp_path: Path, corpus: Corpus) -> None:
     (tmp_path / "config.yaml").touch()
     assert refusal(tmp_path, corpus).startswith(f"{tmp_path}: holds no checkpoint")
 
 
-def test_a_bundle_that_cannot_be_served_is_told(tmp_path: Path, corpus: Corpus) -> None:
+def test_a_bundle_that_cannot_be_loaded_is_reported(tmp_path: Path, corpus: Corpus) -> None:
     (tmp_path / "manifest.json").write_text("{")
     assert refusal(tmp_path, corpus).startswith(f"{tmp_path / 'manifest.json'}: not JSON")
 
 
 @pytest.mark.parametrize("scheme", ["grpc", "http", "https"])
-def test_a_server_that_is_not_there_is_told(corpus: Corpus, scheme: str) -> None:
+def test_an_unreachable_server_is_reported(corpus: Corpus, scheme: str) -> None:
     url = f"{scheme}://127.0.0.1:1"
     assert refusal(url, Corpus("en", "de", corpus.sources[:1], corpus.targets[:1])).startswith(
         f"{url}: en-de, sentence 1: "
@@ -171,10 +166,10 @@ def test_data_of_another_direction_are_refused(
         assert refusal(name, reverse(corpus)).startswith(f"{name}: de-en, sentence 1: ")
 
 
-def test_a_sentence_that_is_too_long_is_told(
+def test_a_sentence_that_is_too_long_is_reported(
     toy_run: RunFolder, toy_bundle: Path, toy_server: LiveService, corpus: Corpus
 ) -> None:
-    """Leaving it out would make the figures those of another test set."""
+    """Omitting the sentence would change the test set."""
     long = " ".join(["bird"] * 40)
     with_long = Corpus("en", "de", [corpus.sources[0], long], [corpus.targets[0], translate_toy(long)])
     for name in (toy_run.path, toy_bundle, f"grpc://{toy_server.grpc_target}", toy_server.http_url):
@@ -183,10 +178,10 @@ def test_a_sentence_that_is_too_long_is_told(
         assert message.endswith("tokens, expected at most 32")
 
 
-def test_every_kind_is_searched_as_asked(two_way_run: RunFolder, two_way_bundle: Path) -> None:
-    """A length penalty that large makes longer translations win, which greedy search does not find.
+def test_every_kind_uses_the_requested_search(two_way_run: RunFolder, two_way_bundle: Path) -> None:
+    """A large length penalty favors longer translations, which greedy search does not find.
 
-    The model is untrained: one that has learned its language well may be as sure as greedy search is.
+    The model is untrained: the hypotheses of a trained model may not differ from greedy search.
     """
     corpus = Corpus("en", "de", list(RANDOM_TEXTS), list(RANDOM_TEXTS))
     with run_service(two_way_bundle, [Runtime(Sessions.load(Bundle.open(two_way_bundle), threads=1), slots=8)]) as live:

@@ -1,4 +1,4 @@
-"""The graphs of devices are what the code says, and say of broken and of tied rows what the rest relies on."""
+"""The stored device graphs match their functions, and handle NaN rows and ties as the server requires."""
 
 import numpy as np
 import onnx
@@ -15,8 +15,8 @@ def tools() -> DeviceTools:
 
 
 @pytest.mark.parametrize("file", GRAPHS)
-def test_a_file_is_what_its_function_writes(file: str) -> None:
-    """After a change: python -m export.graphs.device_graphs."""
+def test_a_file_equals_the_graph_of_its_function(file: str) -> None:
+    """To update: python -m export.graphs.device_graphs."""
     stored = onnx.load(FOLDER / file)
     onnx.checker.check_model(stored)
     assert stored.SerializeToString() == GRAPHS[file]().SerializeToString()

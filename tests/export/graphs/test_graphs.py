@@ -1,4 +1,4 @@
-"""What ONNX Runtime computes from the graphs is what PyTorch computes, and the files hold nothing twice or private."""
+"""The graphs of a Transformer compute what PyTorch computes; their files hold no duplicates and no private data."""
 
 import getpass
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ from tests.support.toy import OPTIONS, WIDE, export_model, random_model, random_
 ROWS = 6
 HEADS = (AttentionHead(layer=1, head=1), AttentionHead(layer=0, head=0), AttentionHead(layer=1, head=0))
 CPU_VARIANTS: tuple[GraphVariant, ...] = ("cpu", "portable")
-# Head sizes of 8, 16, 24 and 32, every kind of depth, every option. Inner widths that fill no vector registers.
+# Head sizes 8, 16, 24 and 32, several depths, every option, and inner widths that do not fill vector registers.
 MODELS: dict[str, dict[str, Any]] = {
     "the paper's": {"d_model": 16, "d_ff": 47},
     "pre-norm, gelu, untied": {
@@ -77,7 +77,7 @@ def exported(
     )
 
 
-def test_the_parameters_can_be_had_back_bit_by_bit(exported: Exported) -> None:
+def test_the_parameters_can_be_read_back_bitwise(exported: Exported) -> None:
     model, bundle = exported
     read = dict(read_parameters(bundle))
     for name, value in model.state_dict().items():
@@ -86,7 +86,7 @@ def test_the_parameters_can_be_had_back_bit_by_bit(exported: Exported) -> None:
 
 @torch.inference_mode()
 def largest_difference(model: Transformer, bundle: Bundle) -> float:
-    """Returns how far the logits of both are apart, over all steps of some forced translations."""
+    """Returns the largest logit difference over all steps of forced translations."""
     length = model.config.max_target_tokens
     sources = random_sources(model, 1, ROWS)
     random = np.random.default_rng(2)
@@ -104,7 +104,7 @@ def largest_difference(model: Transformer, bundle: Bundle) -> float:
 
 
 def decode_alone_and_together(model: Transformer, bundle: Bundle) -> Iterator[tuple[bytes, bytes]]:
-    """Yields the logits of forced translations, row by row and step by step: alone, and in a batch of ROWS."""
+    """Yields the logits of forced translations by row and step: alone, and in a batch of ROWS."""
     sources = random_sources(model, 3, ROWS)
     targets = np.random.default_rng(4).integers(4, model.vocabulary_size, size=(ROWS, model.config.max_target_tokens))
     lengths = np.array([len(source) for source in sources], np.int32)
@@ -138,8 +138,8 @@ def test_the_logits_of_a_wide_model_are_those_of_pytorch(wide_bundle: Bundle) ->
     assert largest_difference(model, wide_bundle) < 1e-4
 
 
-def test_a_row_is_bitwise_the_same_alone_and_in_company(exported: Exported) -> None:
-    """Whatever norms and activations a graph is made of."""
+def test_a_row_is_bitwise_the_same_alone_and_in_a_batch(exported: Exported) -> None:
+    """For every norm and activation."""
     for alone, together in decode_alone_and_together(*exported):
         assert alone == together
 
@@ -147,7 +147,7 @@ def test_a_row_is_bitwise_the_same_alone_and_in_company(exported: Exported) -> N
 @pytest.mark.parametrize(
     ("options", "kind"), [*zip(MODELS, cycle(product(CPU_VARIANTS, EIGHT_BITS)), strict=False)], ids=str
 )
-def test_a_row_in_8_bits_is_bitwise_the_same_alone_and_in_company(
+def test_a_row_in_8_bits_is_bitwise_the_same_alone_and_in_a_batch(
     options: str, kind: tuple[GraphVariant, Precision], tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
     model = random_model(7, tokenizer.vocabulary_size, **MODELS[options])
@@ -158,7 +158,7 @@ def test_a_row_in_8_bits_is_bitwise_the_same_alone_and_in_company(
 
 @pytest.fixture(scope="module", params=[("cpu", "fp32"), ("portable", "fp32"), ("cpu", "int8-static")], ids="-".join)
 def aligned(request: pytest.FixtureRequest, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Exported:
-    """A random model and a bundle that tells where three of its heads look."""
+    """A random model and a bundle with three alignment heads."""
     model = random_model(9, tokenizer.vocabulary_size, d_model=48, heads=2, decoder_layers=2)
     out = tmp_path_factory.mktemp("bundle") / "aligned"
     variant, precision = request.param
@@ -168,7 +168,7 @@ def aligned(request: pytest.FixtureRequest, tokenizer: Tokenizer, tmp_path_facto
 
 @torch.inference_mode()
 def test_alignments_are_the_attention_maps_of_pytorch(aligned: Exported) -> None:
-    """Of keys in 8 bits as far as rounding lets them be."""
+    """With 8-bit caches, within rounding."""
     model, bundle = aligned
     manifest = bundle.manifest
     tolerance = 1e-5
@@ -189,7 +189,7 @@ def test_alignments_are_the_attention_maps_of_pytorch(aligned: Exported) -> None
 
 
 def test_alignments_change_no_bit_of_the_logits(aligned: Exported) -> None:
-    """Who does not ask for them pays nothing: the plain decoder does not hold them."""
+    """The plain decoder does not contain the alignment heads."""
     model, bundle = aligned
     sources = random_sources(model, 7, ROWS)
     lengths = np.array([len(source) for source in sources], np.int32)
@@ -212,7 +212,7 @@ def test_the_decoders_share_their_weights(aligned: Exported, tokenizer: Tokenize
 
 
 @pytest.mark.parametrize("head", [AttentionHead(layer=2, head=0), AttentionHead(layer=0, head=2)])
-def test_a_head_that_there_is_not_is_refused(head: AttentionHead, tokenizer: Tokenizer) -> None:
+def test_a_missing_head_is_refused(head: AttentionHead, tokenizer: Tokenizer) -> None:
     model = random_model(9, tokenizer.vocabulary_size, d_model=48, heads=2, decoder_layers=2)
     with pytest.raises(UnsupportedGraphError, match=rf"^align: {head}: expected a layer below 2 and a head below 2"):
         graphs_of(model, alignment_heads=(head,))
@@ -226,7 +226,7 @@ def test_the_toy_model_translates_token_by_token_like_pytorch(toy_run: RunFolder
 
 
 def test_every_parameter_is_stored_once(exported: Exported) -> None:
-    """Those that are shared, too: tied embeddings, and positions of a formula."""
+    """Including tied embeddings and computed positions."""
     model, bundle = exported
     weights = (bundle.folder / WEIGHTS_FILE).read_bytes()
     embeddings = {model.source_weight, model.target_weight, model.output_weight}
@@ -281,13 +281,13 @@ def test_the_graphs_have_the_names_of_the_manifest(exported: Exported) -> None:
 def test_the_attention_of_the_cuda_graphs_is_that_of_pytorch(
     options: str, tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In 32 bits, in which the CPU has the same operators."""
+    """In float32: the CPU has the same operators."""
     monkeypatch.setitem(ATTENTION, "cpu", CudaAttention)
     model = random_model(7, tokenizer.vocabulary_size, **MODELS[options])
     assert largest_difference(model, export_model(model, tokenizer, tmp_path / "random")) < 1e-4
 
 
-def test_cuda_graphs_are_in_16_bits_but_for_the_logits(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_cuda_graphs_are_fp16_except_for_the_logits(tokenizer: Tokenizer, tmp_path: Path) -> None:
     model = random_model(8, tokenizer.vocabulary_size, d_model=48, heads=2)
     options = BundleOptions("random", "cuda", "fp16", HEADS[1:2])
     bundle = export_model(model, tokenizer, tmp_path / "cuda", options=options)
@@ -299,12 +299,12 @@ def test_cuda_graphs_are_in_16_bits_but_for_the_logits(tokenizer: Tokenizer, tmp
         assert not {node.op_type for node in graph.graph.node} & {"If", "Loop", "Scan"}
         stored = {tensor.data_type for tensor in graph.graph.initializer if tensor.external_data}
         assert stored == {onnx.TensorProto.FLOAT16}
-    with pytest.raises(BundleError, match="variant: cuda: expected cpu or portable"):
+    with pytest.raises(BundleError, match="variant: cuda"):
         Sessions.load(bundle, threads=1)
 
 
 @pytest.mark.parametrize(("variant", "precision"), [("cuda", "fp32"), ("cuda", "int8"), ("cpu", "fp16")])
-def test_16_bits_are_for_cuda_and_cuda_for_16_bits(
+def test_fp16_and_the_variant_cuda_require_each_other(
     variant: GraphVariant, precision: Precision, tokenizer: Tokenizer
 ) -> None:
     model = random_model(8, tokenizer.vocabulary_size)
@@ -312,8 +312,8 @@ def test_16_bits_are_for_cuda_and_cuda_for_16_bits(
         graphs_of(model, variant, precision)
 
 
-def test_a_portable_bundle_uses_standard_operators_alone(exported: Exported) -> None:
-    """The others may use those that ONNX Runtime adds to them."""
+def test_a_portable_bundle_uses_only_standard_operators(exported: Exported) -> None:
+    """Other variants may use operators of ONNX Runtime."""
     domains = {""} if exported[1].manifest.variant == "portable" else {"", "com.microsoft"}
     for graph in onnx_graphs(exported[1]):
         assert {node.domain for node in graph.graph.node} == domains

@@ -1,4 +1,4 @@
-"""Attention to caches of integers computes what a plain reference does of the values that they stand for."""
+"""Attention with int8 caches computes what a plain reference computes from the dequantized values."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ SHAPES = pytest.mark.parametrize(("heads", "head_size"), [(1, 8), (2, 16), (4, 3
 
 
 class Target(nn.Module):
-    """Attention of the second decoder layer to what was written before."""
+    """Self-attention of the second decoder layer."""
 
     def __init__(self, heads: int) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class Target(nn.Module):
 
 
 class Source(nn.Module):
-    """Attention of the second decoder layer to a source."""
+    """Cross-attention of the second decoder layer."""
 
     def __init__(self, heads: int) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Source(nn.Module):
 
 
 class Kept(nn.Module):
-    """What the encoder leaves, and what alignments are made of."""
+    """The cached source and its dequantized keys."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Kept(nn.Module):
 
 
 def run_in_place(session: Any, new: Array, key: Array, value: Array, lengths: Array) -> Array:
-    """Runs attention as the engine does, with the caches given back to where they are; returns the output."""
+    """Runs attention like the engine, with outputs bound to the caches; returns the attended states."""
     rows, heads, _, head_size = key.shape
     output = np.zeros((rows, 1, heads * head_size), np.float32)
     binding = session.io_binding()
@@ -68,7 +68,7 @@ def run_in_place(session: Any, new: Array, key: Array, value: Array, lengths: Ar
 
 
 def run_alone(session: Any, new: Array, key: Array, value: Array, lengths: Array) -> Array:
-    """Does the same with one row after the other, and leaves the caches alone."""
+    """Runs each row alone, without changing the caches."""
     rows = (slice(row, row + 1) for row in range(len(new)))
     return np.concatenate(
         [run_in_place(session, new[row], key[row].copy(), value[row].copy(), lengths[row]) for row in rows]
@@ -98,12 +98,12 @@ def example(heads: int, head_size: int, parts: int) -> tuple[Tensor, ...]:
 
 
 @SHAPES
-def test_a_step_rounds_what_is_new_and_attends_to_what_is_then_there(heads: int, head_size: int) -> None:
+def test_a_step_rounds_the_new_position_and_attends_to_rounded_values(heads: int, head_size: int) -> None:
     random = np.random.default_rng(1)
     session = session_of_module(Target(heads), *example(heads, head_size, 3))
     key, value = random_caches(random, heads, head_size)
     new = random.standard_normal((ROWS, 1, 3 * heads * head_size)).astype(np.float32)
-    new[3] *= 100  # beyond what 8 bits reach
+    new[3] *= 100  # beyond the 8-bit range
     lengths = random.integers(0, CAPACITY, ROWS).astype(np.int32)
     expected_key, expected_value = key.copy(), value.copy()
     queries, keys, values = new.reshape(ROWS, 3, heads, head_size).transpose(1, 0, 2, 3)
@@ -124,7 +124,7 @@ def test_a_step_rounds_what_is_new_and_attends_to_what_is_then_there(heads: int,
 
 
 @SHAPES
-def test_the_source_is_read_up_to_its_length_and_stays_as_it_is(heads: int, head_size: int) -> None:
+def test_the_source_is_read_up_to_its_length_and_not_changed(heads: int, head_size: int) -> None:
     random = np.random.default_rng(2)
     session = session_of_module(Source(heads), *example(heads, head_size, 1))
     key, value = random_caches(random, heads, head_size)
@@ -145,7 +145,7 @@ def test_the_source_is_read_up_to_its_length_and_stays_as_it_is(heads: int, head
         assert output[row, head] == pytest.approx(attend(query, *known), rel=1e-4, abs=1e-4)
 
 
-def test_a_source_is_kept_in_whole_numbers_of_its_scales() -> None:
+def test_a_cached_source_is_quantized_by_its_scales() -> None:
     random = np.random.default_rng(4)
     key, value = (random.uniform(-4, 4, (ROWS, 1, CAPACITY, 8)).astype(np.float32) for _ in range(2))
     session = session_of_module(Kept(), torch.zeros(2, 1, CAPACITY, 8), torch.ones(2, 1, CAPACITY, 8))

@@ -1,4 +1,4 @@
-"""What ONNX Runtime computes from a recurrent model is what PyTorch computes, and company changes no bit of it."""
+"""ONNX Runtime computes from a recurrent model's graphs what PyTorch computes, bitwise independent of other rows."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +21,7 @@ from tests.support.recurrent_models import VOCABULARY, Kind, name_kind, random_r
 
 OPSET = 24
 ROWS = 33
-# Every attention; widths and depths such that a matrix product takes every way it can.
+# Every kind of attention; widths and depths that use every code path of the matrix product.
 KINDS: tuple[Kind, ...] = (
     {"attention": "additive", "d_model": 256},
     {"attention": "additive", "hard": True, "d_model": 64},
@@ -37,7 +37,7 @@ Arrays = dict[str, NDArray[Any]]
 
 @dataclass
 class Exported:
-    """A random model and its graphs; the capacity of the source states is that of its longest source."""
+    """A random model and its graphs; the capacity of the source states is its longest source."""
 
     model: Recurrent
     encoder: onnx.ModelProto
@@ -50,7 +50,7 @@ class Exported:
         self.sources = random_sources(self.model.config.max_source_tokens)
 
     def encode(self, rows: list[int], padding: int = 0) -> Arrays:
-        """Encodes some of the sources together; returns what the encoder says, by name."""
+        """Encodes sources in one batch; returns the outputs by name."""
         lengths = self.lengths(rows)
         source_ids = np.full((len(rows), lengths.max() + padding), PAD_ID)
         for padded, row in zip(source_ids, rows, strict=True):
@@ -59,7 +59,7 @@ class Exported:
         return dict(zip((name for name, _ in self.states), outputs, strict=True))
 
     def step(self, token_ids: NDArray[np.int64], positions: NDArray[np.int32], rows: list[int], past: Arrays) -> Arrays:
-        """Decodes one step of rows whose states are given, the source's ones up to the capacity."""
+        """Decodes one step of rows with given states; cuts source states to the capacity."""
         names = [name if "source" in shape else f"past_{name}" for name, shape in self.states]
         feeds = {"token_ids": token_ids, "positions": positions, "source_lengths": self.lengths(rows)}
         feeds |= {feed: past[name] for feed, (name, _) in zip(names, self.states, strict=True)}
@@ -71,7 +71,7 @@ class Exported:
         return np.array([len(self.sources[row]) for row in rows], np.int32)
 
     def start(self, rows: list[int], behind: float = 0.0) -> Arrays:
-        """Returns the first state of some rows, each encoded alone, with a value behind every source's end."""
+        """Returns the initial states of rows encoded alone, with a value beyond each source's end."""
         states: Arrays = {}
         for name, shape in self.states:
             values = [self.encode([row])[name][0] for row in rows]
@@ -89,7 +89,7 @@ def open_session(graph: onnx.ModelProto) -> Any:
 
 
 def random_sources(longest: int) -> list[NDArray[np.int64]]:
-    """Returns a source for every row, of many lengths, the shortest and the longest among them."""
+    """Returns one source per row, including the shortest and the longest."""
     random = np.random.default_rng(1)
     lengths = [longest, 1, longest - 1, *random.integers(1, longest, size=ROWS - 3)]
     return [random.integers(4, VOCABULARY, size=length) for length in lengths]
@@ -125,7 +125,7 @@ def export_recurrent(model: Recurrent) -> Exported:
 
 @pytest.fixture(scope="module", params=KINDS, ids=name_kind)
 def exported(request: pytest.FixtureRequest) -> Exported:
-    # No multiple of anything, so that a full source ends in the middle of whatever is computed together.
+    # A length with no common factors, so that the longest source ends inside a block.
     return export_recurrent(random_recurrent(**request.param, max_source_tokens=37))
 
 
@@ -141,7 +141,7 @@ def translate_by_pytorch(model: Recurrent, source: NDArray[np.int64], length: in
 
 
 def test_it_translates_token_by_token_like_pytorch(exported: Exported) -> None:
-    """Past the end token too: longer than any source window moves."""
+    """Beyond EOS too: longer than any source window moves."""
     rows = list(range(ROWS))
     past, token_ids = exported.start(rows), np.full(ROWS, BOS_ID)
     columns = []
@@ -169,8 +169,8 @@ def test_the_logits_of_every_step_are_those_of_pytorch(exported: Exported) -> No
 
 
 @pytest.mark.parametrize("padding", [0, 1, 8, 19])
-def test_a_source_is_encoded_the_same_alone_and_among_others(exported: Exported, padding: int) -> None:
-    """Bit by bit, for every number of rows."""
+def test_a_source_is_encoded_the_same_alone_and_in_a_batch(exported: Exported, padding: int) -> None:
+    """Bitwise, for every number of rows."""
     order = np.random.default_rng(padding).permutation(ROWS).tolist()
     alone = {row: exported.encode([row]) for row in order}
     for count in range(1, ROWS + 1):
@@ -181,8 +181,8 @@ def test_a_source_is_encoded_the_same_alone_and_among_others(exported: Exported,
                 assert np.array_equal(real, alone[row][name][0]), (count, name, row)
 
 
-def test_a_row_is_decoded_the_same_alone_and_among_others(exported: Exported) -> None:
-    """Bit by bit, for every number of rows, wherever each one is, and whatever lies behind the end of its source."""
+def test_a_row_is_decoded_the_same_alone_and_in_a_batch(exported: Exported) -> None:
+    """Bitwise, for every number of rows and position, with any values beyond the source's end."""
     random = np.random.default_rng(3)
     order = random.permutation(ROWS).tolist()
     past, other = exported.start(order), exported.start(order, behind=3.5)
@@ -200,7 +200,7 @@ def test_a_row_is_decoded_the_same_alone_and_among_others(exported: Exported) ->
                 assert np.array_equal(value, alone[index][name][0]), (count, name, order[index])
 
 
-def test_the_graphs_have_the_states_that_they_are_said_to_have(exported: Exported) -> None:
+def test_the_graphs_have_the_declared_states(exported: Exported) -> None:
     width = exported.model.config.d_model
     source = {name for name, shape in exported.states if shape == ("source", width)}
     recurrent = {name for name, shape in exported.states if shape == (width,)}
@@ -227,7 +227,7 @@ def test_no_graph_holds_a_weight_that_it_does_not_read(exported: Exported) -> No
 
 
 def test_the_decoder_graph_is_the_models_own_step(exported: Exported) -> None:
-    """PyTorch can run it too."""
+    """PyTorch can run it."""
     rows = [0, 3, 5]
     past = exported.start(rows)
     token_ids, positions = torch.tensor([5, 6, 7]), np.array([2, 0, 4], np.int32)

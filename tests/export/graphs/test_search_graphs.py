@@ -1,4 +1,4 @@
-"""The graphs that search calls: what they compute, and that a row never notices the others."""
+"""The search graphs compute what NumPy computes, independent of other rows."""
 
 import math
 
@@ -15,7 +15,7 @@ ROWS = 40
 
 @pytest.fixture(scope="module")
 def runtime(wide_bundle: Bundle) -> Runtime:
-    """The graphs fit any vocabulary, not only that of the bundle."""
+    """Runs search graphs with a vocabulary other than the bundle's."""
     return Runtime(Sessions.load(wide_bundle, threads=1), slots=1)
 
 
@@ -35,14 +35,14 @@ def test_log_probabilities_are_those_of_the_reference(runtime: Runtime, vocabula
 
 
 @pytest.mark.parametrize("vocabulary", [1, 2, 37, 1000, 8191])
-def test_a_row_is_bitwise_the_same_alone_and_among_others(runtime: Runtime, vocabulary: int) -> None:
+def test_a_row_is_bitwise_the_same_alone_and_in_a_batch(runtime: Runtime, vocabulary: int) -> None:
     logits = random_logits(ROWS, vocabulary)
     alone = np.concatenate([runtime.log_probabilities(logits[row : row + 1]) for row in range(ROWS)])
     for rows in range(1, ROWS + 1):
         assert runtime.log_probabilities(logits[:rows]).tobytes() == alone[:rows].tobytes()
 
 
-def test_a_row_is_bitwise_the_same_wherever_it_lies_in_memory(runtime: Runtime) -> None:
+def test_a_row_is_bitwise_the_same_at_any_place_in_memory(runtime: Runtime) -> None:
     row = random_logits(1, 1001)
     expected = runtime.log_probabilities(row).tobytes()
     for offset in range(32):
@@ -69,10 +69,10 @@ def test_a_token_without_weight_is_impossible(runtime: Runtime) -> None:
 @pytest.mark.parametrize("vocabulary", [2, 50])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("whole_row", [True, False])
-def test_a_row_without_probabilities_becomes_nan_and_leaves_its_neighbors_alone(
+def test_a_row_without_probabilities_becomes_nan_without_changing_other_rows(
     runtime: Runtime, vocabulary: int, value: float, whole_row: bool
 ) -> None:
-    """One impossible token is no fault."""
+    """A single impossible token is valid."""
     healthy = random_logits(3, vocabulary)
     broken = healthy.copy()
     broken[1, slice(None) if whole_row else vocabulary - 1] = value
@@ -90,8 +90,8 @@ def test_the_best_tokens_come_first_and_of_equals_the_lower_id(runtime: Runtime,
     assert best.tobytes() == np.take_along_axis(scores, token_ids, axis=1).tobytes()
 
 
-def test_the_best_tokens_of_a_row_without_probabilities_have_none(runtime: Runtime) -> None:
-    """By that a beam is known to be broken."""
+def test_the_best_tokens_of_a_row_without_probabilities_have_score_nan(runtime: Runtime) -> None:
+    """The search detects a broken beam by these scores."""
     scores = random_logits(3, 50)
     scores[1] = np.nan
     best, _ = runtime.best(scores, 4)

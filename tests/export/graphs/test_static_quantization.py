@@ -1,4 +1,4 @@
-"""Static quantization: layers compute what a plain reference does, in the ranges that golden sentences showed."""
+"""Static quantization computes what a plain reference computes, with ranges from golden sentences."""
 
 from itertools import product
 from typing import Any
@@ -24,12 +24,12 @@ from tests.support.toy import ToyBundles, random_model
 
 VARIANTS: tuple[GraphVariant, ...] = ("cpu", "portable")
 RANGE = ActivationRange(smallest=-1.5, largest=2.5)
-# Around zero, from zero on, up to zero, and one in which nothing was ever seen.
+# Around zero, above zero, below zero, and empty.
 RANGES = [RANGE] + [ActivationRange(smallest=low, largest=high) for low, high in ((0, 3), (-3, 0), (0, 0))]
 
 
 def multiply_reference(states: Array, linear: nn.Linear, known: ActivationRange) -> Array:
-    """Multiplies the nearest of 256 values in the range with weights rounded to a 127th of their row's largest."""
+    """Multiplies activations rounded to 256 levels of the range by weights rounded to 127 levels per row."""
     distance = np.float32(max(known.largest - known.smallest, 1e-12) / 255)
     zero = round(-known.smallest / float(distance))
     whole = np.clip(np.round(states / distance) + zero, 0, 255) - zero
@@ -67,7 +67,7 @@ def test_a_neighbor_with_large_activations_changes_no_bit(variant: GraphVariant)
     "options", [{}, {"tie_embeddings": False}, {"norm_position": "pre", "activation": "swiglu", "norm": "rms"}], ids=str
 )
 @torch.inference_mode()
-def test_ranges_are_the_extremes_of_what_each_layer_reads(options: dict[str, Any]) -> None:
+def test_ranges_are_the_extremes_of_the_inputs_of_each_layer(options: dict[str, Any]) -> None:
     model = random_model(3, decoder_layers=2, **options)
     translations = [((5, 6, 7, 2), (8, 9)), ((4, 2), (5, 4, 6))]
     observed = observe(model, translations)
@@ -93,7 +93,7 @@ def test_ranges_are_the_extremes_of_what_each_layer_reads(options: dict[str, Any
     assert set(observed.caches) == {name for name in decoder if name.endswith((".key", ".value"))}
 
 
-def test_observing_leaves_nothing_behind() -> None:
+def test_observing_removes_its_hooks() -> None:
     model = random_model(3)
     observe(model, [((5, 2), (6,))])
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
@@ -107,7 +107,7 @@ def feed_forward_graph(activation: str, known: ActivationRange) -> FeedForward:
     return copy
 
 
-def test_what_begins_at_zero_needs_no_rectifier() -> None:
+def test_a_range_from_zero_makes_the_relu_redundant() -> None:
     from_zero = ActivationRange(smallest=0, largest=3)
     negative = torch.tensor([-1.0, 2.0])
     assert feed_forward_graph("relu", from_zero).activation(negative).tolist() == [-1.0, 2.0]
@@ -122,7 +122,7 @@ def test_a_layer_without_a_range_gets_a_scale_for_every_row() -> None:
     assert isinstance(second, StaticLinear)
 
 
-def test_what_is_packed_reads_what_its_parts_read() -> None:
+def test_a_packed_projection_has_the_range_of_its_parts() -> None:
     attention = random_model(1).decoder_layers[0].self_attention
     graph = nn.ModuleDict({"qkv": PackedProjection(attention)})
     (packed,) = quantized(graph, "cpu", {attention.query: RANGE}).children()
@@ -130,18 +130,19 @@ def test_what_is_packed_reads_what_its_parts_read() -> None:
     assert len(packed.matrix.scales) == 3 * attention.query.out_features
 
 
-def test_the_manifest_says_what_the_golden_sentences_showed(toy_run: RunFolder, toy_bundles: ToyBundles) -> None:
+def test_the_manifest_holds_the_ranges_of_the_golden_sentences(toy_run: RunFolder, toy_bundles: ToyBundles) -> None:
     manifest = Bundle.open(toy_bundles("cpu", "int8-static")).manifest
     model = Exportable.of_run(toy_run.load()).model
     assert isinstance(model, Transformer)
-    whole = Bundle.open(toy_bundles("cpu", "fp32")).golden  # those of 8 bits are what 8 bits reproduce of them
+    # the 8-bit bundle keeps only the golden sentences that it reproduces
+    whole = Bundle.open(toy_bundles("cpu", "fp32")).golden
     observed = observe(model, [(sentence.source_ids, sentence.target_ids) for sentence in whole])
     assert Observed(manifest.activation_ranges, manifest.cache_ranges) == observed
     scales_of_rows = Bundle.open(toy_bundles("cpu", "int8")).manifest
     assert Observed(scales_of_rows.activation_ranges, scales_of_rows.cache_ranges) == NOTHING_OBSERVED
 
 
-def test_only_graphs_for_a_cpu_keep_integers(toy_bundles: ToyBundles) -> None:
+def test_only_cpu_graphs_have_int8_caches(toy_bundles: ToyBundles) -> None:
     cpu, portable = (Bundle.open(toy_bundles(variant, "int8-static")).manifest for variant in VARIANTS)
     assert {state.element for state in cpu.states} == {"int8"}
     assert {state.element for state in portable.states} == {"float"}

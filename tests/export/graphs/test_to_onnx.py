@@ -1,4 +1,4 @@
-"""Whatever states a model has, ONNX Runtime computes from its graphs what PyTorch computes for each sequence alone."""
+"""For every kind of state, ONNX Runtime computes from the graphs what PyTorch computes for each sequence alone."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +30,7 @@ SLOTS = 5
 
 @dataclass
 class Forced:
-    """A sequence with fixed target tokens, the logits of each of its steps, and how many of them are done."""
+    """A sequence with fixed target tokens, the logits of its steps, and the number of steps done."""
 
     source_ids: list[int]
     target_ids: list[int]
@@ -74,7 +74,7 @@ def encode(runtime: Runtime, sequences: list[Forced], first_row: int) -> None:
 
 
 def assert_step(runtime: Runtime, rows: list[Forced]) -> None:
-    """Makes a step of all rows, each at its own position, and asserts that its logits are those of PyTorch."""
+    """Runs a step of all rows, each at its own position, and asserts PyTorch's logits."""
     tokens = np.array([sequence.target_ids[sequence.done] for sequence in rows])
     positions = np.array([sequence.done for sequence in rows], np.int32)
     lengths = np.array([len(sequence.source_ids) for sequence in rows], np.int32)
@@ -89,19 +89,19 @@ def assert_translates(runtime: Runtime, sequences: list[Forced]) -> None:
         assert_step(runtime, sequences)
 
 
-def test_every_state_moves_the_logits(forced: list[Forced]) -> None:
-    """Otherwise the tests below show nothing."""
+def test_every_state_affects_the_logits(forced: list[Forced]) -> None:
+    """Required for the tests below to have an effect."""
     for sequence in forced:
         assert np.ptp(sequence.expected, axis=0).max() > 0.1
     assert np.ptp([sequence.expected[0] for sequence in forced], axis=0).max() > 0.1
 
 
-def test_every_kind_of_state_goes_through_the_graphs(sessions: Sessions, forced: list[Forced]) -> None:
-    """Also the one whose old value is read after the new one was written."""
+def test_the_graphs_support_every_kind_of_state(sessions: Sessions, forced: list[Forced]) -> None:
+    """Including a state whose old value is read after the new one is written."""
     assert_translates(Runtime(sessions, slots=COUNT), forced)
 
 
-def test_a_slot_remembers_nothing_of_the_sequence_before(sessions: Sessions, forced: list[Forced]) -> None:
+def test_a_slot_keeps_nothing_of_the_previous_sequence(sessions: Sessions, forced: list[Forced]) -> None:
     runtime = Runtime(sessions, slots=SLOTS)
     for first in (0, SLOTS, COUNT - SLOTS, 0):
         assert_translates(runtime, forced[first : first + SLOTS])
@@ -132,7 +132,7 @@ def test_sequences_may_join_move_and_leave_at_any_step(
                 rows[row] = last
 
 
-def test_a_graph_may_lack_an_input_that_it_has_no_use_for(tmp_path: Path) -> None:
+def test_a_graph_may_lack_an_unused_input(tmp_path: Path) -> None:
     graphs = recall_graphs(uses_positions=False)
     bundle = without_positions(recall_bundle(graphs, tmp_path))
     assert "positions" not in bundle.manifest.decoder.inputs
@@ -140,7 +140,7 @@ def test_a_graph_may_lack_an_input_that_it_has_no_use_for(tmp_path: Path) -> Non
 
 
 def without_positions(bundle: Bundle) -> Bundle:
-    """Takes out an input that no node reads, as exporters may do."""
+    """Removes an unused input, as exporters may do."""
     graph = onnx.load(bundle.decoder_path, load_external_data=False)
     (positions,) = (value for value in graph.graph.input if value.name == "positions")
     graph.graph.input.remove(positions)
@@ -151,7 +151,7 @@ def without_positions(bundle: Bundle) -> Bundle:
     return Bundle(bundle.folder, type(bundle.manifest).model_validate(manifest), ())
 
 
-def test_the_signatures_are_read_off_the_graphs(graphs: Graphs, tmp_path: Path) -> None:
+def test_the_signatures_are_those_of_the_graphs(graphs: Graphs, tmp_path: Path) -> None:
     exported = export_graphs(graphs, tmp_path)
     assert exported.states == graphs.states
     assert exported.encoder.outputs == ("hidden", "annotations")
@@ -170,5 +170,5 @@ def test_a_transformer_has_keys_and_values_of_both_attentions_in_each_layer() ->
 
 
 def test_a_model_without_graphs_is_refused(graphs: Graphs) -> None:
-    with pytest.raises(TypeError, match="RecallDecoder: no graphs are known"):
+    with pytest.raises(TypeError, match=r"^RecallDecoder: expected "):
         graphs_of(graphs.decoder)  # type: ignore[arg-type]  # that is the point

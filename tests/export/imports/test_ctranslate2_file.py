@@ -1,4 +1,4 @@
-"""The reader of model.bin: what CTranslate2 writes comes back, and whatever is damaged is told, never a traceback."""
+"""The reader of model.bin returns what CTranslate2 writes, and reports damage as an error."""
 
 import struct
 from pathlib import Path
@@ -33,7 +33,7 @@ def refusal(folder: Path, content: bytes) -> str:
 
 
 @pytest.mark.parametrize("version", [2, 3, 4, 5, 6])
-def test_variables_come_back_from_every_version(tmp_path: Path, version: int) -> None:
+def test_variables_of_every_version_are_read(tmp_path: Path, version: int) -> None:
     written: dict[str, Variable] = {
         "a": MATRIX,
         "b/weight": MATRIX.astype(np.int8),
@@ -48,10 +48,10 @@ def test_variables_come_back_from_every_version(tmp_path: Path, version: int) ->
         assert found[name].shape == value.shape
 
 
-def test_half_precision_comes_back(tmp_path: Path) -> None:
+def test_half_precision_is_read(tmp_path: Path) -> None:
     content = model_file({"a": MATRIX.astype(np.float16)})
     np.testing.assert_array_equal(read(tmp_path, content)["a"], MATRIX)
-    # The upper halves of float32 numbers, with the type's number in place of that of int16.
+    # The upper halves of float32 numbers, with their type number instead of int16's.
     upper = (MATRIX.view(np.uint32) >> 16).astype(np.uint16).view(np.int16)
     content = model_file({"a": upper})
     place = content.index(b"a\0") + 2 + 1 + 2 * 4
@@ -60,7 +60,7 @@ def test_half_precision_comes_back(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read(tmp_path, content)["a"], MATRIX)
 
 
-def test_an_alias_is_the_very_array_with_its_scale(tmp_path: Path) -> None:
+def test_an_alias_is_the_same_array_object_with_its_scale(tmp_path: Path) -> None:
     written: dict[str, Variable] = {"a/weight": MATRIX.astype(np.int8), "a/weight_scale": np.ones(2, np.float32)}
     found = read(tmp_path, model_file(written, [("b/weight", "a/weight")]))
     assert found["b/weight"] is found["a/weight"]
@@ -98,19 +98,19 @@ def test_another_version_is_refused(tmp_path: Path, version: int) -> None:
     [
         (b"", "ends after 0 bytes"),
         (model_file({"a": MATRIX})[:-1], "ends after"),
-        (model_file({"a": MATRIX}) + b"x", "1 bytes are left over"),
-        (model_file({}, [("b", "a")]), "b stands for a, which is missing"),
+        (model_file({"a": MATRIX}) + b"x", "1 bytes after"),
+        (model_file({}, [("b", "a")]), "b is an alias of a"),
         (model_file({"a": MATRIX}).replace(struct.pack("<I", 24), struct.pack("<I", 20)), "a: 20 bytes, expected 24"),
-        (model_file({"a": MATRIX}).replace(b"a\0", b"ab"), "a name does not end"),
+        (model_file({"a": MATRIX}).replace(b"a\0", b"ab"), "a name lacks"),
         (model_file({"a": MATRIX}).replace(b"a\0", b"\xff\0"), "a name is not UTF-8"),
     ],
 )
-def test_damage_is_told(tmp_path: Path, content: bytes, expected: str) -> None:
+def test_damage_is_reported(tmp_path: Path, content: bytes, expected: str) -> None:
     assert refusal(tmp_path, content).startswith(expected)
 
 
 @given(content=st.binary(max_size=80), kept=st.integers(0, 120))
-def test_whatever_the_bytes_are_there_is_no_other_error(
+def test_any_bytes_are_read_or_raise_an_import_error(
     content: bytes, kept: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "any.bin"
@@ -118,4 +118,4 @@ def test_whatever_the_bytes_are_there_is_no_other_error(
     try:
         read_model_file(path)
     except ImportedModelError as error:
-        assert str(path) in str(error)  # noqa: PT017 - most bytes are no model, a few are
+        assert str(path) in str(error)  # noqa: PT017 - most damaged files are no model, a few are

@@ -1,4 +1,4 @@
-"""Texts for golden sentences are made of words of the vocabulary."""
+"""Texts for golden sentences consist of words of the vocabulary."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The memory that is told beforehand is the memory that a server then allocates."""
+"""The reported memory equals the memory that a server allocates."""
 
 import pytest
 
@@ -14,7 +14,7 @@ BUNDLES = pytest.mark.parametrize(
 
 
 @BUNDLES
-def test_the_state_takes_what_its_arrays_take(fixture: str, request: pytest.FixtureRequest) -> None:
+def test_the_state_has_the_size_of_its_arrays(fixture: str, request: pytest.FixtureRequest) -> None:
     value = request.getfixturevalue(fixture)
     manifest = (value if isinstance(value, Bundle) else Bundle.open(value)).manifest
     state = DecoderState(
@@ -29,7 +29,7 @@ def test_the_state_takes_what_its_arrays_take(fixture: str, request: pytest.Fixt
     assert engine.state_bytes == SLOTS * engine.slot_bytes
 
 
-def test_the_logits_take_what_their_buffer_takes(recurrent_bundle: Bundle) -> None:
+def test_the_logits_have_the_size_of_their_buffer(recurrent_bundle: Bundle) -> None:
     runtime = Runtime(Sessions.load(recurrent_bundle, threads=1), SLOTS)
     assert measure_engine(recurrent_bundle.manifest, SLOTS).logits_bytes == runtime._logits.nbytes
 

@@ -1,4 +1,4 @@
-"""What is gathered of a bundle is what is in its folder and its graphs."""
+"""The figures of a bundle match its folder and graphs."""
 
 import sys
 from pathlib import Path
@@ -10,9 +10,7 @@ from export.inspect.figures import inspect
 from serve.bundle.bundle import Bundle
 
 
-def test_every_file_of_the_folder_is_told_with_its_size_and_what_the_manifest_says(
-    recurrent_bundle: Bundle, tmp_path: Path
-) -> None:
+def test_every_file_has_its_size_and_its_status_in_the_manifest(recurrent_bundle: Bundle, tmp_path: Path) -> None:
     folder = Path(copytree(recurrent_bundle.folder, tmp_path / "bundle"))
     (folder / "notes.txt").write_text("mine")
     files = {file.name: file for file in inspect(Bundle.open(folder), slots=1).files}
@@ -34,14 +32,14 @@ def test_lengths_have_the_names_of_the_manifest(wide_bundle: Bundle) -> None:
     assert shapes["logits"] == ("rows", wide_bundle.manifest.vocabulary_size)
 
 
-def test_the_operators_that_run_are_those_that_the_optimizer_leaves(recurrent_bundle: Bundle) -> None:
+def test_running_operators_are_those_after_optimization(recurrent_bundle: Bundle) -> None:
     _, decoder = inspect(recurrent_bundle, slots=1).graphs
     assert decoder.running is not None
     assert decoder.running["Gather"] > 0
     assert sum(decoder.running.values()) < sum(decoder.operators.values())
 
 
-def test_without_onnx_runtime_nothing_is_said_of_what_runs(
+def test_without_onnx_runtime_there_are_no_running_operators(
     recurrent_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "serve.runtime.cpu", None)

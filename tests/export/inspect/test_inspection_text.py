@@ -1,4 +1,4 @@
-"""The text for people tells the figures, briefly and without loss of meaning."""
+"""The text report contains all figures."""
 
 from dataclasses import replace
 
@@ -43,7 +43,7 @@ def test_names_that_differ_in_a_number_are_one(names: list[str], text: str) -> N
     assert fold_names(names) == text
 
 
-def test_the_text_says_what_the_model_is(inspection: Inspection) -> None:
+def test_the_text_describes_the_model(inspection: Inspection) -> None:
     text = format_inspection(inspection)
     assert "\ndirections    en-de\n" in text
     assert "\narchitecture  transformer: dropout 0.1, d_model 256, " in text
@@ -51,10 +51,10 @@ def test_the_text_says_what_the_model_is(inspection: Inspection) -> None:
     assert f"\nparameters    {inspection.parameters['float32']:,} (float32 " in text
 
 
-def test_an_architecture_that_is_not_told_is_no_problem(inspection: Inspection) -> None:
+def test_an_architecture_may_be_unknown(inspection: Inspection) -> None:
     provenance = inspection.manifest.provenance.model_copy(update={"training": {}})
     unknown = replace(inspection, manifest=inspection.manifest.model_copy(update={"provenance": provenance}))
-    assert "\narchitecture  not told\n" in format_inspection(unknown)
+    assert "\narchitecture  unknown\n" in format_inspection(unknown)
 
 
 def test_inputs_that_are_alike_share_a_line(inspection: Inspection) -> None:
@@ -62,7 +62,7 @@ def test_inputs_that_are_alike_share_a_line(inspection: Inspection) -> None:
     assert "input past_self_key_0…1 float32 [rows, 4, target, 64]" in lines
 
 
-def test_no_operator_is_parted_from_its_count(inspection: Inspection) -> None:
+def test_no_line_break_separates_an_operator_from_its_count(inspection: Inspection) -> None:
     lines = format_inspection(inspection).splitlines()
     assert [line for line in lines if line.strip()[:1].isdigit()] == []
 
@@ -73,12 +73,12 @@ def test_the_memory_of_layers_is_added_up(inspection: Inspection) -> None:
     assert f"self_key_0…1, target state of a slot [4, 24, 64] {format_bytes(cache_bytes)}" in lines
 
 
-def test_without_onnx_runtime_the_text_says_so(inspection: Inspection) -> None:
+def test_a_missing_onnx_runtime_is_reported(inspection: Inspection) -> None:
     graphs = tuple(replace(graph, running=None) for graph in inspection.graphs)
     assert format_inspection(replace(inspection, graphs=graphs)).count("running: ONNX Runtime is not installed") == 2
 
 
-def test_what_runs_is_told_where_it_is_not_what_is_stored(inspection: Inspection) -> None:
+def test_running_operators_are_listed_if_they_differ_from_stored_ones(inspection: Inspection) -> None:
     encoder, decoder = inspection.graphs
     graphs = (replace(encoder, running=encoder.operators), replace(decoder, running={"Fused": 2, "Add": 1}))
     lines = [line.strip() for line in format_inspection(replace(inspection, graphs=graphs)).splitlines()]

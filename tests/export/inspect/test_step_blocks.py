@@ -1,4 +1,4 @@
-"""The blocks of a step are those of the architecture, whatever the operators: nothing in the code knows them."""
+"""The blocks of a step match the architecture in every variant."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +52,7 @@ def decoders(
     recurrent_bundle: Bundle,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[str, Decoder]:
-    """Transformers with post-norm and pre-norm, fast and portable, in floats and integers, and recurrent ones."""
+    """Transformers with post-norm and pre-norm, in every variant and precision, and recurrent models."""
     modern = graphs_of(random_model(1, **OPTIONS["modern"]), "portable", "int8")
     bahdanau = graphs_of(random_recurrent(attention="additive", decoder_layers=2))
     return {
@@ -72,7 +72,7 @@ def test_a_transformer_is_embedding_layers_and_projection(name: str, layers: int
 
 @pytest.mark.parametrize(("name", "layers"), [("wide", 2), ("int8", 3), ("static", 3), ("modern", 2)])
 def test_the_layers_of_a_transformer_are_folded(name: str, layers: int, decoders: dict[str, Decoder]) -> None:
-    """The final normalization of a pre-norm decoder makes no difference."""
+    """The final normalization of a pre-norm decoder does not prevent it."""
     folded = fold_blocks(decoders[name].blocks)
     titles = [(len(one.rounds), [block.title for block in one.rounds[0]]) for one in folded]
     assert titles == [(1, ["embedding"]), (layers, LAYER), (1, ["projection"])]
@@ -82,7 +82,7 @@ def test_the_layers_of_a_transformer_are_folded(name: str, layers: int, decoders
 def test_every_layer_of_a_transformer_takes_its_own_caches(
     name: str, layers: int, decoders: dict[str, Decoder]
 ) -> None:
-    """And writes those of the target alone, even where it gives back those of the source."""
+    """It writes only the self-attention caches, even if an operator returns the cross-attention caches."""
     attentions = [block for block in decoders[name].blocks if "attention" in block.title]
     assert [[state.name for state in block.reads] for block in attentions] == [
         [f"{kind}_{part}_{layer}" for part in ("key", "value")] for layer in range(layers) for kind in ("self", "cross")
@@ -95,7 +95,7 @@ def test_the_matrices_of_a_block_are_those_of_the_layer(decoders: dict[str, Deco
     assert [matrix.shape for matrix in feed_forward.matrices] == [(256, 1024), (1024, 256)]
 
 
-def test_the_decoder_of_luong_looks_at_the_source_after_its_updates(decoders: dict[str, Decoder]) -> None:
+def test_the_decoder_of_luong_attends_after_its_updates(decoders: dict[str, Decoder]) -> None:
     assert decoders["luong"].titles == [
         "embedding",
         *["recurrent update"] * 3,
@@ -109,7 +109,7 @@ def test_the_decoder_of_luong_looks_at_the_source_after_its_updates(decoders: di
     assert {state.name for state in blocks[1].reads} == {"hidden_0", "attentional"}
 
 
-def test_the_decoder_of_bahdanau_looks_at_the_source_before_its_updates(decoders: dict[str, Decoder]) -> None:
+def test_the_decoder_of_bahdanau_attends_before_its_updates(decoders: dict[str, Decoder]) -> None:
     assert decoders["bahdanau"].titles[1:3] == ["cross-attention, recurrent update", "recurrent update"]
     assert {"annotations", "keys"} <= {state.name for state in decoders["bahdanau"].blocks[1].reads}
 

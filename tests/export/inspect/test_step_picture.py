@@ -1,4 +1,4 @@
-"""The picture shows every block and every state of a decoder, layers in the same form once."""
+"""The picture shows every block and state of a decoder, and repeated layers once."""
 
 import re
 from pathlib import Path
@@ -12,9 +12,9 @@ from serve.bundle.bundle import Bundle
 
 
 def texts_of(bundle: Bundle, folder: Path) -> list[str]:
-    """Draws a bundle; returns the texts in the picture, top to bottom as they are drawn."""
+    """Draws a bundle; returns the texts in drawing order."""
     draw_step(inspect(bundle, slots=1), folder / "step.svg")
-    root = ET.fromstring((folder / "step.svg").read_text(encoding="utf-8"))  # noqa: S314 - we wrote it
+    root = ET.fromstring((folder / "step.svg").read_text(encoding="utf-8"))  # noqa: S314 - a trusted file
     return ["".join(element.itertext()) for element in root.iter("{http://www.w3.org/2000/svg}text")]
 
 
@@ -26,7 +26,7 @@ def test_a_layer_of_a_transformer_is_drawn_once_and_counted(int8_bundle: Bundle,
     assert {"self_key_0…2, self_value_0…2", "cross_key_0…2, cross_value_0…2"} <= set(texts)
 
 
-def test_arrows_tell_what_a_layer_reads_and_writes_of_its_cache(wide_bundle: Bundle, tmp_path: Path) -> None:
+def test_arrows_show_the_bytes_that_a_layer_reads_and_writes(wide_bundle: Bundle, tmp_path: Path) -> None:
     texts = texts_of(wide_bundle, tmp_path)
     position_bytes = 2 * 4 * 64 * 4
     assert f"≤ {format_bytes(24 * position_bytes)}" in texts
@@ -34,7 +34,7 @@ def test_arrows_tell_what_a_layer_reads_and_writes_of_its_cache(wide_bundle: Bun
     assert f"≤ {format_bytes(40 * position_bytes)}" in texts
 
 
-def test_shapes_and_bytes_of_the_logits_are_told(wide_bundle: Bundle, tmp_path: Path) -> None:
+def test_shape_and_bytes_of_the_logits_are_shown(wide_bundle: Bundle, tmp_path: Path) -> None:
     size = wide_bundle.manifest.vocabulary_size
     assert f"logits float32 [R, {size}], {4 * size} B" in texts_of(wide_bundle, tmp_path)
 

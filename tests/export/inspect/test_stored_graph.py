@@ -1,4 +1,4 @@
-"""What is read of a graph is what ONNX itself says, and no weight that two graphs share is counted twice."""
+"""Stored graphs are read as ONNX reads them, and shared weights are counted once."""
 
 from collections import Counter
 from pathlib import Path
@@ -32,7 +32,7 @@ def test_a_recurrent_model_has_the_parameters_of_pytorch(recurrent_bundle: Bundl
 
 
 def test_a_matrix_that_is_also_stored_transposed_is_counted_once(int8_bundle: Bundle) -> None:
-    """The embeddings of an 8-bit model, which are also the projection."""
+    """The embeddings of an 8-bit model are also its projection."""
     model = random_model(1, int8_bundle.manifest.vocabulary_size, decoder_layers=3)
     matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]
     assert parameters_of(int8_bundle)["int8"] == sum(matrix.numel() for matrix in matrices)
@@ -61,19 +61,19 @@ def test_inputs_and_outputs_have_type_shape_and_the_bytes_of_a_row(wide_bundle: 
     assert (logits.dtype, logits.shape[1:], logits.row_bytes) == ("float32", (vocabulary_size,), 4 * vocabulary_size)
 
 
-def test_the_bytes_of_a_row_with_a_length_are_not_known(wide_bundle: Bundle) -> None:
+def test_a_row_with_a_dynamic_length_has_no_size(wide_bundle: Bundle) -> None:
     graph = read_graph(wide_bundle.decoder_path)
     assert graph.tensors["cross_key_0"].row_bytes is None
 
 
 def test_a_file_that_is_no_graph_is_named(tmp_path: Path) -> None:
     (tmp_path / "decoder.onnx").write_bytes(b"\xff not a graph")
-    with pytest.raises(BundleError, match=r"decoder\.onnx: no ONNX graph: "):
+    with pytest.raises(BundleError, match=r"decoder\.onnx: expected an ONNX graph: "):
         read_graph(tmp_path / "decoder.onnx")
 
 
 @pytest.mark.parametrize("kept_bytes", [None, 100])
-def test_a_graph_whose_weights_are_missing_or_cut_off_is_named(
+def test_a_graph_with_missing_or_truncated_weights_is_named(
     kept_bytes: int | None, wide_bundle: Bundle, tmp_path: Path
 ) -> None:
     folder = Path(copytree(wide_bundle.folder, tmp_path / "bundle"))

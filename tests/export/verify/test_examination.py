@@ -1,11 +1,11 @@
-"""An examination tells beforehand how much work it is, whatever is checked."""
+"""`Examination.translations` equals the number of translations reported to `advance`."""
 
 from pathlib import Path
 
 import pytest
 
+from export.answer import Sentence
 from export.source_model import Exportable
-from export.verify.answer import Sentence
 from export.verify.checks import BatchMix, Check, Demands, Examination, Plan
 from export.verify.reference import references_of
 from export.verify.stepper import Reader
@@ -16,7 +16,7 @@ from tests.support.toy import toy_test_sentences
 
 @pytest.mark.parametrize("precision", ["fp32", "int8", None])
 @pytest.mark.parametrize("checks", [("logits",), ("tokens",), ("invariance",), ("logits", "tokens", "invariance")])
-def test_as_many_translations_are_done_as_were_announced(
+def test_the_announced_number_of_translations_is_done(
     checks: tuple[Check, ...], precision: str | None, toy_run: RunFolder, toy_bundle: Path
 ) -> None:
     bundle = Bundle.open(toy_bundle)
@@ -33,7 +33,7 @@ def test_as_many_translations_are_done_as_were_announced(
         length_penalty=1.0,
         demands=Demands(0.0, 1.0),
         logits_tolerance=None,
-        companies=BatchMix((2, 3), 1),
+        batch_mix=BatchMix((2, 3), 1),
     )
     examination = Examination(bundle, reader, sentences, references, plan)
     done: list[int] = []

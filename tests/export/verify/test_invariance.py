@@ -1,4 +1,4 @@
-"""Many texts in the company of many strangers, through the graphs, the scheduler and the engine that serve."""
+"""Batch invariance with many texts, through the server's graphs, scheduler and engine."""
 
 import random
 from itertools import count as count_up
@@ -6,7 +6,7 @@ from itertools import islice
 
 import pytest
 
-from export.verify.answer import Sentence
+from export.answer import Sentence
 from export.verify.checks import BatchMix, find_deviations
 from model.tokenizer.tokenizer import EOS_ID
 from serve.bundle.bundle import Bundle
@@ -21,7 +21,7 @@ BATCHES = (2, 8, 32)
 
 @pytest.mark.promise("R1")
 @pytest.mark.parametrize("kind", ["wide_bundle", "int8_bundle", "recurrent_bundle"])
-def test_no_bit_depends_on_the_company(
+def test_no_bit_depends_on_the_batch(
     request: pytest.FixtureRequest, measured: Measured, *, thorough: bool, kind: str
 ) -> None:
     bundle: Bundle = request.getfixturevalue(kind)

@@ -1,4 +1,4 @@
-"""The PyTorch model in 8 bits rounds what an 8-bit graph rounds, and nothing else."""
+"""The rounded PyTorch model rounds exactly what an 8-bit graph rounds."""
 
 from typing import Any
 
@@ -19,14 +19,14 @@ def test_a_row_becomes_whole_multiples_of_a_127th_of_its_largest_magnitude() -> 
 
 
 def test_a_value_becomes_the_nearest_of_256_in_the_range() -> None:
-    known = ActivationRange(smallest=-0.55, largest=2.0)  # a hundredth apart
+    known = ActivationRange(smallest=-0.55, largest=2.0)  # steps of 0.01
     values = torch.tensor([-3.0, -0.55, -0.004, 0.0, 0.126, 1.999, 7.0])
     assert torch.allclose(rounded_in(known, values), torch.tensor([-0.55, -0.55, 0.0, 0.0, 0.13, 2.0, 2.0]))
 
 
 @pytest.mark.parametrize(("smallest", "largest"), [(-0.5, 1.27), (-1.27, 0.5)])
-def test_what_is_cached_becomes_the_nearest_of_256_around_zero(smallest: float, largest: float) -> None:
-    known = ActivationRange(smallest=smallest, largest=largest)  # a hundredth apart
+def test_a_cached_value_becomes_the_nearest_of_256_around_zero(smallest: float, largest: float) -> None:
+    known = ActivationRange(smallest=smallest, largest=largest)  # steps of 0.01
     values = torch.tensor([-3.0, -1.27, -0.004, 0.0, 0.126, 1.269, 7.0])
     assert torch.allclose(rounded_about_zero(known, values), torch.tensor([-1.28, -1.27, 0.0, 0.0, 0.13, 1.27, 1.27]))
 
@@ -50,7 +50,7 @@ def test_a_known_range_replaces_the_scales_of_rows() -> None:
 
 @pytest.mark.parametrize("options", [{}, {"tie_embeddings": False}, {"norm_position": "pre", "activation": "swiglu"}])
 @torch.inference_mode()
-def test_rounding_moves_logits_and_leaves_the_model_alone(options: dict[str, Any]) -> None:
+def test_rounding_changes_logits_but_not_the_model(options: dict[str, Any]) -> None:
     model = random_model(3, **options)
     sources = pad(random_sources(model, 1, 5))
     targets = torch.tensor([[1, 5, 6, 7]] * 5)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from export.verify.graph_decoder import RuntimeStepper, translate_by_hand
+from export.graph_decoder import GraphDecoder
 from export.verify.sync_engine import SyncEngine
 from serve.bundle.bundle import Bundle
 from serve.runtime.cpu import Runtime, Sessions
@@ -67,9 +67,9 @@ def test_the_seed_decides_who_joins_when(sessions: Sessions, rows: list[int]) ->
     assert histories[0] == histories[1] != histories[2]
 
 
-def test_answers_come_in_the_order_of_the_wishes_and_are_those_made_by_hand(sessions: Sessions) -> None:
+def test_answers_come_in_the_order_of_the_specs_and_equal_the_graph_decoder(sessions: Sessions) -> None:
     done: list[int] = []
-    expected = translate_by_hand(RuntimeStepper(sessions), SOURCES)
+    expected = GraphDecoder(sessions).translate(SOURCES)
     assert len({answer.target_ids for answer in expected}) >= 10
     actual = SyncEngine(sessions, 6).translate(specs(1), 6, done.append, np.random.default_rng(3))
     assert actual == expected

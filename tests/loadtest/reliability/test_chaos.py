@@ -1,4 +1,4 @@
-"""Chaos in short: a server with fake models is killed, a client is killed, and no request goes uncounted."""
+"""A short chaos run: a server with fake models is killed, a client is killed, and every request is counted."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ def fault(name: str) -> Fault[ServedProcess]:
     return next(each for each in FAULTS if each.name == name)
 
 
-def test_a_command_that_is_stopped_leaves_no_server_behind(toy_bundle: Path) -> None:
+def test_a_terminated_command_leaves_no_server_behind(toy_bundle: Path) -> None:
     command = [sys.executable, "-m", "dragoman", "load", "chaos", str(toy_bundle)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=ROOT) as process:
         eventually(lambda: bool(servers_of(process.pid)))
@@ -52,7 +52,7 @@ def test_a_command_that_is_stopped_leaves_no_server_behind(toy_bundle: Path) -> 
 
 
 def servers_of(process_id: int) -> list[Path]:
-    """Returns the folders in which Linux tells of the servers that a process has started, once they are at work."""
+    """Returns the /proc folders of the server processes that a process has started, once they run threads."""
     started = Path(f"/proc/{process_id}/task/{process_id}/children").read_text(encoding="ascii").split()
     folders = [Path(f"/proc/{child}") for child in started]
     return [
@@ -62,15 +62,15 @@ def servers_of(process_id: int) -> list[Path]:
     ]
 
 
-def test_a_killed_client_takes_its_own_requests_along_and_no_others(served: ServedProcess) -> None:
+def test_a_killed_client_loses_only_its_own_requests(served: ServedProcess) -> None:
     found = run(served, fault("client killed"), 4.0)
     assert found.problems == []
     assert 0 < found.lost < found.sent
     assert found.outcomes == {OK: found.sent - found.lost}
 
 
-def test_a_server_that_was_killed_is_missed_and_found_again(served: ServedProcess) -> None:
-    """Its clients are told so by errors; all of them have an answer once it is back."""
+def test_clients_reconnect_to_a_killed_server(served: ServedProcess) -> None:
+    """Its clients get errors. After the restart every request is answered."""
     found = run(served, fault("server killed"), 2.5)
     assert found.problems == []
     assert found.lost == 0
@@ -79,30 +79,30 @@ def test_a_server_that_was_killed_is_missed_and_found_again(served: ServedProces
     assert found.asked_afterwards > 0
 
 
-def test_what_should_not_be_is_told(served: ServedProcess) -> None:
-    """A server that is killed when nothing was to happen."""
+def test_an_unexpected_outcome_is_reported(served: ServedProcess) -> None:
+    """The server is killed in a round without a fault."""
 
     async def kill(server: ServedProcess, _generators: object) -> None:
         await fault("server killed").happen(server, _generators)  # type: ignore[arg-type]
 
     found = run(served, Fault("nothing", kill, frozenset({OK})), 1.0)
-    assert any("not to be expected" in problem for problem in found.problems)
+    assert any(outcome in problem for problem in found.problems for outcome in LOST_CONNECTION)
     assert "WRONG: " in format_round(found)
 
 
-def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
+def test_a_failed_start_reports_the_last_log_line(tmp_path: Path) -> None:
     ports = choose_ports(0, 0)
     command = served_fakes.command(tmp_path / "nowhere", ports)
     with (
         ServedProcess.run(command, ports, tmp_path / "server.log") as served,
-        pytest.raises(ServedProcessError, match=r"ended with status 1: .*nowhere"),
+        pytest.raises(ServedProcessError, match=r"status 1: .*nowhere"),
     ):
         asyncio.run(served.wait_ready())
 
 
 @pytest.fixture(name="_fakes")
 def _fake_servers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command serves fake models, and searches a capacity in less than a second."""
+    """Serves fake models, and searches a capacity in less than a second."""
     monkeypatch.setattr(
         "loadtest.reliability.chaos_command.server_command",
         lambda bundle, *ports, **_: served_fakes.command(bundle, ports),
@@ -112,10 +112,8 @@ def _fake_servers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_fakes")
-def test_rounds_load_at_a_share_of_the_capacity_that_was_found(
-    bundle_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A bound of half a minute is met by any rate that is tried, so that the search ends after one doubling."""
+def test_rounds_run_at_a_share_of_the_measured_capacity(bundle_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every tried rate meets a bound of 30 s, so the search ends after one doubling."""
     search = ["--rate=20", "--capacity-share=0.7", "--trial-seconds=0.3", "--objective.latency-seconds=30"]
     patient = ["--timeout-seconds=30", "--round-seconds=1"]
     dragoman.run("load chaos", [str(bundle_path), "--only=nothing", "--repeat=2", *search, *patient])
@@ -127,11 +125,11 @@ def test_rounds_load_at_a_share_of_the_capacity_that_was_found(
     assert [found["fault"] for found in document["rounds"]] == ["nothing", "nothing"]
     assert "capacity (p99 <= 30000 ms, failed 0): 40.0 requests/s" in output
     assert "load: 28.0 requests/s, 70% of the capacity" in output
-    assert "  0: engines 2, slots of all 16" in output
+    assert "engines 2, slots of all 16" in output
 
 
 @pytest.mark.usefixtures("_fakes")
-def test_an_outcome_that_the_mishap_cannot_cause_ends_the_command_with_status_1(
+def test_an_outcome_that_the_fault_does_not_explain_exits_with_status_1(
     bundle_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unasked = Fault("killed", fault("server killed").happen, frozenset({OK}))
@@ -141,14 +139,14 @@ def test_an_outcome_that_the_mishap_cannot_cause_ends_the_command_with_status_1(
     assert ended.value.code == 1
     document = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert (document["load"]["rate"], document["load"]["capacity"]) == (40.0, None)
-    assert any("not to be expected" in problem for problem in document["rounds"][0]["problems"])
+    assert document["rounds"][0]["problems"] != []
 
 
 @pytest.mark.usefixtures("_fakes")
-def test_an_objective_that_no_rate_meets_is_told(bundle_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_objective_that_no_rate_meets_is_reported(bundle_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("loadtest.session.MOST_HALVINGS", 0)
     impossible = ["--capacity-share=0.7", "--trial-seconds=0.3", "--objective.latency-seconds=1e-6"]
-    with pytest.raises(SystemExit, match=r"^dragoman load chaos: objective: p99 <= 0.001 ms.* expected one that"):
+    with pytest.raises(SystemExit, match=r"^dragoman load chaos: objective: .*p99 <= 0.001 ms"):
         dragoman.run("load chaos", [str(bundle_path), *impossible])
 
 
@@ -159,10 +157,10 @@ def test_an_objective_that_no_rate_meets_is_told(bundle_path: Path, monkeypatch:
         (["--balance=clients"], "'nothing', 'all replicas restarted in turn', 'a replica killed and started again'"),
     ],
 )
-def test_a_mishap_that_there_is_not_is_refused_and_those_that_there_are_are_told(
+def test_an_unknown_fault_is_rejected_with_the_known_ones(
     balance: list[str], names: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         dragoman.run("load chaos", ["nowhere", *balance, "--only=nothing,all at once"])
     assert ended.value.code == 2
-    assert f"--only: Value error, expected some of {names}" in capsys.readouterr().err
+    assert names in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""nginx as `deploy/nginx` has it, in front of a real service: what it passes on, what it keeps, what it says itself."""
+"""nginx with the configuration of `deploy/nginx`, in front of a real service."""
 
 import json
 import shutil
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 def nginx(gated: LiveService, tmp_path: Path) -> Iterator[Nginx]:
-    """A proxy in front of a service that stands in for all three replicas, whose model has a gate."""
+    """A proxy in front of one service with a gated model; the service stands in for all three replicas."""
     replica = (gated.service.http_port, gated.service.grpc_port)
     with Nginx.run(DEPLOYED, tmp_path / "nginx", (*free_ports(2), *replica, *replica, *replica), 1.0) as nginx:
         yield nginx
@@ -50,7 +50,7 @@ def test_the_configuration_is_accepted(tmp_path: Path) -> None:
     assert checked.returncode == 0, checked.stderr
 
 
-def test_a_connection_is_never_closed_by_the_server_while_nginx_may_use_it() -> None:
+def test_the_server_keeps_idle_connections_longer_than_nginx() -> None:
     assert CONFIGURATION.count("keepalive_timeout 50s;") == CONFIGURATION.count("  upstream ")
     assert IDLE_SECONDS > 50
     assert ServeSettings.model_fields["grpc_keepalive_seconds"].default > 50
@@ -65,9 +65,7 @@ def test_both_interfaces_translate(nginx: Nginx, gated: LiveService) -> None:
     assert answer.translations[0].text == expected[0]["text"]
 
 
-def test_an_event_passes_before_the_next_token_is_computed(
-    nginx: Nginx, stepwise: LiveService, model: GatedModel
-) -> None:
+def test_an_event_is_not_buffered_until_the_next_token(nginx: Nginx, stepwise: LiveService, model: GatedModel) -> None:
     del stepwise
     with (
         client(nginx) as rest,
@@ -87,7 +85,7 @@ def test_the_id_of_a_request_is_the_same_everywhere(nginx: Nginx) -> None:
         made = rest.post(TRANSLATE, json={"text": LONG_TEXT})
     assert given.headers["x-request-id"] == "mine"
     log = nginx.folder / "requests.log"
-    eventually(lambda: log.read_text(encoding="utf-8").count("\n") == 2)  # nginx answers first
+    eventually(lambda: log.read_text(encoding="utf-8").count("\n") == 2)  # nginx writes its log after the answer
     lines = log.read_text(encoding="utf-8").splitlines()
     assert [json.loads(line)["request_id"] for line in lines] == ["mine", made.headers["x-request-id"]]
 
@@ -104,7 +102,7 @@ def test_deadlines_reach_the_server(nginx: Nginx, gated: LiveService, model: Gat
     eventually(lambda: gated.metric("requests_total", protocol="grpc", method="translate") == 1)
 
 
-def test_what_is_too_large_is_refused_as_the_server_does(nginx: Nginx, gated: LiveService) -> None:
+def test_a_too_large_body_is_rejected_as_by_the_server(nginx: Nginx, gated: LiveService) -> None:
     body = b'{"text": "' + b"a" * ServeSettings.model_fields["max_body_bytes"].default + b'"}'
     json_type = {"content-type": "application/json"}
     expected = gated.post(path=TRANSLATE, content=body, headers=json_type)
@@ -116,19 +114,19 @@ def test_what_is_too_large_is_refused_as_the_server_does(nginx: Nginx, gated: Li
 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", "/metrics"), ("POST", "/v1/admin/reload")])
-def test_what_concerns_one_replica_is_not_passed_on(nginx: Nginx, method: str, path: str) -> None:
+def test_endpoints_of_one_replica_are_not_proxied(nginx: Nginx, method: str, path: str) -> None:
     with client(nginx) as rest:
         assert rest.request(method, path).status_code == 404
 
 
-def test_clients_that_watch_health_go_on_without(nginx: Nginx) -> None:
-    """The health of one replica would otherwise be taken for that of all."""
+def test_clients_that_watch_health_work_without_the_health_service(nginx: Nginx) -> None:
+    """They would otherwise take the health of one replica for that of all."""
     settings = ClientSettings(balanced=True, retries=False, timeout_seconds=WAIT_SECONDS)
     with TranslationClient.open(nginx.targets.grpc, settings) as translator:
         assert translator.translate(LONG_TEXT).translations[0].text
 
 
-def test_without_any_replica_clients_are_told_to_come_back(tmp_path: Path) -> None:
+def test_without_any_replica_clients_get_a_retry_delay(tmp_path: Path) -> None:
     with Nginx.run(DEPLOYED, tmp_path / "nginx", free_ports(len(PORTS)), 1.0) as nginx:
         with client(nginx) as rest:
             answer = rest.post(TRANSLATE, json={"text": LONG_TEXT})

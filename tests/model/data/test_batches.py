@@ -1,4 +1,4 @@
-"""Batches keep the token budget, hold every pair once in an epoch, and depend on the seed and the step alone."""
+"""Batches stay within the token budget, cover every pair once per epoch, and depend on seed and step only."""
 
 from itertools import islice, pairwise
 
@@ -21,7 +21,7 @@ def make_pairs(pairs: list[tuple[list[int], list[int]]]) -> TokenizedPairs:
 
 
 def random_pairs(count: int) -> TokenizedPairs:
-    """Returns pairs that differ from each other: the number of each is its first token."""
+    """Returns distinct pairs; the first token of each is its number."""
     random = np.random.default_rng(1)
     lengths = random.integers(0, 12, size=(2, count))
     sides = [[[100 + i, *[7] * length] for i, length in enumerate(side)] for side in lengths.tolist()]
@@ -47,7 +47,7 @@ def stream_of(pairs: TokenizedPairs, budget: int, seed: int) -> BatchStream:
 
 
 def take_epoch(stream: BatchStream, pairs: int) -> list[Batch]:
-    """Returns batches from the first step on until they hold so many pairs."""
+    """Returns batches from the first step on until they contain this many pairs."""
     batches: list[Batch] = []
     for batch in stream:
         batches.append(batch)
@@ -64,7 +64,7 @@ def same(ours: list[Batch], theirs: list[Batch]) -> bool:
 
 @given(pairs=PAIRS, budget=BUDGET, seed=st.integers(0, 3))
 def test_a_batch_keeps_the_token_budget(pairs: list[tuple[list[int], list[int]]], budget: int, seed: int) -> None:
-    """A pair that exceeds it alone is a batch of its own."""
+    """A single pair that exceeds it is a batch of its own."""
     for batch in take_epoch(stream_of(make_pairs(pairs), budget, seed), len(pairs)):
         rows, longest = len(batch.source_ids), max(side.shape[1] for side in batch)
         assert rows * longest <= budget or rows == 1
@@ -94,7 +94,7 @@ def test_validation_holds_every_pair_once_and_the_shortest_first(
     budget=st.integers(1, 100),
 )
 def test_a_batch_is_as_large_as_the_budget_allows(lengths: list[int], budget: int) -> None:
-    """The next pair would not have fitted."""
+    """The next pair would exceed it."""
     plans = plan_batches(range(len(lengths)), np.array(lengths), budget)
     assert [index for plan in plans for index in plan] == list(range(len(lengths)))
     for plan, following in pairwise(plans):
@@ -115,8 +115,8 @@ def test_a_stream_may_be_read_again() -> None:
 
 
 @pytest.mark.parametrize("step", [1, 7, 20, 61])
-def test_starting_at_a_step_is_skipping_the_steps_before(step: int) -> None:
-    """Within an epoch and beyond it."""
+def test_a_stream_from_a_step_skips_the_steps_before(step: int) -> None:
+    """Within an epoch and across epochs."""
     pairs = random_pairs(60)
     stream = stream_of(pairs, 50, seed=1)
     unbroken = list(islice(stream, step + 10))
@@ -125,13 +125,13 @@ def test_starting_at_a_step_is_skipping_the_steps_before(step: int) -> None:
 
 
 def growing_pairs(epoch: int) -> TokenizedPairs:
-    """Returns longer pairs, and therefore more batches, in every epoch, as sampled subwords may."""
+    """Returns longer pairs, and so more batches, in every epoch, as subword sampling may."""
     return TokenizedPairs([[epoch, i, *[7] * epoch] for i in range(20)], [[epoch, i] for i in range(20)])
 
 
 @pytest.mark.parametrize("first", [3, 8, 30])
 def test_a_resumed_stream_needs_only_the_starts_of_the_epochs(first: int) -> None:
-    """It segments no epoch again that lies behind it."""
+    """It does not segment earlier epochs again."""
     unbroken = BatchStream(growing_pairs, 40, seed=1)
     expected = list(islice(unbroken, first + 5))[first:]
     asked: list[int] = []
@@ -161,7 +161,7 @@ def test_tokens_are_counted_without_padding() -> None:
     assert TokenizedPairs([[5, 6], [7]], [[8], [9, 10, 11]]).batch([0, 1]).count_tokens() == 5 + 6
 
 
-def test_epochs_differ_in_the_order_of_batches_and_in_who_meets_whom() -> None:
+def test_epochs_differ_in_the_order_and_composition_of_batches() -> None:
     pairs = random_pairs(200)
     stream = stream_of(pairs, 60, seed=1)
     first = take_epoch(stream, len(pairs))
@@ -173,7 +173,7 @@ def test_epochs_differ_in_the_order_of_batches_and_in_who_meets_whom() -> None:
 
 
 def test_a_batch_holds_long_and_short_sentences_in_random_order() -> None:
-    """Shortest first would teach the model lengths in a row."""
+    """Sorted batches would train on similar lengths in a row."""
     widths = [batch.source_ids.shape[1] for batch in take_epoch(stream_of(random_pairs(200), 60, seed=1), 200)]
     assert widths != sorted(widths)
 

@@ -1,4 +1,4 @@
-"""Reading parallel text: both sides stay aligned, and what is wrong with a file is said with its name and line."""
+"""Reading keeps both sides aligned and reports errors with file and line."""
 
 import gzip
 from pathlib import Path
@@ -18,7 +18,7 @@ from model.data.corpus import (
     split_specifications,
 )
 
-# No line feed inside, and no carriage return, which at the end of a line counts as part of its end.
+# Without line feed, and without carriage return, which is part of a line end.
 LINE = st.text(st.characters(exclude_characters="\n\r\t\0", exclude_categories=["Cs"]))
 PAIRS = st.lists(st.tuples(LINE, LINE), min_size=1)
 
@@ -52,10 +52,10 @@ def test_one_file_holds_both_sides(tmp_path: Path, name: str) -> None:
 
 
 @given(pairs=PAIRS)
-def test_every_line_meets_its_translation(
+def test_every_line_keeps_its_translation(
     tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[str, str]]
 ) -> None:
-    """Whatever the lines hold: U+2028, U+0085, a form feed or a vertical tab do not end a line."""
+    """With any content: U+2028, U+0085, a form feed or a vertical tab do not end a line."""
     folder = tmp_path_factory.getbasetemp()
     pairs = [*pairs, ("last", "letzte")]
     source = write(folder / "any.en", join([source for source, _ in pairs]))
@@ -93,29 +93,29 @@ def test_pairs_with_a_blank_side_are_left_out(tmp_path: Path) -> None:
 
 def test_files_of_different_length_are_refused(tmp_path: Path) -> None:
     source, target = write(tmp_path / "x.en", "a\nb\n"), write(tmp_path / "x.de", "A\n")
-    with pytest.raises(CorpusError, match=r"x\.en,.*x\.de: 2 and 1 lines, expected as many on both sides"):
+    with pytest.raises(CorpusError, match=r"x\.en,.*x\.de: expected .*, got 2 and 1$"):
         read_corpus(f"files:{source},{target}")
 
 
 @pytest.mark.parametrize("content", ["", "\n\n"])
 def test_files_without_a_pair_are_refused(tmp_path: Path, content: str) -> None:
     source, target = write(tmp_path / "x.en", content), write(tmp_path / "x.de", content)
-    with pytest.raises(CorpusError, match="holds no sentence pair"):
+    with pytest.raises(CorpusError, match="expected at least one sentence pair"):
         read_corpus(f"files:{source},{target}")
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_bad_utf8_is_told_with_file_and_line(tmp_path: Path, suffix: str) -> None:
+def test_bad_utf8_is_reported_with_file_and_line(tmp_path: Path, suffix: str) -> None:
     path = write(tmp_path / f"x.en{suffix}", b"good\nalso good\nb\xe4d\n")
-    with pytest.raises(CorpusError, match=rf"x\.en{suffix}: line 3: not UTF-8: .* at byte 1$"):
+    with pytest.raises(CorpusError, match=rf"x\.en{suffix}: line 3: expected UTF-8: .* at byte 1$"):
         read_lines(path)
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_a_nul_character_is_told_with_file_and_line(tmp_path: Path, suffix: str) -> None:
-    """Text never holds one; UTF-16 and binary files do."""
+def test_a_nul_character_is_reported_with_file_and_line(tmp_path: Path, suffix: str) -> None:
+    """UTF-16 and binary files contain NUL, text does not."""
     path = write(tmp_path / f"x.en{suffix}", b"good\nb\0d\n")
-    with pytest.raises(CorpusError, match=rf"x\.en{suffix}: line 2: NUL character at byte 1, expected UTF-8 text$"):
+    with pytest.raises(CorpusError, match=rf"x\.en{suffix}: line 2: .* NUL at byte 1$"):
         read_lines(path)
 
 
@@ -139,7 +139,9 @@ def test_a_damaged_gzip_file_is_named(tmp_path: Path, damage: str) -> None:
 def test_a_table_with_other_than_two_columns_is_refused(tmp_path: Path, line: str) -> None:
     path = write(tmp_path / "x.en-de.tsv", f"a\tA\n{line}\n")
     columns = line.count("\t") + 1
-    with pytest.raises(CorpusError, match=rf"x\.en-de\.tsv: line 2: {columns} columns, expected source, tab, target"):
+    with pytest.raises(
+        CorpusError, match=rf"x\.en-de\.tsv: line 2: expected source, tab, target, got {columns} columns$"
+    ):
         read_corpus(f"tsv:{path}")
 
 
@@ -147,44 +149,42 @@ def test_a_table_with_other_than_two_columns_is_refused(tmp_path: Path, line: st
     "specification",
     ["", "train.en", "files:", "files:a.en", "files:a.en,b.de,c.fr", "tsv:", "csv:x.en-de.csv", ":", "tsv", "hf:"],
 )
-def test_what_is_no_data_specification_is_refused(specification: str) -> None:
-    with pytest.raises(
-        CorpusError, match=r"is not a data specification, expected multi30k:.*, files:.*, tsv:.* or hf:"
-    ):
+def test_an_invalid_data_specification_is_refused(specification: str) -> None:
+    with pytest.raises(CorpusError, match=r": expected multi30k:.*, files:.*, tsv:.* or hf:"):
         read_corpus(specification)
 
 
 @pytest.mark.parametrize(
     "specification", ["files:train,test", "files:train.en,train", "files:train.gz,x.gz", "files:,"]
 )
-def test_files_whose_names_tell_no_language_are_refused(specification: str) -> None:
-    with pytest.raises(CorpusError, match=r"does not tell the language, expected one such as train\.en"):
+def test_files_without_a_language_in_their_names_are_refused(specification: str) -> None:
+    with pytest.raises(CorpusError, match=r"file name, as in train\.en"):
         read_corpus(specification)
 
 
 @pytest.mark.parametrize("name", ["pairs.tsv", "pairs.en.tsv", "en-de.tsv", "pairs.-de.tsv", "pairs.en-.tsv.gz"])
-def test_a_table_whose_name_tells_no_languages_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_table_without_languages_in_its_name_is_refused(tmp_path: Path, name: str) -> None:
     path = write(tmp_path / name, "a\tA\n")
-    with pytest.raises(CorpusError, match=r"does not tell the languages?, expected one such as"):
+    with pytest.raises(CorpusError, match=r"expected (a language|languages) in the file name"):
         read_corpus(f"tsv:{path}")
 
 
 @pytest.mark.parametrize("pair", ["", "en", "en-en", "en-xx", "de_en", "EN-DE", "en-de-fr"])
 def test_an_unknown_pair_of_multi30k_is_refused(pair: str, tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match="an ordered pair of cs, de, en and fr, as in multi30k:en-de, or all"):
+    with pytest.raises(CorpusError, match=r"^multi30k:.*an ordered pair of cs, de, en and fr"):
         read_corpus(f"multi30k:{pair}", multi30k_folder=tmp_path)
 
 
-def test_what_is_wrong_with_multi30k_is_told(tmp_path: Path) -> None:
+def test_errors_of_multi30k_are_reported(tmp_path: Path) -> None:
     (tmp_path / "train.en.gz").write_bytes(gzip.compress(b"Two dogs.\n"))
-    with pytest.raises(CorpusError, match=r"train\.en\.gz: the sha256 of its text is"):
+    with pytest.raises(CorpusError, match=r"train\.en\.gz: sha256"):
         read_corpus("multi30k:en-de", multi30k_folder=tmp_path)
 
 
 @pytest.mark.parametrize("language", ["EN", "english", "e", "e1"])
-def test_a_language_that_is_no_code_is_refused(tmp_path: Path, language: str) -> None:
+def test_an_invalid_language_code_is_refused(tmp_path: Path, language: str) -> None:
     source, target = write(tmp_path / f"x.{language}", "a\n"), write(tmp_path / "x.de", "A\n")
-    with pytest.raises(CorpusError, match=f"files:.*: '{language}' is no language, expected a code of two or three"):
+    with pytest.raises(CorpusError, match=f"^files:.*: expected a language code .*, got '{language}'$"):
         read_corpus(f"files:{source},{target}")
 
 
@@ -221,7 +221,7 @@ def test_files_have_no_parts_and_multi30k_has_three(tmp_path: Path) -> None:
     ],
 )
 def test_specifications_are_separated_by_commas(text: str, specifications: list[str]) -> None:
-    """But not by the one between two files."""
+    """The comma between two files does not separate."""
     assert split_specifications(text) == specifications
 
 
@@ -249,8 +249,8 @@ def test_what_a_small_language_leaves_over_goes_to_the_others() -> None:
     assert counts == {"en": 25, "de": 25, "fr": 5, "cs": 5}
 
 
-def test_a_line_teaches_the_tokenizer_once() -> None:
-    """However many directions it occurs in."""
+def test_a_line_occurs_once_in_the_tokenizers_training() -> None:
+    """In however many directions it occurs."""
     lines = balanced_lines([corpus_of("en", "de", 10), corpus_of("de", "en", 10), corpus_of("en", "fr", 10)], 1000)
     assert sorted(lines) == sorted(f"{language} {number}" for language in ("en", "de", "fr") for number in range(10))
 

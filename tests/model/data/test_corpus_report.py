@@ -1,4 +1,4 @@
-"""`dragoman data`: the figures are those of the data, and mistakes are told in a line."""
+"""`dragoman data`: correct figures, and errors in a single line."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from model.tokenizer.tokenizer import Tokenizer
 
 
 def write_table(folder: Path) -> str:
-    """Writes three pairs, of which one comes twice and one is absurd; returns their specification."""
+    """Writes three pairs, one of them twice and one with an absurd length ratio; returns their specification."""
     path = folder / "x.en-de.tsv"
     path.write_text("one river\teins\none river\teins\n\tzwei\nhouse\tzweihundert\ntwo\tz\n", encoding="utf-8")
     return f"tsv:{path}"
@@ -24,7 +24,7 @@ def cells(text: str) -> list[list[str]]:
     return [line.split() for line in text.splitlines()]
 
 
-def test_pairs_and_lengths_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pairs_and_lengths_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     dragoman.run("data", [write_table(tmp_path), "--cleaning.max-length-ratio", "2.5"])
     assert capsys.readouterr().out.splitlines() == [
         "direction  read  blank  copy  long  ratio  duplicate  held out  pairs",
@@ -67,12 +67,12 @@ def test_the_command_reads_a_tokenizer(
     assert "tokens of the vocabulary occur" in capsys.readouterr().out
 
 
-def test_only_training_data_are_cleaned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_training_data_is_cleaned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     dragoman.run("data", [write_table(tmp_path), "--split", "test"])
     assert cells(capsys.readouterr().out)[1] == ["en-de", "5", "1", "0", "0", "0", "0", "0", "4"]
 
 
-def test_several_data_are_told_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_corpora_share_the_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("y.en", "y.fr"):
         (tmp_path / name).write_text("a\nb\n", encoding="utf-8")
     dragoman.run("data", [write_table(tmp_path), f"files:{tmp_path}/y.en,{tmp_path}/y.fr"])
@@ -88,18 +88,18 @@ def test_the_environment_may_name_the_data(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nonsense"], "dragoman data: 'nonsense' is not a data specification, expected "),
-        (["files:no.en,no.de"], "dragoman data: no.en: cannot be read: "),
+        (["nonsense"], "dragoman data: 'nonsense' is not a data specification: "),
+        (["files:no.en,no.de"], "dragoman data: no.en: "),
     ],
 )
-def test_data_that_cannot_be_read_are_told(arguments: list[str], message: str) -> None:
+def test_unreadable_data_is_reported(arguments: list[str], message: str) -> None:
     with pytest.raises(SystemExit) as ended:
         dragoman.run("data", arguments)
     assert str(ended.value.code).startswith(message)
 
 
 @pytest.mark.parametrize("content", [None, b"no tokenizer"])
-def test_a_tokenizer_that_is_none_is_told(tmp_path: Path, content: bytes | None) -> None:
+def test_an_invalid_tokenizer_is_reported(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "tokenizer.model"
     if content is not None:
         path.write_bytes(content)

@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face libraries: read in every form they come in, and what is wrong is told with its row."""
+"""Hugging Face data sets: every storage form, and errors with their row."""
 
 import gzip
 import subprocess
@@ -20,7 +20,7 @@ EXPECTED = Corpus("en", "de", [source for source, _ in PAIRS], [target for _, ta
 
 @pytest.fixture(autouse=True)
 def _offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is fetched, and what the library keeps is kept in the test's folder."""
+    """Disables downloads and puts the library's cache into the test's folder."""
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
@@ -43,7 +43,7 @@ def save(data: Any, path: Path) -> str:
 
 @pytest.mark.parametrize("make", [translations, columns])
 def test_a_saved_data_set_is_read(tmp_path: Path, make: Any) -> None:
-    """Its text may be in one column of translations or in a column per language."""
+    """The text is in a column of translations or in a column per language."""
     path = save(make(PAIRS), tmp_path / "saved")
     assert read_corpus(f"hf:{path}:en-de") == EXPECTED
     assert read_corpus(f"hf:{path}:de-en").sources == EXPECTED.targets
@@ -63,10 +63,10 @@ def test_the_part_that_is_asked_for_is_read(tmp_path: Path) -> None:
         assert has_split(f"hf:{path}:en-de", split)
 
 
-def test_a_missing_part_is_told_with_those_that_there_are(tmp_path: Path) -> None:
+def test_a_missing_part_is_reported_with_the_existing_ones(tmp_path: Path) -> None:
     path = save({"train": columns(PAIRS), "dev": columns(PAIRS)}, tmp_path / "saved")
     assert not has_split(f"hf:{path}:en-de", "validation")
-    with pytest.raises(CorpusError, match=rf"^hf:{path}:en-de: has no part validation, but train, dev$"):
+    with pytest.raises(CorpusError, match=rf"^hf:{path}:en-de: expected one of the parts train, dev, got validation$"):
         read_corpus(f"hf:{path}:en-de", "validation")
 
 
@@ -103,7 +103,7 @@ def test_a_folder_of_tables_has_the_parts_that_its_files_name(tmp_path: Path) ->
     assert len(read_corpus(f"hf:{folder}:en-de", "validation")) == 1
 
 
-def test_a_cell_that_says_na_is_text(tmp_path: Path) -> None:
+def test_a_cell_with_na_is_text(tmp_path: Path) -> None:
     path = tmp_path / "pairs.csv"
     path.write_text("en,de\nNA,k. A.\nnull,\nnone,keine\n", encoding="utf-8")
     corpus = read_corpus(f"hf:{path}:en-de")
@@ -116,40 +116,40 @@ def test_a_line_break_inside_a_text_becomes_a_space(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [translations, columns])
-def test_what_is_no_string_is_told_with_its_row(tmp_path: Path, make: Any) -> None:
+def test_a_text_that_is_not_a_string_is_reported_with_its_row(tmp_path: Path, make: Any) -> None:
     path = save(make([*PAIRS, ("a lake", None)]), tmp_path / "saved")
-    with pytest.raises(CorpusError, match=rf"^hf:{path}:en-de: row 2: de is None, expected a string$"):
+    with pytest.raises(CorpusError, match=rf"^hf:{path}:en-de: row 2: de: expected a string, got None$"):
         read_corpus(f"hf:{path}:en-de")
 
 
-def test_a_nul_character_is_told_with_its_row(tmp_path: Path) -> None:
+def test_a_nul_character_is_reported_with_its_row(tmp_path: Path) -> None:
     path = save(columns([*PAIRS, ("a\0", "A")]), tmp_path / "saved")
-    with pytest.raises(CorpusError, match=rf"^hf:{path}:en-de: row 2: en holds a NUL character$"):
+    with pytest.raises(CorpusError, match=rf"^hf:{path}:en-de: row 2: en: .*NUL"):
         read_corpus(f"hf:{path}:en-de")
 
 
-def test_a_row_without_the_language_is_told(tmp_path: Path) -> None:
+def test_a_row_without_the_language_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "pairs.jsonl"
     path.write_text('{"translation": {"en": "a", "de": "A"}}\n{"translation": {"en": "b", "fr": "B"}}\n')
-    with pytest.raises(CorpusError, match=rf"^hf:{path}:en-de: row 1: (has no de, but en, fr|de is None, expected a)"):
+    with pytest.raises(CorpusError, match=rf"^hf:{path}:en-de: row 1: .*(language de, got en, fr|de: .*got None)"):
         read_corpus(f"hf:{path}:en-de")
 
 
-def test_a_language_that_no_row_has_is_told(tmp_path: Path) -> None:
+def test_a_language_missing_in_every_row_is_reported(tmp_path: Path) -> None:
     path = save(translations(PAIRS), tmp_path / "saved")
-    with pytest.raises(CorpusError, match=rf"^hf:{path}:en-fr: row 0: has no fr, but en, de$"):
+    with pytest.raises(CorpusError, match=rf"^hf:{path}:en-fr: row 0: .* fr, got en, de$"):
         read_corpus(f"hf:{path}:en-fr")
 
 
-def test_a_column_of_translations_that_are_none_is_told(tmp_path: Path) -> None:
+def test_an_invalid_column_of_translations_is_reported(tmp_path: Path) -> None:
     path = save(datasets.Dataset.from_dict({"translation": ["ein Haus"]}), tmp_path / "saved")
-    with pytest.raises(CorpusError, match="row 0: translation is 'ein Haus', expected text by language"):
+    with pytest.raises(CorpusError, match=r"row 0: translation: .* got 'ein Haus'$"):
         read_corpus(f"hf:{path}:en-de")
 
 
-def test_columns_without_the_languages_are_told(tmp_path: Path) -> None:
+def test_columns_without_the_languages_are_reported(tmp_path: Path) -> None:
     path = save(columns(PAIRS), tmp_path / "saved")
-    with pytest.raises(CorpusError, match=r"has the columns en, de, expected en and fr, or translation$"):
+    with pytest.raises(CorpusError, match=r"expected the columns en and fr, or translation, got en, de$"):
         read_corpus(f"hf:{path}:en-fr")
 
 
@@ -162,7 +162,7 @@ def test_a_specification_that_lacks_a_part_is_refused(rest: str) -> None:
 def test_a_file_of_unknown_kind_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "pairs.txt"
     path.write_text("a\tA\n")
-    with pytest.raises(CorpusError, match=rf"^hf:{path}:en-de: is a file of unknown kind, expected one of \.csv, "):
+    with pytest.raises(CorpusError, match=rf"^hf:{path}:en-de: expected .*\.csv, "):
         read_corpus(f"hf:{path}:en-de")
 
 
@@ -201,15 +201,13 @@ def test_the_validation_part_validates(tmp_path: Path) -> None:
     assert (len(data.training[0].corpus), len(data.validation[0])) == (2, 1)
 
 
-def test_without_the_library_one_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_library_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(
-        CorpusError, match=r"^hf:x:en-de: needs the package datasets, which the extra `train` installs$"
-    ):
+    with pytest.raises(CorpusError, match=r"^hf:x:en-de: .* datasets.*`train`$"):
         read_corpus("hf:x:en-de")
 
 
 def test_the_library_is_imported_only_for_its_data() -> None:
-    """It is heavy."""
+    """The import is slow."""
     program = "import sys, model.data.corpus, model.data.cleaning; assert 'datasets' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)

@@ -1,4 +1,4 @@
-"""Multi30k: fetched once, never half, never changed, and its absence explained."""
+"""Multi30k: downloaded once and completely, verified, with an explanation if it is missing."""
 
 import gzip
 import hashlib
@@ -29,15 +29,15 @@ needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"{FOLDER_VARIABLE} na
 
 
 class QuietHandler(SimpleHTTPRequestHandler):
-    """Serves files and logs nothing."""
+    """A file server without logs."""
 
     def log_message(self, *_: Any) -> None:
-        """Says nothing."""
+        """Discards the message."""
 
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder of a server that stands in for the data set's home, and knows one file as the published one."""
+    """A server in place of the data set's home, with one file as the published one."""
     folder = tmp_path / "home"
     folder.mkdir()
     (folder / "train.en.gz").write_bytes(gzip.compress(TEXT))
@@ -88,24 +88,23 @@ def test_a_broken_transfer_leaves_nothing_behind(tmp_path: Path, monkeypatch: py
         raise ConnectionResetError("reset by peer")
 
     monkeypatch.setattr(shutil, "copyfileobj", break_off)
-    with pytest.raises(Multi30kError, match="could not be fetched"):
+    with pytest.raises(Multi30kError, match=r"train\.en\.gz: .*reset by peer"):
         multi30k_text(tmp_path / "data", "train", "en")
     assert not any((tmp_path / "data").iterdir())
 
 
 @pytest.mark.usefixtures("offline")
-def test_without_a_network_one_is_told_where_to_put_the_files(tmp_path: Path) -> None:
+def test_without_a_network_the_error_explains_how_to_provide_the_files(tmp_path: Path) -> None:
     with pytest.raises(
         Multi30kError,
-        match=r"train\.en\.gz: no such file, and https://.*/train\.en\.gz could not be fetched \(.*not known.*\): "
-        r"put the Multi30k files there, or name their folder with --multi30k-folder or DRAGOMAN_MULTI30K",
+        match=r"train\.en\.gz: .*https://.*/train\.en\.gz .*not known.*--multi30k-folder or DRAGOMAN_MULTI30K",
     ):
         multi30k_text(tmp_path, "train", "en")
 
 
-def test_a_file_that_its_home_does_not_have_is_told(home: Path, tmp_path: Path) -> None:
+def test_a_file_missing_on_the_server_is_reported(home: Path, tmp_path: Path) -> None:
     (home / "train.en.gz").unlink()
-    with pytest.raises(Multi30kError, match=r"could not be fetched \(HTTP Error 404"):
+    with pytest.raises(Multi30kError, match=r"train\.en\.gz: .*HTTP Error 404"):
         multi30k_text(tmp_path, "train", "en")
 
 
@@ -113,7 +112,7 @@ def test_a_file_that_its_home_does_not_have_is_told(home: Path, tmp_path: Path) 
 def test_a_changed_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "val.de.gz").write_bytes(gzip.compress(TEXT))
     digest = hashlib.sha256(TEXT).hexdigest()
-    with pytest.raises(Multi30kError, match=rf"val\.de\.gz: the sha256 of its text is {digest}, expected "):
+    with pytest.raises(Multi30kError, match=rf"val\.de\.gz: sha256 .*, got {digest}$"):
         multi30k_text(tmp_path, "validation", "de")
 
 
@@ -123,7 +122,7 @@ def test_a_changed_text_is_refused(tmp_path: Path) -> None:
     [
         pytest.param(b"", id="empty"),
         pytest.param(b"plain text", id="not packed"),
-        # Its header holds the time, which must not become part of a name.
+        # Its header contains the time, which must not become part of a test name.
         pytest.param(gzip.compress(TEXT)[:-5], id="cut off"),
         pytest.param(gzip.compress(TEXT)[:10] + b"\xff", id="damaged"),
     ],
@@ -144,7 +143,7 @@ def test_the_environment_names_the_folder(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.usefixtures("offline")
 def test_a_corpus_that_cannot_be_fetched_is_a_corpus_error(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match="put the Multi30k files there"):
+    with pytest.raises(CorpusError, match="--multi30k-folder"):
         read_corpus("multi30k:en-de", multi30k_folder=tmp_path)
 
 
@@ -159,7 +158,7 @@ def test_the_published_data_has_so_many_pairs(split: str, pairs: int) -> None:
 @needs_data
 @pytest.mark.usefixtures("offline")
 def test_every_ordered_pair_of_languages_is_aligned() -> None:
-    """The same picture in every language."""
+    """All languages describe the same picture."""
     english = read_corpus("multi30k:en-de", "test", DATA).sources
     for language in ("cs", "fr", "de"):
         assert read_corpus(f"multi30k:{language}-en", "test", DATA).targets == english
@@ -177,7 +176,7 @@ def test_all_means_every_ordered_pair_of_languages() -> None:
 @needs_data
 @pytest.mark.usefixtures("offline")
 def test_each_file_is_decompressed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many directions it belongs to."""
+    """In however many directions it occurs."""
     decompress = gzip.decompress
     sizes: list[int] = []
 
@@ -193,14 +192,14 @@ def test_each_file_is_decompressed_once(monkeypatch: pytest.MonkeyPatch) -> None
 @needs_data
 @pytest.mark.usefixtures("offline")
 def test_one_direction_is_expected_where_one_is_needed() -> None:
-    with pytest.raises(CorpusError, match=r"multi30k:all: means 12 directions, expected one, as in multi30k:en-de"):
+    with pytest.raises(CorpusError, match=r"^multi30k:all: expected one direction, .*, got 12$"):
         read_corpus("multi30k:all", "validation", DATA)
 
 
 @needs_data
 @pytest.mark.usefixtures("offline")
 def test_it_is_validated_on_its_own_part() -> None:
-    """And its training part is cleaned of two captions that nobody wrote, and of duplicates."""
+    """Its training part loses two pairs with an absurd length ratio, and duplicates."""
     data = read_training_data(["multi30k:en-de"], multi30k_folder=DATA)
     assert data.training[0].dropped == {**dict.fromkeys(Reason, 0), Reason.RATIO: 2, Reason.DUPLICATE: 3}
     assert [len(corpus) for corpus in data.validation] == [1014]

@@ -1,4 +1,4 @@
-"""Pairs become ids: with the token of their direction, short enough for the model, and sampled by seed alone."""
+"""Pairs become ids with the token of their direction, within the model's limits, and sampled by seed."""
 
 from model.config import Direction, RunConfig, TrainingConfig, TransformerConfig
 from model.data.corpus import Corpus
@@ -28,7 +28,7 @@ def test_every_source_begins_with_the_token_of_its_target_language(two_way_token
 
 
 def test_pairs_that_are_too_long_for_the_model_are_left_out(two_way_tokenizer: Tokenizer) -> None:
-    """A source needs room for its direction and the end token."""
+    """A source also needs room for its prefix and EOS."""
     all_pairs = segment(two_way_tokenizer, CORPORA).most_probable
     longest_source = max(map(len, all_pairs.sources)) + 1
     longest_target = max(map(len, all_pairs.targets))

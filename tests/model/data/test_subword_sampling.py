@@ -1,4 +1,4 @@
-"""Sampled segmentations: the distribution of the paper, by the seed alone, in whatever process."""
+"""Subword sampling follows the paper's distribution and depends on the seed only."""
 
 import subprocess
 import sys
@@ -40,7 +40,7 @@ def test_a_timid_sample_is_the_usual_segmentation(tokenizer: Tokenizer) -> None:
 
 @pytest.mark.parametrize("alpha", [0.05, 0.3, 1.0])
 def test_segmentations_are_drawn_with_the_probability_of_the_paper(tokenizer: Tokenizer, alpha: float) -> None:
-    """P(x)^alpha, normalized, of every segmentation of a word that stands between others."""
+    """P(x)^alpha, normalized, for every segmentation of a word within a sentence."""
     word, draws = "gardening", 20_000
     choices = tokenizer.segmentations(WORD_START + word, 64)
     weights = np.array([np.exp(alpha * choice.log_probability) for choice in choices])
@@ -72,7 +72,7 @@ def test_no_sample_holds_a_language_token(two_way_tokenizer: Tokenizer, text: st
 
 
 def test_another_process_draws_the_same(tokenizer: Tokenizer) -> None:
-    """So a resumed run sees what an unbroken one would."""
+    """So a resumed run gets the data of an uninterrupted one."""
     lines = [line for line in LINES if line]
     command = [sys.executable, "-c", IN_ANOTHER_PROCESS, *lines]
     other = subprocess.run(command, input=tokenizer.model, capture_output=True, check=True, timeout=60)

@@ -1,4 +1,4 @@
-"""What a run is trained and validated on: every direction finds its validation pairs, and none is trained on."""
+"""Every direction gets validation pairs, and none of them is in the training data."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from model.data.corpus import CorpusError
 
 
 def write_table(path: Path, pairs: int, prefix: str = "word") -> str:
-    """Writes a table of different pairs; returns its specification."""
+    """Writes a table of distinct pairs; returns its specification."""
     path.write_text("".join(f"{prefix} {i}\tWort {i}\n" for i in range(pairs)), encoding="utf-8")
     return f"tsv:{path}"
 
@@ -25,7 +25,7 @@ def test_data_without_parts_are_validated_on_their_last_pairs(tmp_path: Path) ->
 
 
 def test_no_held_out_pair_is_trained_on(tmp_path: Path) -> None:
-    """Even if the data hold it twice, in two tables."""
+    """Even if the data contain it twice, in two tables."""
     table, other = write_table(tmp_path / "x.en-de.tsv", 50), write_table(tmp_path / "y.en-de.tsv", 50)
     data = read_training_data([table, other])
     (training,), (validation,) = data.training, data.validation
@@ -52,11 +52,11 @@ def test_given_validation_data_need_not_have_every_direction(tmp_path: Path) -> 
 
 def test_validation_data_of_other_directions_are_refused(tmp_path: Path) -> None:
     table, other = write_table(tmp_path / "x.en-de.tsv", 50), write_table(tmp_path / "x.de-en.tsv", 5)
-    with pytest.raises(CorpusError, match=r"x\.de-en\.tsv: languages are de-en, expected en-de as in training"):
+    with pytest.raises(CorpusError, match=r"x\.de-en\.tsv: .*\(en-de\), got de-en$"):
         read_training_data([table], [other])
 
 
-def test_what_cleaning_is_told_is_done(tmp_path: Path) -> None:
+def test_cleaning_follows_its_configuration(tmp_path: Path) -> None:
     table = write_table(tmp_path / "x.en-de.tsv", 50)
     data = read_training_data([table, table], cleaning=CleaningConfig(remove_duplicates=False))
     assert len(data.training[0].corpus) == 90

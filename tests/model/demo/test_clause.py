@@ -1,4 +1,4 @@
-"""German puts the finite verb second, first or last, and the rest where it belongs; English has its do-support."""
+"""Word order: German puts the finite verb second, first or last; English has do-support."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The corpus command writes parallel files of distinct sentences whose splits have nothing in common."""
+"""The corpus command writes parallel files of distinct sentences, with disjoint splits."""
 
 from itertools import islice
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The grammar is a function from English to German, repeats itself by seed, and shows what it promises often enough."""
+"""The grammar is a function from English to German, depends on the seed only, and covers all constructions."""
 
 import hashlib
 import os
@@ -78,7 +78,7 @@ def test_the_sentences_do_not_depend_on_the_order_of_hashes(hash_seed: str) -> N
 
 @pytest.mark.parametrize(("english", "german"), CONSTRUCTIONS)
 def test_a_construction_occurs_often_and_is_always_translated(english: str, german: str, pairs: list[Pair]) -> None:
-    """At least one sentence in 250 shows it: four thousand of a million."""
+    """At least one sentence in 250 has it."""
     showing = [pair for pair in pairs if re.search(english, pair.english, re.IGNORECASE)]
     assert len(showing) >= SAMPLE_SIZE / 250
     assert [pair for pair in showing if not re.search(german, pair.german, re.IGNORECASE)] == []
@@ -101,7 +101,7 @@ def test_sentences_are_short(pairs: list[Pair]) -> None:
 
 
 def test_one_verb_alone_makes_more_than_a_million_sentences() -> None:
-    """`SUBJECT buys OBJECT.` is another sentence for every subject and object, since `buys` occurs once in it."""
+    """`SUBJECT buys OBJECT.` is a different sentence for every subject and object, since `buys` occurs once in it."""
     subjects, objects = _phrases(ROLES, Reading.ANY), _phrases(THINGS, Reading.OBJECT)
     assert not any(" buys " in f" {phrase} " for phrase in subjects | objects)
     assert len(subjects) * len(objects) > 1_000_000

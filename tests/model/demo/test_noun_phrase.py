@@ -1,4 +1,4 @@
-"""Noun phrases have the right article, adjective ending and noun in every German case, and the right English."""
+"""Noun phrases have the correct article, adjective ending and noun in every German case, and in English."""
 
 import pytest
 

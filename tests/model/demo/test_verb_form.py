@@ -1,4 +1,4 @@
-"""Verbs have the right form in every tense, in the pieces that word order moves about."""
+"""Verbs have the correct form in every tense, split into the pieces of the word order."""
 
 import pytest
 

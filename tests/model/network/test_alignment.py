@@ -1,4 +1,4 @@
-"""Where a recurrent decoder looks: every score and window is its paper's formula, and padding gets no weight at all."""
+"""Scores and windows of recurrent attention follow the papers' formulas; padding gets no weight."""
 
 import numpy as np
 import pytest
@@ -57,10 +57,10 @@ def weights_at(alignment: Alignment, position: int, source: Source | None = None
 
 
 def reference_score(alignment: Alignment, query: Array, annotation: Array) -> float:
-    """Returns the score of one decoder state and one annotation, written as in the papers."""
+    """Returns the score of one decoder state and one annotation, as in the papers."""
     score = alignment.score
     if isinstance(score, AdditiveScore):
-        # W_a of the concatenation [h_t; h_s] is both matrices side by side.
+        # W_a for the concatenation [h_t; h_s] is the concatenation of both matrices.
         matrix = np.concatenate((numpy(score.query.weight), numpy(score.key.weight)), axis=1)
         inner = np.tanh(matrix @ np.concatenate((query, annotation)) + numpy(score.key.bias))
         return float(numpy(score.energy.weight)[0] @ inner)
@@ -87,7 +87,7 @@ def test_global_attention_is_the_softmax_of_its_scores(attention: str) -> None:
 
 @pytest.mark.parametrize("position", range(9))
 def test_monotonic_attention_sees_a_window_around_the_target_position(position: int) -> None:
-    """It stays at the last token of a source that is shorter."""
+    """It stays at the last token of a shorter source."""
     alignment = random_alignment("local_monotonic")
     centers = [min(position, length - 1) for length in LENGTHS]
     expected = [reference_weights(alignment, row, center, RADIUS) for row, center in enumerate(centers)]
@@ -115,7 +115,7 @@ def test_predictive_attention_is_a_bell_around_the_predicted_position() -> None:
 
 @pytest.mark.parametrize("certainty", [-1e4, 1e4])
 def test_predictive_attention_always_sees_something(certainty: float) -> None:
-    """Even if the position that it predicts lies at the very edge of the source, or just behind it."""
+    """Even if the predicted position is at the edge of the source or just beyond it."""
     alignment = random_alignment("local_predictive")
     assert isinstance(alignment, PredictiveAlignment)
     alignment.radius = 1

@@ -1,4 +1,4 @@
-"""Attention is what the paper says, at every shape, and sees nothing that its mask hides."""
+"""Attention follows the paper at every shape and ignores masked positions."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ CPU = torch.device("cpu")
 
 
 def expected_attention(module: MultiHeadAttention, queries: Tensor, memory: Tensor, mask: Tensor) -> np.ndarray:
-    """Returns the attention of a module, head by head and row by row, [B, T, d_model]."""
+    """Returns a module's attention, computed head by head and row by row, [B, T, d_model]."""
     projections = [
         (layer.weight.detach().double().numpy(), layer.bias.detach().double().numpy())
         for layer in (module.query, module.key, module.value, module.output)
@@ -47,7 +47,7 @@ def test_attention_equals_the_reference(rows: int, queries: int, memory: int, d_
     module = MultiHeadAttention(d_model, heads)
     asking, answering = torch.randn(rows, queries, d_model), torch.randn(rows, memory, d_model)
     mask = torch.rand(rows, 1, queries, memory) < 0.6
-    mask[..., 0] = True  # a position that may see nothing has no answer
+    mask[..., 0] = True  # a fully masked position has no defined output
     actual = module(asking, module.project(answering), mask).detach().numpy()
     assert actual.shape == (rows, queries, d_model)
     np.testing.assert_allclose(actual, expected_attention(module, asking, answering, mask), atol=1e-5)
@@ -107,7 +107,7 @@ def test_positions_may_be_appended_to_a_memory() -> None:
 
 
 def test_mixed_precision_attends_in_float32_on_the_cpu() -> None:
-    """Its backward pass is slow in bfloat16."""
+    """The backward pass is slow in bfloat16."""
     memory = KeysValues(torch.randn(2, 2, 3, 8, dtype=torch.bfloat16), torch.randn(2, 2, 3, 8, dtype=torch.bfloat16))
     queries = torch.randn(2, 2, 4, 8, dtype=torch.bfloat16)
     assert attend(queries, memory, None).dtype == torch.bfloat16

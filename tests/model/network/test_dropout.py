@@ -1,4 +1,4 @@
-"""Dropout drops as often as it should, everywhere alike, and leaves the expectation as it was."""
+"""Dropout drops each unit with the configured probability and keeps the expectation."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ def test_units_are_dropped_with_the_probability_rounded_to_a_256th(probability: 
 
 @pytest.mark.parametrize("probability", [0.001, 0.1, 0.3, 0.999])
 def test_the_expectation_is_that_of_the_input(probability: float) -> None:
-    """Exactly so: the values that remain are scaled by the probability that they do."""
+    """Exactly: the kept values are scaled by the probability of being kept."""
     torch.manual_seed(2)
     states = Dropout(probability)(torch.full((UNITS,), 3.0))
     kept_share = 1 - min(round(256 * probability), 255) / 256
@@ -27,7 +27,7 @@ def test_the_expectation_is_that_of_the_input(probability: float) -> None:
 
 
 def test_every_byte_of_a_draw_is_uniform() -> None:
-    """An integer drawn without a lower bound has no sign: one byte of eight would drop twice as often."""
+    """Without a lower bound the sign bit is fixed, and one byte of eight would drop twice as often."""
     torch.manual_seed(3)
     values = random_bytes(8 * 32768).view(-1, 8)
     for place in range(8):

@@ -1,4 +1,4 @@
-"""Hard attention: what is sampled, what is learnt from it, and that a trained model looks at one position."""
+"""Hard attention: sampling, the REINFORCE loss, and a single position in the trained model."""
 
 import math
 
@@ -51,7 +51,7 @@ def test_a_sample_comes_with_its_log_probability_and_the_entropy_of_its_distribu
         torch.testing.assert_close(sampler.entropies[-1], torch.tensor(entropies))
 
 
-def test_soft_rows_keep_their_weights_and_teach_nothing() -> None:
+def test_soft_rows_keep_their_weights_and_get_no_reinforcement() -> None:
     sampler = PositionSampler(torch.tensor([True, False, True]))
     weights = sampler(WEIGHTS)
     assert torch.equal(weights[[0, 2]], WEIGHTS[[0, 2]])
@@ -68,7 +68,7 @@ def test_impossible_positions_have_a_finite_gradient() -> None:
 
 
 def test_the_loss_follows_its_formula() -> None:
-    """Padding counts for nothing."""
+    """Padding is ignored."""
     rewards, log_probabilities, entropies = (torch.randn(2, 3) for _ in range(3))
     valid = torch.tensor([[True, True, False], [True, True, True]])
     reinforce = Reinforce()
@@ -152,7 +152,7 @@ def test_a_source_of_one_token_leaves_no_choice() -> None:
 
 
 def test_the_scores_of_a_hard_model_learn_from_what_was_sampled() -> None:
-    """Most probable positions teach them nothing: a choice has no gradient."""
+    """The most probable position gives them no gradient."""
     model = hard_model()
     source, target, labels = random_ids(4, 6), random_ids(4, 5, seed=2), random_ids(4, 5, seed=3)
     model(source, target).sum().backward()

@@ -1,4 +1,4 @@
-"""Recurrent models: cells and layers are the papers', padding counts for nothing, and steps equal the whole."""
+"""Recurrent models: cells and layers follow the papers, padding is ignored, steps equal the whole."""
 
 import pytest
 import torch
@@ -6,9 +6,9 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from model.config import RecurrentConfig
-from model.network.build import build_model
 from model.network.recurrent import BahdanauDecoder, GatedCell, LuongDecoder, Recurrent
 from model.network.translation_model import DecoderState
+from model.run import build_model
 from model.search import generate_beam, generate_greedy
 from model.tokenizer.tokenizer import BOS_ID, PAD_ID
 from tests.support.recurrent_models import (
@@ -45,7 +45,7 @@ def assert_close(actual: Tensor, expected: Tensor) -> None:
 @every_kind
 @pytest.mark.parametrize("lengths", [[1], [12], [4, 4], [3, 9, 1, 6]], ids=str)
 def test_steps_predict_what_decoding_as_a_whole_predicts(kind: Kind, lengths: list[int]) -> None:
-    """Whatever the padding, and for targets longer than their source."""
+    """With any padding, and for targets longer than their source."""
     model = random_recurrent(**kind)
     source, target = ragged_ids(lengths), random_ids(len(lengths), 9, seed=2)
     logits, _ = decode_by_steps(model, source, target)
@@ -54,7 +54,7 @@ def test_steps_predict_what_decoding_as_a_whole_predicts(kind: Kind, lengths: li
 
 @every_kind
 def test_rows_of_a_state_can_be_taken_apart_and_put_in_another_order(kind: Kind) -> None:
-    """As beam search does."""
+    """As in beam search."""
     model = random_recurrent(**kind)
     source, target = ragged_ids([5, 8, 2]), random_ids(3, 4, seed=2)
     order = torch.tensor([2, 0, 0])
@@ -66,8 +66,8 @@ def test_rows_of_a_state_can_be_taken_apart_and_put_in_another_order(kind: Kind)
 
 
 @every_kind
-def test_search_reads_the_steps_as_it_would_the_whole(kind: Kind) -> None:
-    """A beam of one is a greedy search, and its score that of teacher forcing."""
+def test_search_scores_equal_those_of_the_whole_decoder(kind: Kind) -> None:
+    """A beam of one is greedy search, and its score equals that of teacher forcing."""
     model = random_recurrent(**kind)
     source, target = random_ids(1, 6), [BOS_ID]
     (found,) = generate_greedy(model, source.tolist())
@@ -146,7 +146,7 @@ def test_a_cell_is_a_gated_recurrent_unit() -> None:
 
 
 def test_the_first_decoder_state_comes_from_the_backward_annotation_of_the_first_token() -> None:
-    """Which is the one that has seen the whole source."""
+    """Only this annotation covers the whole source."""
     model = random_recurrent(attention="additive", decoder_layers=2)
     memory = model.encode(ragged_ids([6, 4]))
     first = torch.tanh(model.decoder.initial(memory.states[:, 0, 8:]))
@@ -196,7 +196,7 @@ def test_additive_attention_has_bahdanaus_decoder_and_every_other_one_luongs(att
 
 
 def test_the_second_encoder_layer_reads_both_directions_of_the_first() -> None:
-    """So that the last token reaches even the forward annotation of the first one."""
+    """So the last token influences even the forward annotation of the first one."""
     source = random_ids(1, 6)
     changed = source.clone()
     changed[0, 5] = source[0, 5] % (VOCABULARY - 1) + 1
@@ -218,7 +218,7 @@ def test_source_target_and_output_share_one_embedding() -> None:
 
 @every_kind
 def test_every_parameter_learns(kind: Kind) -> None:
-    """All but the score of a hard model, which learns from sampled positions."""
+    """Except the score of a hard model, which learns from sampled positions."""
     model = random_recurrent(**kind)
     target = random_ids(2, 4, seed=2)
     target[:, 0] = BOS_ID
@@ -256,5 +256,5 @@ def test_the_configuration_chooses_the_architecture() -> None:
 
 
 def test_an_odd_width_is_refused() -> None:
-    with pytest.raises(ValidationError, match="d_model is 15, expected an even number"):
+    with pytest.raises(ValidationError, match=r"d_model: expected an even number.*, got 15"):
         RecurrentConfig(architecture="recurrent", d_model=15)

@@ -1,4 +1,4 @@
-"""The Transformer with all its options: the formulas of the papers, no sight of padding or the future, equal steps."""
+"""The Transformer with all its options: formulas, masks, and steps that equal the whole."""
 
 import numpy as np
 import pytest
@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 from model.config import TransformerConfig
 from model.network.attention import sinusoidal_positions
-from model.network.build import build_model
 from model.network.layers import Residual, build_feed_forward, build_norm
 from model.network.transformer import Transformer
+from model.run import build_model
 from model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from tests.support import reference
 from tests.support.toy import OPTIONS, random_model
@@ -19,7 +19,7 @@ VOCABULARY = 40
 
 @pytest.fixture(params=OPTIONS)
 def model(request: pytest.FixtureRequest) -> Transformer:
-    """A random model with one of the options, all its parameters far from trivial."""
+    """A random model with one of the options; no parameter has a trivial value."""
     return make_model(request.param)
 
 
@@ -29,7 +29,7 @@ def make_model(options: str = "default") -> Transformer:
 
 
 def assert_close(actual: Tensor, expected: Tensor) -> None:
-    """Asserts that logits are equal up to the rounding of float32."""
+    """Asserts that logits are equal up to float32 rounding."""
     torch.testing.assert_close(actual, expected, atol=2e-5, rtol=2e-5)
 
 
@@ -140,7 +140,7 @@ def test_every_source_token_influences_every_prediction(model: Transformer) -> N
 
 
 def test_steps_give_the_logits_of_full_recomputation(model: Transformer) -> None:
-    """From the begin token to the longest target, with sources of different lengths."""
+    """From BOS to the longest target, with sources of different lengths."""
     sources, targets = random_ids(3, 7), random_ids(3, 10, seed=2)
     sources[0, 4:] = PAD_ID
     targets[:, 0] = BOS_ID
@@ -152,7 +152,7 @@ def test_steps_give_the_logits_of_full_recomputation(model: Transformer) -> None
 
 
 def test_a_step_changes_no_state_that_it_was_given(model: Transformer) -> None:
-    """So that several hypotheses may go on from one state."""
+    """So that several hypotheses can continue from one state."""
     before = model.start(model.encode(random_ids(2, 5)))
     _, before = model.decode_step(random_ids(1, 2)[0], before)
     copies = {name: tensor.clone() for name, tensor in before.items()}
@@ -169,7 +169,7 @@ def test_a_step_hands_on_what_belongs_to_the_source(model: Transformer) -> None:
 
 
 def test_attention_maps_are_the_weights_of_cross_attention(model: Transformer) -> None:
-    """Recomputed here from what really flows through each layer."""
+    """Recomputed here from the actual inputs of each layer."""
     sources, targets = random_ids(2, 6), random_ids(2, 4, seed=2)
     sources[0, 4:] = PAD_ID
     expected: list[Tensor] = []
@@ -229,19 +229,19 @@ def test_no_buffer_is_kept_in_a_checkpoint(model: Transformer) -> None:
 
 
 def test_the_longest_source_and_target_have_positions(model: Transformer) -> None:
-    """The begin token has one of its own."""
+    """BOS takes one target position."""
     assert model(random_ids(1, 12), random_ids(1, 10)).shape == (1, 10, VOCABULARY)
 
 
 def test_every_parameter_learns(model: Transformer) -> None:
-    """All but the biases of keys: the softmax does not see what all keys have in common."""
+    """Except biases of keys: the softmax ignores a common offset."""
     model(random_ids(2, 5), random_ids(2, 4)).logsumexp(dim=-1).sum().backward()
     idle = [name for name, parameter in model.named_parameters() if parameter.grad is None or not parameter.grad.any()]
     assert [name for name in idle if not name.endswith("key.bias")] == []
 
 
 def test_every_tensor_is_where_the_parameters_are(model: Transformer) -> None:
-    """So that training and generation may run on any device."""
+    """So that training and generation run on any device."""
     model.to("meta")
     source, target = random_ids(2, 5).to("meta"), random_ids(2, 4).to("meta")
     assert model.train()(source, target).device.type == "meta"
@@ -260,7 +260,7 @@ def test_dropout_is_active_in_training_alone() -> None:
 
 @pytest.mark.parametrize("options", OPTIONS)
 def test_a_new_model_predicts_with_little_confidence(options: str) -> None:
-    """Its parameters start small: the loss begins near that of guessing."""
+    """Its initial parameters are small: the loss starts near that of guessing."""
     torch.manual_seed(1)
     config = TransformerConfig.model_validate({"d_model": 64, "d_ff": 128, "heads": 4, **OPTIONS[options]})
     logits = build_model(config, VOCABULARY).eval()(random_ids(4, 8), random_ids(4, 8, seed=2))

@@ -1,4 +1,4 @@
-"""Language tokens: as many as the model writes languages, and none where there is nothing to choose."""
+"""Language tokens: one per target language, and none for a single target language."""
 
 import pytest
 
@@ -15,13 +15,13 @@ def tagged() -> Tokenizer:
     return train_tokenizer(["one two three", "eins zwei drei"] * 5, 60, target_languages=("de", "fr"))
 
 
-def test_a_model_that_writes_one_language_needs_no_token(tokenizer: Tokenizer) -> None:
+def test_a_model_of_one_target_language_needs_no_token(tokenizer: Tokenizer) -> None:
     directions = directions_of("en-de", "fr-de")
     assert tagged_languages(directions) == ()
     assert source_prefix(tokenizer, directions, directions[1]) == ()
 
 
-def test_a_model_that_writes_several_languages_is_told_which(tagged: Tokenizer) -> None:
+def test_a_model_of_several_target_languages_gets_the_language_token(tagged: Tokenizer) -> None:
     directions = directions_of("en-fr", "en-de", "fr-de")
     assert tagged_languages(directions) == ("de", "fr")
     prefixes = [source_prefix(tagged, directions, direction) for direction in directions]

@@ -1,4 +1,4 @@
-"""Averaged parameters are what their formula says, and are what a checkpoint holds."""
+"""Averaged parameters follow their formula and are stored in checkpoints."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ STEPS, EVERY = 23, 5
 
 
 class Walk(lightning.LightningModule):
-    """One parameter that a step moves to the number of the step; validations write down what it is."""
+    """A single parameter, set to the step number by each step; validations record it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ def walk(callbacks: list[Callback], folder: Path, steps: int = STEPS, checkpoint
     return module
 
 
-def test_nothing_is_averaged_unless_asked(tmp_path: Path) -> None:
+def test_nothing_is_averaged_by_default(tmp_path: Path) -> None:
     assert weight_averaging(TrainingConfig()) == []
     assert walk([], tmp_path).validated == {step: step for step in range(EVERY, STEPS, EVERY)}
 
@@ -82,7 +82,7 @@ def test_an_exponential_average_forgets_at_the_configured_rate(tmp_path: Path) -
 
 @pytest.mark.parametrize("resume", [False, True])
 def test_the_last_validations_are_averaged_and_those_before_are_not(tmp_path: Path, resume: bool) -> None:
-    """Three of them: before the third last the parameters stand for themselves."""
+    """With three: before the third last validation the average equals the parameters."""
     config = TrainingConfig(averaging="last", averaged_validations=3, max_steps=20, validation_every_steps=EVERY)
     start = None
     validated: dict[int, float] = {}

@@ -1,4 +1,4 @@
-"""The picture of a run shows what its logs hold, the later value where a step was logged twice."""
+"""The plot of a run shows its logs, with the later value of a step logged twice."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def test_every_measure_that_was_logged_is_drawn_and_no_other(tmp_path: Path) -> 
 
 
 def test_a_run_that_was_resumed_is_drawn_as_one(tmp_path: Path) -> None:
-    """Steps that were logged again after an interruption do not draw a line back."""
+    """Steps that were logged again after an interruption draw no line back."""
     unbroken, resumed = tmp_path / "unbroken", tmp_path / "resumed"
     write_log(unbroken, "loss", {50: 5.0, 100: 4.0, 150: 3.0})
     write_log(resumed, "loss", {50: 5.0, 100: 4.5})

@@ -1,4 +1,4 @@
-"""The loss computed in pieces is the loss of the textbook, gradients included."""
+"""The chunked loss equals the textbook loss, gradients included."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ def make_inputs(passes: int, positions: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def reference_loss(states: Tensor, weight: Tensor, labels: Tensor, label_smoothing: float, r_drop: float) -> Tensor:
-    """Returns the loss as its formula says, with PyTorch's own functions."""
+    """Returns the loss from its formula with PyTorch's own functions."""
     logits = states @ weight.T
     cross_entropies = [
         functional.cross_entropy(one, labels, ignore_index=PAD_ID, label_smoothing=label_smoothing) for one in logits
@@ -54,7 +54,7 @@ def test_loss_and_gradients_are_those_of_the_formula(
     )
 
 
-def test_padding_counts_for_nothing() -> None:
+def test_padding_is_ignored() -> None:
     states, weight, labels = make_inputs(1, 9)
     real = labels != PAD_ID
     without = translation_loss(states[:, real], weight, labels[real], 0.1)

@@ -1,4 +1,4 @@
-"""The learning rate rises linearly, falls with the inverse square root, and may cool down to zero."""
+"""Schedules of the learning rate and of dropout."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""How a run is set up: which numbers it computes with, which checkpoint it keeps, and where it runs."""
+"""Setup of a run: precision, selection of the checkpoint, and validation interval."""
 
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,6 @@ def test_the_measure_that_is_named_picks_the_checkpoint_and_ends_the_run(
     assert (stopping.monitor, stopping.mode, stopping.patience) == (monitor, mode, 3)
 
 
-def test_a_validation_follows_so_many_steps_however_many_batches_they_take(tmp_path: Path) -> None:
+def test_the_validation_interval_counts_steps_and_not_batches(tmp_path: Path) -> None:
     trainer = trainer_of(tmp_path, validation_every_steps=5, accumulated_batches=3)
     assert trainer.val_check_interval == 15

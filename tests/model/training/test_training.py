@@ -1,4 +1,4 @@
-"""What one training step computes: the paper's loss, optimizer and schedule, over the batches still to come."""
+"""A training step: the paper's optimizer and schedule, and the remaining batches after a resume."""
 
 from itertools import islice
 from types import SimpleNamespace
@@ -29,7 +29,7 @@ def make_data(pairs: TokenizedPairs) -> TranslationData:
 
 
 def configure(module: TranslationModule) -> tuple[Optimizer, LRScheduler]:
-    """Returns what a module trains with."""
+    """Returns a module's configuration."""
     configured: Any = module.configure_optimizers()
     return configured["optimizer"], configured["lr_scheduler"]["scheduler"]
 
@@ -63,7 +63,7 @@ def test_a_resumed_run_reads_the_batches_from_its_step_on() -> None:
 
 
 def test_reading_batches_draws_no_random_number() -> None:
-    """Otherwise a resumed run, which begins to read once more, would drop other units."""
+    """Otherwise a resumed run, which starts reading once more, would have another dropout."""
     pairs = TokenizedPairs([[4], [5]], [[4], [5]])
     data = make_data(pairs)
     before = torch.get_rng_state()

@@ -1,4 +1,4 @@
-"""A validation translates: its BLEU and chrF are those of the model's own translations."""
+"""Validation logs BLEU and chrF of the model's own greedy translations."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ REFERENCES = [translate_toy(sentence) for sentence in SENTENCES[:40]] + SENTENCE
 
 
 class Recorder:
-    """Stands in for the module in training: holds the model, keeps what is logged."""
+    """A stand-in for the training module: holds the model and records logged values."""
 
     def __init__(self, model: object) -> None:
         self.model = model

@@ -1,4 +1,4 @@
-"""Streams over REST, with real connections: events, heartbeats, problems, and what becomes of those that end early."""
+"""Event streams over real REST connections: events, heartbeats, problems and early ends."""
 
 import json
 from collections.abc import Iterator
@@ -19,13 +19,13 @@ Event = tuple[str, dict[str, Any]]
 
 @contextmanager
 def stream(live: LiveService, body: Any, **options: Any) -> Iterator[httpx.Response]:
-    """Opens a stream; its connection is closed when the block ends."""
+    """Opens a stream; closes its connection at the end of the block."""
     with live.http() as client, client.stream("POST", PATH, json=body, **options) as answer:
         yield answer
 
 
 def read_events(answer: httpx.Response) -> Iterator[Event]:
-    """Yields names and data of events, whose ids count them from 1; comments are named so."""
+    """Yields names and data of events; checks that ids count from 1. A comment has the name `comment`."""
     number = 0
     fields: dict[str, str] = {}
     for line in answer.iter_lines():
@@ -95,7 +95,7 @@ def test_a_client_that_goes_away_before_the_first_event_costs_no_further_step(
     assert len(model.steps) == 1
 
 
-def test_while_nothing_comes_a_comment_keeps_the_connection(
+def test_heartbeat_comments_keep_an_idle_connection_open(
     stepwise: LiveService, model: GatedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("serve.api.sse.HEARTBEAT_SECONDS", 0.05)
@@ -132,7 +132,7 @@ def test_a_failure_after_the_first_event_is_an_event_without_details(stepwise: L
     assert stepwise.metric("requests_total", method="translate_stream", outcome="internal") == 1
 
 
-def test_an_unexpected_error_after_the_first_event_gives_no_detail_away(
+def test_an_unexpected_error_after_the_first_event_reveals_no_details(
     stepwise: LiveService, model: GatedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any) -> None:
@@ -147,10 +147,10 @@ def test_an_unexpected_error_after_the_first_event_gives_no_detail_away(
         *_, (name, problem) = events
     assert (name, problem["reason"]) == ("error", "internal")
     assert "inside" not in str(problem)
-    assert [log["request_id"] for log in logs if log["event"] == "unexpected error"] == [problem["request_id"]]
+    assert [log["request_id"] for log in logs if log["event"] == "unexpected_error"] == [problem["request_id"]]
 
 
-def test_when_the_deadline_passes_an_event_says_so(stepwise: LiveService, model: GatedModel) -> None:
+def test_a_stream_past_its_deadline_ends_with_an_error_event(stepwise: LiveService, model: GatedModel) -> None:
     with stream(stepwise, LONG, headers={"x-request-timeout-ms": "2000"}) as answer:
         events = read_events(answer)
         next(events)
@@ -163,12 +163,12 @@ def test_when_the_deadline_passes_an_event_says_so(stepwise: LiveService, model:
     assert len(model.steps) <= 2
 
 
-def test_what_is_refused_has_the_status_of_its_problem(stepwise: LiveService, model: GatedModel) -> None:
+def test_an_error_before_the_first_event_sets_the_status(stepwise: LiveService, model: GatedModel) -> None:
     blank = stepwise.post({"text": " "}, path=PATH)
     assert (blank.status_code, blank.json()["field"]) == (400, "text[0]")
     assert blank.headers["content-type"] == "application/problem+json"
     with stream(stepwise, LONG) as answer:
-        # Kept, since an iterator that is let go closes its connection, and with it ends its request.
+        # Keeps a reference: a collected iterator closes its connection and ends its request.
         events = read_events(answer)
         next(events)
         full = stepwise.post({"text": ["alpha", "beta"]}, path=PATH)

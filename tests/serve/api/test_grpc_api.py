@@ -1,4 +1,4 @@
-"""The gRPC interface over real connections: answers, deadlines, cancellation, metadata, health and reflection."""
+"""The gRPC server over real connections: responses, deadlines, cancellation, metadata, health and reflection."""
 
 import asyncio
 from concurrent.futures import CancelledError, ThreadPoolExecutor
@@ -35,7 +35,7 @@ GOOD = TranslateRequest(text=["alpha beta."])
 
 
 def call_with_metadata(live: LiveService, message: TranslateRequest, metadata: Any = None) -> dict[str, str]:
-    """Sends a request and returns the trailing metadata of its answer, good or bad."""
+    """Sends a request and returns the trailing metadata of its response or error."""
     with live.grpc_channel() as channel:
         method: Any = channel.unary_unary(TRANSLATE_METHOD, request_serializer=TranslateRequest.SerializeToString)
         call = method.future(message, metadata=metadata, timeout=WAIT_SECONDS)
@@ -55,13 +55,13 @@ def test_every_text_is_answered_in_order(live: LiveService, tokenizer: Tokenizer
     assert 0 < response.timings.inference_seconds < response.timings.total_seconds
 
 
-def test_a_limited_translation_says_so(live: LiveService) -> None:
+def test_a_limited_translation_has_the_finish_reason_length(live: LiveService) -> None:
     options = SearchOptions(max_target_tokens=2)
     (translation,) = live.call(TranslateRequest(text=[LONG_TEXT], options=options)).translations
     assert (translation.target_tokens, translation.finish_reason) == (2, FINISH_REASON_LENGTH)
 
 
-def test_the_clients_request_id_comes_back(live: LiveService) -> None:
+def test_the_request_id_of_the_client_is_returned(live: LiveService) -> None:
     assert call_with_metadata(live, GOOD, [("x-request-id", "id-1")])["x-request-id"] == "id-1"
     assert call_with_metadata(live, TranslateRequest(), [("x-request-id", "id-2")])["x-request-id"] == "id-2"
 
@@ -70,7 +70,7 @@ def test_a_request_without_an_id_gets_one(live: LiveService) -> None:
     assert len(call_with_metadata(live, GOOD)["x-request-id"]) == 32
 
 
-def test_a_full_queue_is_answered_at_once_and_says_when_to_come_back(gated: LiveService, model: GatedModel) -> None:
+def test_a_full_queue_rejects_at_once_with_a_retry_delay(gated: LiveService, model: GatedModel) -> None:
     model.gate.clear()
     with ThreadPoolExecutor() as pool:
         accepted = pool.submit(gated.call, TranslateRequest(text=[LONG_TEXT, LONG_TEXT]))
@@ -98,12 +98,12 @@ def test_when_the_deadline_passes_the_slot_is_free_within_one_step(gated: LiveSe
 
 @dataclass
 class FakeContext:
-    """A call whose remaining time is told by a list."""
+    """A call whose remaining times come from a list."""
 
     remaining_seconds: list[float | None]
 
     def time_remaining(self) -> float | None:
-        """Returns the next of the list."""
+        """Returns the next time of the list."""
         return self.remaining_seconds.pop(0)
 
 
@@ -111,10 +111,10 @@ class FakeContext:
     ("remaining_seconds", "outcome"),
     [([1.01, 0.008], "deadline_exceeded"), ([1.01, 0.5], "cancelled"), ([None, None], "cancelled")],
 )
-def test_a_client_that_hangs_up_at_its_deadline_has_not_gone_away(
+def test_a_cancellation_is_classified_by_the_remaining_time(
     gated: LiveService, model: GatedModel, remaining_seconds: list[float | None], outcome: str
 ) -> None:
-    """GRPC rounds the deadline that it sends up, so that the hang-up may come before the deadline passes here."""
+    """The server's deadline passes after the client's, because gRPC rounds the sent deadline up."""
     model.gate.clear()
     message = TranslateRequest(text=[LONG_TEXT])
 
@@ -131,7 +131,7 @@ def test_a_client_that_hangs_up_at_its_deadline_has_not_gone_away(
     assert gated.metric("requests_total", outcome=outcome) == 1
 
 
-def test_a_client_that_is_gone_before_a_write_has_gone_away(gated: LiveService) -> None:
+def test_a_failed_write_counts_as_cancelled(gated: LiveService) -> None:
     """The write may fail before gRPC cancels the call."""
 
     class GoneContext(FakeContext):
@@ -154,7 +154,7 @@ def test_a_client_that_is_gone_before_a_write_has_gone_away(gated: LiveService) 
 
 
 def test_an_expired_deadline_is_refused(gated: LiveService, model: GatedModel) -> None:
-    """The gate is shut, since gRPC rounds the deadline that it sends up: an idle server may answer before it passes."""
+    """The gate is closed: gRPC rounds the sent deadline up, so that an idle server may respond before it passes."""
     model.gate.clear()
     assert gated.call_error(GOOD, timeout=0).code() is grpc.StatusCode.DEADLINE_EXCEEDED
     model.gate.set()
@@ -193,7 +193,7 @@ def test_when_the_connection_breaks_the_slot_is_free_within_one_step(gated: Live
     assert call.done()
 
 
-def test_an_unexpected_error_gives_no_detail_away(live: LiveService, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_reveals_no_details(live: LiveService, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_request: Any) -> None:
         raise ZeroDivisionError("a detail of the inside")
 
@@ -202,7 +202,7 @@ def test_an_unexpected_error_gives_no_detail_away(live: LiveService, monkeypatch
         error = live.call_error(GOOD)
     assert error.code() is grpc.StatusCode.INTERNAL
     assert str(error.details()).startswith("internal error, logged with request id ")
-    assert [log["exc_info"] for log in logs if log["event"] == "unexpected error"] == [True]
+    assert [log["exc_info"] for log in logs if log["event"] == "unexpected_error"] == [True]
 
 
 @pytest.mark.parametrize("service", ["", SERVICE])
@@ -210,8 +210,8 @@ def test_the_health_check_answers_for_all_and_for_the_service(live: LiveService,
     assert live.health(service) == "SERVING"
 
 
-def test_watchers_of_the_health_are_told_of_the_shutdown_while_everything_is_still_served(bundle_path: Path) -> None:
-    """Of all, of the service and of each model; so that clients which look at it go elsewhere and fail nowhere."""
+def test_health_watchers_learn_of_a_shutdown_before_requests_fail(bundle_path: Path) -> None:
+    """Health of all, of the service and of each model, so that clients can switch before requests fail."""
     with run_service(bundle_path, lame_duck_seconds=WAIT_SECONDS) as live, live.grpc_channel() as channel:
         stub: Any = health_pb2_grpc.HealthStub(channel)
         names = ("", SERVICE, f"{SERVICE}/fake")
@@ -223,14 +223,14 @@ def test_watchers_of_the_health_are_told_of_the_shutdown_while_everything_is_sti
         live.abandon()
 
 
-def test_the_health_of_a_service_that_is_not_there_is_not_found(live: LiveService) -> None:
+def test_the_health_of_an_unknown_service_is_not_found(live: LiveService) -> None:
     with pytest.raises(grpc.RpcError) as raised:
         live.health(f"{SERVICE}/none")
     error: Any = raised.value
     assert error.code() is grpc.StatusCode.NOT_FOUND
 
 
-def test_the_server_describes_itself(live: LiveService) -> None:
+def test_reflection_lists_the_services(live: LiveService) -> None:
     with live.grpc_channel() as channel:
         database: Any = ProtoReflectionDescriptorDatabase(channel)
         assert set(database.get_services()) >= {SERVICE, "grpc.health.v1.Health"}

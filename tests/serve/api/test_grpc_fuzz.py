@@ -1,4 +1,4 @@
-"""R31, hostile input over gRPC: whatever bytes and messages come, the server answers, and is never at fault itself."""
+"""R31, hostile gRPC input: the server responds to any bytes and messages without an internal error."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from tests.support.live import WAIT_SECONDS, LiveService
 from tests.support.promises import Measured
 from tests.support.random_messages import messages, messages_like
 
-# On a busy machine, making up messages takes longer than Hypothesis thinks is healthy.
+# On a busy machine, generating messages exceeds Hypothesis's health limits.
 UNTIMED = settings(database=None, suppress_health_check=list(HealthCheck))
 FEW = settings(UNTIMED, max_examples=25, derandomize=True)
 MANY = settings(UNTIMED, max_examples=1000)
@@ -29,7 +29,7 @@ _TENSOR = inference_pb2.ModelInferRequest.InferInputTensor(name="text_input", da
 _TENSOR.contents.bytes_contents.append(b"ab ba")
 _TRANSLATE = translation_pb2.TranslateRequest(text=["ab ba"])
 _INFER = inference_pb2.ModelInferRequest(model_name="fake", inputs=[_TENSOR])
-# What is nearly right leads further than what is wrong in every way.
+# Mutations of valid messages reach deeper code than random bytes.
 GOOD: dict[str, Message] = {
     "Translate": _TRANSLATE,
     "TranslateStream": _TRANSLATE,
@@ -52,7 +52,7 @@ def serialized(message: Message) -> bytes:
 
 
 def status(channel: grpc.Channel, method: MethodDescriptor, data: bytes) -> str:
-    """Sends one message and returns the name of the status that the call ends with."""
+    """Sends one message and returns the name of the final status."""
     path = f"/{method.containing_service.full_name}/{method.name}"
     kinds: Any = {
         (False, False): channel.unary_unary,
@@ -73,7 +73,7 @@ def status(channel: grpc.Channel, method: MethodDescriptor, data: bytes) -> str:
 
 @pytest.mark.promise("R31")
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
-def test_whatever_comes_is_answered(
+def test_every_input_gets_a_response(
     finite_live: LiveService, channel: grpc.Channel, method: MethodDescriptor, measured: Measured, *, thorough: bool
 ) -> None:
     kind = GetMessageClass(method.input_type)

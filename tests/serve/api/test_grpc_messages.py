@@ -1,19 +1,22 @@
-"""Values that become messages keep all that they hold, and set options become fields."""
+"""Converting values to messages loses no data, and set options become fields."""
 
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 import pytest
+from google.protobuf.descriptor import Descriptor
 
-from protos.translation_pb2 import SearchOptions
-from serve.api.grpc_messages import read_options, score_response, translate_response
+from protos import translation_pb2 as messages
+from serve.api.grpc_messages import read_score_request, read_translate_request, score_response, translate_response
 from serve.errors import InvalidRequestError
+from serve.observability.usage import Timings
+from serve.scheduler.sequence import FairnessKey
 from serve.search.hypothesis import FinishReason
 from serve.translation.fields import SearchFields
+from serve.translation.request import ScoreRequest, TranslateRequest
 from serve.translation.response import (
     Alternative,
     ScoreResponse,
-    Timings,
     TokenScore,
     Translation,
     TranslationResponse,
@@ -59,7 +62,7 @@ FULL = Translation(
 
 
 def as_written(value: Any) -> Any:
-    """Returns a value as REST writes it: without what is None, with lists."""
+    """Returns a value in its REST form: without None, with lists."""
     if isinstance(value, dict):
         return {name: as_written(member) for name, member in value.items() if member is not None}
     return [as_written(element) for element in value] if isinstance(value, tuple) else value
@@ -89,12 +92,62 @@ def test_a_score_keeps_every_value() -> None:
     assert message.timings.total_seconds == TIMINGS.total_seconds
 
 
+def test_a_request_has_the_fields_of_its_message() -> None:
+    stream = FairnessKey()
+    message = messages.TranslateRequest(
+        text=["a", "b"],
+        source_language="en",
+        target_language="de",
+        target_prefix=["x", ""],
+        model="m",
+        allow_pivot=True,
+        split_sentences=False,
+    )
+    assert read_translate_request(message, 7.0, stream) == TranslateRequest(
+        text=["a", "b"],
+        source_language="en",
+        target_language="de",
+        target_prefix=["x", ""],
+        model="m",
+        allow_pivot=True,
+        split_sentences=False,
+        deadline_seconds=7.0,
+        fairness_key=stream,
+    )
+
+
+def test_an_empty_message_is_a_request_with_defaults() -> None:
+    assert read_translate_request(messages.TranslateRequest(), None) == TranslateRequest()
+    assert read_score_request(messages.ScoreRequest(), None) == ScoreRequest(pairs=[])
+
+
+def test_a_request_for_scores_has_the_fields_of_its_message() -> None:
+    pairs = [messages.TextPair(text="a", translation="b"), messages.TextPair(text="c")]
+    message = messages.ScoreRequest(pairs=pairs, source_language="en", target_language="de", model="m")
+    assert read_score_request(message, 7.0) == ScoreRequest(
+        pairs=[("a", "b"), ("c", "")], source_language="en", target_language="de", model="m", deadline_seconds=7.0
+    )
+
+
+@pytest.mark.parametrize(
+    ("message", "fields"),
+    [
+        (messages.TranslateRequest.DESCRIPTOR, {each.name for each in fields(TranslateRequest)}),
+        (messages.ScoreRequest.DESCRIPTOR, {each.name for each in fields(ScoreRequest)}),
+    ],
+)
+def test_every_field_of_a_message_is_one_of_its_request(message: Descriptor, fields: set[str]) -> None:
+    assert set(message.fields_by_name) <= fields
+
+
 def test_only_options_that_are_set_are_fields() -> None:
-    options = read_options(SearchOptions(beam_size=3, suppressed_tokens=["a"], coverage_penalty=0.0))
-    assert options == SearchFields(beam_size=3, suppressed_tokens=("a",))
-    assert options.model_fields_set == {"beam_size", "suppressed_tokens", "coverage_penalty"}
+    options = messages.SearchOptions(beam_size=3, suppressed_tokens=["a"], coverage_penalty=0.0)
+    read = read_translate_request(messages.TranslateRequest(options=options), None).options
+    assert read == SearchFields(beam_size=3, suppressed_tokens=("a",))
+    assert read.model_fields_set == {"beam_size", "suppressed_tokens", "coverage_penalty"}
 
 
 def test_a_zero_that_is_set_is_no_default() -> None:
+    options = messages.SearchOptions(max_target_tokens=0)
     with pytest.raises(InvalidRequestError, match=r"^options\.max_target_tokens: 0, "):
-        read_options(SearchOptions(max_target_tokens=0))
+        read_translate_request(messages.TranslateRequest(options=options), None)

@@ -1,4 +1,4 @@
-"""What a server does with connections, seen by a client that speaks bare HTTP/2 (RFC 9113)."""
+"""gRPC channel options, observed by a client that writes raw HTTP/2 frames (RFC 9113)."""
 
 import socket
 import struct
@@ -22,27 +22,27 @@ ENHANCE_YOUR_CALM = 11
 
 
 def frame(kind: int, payload: bytes = b"", flags: int = 0) -> bytes:
-    """Returns a frame of the whole connection."""
+    """Returns a frame of stream 0, the connection itself."""
     return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + bytes(4) + payload
 
 
 @contextmanager
 def connect(live: LiveService) -> Iterator[socket.socket]:
-    """Opens a connection that asks for nothing and answers nothing."""
+    """Opens a connection that sends no requests and no acknowledgments."""
     with socket.create_connection(("127.0.0.1", live.service.grpc_port), WAIT_SECONDS) as connection:
         connection.sendall(PREFACE + frame(SETTINGS))
         yield connection
 
 
 def frames(connection: socket.socket) -> Iterator[tuple[int, int, bytes]]:
-    """Yields kind, flags and payload of what comes, until the server closes the connection."""
+    """Yields kind, flags and payload of each frame until the server closes the connection."""
     with connection.makefile("rb") as stream:
         while header := stream.read(9):
             yield header[3], header[4], stream.read(int.from_bytes(header[:3], "big"))
 
 
-def test_a_connection_gets_only_so_old(bundle_path: Path) -> None:
-    """Its client is told in time, so that no call fails."""
+def test_a_connection_has_a_maximum_age(bundle_path: Path) -> None:
+    """GOAWAY arrives early enough that no call fails."""
     ages: dict[str, Any] = {"grpc_max_connection_age_seconds": 0.1, "grpc_max_connection_age_grace_seconds": 5}
     with run_service(bundle_path, **ages) as live:
         with connect(live) as connection:
@@ -55,14 +55,14 @@ def test_a_connection_gets_only_so_old(bundle_path: Path) -> None:
                 assert method(TranslateRequest(text=["alpha"]).SerializeToString(), timeout=WAIT_SECONDS)
 
 
-def test_a_connection_that_answers_no_ping_is_closed(bundle_path: Path) -> None:
+def test_a_connection_without_ping_acknowledgments_is_closed(bundle_path: Path) -> None:
     quick: dict[str, Any] = {"grpc_keepalive_seconds": 0.1, "grpc_keepalive_timeout_seconds": 0.1}
     with run_service(bundle_path, **quick) as live, connect(live) as connection:
         kinds = [kind for kind, flags, _ in frames(connection) if not flags & ACKNOWLEDGED]
     assert PING in kinds
 
 
-def test_a_client_that_pings_too_often_is_sent_away(bundle_path: Path) -> None:
+def test_a_client_that_pings_too_often_is_disconnected(bundle_path: Path) -> None:
     with run_service(bundle_path, grpc_min_ping_interval_seconds=60) as live, connect(live) as connection:
         connection.sendall(frame(PING, bytes(8)) * 9)
         farewell = next(payload for kind, _, payload in frames(connection) if kind == GO_AWAY)
@@ -70,7 +70,7 @@ def test_a_client_that_pings_too_often_is_sent_away(bundle_path: Path) -> None:
     assert farewell[8:] == b"too_many_pings"
 
 
-def test_a_connection_may_have_so_many_calls(bundle_path: Path) -> None:
+def test_concurrent_calls_of_a_connection_are_limited(bundle_path: Path) -> None:
     with run_service(bundle_path, grpc_max_calls=7) as live, connect(live) as connection:
         announced = next(payload for kind, _, payload in frames(connection) if kind == SETTINGS)
     values = dict(struct.iter_unpack(">HI", announced))
@@ -78,7 +78,7 @@ def test_a_connection_may_have_so_many_calls(bundle_path: Path) -> None:
 
 
 @pytest.mark.parametrize("age", ["inf", 1e9])
-def test_what_is_to_last_for_ever_has_no_end_that_an_option_could_not_hold(age: object) -> None:
+def test_infinite_durations_fit_the_channel_options(age: object) -> None:
     options = dict(channel_options(ServeSettings.model_validate({"grpc_max_connection_age_seconds": age})))
     assert options.get("grpc.max_connection_age_ms", 2**31 - 1) == 2**31 - 1
 

@@ -1,4 +1,4 @@
-"""What gRPC clients of any language are told about an error, in the messages that all services use."""
+"""The status details of gRPC errors, in google.rpc messages."""
 
 import re
 from typing import Any
@@ -23,7 +23,7 @@ def make(error: type[ServiceError]) -> ServiceError:
 
 
 def details_of(status: Status) -> dict[type[Message], Any]:
-    """Returns the details of a status by kind, of which there is one each."""
+    """Returns the details of a status by kind; each kind occurs once."""
     found: dict[type[Message], Any] = {}
     for kind in (ErrorInfo, BadRequest, RetryInfo, RequestInfo):
         for detail in status.details:
@@ -36,7 +36,7 @@ def details_of(status: Status) -> dict[type[Message], Any]:
 
 
 @pytest.mark.parametrize("error", ERRORS)
-def test_every_error_tells_its_reason_and_the_request(error: type[ServiceError]) -> None:
+def test_every_error_has_its_reason_and_request_id(error: type[ServiceError]) -> None:
     status = rich_status(make(error), "id-1")
     details = details_of(status)
     assert (status.code, status.message) == (error.grpc_status.value[0], str(make(error)))
@@ -46,7 +46,7 @@ def test_every_error_tells_its_reason_and_the_request(error: type[ServiceError])
 
 
 @pytest.mark.parametrize("error", ERRORS)
-def test_exactly_what_a_later_try_can_mend_tells_when_in_both_ways(error: type[ServiceError]) -> None:
+def test_exactly_the_retryable_errors_carry_both_retry_delays(error: type[ServiceError]) -> None:
     metadata = dict(trailers("id-1", make(error)))
     details = details_of(Status.FromString(bytes(metadata["grpc-status-details-bin"])))  # type: ignore[arg-type]
     seconds = error.retry_after_seconds
@@ -66,10 +66,10 @@ def test_exactly_what_a_later_try_can_mend_tells_when_in_both_ways(error: type[S
         (b"\x0a\x01\xff", "text[0]"),
     ],
 )
-def test_a_field_that_is_wrong_is_named_in_the_details(
+def test_the_details_name_the_invalid_field(
     live: LiveService, request_message: TranslateRequest | bytes, field: str
 ) -> None:
-    """And the sentence about it is that of the status."""
+    """Its description is the same as in the status message."""
     error: Any = live.call_error(request_message)
     status = from_call(error)
     details = details_of(status)
@@ -78,7 +78,7 @@ def test_a_field_that_is_wrong_is_named_in_the_details(
     assert f"{field}: {violation.description}" == error.details() == status.message
 
 
-def test_a_model_that_is_not_there_is_told_by_the_field_that_names_it(live: LiveService) -> None:
+def test_an_unknown_model_is_named_by_its_field(live: LiveService) -> None:
     error: Any = live.call_error(TranslateRequest(text=["alpha"], model="none"))
     details = details_of(from_call(error))
     assert details[ErrorInfo].reason == "MODEL_NOT_FOUND"

@@ -1,4 +1,4 @@
-"""Streams over gRPC, with real connections: what comes when, and what becomes of those that end early."""
+"""Translation streams over real gRPC connections: events and early ends."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +14,7 @@ LONG = TranslateRequest(text=[LONG_TEXT])
 
 
 def refusal(live: LiveService, message: TranslateRequest | bytes) -> Any:
-    """Returns the error of a stream that never begins."""
+    """Returns the error of a stream that fails before its first event."""
     with live.call_stream(message) as stream, pytest.raises(grpc.RpcError) as raised:
         next(stream)
     return raised.value
@@ -43,7 +43,7 @@ def test_the_deltas_of_every_text_make_up_its_translation(live: LiveService, opt
 
 
 def first_event(stream: Iterator[TranslateStreamResponse]) -> TranslateStreamResponse:
-    """Returns what the first step brings; the gate is shut then."""
+    """Returns the events of the first step; the gate is closed then."""
     event = next(stream)
     assert event.delta.text
     return event
@@ -80,7 +80,7 @@ def test_when_the_connection_breaks_the_slot_is_free_within_one_step(stepwise: L
     assert len(model.steps) <= 2
 
 
-def test_when_the_deadline_passes_the_stream_says_so(stepwise: LiveService, model: GatedModel) -> None:
+def test_a_stream_past_its_deadline_ends_with_deadline_exceeded(stepwise: LiveService, model: GatedModel) -> None:
     with stepwise.call_stream(LONG, timeout=2.0) as stream:
         first_event(stream)
         with pytest.raises(grpc.RpcError) as raised:
@@ -109,9 +109,10 @@ def test_a_failure_after_the_first_token_ends_the_stream_without_details(
     assert len(dict(error.trailing_metadata())["x-request-id"]) == 32
 
 
-def test_a_stream_that_is_refused_never_begins(stepwise: LiveService) -> None:
+def test_a_rejected_stream_has_no_events(stepwise: LiveService) -> None:
     error = refusal(stepwise, TranslateRequest(text=[" "]))
-    assert (error.code(), error.details()) == (grpc.StatusCode.INVALID_ARGUMENT, "text[0]: blank, expected a sentence")
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert error.details().startswith("text[0]: ")
     assert refusal(stepwise, b"\xff").code() is grpc.StatusCode.INVALID_ARGUMENT
     with stepwise.call_stream(LONG) as stream:
         first_event(stream)

@@ -1,4 +1,4 @@
-"""Bytes that are no message get an answer that names the fault, and never an exception."""
+"""Malformed bytes get an error that names the fault, never an exception."""
 
 import pytest
 from hypothesis import given
@@ -22,7 +22,7 @@ parse_request = RequestParser(TranslateRequest).parse
 
 
 def field(tag: bytes, value: bytes) -> bytes:
-    """Returns a field with a length prefix, for values shorter than 128 bytes."""
+    """Returns a length-prefixed field with a value shorter than 128 bytes."""
     return tag + bytes([len(value)]) + value
 
 
@@ -68,7 +68,7 @@ def test_an_encoded_surrogate_is_not_utf_8() -> None:
 
 
 @pytest.mark.parametrize("data", [b"\xff\xff", TEXT_TAG, TEXT_TAG + b"\x05abc", field(OPTIONS_TAG, BEAM_SIZE_TAG)])
-def test_bytes_that_are_no_message_are_said_to_be_none(data: bytes) -> None:
+def test_malformed_bytes_are_reported_as_no_message(data: bytes) -> None:
     assert refusal(data) == "request: not a dragoman.v1.TranslateRequest message"
 
 

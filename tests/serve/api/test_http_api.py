@@ -1,4 +1,4 @@
-"""The REST interface over real connections: answers, problem documents, deadlines, disconnects and probes."""
+"""The REST server over real connections: responses, problem documents, deadlines, disconnects and probes."""
 
 import json
 import socket
@@ -66,7 +66,7 @@ def test_one_text_needs_no_list(live: LiveService) -> None:
     assert len(live.post(GOOD).json()["translations"]) == 1
 
 
-def test_a_limited_translation_says_so(live: LiveService) -> None:
+def test_a_limited_translation_has_the_finish_reason_length(live: LiveService) -> None:
     (translation,) = live.post({"text": LONG_TEXT, "options": {"max_target_tokens": 2}}).json()["translations"]
     assert (translation["target_tokens"], translation["finish_reason"]) == (2, "length")
 
@@ -77,7 +77,7 @@ def test_many_requests_share_one_connection(live: LiveService) -> None:
             assert client.post("/v1/translate", json=GOOD).status_code == 200
 
 
-def test_the_clients_request_id_comes_back(live: LiveService) -> None:
+def test_the_request_id_of_the_client_is_returned(live: LiveService) -> None:
     headers = {"x-request-id": "id-1"}
     assert live.post(GOOD, headers=headers).headers["x-request-id"] == "id-1"
     refused = live.post({}, headers=headers)
@@ -111,7 +111,7 @@ def test_wrong_http_is_answered_with_a_problem(
     assert live.metric("requests_total", protocol="rest", outcome="invalid") == 1
 
 
-def test_a_wrong_method_is_told_the_right_one(live: LiveService) -> None:
+def test_a_wrong_method_gets_the_allowed_one(live: LiveService) -> None:
     assert live.get("/v1/translate").headers["allow"] == "POST"
 
 
@@ -148,13 +148,13 @@ def test_when_the_deadline_passes_the_slot_is_free_within_one_step(
 
 
 def test_the_deadline_counts_while_the_body_is_read(live: LiveService) -> None:
-    """A client that never finishes its request must not hold it open for ever."""
+    """A client that never completes its request must not hold it open."""
     with connect(live) as connection:
         connection.sendall(raw_request(b'{"text": "alpha"}', "x-request-timeout-ms: 50\r\n")[:-1])
         assert connection.recv(1000).startswith(b"HTTP/1.1 504 ")
 
 
-def test_a_full_queue_is_answered_at_once_and_says_when_to_come_back(gated: LiveService, model: GatedModel) -> None:
+def test_a_full_queue_rejects_at_once_with_a_retry_delay(gated: LiveService, model: GatedModel) -> None:
     model.gate.clear()
     with ThreadPoolExecutor() as pool:
         accepted = pool.submit(gated.post, {"text": [LONG_TEXT, LONG_TEXT]})
@@ -167,7 +167,7 @@ def test_a_full_queue_is_answered_at_once_and_says_when_to_come_back(gated: Live
 
 
 @pytest.mark.promise("R16")
-def test_a_deadline_that_passes_in_the_queue_is_told_though_the_slots_stand_still(
+def test_a_deadline_passes_in_the_queue_even_if_the_slots_are_blocked(
     gated: LiveService, model: GatedModel, measured: Measured
 ) -> None:
     model.gate.clear()
@@ -180,7 +180,7 @@ def test_a_deadline_that_passes_in_the_queue_is_told_though_the_slots_stand_stil
         assert running.result().status_code == 200
     eventually(lambda: gated.metric("sequences_finished_total", reason="deadline_exceeded") == 1)
     assert gated.metric("wasted_tokens_total", cause="deadline_exceeded") == 0
-    measured("R16", f"told {late.elapsed.total_seconds() * 1000 - 1000:.0f} ms after its deadline of 1,000 ms")
+    measured("R16", f"error {late.elapsed.total_seconds() * 1000 - 1000:.0f} ms after its deadline of 1,000 ms")
 
 
 @pytest.mark.promise("R18")
@@ -208,7 +208,7 @@ def test_a_client_that_goes_away_before_its_body_is_complete_costs_no_step(
     assert model.steps == []
 
 
-def test_an_unexpected_error_gives_no_detail_away(live: LiveService, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_reveals_no_details(live: LiveService, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_request: Any) -> None:
         raise ZeroDivisionError("a detail of the inside")
 
@@ -217,7 +217,7 @@ def test_an_unexpected_error_gives_no_detail_away(live: LiveService, monkeypatch
         answer = live.post(GOOD)
     assert (answer.status_code, answer.json()["reason"]) == (500, "internal")
     assert "inside" not in answer.text
-    assert [log["request_id"] for log in logs if log["event"] == "unexpected error"] == [answer.json()["request_id"]]
+    assert [log["request_id"] for log in logs if log["event"] == "unexpected_error"] == [answer.json()["request_id"]]
 
 
 def test_probes_answer_and_are_neither_counted_nor_logged(live: LiveService) -> None:
@@ -230,7 +230,7 @@ def test_probes_answer_and_are_neither_counted_nor_logged(live: LiveService) -> 
 
 
 @pytest.mark.promise("R29")
-def test_a_server_whose_model_hangs_is_neither_ready_nor_live_until_it_answers(bundle_path: Path) -> None:
+def test_a_server_with_a_hanging_model_is_neither_ready_nor_live(bundle_path: Path) -> None:
     model = GatedModel(1)
     with run_service(bundle_path, [model], step_timeout_seconds=0.2) as live, ThreadPoolExecutor() as pool:
         model.gate.clear()
@@ -244,7 +244,7 @@ def test_a_server_whose_model_hangs_is_neither_ready_nor_live_until_it_answers(b
         eventually(lambda: live.get("/readyz").status_code == 200)
 
 
-def test_whoever_reads_the_metrics_holds_up_nobody(live: LiveService, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_the_metrics_does_not_block_requests(live: LiveService, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
     def write_slowly(_: CollectorRegistry) -> bytes:

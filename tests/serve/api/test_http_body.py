@@ -1,4 +1,4 @@
-"""Bytes that are no valid body get an answer that names the field, and never another exception."""
+"""Invalid bodies get an error that names the field, never another exception."""
 
 import json
 
@@ -47,68 +47,68 @@ def test_every_field_of_a_pair_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "message"),
+    ("data", "field"),
     [
-        (b"{}", "pairs: missing, expected a value"),
-        (b'{"pairs": 5}', "pairs: 5, expected a valid list"),
-        (b'{"pairs": [["a", "b"]]}', "pairs[0]: a list, expected an object"),
-        (b'{"pairs": [{"text": "a"}]}', "pairs[0].translation: missing, expected a value"),
+        (b"{}", "pairs"),
+        (b'{"pairs": 5}', "pairs"),
+        (b'{"pairs": [["a", "b"]]}', "pairs[0]"),
+        (b'{"pairs": [{"text": "a"}]}', "pairs[0].translation"),
         (
             b'{"pairs": [{"text": "a", "translation": "b"}, {"text": 5, "translation": "b"}]}',
-            "pairs[1].text: 5, expected a valid string",
+            "pairs[1].text",
         ),
-        (b'{"pairs": [{"text": "a", "translation": "b", "x": 1}]}', "pairs[0].x: unknown field"),
-        (b'{"pairs": [], "options": {}}', "options: unknown field"),
+        (b'{"pairs": [{"text": "a", "translation": "b", "x": 1}]}', "pairs[0].x"),
+        (b'{"pairs": [], "options": {}}', "options"),
     ],
 )
-def test_a_wrong_body_for_scores_is_refused_by_the_name_of_the_field(data: bytes, message: str) -> None:
+def test_an_invalid_score_body_is_rejected_by_field(data: bytes, field: str) -> None:
     with pytest.raises(InvalidRequestError) as raised:
         parse_body(data, ScoreBody)
-    assert str(raised.value) == message
+    assert raised.value.field == field
 
 
 @pytest.mark.parametrize(
-    ("data", "message"),
+    ("data", "field"),
     [
-        (b"", "body: not JSON: Expecting value at character 0"),
-        (b'{"text": "a"', "body: not JSON: Expecting ',' delimiter at character 12"),
-        (b'{"text": "\xff"}', "body: not valid UTF-8 at byte 10"),
-        (b'\xff\xfe{\x00"\x00', "body: not valid UTF-8 at byte 0"),
-        (b"[" * 100_000, "body: not JSON that can be read: nested too deep"),
-        (b'{"text":' * 100_000, "body: not JSON that can be read: nested too deep"),
+        (b"", "body"),
+        (b'{"text": "a"', "body"),
+        (b'{"text": "\xff"}', "body"),
+        (b'\xff\xfe{\x00"\x00', "body"),
+        (b"[" * 100_000, "body"),
+        (b'{"text":' * 100_000, "body"),
         (
             b'{"options": {"top_k": ' + b"9" * 5000 + b"}}",
-            "body: not JSON that can be read: a number has too many digits",
+            "body",
         ),
-        (b"[]", "body: not a JSON object"),
-        (b"null", "body: not a JSON object"),
-        (b"{}", "text: missing, expected a value"),
-        (b'{"text": 5}', "text: 5, expected a string or a list of strings"),
-        (b'{"text": null}', "text: null, expected a string or a list of strings"),
-        (b'{"text": {"a": "b"}}', "text: an object, expected a string or a list of strings"),
-        (b'{"text": ["a", 5]}', "text[1]: 5, expected a valid string"),
-        (b'{"text": ["a", ["b"]]}', "text[1]: a list, expected a valid string"),
-        (b'{"text": "a", "source_language": 5}', "source_language: 5, expected a valid string"),
-        (b'{"text": "a", "target_language": null}', "target_language: null, expected a valid string"),
-        (b'{"text": "a", "target_prefix": [null]}', "target_prefix[0]: null, expected a valid string"),
-        (b'{"text": "a", "options": null}', "options: null, expected an object"),
-        (b'{"text": "a", "options": ["beam_size"]}', "options: a list, expected an object"),
-        (b'{"text": "a", "options": {"beamsize": 5}}', "options.beamsize: unknown field"),
-        (b'{"text": "a", "max_target_tokens": 5}', "max_target_tokens: unknown field"),
-        (b'{"text": "a", "texts": "b"}', "texts: unknown field"),
-        (b'{"text": "a", "\\ud800\\n": 1}', "\\ud800\\n: unknown field"),
+        (b"[]", "body"),
+        (b"null", "body"),
+        (b"{}", "text"),
+        (b'{"text": 5}', "text"),
+        (b'{"text": null}', "text"),
+        (b'{"text": {"a": "b"}}', "text"),
+        (b'{"text": ["a", 5]}', "text[1]"),
+        (b'{"text": ["a", ["b"]]}', "text[1]"),
+        (b'{"text": "a", "source_language": 5}', "source_language"),
+        (b'{"text": "a", "target_language": null}', "target_language"),
+        (b'{"text": "a", "target_prefix": [null]}', "target_prefix[0]"),
+        (b'{"text": "a", "options": null}', "options"),
+        (b'{"text": "a", "options": ["beam_size"]}', "options"),
+        (b'{"text": "a", "options": {"beamsize": 5}}', "options.beamsize"),
+        (b'{"text": "a", "max_target_tokens": 5}', "max_target_tokens"),
+        (b'{"text": "a", "texts": "b"}', "texts"),
+        (b'{"text": "a", "\\ud800\\n": 1}', "\\ud800\\n"),
     ],
 )
-def test_a_wrong_body_is_refused_by_the_name_of_the_field(data: bytes, message: str) -> None:
-    assert refusal(data) == message
+def test_an_invalid_body_is_rejected_by_field(data: bytes, field: str) -> None:
+    assert refusal(data).startswith(f"{field}: ")
 
 
 def test_the_name_of_an_unknown_field_is_cut() -> None:
     assert len(refusal(json.dumps({"text": "a", "x" * 10_000: 1}).encode())) < 100
 
 
-def test_a_list_of_wrong_elements_is_refused_at_the_first() -> None:
-    """A list of errors as long as the body would keep the event loop busy for a second."""
+def test_a_list_is_rejected_at_its_first_invalid_element() -> None:
+    """Building one error per element would block the event loop for a second."""
     with pytest.raises(ValidationError) as raised:
         TranslateBody.model_validate({"text": [1, 2, 3]})
     assert [error["loc"] for error in raised.value.errors()] == [("text", 0)]

@@ -1,4 +1,4 @@
-"""What REST answers say in their headers: where the time went, how they are compressed, which pages may read them."""
+"""Headers of REST responses: timings, compression and CORS."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,18 +31,16 @@ def open_to_a_page(bundle_path: Path) -> Iterator[LiveService]:
         ("/v2/models/fake/generate", {"text_input": "ab ba"}),
     ],
 )
-def test_an_answer_tells_in_milliseconds_where_the_time_went(
-    letters_live: LiveService, path: str, body: dict[str, object]
-) -> None:
+def test_responses_have_timings_in_milliseconds(letters_live: LiveService, path: str, body: dict[str, object]) -> None:
     answer = letters_live.post(body, path=path)
     assert answer.status_code == 200, answer.text
-    told = dict(part.split(";dur=") for part in answer.headers["server-timing"].split(", "))
-    assert list(told) == ["tokenize", "queue", "inference", "total"]
+    durations_ms = dict(part.split(";dur=") for part in answer.headers["server-timing"].split(", "))
+    assert list(durations_ms) == ["tokenize", "queue", "inference", "total"]
     for name, seconds in answer.json().get("timings", {}).items():
-        assert float(told[name.removesuffix("_seconds")]) == pytest.approx(1000 * seconds, abs=0.001)
+        assert float(durations_ms[name.removesuffix("_seconds")]) == pytest.approx(1000 * seconds, abs=0.001)
 
 
-def test_a_long_answer_is_compressed_for_those_who_read_that(live: LiveService) -> None:
+def test_a_long_response_is_compressed_if_the_client_accepts_it(live: LiveService) -> None:
     for path, body in (("/v1/translate", {"text": TEXTS}), ("/v2/models/fake", None)):
         for accepted in ("gzip", "identity"):
             headers = {"accept-encoding": accepted}
@@ -55,18 +53,18 @@ def test_a_long_answer_is_compressed_for_those_who_read_that(live: LiveService) 
             assert answer.json()
 
 
-def test_a_stream_is_not_held_back_by_compression(live: LiveService) -> None:
+def test_compression_does_not_delay_a_stream(live: LiveService) -> None:
     answer = live.post({"text": TEXTS}, path="/v1/translate/stream", headers={"accept-encoding": "gzip"})
     assert len(answer.content) > 1024
     assert "content-encoding" not in answer.headers
 
 
-def test_no_page_may_ask_unless_the_operator_says_so(live: LiveService) -> None:
+def test_cross_origin_requests_are_disabled_by_default(live: LiveService) -> None:
     answer = live.post({"text": "alpha."}, headers={"origin": PAGE})
     assert not [name for name in answer.headers if name.startswith("access-control-")]
 
 
-def test_the_pages_of_an_origin_may_ask_and_no_others(open_to_a_page: LiveService) -> None:
+def test_cross_origin_requests_are_limited_to_configured_origins(open_to_a_page: LiveService) -> None:
     for origin, allowed in ((PAGE, PAGE), ("https://other.example", None)):
         answer = open_to_a_page.post({"text": " "}, headers={"origin": origin})
         assert answer.status_code == 400

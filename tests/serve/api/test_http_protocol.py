@@ -1,4 +1,4 @@
-"""Connections of HTTP/1.1 byte by byte: how much a client may send before it comes to the point, and what goes on."""
+"""HTTP/1.1 connections at the byte level: size limits and connection reuse."""
 
 import json
 import socket
@@ -12,7 +12,7 @@ from tests.support.live import WAIT_SECONDS, LiveService
 BODY = json.dumps({"text": "alpha beta."}).encode()
 LENGTH = f"content-length: {len(BODY)}"
 CHUNKS = b"4\r\n%b\r\n%x\r\n%b\r\n0\r\n\r\n" % (BODY[:4], len(BODY) - 4, BODY[4:])
-# A part of a message that has no end comes in pieces of this size.
+# An endless part of a message is sent in pieces of this size.
 PIECE = b"a" * 4096
 LINES = b"POST /v1/translate HTTP/1.1\r\nhost: here\r\n"
 
@@ -29,7 +29,7 @@ def head(*fields: str, version: str = "1.1") -> bytes:
 
 
 def read_answers(connection: socket.socket, count: int = 1) -> list[tuple[int, bytes]]:
-    """Reads answers, which must say how long they are; returns status and body of each."""
+    """Reads responses with a content length; returns status and body of each."""
     answers = []
     with connection.makefile("rb") as file:
         for _ in range(count):
@@ -44,13 +44,13 @@ def read_to_the_end(connection: socket.socket) -> bytes:
     try:
         while part := connection.recv(65536):
             answer += part
-    except ConnectionError:  # the server left what was still coming
+    except ConnectionError:  # the server discarded the rest
         pass
     return answer
 
 
 def send_without_end(connection: socket.socket, part: bytes, most_bytes: int) -> int:
-    """Sends a part again and again until the server closes the connection; returns how many bytes it took."""
+    """Repeats a part until the server closes the connection; returns the number of bytes sent."""
     sent = 0
     try:
         while sent < most_bytes:
@@ -75,7 +75,7 @@ def send_without_end(connection: socket.socket, part: bytes, most_bytes: int) ->
         pytest.param(head("transfer-encoding: chunked") + b"1;", PIECE, id="extension of a chunk"),
     ],
 )
-def test_what_never_ends_is_cut_off(live: LiveService, start: bytes, part: bytes) -> None:
+def test_an_endless_message_is_cut_off(live: LiveService, start: bytes, part: bytes) -> None:
     most_bytes = 16 << 20
     with connect(live) as connection:
         connection.sendall(start)
@@ -94,21 +94,21 @@ def test_what_never_ends_is_cut_off(live: LiveService, start: bytes, part: bytes
         LINES + b"name : value\r\n\r\n",
     ],
 )
-def test_what_is_not_http_is_answered_with_400_and_closed(live: LiveService, junk: bytes) -> None:
+def test_invalid_http_gets_400_and_a_closed_connection(live: LiveService, junk: bytes) -> None:
     with connect(live) as connection:
         connection.sendall(junk)
         assert read_to_the_end(connection).startswith(b"HTTP/1.1 400 ")
     assert live.post({"text": "alpha beta."}).status_code == 200
 
 
-def test_a_message_may_come_byte_by_byte(live: LiveService) -> None:
+def test_a_message_may_arrive_byte_by_byte(live: LiveService) -> None:
     with connect(live) as connection:
         for byte in head(LENGTH) + BODY:
             connection.sendall(bytes([byte]))
         assert read_answers(connection)[0][0] == 200
 
 
-def test_requests_that_come_together_are_answered_in_order(live: LiveService) -> None:
+def test_pipelined_requests_are_served_in_order(live: LiveService) -> None:
     texts = ["alpha.", "beta.", "gamma."]
     bodies = [json.dumps({"text": text}).encode() for text in texts]
     alone = [live.post({"text": text}).json()["translations"] for text in texts]
@@ -120,8 +120,8 @@ def test_requests_that_come_together_are_answered_in_order(live: LiveService) ->
 
 
 @pytest.mark.parametrize("together", [False, True])
-def test_an_offer_of_another_protocol_is_ignored(live: LiveService, *, together: bool) -> None:
-    """As Java's HTTP client makes it with its first request on every connection."""
+def test_an_upgrade_offer_is_ignored(live: LiveService, *, together: bool) -> None:
+    """Java's HTTP client offers HTTP/2 in the first request of each connection."""
     offer = ("connection: upgrade, http2-settings", "upgrade: h2c", "http2-settings: AAMAAABkAAQBAAAAAAIAAAAA")
     requests = [head(*offer, LENGTH) + BODY, head(*offer, "transfer-encoding: chunked") + CHUNKS, head(LENGTH) + BODY]
     with connect(live) as connection:
@@ -136,13 +136,13 @@ def test_an_offer_of_another_protocol_is_ignored(live: LiveService, *, together:
     assert [status for status, _ in answers] == [200] * len(requests)
 
 
-def test_a_client_that_offers_another_protocol_may_close_the_connection_as_well(live: LiveService) -> None:
+def test_an_upgrade_offer_may_come_with_connection_close(live: LiveService) -> None:
     with connect(live) as connection:
         connection.sendall(head("connection: close, Upgrade", "upgrade: h2c", LENGTH) + BODY)
         assert read_to_the_end(connection).startswith(b"HTTP/1.1 200 ")
 
 
-def test_a_client_is_asked_for_the_body_that_it_announces(live: LiveService) -> None:
+def test_expect_100_continue_is_supported(live: LiveService) -> None:
     with connect(live) as connection:
         connection.sendall(head("expect: 100-continue", LENGTH))
         assert connection.recv(65536) == b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -150,7 +150,7 @@ def test_a_client_is_asked_for_the_body_that_it_announces(live: LiveService) -> 
         assert read_answers(connection)[0][0] == 200
 
 
-def test_http_1_0_is_spoken_and_the_connection_closed(live: LiveService) -> None:
+def test_http_1_0_is_supported_and_closes_the_connection(live: LiveService) -> None:
     with connect(live) as connection:
         connection.sendall(head(LENGTH, version="1.0") + BODY)
         assert read_to_the_end(connection).startswith(b"HTTP/1.1 200 ")

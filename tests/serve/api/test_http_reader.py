@@ -1,4 +1,4 @@
-"""Compressed bodies over real connections: read if they are what they say, and never further than the limit."""
+"""Compressed bodies over real connections: valid ones are read, and decompression stops at the limit."""
 
 import gzip
 import json
@@ -27,14 +27,14 @@ def status(live: LiveService, content: bytes, coding: str) -> int:
 
 
 @pytest.mark.parametrize("coding", CODINGS)
-def test_the_largest_body_is_unpacked_and_one_byte_more_is_not(live: LiveService, coding: str) -> None:
+def test_a_decompressed_body_is_limited_to_the_byte(live: LiveService, coding: str) -> None:
     largest = GOOD + b" " * (MAX_BODY_BYTES - len(GOOD))
     assert status(live, CODINGS[coding](largest), coding) == 200
     assert status(live, CODINGS[coding](largest + b" "), coding) == 413
 
 
 @pytest.mark.parametrize("coding", CODINGS)
-def test_a_small_body_that_becomes_a_huge_one_is_refused(live: LiveService, coding: str) -> None:
+def test_a_decompression_bomb_is_rejected(live: LiveService, coding: str) -> None:
     bomb = CODINGS[coding](bytes(MAX_BODY_BYTES * 500))
     assert len(bomb) < MAX_BODY_BYTES
     assert status(live, bomb, coding) == 413
@@ -45,17 +45,17 @@ def test_a_small_body_that_becomes_a_huge_one_is_refused(live: LiveService, codi
     [GOOD, b"", gzip.compress(GOOD)[:-1], gzip.compress(GOOD) + b"x", zlib.compress(GOOD), b"\x1f\x8b" + bytes(20)],
     ids=["plain", "empty", "cut off", "too long", "of another kind", "only a beginning"],
 )
-def test_a_body_that_is_not_what_it_says_is_refused(live: LiveService, content: bytes) -> None:
+def test_a_body_that_contradicts_its_coding_is_rejected(live: LiveService, content: bytes) -> None:
     assert status(live, content, "gzip") == 400
 
 
 @pytest.mark.parametrize("coding", ["br", "gzip, gzip", "x"])
-def test_an_unknown_coding_is_told_the_known_ones(live: LiveService, coding: str) -> None:
+def test_an_unknown_coding_is_rejected_with_the_known_ones(live: LiveService, coding: str) -> None:
     headers = {"content-type": "application/json", "content-encoding": coding}
     answer = live.post(content=GOOD, headers=headers)
     assert (answer.status_code, answer.headers["accept-encoding"]) == (415, "gzip, deflate")
 
 
 @pytest.mark.parametrize("coding", ["identity", "GZIP"])
-def test_the_case_of_a_coding_and_none_at_all_are_understood(live: LiveService, coding: str) -> None:
+def test_codings_ignore_case_and_may_be_absent(live: LiveService, coding: str) -> None:
     assert status(live, GOOD if coding == "identity" else gzip.compress(GOOD), coding) == 200

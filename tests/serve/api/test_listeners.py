@@ -1,4 +1,4 @@
-"""Ports that are open, and why one cannot be; and how long a connection is kept that nobody uses."""
+"""Listening ports, errors of binding, and the lifetime of idle connections."""
 
 import http.client
 import socket
@@ -15,8 +15,8 @@ def test_port_zero_opens_a_free_port() -> None:
         assert listener.getsockname()[1] > 0
 
 
-def test_accepted_connections_do_not_hold_packets_back() -> None:
-    """Without TCP_NODELAY, every answer took 40 ms longer: its second packet waited for a delayed acknowledgement."""
+def test_accepted_connections_have_tcp_nodelay() -> None:
+    """Without TCP_NODELAY, each response took 40 ms longer: its second packet waited for a delayed acknowledgment."""
     with (
         open_port("127.0.0.1", 0) as listener,
         socket.create_connection(listener.getsockname()),
@@ -42,13 +42,13 @@ def test_a_name_that_does_not_exist_is_refused() -> None:
         open_port("nowhere.invalid", 0)
 
 
-def test_a_connection_that_was_idle_for_a_while_is_used_again(live: LiveService) -> None:
-    """Load balancers keep theirs for a minute, and send no request again that may have arrived."""
+def test_an_idle_connection_is_reused(live: LiveService) -> None:
+    """Load balancers keep idle connections for a minute, and do not resend a request that may have arrived."""
     connection = http.client.HTTPConnection("127.0.0.1", live.service.http_port)
     connection.request("GET", "/healthz")
     assert connection.getresponse().read()
     opened = connection.sock
-    time.sleep(6)  # uvicorn's own choice are 5 seconds
+    time.sleep(6)  # uvicorn's default is 5 seconds
     connection.request("GET", "/healthz")
     assert connection.getresponse().status == 200
     assert connection.sock is opened

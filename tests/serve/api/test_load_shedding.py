@@ -1,4 +1,4 @@
-"""Who is let in before anything is read: by itself with a clock of its own, and over real connections."""
+"""Load shedding before requests are read: with a fake clock, and over real connections."""
 
 import asyncio
 import threading
@@ -38,11 +38,11 @@ from tests.support.live import (
 )
 
 SLOTS, QUEUE_LIMIT = 8, 24
-FEW = 1  # an eighth of the slots
+FEW = 1  # one eighth of the slots
 
 
-class Door:
-    """A turnstile whose CPUs are as busy as the test says."""
+class ShedderUnderTest:
+    """A load shedder with the CPU utilization of the test."""
 
     def __init__(self, schedulers: int = 1) -> None:
         self.clock = FakeClock()
@@ -52,17 +52,17 @@ class Door:
         self.load_shedder.watch()
 
     def room(self) -> int:
-        """Returns how many come in before one is refused; all have left again."""
+        """Returns how many requests are admitted before one is rejected; all have left again."""
         with ExitStack() as inside:
             for count in range(1000):
                 try:
                     inside.enter_context(self.load_shedder.enter(RequestRecord("id"), "translate"))
                 except QueueFullError:
                     return count
-        raise AssertionError("nobody was refused")
+        raise AssertionError("no request was rejected")
 
     def end(self, error: BaseException | None = None, outcome: str = "ok") -> None:
-        """Lets one in that ends with an error, or well."""
+        """Admits one request, which ends with an error or without."""
         try:
             with self.load_shedder.enter(RequestRecord("id", outcome), "translate"):
                 if error is not None:
@@ -71,31 +71,31 @@ class Door:
             pass
 
     def be_late(self, times: int = 1) -> None:
-        """Lets some in that come too late."""
+        """Admits requests that miss their deadlines."""
         for _ in range(times):
             self.end(DeadlineExceededError("too late"))
 
 
-def test_as_many_come_in_as_rows_run_and_wait_and_a_few_more_that_are_read_or_answered() -> None:
-    assert Door().room() == SLOTS + QUEUE_LIMIT + FEW
-    assert Door(schedulers=2).room() == 2 * (SLOTS + QUEUE_LIMIT + FEW)
+def test_the_limit_is_running_and_waiting_rows_plus_a_few() -> None:
+    assert ShedderUnderTest().room() == SLOTS + QUEUE_LIMIT + FEW
+    assert ShedderUnderTest(schedulers=2).room() == 2 * (SLOTS + QUEUE_LIMIT + FEW)
 
 
 @pytest.mark.parametrize(
     ("error", "outcome"),
     [
-        pytest.param(DeadlineExceededError("too late"), "ok", id="an error says so"),
-        pytest.param(asyncio.CancelledError(), "deadline_exceeded", id="gRPC ends the call"),
-        pytest.param(None, "deadline_exceeded", id="an event of the stream says so"),
+        pytest.param(DeadlineExceededError("too late"), "ok", id="by an error"),
+        pytest.param(asyncio.CancelledError(), "deadline_exceeded", id="by gRPC"),
+        pytest.param(None, "deadline_exceeded", id="by an event of the stream"),
     ],
 )
-def test_while_several_come_too_late_hardly_anything_may_wait(error: BaseException | None, outcome: str) -> None:
-    authenticator = Door()
+def test_several_late_requests_shorten_the_queue(error: BaseException | None, outcome: str) -> None:
+    shedder = ShedderUnderTest()
     for _ in range(SEVERAL_LATE):
-        authenticator.end(error, outcome)
-    assert authenticator.room() == SLOTS + FEW
-    authenticator.clock.seconds += STRAINED_SECONDS
-    assert authenticator.room() == SLOTS + QUEUE_LIMIT + FEW
+        shedder.end(error, outcome)
+    assert shedder.room() == SLOTS + FEW
+    shedder.clock.seconds += STRAINED_SECONDS
+    assert shedder.room() == SLOTS + QUEUE_LIMIT + FEW
 
 
 @pytest.mark.parametrize(
@@ -103,53 +103,53 @@ def test_while_several_come_too_late_hardly_anything_may_wait(error: BaseExcepti
     [
         pytest.param(None, "ok", id="answered"),
         pytest.param(InvalidRequestError("text", "empty"), "ok", id="invalid"),
-        pytest.param(asyncio.CancelledError(), "cancelled", id="its client went away"),
+        pytest.param(asyncio.CancelledError(), "cancelled", id="canceled"),
     ],
 )
-def test_other_ends_change_nothing(error: BaseException | None, outcome: str) -> None:
-    authenticator = Door()
+def test_requests_that_are_not_late_change_nothing(error: BaseException | None, outcome: str) -> None:
+    shedder = ShedderUnderTest()
     for _ in range(2 * ENDINGS):
-        authenticator.end(error, outcome)
-    assert authenticator.room() == SLOTS + QUEUE_LIMIT + FEW
+        shedder.end(error, outcome)
+    assert shedder.room() == SLOTS + QUEUE_LIMIT + FEW
 
 
-def test_deadlines_that_are_too_short_for_an_idle_server_change_nothing_for_others() -> None:
-    authenticator = Door()
-    authenticator.busy_share = 0.5
-    authenticator.load_shedder.watch()
-    authenticator.be_late(2 * ENDINGS)
-    assert authenticator.room() == SLOTS + QUEUE_LIMIT + FEW
+def test_late_requests_on_an_idle_server_change_nothing() -> None:
+    shedder = ShedderUnderTest()
+    shedder.busy_share = 0.5
+    shedder.load_shedder.watch()
+    shedder.be_late(2 * ENDINGS)
+    assert shedder.room() == SLOTS + QUEUE_LIMIT + FEW
 
 
-def test_one_that_comes_too_late_now_and_then_changes_nothing() -> None:
-    authenticator = Door()
+def test_an_occasional_late_request_changes_nothing() -> None:
+    shedder = ShedderUnderTest()
     for _ in range(10):
-        authenticator.be_late(SEVERAL_LATE - 1)
+        shedder.be_late(SEVERAL_LATE - 1)
         for _ in range(ENDINGS):
-            authenticator.end()
-    assert authenticator.room() == SLOTS + QUEUE_LIMIT + FEW
+            shedder.end()
+    assert shedder.room() == SLOTS + QUEUE_LIMIT + FEW
 
 
-def test_when_most_come_too_late_nobody_comes_in_for_a_moment() -> None:
-    authenticator = Door()
-    authenticator.be_late(MOST_LATE - 1)
-    assert authenticator.load_shedder.open
-    authenticator.be_late()
-    assert authenticator.room() == 0
-    authenticator.clock.seconds += SHUT_SECONDS
-    assert authenticator.room() == SLOTS + FEW
+def test_mostly_late_requests_stop_admission_for_a_moment() -> None:
+    shedder = ShedderUnderTest()
+    shedder.be_late(MOST_LATE - 1)
+    assert shedder.load_shedder.open
+    shedder.be_late()
+    assert shedder.room() == 0
+    shedder.clock.seconds += SHUT_SECONDS
+    assert shedder.room() == SLOTS + FEW
 
 
-def test_as_long_as_as_many_are_answered_the_door_stays_open() -> None:
-    authenticator = Door()
+def test_admission_stays_open_while_half_of_the_requests_are_in_time() -> None:
+    shedder = ShedderUnderTest()
     for _ in range(10 * ENDINGS):
-        authenticator.be_late()
-        authenticator.end()
-        assert authenticator.load_shedder.open
+        shedder.be_late()
+        shedder.end()
+        assert shedder.load_shedder.open
 
 
-def test_a_processor_tells_a_thread_that_computes_from_one_that_waits() -> None:
-    """At most a CPU's worth, and nothing of it while asleep: shares, not times."""
+def test_the_utilization_of_a_computing_thread_exceeds_that_of_a_sleeping_one() -> None:
+    """The share is at most one CPU, and 0 while asleep; the shares, not the times, are compared."""
     processor = Processor()
     time.sleep(0.2)
     asleep = processor.busy_share()
@@ -160,13 +160,13 @@ def test_a_processor_tells_a_thread_that_computes_from_one_that_waits() -> None:
 
 
 class GoneContext:
-    """A call whose client has gone: gRPC takes no status any more."""
+    """A call of a disconnected client: gRPC accepts no status."""
 
     async def abort(self, *_: object) -> None:
         raise grpc.aio.InternalError("Failed execute_batch")
 
 
-def test_a_client_that_has_gone_is_told_nothing() -> None:
+def test_a_disconnected_client_gets_no_status() -> None:
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(abort(GoneContext(), QueueFullError("full"), ()))  # type: ignore[arg-type]
 
@@ -178,14 +178,14 @@ def model() -> GatedModel:
 
 @pytest.fixture
 def live(bundle_path: Path, model: GatedModel) -> Iterator[LiveService]:
-    """A service with room for five requests, and for one more that is being read or answered."""
+    """A service for five requests in flight, and one that is being read or written."""
     with run_service(bundle_path, [model], queue_limit=3) as live:
         yield live
 
 
 @pytest.fixture
 def full(live: LiveService, model: GatedModel) -> Iterator[LiveService]:
-    """The service while five translations stand still and a sixth request is being read."""
+    """The service with five blocked translations and a sixth request that is being read."""
     load_shedder = live.service._load_shedder
     model.gate.clear()
     with ThreadPoolExecutor() as pool:
@@ -197,8 +197,8 @@ def full(live: LiveService, model: GatedModel) -> Iterator[LiveService]:
         assert [answer.result().status_code for answer in answers] == [200] * 5
 
 
-def test_over_grpc_what_does_not_fit_is_refused_before_its_message_comes(full: LiveService) -> None:
-    """It is counted, keeps its id and is told when to come back."""
+def test_grpc_sheds_a_call_before_its_message_arrives(full: LiveService) -> None:
+    """The rejected call is counted, keeps its id and gets a retry delay."""
     answered = threading.Event()
 
     def send_nothing() -> Iterator[bytes]:
@@ -218,13 +218,13 @@ def test_over_grpc_what_does_not_fit_is_refused_before_its_message_comes(full: L
     assert full.metric("requests_total", outcome="queue_full", protocol="grpc") == 1
 
 
-def test_over_rest_what_does_not_fit_is_refused_unread(full: LiveService) -> None:
+def test_rest_sheds_a_request_before_its_body_is_read(full: LiveService) -> None:
     answer = full.post({"text": ""})
     assert answer.status_code == 429
     assert answer.json()["reason"] == "queue_full"
     assert answer.headers["retry-after"] == "1"
 
 
-def test_who_asks_for_anything_but_a_translation_is_answered_all_the_same(full: LiveService) -> None:
+def test_requests_without_translation_are_not_shed(full: LiveService) -> None:
     assert full.get("/healthz").status_code == 200
     assert full.get("/v1/models").status_code == 200

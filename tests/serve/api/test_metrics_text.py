@@ -1,4 +1,4 @@
-"""The text of /metrics: what Prometheus' library writes, a family at a time."""
+"""The text of /metrics equals that of Prometheus' library, written family by family."""
 
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 
@@ -13,7 +13,7 @@ def test_the_text_is_that_of_the_library() -> None:
     assert write_metrics(service.registry) == generate_latest(service.registry)
 
 
-def test_others_have_their_turn_after_each_family() -> None:
+def test_the_writer_pauses_after_each_family() -> None:
     registry = CollectorRegistry()
     for name in ("one", "two", "three"):
         Counter(name, name, registry=registry)
@@ -22,8 +22,8 @@ def test_others_have_their_turn_after_each_family() -> None:
     assert pauses == [PAUSE_SECONDS] * 3
 
 
-def test_what_is_counted_meanwhile_is_not_mixed_in() -> None:
-    """Else a total could disagree with its parts."""
+def test_later_counts_are_not_included() -> None:
+    """Otherwise a total could differ from the sum of its parts."""
     registry = CollectorRegistry()
     first, second = (Counter(name, name, registry=registry) for name in ("first", "second"))
 

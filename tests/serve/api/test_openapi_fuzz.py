@@ -1,6 +1,6 @@
-"""R31, hostile input over REST: whatever the documentation allows, and much that it does not, is answered as it says.
+"""R31, hostile REST input: responses conform to the OpenAPI document, for requests that it allows and others.
 
-Requests are made up by schemathesis from the OpenAPI document, a few for each operation. The model is a fake one.
+schemathesis generates a few requests per operation. The model is a fake.
 """
 
 from collections import Counter
@@ -22,14 +22,14 @@ from serve.api.http_body import TIMEOUT_HEADER
 from tests.support.live import LiveService
 from tests.support.promises import Measured
 
-# On a busy machine, making up requests takes longer than Hypothesis thinks is healthy.
+# On a busy machine, generating requests exceeds Hypothesis's health limits.
 UNTIMED = settings(phases=[Phase.generate], suppress_health_check=list(HealthCheck), database=None)
 FEW = settings(UNTIMED, max_examples=5, derandomize=True)
 MANY = settings(UNTIMED, max_examples=100)
 
 
 def no_fault_of_the_server(_: object, response: Any, case: schemathesis.Case[Any]) -> None:
-    """A deadline may pass if the client set one; nothing else of the server's own may happen."""
+    """The only server-side error allowed is a deadline that the client set."""
     passed = response.status_code == 504 and TIMEOUT_HEADER in (case.headers or {})
     assert response.status_code < 500 or passed, response.text
 
@@ -45,7 +45,7 @@ CHECKS = [
 
 @pytest.mark.promise("R31")
 @pytest.mark.parametrize(("mode", "asked_at_least"), [(GenerationMode.POSITIVE, 15), (GenerationMode.NEGATIVE, 6)])
-def test_every_answer_is_one_that_the_documentation_tells_of(
+def test_every_response_conforms_to_the_documentation(
     finite_live: LiveService, mode: GenerationMode, asked_at_least: int, measured: Measured, *, thorough: bool
 ) -> None:
     schema = schemathesis.openapi.from_dict(finite_live.get("/openapi.json").json())
@@ -54,9 +54,9 @@ def test_every_answer_is_one_that_the_documentation_tells_of(
         assert isinstance(result, Ok)
         operation = result.ok()
         if "{version}" in operation.path:
-            continue  # as without it
+            continue  # the same as without it
         if mode is GenerationMode.NEGATIVE and not operation.body:
-            continue  # what takes nothing can be asked for in no wrong way
+            continue  # an operation without input has no invalid requests
 
         @(MANY if thorough else FEW)
         @given(operation.as_strategy(generation_mode=mode))

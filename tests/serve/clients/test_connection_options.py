@@ -1,4 +1,4 @@
-"""The options by which commands reach a server with TLS and keys: what they make of them, and what they refuse."""
+"""The connection options of commands: the resulting settings, and refusals."""
 
 import json
 from collections.abc import Callable
@@ -77,7 +77,9 @@ def test_nothing_that_is_shown_of_a_command_holds_the_key(make: Make) -> None:
 
 @pytest.mark.parametrize("key", ["", " ", "two words", "line\n", "Schl\u00fcssel"])
 def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(key: str) -> None:
-    assert refusal(api_key=key) == "--api-key: expected a key of visible ASCII characters, without white space"
+    message = refusal(api_key=key)
+    assert message.startswith("--api-key: expected visible ASCII characters")
+    assert not key.strip() or key not in message
 
 
 @pytest.mark.parametrize(
@@ -86,7 +88,7 @@ def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(key: str) -> No
 )
 def test_a_certificate_and_its_key_go_together(given: str, missing: str, authority: Authority) -> None:
     path = files_of(authority)[given]
-    assert refusal(**{given: path}) == f"--{given.replace('_', '-')}: {path}: expected --{missing} beside it"
+    assert refusal(**{given: path}) == f"--{given.replace('_', '-')}: {path}: expected --{missing} too"
 
 
 def test_a_file_that_is_not_what_it_should_be_is_told(authority: Authority, tmp_path: Path) -> None:
@@ -101,7 +103,7 @@ def test_a_file_that_is_not_what_it_should_be_is_told(authority: Authority, tmp_
 @pytest.mark.parametrize("option", ["tls", "tls_ca_file"])
 def test_tls_and_an_address_that_says_none_do_not_go_together(option: str, authority: Authority) -> None:
     command = TranslateCommand(**{"tls": True} if option == "tls" else {option: authority.file})
-    with pytest.raises(FileError, match=f"^--{option.replace('_', '-')}: given beside .* http://, expected https://$"):
+    with pytest.raises(FileError, match=f"^--{option.replace('_', '-')}: expected .*https://, got http://$"):
         command.connection("grpc://127.0.0.1:8001", "http://127.0.0.1:8000")
 
 
@@ -113,12 +115,12 @@ def test_an_address_that_says_tls_says_so_of_both_interfaces_of_a_load() -> None
     "url", ["127.0.0.1:8000", "ftp://host:1", "http://", "http://host:many", "http://[::1", "http://host/v1"]
 )
 def test_a_load_has_a_base_url(url: str) -> None:
-    with pytest.raises(ScenarioError, match=r"^rest-url: expected http://HOST:PORT or https://HOST:PORT"):
+    with pytest.raises(ScenarioError, match=r"^rest-url: "):
         _ = LoadCommand(rest_url=url).targets
 
 
 def test_a_password_in_a_base_url_is_refused_and_not_shown() -> None:
-    """It would be in every report."""
+    """Reports would contain the password."""
     with pytest.raises(ScenarioError) as raised:
         _ = LoadCommand(rest_url=f"https://somebody:{KEY}@host:8000").targets
     assert KEY not in str(raised.value)

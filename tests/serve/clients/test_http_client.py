@@ -1,4 +1,4 @@
-"""The REST client against real connections: what it sends, what it tries again and what it tells of a failure."""
+"""The REST client over real connections: requests, retries and errors."""
 
 import asyncio
 import json
@@ -18,13 +18,13 @@ from tests.support.live import LiveService
 
 TIMEOUT_SECONDS = 20.0
 
-# Of a request's body, and how many requests came before: status, headers and body of the answer.
+# Maps the body of a request and the number of earlier requests to status, headers and body of a response.
 Answer = Callable[[dict[str, str], int], tuple[int, dict[str, str], str]]
 
 
 @contextmanager
 def answer_with(answer: Answer) -> Iterator[tuple[int, list[dict[str, str]]]]:
-    """Serves on a free port; yields it, and the headers of the requests that came."""
+    """Serves on a free port; yields the port and the headers of received requests."""
     requests: list[dict[str, str]] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -102,7 +102,7 @@ def test_the_service_is_told_the_key() -> None:
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_what_a_later_try_can_mend_is_tried_again(status: int) -> None:
+def test_transient_errors_are_retried(status: int) -> None:
     def answer(body: dict[str, str], earlier: int) -> tuple[int, dict[str, str], str]:
         return capitals(body, earlier) if earlier == 2 else (status, *busy(body, earlier)[1:])
 
@@ -122,7 +122,7 @@ def test_a_try_that_would_come_too_late_is_not_made() -> None:
 
 
 @pytest.mark.parametrize("status", [400, 500, 503])
-def test_without_an_invitation_nothing_is_tried_again(status: int) -> None:
+def test_without_retry_after_no_request_is_retried(status: int) -> None:
     def answer(_: dict[str, str], __: int) -> tuple[int, dict[str, str], str]:
         return status, {}, json.dumps({"reason": "why", "detail": "what was wrong", "status": status})
 
@@ -132,9 +132,9 @@ def test_without_an_invitation_nothing_is_tried_again(status: int) -> None:
 
 
 @pytest.mark.parametrize(("status", "content"), [(200, "<html>"), (404, "nothing here"), (200, '{"translations": []}')])
-def test_the_answer_of_something_else_is_shown(status: int, content: str) -> None:
+def test_an_unexpected_response_is_shown(status: int, content: str) -> None:
     with answer_with(lambda _, __: (status, {}, content)) as (port, _):
-        assert refusal(port) == f"{status}: not an answer of the service: {content}"
+        assert refusal(port) == f"{status}: unexpected response: {content}"
 
 
 def test_a_server_that_is_not_there_is_named() -> None:

@@ -1,4 +1,4 @@
-"""Reading lines from a descriptor, and the ordered map over them."""
+"""Reading lines from a descriptor, and the ordered map over lines."""
 
 import asyncio
 import os
@@ -32,7 +32,7 @@ async def take_until_failure(results: AsyncIterator[int]) -> tuple[list[int], st
     taken: list[int] = []
     try:
         async for result in results:
-            taken.append(result)  # noqa: PERF401 - a comprehension would lose them at the failure
+            taken.append(result)  # noqa: PERF401 - a comprehension would lose the results at the failure
     except (OSError, ValueError) as error:
         return taken, str(error)
     return taken, ""
@@ -54,7 +54,7 @@ def test_the_last_line_may_lack_its_line_feed() -> None:
 
 
 def test_a_regular_file_is_read(tmp_path: Path) -> None:
-    """A file cannot be watched by epoll; larger than a chunk, it also shows that lines survive its borders."""
+    """Epoll cannot watch a file. The file is larger than a chunk, so lines cross chunk borders."""
     contents = [b"%d" % number for number in range(20_000)]
     path = tmp_path / "lines"
     path.write_bytes(b"\n".join(contents))
@@ -90,7 +90,7 @@ def test_an_endless_line_is_refused_by_its_number(tmp_path: Path) -> None:
 
 @given(order=st.integers(1, 12).flatmap(lambda count: st.permutations(range(count))), in_flight=st.integers(1, 5))
 def test_results_come_in_input_order_whatever_finishes_first(order: Sequence[int], in_flight: int) -> None:
-    """The call of rank r yields to the loop r times, so that the calls finish in any order."""
+    """The call of rank r yields to the loop r times, so that calls finish in any order."""
 
     async def call(number: int) -> int:
         for _ in range(order[number]):

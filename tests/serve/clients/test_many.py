@@ -1,4 +1,4 @@
-"""Streams of requests from the side of the clients: nothing is lost when streams break, and nothing comes twice."""
+"""Request streams of the clients: no request is lost or answered twice when streams break."""
 
 import asyncio
 import time
@@ -57,8 +57,8 @@ def test_every_item_gets_its_own_result(live: LiveService, ask: Ask) -> None:
     assert max(found[tag].target_tokens for tag in range(1, 100, 2)) == 1
 
 
-def test_no_items_are_no_call(ask: Ask) -> None:
-    """Of a blocking client; the other one cannot know before it asks."""
+def test_without_items_no_call_is_made(ask: Ask) -> None:
+    """The blocking client makes no call; the asyncio client must call before it reads items."""
     if ask is ask_blocking:
         assert ask(closed_port(), IMPATIENT, "translate_many", []) == []
 
@@ -82,7 +82,7 @@ def test_items_may_have_less_time_than_the_call(gated: LiveService, model: Gated
 
 
 def test_all_items_together_have_the_time_of_the_call(gated: LiveService, model: GatedModel, ask: Ask) -> None:
-    """Whoever notices first, client or server."""
+    """Client or server may notice the deadline first."""
     model.gate.clear()
     with pytest.raises(TooLateError):
         [each.get() for each in ask(gated.grpc_target, PATIENT, "translate_many", [LONG_TEXT], timeout_seconds=0.2)]
@@ -105,7 +105,7 @@ def test_only_so_many_items_are_taken_ahead(gated: LiveService) -> None:
 
 
 def test_items_may_come_at_any_time(live: LiveService) -> None:
-    """An answer leads to the next question, which a client that reads ahead could not wait for."""
+    """An item depends on an earlier answer, so the client must not wait for further items."""
 
     async def converse() -> list[Any]:
         answers: asyncio.Queue[str] = asyncio.Queue()
@@ -137,7 +137,7 @@ def test_a_fault_of_the_items_themselves_is_raised_behind_the_results(live: Live
         ask(live.grpc_target, PATIENT, "translate_many", items())
 
 
-def test_who_stops_early_leaves_nothing_behind(gated: LiveService, model: GatedModel, ask: Ask) -> None:
+def test_an_early_stop_cancels_the_items_in_flight(gated: LiveService, model: GatedModel, ask: Ask) -> None:
     async def stop_async() -> None:
         async with (
             AsyncTranslationClient.open(gated.grpc_target, PATIENT) as client,
@@ -160,7 +160,7 @@ def test_who_stops_early_leaves_nothing_behind(gated: LiveService, model: GatedM
 
 
 def test_nothing_is_lost_when_a_server_shuts_down(bundle_path: Path, ask: Ask) -> None:
-    """What it has not read goes to another one, and each item is answered exactly once."""
+    """Another server gets the unread items, and each item is answered exactly once."""
     model = GatedModel(1)
     with run_service(bundle_path, [model]) as going, run_service(bundle_path) as staying:
         model.stepping.clear()
@@ -234,7 +234,7 @@ def test_an_answer_starts_the_count_of_tries_again() -> None:
         unanswered.take(TranslateManyResponse(id=first.id))
 
 
-def test_a_stream_that_breaks_while_nothing_is_asked_fails_nobody() -> None:
+def test_a_break_without_unanswered_items_is_no_error() -> None:
     unanswered = Unanswered()
     pauses = {unanswered.pause_seconds(unavailable(), None, retries=True) for _ in range(2 * MAX_FRUITLESS_TRIES)}
     assert pauses == {0.1}

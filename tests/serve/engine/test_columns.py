@@ -1,4 +1,4 @@
-"""Columns hold one value for each row, and rows move as a whole."""
+"""Columns hold one value per row, and rows move as a whole."""
 
 from dataclasses import fields
 
@@ -10,7 +10,7 @@ ROWS = 6
 
 
 def make_columns() -> Columns:
-    """Returns columns in which every number tells its row."""
+    """Returns columns whose numbers are all different, so that each identifies its row."""
     columns = Columns.allocate(ROWS, target_tokens=5, source_tokens=4, suppressed=3)
     for field in fields(columns):
         column = getattr(columns, field.name)
@@ -28,7 +28,7 @@ def test_a_view_of_the_first_rows_copies_nothing() -> None:
     assert (len(view.numbers), columns.token_ids[3], columns.target_ids[2, 1]) == (4, 77, 78)
 
 
-def test_a_branched_row_has_the_tokens_of_its_source_and_the_rest_of_its_own() -> None:
+def test_a_branched_row_has_the_tokens_of_its_source_and_keeps_its_other_columns() -> None:
     columns = make_columns()
     columns.positions[:] = [3, 3, 3, 3, 2, 1]
     columns.branch(np.array([4, 4, 5]), np.array([0, 2, 1]))
@@ -38,7 +38,7 @@ def test_a_branched_row_has_the_tokens_of_its_source_and_the_rest_of_its_own() -
     assert columns.source_lengths.tolist() == columns.numbers.tolist() == list(range(ROWS))
 
 
-def test_a_copied_row_has_all_that_its_source_has() -> None:
+def test_a_copied_row_equals_its_source() -> None:
     columns = make_columns()
     columns.copy(np.array([4, 4, 5]), np.array([0, 2, 1]))
     for field in fields(columns):

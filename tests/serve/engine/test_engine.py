@@ -1,6 +1,6 @@
-"""Continuous batching with a fake model: who is in the batch changes no answer, and a failure stays where it belongs.
+"""Continuous batching with a fake model: the batch changes no answer, and a failure ends only its own sequences.
 
-Most tests call `step` themselves; those with threads wait for events, never for time.
+Most tests call `step` themselves; tests with threads wait for events, never for time.
 """
 
 import threading
@@ -21,6 +21,7 @@ from serve.search.hypothesis import FinishReason
 from serve.search.options import SearchOptions
 from tests.support.engines import MAX_TARGET_TOKENS, STEP_TIMEOUT_SECONDS, Bench
 from tests.support.fakes import ENDLESS_ID, FIRST_ID, POISON_ID, FakeModel, translate
+from tests.support.live import eventually
 from tests.support.promises import Measured
 
 Answer = tuple[tuple[int, ...], float, FinishReason | None]
@@ -35,7 +36,7 @@ def answer(sequence: DecodingSequence) -> Answer:
 
 @cache
 def alone(source_ids: tuple[int, ...], limit: int = MAX_TARGET_TOKENS) -> Answer:
-    """Returns the answer for a sequence that has an engine to itself."""
+    """Returns the answer for a sequence that is alone in its engine."""
     bench = Bench(slots=1)
     sequence = bench.submit(*source_ids, limit=limit)
     bench.run()
@@ -75,7 +76,7 @@ def test_every_answer_is_bitwise_that_of_the_sequence_alone(
     for sequence in sequences:
         assert answer(sequence) == alone(sequence.source_ids, sequence.options.max_target_tokens)
     assert len(bench.finished) == len(sequences)
-    # The budget counts tokens without padding, of which there is less than half an overhead for each sequence.
+    # The budget does not count padding, which is less than half an overhead per sequence.
     for rows, tokens in bench.model.prefills:
         assert rows == 1 or tokens <= prefill_token_budget + rows * BATCH_OVERHEAD_TOKENS / 2
 
@@ -97,7 +98,7 @@ def test_sequences_join_and_leave_at_any_step(measured: Measured) -> None:
 
 
 @pytest.mark.promise("R5")
-def test_a_short_sequence_leaves_after_its_own_steps_whoever_is_beside_it(measured: Measured) -> None:
+def test_a_short_sequence_leaves_after_its_own_steps_in_any_batch(measured: Measured) -> None:
     bench = Bench(slots=4)
     long = [bench.submit(token, ENDLESS_ID) for token in (7, 8, 9)]
     bench.step(3)
@@ -124,8 +125,8 @@ def test_no_slot_is_idle_while_a_sequence_waits(slots: int, arrivals: list[tuple
         assert not bench.scheduler.waiting or bench.model.steps[-1] == slots
 
 
-def test_the_limit_ends_a_translation_before_its_end_token_is_looked_for() -> None:
-    """A sequence that would end by itself after n tokens ends by length at limit n and by the end token at n + 1."""
+def test_the_limit_ends_a_translation_without_a_test_for_the_end_token() -> None:
+    """A sequence of n tokens ends by length at limit n, and by the end token at limit n + 1."""
     source_ids = next((token,) for token in range(FIRST_ID, 1000) if 3 < len(translate((token,), 20)[0]) < 20)
     natural_length = len(alone(source_ids)[0])
     at_limit = alone(source_ids, natural_length)
@@ -144,7 +145,7 @@ def test_a_translation_may_be_empty() -> None:
 
 @pytest.mark.promise("R4")
 def test_a_row_without_probabilities_fails_alone(measured: Measured) -> None:
-    """Those beside it never end by themselves."""
+    """The other sequences never reach an end token."""
     bench = Bench(slots=3)
     before, poisoned, after = bench.submit(4, ENDLESS_ID), bench.submit(5, POISON_ID), bench.submit(6, ENDLESS_ID)
     bench.step(2)
@@ -167,7 +168,7 @@ def test_a_failing_encoder_fails_only_the_sequences_of_its_prefill() -> None:
     with capture_logs() as logs:
         bench.step()
     assert all(isinstance(sequence.error, InternalError) for sequence in failed)
-    assert [entry["event"] for entry in logs] == ["encode failed"]
+    assert [entry["event"] for entry in logs] == ["encode_failed"]
     bench.model.encode_error = None
     later = bench.submit(8)
     bench.run()
@@ -177,8 +178,8 @@ def test_a_failing_encoder_fails_only_the_sequences_of_its_prefill() -> None:
 
 @settings(max_examples=30)
 @given(beam_sizes=st.lists(st.integers(1, 3), min_size=1, max_size=4), data=st.data())
-def test_a_batch_that_fails_to_be_encoded_takes_no_other_with_it(beam_sizes: list[int], data: st.DataObject) -> None:
-    """Sources of so different lengths are encoded one by one, and the rows of those that fail lie among the others'."""
+def test_a_batch_that_fails_to_encode_fails_no_other_batch(beam_sizes: list[int], data: st.DataObject) -> None:
+    """The lengths differ so much that sources are encoded one by one, and failing rows lie between the others."""
     failing = data.draw(st.sets(st.sampled_from(range(len(beam_sizes)))))
     bench = Bench(slots=16)
     running = bench.submit(7, ENDLESS_ID)
@@ -227,7 +228,7 @@ def test_a_failing_decoder_fails_only_what_runs() -> None:
     with capture_logs() as logs:
         bench.step()
     assert all(isinstance(sequence.error, InternalError) for sequence in running)
-    assert [entry["event"] for entry in logs] == ["decode failed"]
+    assert [entry["event"] for entry in logs] == ["decode_failed"]
     bench.model.decode_error = None
     bench.run()
     assert answer(waiting) == alone(waiting.source_ids)
@@ -290,7 +291,7 @@ def test_cancellation_frees_the_slot_within_one_step() -> None:
         assert answer(sequence) == alone(sequence.source_ids)
 
 
-def test_what_starts_next_is_encoded_in_the_company_of_what_starts() -> None:
+def test_the_next_sequences_are_prefetched_with_those_that_start() -> None:
     bench = Bench(slots=2, prefetched=3)
     sequences = [bench.submit(number, number, ENDLESS_ID, limit=2 + number) for number in range(7)]
     bench.run()
@@ -300,7 +301,7 @@ def test_what_starts_next_is_encoded_in_the_company_of_what_starts() -> None:
         assert answer(sequence) == alone(sequence.source_ids, limit=2 + number)
 
 
-def test_nothing_is_encoded_ahead_while_no_row_is_free() -> None:
+def test_nothing_is_prefetched_while_no_row_is_free() -> None:
     bench = Bench(slots=2, prefetched=3)
     bench.submit(1, ENDLESS_ID), bench.submit(2, ENDLESS_ID)
     bench.step()
@@ -309,7 +310,7 @@ def test_nothing_is_encoded_ahead_while_no_row_is_free() -> None:
     assert [count for count, _ in bench.model.prefills] == [2]
 
 
-def test_what_was_encoded_ahead_has_its_first_token_after_its_first_step() -> None:
+def test_a_prefetched_sequence_gets_its_first_token_in_its_first_step() -> None:
     bench = Bench(slots=1, prefetched=1)
     first, second = bench.submit(1, ENDLESS_ID, limit=3), bench.submit(2, ENDLESS_ID, limit=3)
     for seconds in range(1, 7):
@@ -332,7 +333,7 @@ def test_the_first_token_comes_with_the_first_step_however_short_the_translation
 
 
 @pytest.mark.parametrize("late", [True, False])
-def test_what_was_encoded_ahead_leaves_within_one_step_if_nobody_waits_for_it(*, late: bool) -> None:
+def test_an_abandoned_prefetched_sequence_leaves_within_one_step(*, late: bool) -> None:
     bench = Bench(slots=1, prefetched=2)
     running, leaving, following = (
         bench.submit(number, ENDLESS_ID, deadline_seconds=9.0 + number) for number in (3, 1, 2)
@@ -359,7 +360,7 @@ def test_a_sequence_that_was_cancelled_in_the_queue_is_never_encoded() -> None:
 
 
 @pytest.mark.promise("R16")
-def test_a_sequence_that_expires_in_the_queue_is_told_at_the_next_step_and_never_encoded() -> None:
+def test_a_sequence_that_expires_in_the_queue_fails_at_the_next_step_and_is_never_encoded() -> None:
     bench = Bench(slots=1)
     running = bench.submit(7, ENDLESS_ID)
     waiting = bench.submit(8, deadline_seconds=1.0)
@@ -407,7 +408,7 @@ def test_runs_of_the_model_and_padding_are_counted() -> None:
     assert bench.sample("sequences_finished_total", reason="length") == 2
 
 
-def test_stopping_ends_what_runs_and_what_waits() -> None:
+def test_stopping_ends_running_and_waiting_sequences() -> None:
     bench = Bench(slots=1)
     running, waiting = bench.submit(7, ENDLESS_ID), bench.submit(8)
     bench.step()
@@ -451,7 +452,7 @@ def test_draining_loses_nothing() -> None:
     sequences = [bench.submit(token, ENDLESS_ID, limit=5) for token in range(FIRST_ID, 20)]
     bench.engine.start()
     bench.scheduler.drain()
-    assert bench.scheduler.wait_idle(30)
+    eventually(lambda: bench.scheduler.idle)
     bench.engine.stop()
     for sequence in sequences:
         assert answer(sequence) == alone(sequence.source_ids, 5)
@@ -465,7 +466,7 @@ def test_stopping_ends_the_thread_of_an_idle_engine() -> None:
     assert "engine" not in [thread.name for thread in threading.enumerate()]
 
 
-def test_stopping_an_engine_that_hangs_tells_those_who_wait_and_leaves_it_behind() -> None:
+def test_stopping_a_hanging_engine_fails_its_sequences_and_abandons_its_thread() -> None:
     bench = Bench(slots=1)
     answers, stands, ends = threading.Event(), threading.Event(), threading.Event()
 
@@ -480,18 +481,18 @@ def test_stopping_an_engine_that_hangs_tells_those_who_wait_and_leaves_it_behind
     assert stands.wait(30)
     with capture_logs() as logs:
         bench.engine.stop(0.01)
-    assert [entry["event"] for entry in logs] == ["the engine hangs and is left behind"]
+    assert [entry["event"] for entry in logs] == ["engine_hangs"]
     assert isinstance(running.error, DrainingError)
     assert isinstance(waiting.error, DrainingError)
-    assert (bench.scheduler.running, bench.scheduler.running_rows) == (0, 0), "nor do gauges tell of it for ever"
+    assert (bench.scheduler.running, bench.scheduler.running_rows) == (0, 0), "the abandoned rows leave the gauges"
     answers.set()
     assert ends.wait(30)
     bench.engine.stop()
     assert bench.scheduler.running == 0
 
 
-def test_those_whose_sources_are_encoded_when_it_hangs_are_told_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They have left the queue, and no step has seen them yet."""
+def test_stopping_fails_sequences_in_a_hanging_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have left the queue but had no step yet."""
     bench = Bench(slots=2)
     answers, stands = threading.Event(), threading.Event()
 
@@ -509,7 +510,7 @@ def test_those_whose_sources_are_encoded_when_it_hangs_are_told_too(monkeypatch:
         answers.set()
 
 
-def test_stopping_a_busy_engine_tells_every_sequence() -> None:
+def test_stopping_a_busy_engine_fails_every_sequence() -> None:
     bench = Bench(slots=2)
     started = threading.Event()
     first = DecodingSequence((3,), SearchOptions(max_target_tokens=1), None, lambda _: started.set())
@@ -528,10 +529,8 @@ def test_stopping_a_busy_engine_tells_every_sequence() -> None:
     specs=st.lists(st.tuples(sources, st.integers(1, MAX_TARGET_TOKENS), st.booleans()), max_size=10),
 )
 @settings(max_examples=50, deadline=None)
-def test_who_listens_is_told_every_token_but_the_last_and_nobody_else_is_told_any(
-    slots: int, specs: list[tuple[tuple[int, ...], int, bool]]
-) -> None:
-    """The last is the end token, or the one that the limit is reached with; neighbors come and go meanwhile."""
+def test_listeners_get_every_token_but_the_last(slots: int, specs: list[tuple[tuple[int, ...], int, bool]]) -> None:
+    """The last token is the end token, or reaches the limit; neighbors come and go meanwhile."""
     bench = Bench(slots)
     told: list[list[int]] = [[] for _ in specs]
     sequences = [
@@ -545,7 +544,7 @@ def test_who_listens_is_told_every_token_but_the_last_and_nobody_else_is_told_an
         assert tuple(tokens) == (expected if listens else ())
 
 
-def test_a_token_is_told_in_the_step_that_chooses_it() -> None:
+def test_a_listener_gets_a_token_in_the_step_that_chooses_it() -> None:
     bench = Bench()
     told: list[int] = []
     bench.submit(ENDLESS_ID, on_token=told.append)
@@ -554,7 +553,7 @@ def test_a_token_is_told_in_the_step_that_chooses_it() -> None:
         assert len(told) == step
 
 
-def test_the_pace_of_a_translation_is_measured_from_admission_and_from_its_first_token() -> None:
+def test_time_to_first_token_and_time_per_token_are_measured() -> None:
     bench = Bench(slots=1)
 
     def pass_time() -> None:
@@ -566,12 +565,12 @@ def test_the_pace_of_a_translation_is_measured_from_admission_and_from_its_first
     bench.run()
     assert bench.sample("time_to_first_token_seconds_count") == 2
     assert bench.sample("time_to_first_token_seconds_sum") == 2.0 + (3 * 2.0 + 2.0)
-    # The second has no token after its first.
+    # The second sequence has only one token.
     assert bench.sample("time_per_output_token_seconds_count") == 1
     assert bench.sample("time_per_output_token_seconds_sum") == 2.0
 
 
-def test_a_sequence_that_ends_without_a_translation_has_no_pace() -> None:
+def test_a_failed_sequence_has_no_token_times() -> None:
     bench = Bench()
     bench.scheduler.cancel(bench.submit(ENDLESS_ID))
     bench.submit(ENDLESS_ID, POISON_ID)
@@ -581,7 +580,7 @@ def test_a_sequence_that_ends_without_a_translation_has_no_pace() -> None:
 
 
 class PreparedModel(FakeModel):
-    """A fake model that knows where it got ready, and may fail to."""
+    """A fake model that records the thread of `prepare`, and may fail there."""
 
     prepared_in: str | None = None
     prepare_error: Exception | None = None
@@ -593,8 +592,8 @@ class PreparedModel(FakeModel):
 
 
 @pytest.mark.parametrize("error", [None, RuntimeError("out of memory")])
-def test_a_model_gets_ready_in_the_thread_of_its_engine_which_a_failure_does_not_end(error: Exception | None) -> None:
-    """What a device captures belongs to the thread that captured it; what was not captured is computed all the same."""
+def test_prepare_runs_in_the_engine_thread_and_may_fail(error: Exception | None) -> None:
+    """A CUDA graph belongs to the thread that captured it. Without a capture, steps still compute."""
     bench = Bench()
     model = PreparedModel(bench.slots)
     model.prepare_error = error

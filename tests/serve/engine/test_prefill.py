@@ -1,4 +1,4 @@
-"""Batches for the encoder: nothing lost, little padding, and the cheapest split there is."""
+"""Encoder batches: every sequence once, little padding, and the cheapest split."""
 
 from collections.abc import Iterator
 
@@ -29,7 +29,7 @@ def cost(split: list[list[int]]) -> int:
 
 
 def partitions(lengths: list[int]) -> Iterator[list[list[int]]]:
-    """Yields every way to put the lengths into batches, adjacent or not."""
+    """Yields every partition of the lengths into batches, contiguous or not."""
     if not lengths:
         yield []
         return
@@ -40,7 +40,7 @@ def partitions(lengths: list[int]) -> Iterator[list[list[int]]]:
             yield [*split[:index], [first, *batch], *split[index + 1 :]]
 
 
-def test_nothing_to_start_makes_no_batch() -> None:
+def test_no_sequences_make_no_batch() -> None:
     assert batches([]) == []
 
 
@@ -79,14 +79,14 @@ def test_the_longest_source_of_a_batch_is_little_longer_than_its_mean(lengths: l
         assert max(batch) <= sum(batch) / len(batch) + BATCH_OVERHEAD_TOKENS / 2
 
 
-def test_a_batch_is_filled_up_on_the_right() -> None:
-    source_ids, source_lengths = pad([make_sequence(2), make_sequence(4)], PAD_ID)
+def test_a_batch_is_padded_on_the_right() -> None:
+    source_ids, source_lengths = pad([(1, 2), (1, 2, 3, 4)], PAD_ID)
     assert source_ids.dtype == np.int64
     assert source_lengths.dtype == np.int32
     assert source_ids.tolist() == [[1, 2, PAD_ID, PAD_ID], [1, 2, 3, 4]]
     assert source_lengths.tolist() == [2, 4]
 
 
-def test_the_longest_comes_first_and_equals_stay_in_order() -> None:
+def test_the_longest_comes_first_and_ties_stay_in_order() -> None:
     sequences = [make_sequence(length) for length in (2, 5, 1, 5, 2)]
     assert longest_first(sequences) == [sequences[place] for place in (1, 3, 0, 4, 2)]

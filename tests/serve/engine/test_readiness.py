@@ -1,68 +1,59 @@
-"""When a model translates requests: after its golden sentences came out right, while its engines are well."""
-
-from dataclasses import dataclass
+"""A model is ready after its golden sentences came out right, while its engines are healthy."""
 
 import pytest
-from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 
+from serve.engine.engine import UNHEALTHY_FAILURES
 from serve.engine.readiness import Readiness
 from serve.errors import NotReadyError
-from serve.observability.metrics import Metrics
-
-
-@dataclass
-class Engines:
-    """What is known of engines."""
-
-    healthy: bool = True
-    hanging: bool = False
-    failure_count: int = 0
+from tests.support.engines import Bench
 
 
 @pytest.fixture
-def engines() -> Engines:
-    return Engines()
+def bench() -> Bench:
+    return Bench()
 
 
 @pytest.fixture
-def registry() -> CollectorRegistry:
-    return CollectorRegistry()
+def readiness(bench: Bench) -> Readiness:
+    return Readiness(bench.metrics, [bench.make_engine(bench.model), bench.engine])
 
 
-@pytest.fixture
-def readiness(engines: Engines, registry: CollectorRegistry) -> Readiness:
-    metrics = Metrics(registry, "tiny")
-    return Readiness(metrics, lambda: engines.healthy, lambda: engines.hanging, lambda: engines.failure_count)
+def fail(bench: Bench) -> None:
+    """Makes the engine unhealthy; its next step succeeds."""
+    bench.model.decode_error = RuntimeError("device lost")
+    with capture_logs():
+        for _ in range(UNHEALTHY_FAILURES):
+            bench.submit(7)
+            bench.step()
+    bench.model.decode_error = None
 
 
-def gauge(registry: CollectorRegistry) -> float | None:
-    return registry.get_sample_value("dragoman_model_ready", {"model": "tiny"})
-
-
-def test_nothing_is_let_in_before_the_proof(readiness: Readiness, registry: CollectorRegistry) -> None:
+def test_an_unverified_model_is_not_ready(readiness: Readiness, bench: Bench) -> None:
     with pytest.raises(NotReadyError, match="warming up"):
         readiness.check()
-    assert gauge(registry) == 0
+    assert bench.sample("model_ready") == 0
     readiness.verified = True
     readiness.check()
-    assert gauge(registry) == 1
+    assert bench.sample("model_ready") == 1
 
 
-def test_nothing_is_let_in_while_an_engine_fails(readiness: Readiness, engines: Engines) -> None:
+def test_a_model_is_not_ready_while_an_engine_fails(readiness: Readiness, bench: Bench) -> None:
     readiness.verified = True
-    engines.healthy = False
+    fail(bench)
     with pytest.raises(NotReadyError, match="the model failed"):
         readiness.check()
 
 
-def test_who_fell_has_to_prove_itself_again_even_if_nobody_saw_it(
-    readiness: Readiness, engines: Engines, registry: CollectorRegistry
-) -> None:
-    """What was in the queue may succeed before anybody looks."""
+def test_a_recovered_engine_must_be_verified_again(readiness: Readiness, bench: Bench) -> None:
+    """Queued sequences may succeed before the next check."""
     readiness.verified = True
-    engines.failure_count += 1
+    fail(bench)
+    bench.submit(7)
+    bench.step()
+    assert readiness.healthy
     assert not readiness.ready
     readiness.refresh()
-    assert gauge(registry) == 0
+    assert bench.sample("model_ready") == 0
     readiness.verified = True
     assert readiness.ready

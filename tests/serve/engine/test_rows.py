@@ -1,4 +1,4 @@
-"""Rows stay dense and keep what is known of them, whoever leaves."""
+"""Rows stay dense and keep their values, whichever rows leave."""
 
 from typing import Any
 
@@ -45,7 +45,7 @@ masks = st.lists(st.booleans(), min_size=1, max_size=12).map(lambda flags: np.ar
 
 
 def singles(count: int) -> list[DecodingSequence]:
-    """Returns sequences of which sequence r has r + 1 source tokens and the deadline r."""
+    """Returns sequences; sequence r has r + 1 source tokens and the deadline r."""
     return [make_sequence(row + 1, float(row)) for row in range(count)]
 
 
@@ -60,7 +60,7 @@ def test_a_gap_is_closed_by_exactly_one_move_from_behind(leaving: NDArray[np.boo
 
 
 @given(leaving=masks)
-def test_every_row_that_stays_keeps_what_is_known_of_it(leaving: NDArray[np.bool_]) -> None:
+def test_every_row_that_stays_keeps_its_columns(leaving: NDArray[np.bool_]) -> None:
     sequences = singles(len(leaving))
     rows = make_rows(sequences)
     stay = [row for row in range(len(leaving)) if not leaving[row]]
@@ -79,7 +79,7 @@ def test_every_row_that_stays_keeps_what_is_known_of_it(leaving: NDArray[np.bool
     beam_sizes=st.lists(st.integers(1, 3), min_size=1, max_size=5),
     data=st.data(),
 )
-def test_beams_are_listed_by_rank_wherever_their_rows_have_gone(beam_sizes: list[int], data: st.DataObject) -> None:
+def test_beams_are_listed_by_rank_after_moves(beam_sizes: list[int], data: st.DataObject) -> None:
     sequences = [make_sequence(beam_size=beam_size) for beam_size in beam_sizes]
     rows = make_rows(sequences)
     gone = data.draw(st.sets(st.sampled_from(range(len(sequences)))))
@@ -97,7 +97,7 @@ def test_beams_are_listed_by_rank_wherever_their_rows_have_gone(beam_sizes: list
         assert (rows.columns.ranks[grid] == np.arange(beam_size)).all()
 
 
-def test_a_sequence_is_gone_when_its_last_row_is() -> None:
+def test_a_sequence_leaves_with_its_last_row() -> None:
     samples = make_sequence(temperature=1.0, hypotheses=3)
     other = make_sequence()
     rows = make_rows([samples, other])
@@ -117,7 +117,7 @@ def test_all_rows_of_a_cancelled_sequence_are_abandoned() -> None:
     assert rows.abandoned(0.0).tolist() == [False, True, True, True]
 
 
-def test_the_end_token_counts_for_the_score_and_not_for_the_target() -> None:
+def test_the_end_token_is_in_the_score_but_not_in_the_target() -> None:
     rows = make_rows([make_sequence(), make_sequence(length_penalty=2.0)])
     hypothesis = rows.hypothesis(1, End(-2.0, None))
     assert (hypothesis.target_ids, hypothesis.finish_reason) == ((FIRST_ID + 1,), FinishReason.EOS)
@@ -132,12 +132,12 @@ def test_a_cut_hypothesis_has_no_end_token() -> None:
 
 
 @pytest.mark.parametrize(("end", "looked"), [(None, 0.25), (End(0.0, np.full(SOURCE_TOKENS, 0.5, np.float32)), 0.75)])
-def test_coverage_counts_every_step_and_no_token_behind_the_source(end: End | None, looked: float) -> None:
+def test_coverage_counts_every_step_and_no_padding(end: End | None, looked: float) -> None:
     rows = make_rows([make_sequence(2, coverage_penalty=0.5)], aligned=True)
     assert rows.hypothesis(0, end).normalized_score == pytest.approx(0.5 * 2 * np.log(looked))
 
 
-def test_alignments_are_kept_if_asked_for() -> None:
+def test_alignments_are_kept_if_requested() -> None:
     rows = make_rows([make_sequence(3, alignments=True), make_sequence(3)], aligned=True)
     alignments = rows.hypothesis(0, None).alignments
     assert alignments is not None
@@ -154,7 +154,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(others=st.integers(0, 3))
-def test_a_kind_is_there_as_long_as_a_row_of_it(kind: str, others: int) -> None:
+def test_kinds_follow_the_rows(kind: str, others: int) -> None:
     plain = Kinds(beam_sizes=(1,), drawn=False, constrained=False, attended=False, streamed=False)
     rows = Rows(others + 1, max_source_tokens=2, max_target_tokens=LIMIT, bos_id=BOS_ID, eos_id=EOS_ID, aligned=True)
     without = plain if others else plain._replace(beam_sizes=())
@@ -167,7 +167,7 @@ def test_a_kind_is_there_as_long_as_a_row_of_it(kind: str, others: int) -> None:
     assert rows.columns.kinds == without
 
 
-def test_rows_of_a_beam_are_not_searched_by_themselves() -> None:
+def test_rows_of_a_beam_are_ranked_together() -> None:
     rows = make_rows([make_sequence(), make_sequence(beam_size=2, hypotheses=1)])
     assert list(rows.columns.kinds.beam_sizes) == [1, 2]
     rows.remove(np.array([False, True, True]))

@@ -1,4 +1,4 @@
-"""Every kind of search through the engine: what the slow reference finds, and bitwise the same in any company."""
+"""Every kind of search in the engine returns what the slow reference returns, bitwise the same in any batch."""
 
 from collections.abc import Sequence as Sequences
 from dataclasses import astuple
@@ -24,7 +24,7 @@ SOURCES = [(3,), (4, 5), (9, 9, 9), (5, 8, 11, 2), (ENDLESS_ID,)]
 
 
 def run(specs: Sequences[tuple[tuple[int, ...], SearchOptions]], gaps: Sequences[int] = ()) -> list[DecodingSequence]:
-    """Runs sequences together; before each one so many steps are made."""
+    """Runs sequences together; each one joins after its number of steps."""
     bench = Bench(slots=SLOTS, prefetched=2)
     sequences = []
     for number, (source_ids, options) in enumerate(specs):
@@ -38,7 +38,7 @@ def run(specs: Sequences[tuple[tuple[int, ...], SearchOptions]], gaps: Sequences
 
 
 def assert_found(sequence: DecodingSequence) -> None:
-    """Compares with the reference; what cannot go on and must not end either is an error for both."""
+    """Compares with the reference; both fail if a row can neither continue nor end."""
     try:
         expected = reference(sequence.source_ids, sequence.options)
     except BrokenSearchError:
@@ -55,7 +55,7 @@ def assert_found(sequence: DecodingSequence) -> None:
 
 
 def bits(hypothesis: Hypothesis) -> tuple[object, ...]:
-    """Returns all that a hypothesis holds, so that equal means bitwise equal."""
+    """Returns every field of a hypothesis, so that equal means bitwise equal."""
     *values, alignments = astuple(hypothesis)
     return (*values, None if alignments is None else alignments.tobytes())
 
@@ -96,7 +96,7 @@ def test_search_finds_what_the_reference_finds(options: dict[str, object], limit
     chosen = SearchOptions(max_target_tokens=limit, **options)  # type: ignore[arg-type]
     if len(chosen.target_prefix) + chosen.forced_end > limit:
         return
-    # The end token of an endless source has no probability at all.
+    # The end token of an endless source has probability zero.
     for source_ids in SOURCES[:-1] if chosen.forced_end else SOURCES:
         (sequence,) = run([(source_ids, chosen)])
         assert_found(sequence)
@@ -108,7 +108,7 @@ source_texts = st.lists(st.integers(FIRST_ID, 50) | st.just(ENDLESS_ID), min_siz
 
 @st.composite
 def any_options(draw: st.DrawFn) -> SearchOptions:
-    """Any options that an interface would let in."""
+    """Draws any options that the interfaces accept."""
     limit = draw(st.integers(1, LIMIT))
     sampled = draw(st.booleans())
     beam_size = 1 if sampled else draw(st.integers(1, 4))
@@ -153,8 +153,8 @@ def test_any_mixture_of_searches_finds_what_each_finds_alone(
 
 
 @pytest.mark.parametrize("kind", ["greedy", "beam of 2", "samples"])
-def test_a_translation_that_can_only_end_ends_before_it_is_as_long_as_it_has_to_be(kind: str) -> None:
-    """Of ten tokens that may follow, each may occur once and half never: six of them is what no text can have."""
+def test_a_translation_without_another_token_ends_below_its_minimum_length(kind: str) -> None:
+    """Five of ten possible tokens never occur, the others once each: no translation can have six tokens."""
     chosen = SearchOptions(
         max_target_tokens=LIMIT,
         min_target_tokens=7,
@@ -167,7 +167,7 @@ def test_a_translation_that_can_only_end_ends_before_it_is_as_long_as_it_has_to_
     for hypothesis in sequence.hypotheses:
         assert sorted(hypothesis.target_ids) == [8, 9, 10, 11, 12]
         assert hypothesis.finish_reason is FinishReason.EOS
-        assert hypothesis.token_scores[-1] == 0.0, "nothing else was left"
+        assert hypothesis.token_scores[-1] == 0.0, "no other token was left"
 
 
 @pytest.mark.promise("R4")
@@ -184,7 +184,7 @@ def test_a_row_without_probabilities_fails_its_own_sequence_only(kind: str) -> N
 
 
 @pytest.mark.parametrize("offset", range(LIMIT))
-def test_a_beam_that_is_cancelled_leaves_with_all_of_its_rows(offset: int) -> None:
+def test_a_cancelled_beam_leaves_with_all_of_its_rows(offset: int) -> None:
     bench = Bench(slots=SLOTS)
     beam = bench.submit(7, ENDLESS_ID, options=SearchOptions(max_target_tokens=LIMIT, beam_size=5))
     other = bench.submit(4, ENDLESS_ID, options=SearchOptions(max_target_tokens=LIMIT, beam_size=3))

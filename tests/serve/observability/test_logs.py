@@ -1,4 +1,4 @@
-"""One line for each request, which never holds a text, and no exception that reaches a client."""
+"""One log line per request without texts, and no exception details for clients."""
 
 import io
 import json
@@ -13,28 +13,20 @@ import structlog
 from serve.errors import InternalError, QueueFullError
 from serve.observability.logs import choose_request_id, configure_logs, record_request
 from serve.observability.metrics import ServiceMetrics
-from serve.search.hypothesis import FinishReason
-from serve.translation.response import Timings, Translation, TranslationResponse
+from serve.observability.usage import RequestUsage, Timings
 
 CLIENT_TEXT = "the text of a client"
-RESPONSE = TranslationResponse(
-    (
-        Translation(
-            text=CLIENT_TEXT,
-            score=-0.5,
-            normalized_score=-0.5,
-            finish_reason=FinishReason.EOS,
-            source_tokens=3,
-            target_tokens=2,
-        ),
-    ),
-    Timings(tokenize_seconds=0.1, queue_seconds=0.2, inference_seconds=0.3, total_seconds=0.7),
+USAGE = RequestUsage(
+    texts=1,
+    source_tokens=3,
+    target_tokens=2,
+    timings=Timings(tokenize_seconds=0.1, queue_seconds=0.2, inference_seconds=0.3, total_seconds=0.7),
 )
 
 
 @pytest.fixture
 def stderr(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
-    """What is logged, as JSON; the global configuration is put back."""
+    """Captures the log as JSON and restores the global configuration."""
     output = io.StringIO()
     monkeypatch.setattr(sys, "stderr", output)
     handlers, level = logging.root.handlers[:], logging.root.level
@@ -57,7 +49,7 @@ def lines(output: io.StringIO) -> list[dict[str, Any]]:
 
 def test_a_request_leaves_one_line_with_counts_and_timings(stderr: io.StringIO, metrics: ServiceMetrics) -> None:
     with record_request(metrics, "rest", "translate", "id-1") as record:
-        record.response = RESPONSE
+        record.target_texts, record.usage = [CLIENT_TEXT], USAGE
     (line,) = lines(stderr)
     assert line["event"] == "request"
     assert (line["request_id"], line["protocol"], line["outcome"]) == ("id-1", "rest", "ok")
@@ -119,7 +111,7 @@ def test_texts_are_logged_only_if_the_operator_wants_it(
     configure_logs("json", texts=wanted)
     with record_request(metrics, "rest", "translate", "id-1") as record:
         record.source_texts = ["what a client wrote"]
-        record.response = RESPONSE
+        record.target_texts, record.usage = [CLIENT_TEXT], USAGE
     configure_logs("json")
     (line,) = lines(stderr)
     assert ("what a client wrote" in str(line)) == (CLIENT_TEXT in str(line)) == wanted

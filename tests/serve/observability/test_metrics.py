@@ -1,9 +1,8 @@
-"""Every series exists from the start, and every method moves exactly its own."""
+"""Every series exists from the start, and every method changes only its own."""
 
 import asyncio
 import re
 from contextlib import suppress
-from dataclasses import replace
 
 import pytest
 from prometheus_client import generate_latest
@@ -12,20 +11,13 @@ from structlog.testing import capture_logs
 from serve.errors import ERRORS, InvalidRequestError, QueueFullError
 from serve.observability.logs import record_request
 from serve.observability.metrics import ServiceMetrics
-from serve.search.hypothesis import FinishReason
-from serve.translation.response import Timings, Translation, TranslationResponse
+from serve.observability.usage import RequestUsage, Timings
 
-TRANSLATION = Translation(
-    text="eins",
-    score=-0.5,
-    normalized_score=-0.5,
-    finish_reason=FinishReason.EOS,
-    source_tokens=3,
-    target_tokens=2,
-)
-RESPONSE = TranslationResponse(
-    (TRANSLATION, replace(TRANSLATION, source_tokens=4, target_tokens=5)),
-    Timings(tokenize_seconds=0.1, queue_seconds=0.2, inference_seconds=0.3, total_seconds=0.7),
+USAGE = RequestUsage(
+    texts=2,
+    source_tokens=7,
+    target_tokens=9,
+    timings=Timings(tokenize_seconds=0.1, queue_seconds=0.2, inference_seconds=0.3, total_seconds=0.7),
 )
 
 
@@ -46,7 +38,7 @@ class Bench:
         return self.registry.get_sample_value(f"dragoman_{name}", {})
 
     def outcomes(self) -> dict[str, float]:
-        """Returns the requests of each outcome that has any."""
+        """Returns the number of requests by outcome, zeros omitted."""
         family = next(family for family in self.registry.collect() if family.name == "dragoman_requests")
         samples = [sample for sample in family.samples if sample.name == "dragoman_requests_total" and sample.value]
         return {sample.labels["outcome"]: sample.value for sample in samples}
@@ -80,7 +72,7 @@ def test_the_series_do_not_depend_on_what_happened(bench: Bench) -> None:
     bench.service.start_request()
     bench.service.finish_request("tiny", "grpc", "translate", "queue_full", 0.1)
     bench.service.observe_reload(1)
-    bench.metrics.observe_response(RESPONSE)
+    bench.metrics.observe_response(USAGE)
     bench.metrics.observe_step("encode", 3, 0.1)
     bench.metrics.observe_finish("cancelled", 3)
     bench.metrics.observe_queue(0.1)
@@ -97,10 +89,10 @@ def test_names_follow_the_conventions_of_prometheus(bench: Bench) -> None:
 
 
 def test_a_response_is_counted_in_texts_tokens_and_seconds(bench: Bench) -> None:
-    bench.metrics.observe_response(RESPONSE)
+    bench.metrics.observe_response(USAGE)
     assert bench.value("request_texts_sum") == 2
     assert bench.value("source_tokens_total") == 7
-    assert bench.value("target_tokens_total") == 7
+    assert bench.value("target_tokens_total") == 9
     assert bench.value("request_tokenize_seconds_sum") == 0.1
     assert bench.value("request_inference_seconds_sum") == 0.3
 

@@ -1,4 +1,4 @@
-"""The metrics of several models in one place: they come, go, and are handed on from version to version."""
+"""The metrics of several models in one registry: added, removed and continued by new versions."""
 
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -7,7 +7,7 @@ from serve.observability.metrics import NO_MODEL, ServiceMetrics
 
 
 def series(metrics: ServiceMetrics, model: str) -> dict[str, float]:
-    """Returns the series of a model as a scrape sees them, by name; the text is parsed, so it must be well-formed."""
+    """Returns the series of a model by name, parsed from the text of a scrape."""
     families = list(text_string_to_metric_families(generate_latest(metrics.registry).decode()))
     assert len({family.name for family in families}) == len(families), "a family stands there twice"
     return {
@@ -19,7 +19,7 @@ def series(metrics: ServiceMetrics, model: str) -> dict[str, float]:
 
 
 def test_a_counter_is_one_series_for_each_of_its_labels() -> None:
-    """When it was created is not told."""
+    """Creation times are not exposed."""
     metrics = ServiceMetrics()
     metrics.of_model("a")
     assert [name for name in series(metrics, "a") if name.endswith("_created")] == []

@@ -1,6 +1,6 @@
-"""Dragoman on Ray Serve answers as `dragoman serve` does: a real cluster on this machine, started with `serve run`.
+"""Dragoman on Ray Serve behaves as `dragoman serve`: a real cluster on this machine, started with `serve run`.
 
-Needs the extra `ray`, which `make setup` leaves out because of its size: `pip install -c constraints.txt '.[ray]'`.
+Needs the extra `ray`, which `make setup` omits because of its size: `pip install -c constraints.txt '.[ray]'`.
 """
 
 import json
@@ -35,11 +35,11 @@ pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="needs the extr
 BUNDLE = ROOT / "bundles" / "multi30k-en-de"
 CONFIG = ROOT / "deploy" / "ray" / "dragoman.yaml"
 TEXTS = ("Two dogs are playing in the snow.", "A man in a red shirt plays the guitar.\n\nHe sings.", "Hello.")
-# Which of several applications a call is for; a server that knows only itself takes no notice.
+# Selects one of several applications; a server with one ignores it.
 METADATA = (("application", "dragoman"), ("x-request-id", "mine"))
-# Ray starts half a dozen processes, and each imports everything.
+# Ray starts about six processes, and each imports everything.
 START_SECONDS = 240.0
-# What differs from time to time.
+# Fields with measured times.
 TIMES = ("timings",)
 
 Status = dict[str, dict[str, Any]]
@@ -47,37 +47,37 @@ Status = dict[str, dict[str, Any]]
 
 @dataclass
 class Cluster:
-    """Ray Serve with the two applications of this test, and all that it told so far."""
+    """Ray Serve with the two applications of this test, and its states so far."""
 
     process: subprocess.Popen[str]
     server: Server
-    told: list[Status] = field(default_factory=list)
+    states: list[Status] = field(default_factory=list)
     changed: threading.Condition = field(default_factory=threading.Condition)
     ended: bool = False
 
     def listen(self) -> None:
-        """Reads what the program tells, to its end."""
+        """Reads the output of the program to its end."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             if line.startswith("{"):
                 with self.changed:
-                    self.told.append(json.loads(line))
+                    self.states.append(json.loads(line))
                     self.changed.notify_all()
         with self.changed:
             self.ended = True
             self.changed.notify_all()
 
     def wait_for(self, condition: Callable[[Status], bool]) -> Status:
-        """Returns the first state, past ones included, that the condition holds for."""
+        """Returns the first state, past ones included, for which the condition holds."""
         with self.changed:
-            self.changed.wait_for(lambda: self.ended or any(map(condition, self.told)), START_SECONDS)
-            found = next(filter(condition, self.told), None)
-            assert found is not None, self.told[-1:]
+            self.changed.wait_for(lambda: self.ended or any(map(condition, self.states)), START_SECONDS)
+            found = next(filter(condition, self.states), None)
+            assert found is not None, self.states[-1:]
             return found
 
 
 def write_config(folder: Path, http_port: int, grpc_port: int) -> Path:
-    """Writes the shipped configuration with another bundle, and beside it an application that never becomes ready."""
+    """Writes the shipped configuration with another bundle, and a second application that never becomes ready."""
     wrong = Path(shutil.copytree(BUNDLE, folder / "wrong"))
     bundle = Bundle.open(wrong)
     first, *others = bundle.golden
@@ -103,9 +103,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     http_port, grpc_port = choose_ports(0, 0)
     config = write_config(tmp_path_factory.mktemp("ray"), http_port, grpc_port)
     own = {**os.environ, "PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
-    # Otherwise Ray leaves a token in the home folder.
+    # Otherwise Ray writes a token into the home folder.
     own["RAY_AUTH_MODE"] = "disabled"
-    # On a busy machine its first process takes longer than the half minute that it has.
+    # On a busy machine its first process exceeds the default of 30 seconds.
     own["RAY_raylet_start_wait_time_s"] = str(int(START_SECONDS))
     command = [sys.executable, "-m", "tests.support.served_ray", str(config)]
     with ExitStack() as stack:
@@ -145,7 +145,7 @@ class Asked:
 
 
 def ask(server: Server, asked: Asked) -> tuple[int, Any]:
-    """Returns the status and the body of an answer, without times and what is told of one server alone."""
+    """Returns status and body of a response, without times and facts of one server."""
     connection = HTTPConnection("127.0.0.1", server.ready["http_port"], timeout=WAIT_SECONDS)
     headers = {"content-type": "application/json", "x-request-id": "mine", **asked.headers}
     connection.request(asked.method, asked.path, asked.body, headers)
@@ -160,12 +160,12 @@ def ask(server: Server, asked: Asked) -> tuple[int, Any]:
 
 
 def timeless(value: Any) -> Any:
-    """Returns what was told without times."""
+    """Returns a document without times."""
     return {key: each for key, each in value.items() if key not in TIMES} if isinstance(value, dict) else value
 
 
 def call(server: Server, data: bytes) -> tuple[Any, ...]:
-    """Calls Translate, and returns the answer without times or the whole error."""
+    """Calls Translate, and returns the response without times, or the whole error."""
     with grpc.insecure_channel(f"127.0.0.1:{server.ready['grpc_port']}") as channel:
         method: Any = channel.unary_unary(TRANSLATE_METHOD, response_deserializer=TranslateResponse.FromString)
         try:
@@ -179,9 +179,9 @@ def call(server: Server, data: bytes) -> tuple[Any, ...]:
 
 
 def call_stream(server: Server, data: bytes) -> tuple[Any, ...]:
-    """Calls TranslateStream, and returns what came in pieces, and the whole without times or the status.
+    """Calls TranslateStream, and returns the joined deltas and the result without times, or the status.
 
-    How much comes at once depends on how fast it is taken.
+    The size of the deltas depends on the speed of the reader.
     """
     pieces = ""
     with grpc.insecure_channel(f"127.0.0.1:{server.ready['grpc_port']}") as channel:
@@ -201,7 +201,7 @@ def message(*texts: str, model: str = "") -> bytes:
     return TranslateRequest(text=texts, model=model).SerializeToString()
 
 
-def test_translations_are_bitwise_those_of_dragoman_serve(cluster: Cluster, alone: Server) -> None:
+def test_translations_are_bitwise_equal_to_those_of_dragoman_serve(cluster: Cluster, alone: Server) -> None:
     asked = Asked("POST", "/v1/translate", json.dumps({"text": TEXTS, "options": {"beam_size": 2}}).encode())
     rest = ask(cluster.server, asked)
     assert rest[0] == 200
@@ -209,7 +209,7 @@ def test_translations_are_bitwise_those_of_dragoman_serve(cluster: Cluster, alon
     assert call(cluster.server, message(*TEXTS)) == call(alone, message(*TEXTS))
 
 
-def test_streams_are_those_of_dragoman_serve(cluster: Cluster, alone: Server) -> None:
+def test_streams_equal_those_of_dragoman_serve(cluster: Cluster, alone: Server) -> None:
     asked = Asked("POST", "/v1/translate/stream", json.dumps({"text": TEXTS[0]}).encode())
     assert ask(cluster.server, asked) == ask(alone, asked)
     pieces, whole = call_stream(cluster.server, message(TEXTS[0]))
@@ -231,7 +231,7 @@ def test_streams_are_those_of_dragoman_serve(cluster: Cluster, alone: Server) ->
         (415, Asked("POST", "/v1/translate", b"text", {"content-type": "text/plain"})),
     ],
 )
-def test_errors_over_rest_are_those_of_dragoman_serve(
+def test_errors_over_rest_equal_those_of_dragoman_serve(
     cluster: Cluster, alone: Server, status: int, asked: Asked
 ) -> None:
     answer = ask(cluster.server, asked)
@@ -247,7 +247,7 @@ def test_errors_over_rest_are_those_of_dragoman_serve(
         (grpc.StatusCode.NOT_FOUND, message("fine", model="none")),
     ],
 )
-def test_errors_over_grpc_are_those_of_dragoman_serve(
+def test_errors_over_grpc_equal_those_of_dragoman_serve(
     cluster: Cluster, alone: Server, code: grpc.StatusCode, data: bytes
 ) -> None:
     answer = call(cluster.server, data)
@@ -256,14 +256,14 @@ def test_errors_over_grpc_are_those_of_dragoman_serve(
     assert answer == call(alone, data)
 
 
-def test_a_bundle_that_translates_its_golden_sentences_wrongly_never_becomes_healthy(cluster: Cluster) -> None:
+def test_a_bundle_with_wrong_golden_sentences_never_becomes_healthy(cluster: Cluster) -> None:
     failed = cluster.wait_for(lambda status: status.get("broken", {}).get("status") == "DEPLOY_FAILED")
     assert "golden sentence" in failed["broken"]["message"]
-    assert {each["broken"]["running"] for each in cluster.told if "broken" in each} == {0}
+    assert {each["broken"]["running"] for each in cluster.states if "broken" in each} == {0}
 
 
-def test_a_queue_brings_another_replica(cluster: Cluster) -> None:
-    """The most that was asked for is two."""
+def test_a_queue_adds_a_replica(cluster: Cluster) -> None:
+    """The configured maximum is two."""
     enough = threading.Event()
     body = {"text": [TEXTS[0]] * 60}
 
@@ -279,4 +279,4 @@ def test_a_queue_brings_another_replica(cluster: Cluster) -> None:
             enough.set()
         for each in loads:
             each.result(WAIT_SECONDS)
-    assert max(each["dragoman"]["running"] for each in cluster.told if "dragoman" in each) == 2
+    assert max(each["dragoman"]["running"] for each in cluster.states if "dragoman" in each) == 2

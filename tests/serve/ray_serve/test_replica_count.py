@@ -1,4 +1,4 @@
-"""How many replicas the load needs, and that Kubernetes and Ray Serve are told the same."""
+"""The number of replicas for a load, the same for Kubernetes and Ray Serve."""
 
 from types import SimpleNamespace
 
@@ -13,7 +13,7 @@ AUTOSCALER = ROOT / "deploy/kubernetes/base/horizontal-pod-autoscaler.yaml"
 
 
 def wanted(*replicas: tuple[float, float], slots: float = 64) -> float:
-    """Returns how many are wanted when there are these, each with rows that run and sequences that wait."""
+    """Returns the wanted number of replicas, given running rows and waiting sequences of each."""
     reported = {
         "rows_running": {number: rows for number, (rows, _) in enumerate(replicas)},
         "sequences_waiting": {number: waiting for number, (_, waiting) in enumerate(replicas)},
@@ -24,28 +24,28 @@ def wanted(*replicas: tuple[float, float], slots: float = 64) -> float:
     return count
 
 
-def test_three_quarters_of_the_slots_of_every_replica_are_what_it_should_run() -> None:
+def test_each_replica_should_use_three_quarters_of_its_slots() -> None:
     assert wanted((48, 0), (48, 0)) == 2
 
 
-def test_rows_beyond_that_want_more_replicas() -> None:
+def test_more_rows_require_more_replicas() -> None:
     assert wanted((64, 0)) == pytest.approx(4 / 3)
 
 
-def test_a_long_queue_wants_more_replicas_whatever_runs() -> None:
+def test_a_long_queue_requires_more_replicas() -> None:
     assert wanted((0, 24), (0, 0)) == 3
 
 
-def test_nothing_to_do_wants_none_so_that_the_least_number_decides() -> None:
+def test_without_load_the_minimum_applies() -> None:
     assert wanted((0, 0), (0, 0)) == 0
 
 
-def test_what_nobody_has_reported_changes_nothing() -> None:
+def test_without_reports_the_number_stays() -> None:
     assert count_replicas(SimpleNamespace(aggregated_metrics={}, target_num_replicas=7)) == (7, {})
     assert count_replicas(SimpleNamespace(aggregated_metrics=None, target_num_replicas=7)) == (7, {})
 
 
-def test_the_autoscaler_of_kubernetes_wants_the_same() -> None:
+def test_the_autoscaler_of_kubernetes_has_the_same_rule() -> None:
     metrics = yaml.safe_load(AUTOSCALER.read_text())["spec"]["metrics"]
     targets = {each["pods"]["metric"]["name"]: int(each["pods"]["target"]["averageValue"]) for each in metrics}
     slots = 2 * ServeSettings.model_fields["slots"].default

@@ -1,4 +1,4 @@
-"""Translating by way of a third language over real connections: who is let in, streams, and those that end early."""
+"""Pivot translation over real connections: admission, streams, and requests that end early."""
 
 import json
 import time
@@ -37,7 +37,7 @@ MESSAGE = TranslateRequest(text=[LONG_TEXT], **FR_DE)
 
 @pytest.fixture
 def models() -> dict[str, GatedModel]:
-    """The model into the language between, and the one from it; both have gates."""
+    """The model into the pivot language, and the one from it; both have gates."""
     return {name: GatedModel(SLOTS) for name in ("first", "second")}
 
 
@@ -64,7 +64,7 @@ def load_of(live: LiveService, model: str) -> float:
 
 
 def hold(live: LiveService, models: dict[str, GatedModel], pool: ThreadPoolExecutor, count: int) -> list[Any]:
-    """Has the second model stand still with so many requests of its own."""
+    """Blocks the second model with so many requests of its own."""
     models["second"].gate.clear()
     asked = {"text": LONG_TEXT, "model": "second"}
     occupied = [pool.submit(live.post, asked) for _ in range(count)]
@@ -121,7 +121,7 @@ def test_the_places_in_the_second_model_are_kept_while_the_first_translates(
 
 @pytest.mark.promise("R18")
 @pytest.mark.parametrize("where", ["first", "second"])
-def test_a_client_that_goes_away_on_the_way_leaves_nothing_behind(
+def test_a_disconnect_during_a_pivot_frees_all_rows(
     live: LiveService, models: dict[str, GatedModel], where: str
 ) -> None:
     models[where].gate.clear()
@@ -138,7 +138,7 @@ def test_a_client_that_goes_away_on_the_way_leaves_nothing_behind(
 
 
 def fill(many: Conversation, texts: int, times: int, **fields: Any) -> list[int]:
-    """Sends a request of so many texts, again whenever it was answered; returns how many came back each time."""
+    """Sends a request of so many texts repeatedly; returns the number of translations of each response."""
     answered = []
     for number in range(times):
         many.send(str(number), *["alpha beta"] * texts, split_sentences=False, **fields)
@@ -148,7 +148,7 @@ def fill(many: Conversation, texts: int, times: int, **fields: Any) -> list[int]
 
 @pytest.mark.promise("R9")
 def test_a_stream_may_fill_both_models_again_and_again(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    """What a request has in the one model is not held against it in the other, nor against those that follow."""
+    """Rows of a request in one model count neither in the other model nor against later requests."""
     put_bundle(tmp_path / "first", tokenizer, direction("fr-en", 7))
     put_bundle(tmp_path / "second", tokenizer, direction("en-de", 8))
     with (

@@ -1,4 +1,4 @@
-"""A model that does not translate the golden sentences exactly never serves."""
+"""A model that does not reproduce the golden sentences exactly never serves."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +14,7 @@ from tests.support.live import GOLDEN, make_golden, run_service, write_bundle
 
 
 def serve_golden(folder: Path, tokenizer: Tokenizer, golden: tuple[GoldenSentence, ...]) -> None:
-    """Runs a service over such golden sentences; returns if it becomes ready."""
+    """Runs a service with these golden sentences; returns if it becomes ready."""
     with run_service(write_bundle(folder, tokenizer, golden)) as live:
         assert live.get("/readyz").status_code == 200
 
@@ -80,7 +80,7 @@ def test_the_sentences_run_together(bundle_path: Path) -> None:
 
 
 def test_golden_sentences_may_wait_for_longer_than_requests(bundle_path: Path) -> None:
-    """A warm-up that a setting for requests could end would keep the server from starting at all."""
+    """The queue timeout of requests must not end the warm-up, or the server could not start."""
     with run_service(bundle_path, [FakeModel(1)], queue_limit=8, queue_timeout_seconds=1e-9) as live:
         assert live.get("/readyz").status_code == 200
 

@@ -1,4 +1,4 @@
-"""The stages of the service: who is let in, and what probes are told."""
+"""The stages of the service: admission and probes."""
 
 import pytest
 
@@ -18,13 +18,6 @@ def lifecycle(stage: Stage) -> Lifecycle:
 def test_nothing_is_let_in_before_and_after_serving(stage: Stage, error: type[Exception]) -> None:
     with pytest.raises(error):
         lifecycle(stage).check_admission()
-
-
-def test_a_lame_duck_lets_requests_in_but_is_not_ready() -> None:
-    duck = lifecycle(Stage.LAME_DUCK)
-    duck.check_admission()
-    assert isinstance(duck.unready_reason(), DrainingError)
-    assert duck.leaving
 
 
 def test_a_ready_service_lets_requests_in_and_says_so() -> None:

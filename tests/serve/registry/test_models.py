@@ -1,4 +1,4 @@
-"""Several models behind both interfaces: how requests choose, how pivots come about, and what is told of models."""
+"""Several models behind both interfaces: choice of models, pivots, and descriptions of models."""
 
 import json
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ FR_DE = {"source_language": "fr", "target_language": "de"}
 
 @pytest.fixture(scope="module")
 def folder(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Four models; each translates the same text otherwise than the others."""
+    """Four models; each translates the same text differently."""
     folder = tmp_path_factory.mktemp("models")
     for name in ("de-en", "en-de", "fr-en"):
         put_bundle(folder / name, tokenizer, direction(name, *PREFIXES[name]))
@@ -56,13 +56,13 @@ def many(folder: Path) -> Iterator[LiveService]:
 
 
 def expected(tokenizer: Tokenizer, text: str, model: str) -> str:
-    """Returns what a model makes of a text."""
+    """Returns the translation of a text by a model."""
     source_ids = (*PREFIXES[model], *tokenizer.encode(text), EOS_ID)
     return tokenizer.decode(translate(source_ids, MAX_TARGET_TOKENS)[0])
 
 
 def ask(live: LiveService, **fields: Any) -> Answer:
-    """Asks over both interfaces; returns the answer, which is the same up to times."""
+    """Sends a request over both interfaces; returns the response, which is equal except for times."""
     rest = live.post(fields)
     assert rest.status_code == 200, rest.text
     message = live.call(TranslateRequest(**{**fields, "text": [fields["text"]]}))
@@ -76,7 +76,7 @@ def ask(live: LiveService, **fields: Any) -> Answer:
 
 
 def refuse(live: LiveService, **fields: Any) -> tuple[int, str, str | None, str]:
-    """Asks over both interfaces for what is refused: status, reason, field and the common message."""
+    """Sends an invalid request over both interfaces; returns status, reason, field and the common message."""
     rest = live.post(fields)
     error: Any = live.call_error(TranslateRequest(**{**fields, "text": [fields["text"]]}))
     problem = rest.json()
@@ -104,11 +104,11 @@ def test_the_model_that_is_named_or_has_the_direction_answers_and_is_told(
 
 
 def test_the_models_answer_differently(tokenizer: Tokenizer) -> None:
-    """Otherwise the tests here show nothing."""
+    """Otherwise the other tests of this file would prove nothing."""
     assert len({expected(tokenizer, LONG_TEXT, model) for model in PREFIXES}) == len(PREFIXES)
 
 
-def test_a_model_that_there_is_not_is_not_found(many: LiveService) -> None:
+def test_an_unknown_model_is_not_found(many: LiveService) -> None:
     detail = "model: 'none', expected one of de-en, en-de, fr-en, all"
     assert refuse(many, text="one", model="none") == (404, "model_not_found", "model", detail)
     error: Any = many.call_error(TranslateRequest(text=["one"], model="none"))
@@ -130,10 +130,10 @@ def test_without_a_direction_a_text_goes_by_way_of_a_pivot_if_that_is_allowed(
     assert answer["source_tokens"] == len(tokenizer.encode(LONG_TEXT)) + 2
 
 
-def test_who_allows_no_pivot_is_told_that_there_is_one(many: LiveService) -> None:
+def test_without_allow_pivot_the_error_names_a_possible_pivot(many: LiveService) -> None:
     status, _, field, detail = refuse(many, text="one", **FR_DE)
     assert (status, field) == (400, "source_language")
-    assert detail.endswith("; with allow_pivot, it would go by way of en")
+    assert detail.endswith("; allow_pivot would translate through en")
 
 
 def test_the_options_of_the_last_text_do_not_cut_the_text_between(many: LiveService, tokenizer: Tokenizer) -> None:
@@ -194,7 +194,7 @@ def test_a_text_that_is_too_long_for_the_second_model_is_told_from_one_that_is_f
         status, _, field, detail = refuse(live, text=LONG_TEXT, allow_pivot=True, **FR_DE)
     assert (status, field) == (400, "text[0]")
     problem = f"{len(between)} characters, expected at most {len(LONG_TEXT)}"
-    assert detail == f"text[0]: its translation into en, the pivot: {problem}"
+    assert detail == f"text[0]: translation into the pivot language en: {problem}"
 
 
 def test_scores_come_from_the_model_that_is_chosen(letters: Tokenizer, tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_scores_come_from_the_model_that_is_chosen(letters: Tokenizer, tmp_path:
 
 
 def test_models_are_listed_in_the_order_in_which_requests_choose(many: LiveService) -> None:
-    """Over both interfaces, with what each of them allows."""
+    """Both interfaces list them with their limits."""
     listed = many.get("/v1/models").json()["models"]
     assert [each["name"] for each in listed] == ["de-en", "en-de", "fr-en", "all"]
     assert listed[3]["directions"] == [
@@ -242,7 +242,7 @@ def as_json(model: Model) -> Answer:
     return {**written, "state": written["state"].removeprefix("MODEL_STATE_").lower()}
 
 
-def test_one_model_is_told_of_by_its_name(many: LiveService) -> None:
+def test_one_model_is_described_by_its_name(many: LiveService) -> None:
     told = many.get("/v1/models/all").json()
     assert told == many.get("/v1/models").json()["models"][3]
     assert as_json(many.stub("GetModel", GetModelRequest(name="all"), Model)) == told
@@ -280,8 +280,8 @@ def test_every_model_has_a_health_of_its_own(many: LiveService) -> None:
     assert {many.health(f"{SERVICE}/{name}") for name in PREFIXES} == {"SERVING"}
 
 
-def test_a_model_that_fails_closes_its_own_door_and_the_services_readiness(folder: Path) -> None:
-    """Whoever needs another model is served on."""
+def test_a_failing_model_refuses_requests_and_makes_the_service_unready(folder: Path) -> None:
+    """Other models continue to serve."""
     models = {name: FakeModel(2) for name in PREFIXES}
     with run_service(
         folder, load=lambda _, bundle: [models[bundle.folder.name]], engines=1, slots=2, lame_duck_seconds=0
@@ -297,8 +297,8 @@ def test_a_model_that_fails_closes_its_own_door_and_the_services_readiness(folde
         eventually(lambda: live.get("/readyz").status_code == 200)
 
 
-def test_a_watch_goes_on_after_what_nobody_foresaw(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a moment's fault would be told for ever, or keep a model out that works again."""
+def test_the_watch_continues_after_an_unexpected_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a transient error would keep a working model out forever."""
     models = {name: FakeModel(2) for name in PREFIXES}
     with run_service(
         folder, load=lambda _, bundle: [models[bundle.folder.name]], engines=1, slots=2, lame_duck_seconds=0
@@ -352,7 +352,7 @@ def test_it_is_ready_when_every_model_is(folder: Path) -> None:
         slow.gate.set()
 
 
-def test_the_documentation_knows_the_models(many: LiveService) -> None:
+def test_the_documentation_lists_the_models(many: LiveService) -> None:
     document = json.dumps(many.get("/openapi.json").json())
     assert "/v1/models/{name}" in document
     assert "allow_pivot" in document
@@ -363,7 +363,7 @@ def test_one_wrong_bundle_keeps_the_service_from_becoming_ready(tokenizer: Token
     put_bundle(tmp_path / "good", tokenizer, direction("en-de"))
     put_bundle(tmp_path / "wrong", tokenizer, direction("de-en"), wrong=True)
     with (
-        pytest.raises(Exception, match="golden sentence 0: target tokens are"),
+        pytest.raises(Exception, match=r"^golden sentence 0: target tokens"),
         run_service(tmp_path, load=load_fakes),
     ):
         pass

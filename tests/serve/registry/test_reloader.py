@@ -1,4 +1,4 @@
-"""Reading the folder again while serving: what comes, changes and goes, what fails, and who may ask for it."""
+"""Hot reload: added, changed, removed and failing bundles, and authorization."""
 
 import gc
 import weakref
@@ -54,7 +54,7 @@ def run_models(folder: Path, models: Mapping[str, Model]) -> AbstractContextMana
 
 
 def reload(live: LiveService, status: int = 200) -> Answer:
-    """Asks for a reload; returns what it did, as far as it did anything."""
+    """Requests a reload; returns its non-empty results."""
     answer = live.post(path="/v1/admin/reload", headers={"authorization": f"Bearer {KEY}"})
     assert answer.status_code == status, answer.text
     return {name: value for name, value in answer.json().items() if value}
@@ -75,7 +75,7 @@ def expected(tokenizer: Tokenizer, prefix: int) -> str:
 
 
 def health(live: LiveService, model: str) -> str:
-    """Returns what the health check says of a model, which it may never have heard of."""
+    """Returns the health status of a model, which may be unknown."""
     try:
         return live.health(f"{SERVICE}/{model}")
     except grpc.RpcError:
@@ -129,7 +129,7 @@ def test_a_bundle_that_is_gone_is_served_no_longer_and_leaves_no_series(live: Li
 def test_a_bundle_that_fails_its_golden_sentences_leaves_the_old_one_in_its_place(
     live: LiveService, folder: Path, tokenizer: Tokenizer
 ) -> None:
-    """Whatever else is gone stays as well: the folder may be half written."""
+    """Missing models stay too, because the folder may be partly written."""
     put_bundle(folder / "a", tokenizer, direction("en-de", 9), wrong=True)
     rmtree(folder / "b")
     report = reload(live, 422)
@@ -158,7 +158,7 @@ def test_a_new_bundle_that_is_broken_does_not_keep_the_others_from_coming(
 
 
 def test_a_folder_that_cannot_be_read_changes_nothing(live: LiveService, folder: Path) -> None:
-    """It may be a disk that is not there for a moment."""
+    """A disk may be unavailable for a moment."""
     folder.rename(folder.with_name("away"))
     assert "no such folder" in reload(live, 422)["problem"]
     assert names(live) == ["a", "b"]
@@ -169,7 +169,7 @@ def test_a_folder_that_cannot_be_read_changes_nothing(live: LiveService, folder:
 def test_requests_of_the_old_version_are_answered_by_it_and_later_ones_by_the_new_one(
     folder: Path, tokenizer: Tokenizer
 ) -> None:
-    """The old one stands still, with a request in it, until long after it was replaced and others were answered."""
+    """The old version is blocked with a request until after it was replaced and others were answered."""
     old = GatedModel(2)
 
     def load(settings: ServeSettings, bundle: Bundle) -> list[FakeModel]:
@@ -195,7 +195,7 @@ def test_requests_of_the_old_version_are_answered_by_it_and_later_ones_by_the_ne
 
 
 def test_a_model_that_was_replaced_gives_its_memory_back_at_once(folder: Path, tokenizer: Tokenizer) -> None:
-    """The garbage collector comes round seldom, and each version may hold hundreds of megabytes."""
+    """The garbage collector runs rarely, and each version may hold hundreds of megabytes."""
     loaded: list[weakref.ref[FakeModel]] = []
 
     def load(settings: ServeSettings, _: Bundle) -> list[FakeModel]:
@@ -280,7 +280,7 @@ def test_before_the_service_is_ready_nothing_is_reloaded(folder: Path) -> None:
     try:
         with run_service(folder, load=lambda *_: [slow], admin_key=KEY, wait_ready=False, engines=1, slots=2) as live:
             assert slow.stepping.wait(WAIT_SECONDS)
-            assert "expected one that is ready" in reload(live, 422)["problem"]
+            assert reload(live, 422)["problem"].startswith("the service is starting")
             slow.gate.set()
             eventually(lambda: live.get("/readyz").status_code == 200)
     finally:

@@ -1,4 +1,4 @@
-"""The state holds what was written, where it was written, and nothing else changes."""
+"""Values stay where they were written, and nothing else changes."""
 
 from collections.abc import Callable, Collection
 from random import Random
@@ -25,7 +25,7 @@ SPECS = (
 ENCODED = ("cell", "annotations", "hidden", "cross", "whole")
 INPUTS = ("past_cell", "past_keys", "annotations", "past_hidden", "cross", "whole")
 OUTPUTS = ("present_cell", "present_keys", "present_hidden", "present_whole")
-# Of one slot: which part of each input is valid, for 4 source positions and 3 target positions.
+# The valid part of each input of one slot, for 4 source positions and 3 target positions.
 VALID: dict[str, tuple[slice, ...]] = {
     "past_cell": (),
     "past_keys": (slice(None), slice(3)),
@@ -44,7 +44,7 @@ def make_state() -> DecoderState:
 
 @pytest.fixture
 def state() -> DecoderState:
-    """A state in which every number tells its place."""
+    """A state whose numbers are all different, so that each identifies its place."""
     state = make_state()
     for number, array in enumerate([*state.inputs.values(), *state.outputs.values()]):
         array[...] = (np.arange(array.size).reshape(array.shape) + 10_000 * number).astype(array.dtype)
@@ -52,20 +52,20 @@ def state() -> DecoderState:
 
 
 def changed(state: DecoderState, change: Callable[[], None]) -> tuple[Arrays, Arrays]:
-    """Makes a change; returns copies of what the decoder reads from before and after."""
+    """Makes a change; returns copies of the decoder's inputs before and after."""
     before = {name: array.copy() for name, array in state.inputs.items()}
     change()
     return before, {name: array.copy() for name, array in state.inputs.items()}
 
 
 def encoded(rows: int, length: int) -> list[NDArray[np.float32]]:
-    """Returns what an encoder gives, each state with a number of its own."""
+    """Returns an encoder's result in which each state has its own number."""
     shapes = [(rows,), (rows, length, 4), (rows, 2, 8), (rows, 3, length, 8), (rows, 3, length, 8)]
     return [np.full(shape, -1 - number, np.float32) for number, shape in enumerate(shapes)]
 
 
 def write(state: DecoderState, slots: NDArray[np.int64], length: int) -> None:
-    """Keeps what an encoder gives for sources of one length."""
+    """Writes an encoder's result for sources of one length."""
     state.write(slots, np.full(len(slots), length, np.int32), encoded(len(slots), length))
 
 
@@ -102,7 +102,7 @@ def test_every_state_has_zeros_for_all_slots() -> None:
 
 
 def test_only_filled_positions_take_memory() -> None:
-    """A state of 256 MB, one position of every 2 MB of it filled: huge pages would take it all."""
+    """A state of 256 MB with one filled position in every 2 MB: huge pages would take all of it."""
     before = resident_bytes()
     spec = StateSpec(name="keys", shape=("target", 128))
     state = DecoderState([spec], slots=128, max_source_tokens=1, max_target_tokens=4096)
@@ -117,7 +117,7 @@ def test_inputs_are_in_the_order_of_the_bundle() -> None:
     assert tuple(state.outputs) == OUTPUTS
 
 
-def test_a_source_state_that_is_given_back_stays_where_it_is() -> None:
+def test_a_returned_source_state_is_written_in_place() -> None:
     state = make_state()
     assert state.outputs["present_whole"].ctypes.data == state.inputs["whole"].ctypes.data
 
@@ -133,7 +133,7 @@ def test_a_target_state_is_written_in_place_and_a_recurrent_one_is_not() -> None
 
 
 def test_the_first_slots_are_a_view_of_neighboring_memory(state: DecoderState) -> None:
-    """So that a step binds them without a copy."""
+    """Therefore a step binds them without a copy."""
     for array in [*state.inputs.values(), *state.outputs.values()]:
         view = array[:3]
         assert view.flags.c_contiguous
@@ -141,7 +141,7 @@ def test_the_first_slots_are_a_view_of_neighboring_memory(state: DecoderState) -
 
 
 @pytest.mark.parametrize(("first", "rows", "length"), [(0, 1, 1), (0, SLOTS, SOURCE), (2, 3, 4), (4, 1, SOURCE)])
-def test_what_was_encoded_is_kept_in_its_slots_alone(state: DecoderState, first: int, rows: int, length: int) -> None:
+def test_encoder_results_change_only_their_slots(state: DecoderState, first: int, rows: int, length: int) -> None:
     before, after = changed(state, lambda: write(state, first + np.arange(rows), length))
     slots = slice(first, first + rows)
     places = {
@@ -194,7 +194,7 @@ def test_a_move_at_the_ends_of_the_lengths(state: DecoderState, source_length: i
     assert (after["past_keys"][1, :, target_length:] == before["past_keys"][1, :, target_length:]).all()
 
 
-def test_the_padding_of_a_batch_takes_no_room() -> None:
+def test_the_padding_of_a_batch_needs_no_capacity() -> None:
     state = make_state()
     state.write(np.array([2]), np.array([3], np.int32), encoded(1, SOURCE))
     assert (state.inputs["cross"][2, :, :3] == -1 - ENCODED.index("cross")).all()
@@ -215,7 +215,7 @@ def make_caches(tight: Collection[Length], slots: int = 12) -> DecoderState:
 
 
 class Life(RuleBasedStateMachine):
-    """Rows come, grow, branch, move and leave in two states alike, of which one always has room for the longest."""
+    """Applies the same operations to two states, one of which always has the full capacity."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -289,7 +289,7 @@ TestLife = Life.TestCase
 
 
 def hold(state: DecoderState, lengths: list[int], target_tokens: int, steps: int = STEPS_BETWEEN_LOOKS) -> None:
-    """Fills the first slots and makes some steps."""
+    """Fills the first slots and runs some steps."""
     rows, longest = len(lengths), max(lengths)
     floats, small = np.ones((rows, 2, longest, 4), np.float32), np.ones((rows, longest, 3), np.int8)
     state.write(np.arange(rows), np.array(lengths, np.int32), [floats, floats, small])
@@ -297,7 +297,7 @@ def hold(state: DecoderState, lengths: list[int], target_tokens: int, steps: int
         state.fit(rows, target_tokens)
 
 
-def test_many_rows_have_hardly_more_room_than_the_longest_needs() -> None:
+def test_the_capacity_of_many_rows_follows_the_longest() -> None:
     state = make_caches(("source", "target"))
     hold(state, [70, *[5] * 9], target_tokens=60)
     assert state.capacities == {"source": 72, "target": 60}
@@ -307,7 +307,7 @@ def test_many_rows_have_hardly_more_room_than_the_longest_needs() -> None:
     assert state.inputs["cross_keys"].flags.c_contiguous
 
 
-def test_a_row_that_has_left_takes_no_room() -> None:
+def test_a_row_that_left_needs_no_capacity() -> None:
     state = make_caches(("source", "target"))
     hold(state, [*[5] * 9, 70], target_tokens=6)
     for _ in range(STEPS_BETWEEN_LOOKS):
@@ -315,8 +315,8 @@ def test_a_row_that_has_left_takes_no_room() -> None:
     assert state.capacities == {"source": 8, "target": 8}
 
 
-def test_few_rows_move_seldom() -> None:
-    """One row that grows from nothing to the limit, and then one that is short."""
+def test_few_rows_rarely_change_the_capacity() -> None:
+    """One row grows from nothing to the limit; then one is short."""
     state = make_caches(("source", "target"))
     met = []
     for position in range(LONGEST):
@@ -328,7 +328,7 @@ def test_few_rows_move_seldom() -> None:
 
 
 @pytest.mark.parametrize("tight", [(), ("target",)])
-def test_a_length_that_is_not_tight_has_always_the_most_room(tight: tuple[Length, ...]) -> None:
+def test_a_length_that_is_not_tight_has_full_capacity(tight: tuple[Length, ...]) -> None:
     state = make_caches(tight)
     hold(state, [5] * 10, target_tokens=6)
     assert state.capacities == {"source": LONGEST, "target": 8 if tight else LONGEST}

@@ -1,7 +1,7 @@
-"""Batch invariance: what a row computes is the same, bit for bit, alone and in any company.
+"""Batch invariance: a row's results are bitwise the same alone and in any batch.
 
-Every test compares with `alone`: the logits of each sequence in a runtime of its own, step by step. The sequences are
-forced through fixed targets, so that a difference at one step is not hidden by another choice at the next.
+Tests compare with `alone`: each sequence's logits from its own runtime, step by step. Sequences follow forced targets,
+so that a different choice at one step cannot hide a difference at the next.
 """
 
 import subprocess
@@ -34,19 +34,19 @@ POISONS = [np.nan, np.inf, 3e38]
 
 @dataclass(frozen=True, slots=True)
 class Forced:
-    """A source, the target tokens that follow each other whatever the logits say, and the logits of each step alone."""
+    """A source, its forced target tokens, and the logits of each step alone."""
 
     source_ids: tuple[int, ...]
     target_ids: tuple[int, ...]
     alone: NDArray[np.float32]
 
     def assert_step(self, position: int, logits: NDArray[np.float32]) -> None:
-        """Asserts that the logits of a step are bitwise those of the sequence alone."""
+        """Asserts that the logits of a step are bitwise equal to those of the sequence alone."""
         assert logits.tobytes() == self.alone[position].tobytes(), f"step {position} of {self.source_ids}"
 
 
 def pad(sources: Sequence[tuple[int, ...]], length: int = 0) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Returns sources as the encoder wants them, padded to the longest or to a greater length."""
+    """Returns sources padded for the encoder, to the longest or to a greater length."""
     lengths = np.array([len(source) for source in sources], np.int32)
     ids = np.full((len(sources), max(length, *lengths.tolist(), 1)), PAD_ID, np.int64)
     for row, source in zip(ids, sources, strict=True):
@@ -55,7 +55,7 @@ def pad(sources: Sequence[tuple[int, ...]], length: int = 0) -> tuple[NDArray[np
 
 
 def steps(runtime: Runtime, sequences: Sequence[Forced]) -> Iterator[tuple[int, NDArray[np.float32]]]:
-    """Decodes encoded sequences, which all start now, and yields the position and the logits of each step."""
+    """Decodes encoded sequences that start together; yields the position and the logits of each step."""
     lengths = np.array([len(sequence.source_ids) for sequence in sequences], np.int32)
     for position in range(MAX_TARGET):
         tokens = np.array([sequence.target_ids[position] for sequence in sequences])
@@ -63,7 +63,7 @@ def steps(runtime: Runtime, sequences: Sequence[Forced]) -> Iterator[tuple[int, 
 
 
 def assert_alone(runtime: Runtime, sequences: Sequence[Forced], first: int = 0) -> None:
-    """Asserts that each of some encoded sequences decodes as it would alone."""
+    """Asserts that encoded sequences decode as they do alone."""
     for position, logits in steps(runtime, sequences):
         for sequence, row in list(zip(sequences, logits, strict=True))[first:]:
             sequence.assert_step(position, row)
@@ -74,7 +74,7 @@ def encode_all(runtime: Runtime, sequences: Sequence[Forced], length: int = 0) -
 
 
 def source_states(runtime: Runtime) -> list[tuple[int, Array]]:
-    """Returns the arrays that the encoder fills, each with its axis of source positions."""
+    """Returns the arrays that the encoder fills, each with the axis of its source positions."""
     specs = runtime._sessions.manifest.states
     return [
         (1 + spec.shape.index("source"), runtime._state.inputs[spec.name]) for spec in specs if spec.kind == "source"
@@ -83,9 +83,9 @@ def source_states(runtime: Runtime) -> list[tuple[int, Array]]:
 
 @pytest.fixture(scope="module", params=["transformer", "concat", "local_predictive", "hard"])
 def bundle(request: pytest.FixtureRequest, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    """A bundle of both architectures, with every kind of state and the attentions that compute most.
+    """A bundle with both architectures, every kind of state, and the attentions that compute most.
 
-    `test_recurrent_graphs` shows the same of the graphs of every attention.
+    `test_recurrent_graphs` tests the graphs of every attention.
     """
     if request.param == "transformer":
         wide: Bundle = request.getfixturevalue("wide_bundle")
@@ -103,7 +103,7 @@ def sessions(bundle: Bundle) -> Sessions:
 
 @pytest.fixture(scope="module")
 def forced(sessions: Sessions) -> list[Forced]:
-    """Sequences of every length, from the end token alone to the longest."""
+    """Sequences of every length, from only the end token to the longest."""
     random = np.random.default_rng(1)
     vocabulary = sessions.manifest.vocabulary_size
     runtime = Runtime(sessions, slots=1)
@@ -120,7 +120,7 @@ def forced(sessions: Sessions) -> list[Forced]:
 
 
 def test_sequences_differ_from_each_other(forced: list[Forced]) -> None:
-    """Otherwise the tests below show nothing."""
+    """Equal sequences would make the tests below meaningless."""
     assert len({sequence.alone[0].tobytes() for sequence in forced}) == COUNT
     for sequence in forced:
         assert np.isfinite(sequence.alone).all()
@@ -135,7 +135,7 @@ def test_the_size_of_the_batch_changes_nothing(sessions: Sessions, forced: list[
     assert_alone(runtime, forced[:rows])
 
 
-def test_the_room_of_the_rows_changes_nothing(sessions: Sessions, forced: list[Forced]) -> None:
+def test_the_capacity_changes_nothing(sessions: Sessions, forced: list[Forced]) -> None:
     """Sources of all lengths, then short ones in the same slots, then all lengths again."""
     runtime = Runtime(sessions, slots=12)
     by_length = sorted(forced, key=lambda sequence: len(sequence.source_ids))
@@ -152,7 +152,7 @@ def test_the_room_of_the_rows_changes_nothing(sessions: Sessions, forced: list[F
 
 
 @pytest.mark.parametrize("shift", [1, 7, 16, 32])
-def test_the_place_in_the_batch_changes_nothing(sessions: Sessions, forced: list[Forced], shift: int) -> None:
+def test_the_position_in_the_batch_changes_nothing(sessions: Sessions, forced: list[Forced], shift: int) -> None:
     rotated = [*forced[shift:], *forced[:shift]]
     runtime = Runtime(sessions, slots=COUNT)
     encode_all(runtime, rotated)
@@ -167,7 +167,7 @@ def test_padding_of_sources_changes_nothing(sessions: Sessions, forced: list[For
     assert_alone(runtime, short)
 
 
-def test_what_stands_in_padding_changes_nothing(sessions: Sessions, forced: list[Forced]) -> None:
+def test_the_content_of_padding_changes_nothing(sessions: Sessions, forced: list[Forced]) -> None:
     ids, lengths = pad([sequence.source_ids for sequence in forced])
     for row, length in zip(ids, lengths, strict=True):
         row[length:] = 5
@@ -191,8 +191,8 @@ def test_free_slots_change_nothing(sessions: Sessions, forced: list[Forced]) -> 
 
 
 @pytest.mark.parametrize("poison", POISONS)
-def test_what_a_slot_held_before_changes_nothing(sessions: Sessions, forced: list[Forced], poison: float) -> None:
-    """Neither behind the valid length of a row nor in the slots of others."""
+def test_former_content_of_a_slot_changes_nothing(sessions: Sessions, forced: list[Forced], poison: float) -> None:
+    """The slots are dirty behind the valid length of a row, and in other slots."""
     runtime = Runtime(sessions, slots=COUNT)
     for cache in runtime._state.inputs.values():
         cache[:] = poison
@@ -203,7 +203,7 @@ def test_what_a_slot_held_before_changes_nothing(sessions: Sessions, forced: lis
     assert_alone(runtime, forced[:9])
 
 
-def test_a_neighbor_without_numbers_changes_nothing(sessions: Sessions, forced: list[Forced]) -> None:
+def test_a_neighbor_of_nan_changes_nothing(sessions: Sessions, forced: list[Forced]) -> None:
     runtime = Runtime(sessions, slots=COUNT)
     encode_all(runtime, forced)
     for _, states in source_states(runtime):
@@ -213,7 +213,7 @@ def test_a_neighbor_without_numbers_changes_nothing(sessions: Sessions, forced: 
 
 @pytest.mark.parametrize(("source", "target"), [(32, 0), (20, 3), (1, 0)])
 @pytest.mark.parametrize("moment", [1, 11])
-def test_a_row_that_moved_goes_on_as_before(
+def test_a_moved_row_continues_unchanged(
     sessions: Sessions, forced: list[Forced], source: int, target: int, moment: int
 ) -> None:
     runtime = Runtime(sessions, slots=COUNT)
@@ -234,10 +234,10 @@ def test_a_row_that_moved_goes_on_as_before(
 
 @settings(max_examples=15)
 @given(plan=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), min_size=5, max_size=40), seed=st.integers(0, 99))
-def test_strangers_that_join_and_leave_change_nothing(
+def test_other_sequences_that_join_and_leave_change_nothing(
     sessions: Sessions, forced: list[Forced], plan: list[tuple[int, int]], seed: int
 ) -> None:
-    """Before each step some sequences join, and after it some leave; every row is at a position of its own."""
+    """Sequences join before a step and leave after it; every row is at a different position."""
     random = np.random.default_rng(seed)
     runtime = Runtime(sessions, slots=8)
     rows: list[Forced] = []
@@ -266,7 +266,7 @@ def test_strangers_that_join_and_leave_change_nothing(
             rows.pop(), positions.pop()
 
 
-def test_a_slot_may_be_used_again_and_again(sessions: Sessions, forced: list[Forced]) -> None:
+def test_a_slot_may_be_reused(sessions: Sessions, forced: list[Forced]) -> None:
     runtime = Runtime(sessions, slots=3)
     for first in (0, 3, 6, 0):
         encode_all(runtime, forced[first : first + 3])
@@ -303,15 +303,15 @@ def test_logits_are_a_view_that_the_next_step_overwrites(sessions: Sessions, for
 
 @pytest.mark.promise("R28")
 @pytest.mark.parametrize("file", [ENCODER_FILE, DECODER_FILE])
-def test_a_graph_that_onnx_runtime_refuses_is_named(wide_bundle: Bundle, tmp_path: Path, file: str) -> None:
+def test_a_graph_that_onnx_runtime_rejects_is_named(wide_bundle: Bundle, tmp_path: Path, file: str) -> None:
     folder = copytree(wide_bundle.folder, tmp_path / "bundle")
     (folder / file).write_bytes(b"no graph")
-    with pytest.raises(BundleError, match=rf"{file}: ONNX Runtime .* refuses it"):
+    with pytest.raises(BundleError, match=rf"{file}: rejected by ONNX Runtime"):
         Sessions.load(Bundle(folder, wide_bundle.manifest, ()), threads=1)
 
 
 def test_the_optimized_graph_is_the_one_that_a_server_runs(wide_bundle: Bundle, tmp_path: Path) -> None:
-    """Left to itself, ONNX Runtime would fuse residual connections with normalizations, and be slower for it."""
+    """By default ONNX Runtime would fuse residual connections with normalizations, which is slower."""
     save_optimized(wide_bundle.decoder_path, tmp_path / "optimized.onnx")
     optimized = onnx.load(tmp_path / "optimized.onnx", load_external_data=False)
     operators = {node.op_type for node in optimized.graph.node}
@@ -321,12 +321,12 @@ def test_the_optimized_graph_is_the_one_that_a_server_runs(wide_bundle: Bundle, 
 
 def test_a_graph_that_cannot_be_optimized_is_named(tmp_path: Path) -> None:
     (tmp_path / "decoder.onnx").write_bytes(b"no graph")
-    with pytest.raises(BundleError, match=r"decoder\.onnx: ONNX Runtime .* refuses it"):
+    with pytest.raises(BundleError, match=r"decoder\.onnx: rejected by ONNX Runtime"):
         save_optimized(tmp_path / "decoder.onnx", tmp_path / "optimized.onnx")
 
 
-def test_the_runtime_reports_to_nobody() -> None:
-    """The library is told so before it is loaded; afterwards would be too late."""
+def test_telemetry_is_disabled() -> None:
+    """The variable is set before the library is loaded; later would be too late."""
     program = """
 import os, sys
 os.environ.pop("ORT_DISABLE_TELEMETRY", None)

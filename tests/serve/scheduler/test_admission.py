@@ -1,4 +1,4 @@
-"""Who is let in, over real connections: as many as there is room for, before anything of a text is looked at."""
+"""Admission over real connections: bounded by the available room, before texts are tokenized."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ OK = "ok"
 
 
 class CountingTokenizer:
-    """A tokenizer that counts the texts that it is given."""
+    """A tokenizer that counts its texts."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
@@ -75,8 +75,8 @@ REFUSED = {
 def test_a_burst_is_let_in_up_to_the_bound_and_only_that_is_tokenized(
     live: LiveService, model: GatedModel, send: Callable[..., str], measured: Measured
 ) -> None:
-    """Of ten times as many as there is room for, all that are too many are refused while the others are still held."""
-    translator = live.pipeline.translator._translator
+    """Of ten times as many requests as fit, all surplus ones are refused while the others still run."""
+    translator = live.pipeline.translator
     translator._tokenizer = tokenizer = CountingTokenizer(translator._tokenizer)
     model.gate.clear()
     burst = 10 * ROOM
@@ -101,7 +101,7 @@ def test_a_page_is_let_in_text_by_text_and_needs_room_for_its_sentences(live: Li
         accepted = [pool.submit(rest_outcome, live, LONG_TEXT) for _ in range(ROOM - 1)]
         eventually(lambda: live.metric("sequences_waiting") + live.metric("sequences_running") == ROOM - 1)
         assert rest_outcome(live, "Alpha beta. Gamma delta.") == REFUSED[rest_outcome]
-        last = pool.submit(rest_outcome, live, LONG_TEXT)  # what the page had kept is free again
+        last = pool.submit(rest_outcome, live, LONG_TEXT)  # the reserved rows of the page are free again
         eventually(lambda: live.metric("sequences_waiting") + live.metric("sequences_running") == ROOM)
         model.gate.set()
         assert {answer.result() for answer in [*accepted, last]} == {OK}
@@ -123,7 +123,7 @@ def test_a_deadline_that_cannot_be_met_is_refused_before_the_encoder_runs(
         occupied = [pool.submit(grpc_outcome, live, LONG_TEXT, timeout=15.0) for _ in range(ROOM - 1)]
         eventually(lambda: live.metric("sequences_waiting") + live.metric("sequences_running") == ROOM - 1)
         now_seconds = time.monotonic()
-        for ago_seconds in (20.0, 10.0):  # so that two waiting rows take 20 s more
+        for ago_seconds in (20.0, 10.0):  # two waiting rows take 20 s longer
             live.pipeline.scheduler._throughput.free(now_seconds - ago_seconds, 1)
         encoded = live.metric("engine_step_seconds_count", phase="encode")
         assert grpc_outcome(live, "alpha.", timeout=18.0) == "RESOURCE_EXHAUSTED, again after 1000 ms"
@@ -138,7 +138,7 @@ def test_a_deadline_that_cannot_be_met_is_refused_before_the_encoder_runs(
 
 
 @pytest.mark.promise("R16")
-def test_who_waits_longer_than_the_queue_timeout_is_told_so(bundle_path: Path, model: GatedModel) -> None:
+def test_a_wait_longer_than_the_queue_timeout_is_refused(bundle_path: Path, model: GatedModel) -> None:
     with run_service(bundle_path, [model], queue_limit=QUEUE_LIMIT, queue_timeout_seconds=0.2) as live:
         with ThreadPoolExecutor() as pool:
             model.gate.clear()

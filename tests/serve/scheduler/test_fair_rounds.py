@@ -13,7 +13,7 @@ def test_the_first_of_every_flow_belongs_to_the_same_round() -> None:
 
 
 def test_a_round_holds_as_many_rows_of_each_flow() -> None:
-    """Three rows of a wide flow take the rounds of three sequences of a narrow one."""
+    """Three rows of a wide key take the rounds of three sequences of a narrow one."""
     fairness_keys = FairRounds()
     assert [fairness_keys.enter("wide", 3), fairness_keys.enter("wide", 3)] == [0, 3]
     assert [fairness_keys.enter("narrow", 1) for _ in range(4)] == [0, 1, 2, 3]

@@ -1,4 +1,4 @@
-"""The order of the queue, who may pass whom, and what is forgotten."""
+"""The order of the queue, its pass limit, and its cleanup."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +21,7 @@ def make_sequence(
 
 
 def make_flow(count: int, rows: int = 1, *, priority: int = 0) -> list[DecodingSequence]:
-    """Returns sequences of a flow of their own."""
+    """Returns sequences with a fairness key of their own."""
     fairness_key = object()
     return [make_sequence(fairness_key, rows, priority=priority) for _ in range(count)]
 
@@ -66,14 +66,14 @@ def test_a_request_that_comes_while_another_is_under_way_waits_for_one_round_of_
 
 
 def test_flows_share_rows_not_sequences() -> None:
-    """While both wait, four greedy texts start for each one of a beam of four."""
+    """While both wait, four greedy texts start per text with a beam of four."""
     wide, narrow = make_flow(5, rows=4), make_flow(20)
     popped = pop_all(make_waiting(*wide, *narrow))
     assert [sequence in wide for sequence in popped[:10]] == [True, False, False, False, False] * 2
 
 
 def test_the_rounds_of_a_priority_are_not_those_of_another() -> None:
-    """What urgent requests used up is not counted against those that come later and are not urgent."""
+    """Rounds used by urgent requests do not count against later requests of normal priority."""
     urgent, first, second = make_flow(10, priority=1), make_flow(2), make_flow(1)
     waiting = make_waiting(*first, *urgent)
     for _ in urgent:
@@ -108,14 +108,14 @@ def test_rows_are_kept_for_a_sequence_that_was_passed_by_as_many_as_may_pass() -
     assert pop_all(waiting, 2) == others[5:]
 
 
-def test_one_that_has_to_wait_for_tokens_is_passed_by_nobody() -> None:
+def test_no_sequence_passes_one_that_waits_for_tokens() -> None:
     first, second = make_sequence("a"), make_sequence("b")
     waiting = make_waiting(first, second)
     assert waiting.pop(ROWS, lambda sequence: sequence is second) is None
     assert waiting.pop(ROWS, always) is first
 
 
-def test_one_that_may_not_start_yet_has_passed_nobody() -> None:
+def test_a_sequence_that_may_not_start_does_not_count_as_passing() -> None:
     wide, *others = make_sequence("wide", 3), *(make_sequence(number) for number in range(3))
     waiting = make_waiting(wide, *others, pass_limit_rows=3)
     assert [waiting.pop(2, lambda _: False) for _ in range(5)] == [None] * 5
@@ -136,7 +136,7 @@ def test_flows_and_priorities_with_nothing_waiting_are_forgotten() -> None:
     assert waiting.fairness_keys == len(waiting._rounds) == len(waiting) == waiting.rows == 0
 
 
-def test_who_is_abandoned_leaves_and_is_told_why() -> None:
+def test_abandoned_sequences_leave_with_a_reason() -> None:
     cancelled, expired, wide = make_sequence("a"), make_sequence("b", deadline_seconds=1.0), make_sequence("c", 3)
     kept = make_sequence("d", deadline_seconds=1.5)
     waiting = make_waiting(cancelled, expired, wide, kept)
@@ -148,8 +148,8 @@ def test_who_is_abandoned_leaves_and_is_told_why() -> None:
     assert pop_all(waiting) == [kept]
 
 
-def test_every_deadline_is_met_whoever_left_before() -> None:
-    """The queue is only searched when somebody may have left it."""
+def test_every_deadline_is_observed_after_any_departures() -> None:
+    """The queue is searched only if a sequence may have been abandoned."""
     soon, later = make_sequence("a", deadline_seconds=2.0), make_sequence("b", deadline_seconds=3.0)
     cancelled = make_sequence("c")
     cancelled.cancelled = True
@@ -159,7 +159,7 @@ def test_every_deadline_is_met_whoever_left_before() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 2), st.booleans()), max_size=30))
-def test_the_order_survives_those_who_leave_early(specs: list[tuple[int, int, bool]]) -> None:
+def test_the_order_is_kept_when_sequences_leave_early(specs: list[tuple[int, int, bool]]) -> None:
     sequences = [make_sequence(rows=rows, priority=priority) for priority, rows, _ in specs]
     waiting = make_waiting(*sequences)
     for sequence, (_, _, leaves) in zip(sequences, specs, strict=True):

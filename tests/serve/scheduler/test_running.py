@@ -1,4 +1,4 @@
-"""What counts as running, and what the token budget says to one more."""
+"""The counts of running sequences and the token budget."""
 
 from serve.scheduler.admission import Running, most_tokens
 from serve.scheduler.sequence import DecodingSequence

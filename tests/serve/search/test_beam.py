@@ -1,4 +1,4 @@
-"""A step of beam search: each function by itself, and all of them in a small search against the reference."""
+"""A step of beam search: each function alone, and all of them in a small search against the reference."""
 
 import itertools
 import math
@@ -30,7 +30,7 @@ def candidates_of(scores: list[float], token_ids: list[int]) -> Candidates:
 
 @st.composite
 def expansions(draw: st.DrawFn) -> tuple[NDArray[np.float64], NDArray[np.float32], NDArray[np.int64]]:
-    """Draws what `expand` gets: scores [B, K], log-probabilities and tokens [B, K, C], with many ties."""
+    """Draws arguments of `expand`: scores [B, K], log-probabilities and tokens [B, K, C], with many ties."""
     sequences, beam_size = draw(st.integers(1, 3)), draw(st.integers(1, 4))
     per_row = min(2 * beam_size, draw(st.integers(2, 9)))
     generator = np.random.default_rng(draw(st.integers(0, 10_000)))
@@ -44,7 +44,7 @@ def expansions(draw: st.DrawFn) -> tuple[NDArray[np.float64], NDArray[np.float32
 def test_candidates_are_the_best_expansions_in_order(
     inputs: tuple[NDArray[np.float64], NDArray[np.float32], NDArray[np.int64]],
 ) -> None:
-    """Of equals, the better hypothesis comes first, then the order of the row."""
+    """Ties go to the better hypothesis, then to the order of the row."""
     candidates = expand(*inputs)
     for sequence, (scores, log_probabilities, token_ids) in enumerate(zip(*inputs, strict=True)):
         every = [
@@ -75,7 +75,7 @@ def test_there_are_always_k_survivors_and_none_of_them_ends(
     assert following.token_ids.shape == inputs[0].shape
 
 
-def test_survivors_keep_all_that_candidates_tell() -> None:
+def test_survivors_keep_all_fields_of_candidates() -> None:
     candidates = Candidates(
         np.array([[-1.0, -2.0, -3.0, -4.0]]),
         np.array([[1, 0, 0, 1]]),
@@ -87,7 +87,7 @@ def test_survivors_keep_all_that_candidates_tell() -> None:
 
 
 def test_a_wide_beam_stays_in_order() -> None:
-    """Sorting algorithms that are not stable keep the order of few elements only."""
+    """Unstable sorting algorithms keep the order of small arrays only."""
     beam_size = 50
     token_ids = [EOS_ID if place % 3 == 0 else 10 + place for place in range(2 * beam_size)]
     following = survivors(candidates_of([-1.0] * 2 * beam_size, token_ids), EOS_ID)
@@ -174,7 +174,7 @@ def test_a_hypothesis_without_probabilities_breaks_its_sequence_alone() -> None:
     assert candidates.scores[0].tolist() == candidates.scores[2].tolist() == [-1.0] * 4
 
 
-def test_a_hypothesis_that_does_not_exist_breaks_nothing() -> None:
+def test_a_hypothesis_that_does_not_exist_breaks_no_sequence() -> None:
     log_probabilities = np.array([[[-1.0, -2.0, -3.0], [np.nan] * 3]], np.float32)
     scores = np.array([[-1.0, -INF]])
     assert broken(scores, log_probabilities).tolist() == [False]
@@ -203,7 +203,7 @@ def results(
     token_ids: NDArray[np.int64],
     rows: NDArray[np.int64],
 ) -> list[list[bytes]]:
-    """Returns all that a step gives for each sequence, except for the copies, bit by bit."""
+    """Returns the results of a step for each sequence, bit by bit, without the copies."""
     candidates = expand(scores, log_probabilities, token_ids)
     following = survivors(candidates, EOS_ID)
     columns = (
@@ -230,7 +230,7 @@ def best_tokens(
 
 
 class Beams:
-    """Sequences that are searched side by side by the functions under test; a row's state is its tokens."""
+    """Searches sequences together with the functions under test; a row's state is its tokens."""
 
     def __init__(self, sentences: Sequence[int], options: SearchOptions) -> None:
         self.sentences = sentences
@@ -291,10 +291,10 @@ class Beams:
 @pytest.mark.parametrize(
     ("beam_size", "patience"), [(1, 1.0), (2, 0.5), (2, 1.0), (2, 2.0), (3, 1.0), (5, 0.5), (5, 1.0), (5, 2.0)]
 )
-def test_a_search_of_such_steps_finds_what_the_reference_finds(
+def test_a_search_of_these_steps_finds_what_the_reference_finds(
     beam_size: int, length_penalty: float, patience: float
 ) -> None:
-    """Sequences of several lengths, side by side, in beams narrower and wider than the vocabulary."""
+    """Sequences of several lengths together, in beams narrower and wider than the vocabulary."""
     options = SearchOptions(
         max_target_tokens=LIMIT,
         beam_size=beam_size,

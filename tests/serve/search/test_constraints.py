@@ -1,4 +1,4 @@
-"""What constraints forbid and change, against versions for one row in plain Python."""
+"""Constraints agree with versions for one row in plain Python."""
 
 from dataclasses import dataclass
 
@@ -22,14 +22,14 @@ VOCABULARY = 6
 
 @dataclass(frozen=True)
 class Rows:
-    """M rows with targets of several lengths, what lies behind them filled with tokens that must not be read."""
+    """M rows with targets of several lengths; tokens behind them must not be read."""
 
     logits: NDArray[np.float32]
     target_ids: NDArray[np.int64]
     lengths: NDArray[np.int64]
 
     def alone(self, row: int) -> "Rows":
-        """Returns one row as if there were no other, without room to spare."""
+        """Returns one row as a batch of its own, without spare positions."""
         length = self.lengths[row]
         return Rows(self.logits[[row]], self.target_ids[[row], :length], self.lengths[[row]])
 
@@ -50,14 +50,14 @@ def rows_of_targets(draw: st.DrawFn) -> Rows:
 
 
 def repeats(target: list[int], token_id: int, size: int) -> bool:
-    """Returns whether a token would end an n-gram that is there already."""
+    """Returns whether a token would complete an n-gram that the target already contains."""
     longer = [*target, token_id]
     ngrams = [longer[start : start + size] for start in range(len(longer) - size + 1)]
     return 0 < size <= len(longer) and ngrams.count(longer[-size:]) > 1
 
 
 @given(rows=rows_of_targets(), data=st.data())
-def test_tokens_that_a_row_has_are_penalised_once_and_no_others(rows: Rows, data: st.DataObject) -> None:
+def test_tokens_that_a_row_has_are_penalized_once_and_no_others(rows: Rows, data: st.DataObject) -> None:
     count = len(rows.logits)
     penalties = np.array(
         data.draw(st.lists(st.sampled_from([0.5, 1.0, 1.3]), min_size=count, max_size=count)), np.float32
@@ -87,7 +87,7 @@ def test_a_penalty_of_one_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("logit", [-np.inf, np.finfo(np.float32).min])
-def test_what_is_impossible_is_so_with_a_penalty(logit: float) -> None:
+def test_an_impossible_token_stays_impossible_with_a_penalty(logit: float) -> None:
     logits = np.array([[logit, 0.0]], np.float32)
     penalise_repetition(logits, np.array([[0]]), np.array([1]), np.array([2.0], np.float32))
     assert logits.tolist() == [[-np.inf, 0.0]]
@@ -125,7 +125,7 @@ def test_no_ngram_rule_forbids_the_end_token() -> None:
     assert logits[:, EOS_ID].tolist() == [0.0, 0.0]
 
 
-def test_pairs_are_suppressed_and_nothing_else() -> None:
+def test_only_the_given_pairs_are_suppressed() -> None:
     logits = np.zeros((3, 3), np.float32)
     suppress(logits, np.array([0, 2, 2, 0]), np.array([1, 0, 2, 1]))
     assert logits.tolist() == [[0.0, -np.inf, 0.0], [0.0, 0.0, 0.0], [-np.inf, 0.0, -np.inf]]
@@ -147,7 +147,7 @@ def test_the_end_is_postponed_while_any_other_token_is_left(token_id: int) -> No
     assert logits[:, EOS_ID].tolist() == [-np.inf, 1.0, 1.0]
 
 
-def test_a_row_that_is_broken_has_no_end_to_keep() -> None:
+def test_a_broken_row_keeps_no_end_token() -> None:
     logits = np.full((1, PEEKED_TOKENS + 1), -np.inf, np.float32)
     logits[0, [EOS_ID, PEEKED_TOKENS]] = 1.0, np.nan
     postpone_end(logits, np.array([0]), EOS_ID)
@@ -155,7 +155,7 @@ def test_a_row_that_is_broken_has_no_end_to_keep() -> None:
 
 
 @pytest.mark.parametrize("logit", [np.nan, np.inf])
-def test_suppressing_a_logit_that_is_no_number_does_not_hide_it(logit: float) -> None:
+def test_suppressing_nan_keeps_it_visible(logit: float) -> None:
     logits = np.array([[logit, 0.0]], np.float32)
     suppress(logits, np.array([0]), np.array([0]))
     assert np.isnan(logits[0, 0])

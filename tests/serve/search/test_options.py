@@ -1,4 +1,4 @@
-"""Options tell whether a sequence asks for more than the model's own choice."""
+"""`SearchOptions.constrained` is true for options that restrict tokens."""
 
 import pytest
 
@@ -16,7 +16,7 @@ from serve.search.options import SearchOptions
         SearchOptions(max_target_tokens=9, forced_end=True),
     ],
 )
-def test_whatever_forbids_or_forces_a_token_is_a_constraint(options: SearchOptions) -> None:
+def test_options_that_forbid_or_force_tokens_are_constraints(options: SearchOptions) -> None:
     assert options.constrained
 
 
@@ -28,5 +28,5 @@ def test_whatever_forbids_or_forces_a_token_is_a_constraint(options: SearchOptio
         SearchOptions(max_target_tokens=9, temperature=1.0, top_k=3, top_p=0.5),
     ],
 )
-def test_how_a_sequence_is_searched_for_is_no_constraint(options: SearchOptions) -> None:
+def test_options_of_the_search_are_no_constraints(options: SearchOptions) -> None:
     assert not options.constrained

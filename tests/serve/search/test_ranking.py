@@ -1,4 +1,4 @@
-"""What finished hypotheses are compared by: formulas, limits, and the independence of hypotheses."""
+"""The score that ranks finished hypotheses: formulas, limits, and independence of other hypotheses."""
 
 import math
 
@@ -39,7 +39,9 @@ def test_hypotheses_compare_as_in_training(length_penalty: float) -> None:
         ([0.0, 1.0], math.log(LEAST_COVERAGE)),
     ],
 )
-def test_coverage_counts_source_tokens_that_were_looked_at_too_little(attention: list[float], expected: float) -> None:
+def test_coverage_is_negative_for_source_tokens_with_too_little_attention(
+    attention: list[float], expected: float
+) -> None:
     assert coverage(np.array([attention], np.float32)).tolist() == pytest.approx([expected])
 
 
@@ -51,7 +53,7 @@ def test_coverage_stays_finite_without_any_attention() -> None:
     sums=st.lists(st.floats(0, 2, width=32), min_size=1, max_size=40),
     padding=st.lists(st.floats(1, 3, width=32), max_size=40),
 )
-def test_padding_that_is_covered_leaves_the_coverage_bitwise_as_it_is(sums: list[float], padding: list[float]) -> None:
+def test_covered_padding_leaves_the_coverage_bitwise_unchanged(sums: list[float], padding: list[float]) -> None:
     padded = coverage(np.array([sums + padding], np.float32))
     assert padded.tobytes() == coverage(np.array([sums], np.float32)).tobytes()
 

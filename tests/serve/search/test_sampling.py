@@ -1,4 +1,4 @@
-"""Sampling: the numbers, and what is drawn with them."""
+"""Sampling: the random numbers, and the tokens drawn with them."""
 
 from itertools import product
 from typing import Any
@@ -32,7 +32,7 @@ def draw_rows(
 
 
 def left_of(probabilities: list[float], *, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0) -> list[int]:
-    """Returns which tokens are ever drawn, found out by 1,000 numbers from 0 to almost 1."""
+    """Returns the tokens that 1,000 numbers from 0 to almost 1 draw."""
     logits = np.tile(np.log(np.array(probabilities, np.float32)), (1001, 1))
     numbers = np.minimum(np.arange(1001) / 1000, ALMOST_ONE)
     token_ids = draw_rows(logits, numbers, temperature=temperature, top_k=top_k, top_p=top_p)
@@ -46,13 +46,13 @@ def test_a_longer_series_of_numbers_begins_with_the_shorter_one(seed: int, hypot
     assert ((longer >= 0) & (longer < 1)).all()
 
 
-def test_every_seed_and_hypothesis_has_numbers_of_its_own() -> None:
+def test_every_seed_and_hypothesis_has_different_numbers() -> None:
     series = {tuple(uniforms(seed, hypothesis, 3)) for seed, hypothesis in product(range(20), range(20))}
     assert len(series) == 400
 
 
 def test_the_numbers_of_a_seed_never_change() -> None:
-    """A seed that somebody wrote down draws the same translation with a later version."""
+    """A recorded seed draws the same translation with a later version."""
     expected = [0.443746921343274, 0.8163920951010332, 0.5090261862073765]
     assert uniforms(42, 1, 3).tolist() == expected
 
@@ -83,7 +83,7 @@ def test_the_reference_draws_the_same(temperature: float, top_k: int, top_p: flo
         (0.5, 0, 0.8, [0.0, 0.16, 0.0, 0.0625, 0.0]),
     ],
 )
-def test_tokens_are_drawn_as_often_as_their_probability_says(
+def test_tokens_are_drawn_by_their_probability(
     temperature: float, top_k: int, top_p: float, expected: list[float]
 ) -> None:
     count = 20_000
@@ -102,26 +102,26 @@ def test_tokens_are_drawn_as_often_as_their_probability_says(
     ("top_p", "expected"),
     [(0.0, [1]), (0.49, [1]), (0.51, [1, 2]), (0.79, [1, 2]), (0.81, [0, 1, 2]), (1.0, [0, 1, 2])],
 )
-def test_top_p_leaves_the_token_that_crosses_the_threshold(top_p: float, expected: list[int]) -> None:
+def test_top_p_keeps_the_token_that_crosses_the_threshold(top_p: float, expected: list[int]) -> None:
     assert left_of([0.2, 0.5, 0.3], top_p=top_p) == expected
 
 
 @pytest.mark.parametrize(("top_k", "expected"), [(1, [1]), (2, [1, 2]), (3, [1, 2, 3]), (4, [0, 1, 2, 3])])
-def test_of_tokens_with_equal_probability_top_k_leaves_those_with_lower_ids(top_k: int, expected: list[int]) -> None:
+def test_top_k_ties_keep_the_lower_ids(top_k: int, expected: list[int]) -> None:
     assert left_of([0.1, 0.3, 0.3, 0.3], top_k=top_k) == expected
 
 
-def test_of_tokens_with_equal_probability_top_p_leaves_those_with_lower_ids() -> None:
+def test_top_p_ties_keep_the_lower_ids() -> None:
     assert left_of([0.1, 0.3, 0.3, 0.3], top_p=0.5) == [1, 2]
 
 
-def test_top_p_counts_the_probability_that_top_k_left() -> None:
-    """Of 0.4 and 0.3, the first has 0.57 of both."""
+def test_top_p_is_a_share_of_what_top_k_kept() -> None:
+    """0.4 has a share of 0.57 of 0.4 and 0.3."""
     assert left_of([0.3, 0.4, 0.2, 0.1], top_k=2, top_p=0.5) == [1]
     assert left_of([0.3, 0.4, 0.2, 0.1], top_p=0.5) == [0, 1]
 
 
-def test_the_temperature_changes_what_top_p_leaves() -> None:
+def test_the_temperature_changes_what_top_p_keeps() -> None:
     assert left_of([0.5, 0.3, 0.2], temperature=0.2, top_p=0.8) == [0]
 
 
@@ -152,7 +152,7 @@ def test_the_result_has_the_promised_type() -> None:
     assert token_ids.shape == (3,)
 
 
-def test_nothing_is_drawn_from_no_rows() -> None:
+def test_no_rows_draw_no_tokens() -> None:
     token_ids = draw_rows(np.zeros((0, 5), np.float32), np.zeros(0), top_k=2)
     assert len(token_ids) == 0
 
@@ -178,7 +178,7 @@ def test_a_row_draws_the_same_alone_and_among_others(vocabulary: int) -> None:
 
 
 def test_a_wider_neighbor_changes_nothing_where_sums_round() -> None:
-    """A threshold so near 1 that the probable tokens of the first row miss it by rounding alone."""
+    """The threshold is so near 1 that the probable tokens of the first row miss it only by rounding."""
     half = 2048
     improbable, probable = np.full(half, -36.0), np.random.default_rng(2).normal(size=half)
     logits = np.stack([np.concatenate([improbable, probable]), np.zeros(2 * half)]).astype(np.float32)
@@ -190,7 +190,7 @@ def test_a_wider_neighbor_changes_nothing_where_sums_round() -> None:
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("whole_row", [True, False])
 @pytest.mark.parametrize(("top_k", "top_p"), [(0, 1.0), (5, 1.0), (0, 0.9), (5, 0.9)])
-def test_a_row_without_probabilities_leaves_its_neighbors_alone(
+def test_a_row_without_probabilities_does_not_change_its_neighbors(
     value: float, whole_row: bool, top_k: int, top_p: float
 ) -> None:
     healthy, *_ = mixed(3, 50)
@@ -202,7 +202,7 @@ def test_a_row_without_probabilities_leaves_its_neighbors_alone(
     assert token_ids[[0, 2]].tolist() == expected[[0, 2]].tolist()
 
 
-def test_the_logits_are_left_as_they_were() -> None:
+def test_drawing_does_not_change_the_logits() -> None:
     arguments = mixed(10, 9)
     before = arguments[0].copy()
     draw(*arguments)

@@ -1,4 +1,4 @@
-"""The slow search itself: the same beam search as in training, and what each option means, on literal answers."""
+"""The slow reference search: the same beam search as in training, and each option on literal answers."""
 
 import math
 from dataclasses import replace
@@ -24,7 +24,7 @@ BOS_ID, EOS_ID = 1, 2
 A, B, C = 4, 5, 6
 IMPROBABLE = 1e-9
 
-# The probabilities of the next token after the target so far; what is not given is improbable.
+# Probabilities of the next token by the target so far; tokens that are not listed are improbable.
 Table = dict[Tokens, dict[int, float]]
 
 OPTIONS = SearchOptions(max_target_tokens=5)
@@ -81,7 +81,7 @@ def test_greedy_search_is_beam_search_with_one_hypothesis() -> None:
         assert search_reference.beam(seen) == [search_reference.greedy(seen)]
 
 
-def test_of_equal_tokens_the_lowest_is_chosen() -> None:
+def test_ties_go_to_the_lowest_token() -> None:
     table: Table = {(): {B: 0.3, A: 0.3, C: 0.3}}
     assert targets(search(table, OPTIONS)) == [(A,)]
     assert targets(search(table, BEAM)) == [(A,), (B,)]
@@ -89,7 +89,7 @@ def test_of_equal_tokens_the_lowest_is_chosen() -> None:
 
 def test_the_scores_are_those_of_the_tokens_and_of_the_end() -> None:
     (found,) = search({(): {A: 0.5, B: 0.25}, (A,): {EOS_ID: 0.8, B: 0.1}}, OPTIONS)
-    # What the table leaves is nearly nothing: the probabilities are those of the tokens given.
+    # The unlisted tokens have almost no probability, so the listed ones are renormalized to nearly 1.
     expected = [math.log(0.5 / 0.75), math.log(0.8 / 0.9)]
     assert found.token_scores == pytest.approx(expected, abs=1e-6)
     assert found.score == pytest.approx(sum(expected), abs=1e-6)
@@ -98,7 +98,7 @@ def test_the_scores_are_those_of_the_tokens_and_of_the_end() -> None:
 
 
 @pytest.mark.parametrize("options", KINDS)
-def test_a_hypothesis_is_cut_without_asking_whether_it_would_end(options: SearchOptions) -> None:
+def test_a_hypothesis_is_cut_at_the_limit_without_a_test_for_the_end(options: SearchOptions) -> None:
     asked = []
 
     def next_logits(tokens: Tokens) -> NDArray[np.float64]:
@@ -134,13 +134,13 @@ def test_no_ngram_occurs_twice(options: SearchOptions) -> None:
             assert len(set(pairs)) == len(pairs)
 
 
-def test_the_rest_of_the_tokens_has_the_probability_of_forbidden_ones() -> None:
+def test_the_other_tokens_share_the_probability_of_forbidden_ones() -> None:
     (found,) = search({(): {A: 0.5, B: 0.3, C: 0.2}}, replace(OPTIONS, suppressed_ids=(A,)))
     assert found.target_ids == (B,)
     assert found.token_scores[0] == pytest.approx(math.log(0.6), abs=1e-6)
 
 
-def test_a_repetition_penalty_makes_room_for_others() -> None:
+def test_a_repetition_penalty_favors_other_tokens() -> None:
     """The logits of A and B are log(0.6) and log(0.4); a penalty of 2 squares the probability of A: 0.36."""
     table: Table = {(): {A: 1.0}, (A,): {A: 0.6, B: 0.4}}
     (found,) = search(table, replace(OPTIONS, repetition_penalty=2.0))
@@ -203,23 +203,23 @@ def test_a_translation_that_was_found_has_the_same_scores_when_it_is_given(optio
 
 
 @pytest.mark.parametrize(("patience", "expected"), [(0.1, 1), (0.5, 1), (1.0, 2), (2.0, 4)])
-def test_patience_is_how_many_hypotheses_are_waited_for(patience: float, expected: int) -> None:
-    """After each token, the end is the second best: one more hypothesis is finished at each step."""
+def test_patience_sets_the_number_of_finished_hypotheses(patience: float, expected: int) -> None:
+    """After each token the end token is second best: each step finishes one more hypothesis."""
     options = replace(BEAM, max_target_tokens=9, patience=patience)
     table: Table = {(A,) * length: {A: 0.7, EOS_ID: 0.29, B: 0.01} for length in range(9)}
     sentence = search_reference.Sentence(partial(table_logits, table), options, EOS_ID, None)
     assert targets(search_reference.beam(sentence)) == [(A,) * length for length in range(expected)]
 
 
-def test_only_as_many_translations_are_given_as_were_asked_for() -> None:
+def test_only_the_requested_number_of_translations_is_returned() -> None:
     table: Table = {(): {A: 0.5, B: 0.3, EOS_ID: 0.2}}
     both = search(table, BEAM)
     assert len(both) == 2
     assert search(table, replace(BEAM, hypotheses=1)) == both[:1]
 
 
-def test_the_coverage_penalty_prefers_what_looked_at_all_of_the_source() -> None:
-    """A looks at the first source token alone, B at both; the end token looks at nothing more."""
+def test_the_coverage_penalty_prefers_attention_to_the_whole_source() -> None:
+    """A attends to the first source token only, B to both; the end token adds no attention."""
 
     def attention(tokens: Tokens) -> NDArray[np.float64]:
         return np.array({(): [0.5, 0.0], (A,): [0.5, 0.0], (B,): [0.5, 1.0]}[tokens])
@@ -244,13 +244,13 @@ def test_samples_come_best_first_and_each_from_its_own_numbers() -> None:
     assert search_randomly(3, replace(SAMPLED, hypotheses=6, seed=1)) != several
 
 
-def test_the_number_of_its_place_decides_each_token() -> None:
+def test_the_number_of_its_position_decides_each_token() -> None:
     table: Table = {tokens: {A: 0.5, B: 0.5} for length in range(5) for tokens in product([A, B], repeat=length)}
     (found,) = search(table, replace(SAMPLED, seed=8))
     assert found.target_ids == tuple(A if number < 0.5 else B for number in uniforms(8, 0, 5))
 
 
-def test_a_sample_goes_on_as_before_behind_its_own_beginning() -> None:
+def test_a_sample_continues_unchanged_after_its_own_prefix() -> None:
     for sentence in range(10):
         (drawn,) = search_randomly(sentence, SAMPLED)
         assert search_randomly(sentence, replace(SAMPLED, target_prefix=drawn.target_ids[:2])) == [drawn]
@@ -266,9 +266,7 @@ def test_a_sample_of_the_most_probable_tokens_is_what_greedy_search_finds(option
 
 @pytest.mark.parametrize("options", KINDS)
 @pytest.mark.parametrize("logit", [math.nan, math.inf])
-def test_a_logit_that_is_no_number_breaks_the_search_even_where_it_is_suppressed(
-    options: SearchOptions, logit: float
-) -> None:
+def test_nan_breaks_the_search_even_if_suppressed(options: SearchOptions, logit: float) -> None:
     def next_logits(tokens: Tokens) -> NDArray[np.float64]:
         logits = random_logits(0, tokens)
         logits[A] = logit

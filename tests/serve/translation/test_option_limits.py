@@ -1,4 +1,4 @@
-"""Every search option at its limits and beyond, and every combination that makes no sense, over both interfaces."""
+"""Every search option at its limits and beyond, and every invalid combination, over both interfaces."""
 
 import json
 import math
@@ -16,7 +16,7 @@ from tests.support.wire import JSON, refusal_of_both, translate_over_both
 TEXT = {"text": ["ab ba"]}
 Options = dict[str, Any]
 
-# What is served with these has all of the model's slots, and a queue as long.
+# Slots and queue limit of `letters_live`.
 SLOTS = 8
 DRAWN: Options = {"temperature": 1.0, "seed": 0}
 
@@ -65,73 +65,53 @@ AT_LIMITS: list[Options] = [
     {"alignments": False},
 ]
 
-# Options, the one that is refused, and the message behind its name.
+# Options, the name of the rejected one, and its value in the message.
 REFUSED: list[tuple[Options, str, str]] = [
-    ({"temperature": -5e-324}, "temperature", "-5e-324, expected a number greater than or equal to 0"),
-    ({"temperature": 100.1}, "temperature", "100.1, expected a number less than or equal to 100"),
-    ({"beam_size": 0}, "beam_size", "0, expected a number greater than or equal to 1"),
-    ({"beam_size": 9}, "beam_size", "9, expected at most 8: a text must fit into the slots of one engine"),
-    ({"beam_size": 1001}, "beam_size", "1001, expected a number less than or equal to 1000"),
-    ({"beam_size": 2**32 - 1}, "beam_size", "4294967295, expected a number less than or equal to 1000"),
-    ({"beam_size": 2, "patience": 0.0}, "patience", "0.0, expected a number greater than 0"),
-    ({"beam_size": 2, "patience": 10.5}, "patience", "10.5, expected a number less than or equal to 10"),
-    ({"hypotheses": 0}, "hypotheses", "0, expected a number greater than or equal to 1"),
-    ({**DRAWN, "hypotheses": 9}, "hypotheses", "9, expected at most 8: a text must fit into the slots of one engine"),
-    ({**DRAWN, "hypotheses": 1001}, "hypotheses", "1001, expected a number less than or equal to 1000"),
-    ({"length_penalty": -0.1}, "length_penalty", "-0.1, expected a number greater than or equal to 0"),
-    ({"length_penalty": 10.1}, "length_penalty", "10.1, expected a number less than or equal to 10"),
-    ({"coverage_penalty": -0.1}, "coverage_penalty", "-0.1, expected a number greater than or equal to 0"),
-    ({"coverage_penalty": 1e308}, "coverage_penalty", "1e+308, expected a number less than or equal to 10"),
-    ({**DRAWN, "top_k": 1_000_001}, "top_k", "1000001, expected a number less than or equal to 1000000"),
-    ({**DRAWN, "top_p": 0.0}, "top_p", "0.0, expected a number greater than 0"),
-    ({**DRAWN, "top_p": 1.5}, "top_p", "1.5, expected a number less than or equal to 1"),
-    ({"max_target_tokens": 0}, "max_target_tokens", "0, expected a number greater than or equal to 1"),
-    ({"max_target_tokens": 21}, "max_target_tokens", "21, expected 1 to 20: the model's limit"),
-    ({"max_target_tokens": 2**32 - 1}, "max_target_tokens", "4294967295, expected 1 to 20: the model's limit"),
-    ({"min_target_tokens": 21}, "min_target_tokens", "21, expected at most 20: the model's limit"),
-    ({"max_target_ratio": 0.0}, "max_target_ratio", "0.0, expected a number greater than 0"),
-    ({"max_target_ratio": 101.0}, "max_target_ratio", "101.0, expected a number less than or equal to 100"),
-    ({"min_target_ratio": -1.0}, "min_target_ratio", "-1.0, expected a number greater than or equal to 0"),
-    ({"min_target_ratio": 101.0}, "min_target_ratio", "101.0, expected a number less than or equal to 100"),
-    ({"repetition_penalty": 0.05}, "repetition_penalty", "0.05, expected a number greater than or equal to 0.1"),
-    ({"repetition_penalty": 10.5}, "repetition_penalty", "10.5, expected a number less than or equal to 10"),
-    (
-        {"no_repeat_ngram_tokens": 1001},
-        "no_repeat_ngram_tokens",
-        "1001, expected a number less than or equal to 1000",
-    ),
-    ({"suppressed_tokens": ["a"] * 65}, "suppressed_tokens", "a list, expected at most 64 pieces: there are 65"),
-    ({"suppressed_tokens": ["a", "ä"]}, "suppressed_tokens[1]", '"\\u00e4", expected a piece of the target vocabulary'),
-    ({"suppressed_tokens": [""]}, "suppressed_tokens[0]", '"", expected a piece of the target vocabulary'),
+    ({"temperature": -5e-324}, "temperature", "-5e-324"),
+    ({"temperature": 100.1}, "temperature", "100.1"),
+    ({"beam_size": 0}, "beam_size", "0"),
+    ({"beam_size": 9}, "beam_size", "9"),
+    ({"beam_size": 1001}, "beam_size", "1001"),
+    ({"beam_size": 2**32 - 1}, "beam_size", "4294967295"),
+    ({"beam_size": 2, "patience": 0.0}, "patience", "0.0"),
+    ({"beam_size": 2, "patience": 10.5}, "patience", "10.5"),
+    ({"hypotheses": 0}, "hypotheses", "0"),
+    ({**DRAWN, "hypotheses": 9}, "hypotheses", "9"),
+    ({**DRAWN, "hypotheses": 1001}, "hypotheses", "1001"),
+    ({"length_penalty": -0.1}, "length_penalty", "-0.1"),
+    ({"length_penalty": 10.1}, "length_penalty", "10.1"),
+    ({"coverage_penalty": -0.1}, "coverage_penalty", "-0.1"),
+    ({"coverage_penalty": 1e308}, "coverage_penalty", "1e+308"),
+    ({**DRAWN, "top_k": 1_000_001}, "top_k", "1000001"),
+    ({**DRAWN, "top_p": 0.0}, "top_p", "0.0"),
+    ({**DRAWN, "top_p": 1.5}, "top_p", "1.5"),
+    ({"max_target_tokens": 0}, "max_target_tokens", "0"),
+    ({"max_target_tokens": 21}, "max_target_tokens", "21"),
+    ({"max_target_tokens": 2**32 - 1}, "max_target_tokens", "4294967295"),
+    ({"min_target_tokens": 21}, "min_target_tokens", "21"),
+    ({"max_target_ratio": 0.0}, "max_target_ratio", "0.0"),
+    ({"max_target_ratio": 101.0}, "max_target_ratio", "101.0"),
+    ({"min_target_ratio": -1.0}, "min_target_ratio", "-1.0"),
+    ({"min_target_ratio": 101.0}, "min_target_ratio", "101.0"),
+    ({"repetition_penalty": 0.05}, "repetition_penalty", "0.05"),
+    ({"repetition_penalty": 10.5}, "repetition_penalty", "10.5"),
+    ({"no_repeat_ngram_tokens": 1001}, "no_repeat_ngram_tokens", "1001"),
+    ({"suppressed_tokens": ["a"] * 65}, "suppressed_tokens", "a list"),
+    ({"suppressed_tokens": ["a", "ä"]}, "suppressed_tokens[1]", '"\\u00e4"'),
+    ({"suppressed_tokens": [""]}, "suppressed_tokens[0]", '""'),
     # Combinations.
-    (
-        {"beam_size": 2, "temperature": 1.0},
-        "beam_size",
-        "2, expected 1 with a temperature: tokens are drawn or searched for, not both",
-    ),
-    ({"patience": 2.0}, "patience", "2.0, expected 1 without a beam: set beam_size to 2 or more"),
-    ({"hypotheses": 2}, "hypotheses", "2, expected at most beam_size, 1, without a temperature"),
-    ({"beam_size": 3, "hypotheses": 4}, "hypotheses", "4, expected at most beam_size, 3, without a temperature"),
-    (
-        {"beam_size": 4, "patience": 0.5, "hypotheses": 3},
-        "hypotheses",
-        "3, expected at most round(patience * beam_size), 2",
-    ),
-    ({"top_k": 5}, "top_k", "5, expected none without a temperature: nothing is drawn"),
-    ({"top_p": 0.5}, "top_p", "0.5, expected none without a temperature: nothing is drawn"),
-    ({"seed": 0}, "seed", "0, expected none without a temperature: nothing is drawn"),
-    (
-        {"max_target_tokens": 4, "min_target_tokens": 5},
-        "min_target_tokens",
-        "5, expected at most max_target_tokens, 4",
-    ),
-    (
-        {"max_target_ratio": 0.5, "min_target_ratio": 0.6},
-        "min_target_ratio",
-        "0.6, expected at most max_target_ratio, 0.5",
-    ),
+    ({"beam_size": 2, "temperature": 1.0}, "beam_size", "2"),
+    ({"patience": 2.0}, "patience", "2.0"),
+    ({"hypotheses": 2}, "hypotheses", "2"),
+    ({"beam_size": 3, "hypotheses": 4}, "hypotheses", "4"),
+    ({"beam_size": 4, "patience": 0.5, "hypotheses": 3}, "hypotheses", "3"),
+    ({"top_k": 5}, "top_k", "5"),
+    ({"top_p": 0.5}, "top_p", "0.5"),
+    ({"seed": 0}, "seed", "0"),
+    ({"max_target_tokens": 4, "min_target_tokens": 5}, "min_target_tokens", "5"),
+    ({"max_target_ratio": 0.5, "min_target_ratio": 0.6}, "min_target_ratio", "0.6"),
     *(
-        ({**others, name: value}, name, f"{spelled}, expected a finite number")
+        ({**others, name: value}, name, spelled)
         for name, others in {
             "temperature": {},
             "patience": {"beam_size": 2},
@@ -146,7 +126,7 @@ REFUSED: list[tuple[Options, str, str]] = [
     ),
 ]
 
-# What protobuf cannot even say.
+# Values that protobuf cannot express.
 WRONG_JSON: list[tuple[str, str]] = [
     ('{"beam_size": -1}', "beam_size"),
     ('{"beam_size": "5"}', "beam_size"),
@@ -176,7 +156,7 @@ WRONG_JSON: list[tuple[str, str]] = [
 
 
 def test_every_option_is_tried_at_its_limits_and_beyond() -> None:
-    """But for those that have none: a seed beyond its limits and a truth value can be spelled in JSON only."""
+    """Exceptions: a seed out of range and a wrong boolean exist only in JSON."""
     assert {name for options in AT_LIMITS for name in options} == set(SearchFields.model_fields)
     refused = {name.partition("[")[0] for _, name, _ in REFUSED}
     assert set(SearchFields.model_fields) - refused == {"suppress_unknown", "token_scores", "alignments"}
@@ -191,12 +171,13 @@ def test_an_option_at_its_limit_is_served(letters_live: LiveService, options: Op
     translate_over_both(letters_live, {**TEXT, "options": options})
 
 
-@pytest.mark.parametrize(("options", "name", "problem"), REFUSED, ids=str)
+@pytest.mark.parametrize(("options", "name", "value"), REFUSED, ids=str)
 def test_an_option_beyond_its_limits_is_refused_by_name(
-    letters_live: LiveService, options: Options, name: str, problem: str
+    letters_live: LiveService, options: Options, name: str, value: str
 ) -> None:
     field, message = refusal_of_both(letters_live, {**TEXT, "options": options})
-    assert (field, message) == (f"options.{name}", f"options.{name}: {problem}")
+    assert field == f"options.{name}"
+    assert message.startswith(f"options.{name}: {value}, expected ")
 
 
 @pytest.mark.parametrize(("options", "name"), WRONG_JSON, ids=[name for _, name in WRONG_JSON])
@@ -213,14 +194,15 @@ def test_the_end_token_cannot_be_suppressed(letters_live: LiveService) -> None:
         letters_live, {**TEXT, "options": {"suppressed_tokens": [vocabulary.pieces[EOS_ID]]}}
     )
     assert field == "options.suppressed_tokens[0]"
-    assert message.endswith("expected another one than the end token")
+    assert message.startswith(f"{field}: ")
 
 
 def test_the_requests_that_fit_take_the_slots_and_the_queue(letters_live: LiveService) -> None:
     beams = {"options": {"beam_size": 8}}
     translate_over_both(letters_live, {"text": ["ab"], **beams})
     field, message = refusal_of_both(letters_live, {"text": ["ab"] * 3, **beams})
-    assert (field, message) == ("text", "text: 3 texts of 8 hypotheses each, expected at most 16 hypotheses in all")
+    assert field == "text"
+    assert message.startswith("text: 3 texts of 8 hypotheses each, expected at most 16 ")
 
 
 @pytest.mark.parametrize("options", [{"alignments": True}, {"beam_size": 2, "coverage_penalty": 0.5}], ids=str)
@@ -228,14 +210,12 @@ def test_a_server_without_alignments_says_what_to_do(bundle_path: Path, options:
     with run_service(bundle_path) as live:
         field, message = refusal_of_both(live, {"text": ["alpha"], "options": options})
     assert field == f"options.{next(reversed(options))}"
-    assert message.endswith(
-        "this server runs without alignments; start it with --alignments, on a bundle that was exported with "
-        "--align LAYER:HEAD"
-    )
+    assert "--alignments" in message
+    assert "--align LAYER:HEAD" in message
 
 
 def test_unknown_names_cost_no_time(letters_live: LiveService) -> None:
-    """A body full of them is refused at the first."""
+    """The first of many unknown names ends the validation."""
     content = json.dumps({"text": "ab", "options": {f"x{number}": 0 for number in range(50_000)}}).encode()
     assert letters_live.post(content=content, headers=JSON).json()["field"] == "options.x0"
 

@@ -1,4 +1,4 @@
-"""What of a request is meant for which of the two translations that a pivot makes of it, and their common answer."""
+"""How a pivot splits the options of a request, and joins the responses."""
 
 from dataclasses import replace
 
@@ -7,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve.errors import InvalidRequestError
+from serve.observability.usage import Timings
 from serve.search.hypothesis import FinishReason
 from serve.translation.fields import SearchFields
 from serve.translation.pivot import LAST_OPTIONS, ask_last, explain, join, split_options
-from serve.translation.request import AskedTranslation
-from serve.translation.response import Alternative, Pivot, Timings, Translation, TranslationResponse
+from serve.translation.request import TranslateRequest
+from serve.translation.response import Alternative, Pivot, Translation, TranslationResponse
 
 
 def test_how_to_search_holds_for_both_translations() -> None:
@@ -47,8 +48,8 @@ def test_without_a_temperature_there_is_no_seed() -> None:
 
 
 def test_alignments_are_refused() -> None:
-    """They would be with a text that the client does not know."""
-    with pytest.raises(InvalidRequestError, match=r"^options\.alignments: true, expected false where a pivot"):
+    """Alignments would refer to the pivot text, which the client does not get."""
+    with pytest.raises(InvalidRequestError, match=r"^options\.alignments: true, expected false"):
         split_options(SearchFields(alignments=True))
 
 
@@ -106,7 +107,7 @@ def test_a_translation_of_a_text_that_was_cut_off_is_cut_off() -> None:
 
 
 def test_the_last_model_gets_the_texts_between() -> None:
-    assert ask_last(AskedTranslation(texts=["a", "b"]), response(3, EOS, EOS)).texts == ["text 3", "text 3"]
+    assert ask_last(TranslateRequest(text=["a", "b"]), response(3, EOS, EOS)).text == ["text 3", "text 3"]
 
 
 @pytest.mark.parametrize("wanted", [True, False])
@@ -114,7 +115,7 @@ def test_the_last_model_gets_the_texts_between() -> None:
 def test_what_is_one_sentence_for_the_client_stays_one(wanted: bool, sentences: int) -> None:
     first = response(3, EOS)
     between = replace(first, translations=(replace(first.translations[0], sentences=sentences),))
-    asked = ask_last(AskedTranslation(texts=["a"], split_sentences=wanted), between)
+    asked = ask_last(TranslateRequest(text=["a"], split_sentences=wanted), between)
     assert asked.split_sentences is (wanted and sentences == 2)
 
 
@@ -122,7 +123,7 @@ def test_a_text_that_the_second_model_does_not_take_is_named_as_the_clients() ->
     error = explain(InvalidRequestError("text[2]", "300 tokens, expected at most 256"), "en")
     assert (error.field, str(error)) == (
         "text[2]",
-        "text[2]: its translation into en, the pivot: 300 tokens, expected at most 256",
+        "text[2]: translation into the pivot language en: 300 tokens, expected at most 256",
     )
 
 

@@ -1,4 +1,4 @@
-"""The result cache: bounded in bytes, the least recently used goes first, and its metrics tell what it does."""
+"""The result cache: its bound in bytes, eviction of the least recently used, and its metrics."""
 
 import gc
 import tracemalloc
@@ -35,7 +35,7 @@ class Bench:
 
 
 def spec(number: int, source_tokens: int = 3) -> SequenceSpec:
-    # Numbers that Python does not share.
+    # Integers that CPython does not share.
     source_ids = tuple(range(1000 + number, 1000 + number + source_tokens))
     return SequenceSpec(source_ids, SearchOptions(max_target_tokens=300 + number, length_penalty=number / 7))
 
@@ -71,7 +71,7 @@ def test_what_is_put_is_there_for_the_same_source_and_options_only() -> None:
 def test_the_least_recently_used_makes_room_as_soon_as_the_bytes_are_more_than_allowed(
     max_bytes: int, calls: list[tuple[bool, int, int]]
 ) -> None:
-    """As a plain list of sizes in the order of their use says it."""
+    """The reference is a plain list of sizes in the order of use."""
     bench, sizes, evicted = Bench(max_bytes), OrderedDict[int, int](), 0
     for put, number, target_tokens in calls:
         if put:
@@ -125,7 +125,7 @@ def test_entries_take_no_more_memory_than_estimated_and_not_much_less(
 
 
 def test_both_interfaces_share_the_cache_and_say_what_was_kept(bundle_path: Path) -> None:
-    """What REST was answered, REST and gRPC are answered again."""
+    """After a REST request, REST and gRPC get the cached answer."""
     options = {"beam_size": 2, "hypotheses": 2, "token_scores": True}
     with run_service(bundle_path, result_cache_bytes=PLENTY) as live:
         first = live.post({"text": LONG_TEXT, "options": options}).json()["translations"][0]

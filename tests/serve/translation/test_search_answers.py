@@ -1,4 +1,4 @@
-"""Answers of every kind of search over both interfaces: those of the slow reference, and of a trained model."""
+"""Responses of every kind of search over both interfaces equal those of the slow reference and of a trained model."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -143,9 +143,9 @@ def toy_sentences(toy_server: LiveService) -> list[str]:
 def test_a_translation_has_the_score_that_it_was_found_with(
     toy_server: LiveService, toy_run: RunFolder, toy_sentences: list[str], options: dict[str, Any], tolerance: float
 ) -> None:
-    """Token by token, and bit for bit, but that a beam's logarithms are those of a graph, which rounds in another way.
+    """Token by token and bit for bit; a beam's scores differ by rounding, because a graph computes their logarithms.
 
-    A text that has other tokens than those which were chosen is another translation.
+    Texts whose tokens differ from the chosen ones are excluded: they are another translation.
     """
     tokenizer = toy_run.load().tokenizer
     compared = 0
@@ -217,7 +217,7 @@ def test_every_example_of_the_documentation_is_answered(toy_server: LiveService,
 
 @pytest.fixture(scope="module")
 def aligned_server(toy_run: RunFolder, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
-    """The toy model, which tells where two of its heads look."""
+    """The toy model with attention of two of its heads."""
     trained = toy_run.load()
     heads = (AttentionHead(layer=0, head=0), AttentionHead(layer=0, head=1))
     out, options = tmp_path_factory.mktemp("aligned") / "toy", BundleOptions("toy", alignment_heads=heads)

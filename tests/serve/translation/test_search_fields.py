@@ -1,4 +1,4 @@
-"""Fields of a request become values or one error; what they mean over the wire, `test_option_limits` tries."""
+"""Parsing of search options: values or one error. `test_option_limits` tests them over the interfaces."""
 
 import pytest
 from hypothesis import given, settings

@@ -1,4 +1,4 @@
-"""The passages of a request: requests for texts become requests for sentences, and answers go back."""
+"""Segmented requests: texts become sentences, and responses are joined."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,13 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serve.bundle.manifest import BundleDirection
 from serve.errors import InvalidRequestError
+from serve.observability.usage import Timings
 from serve.search.hypothesis import FinishReason
 from serve.search.options import SearchOptions
-from serve.translation.request import SearchPlan, TextRequest, TranslationRequest
-from serve.translation.response import Timings, TokenScore, Translation, TranslationDelta, TranslationResponse
+from serve.translation.request import ModelRequest, SearchPlan, TextRequest
+from serve.translation.response import TokenScore, Translation, TranslationDelta, TranslationResponse
 from serve.translation.segments import SegmentedRequest, SegmentedText, split_text
 
+EN_DE = BundleDirection(source="en", target="de")
 GREEDY = SearchPlan(SearchOptions(max_target_tokens=9))
 TEXT = "  A man runs. A dog, too!\n\nThe end.\n"
 
@@ -26,11 +29,11 @@ def text_request(text: str, prefix: str = "") -> TextRequest:
     return TextRequest(text, prefix, "text[0]", "target_prefix[0]")
 
 
-def request(*texts: TextRequest, split_sentences: bool = True, plan: SearchPlan = GREEDY) -> TranslationRequest:
-    return TranslationRequest(texts, (), plan, 7.0, source_language="en", split_sentences=split_sentences)
+def request(*texts: TextRequest, split_sentences: bool = True, plan: SearchPlan = GREEDY) -> ModelRequest:
+    return ModelRequest(texts, EN_DE, plan, 7.0, split_sentences=split_sentences)
 
 
-def passages_of(asked: TranslationRequest) -> SegmentedRequest:
+def passages_of(asked: ModelRequest) -> SegmentedRequest:
     return SegmentedRequest.of(asked, [split_text(asked, text, fits) for text in asked.texts])
 
 
@@ -114,7 +117,7 @@ def test_what_only_one_sentence_can_have_is_refused_for_several(
     options: SearchOptions, prefix: str, field: str
 ) -> None:
     plan = SearchPlan(options)
-    with pytest.raises(InvalidRequestError, match=r"text\[0\] has 2 sentences, expected one") as raised:
+    with pytest.raises(InvalidRequestError, match=r"text\[0\] has 2 sentences") as raised:
         passages_of(request(text_request("One. Two.", prefix), plan=plan))
     assert raised.value.field == field
     passages_of(request(text_request("One.", prefix), plan=plan))
@@ -135,7 +138,7 @@ Listener = Callable[[TranslationDelta], list[TranslationDelta]]
 def test_the_deltas_of_a_text_make_up_its_text_in_whatever_order_sentences_grow(
     drawn: tuple[list[list[str]], list[int]], cut_off: int
 ) -> None:
-    """Their tokens never become fewer, only the last one has a reason, and only it may be empty."""
+    """Token counts never decrease; only the last delta has a finish reason, and only it may be empty."""
     pieces, order = drawn
     passage = SegmentedText(tuple("x" * len(pieces)), tuple(f"{place}\n" for place in range(len(pieces) + 1)), 0)
     asked = request(text_request("x"))

@@ -1,4 +1,4 @@
-"""`serve.translation.segments`: texts are cut into sentences and put together again without a loss."""
+"""Texts are split into sentences and joined again without loss."""
 
 import pytest
 from hypothesis import given
@@ -29,7 +29,7 @@ def test_every_sentence_is_bare_and_fits(text: str, language: str, longest: int)
 
 @given(TEXTS, LANGUAGES)
 def test_gaps_are_white_space(text: str, language: str) -> None:
-    """Nothing that could be translated is left out."""
+    """Gaps contain no translatable text."""
     passage = SegmentedText.of(text, language, anything)
     assert "".join(passage.gaps).strip() == ""
     assert len(passage.gaps) == len(passage.sentences) + 1

@@ -1,4 +1,4 @@
-"""The order in which sequences start, and the alarm: the event loop is woken once for many, and never too late."""
+"""The order in which sequences start, and wake-ups of the event loop: one for many tokens, and never late."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ from serve.translation.submission import PACE_SECONDS, LoopNotifier, Submission
 
 @dataclass
 class FakeLoop:
-    """An event loop that does what is due when a test says so."""
+    """An event loop that a test runs by hand."""
 
     soon: list[Callable[[], None]] = field(default_factory=list)
     later: list[Callable[[], None]] = field(default_factory=list)
@@ -32,13 +32,13 @@ class FakeLoop:
         self.later.append(lambda: function(*arguments))
 
     def wake(self) -> None:
-        """Does what was asked for soon."""
+        """Runs the scheduled callbacks."""
         calls, self.soon = self.soon, []
         for call in calls:
             call()
 
     def wait(self) -> None:
-        """Lets a moment pass."""
+        """Advances the time by one pause."""
         calls, self.later = self.later, []
         for call in calls:
             call()
@@ -58,7 +58,7 @@ def test_for_all_tokens_of_a_step_the_loop_is_woken_once() -> None:
     assert all(event.is_set() for event in events)
 
 
-def test_what_rings_in_the_moment_after_comes_at_its_end() -> None:
+def test_tokens_during_the_pause_wake_the_loop_at_its_end() -> None:
     notifier, loop, event = LoopNotifier(), FakeLoop(), asyncio.Event()
     notify(notifier, loop, [event])
     loop.wake()
@@ -69,7 +69,7 @@ def test_what_rings_in_the_moment_after_comes_at_its_end() -> None:
     assert event.is_set()
 
 
-def test_after_a_silent_moment_the_loop_is_woken_at_once() -> None:
+def test_after_a_pause_without_tokens_the_loop_is_woken_at_once() -> None:
     notifier, loop, event = LoopNotifier(), FakeLoop(), asyncio.Event()
     notify(notifier, loop, [event])
     loop.wake()
@@ -80,7 +80,7 @@ def test_after_a_silent_moment_the_loop_is_woken_at_once() -> None:
 
 
 @given(st.lists(st.sampled_from(["ring", "wake", "wait"]), max_size=40))
-def test_whoever_rings_is_heard_in_any_order_of_things(order: list[str]) -> None:
+def test_no_notification_is_lost_in_any_order_of_events(order: list[str]) -> None:
     notifier, loop, event = LoopNotifier(), FakeLoop(), asyncio.Event()
     for what in [*order, "wake", "wait", "wait"]:
         if what == "ring":
@@ -94,7 +94,7 @@ def test_whoever_rings_is_heard_in_any_order_of_things(order: list[str]) -> None
     assert event.is_set() == ("ring" in order)
 
 
-def test_a_loop_that_has_ended_troubles_no_engine() -> None:
+def test_a_closed_loop_raises_no_error_in_an_engine() -> None:
     loop = asyncio.new_event_loop()
     loop.close()
     LoopNotifier().notify(loop, asyncio.Event())
@@ -103,7 +103,9 @@ def test_a_loop_that_has_ended_troubles_no_engine() -> None:
 
 
 @pytest.mark.parametrize(("notifier", "started"), [(None, [4, 3, 1]), (LoopNotifier(), [3, 1, 4])])
-def test_the_longest_starts_first_unless_somebody_listens(notifier: LoopNotifier | None, started: list[int]) -> None:
+def test_the_longest_starts_first_unless_the_sequences_are_streamed(
+    notifier: LoopNotifier | None, started: list[int]
+) -> None:
     scheduler = Scheduler(3, 0, 100, Metrics(CollectorRegistry(), model="tiny"))
     specs = [SequenceSpec((9,) * length, SearchOptions(max_target_tokens=1)) for length in (3, 1, 4)]
 

@@ -1,4 +1,4 @@
-"""A growing text in pieces: together they are the text, whatever the tokens, and none was sent too early."""
+"""The pieces of a growing text make up the text for any tokens, and are final when sent."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -36,7 +36,7 @@ def sentencepiece_model(*, byte_fallback: bool) -> bytes:
 
 @cache
 def tokenizers() -> dict[str, TextTokenizer]:
-    """Every kind of tokenizer that is served, with and without tokens for single bytes."""
+    """Every kind of served tokenizer, with and without byte tokens."""
     whole, bytewise = (sentencepiece_model(byte_fallback=each) for each in (False, True))
     pieces = ("<unk>", "</s>", "\u2581foreign", *Tokenizer(bytewise).target_pieces[4:])
     return {
@@ -50,7 +50,7 @@ KINDS = ("words", "bytes", "pieces")
 
 
 def pieces_of(tokenizer: TextTokenizer, ids: list[int], cuts: set[int]) -> Iterator[str]:
-    """Yields the pieces of a text whose tokens were looked at after so many of them."""
+    """Yields the pieces of a text, given the numbers of tokens at which it is read."""
     stream = TextStream(tokenizer)
     for count in sorted(cuts):
         yield stream.grow(ids[:count])
@@ -69,7 +69,7 @@ def test_the_pieces_of_any_tokens_make_up_their_text(kind: str, data: st.DataObj
 @pytest.mark.parametrize("kind", KINDS)
 @given(text=st.text(max_size=20))
 def test_the_pieces_of_any_text_make_it_up_token_by_token(kind: str, text: str) -> None:
-    """Characters that the tokenizer was not trained on come as their bytes, if it has those."""
+    """Characters outside the training text become byte tokens, if the tokenizer has them."""
     tokenizer = tokenizers()[kind]
     ids = tokenizer.encode_target(text)
     pieces = list(pieces_of(tokenizer, ids, set(range(len(ids) + 1))))

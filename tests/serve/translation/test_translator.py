@@ -1,4 +1,4 @@
-"""The bridge between the event loop and the engines: timing, cancellation, failure and the tokenizer's limits."""
+"""The translator between event loop and engines: times, cancellation, failures and limits of tokens."""
 
 import asyncio
 import time
@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
+from serve.bundle.manifest import BundleDirection
 from serve.engine.engine import Engine
 from serve.engine.readiness import Readiness
 from serve.errors import (
@@ -31,11 +32,11 @@ from serve.scheduler.sequence import DecodingSequence
 from serve.search.hypothesis import FinishReason
 from serve.search.options import SearchOptions
 from serve.translation.cache import ResultCache
-from serve.translation.request import SearchPlan, TargetVocabulary, TextRequest, TranslationRequest
+from serve.translation.request import ModelRequest, SearchPlan, TargetVocabulary, TextRequest
 from serve.translation.response import TranslationDelta, TranslationResponse
 from serve.translation.translator import Translator
-from tests.support.fakes import BOS_ID, ENDLESS_ID, EOS_ID, PAD_ID, POISON_ID, VOCABULARY, translate
-from tests.support.live import GatedModel
+from tests.support.fakes import ENDLESS_ID, EOS_ID, POISON_ID, VOCABULARY, fake_manifest, translate
+from tests.support.live import GatedModel, eventually
 
 MAX_TARGET_TOKENS = 20
 MAX_SOURCE_TOKENS = 6
@@ -70,7 +71,7 @@ class NumberTokenizer:
 
 
 def in_time() -> float:
-    """Returns a deadline that nobody misses."""
+    """Returns a deadline that is far enough away."""
     return time.monotonic() + 20
 
 
@@ -82,18 +83,8 @@ class Bench:
         metrics = Metrics(self.registry, "tiny")
         self.model = GatedModel(slots)
         self.scheduler = Scheduler(slots, queue_limit, 100, metrics)
-        self.engine = Engine(
-            self.model,
-            self.scheduler,
-            metrics,
-            bos_id=BOS_ID,
-            eos_id=EOS_ID,
-            pad_id=PAD_ID,
-            max_target_tokens=MAX_TARGET_TOKENS,
-        )
-        self.readiness = Readiness(
-            metrics, lambda: self.engine.healthy, lambda: self.engine.hanging, lambda: self.engine.failure_count
-        )
+        self.engine = Engine(self.model, self.scheduler, metrics, fake_manifest(MAX_TARGET_TOKENS))
+        self.readiness = Readiness(metrics, [self.engine])
         self.readiness.verified = True
         self.translator = Translator(
             tokenizer=NumberTokenizer(),
@@ -115,6 +106,10 @@ class Bench:
             self.model.gate.set()
             self.engine.stop()
 
+    async def idle(self) -> None:
+        """Returns when no sequence waits or runs."""
+        await asyncio.to_thread(eventually, lambda: self.scheduler.idle)
+
     def translate(
         self,
         *texts: str,
@@ -123,31 +118,31 @@ class Bench:
         deadline_seconds: float | None = None,
     ) -> asyncio.Task[TranslationResponse]:
         """Starts a translation."""
-        request = TranslationRequest(text_requests(texts), source_prefix, plan, deadline_seconds or in_time())
+        request = ModelRequest(text_requests(texts), direction(source_prefix), plan, deadline_seconds or in_time())
         return asyncio.create_task(self._translated(request))
 
     def stream(
         self, *texts: str, plan: SearchPlan = GREEDY, deadline_seconds: float | None = None
     ) -> AsyncGenerator[Event]:
-        """Returns the stream of a translation, which begins when it is asked for its first event."""
-        return self._streamed(TranslationRequest(text_requests(texts), (), plan, deadline_seconds or in_time()))
+        """Returns the stream of a translation, which starts with its first event."""
+        return self._streamed(ModelRequest(text_requests(texts), direction(), plan, deadline_seconds or in_time()))
 
-    async def _translated(self, request: TranslationRequest) -> TranslationResponse:
+    async def _translated(self, request: ModelRequest) -> TranslationResponse:
         with await self.translator.reserve(request) as reservation:
             return await self.translator.translate(request, reservation)
 
-    async def _streamed(self, request: TranslationRequest) -> AsyncGenerator[Event]:
+    async def _streamed(self, request: ModelRequest) -> AsyncGenerator[Event]:
         with await self.translator.reserve(request) as reservation:
             async with aclosing(self.translator.stream(request, reservation)) as events:
                 async for event in events:
                     yield event
 
     async def stepping(self) -> None:
-        """Waits until the model stands before its gate with the rows of a step."""
+        """Waits until the model blocks at its gate with the rows of a step."""
         assert await asyncio.to_thread(self.model.stepping.wait, 20)
 
     async def first_delta(self, events: AsyncGenerator[Event]) -> TranslationDelta:
-        """Returns what the first step of a stream brings, before there is a second one."""
+        """Returns the delta of the first step, before the second step runs."""
         self.model.on_step = self.model.gate.clear
         event = await anext(events)
         assert isinstance(event, TranslationDelta)
@@ -156,14 +151,18 @@ class Bench:
         return event
 
     def cached(self, result: str) -> float | None:
-        """Returns how many texts were looked up in the cache with this result: hit or miss."""
+        """Returns the number of cache lookups with this result: hit or miss."""
         labels = {"model": "tiny", "result": result}
         return self.registry.get_sample_value("dragoman_result_cache_lookups_total", labels)
 
     def finished(self, reason: str) -> float | None:
-        """Returns how many sequences ended so."""
+        """Returns the number of sequences with this finish reason."""
         labels = {"model": "tiny", "reason": reason}
         return self.registry.get_sample_value("dragoman_sequences_finished_total", labels)
+
+
+def direction(source_prefix: tuple[int, ...] = ()) -> BundleDirection:
+    return BundleDirection(source="en", target="de", source_prefix=source_prefix)
 
 
 def text_requests(texts: Iterable[str]) -> tuple[TextRequest, ...]:
@@ -243,7 +242,7 @@ def test_the_timings_are_parts_of_the_total() -> None:
 
 
 def test_the_longest_source_is_translated_and_one_token_more_is_refused() -> None:
-    """The limit counts the end token."""
+    """The limit includes the end token."""
     bench = Bench()
 
     async def test() -> None:
@@ -267,7 +266,7 @@ def test_a_cancelled_translation_gives_back_its_slots_within_one_step() -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
         bench.model.gate.set()
-        assert await asyncio.to_thread(bench.scheduler.wait_idle, 20)
+        await bench.idle()
 
     bench.run(test)
     assert len(bench.model.steps) == 1
@@ -289,7 +288,7 @@ def test_when_one_text_fails_the_others_are_cancelled() -> None:
         with pytest.raises(InternalError):
             await bench.translate(f"{POISON_ID} {ENDLESS_ID}", LONG, LONG)
         bench.model.gate.set()
-        assert await asyncio.to_thread(bench.scheduler.wait_idle, 20)
+        await bench.idle()
 
     bench.run(test)
     assert bench.finished("internal") == 1
@@ -305,7 +304,7 @@ def test_the_deadline_is_kept_even_if_the_model_hangs() -> None:
         with pytest.raises(DeadlineExceededError):
             await bench.translate(LONG, deadline_seconds=time.monotonic() + 0.05)
         bench.model.gate.set()
-        assert await asyncio.to_thread(bench.scheduler.wait_idle, 20)
+        await bench.idle()
 
     bench.run(test)
     assert bench.finished("deadline_exceeded") == 1
@@ -317,7 +316,7 @@ def test_an_expired_deadline_is_refused_without_a_step() -> None:
     async def test() -> None:
         with pytest.raises(DeadlineExceededError):
             await bench.translate(LONG, deadline_seconds=time.monotonic() - 1)
-        assert await asyncio.to_thread(bench.scheduler.wait_idle, 20)
+        await bench.idle()
 
     bench.run(test)
     assert bench.model.steps == []
@@ -340,7 +339,7 @@ def test_a_full_queue_refuses_all_texts_of_a_request() -> None:
     bench.run(test)
 
 
-def test_nothing_is_let_in_before_the_model_is_proven() -> None:
+def test_no_request_is_admitted_before_the_model_is_verified() -> None:
     bench = Bench()
     bench.readiness.verified = False
 
@@ -351,7 +350,7 @@ def test_nothing_is_let_in_before_the_model_is_proven() -> None:
     bench.run(test)
 
 
-def test_a_failing_model_closes_the_door() -> None:
+def test_a_failing_model_admits_no_request() -> None:
     bench = Bench()
     bench.model.decode_error = RuntimeError("broken")
 
@@ -366,7 +365,7 @@ def test_a_failing_model_closes_the_door() -> None:
 
 
 def test_a_long_request_does_not_hold_up_the_event_loop() -> None:
-    """Between texts, others get their turn."""
+    """Other tasks run between texts."""
     bench = Bench(slots=64)
     turns: list[int] = []
     tokenized: list[str] = []
@@ -401,7 +400,7 @@ def test_many_concurrent_cancellations_leave_nothing_behind() -> None:
         cancelled = []
         for index, task in enumerate(tasks):
             await asyncio.sleep(0)
-            # One whose translation is complete already can no longer be cancelled.
+            # A finished translation can no longer be canceled.
             if index % 2 and task.cancel():
                 cancelled.append(task)
         results = await asyncio.gather(*tasks, return_exceptions=True)
@@ -409,7 +408,7 @@ def test_many_concurrent_cancellations_leave_nothing_behind() -> None:
             expected = asyncio.CancelledError | CancelledError if task in cancelled else TranslationResponse
             assert isinstance(result, expected)
         assert cancelled
-        assert await asyncio.to_thread(bench.scheduler.wait_idle, 20)
+        await bench.idle()
 
     bench.run(test)
     assert bench.registry.get_sample_value("dragoman_sequences_running", {"model": "tiny"}) == 0
@@ -438,7 +437,7 @@ def test_an_engine_that_stops_ends_every_translation() -> None:
 
 
 def text_of(events: Iterable[Event], text_index: int = 0) -> str:
-    """Returns what the deltas of one text make up."""
+    """Returns the joined deltas of one text."""
     return "".join(event.text for event in events if is_delta(event) and event.text_index == text_index)
 
 
@@ -489,13 +488,13 @@ def test_a_token_is_there_before_the_next_one_is_computed() -> None:
     assert len(steps) > 5
 
 
-def test_what_comes_while_nobody_looks_comes_in_one_piece() -> None:
+def test_deltas_that_are_not_consumed_in_time_are_merged() -> None:
     bench = Bench()
 
     async def test() -> None:
         async with aclosing(bench.stream(LONG)) as events:
             first = await bench.first_delta(events)
-            assert await asyncio.to_thread(bench.scheduler.wait_idle, 20)
+            await bench.idle()
             *further, response = await collect(events)
         assert isinstance(response, TranslationResponse)
         assert text_of([first, *further]) == response.translations[0].text
@@ -549,7 +548,7 @@ def test_a_closed_stream_gives_back_its_slots_within_one_step() -> None:
         async with aclosing(bench.stream(LONG, LONG)) as events:
             await anext(events)
         bench.model.gate.set()
-        assert await asyncio.to_thread(bench.scheduler.wait_idle, 20)
+        await bench.idle()
         assert len(bench.model.steps) <= 2
 
     bench.run(test)
@@ -569,13 +568,13 @@ def test_a_stream_whose_model_fails_says_so_after_what_it_has_sent() -> None:
 
 
 def test_an_error_that_comes_while_a_delta_is_being_sent_ends_the_stream() -> None:
-    """The failed text has no translation that could be told of, though its end is known by then."""
+    """The failed text has no translation to report, although its end is already known."""
     bench = Bench()
 
     async def test() -> None:
         events = bench.stream(LONG, f"{POISON_ID} {ENDLESS_ID}")
         await bench.first_delta(events)
-        assert await asyncio.to_thread(bench.scheduler.wait_idle, 20)
+        await bench.idle()
         with pytest.raises(InternalError):
             await collect(events)
 
@@ -590,13 +589,13 @@ def test_a_stream_keeps_its_deadline_even_if_the_model_hangs() -> None:
         with pytest.raises(DeadlineExceededError):
             await anext(bench.stream(LONG, deadline_seconds=time.monotonic() + 0.05))
         bench.model.gate.set()
-        assert await asyncio.to_thread(bench.scheduler.wait_idle, 20)
+        await bench.idle()
 
     bench.run(test)
     assert bench.finished("deadline_exceeded") == 1
 
 
-def test_a_stream_is_let_in_as_any_request_is() -> None:
+def test_a_stream_is_admitted_as_any_request_is() -> None:
     bench = Bench()
     bench.readiness.verified = False
 
@@ -694,7 +693,7 @@ def test_a_stream_takes_from_the_cache_and_gives_to_it() -> None:
     bench.run(test)
 
 
-def test_what_is_kept_is_not_given_to_those_who_are_not_let_in() -> None:
+def test_a_refused_request_gets_no_cached_result() -> None:
     bench = Bench(cache_bytes=1 << 20)
 
     async def test() -> None:
@@ -727,7 +726,7 @@ asked_texts = st.lists(st.sampled_from(["3", "4 5", LONG, "6 7 8"]), min_size=1,
 def test_answers_are_the_same_with_and_without_a_cache(
     requests: list[tuple[list[str], SearchPlan]], cache_bytes: int
 ) -> None:
-    """Whatever was asked for before, and however little the cache holds; to the last bit."""
+    """Bit for bit, for any earlier requests and any cache size."""
     answers = []
     for bench in (Bench(queue_limit=100), Bench(queue_limit=100, cache_bytes=cache_bytes)):
 

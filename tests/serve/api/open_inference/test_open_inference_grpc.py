@@ -1,4 +1,4 @@
-"""The gRPC form of the Open Inference Protocol over real connections; Triton's own clients have tests of their own."""
+"""The Open Inference Protocol over real gRPC connections. Triton's clients are tested in `test_clients`."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -53,7 +53,7 @@ def call_error(live: LiveService, request: ModelInferRequest | bytes, timeout: f
 
 
 class Stream:
-    """A stream, and what is sent on it as long as it is open."""
+    """An open stream and its requests."""
 
     def __init__(self, channel: grpc.Channel) -> None:
         self.requests: Queue[ModelInferRequest | bytes | None] = Queue()
@@ -92,30 +92,30 @@ def test_numbers_of_every_kind_are_parameters(live: LiveService) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "problem"),
+    ("change", "field"),
     [
-        (lambda request: request.inputs[0].contents.bytes_contents.append(b"\xff"), "text_input[1]: not valid UTF-8"),
-        (lambda request: request.inputs.add(), "inputs: 2 tensors, expected 1, 'text_input'"),
-        (lambda request: request.raw_input_contents.append(b"\0\0\0\0"), "inputs[0].contents: not empty"),
-        (lambda request: request.raw_input_contents.extend([b"", b""]), "raw_input_contents: 2, expected one"),
-        (lambda request: request.inputs[0].shape.append(2), "inputs[0].shape: [1, 2], expected [n] or [n, 1]"),
-        (lambda request: request.outputs.add(name="logits"), "outputs[0].name: 'logits', expected one of"),
-        (lambda request: request.parameters["beam"].Clear(), "parameters.beam: unknown field"),
+        (lambda request: request.inputs[0].contents.bytes_contents.append(b"\xff"), "text_input[1]"),
+        (lambda request: request.inputs.add(), "inputs"),
+        (lambda request: request.raw_input_contents.append(b"\0\0\0\0"), "inputs[0].contents"),
+        (lambda request: request.raw_input_contents.extend([b"", b""]), "raw_input_contents"),
+        (lambda request: request.inputs[0].shape.append(2), "inputs[0].shape"),
+        (lambda request: request.outputs.add(name="logits"), "outputs[0].name"),
+        (lambda request: request.parameters["beam"].Clear(), "parameters.beam"),
         (lambda request: request.parameters["stream"].MergeFrom(InferParameter(bool_param=True)), "parameters.stream"),
     ],
 )
-def test_what_is_wrong_is_named(live: LiveService, change: Any, problem: str) -> None:
+def test_the_invalid_field_is_named(live: LiveService, change: Any, field: str) -> None:
     request = request_of("alpha.")
     change(request)
     error = call_error(live, request)
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert error.details().startswith(problem)
+    assert error.details().startswith(f"{field}: ")
 
 
-def test_bytes_that_are_no_message_are_refused(live: LiveService) -> None:
+def test_malformed_bytes_are_rejected(live: LiveService) -> None:
     error = call_error(live, b"\xff\xff")
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert error.details() == "request: not a inference.ModelInferRequest message"
+    assert error.details().startswith("request: ")
 
 
 def test_the_earlier_of_deadline_and_timeout_counts(gated: LiveService, model: GatedModel) -> None:
@@ -126,8 +126,8 @@ def test_the_earlier_of_deadline_and_timeout_counts(gated: LiveService, model: G
     assert call_error(gated, request_of("alpha."), timeout=0.05).code() is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
-def test_requests_of_a_stream_run_side_by_side(bundle_path: Path) -> None:
-    """The first one stands still in the model, and the second one is answered by the other engine."""
+def test_requests_of_a_stream_run_concurrently(bundle_path: Path) -> None:
+    """One engine is blocked; the other engine serves the second request."""
     slow, fast = GatedModel(1), GatedModel(1)
     with run_service(bundle_path, [slow, fast], queue_limit=4) as service, service.grpc_channel() as channel:
         slow.stepping.clear()
@@ -148,11 +148,11 @@ def test_requests_of_a_stream_run_side_by_side(bundle_path: Path) -> None:
         assert list(stream.answers) == []
 
 
-def test_a_stream_survives_bytes_that_are_no_message(live: LiveService) -> None:
+def test_a_stream_survives_malformed_bytes(live: LiveService) -> None:
     with live.grpc_channel() as channel:
         stream = Stream(channel)
         stream.requests.put(b"\xff\xff")
-        assert next(stream.answers).error_message == "request: not a inference.ModelInferRequest message"
+        assert next(stream.answers).error_message.startswith("request: ")
         stream.requests.put(request_of("alpha."))
         assert next(stream.answers).infer_response.parameters["triton_final_response"].bool_param
         stream.requests.put(None)
@@ -177,7 +177,7 @@ def test_a_client_that_leaves_its_stream_frees_the_slots(gated: LiveService, mod
     assert len(model.steps) == 1
 
 
-def test_more_requests_than_a_stream_may_have_under_way_wait_their_turn(bundle_path: Path) -> None:
+def test_requests_above_the_limit_of_a_stream_wait(bundle_path: Path) -> None:
     with run_service(bundle_path, queue_limit=100) as service, service.grpc_channel() as channel:
         stream = Stream(channel)
         with ThreadPoolExecutor(1) as pool:

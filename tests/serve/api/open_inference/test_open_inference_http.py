@@ -1,4 +1,4 @@
-"""The REST form of the Open Inference Protocol over real connections: health, tensors, generated text and errors."""
+"""The Open Inference Protocol over real REST connections: health, tensors, generated text and errors."""
 
 import json
 from collections.abc import Iterator
@@ -60,7 +60,7 @@ def test_rows_may_be_flat_or_nested_and_outputs_have_the_shape_of_the_input(
     assert set(answer["parameters"]) == {"tokenize_seconds", "queue_seconds", "inference_seconds", "total_seconds"}
 
 
-def test_a_model_is_also_asked_by_its_version(live: LiveService) -> None:
+def test_a_path_may_include_the_version(live: LiveService) -> None:
     (version,) = live.get(MODEL).json()["versions"]
     for path in ("", "/ready", "/config"):
         assert live.get(f"{MODEL}/versions/{version}{path}").json() == live.get(f"{MODEL}{path}").json()
@@ -68,7 +68,7 @@ def test_a_model_is_also_asked_by_its_version(live: LiveService) -> None:
     assert live.post(GOOD, path=f"{MODEL}/versions/1/infer").status_code == 404
 
 
-def test_tensors_come_as_bytes_where_they_are_asked_for_so(live: LiveService) -> None:
+def test_binary_outputs_are_returned_on_request(live: LiveService) -> None:
     text = Tensor("text_input", "BYTES", (1,), ("alpha beta.",)).pack()
     inputs = [{"name": "text_input", "shape": [1], "datatype": "BYTES", "parameters": {"binary_data_size": len(text)}}]
     outputs = [{"name": "score"}, {"name": "text_output", "parameters": {"binary_data": True}}]
@@ -86,21 +86,21 @@ def test_tensors_come_as_bytes_where_they_are_asked_for_so(live: LiveService) ->
 
 
 @pytest.mark.parametrize(
-    ("notes", "header", "problem"),
+    ("notes", "header", "field"),
     [
-        ({"binary_data_size": 5}, None, "inputs[0].parameters.binary_data_size: expected 0, the number of bytes"),
-        ({"binary_data_size": True}, 1, "inputs[0].parameters.binary_data_size: expected 1, the number of bytes"),
-        ({}, 1, "body: 1 bytes behind the JSON, expected none"),
-        ({"binary_data_size": 1}, 1, "body: 1 bytes end inside of text 0"),
-        ({}, -5, "inference-header-content-length: "),
-        ({}, "x", "inference-header-content-length: expected the length of the JSON in bytes"),
-        ({"shared_memory_region": "a"}, None, "inputs[0].parameters.shared_memory_region: given, expected none"),
+        ({"binary_data_size": 5}, None, "inputs[0].parameters.binary_data_size"),
+        ({"binary_data_size": True}, 1, "inputs[0].parameters.binary_data_size"),
+        ({}, 1, "body"),
+        ({"binary_data_size": 1}, 1, "body"),
+        ({}, -5, "inference-header-content-length"),
+        ({}, "x", "inference-header-content-length"),
+        ({"shared_memory_region": "a"}, None, "inputs[0].parameters.shared_memory_region"),
     ],
 )
-def test_bytes_that_do_not_fit_are_refused_by_name(
-    live: LiveService, notes: Answer, header: int | str | None, problem: str
+def test_binary_data_of_the_wrong_length_is_rejected_by_name(
+    live: LiveService, notes: Answer, header: int | str | None, field: str
 ) -> None:
-    """A number as the header is how many bytes stand behind the JSON."""
+    """The header states a number of bytes after the JSON."""
     tensor = {**TENSOR, "parameters": notes}
     if "binary_data_size" in notes:
         del tensor["data"]
@@ -111,33 +111,33 @@ def test_bytes_that_do_not_fit_are_refused_by_name(
     headers = {} if header is None else {"inference-header-content-length": value}
     answer = live.post(content=head + max(behind, 0) * b"\xff", headers=headers, path=INFER)
     assert answer.status_code == 400
-    assert answer.json()["error"].startswith(problem)
+    assert answer.json()["error"].startswith(f"{field}: ")
 
 
 @pytest.mark.parametrize(
-    ("fields", "problem"),
+    ("fields", "field"),
     [
-        ({"inputs": []}, "inputs: 0 tensors, expected 1, 'text_input'"),
-        ({"inputs": [TENSOR, TENSOR]}, "inputs: 2 tensors, expected 1"),
-        ({"inputs": [{**TENSOR, "name": "text"}]}, "inputs[0].name: 'text', expected 'text_input'"),
-        ({"inputs": [{**TENSOR, "datatype": "FP32"}]}, "inputs[0].datatype: 'FP32', expected 'BYTES'"),
-        ({"inputs": [{**TENSOR, "shape": [2]}]}, "inputs[0].shape: [2], expected 1 for as many texts"),
-        ({"inputs": [{**TENSOR, "data": [5]}]}, "inputs[0].data[0]: expected a text, or a list of one"),
-        ({"inputs": [{**TENSOR, "data": [["a", "b"]]}]}, "inputs[0].data[0]: expected a text"),
-        ({"inputs": [{**TENSOR, "data": ["\ud800"]}]}, "text_input[0]: lone surrogate U+D800"),
-        ({"inputs": [{**TENSOR, "more": 1}]}, "inputs[0].more: unknown field"),
-        ({"outputs": [{"name": "logits"}]}, "outputs[0].name: 'logits', expected one of text_output"),
+        ({"inputs": []}, "inputs"),
+        ({"inputs": [TENSOR, TENSOR]}, "inputs"),
+        ({"inputs": [{**TENSOR, "name": "text"}]}, "inputs[0].name"),
+        ({"inputs": [{**TENSOR, "datatype": "FP32"}]}, "inputs[0].datatype"),
+        ({"inputs": [{**TENSOR, "shape": [2]}]}, "inputs[0].shape"),
+        ({"inputs": [{**TENSOR, "data": [5]}]}, "inputs[0].data[0]"),
+        ({"inputs": [{**TENSOR, "data": [["a", "b"]]}]}, "inputs[0].data[0]"),
+        ({"inputs": [{**TENSOR, "data": ["\ud800"]}]}, "text_input[0]"),
+        ({"inputs": [{**TENSOR, "more": 1}]}, "inputs[0].more"),
+        ({"outputs": [{"name": "logits"}]}, "outputs[0].name"),
         ({"outputs": [{"name": "score", "parameters": {"classification": 3}}]}, "outputs[0].parameters.classification"),
-        ({"parameters": {"stream": True}}, "parameters.stream: true, expected false"),
-        ({"parameters": {"max_target_tokens": 10_000}}, "parameters.max_target_tokens: 10000, expected 1 to 20"),
-        ({"model": "fake"}, "model: unknown field"),
-        ({"id": "a\ud800"}, "id: "),
+        ({"parameters": {"stream": True}}, "parameters.stream"),
+        ({"parameters": {"max_target_tokens": 10_000}}, "parameters.max_target_tokens"),
+        ({"model": "fake"}, "model"),
+        ({"id": "a\ud800"}, "id"),
     ],
 )
-def test_what_is_wrong_is_named(live: LiveService, fields: Answer, problem: str) -> None:
+def test_the_invalid_field_is_named(live: LiveService, fields: Answer, field: str) -> None:
     status, error = refusal(live, **fields)
     assert status == 400
-    assert error.startswith(problem)
+    assert error.startswith(f"{field}: ")
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_what_is_wrong_is_named(live: LiveService, fields: Answer, problem: str)
         ("GET", "/v2/nowhere", 404),
     ],
 )
-def test_errors_of_every_kind_have_the_form_of_the_protocol(
+def test_errors_of_every_kind_have_the_format_of_the_protocol(
     live: LiveService, method: str, path: str, status: int
 ) -> None:
     with live.http() as client:
@@ -159,7 +159,7 @@ def test_errors_of_every_kind_have_the_form_of_the_protocol(
     assert len(answer.headers["x-request-id"]) == 32
 
 
-def test_health_is_neither_counted_nor_ready_before_it_is_so(bundle_path: Path) -> None:
+def test_health_requests_are_not_counted_and_report_readiness(bundle_path: Path) -> None:
     model = GatedModel(1)
     model.gate.clear()
     with run_service(bundle_path, [model], wait_ready=False) as service:
@@ -187,7 +187,7 @@ def test_one_text_is_generated(live: LiveService) -> None:
 
 
 @pytest.mark.parametrize("stream", [None, True, False])
-def test_a_text_is_generated_while_it_grows(live: LiveService, stream: bool | None) -> None:
+def test_generated_text_is_streamed(live: LiveService, stream: bool | None) -> None:
     parameters = {} if stream is None else {"stream": stream}
     body = {"text_input": LONG_TEXT, "parameters": parameters}
     answer = live.post(body, path=f"{MODEL}/generate_stream")
@@ -199,9 +199,10 @@ def test_a_text_is_generated_while_it_grows(live: LiveService, stream: bool | No
     assert (len(events) == 1) == (stream is False)
 
 
-def test_what_fails_before_the_first_event_has_its_own_status(live: LiveService) -> None:
+def test_an_error_before_the_first_event_sets_the_status(live: LiveService) -> None:
     answer = live.post({"text_input": " "}, path=f"{MODEL}/generate_stream")
-    assert (answer.status_code, answer.json()) == (400, {"error": "text_input[0]: blank, expected a sentence"})
+    assert answer.status_code == 400
+    assert answer.json()["error"].startswith("text_input[0]: ")
 
 
 def test_the_timeout_is_in_microseconds(gated: LiveService, model: GatedModel) -> None:
@@ -210,7 +211,7 @@ def test_the_timeout_is_in_microseconds(gated: LiveService, model: GatedModel) -
     assert (answer.status_code, set(answer.json())) == (504, {"error"})
 
 
-def test_a_full_queue_says_when_to_come_back(gated: LiveService, model: GatedModel) -> None:
+def test_a_full_queue_returns_a_retry_delay(gated: LiveService, model: GatedModel) -> None:
     model.gate.clear()
     with ThreadPoolExecutor() as pool:
         accepted = pool.submit(gated.post, {"text": [LONG_TEXT, LONG_TEXT]})

@@ -1,4 +1,4 @@
-"""Tensors and parameters of the Open Inference Protocol: what is read is what was written, and the rest is refused."""
+"""Tensors and parameters of the Open Inference Protocol: round trips and rejected values."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ def text_bytes(*texts: str) -> bytes:
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]))))
-def test_texts_survive_as_bytes(texts: list[str]) -> None:
+def test_texts_survive_the_round_trip_through_bytes(texts: list[str]) -> None:
     assert unpack_texts(text_bytes(*texts), "body") == texts
 
 
@@ -25,7 +25,7 @@ def test_numbers_are_little_endian() -> None:
 
 
 @given(st.binary(max_size=20))
-def test_bytes_are_texts_or_refused(data: bytes) -> None:
+def test_any_bytes_are_texts_or_rejected(data: bytes) -> None:
     try:
         texts = unpack_texts(data, "body")
     except InvalidRequestError:
@@ -35,7 +35,7 @@ def test_bytes_are_texts_or_refused(data: bytes) -> None:
 
 @pytest.mark.parametrize("cut", [1, 3, 4, 6])
 def test_bytes_that_end_too_early_are_refused(cut: int) -> None:
-    with pytest.raises(InvalidRequestError, match=r"body: .* bytes end inside of text 1"):
+    with pytest.raises(InvalidRequestError, match=r"^body: .* text 1"):
         unpack_texts(text_bytes("alpha", "beta")[:-cut], "body")
 
 
@@ -50,9 +50,9 @@ def test_another_shape_is_refused(shape: list[int]) -> None:
         check_shape(shape, 3, "inputs[0]")
 
 
-def test_an_output_that_is_not_there_or_twice_is_refused() -> None:
+def test_unknown_and_repeated_outputs_are_rejected() -> None:
     assert check_outputs(["score"]) == ("score",)
-    with pytest.raises(InvalidRequestError, match=r"^outputs\[0\]\.name: 'logits', expected one of text_output, "):
+    with pytest.raises(InvalidRequestError, match=r"^outputs\[0\]\.name: 'logits', "):
         check_outputs(["logits"])
     with pytest.raises(InvalidRequestError, match=r"^outputs\[1\]\.name: "):
         check_outputs(["score", "score"])
@@ -61,7 +61,7 @@ def test_an_output_that_is_not_there_or_twice_is_refused() -> None:
 @pytest.mark.parametrize(
     ("spelled", "value"), [("3", 3), (3, 3), ("0.5", 0.5), ("true", True), ("2e0", 2.0), ("[1]", "[1]"), ("x", "x")]
 )
-def test_a_number_may_be_spelled_out(spelled: object, value: object) -> None:
+def test_a_number_may_be_a_string(spelled: object, value: object) -> None:
     fields = {int: "beam_size", float: "patience", bool: "suppress_unknown"}
     if isinstance(value, str):
         with pytest.raises(InvalidRequestError, match=r"^parameters\.temperature: "):
@@ -77,28 +77,28 @@ def test_a_language_that_looks_like_a_number_stays_a_language() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "problem"),
+    ("values", "field"),
     [
-        ({"beam": 3}, "parameters.beam: unknown field"),
-        ({"options": {}}, "parameters.options: unknown field"),
-        ({"priority": -1}, "parameters.priority: -1, expected a number greater than or equal to 0"),
-        ({"timeout": "soon"}, 'parameters.timeout: "soon", expected a valid integer'),
-        ({"timeout": 3_600_000_001}, "parameters.timeout: 3600000001, expected a number less than or equal to"),
-        ({"source_language": 5}, "parameters.source_language: 5, expected a valid string"),
-        ({"beam_size": 3, "hypotheses": 2}, "parameters.hypotheses: 2, expected 1: there is no tensor for it"),
-        ({"token_scores": True}, "parameters.token_scores: true, expected false: there is no tensor for it"),
-        ({"top_k": 5}, "parameters.top_k: 5, expected none without a temperature"),
-        ({"beam_size": None}, "parameters.beam_size: null, expected a valid integer"),
+        ({"beam": 3}, "parameters.beam"),
+        ({"options": {}}, "parameters.options"),
+        ({"priority": -1}, "parameters.priority"),
+        ({"timeout": "soon"}, "parameters.timeout"),
+        ({"timeout": 3_600_000_001}, "parameters.timeout"),
+        ({"source_language": 5}, "parameters.source_language"),
+        ({"beam_size": 3, "hypotheses": 2}, "parameters.hypotheses"),
+        ({"token_scores": True}, "parameters.token_scores"),
+        ({"top_k": 5}, "parameters.top_k"),
+        ({"beam_size": None}, "parameters.beam_size"),
     ],
 )
-def test_a_parameter_that_cannot_be_is_refused_by_name(values: dict[str, Any], problem: str) -> None:
+def test_an_invalid_parameter_is_rejected_by_name(values: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidRequestError) as raised:
         Parameters.parse(values)
-    assert str(raised.value).startswith(problem)
+    assert raised.value.field == field
 
 
 @pytest.mark.parametrize(("priority", "engine_priority"), [(0, 0), (1, 0), (2, -1), (1000, -999)])
-def test_nobody_comes_before_those_that_ask_for_no_priority(priority: int, engine_priority: int) -> None:
+def test_the_default_priority_is_the_highest(priority: int, engine_priority: int) -> None:
     assert Parameters.parse({"priority": priority}).engine_priority == engine_priority
 
 

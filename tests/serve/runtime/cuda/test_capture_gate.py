@@ -1,4 +1,4 @@
-"""A capture is alone; users are not, and wait for captures that wait."""
+"""A capture excludes all users; users run together, and new ones wait while a capture waits."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +27,7 @@ def enter(gate: CaptureGate, kind: str, entered: threading.Event, leave: threadi
     ("first", "second", "together"),
     [("use", "use", True), ("use", "capture", False), ("capture", "use", False), ("capture", "capture", False)],
 )
-def test_only_users_are_in_together(gate: CaptureGate, first: str, second: str, together: bool) -> None:
+def test_users_run_together_and_captures_alone(gate: CaptureGate, first: str, second: str, together: bool) -> None:
     entered, leave = [threading.Event() for _ in range(2)], [threading.Event() for _ in range(2)]
     with ThreadPoolExecutor(2) as pool:
         futures = [pool.submit(enter, gate, first, entered[0], leave[0])]
@@ -41,7 +41,7 @@ def test_only_users_are_in_together(gate: CaptureGate, first: str, second: str, 
             future.result(SECONDS)
 
 
-def test_a_capture_that_waits_is_not_passed_by_new_users(gate: CaptureGate) -> None:
+def test_new_users_wait_for_a_waiting_capture(gate: CaptureGate) -> None:
     names = ("user", "capture", "later user")
     entered, leave = ({name: threading.Event() for name in names} for _ in range(2))
     with ThreadPoolExecutor(3) as pool:
@@ -59,7 +59,7 @@ def test_a_capture_that_waits_is_not_passed_by_new_users(gate: CaptureGate) -> N
         leave["later user"].set()
 
 
-def test_an_error_opens_the_gate_again(gate: CaptureGate) -> None:
+def test_an_error_releases_the_lock(gate: CaptureGate) -> None:
     for block in (gate.use, gate.capture):
         with pytest.raises(ValueError, match="broken"), block():
             raise ValueError("broken")

@@ -1,6 +1,6 @@
-"""The engine on a device's runtime, upon the CPU provider, answers bit for bit what it answers on the CPU's.
+"""The engine on the device runtime, on the CPU provider, returns bit for bit what it returns on the CPU runtime.
 
-Every kind of search runs at once: those that need no logits on the host, and those whose logits come over and go back.
+All kinds of search run at once: some need no logits on the host, others fetch and store them.
 """
 
 from pathlib import Path
@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from export.answer import Answer
+from export.graph_decoder import GraphDecoder
 from export.graphs.attention import CudaAttention
 from export.graphs.graphs import ATTENTION
-from export.verify.answer import Answer
-from export.verify.graph_decoder import RuntimeStepper, translate_by_hand
 from export.verify.sync_engine import SyncEngine
 from model.tokenizer.tokenizer import EOS_ID, Tokenizer
 from serve.bundle.bundle import Bundle
@@ -36,7 +36,7 @@ SEARCHES = {
     "suppressed": SearchOptions(max_target_tokens=LIMIT, suppressed_ids=(4, 5, 6, 7), beam_size=2),
     "not repeated": SearchOptions(max_target_tokens=LIMIT, no_repeat_ngram_tokens=1, repetition_penalty=1.5),
 }
-# Room for five of the widest.
+# Room for five of the widest sequences.
 TOGETHER = 5
 SLOTS = TOGETHER * 6
 
@@ -80,7 +80,7 @@ def test_all_searches_at_once_answer_what_the_cpu_answers(host: Sessions, device
 def test_graphs_for_gpus_answer_on_a_device_what_they_answer_on_the_cpu(
     tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The operators of the variant `cuda` in 32 bits, which the CPU has too: cross-attention takes any capacity."""
+    """The operators of variant `cuda` in 32 bits run on the CPU too; cross-attention takes any capacity."""
     monkeypatch.setitem(ATTENTION, "cpu", CudaAttention)
     model = random_model(3, tokenizer.vocabulary_size, **WIDE, max_source_tokens=40, max_target_tokens=24)
     bundle = export_model(model, tokenizer, tmp_path / "cuda")
@@ -89,8 +89,8 @@ def test_graphs_for_gpus_answer_on_a_device_what_they_answer_on_the_cpu(
     assert answers(device, wanted, TOGETHER) == answers(host, wanted, TOGETHER)
 
 
-def test_a_service_on_a_device_proves_itself_and_answers(toy_bundle: Path) -> None:
-    """With the engine's own thread, in which it gets ready, and golden sentences that have to come out exactly."""
+def test_a_service_on_a_device_becomes_ready_and_answers(toy_bundle: Path) -> None:
+    """Uses the engine's own thread, and golden sentences that must come out exactly."""
     bundle = Bundle.open(toy_bundle)
     texts = [golden.source for golden in bundle.golden]
     models = [DeviceSessions.load(bundle, Device("cpu")).runtime(4, 1) for _ in range(2)]
@@ -100,7 +100,7 @@ def test_a_service_on_a_device_proves_itself_and_answers(toy_bundle: Path) -> No
     assert [each["text"] for each in answer.json()["translations"]] == [golden.target for golden in bundle.golden]
 
 
-def test_what_is_translated_by_hand_is_what_the_cpu_translates(host: Sessions, device: DeviceSessions) -> None:
+def test_the_graph_decoder_translates_as_on_the_cpu(host: Sessions, device: DeviceSessions) -> None:
     sources = [spec.source_ids for spec in specs(host, [SEARCHES["greedy"]] * 7)]
-    expected = translate_by_hand(RuntimeStepper(host), sources)
-    assert translate_by_hand(RuntimeStepper(device), sources) == expected
+    expected = GraphDecoder(host).translate(sources)
+    assert GraphDecoder(device).translate(sources) == expected

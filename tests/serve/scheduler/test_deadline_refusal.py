@@ -1,10 +1,11 @@
-"""How long a newcomer waits, as the pace of the queue tells."""
+"""The estimate of the queue's throughput, and the refusal of requests that would be late."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.scheduler.admission import RUNS, ThroughputEstimate
+from serve.errors import DeadlineExceededError, DeadlineUnmeetableError, QueueTimeoutError
+from serve.scheduler.deadline_refusal import RUNS, ThroughputEstimate, check_wait
 
 
 def test_nothing_is_known_before_enough_sequences_have_ended() -> None:
@@ -73,3 +74,39 @@ def test_only_the_latest_runs_count() -> None:
     for seconds in (1000.0, *[1.0] * RUNS):
         throughput.run(seconds)
     assert throughput.run_seconds() == 1
+
+
+def slow_queue() -> ThroughputEstimate:
+    """Returns an estimate of one row a second, and of runs of two seconds."""
+    throughput = ThroughputEstimate(2)
+    for seconds in (9.0, 10.0):
+        throughput.free(seconds, 1)
+    throughput.run(2.0)
+    return throughput
+
+
+@pytest.mark.parametrize(("deadline_seconds", "met"), [(15.0, False), (15.5, True), (None, True)])
+def test_a_deadline_before_the_end_of_wait_and_run_is_refused(deadline_seconds: float | None, *, met: bool) -> None:
+    """Three rows start before the request: 3 s of queue time and 2 s of run time."""
+    throughput = slow_queue()
+    if met:
+        check_wait(throughput, 3, 10.0, deadline_seconds, None)
+    else:
+        with pytest.raises(
+            DeadlineUnmeetableError, match=r"^about 3 s to wait in the queue and 2 s to translate, but 5"
+        ):
+            check_wait(throughput, 3, 10.0, deadline_seconds, None)
+
+
+def test_a_wait_that_exceeds_the_queue_timeout_is_refused() -> None:
+    check_wait(slow_queue(), 3, 10.0, None, 3.5)
+    with pytest.raises(QueueTimeoutError, match=r"^about 3 s to wait in the queue, expected at most 3 s; try again"):
+        check_wait(slow_queue(), 3, 10.0, None, 3.0)
+
+
+def test_without_a_queue_only_a_deadline_that_has_passed_is_refused() -> None:
+    throughput = ThroughputEstimate(2)
+    throughput.run(100.0)
+    check_wait(throughput, 0, 10.0, 10.1, 0.0)
+    with pytest.raises(DeadlineExceededError):
+        check_wait(throughput, 0, 10.0, 10.0, None)

@@ -1,0 +1,73 @@
+"""Dragoman's model in PyTorch, in static batches, and the checkpoints that baselines in PyTorch load."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from benchmarks.systems.translating import LENGTH_PENALTY, Batching, SourceSentence, Translator, translate_batches
+from model.config import TransformerConfig
+from model.network.attention import Positions
+from model.network.transformer import Transformer
+from model.search import generate_beam, generate_greedy
+from model.tokenizer.tokenizer import PAD_ID
+
+FILE = "model.pt"
+
+
+def write_checkpoint(folder: Path, model: Transformer) -> None:
+    """Writes a model with Dragoman's special tokens into a new folder."""
+    folder.mkdir(parents=True)
+    content = {
+        "config": model.config.model_dump(mode="json"),
+        "vocabulary_size": model.vocabulary_size,
+        "parameters": model.state_dict(),
+    }
+    torch.save(content, folder / FILE)
+
+
+def read_checkpoint(folder: Path) -> Transformer:
+    """Returns the model in evaluation mode."""
+    content = torch.load(folder / FILE, weights_only=True)
+    config = TransformerConfig.model_validate(content["config"])
+    # On the meta device: no parameters are allocated only to be replaced. Memory is measured.
+    with torch.device("meta"):
+        model = Transformer(config, content["vocabulary_size"], PAD_ID)
+    length = len(model.source_positions.table)
+    # The position encodings are not in the file if a formula gives them.
+    model.source_positions, model.target_positions = (
+        Positions(config.positions, length, config.d_model) for _ in range(2)
+    )
+    model.load_state_dict(content["parameters"], assign=True)
+    return model.eval()
+
+
+class PyTorchTranslator(Translator):
+    """One copy of a model in a checkpoint, with the threads of all copies."""
+
+    def __init__(self, folder: str, copies: int, threads: int) -> None:
+        torch.set_num_threads(copies * threads)
+        self._model = read_checkpoint(Path(folder))
+
+    def translate(self, sentences: Sequence[SourceSentence], beam_size: int, batching: Batching) -> list[Sequence[int]]:
+        """Returns the target tokens of each sentence."""
+
+        def generate(sources: list[Sequence[int]], shortest: int, longest: int) -> list[Sequence[int]]:
+            self._limit(shortest, longest)
+            if beam_size == 1:
+                answers = generate_greedy(self._model, sources)
+            else:
+                answers = generate_beam(self._model, sources, beam_size, LENGTH_PENALTY)
+            return [answer.target_ids for answer in answers]
+
+        return translate_batches(sentences, batching, generate)
+
+    def _limit(self, shortest: int, longest: int) -> None:
+        # The search has no minimum length. Where it equals the maximum, EOS gets probability zero.
+        self._model.limits = self._model.limits.model_copy(update={"max_target_tokens": longest})
+        if shortest and self._model.output_bias is None:
+            self._model.output_bias = nn.Parameter(torch.zeros(self._model.vocabulary_size), requires_grad=False)
+        if shortest and self._model.output_bias is not None:
+            self._model.output_bias.data[self._model.eos_id] = -math.inf

@@ -1,0 +1,86 @@
+"""Translates with a bundle's graphs in a plain loop, without the engine; greedy search only.
+
+All sentences of a batch start together. It is the reference for the engine, and selects golden sentences.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from export.answer import Answer
+from serve.bundle.bundle import Bundle
+from serve.engine.prefill import pad
+from serve.runtime.model import Scores
+from serve.runtime.placement import ModelSessions, open_sessions
+
+BATCH_ROWS = 50
+
+
+class GraphDecoder:
+    """A `Stepper` for ONNX Runtime, which also searches greedily. B rows, V vocabulary."""
+
+    def __init__(self, sessions: ModelSessions, rows: int = BATCH_ROWS) -> None:
+        """Allocates state for batches of at most `rows` rows."""
+        manifest = sessions.manifest
+        self.bos_id = manifest.bos_id
+        self.max_target_tokens = manifest.max_target_tokens
+        self._eos_id = manifest.eos_id
+        self._pad_id = manifest.pad_id
+        self._rows = rows
+        self._runtime = sessions.runtime(rows)
+        self._source_lengths = np.zeros(0, np.int32)
+        self._position = 0
+
+    def start(self, sources: Sequence[tuple[int, ...]]) -> None:
+        """Encodes B sources; discards the previous ones."""
+        source_ids, self._source_lengths = pad(sources, self._pad_id)  # [B, S], [B]
+        self._position = 0
+        self._runtime.encode(source_ids, self._source_lengths, np.arange(len(sources)))
+
+    def step(self, token_ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Reads the last token of each row, int64 [B]; returns logits, float32 [B, V], valid until the next step."""
+        return self.score(token_ids).fetch(np.arange(len(token_ids)))
+
+    def score(self, token_ids: NDArray[np.int64]) -> Scores:
+        """Reads the last token of each row, int64 [B]; returns the scores of the next tokens."""
+        positions = np.full(len(token_ids), self._position, np.int32)
+        self._position += 1
+        return self._runtime.step(token_ids, positions, self._source_lengths)
+
+    def translate(
+        self, sources: Sequence[tuple[int, ...]], advance: Callable[[int], object] = lambda _: None
+    ) -> list[Answer]:
+        """Returns greedy translations; calls `advance` with the size of each finished batch."""
+        answers = []
+        for start in range(0, len(sources), self._rows):
+            batch = sources[start : start + self._rows]
+            answers += self._translate_batch(batch)
+            advance(len(batch))
+        return answers
+
+    def _translate_batch(self, sources: Sequence[tuple[int, ...]]) -> list[Answer]:
+        self.start(sources)
+        running = rows = np.arange(len(sources))
+        token_ids = np.full(len(sources), self.bos_id)
+        targets: list[list[int]] = [[] for _ in sources]
+        scores: list[list[float]] = [[] for _ in sources]
+        for _ in range(self.max_target_tokens):
+            step = self.score(token_ids)
+            token_ids = step.greedy(rows)
+            token_scores = step.of(rows, token_ids)
+            for row in running.tolist():
+                scores[row].append(float(token_scores[row]))
+            running = running[token_ids[running] != self._eos_id]
+            for row in running.tolist():
+                targets[row].append(int(token_ids[row]))
+            if not len(running):
+                break
+        # cumsum adds in the engine's order; another order would round differently.
+        sums = [float(np.cumsum(own)[-1]) for own in scores]
+        return [Answer(tuple(ids), total, tuple(own)) for ids, total, own in zip(targets, sums, scores, strict=True)]
+
+
+def translate(bundle: Bundle, sources: Sequence[tuple[int, ...]]) -> list[Answer]:
+    """Returns a bundle's greedy translations, computed on the CPU."""
+    return GraphDecoder(open_sessions(bundle, "cpu")).translate(sources)

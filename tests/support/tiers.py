@@ -1,0 +1,50 @@
+"""Tiers of tests: what a test needs, and how many seconds each tier took.
+
+A test belongs to the tier of its marker (`gpu`, `browser`, `database`, `reliability`) and otherwise to `fast`.
+Tests in the folder `tests/reliability` and tests that show a promise get the marker `reliability`.
+`pytest -m TIER` runs one tier.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Container
+from pathlib import Path
+
+import pytest
+
+# The first that fits counts.
+MARKERS = ("gpu", "browser", "database", "reliability")
+FAST = "fast"
+TIERS = (FAST, *reversed(MARKERS))
+RELIABILITY_FOLDER = Path(__file__).parent.parent / "reliability"
+
+seconds: defaultdict[str, float] = defaultdict(float)
+counts: Counter[str] = Counter()
+
+
+def tier_of(keywords: Container[str]) -> str:
+    """Returns the tier of a test with these keywords, which include its markers."""
+    return next((name for name in MARKERS if name in keywords), FAST)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the tests of the tier `reliability`, and `fast` those of no other tier."""
+    for item in items:
+        if RELIABILITY_FOLDER in item.path.parents or item.get_closest_marker("promise"):
+            item.add_marker("reliability")
+        if tier_of(item.keywords) == FAST:
+            item.add_marker(FAST)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Adds up the seconds of set-up, call and teardown; with several processes, in the one that reports."""
+    tier = tier_of(report.keywords)
+    seconds[tier] += report.duration
+    counts[tier] += report.when == "call"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Prints a line for each tier that ran."""
+    for tier in TIERS:
+        if counts[tier]:
+            terminalreporter.write_line(f"tier {tier}: {counts[tier]} tests, {seconds[tier]:.0f} s of test time")
