@@ -6,13 +6,13 @@ SOAK_SECONDS ?= 60
 BENCH_RUN ?= bundles/multi30k-en-de
 BENCH_DATA ?= multi30k:en-de
 BENCH_OPTIONS = --data $(BENCH_DATA) --out bench --document docs/measurements/benchmarks.md $(if $(ROUNDS),--rounds $(ROUNDS))
-.PHONY: figures setup optimum demo quality test reliability endurance fmt check bench capacity soak protos
+.PHONY: figures setup optimum nginx demo quality test reliability endurance fmt check bench capacity soak protos
 
 setup: .venv/installed
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --disable-pip-version-check --no-compile -c constraints.txt -e '.[cpu,train,export,bench,peers,tracing,locust,dev]'
+	$(BIN)/pip install --disable-pip-version-check --no-compile -c constraints.txt -e '.[cpu,train,export,bench,peers,ray,tracing,locust,dev]'
 	touch $@
 
 # In another environment, because Optimum requires an older version of transformers than the tests.
@@ -48,13 +48,17 @@ $(DEMO)/verified: | $(DEMO)/bundle/manifest.json
 quality: $(DEMO)/verified
 	$(BIN)/dragoman evaluate $(DEMO)/bundle --data files:$(DEMO)/corpus/test.en,$(DEMO)/corpus/test.de --minimum-exact 0.97
 
+# For the tests of deploy/nginx.
+nginx:
+	tests/unpack_nginx.sh .nginx
+
 # One process per CPU; the tests of a file run in one process, because they share slow fixtures.
-test: setup optimum
-	$(BIN)/pytest --numprocesses auto --dist loadfile
+test: setup optimum nginx
+	PATH=$$PATH:$(CURDIR)/.nginx/usr/sbin $(BIN)/pytest --numprocesses auto --dist loadfile
 
 # Tests the promises of docs/reliability.md with all rounds, and fills in its table.
-reliability: setup
-	$(BIN)/pytest tests -m promise --thorough --soak-seconds=$(SOAK_SECONDS) --timeout=0 --promises=docs/reliability.md
+reliability: setup nginx
+	PATH=$$PATH:$(CURDIR)/.nginx/usr/sbin $(BIN)/pytest tests -m promise --thorough --soak-seconds=$(SOAK_SECONDS) --timeout=0 --promises=docs/reliability.md
 
 # The same for the mixed load only; SOAK_SECONDS=3600 runs for an hour.
 endurance: setup
