@@ -25,7 +25,7 @@ from serve.api.load_shedding import (
 from serve.errors import DeadlineExceededError, InvalidRequestError, QueueFullError
 from serve.observability.logs import RequestRecord
 from serve.scheduler.scheduler import Scheduler
-from tests.serve.scheduler.test_scheduler import make_scheduler
+from tests.support.schedulers import make_scheduler
 from tests.support.fakes import FakeClock
 from tests.support.live import (
     LONG_TEXT,
