@@ -83,7 +83,7 @@ def test_a_short_sequence_leaves_after_its_own_steps_in_any_batch(measured: Meas
     assert_alone(short)
     assert [sequence.state for sequence in long] == [SequenceState.RUNNING] * 3
     bench.run()
-    measured("R5", f"5 tokens in 5 steps, beside three texts of {MAX_TARGET_TOKENS}")
+    measured("R5", f"5 tokens in 5 steps, next to three texts of {MAX_TARGET_TOKENS}")
 
 
 @pytest.mark.promise("R6")
