@@ -332,13 +332,13 @@ def test_stopping_ends_running_and_waiting_sequences() -> None:
 def test_listeners_get_every_token_but_the_last(slots: int, specs: list[tuple[tuple[int, ...], int, bool]]) -> None:
     """The last token is the end token, or reaches the limit; neighbors come and go meanwhile."""
     bench = Bench(slots)
-    told: list[list[int]] = [[] for _ in specs]
+    sent: list[list[int]] = [[] for _ in specs]
     sequences = [
         bench.submit(*source_ids, limit=limit, on_token=tokens.append if listens else None)
-        for (source_ids, limit, listens), tokens in zip(specs, told, strict=True)
+        for (source_ids, limit, listens), tokens in zip(specs, sent, strict=True)
     ]
     bench.run()
-    for sequence, tokens, (_, _, listens) in zip(sequences, told, specs, strict=True):
+    for sequence, tokens, (_, _, listens) in zip(sequences, sent, specs, strict=True):
         target_ids, _, reason = answer(sequence)
         expected = target_ids if reason is FinishReason.EOS else target_ids[:-1]
         assert tuple(tokens) == (expected if listens else ())
@@ -346,8 +346,8 @@ def test_listeners_get_every_token_but_the_last(slots: int, specs: list[tuple[tu
 
 def test_a_listener_gets_a_token_in_the_step_that_chooses_it() -> None:
     bench = Bench()
-    told: list[int] = []
-    bench.submit(ENDLESS_ID, on_token=told.append)
+    sent: list[int] = []
+    bench.submit(ENDLESS_ID, on_token=sent.append)
     for step in range(1, 6):
         bench.step()
-        assert len(told) == step
+        assert len(sent) == step

@@ -1,6 +1,7 @@
 """The thread of an engine: many callers, draining, stopping and hanging. Tests wait for events, never for time."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -19,22 +20,13 @@ def test_engines_that_share_a_scheduler_answer_callers_from_many_threads() -> No
     engines = [bench.make_engine(FakeModel(3)) for _ in range(2)]
     generator = np.random.default_rng(1)
     specs = [tuple(generator.integers(FIRST_ID, 50, size=generator.integers(1, 6)).tolist()) for _ in range(120)]
-    done = threading.Semaphore(0)
-    sequences = [
-        DecodingSequence(ids, SearchOptions(max_target_tokens=20), None, lambda _: done.release()) for ids in specs
-    ]
-
-    def call(first: int) -> None:
-        for sequence in sequences[first::4]:
-            bench.scheduler.submit([sequence])
-
-    callers = [threading.Thread(target=call, args=(first,)) for first in range(4)]
+    options = SearchOptions(max_target_tokens=20)
+    sequences = [DecodingSequence(ids, options, None, bench.finished.append) for ids in specs]
     for engine in engines:
         engine.start()
-    for caller in callers:
-        caller.start()
-    for _ in sequences:
-        assert done.acquire(timeout=30)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda sequence: bench.scheduler.submit([sequence]), sequences))
+    eventually(lambda: len(bench.finished) == len(sequences))
     for engine in engines:
         engine.stop()
     assert_alone(*sequences)
@@ -58,16 +50,20 @@ def test_stopping_ends_the_thread_of_an_idle_engine() -> None:
     assert "engine" not in [thread.name for thread in threading.enumerate()]
 
 
-def test_stopping_a_hanging_engine_fails_its_sequences_and_abandons_its_thread() -> None:
+@pytest.mark.parametrize("phase", ["encode", "on_step"])
+def test_stopping_a_hanging_engine_fails_its_sequences_and_abandons_its_thread(
+    phase: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sequences in the encoder have left the queue but had no step yet."""
     bench = Bench(slots=1)
     answers, stands, ends = threading.Event(), threading.Event(), threading.Event()
 
-    def hang() -> None:
+    def hang(*_: object) -> None:
         stands.set()
         assert answers.wait(30)
         ends.set()
 
-    bench.model.on_step = hang
+    monkeypatch.setattr(bench.model, phase, hang)
     running, waiting = bench.submit(7, ENDLESS_ID), bench.submit(8)
     bench.engine.start()
     assert stands.wait(30)
@@ -80,25 +76,6 @@ def test_stopping_a_hanging_engine_fails_its_sequences_and_abandons_its_thread()
     assert ends.wait(30)
     bench.engine.stop()
     assert bench.scheduler.running == 0
-
-
-def test_stopping_fails_sequences_in_a_hanging_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They have left the queue but had no step yet."""
-    bench = Bench(slots=2)
-    answers, stands = threading.Event(), threading.Event()
-
-    def hang(*_: object) -> None:
-        stands.set()
-        assert answers.wait(30)
-
-    monkeypatch.setattr(bench.model, "encode", hang)
-    joining = [bench.submit(7), bench.submit(8)]
-    bench.engine.start()
-    assert stands.wait(30)
-    with capture_logs():
-        bench.engine.stop(0.01)
-        assert [type(each.error) for each in joining] == [DrainingError] * 2
-        answers.set()
 
 
 def test_stopping_a_busy_engine_fails_every_sequence() -> None:

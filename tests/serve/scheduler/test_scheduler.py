@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -158,23 +159,18 @@ def test_a_sequence_wider_than_an_engine_is_refused() -> None:
 def test_concurrent_submissions_never_exceed_the_bound() -> None:
     scheduler = make_scheduler(slots=5, queue_limit=20)
     barrier = threading.Barrier(8)
-    outcomes: list[bool] = []
 
-    def submit_many() -> None:
-        barrier.wait()
-        for _ in range(20):
-            try:
-                scheduler.submit([make_sequence(), make_sequence()])
-            except QueueFullError:
-                outcomes.append(False)
-            else:
-                outcomes.append(True)
+    def submit(number: int) -> bool:
+        if number < barrier.parties:
+            barrier.wait()
+        try:
+            scheduler.submit([make_sequence(), make_sequence()])
+        except QueueFullError:
+            return False
+        return True
 
-    threads = [threading.Thread(target=submit_many) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as pool:
+        outcomes = list(pool.map(submit, range(160)))
     assert (outcomes.count(True), outcomes.count(False)) == (12, 148)
     assert scheduler.waiting == 24
 

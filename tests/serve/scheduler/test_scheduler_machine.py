@@ -1,6 +1,6 @@
 """The scheduler under any order of calls: compared with a simple reference, without idle rows, starvation or losses."""
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import cycle
 
@@ -16,6 +16,7 @@ from serve.scheduler.scheduler import Scheduler
 from serve.scheduler.sequence import DecodingSequence, SequenceState
 from serve.search.hypothesis import FinishReason, Hypothesis
 from tests.support.fakes import FakeClock
+from tests.support.live import eventually
 from tests.support.scheduler_reference import ReferenceScheduler, rows_of, tokens_of
 from tests.support.schedulers import Stepped, line_of, make_scheduler, make_sequence
 
@@ -51,7 +52,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         )
         self.accepted: list[DecodingSequence] = []
         self.refused: list[DecodingSequence] = []
-        self.told: list[DecodingSequence] = []
+        self.ended: list[DecodingSequence] = []
         self.draining = False
 
     @rule(
@@ -74,7 +75,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             make_sequence(
                 tokens,
                 None if patience is None else now + patience,
-                self.told.append,
+                self.ended.append,
                 rows=rows,
                 priority=priority,
                 fairness_key=fairness_key,
@@ -98,9 +99,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.reference.remove(gone)
         running_rows = rows_of(self.reference.running[engine])
         expected = self.reference.admit(engine)
-        told_before = len(self.told)
+        ended_before = len(self.ended)
         assert self.scheduler.admit(self.ENGINE_ROWS - running_rows, running_rows) == expected
-        assert set(self.told[told_before:]) == set(gone)
+        assert set(self.ended[ended_before:]) == set(gone)
         for sequence in gone:
             assert isinstance(sequence.error, CancelledError if sequence.cancelled else DeadlineExceededError)
         for sequence in expected:
@@ -115,7 +116,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         error = InternalError("broken") if fails else None
         sequence.hypotheses = [Hypothesis((), 0.0, 0.0, FinishReason.EOS, ())]
         self.scheduler.finish(sequence, error)
-        assert self.told[-1] is sequence
+        assert self.ended[-1] is sequence
         assert len(sequence.hypotheses) == (0 if fails else 1)
         assert sequence.error is error
 
@@ -174,8 +175,8 @@ class SchedulerMachine(RuleBasedStateMachine):
     def every_accepted_sequence_is_finished_once_or_still_held(self) -> None:
         """No sequence is lost or finished twice."""
         occupied = self.reference.waiting + self.reference.all_running
-        assert sorted(map(id, self.told + occupied)) == sorted(map(id, self.accepted))
-        assert all(sequence.state is SequenceState.FINISHED for sequence in self.told)
+        assert sorted(map(id, self.ended + occupied)) == sorted(map(id, self.accepted))
+        assert all(sequence.state is SequenceState.FINISHED for sequence in self.ended)
         assert all(sequence.state is SequenceState.WAITING for sequence in self.reference.waiting + self.refused)
 
     def teardown(self) -> None:
@@ -183,7 +184,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         samples = next(
             metric.samples for metric in self.registry.collect() if metric.name == "dragoman_sequences_finished"
         )
-        assert sum(sample.value for sample in samples if sample.name.endswith("_total")) == len(self.told)
+        assert sum(sample.value for sample in samples if sample.name.endswith("_total")) == len(self.ended)
 
 
 TestSchedulerMachine = SchedulerMachine.TestCase
@@ -257,15 +258,12 @@ def test_nothing_starves(
 def test_two_engines_and_many_callers_lose_nothing() -> None:
     """Threads submit, cancel, admit and finish in any order: each accepted sequence is finished once."""
     scheduler = make_scheduler(slots=8, queue_limit=1000, engines=2, running_token_budget=60)
-    told = threading.Semaphore(0)
     finished: list[DecodingSequence] = []
-
-    def on_finish(sequence: DecodingSequence) -> None:
-        finished.append(sequence)
-        told.release()
-
     requests = [
-        [make_sequence(1 + number % 5, on_finish=on_finish, rows=1 + number % 4, fairness_key=number) for _ in range(5)]
+        [
+            make_sequence(1 + number % 5, None, finished.append, rows=1 + number % 4, fairness_key=number)
+            for _ in range(5)
+        ]
         for number in range(60)
     ]
 
@@ -282,16 +280,13 @@ def test_two_engines_and_many_callers_lose_nothing() -> None:
             if running:
                 scheduler.finish(running.pop(0), InternalError("broken"))
 
-    threads = [threading.Thread(target=submit, args=(first,)) for first in range(3)]
-    threads += [threading.Thread(target=run) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for _ in range(300):
-        assert told.acquire(timeout=30)
-    scheduler.drain()
-    for thread in threads:
-        thread.join(30)
-        assert not thread.is_alive()
+    with ThreadPoolExecutor(5) as pool:
+        engines = [pool.submit(run) for _ in range(2)]
+        list(pool.map(submit, range(3)))
+        eventually(lambda: len(finished) >= 300)
+        scheduler.drain()
+        for engine in engines:
+            engine.result(30)
     assert scheduler.idle
     assert set(finished) == {sequence for request in requests for sequence in request}
     assert len(finished) == 300
