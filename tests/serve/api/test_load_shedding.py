@@ -165,8 +165,7 @@ def test_the_utilization_is_that_of_the_process_per_cpu_or_of_the_thread(monkeyp
 
 
 def test_rejected_requests_are_logged_once_with_their_number() -> None:
-    shedder = ShedderUnderTest()
-    load_shedder = shedder.load_shedder
+    load_shedder = ShedderUnderTest(busy_share=None).load_shedder
     with capture_logs() as logs, load_shedder.enter(RequestRecord("id"), "translate"):
         for _ in range(3):
             load_shedder.watch()

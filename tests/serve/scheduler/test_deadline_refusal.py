@@ -69,17 +69,24 @@ def slow_queue() -> ThroughputEstimate:
 
 
 @pytest.mark.parametrize(
-    ("deadline_seconds", "timeout_seconds", "error"),
-    [(15.0, None, DeadlineUnmeetableError), (None, 3.0, QueueTimeoutError), (10.0, None, DeadlineExceededError)],
+    ("deadline_seconds", "timeout_seconds", "error", "values"),
+    [
+        (15.0, None, DeadlineUnmeetableError, {"3 s", "2 s", "5 s"}),
+        (None, 2.9, QueueTimeoutError, {"3 s", "2.9 s"}),
+        (None, 3.0, QueueTimeoutError, {"3 s"}),
+        (10.0, None, DeadlineExceededError, set()),
+    ],
 )
-def test_a_request_that_would_be_late_is_refused(
+def test_a_request_that_would_be_late_is_refused_with_its_times(
     slow_queue: ThroughputEstimate,
     deadline_seconds: float | None,
     timeout_seconds: float | None,
     error: type[Exception],
+    values: set[str],
 ) -> None:
-    with pytest.raises(error):
+    with pytest.raises(error) as refused:
         check_wait(slow_queue, 3, 10.0, deadline_seconds, timeout_seconds)
+    assert all(value in str(refused.value) for value in values)
 
 
 @pytest.mark.parametrize(("deadline_seconds", "timeout_seconds"), [(None, None), (15.5, None), (None, 3.5)])

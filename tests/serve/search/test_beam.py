@@ -148,12 +148,12 @@ def test_a_sequence_keeps_its_rows_and_only_further_hypotheses_of_an_origin_are_
 
 
 def test_a_hypothesis_without_probabilities_breaks_its_sequence_alone_unless_it_does_not_exist() -> None:
-    log_probabilities = np.full((3, 2, 4), -1.0, np.float32)
+    log_probabilities = np.full((3, 2, 3), -1.0, np.float32)
     log_probabilities[1:, 1] = np.nan
     scores = np.array([[-1.0, -2.0], [-1.0, -2.0], [-1.0, -INF]])
     assert broken(scores, log_probabilities).tolist() == [False, True, False]
-    candidates = expand(scores, log_probabilities, np.zeros((3, 2, 4), np.int64))
-    assert candidates.scores[[0, 2]].tolist() == [[-2.0] * 4] * 2
+    candidates = expand(scores, log_probabilities, np.zeros((3, 2, 3), np.int64))
+    assert candidates.scores[[0, 2]].tolist() == [[-2.0, -2.0, -2.0, -3.0], [-2.0, -2.0, -2.0, -INF]]
 
 
 @pytest.mark.parametrize("beam_size", [1, 2, 5])
