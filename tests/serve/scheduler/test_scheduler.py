@@ -28,8 +28,9 @@ def test_one_row_over_the_bound_of_running_and_waiting_rows_is_refused() -> None
     scheduler = make_scheduler(slots=3, queue_limit=3)
     scheduler.submit([make_sequence(rows=3), make_sequence()])
     scheduler.admit(3, 0)
-    with pytest.raises(QueueFullError):
+    with pytest.raises(QueueFullError) as refused:
         scheduler.submit([make_sequence(), make_sequence(rows=2)])
+    assert {"3", "1", "6"} <= set(str(refused.value).split()), "new and running rows, waiting rows, and the bound"
     assert (scheduler.waiting, scheduler.running) == (1, 1)
     scheduler.submit([make_sequence(), make_sequence()])
 
