@@ -40,6 +40,12 @@ settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """Coroutine tests run in asyncio."""
+    return "asyncio"
+
+
 WORDS = ("alpha", "beta", "gamma", "delta", "one", "two", "three", "house", "garden", "river")
 LINES = [f"{first} {second} {third}." for first in WORDS for second in WORDS for third in WORDS[:4]]
 
@@ -232,6 +238,18 @@ def wide_bundle(tokenizer: Tokenizer, once: Once) -> Bundle:
     limits = {"max_source_tokens": 40, "max_target_tokens": 24}
     model = random_model(1, tokenizer.vocabulary_size, **WIDE, **limits)
     return Bundle.open(once("wide", lambda out: export_model(model, tokenizer, out)))
+
+
+@pytest.fixture(scope="session")
+def aligned_bundle(tokenizer: Tokenizer, once: Once) -> Bundle:
+    """A model as wide, which returns the attention of two heads."""
+    from export.make_bundle import BundleOptions  # noqa: PLC0415 - see above
+    from tests.support.toy import WIDE, export_model, random_model  # noqa: PLC0415 - see above
+
+    heads = (AttentionHead(layer=0, head=1), AttentionHead(layer=0, head=0))
+    options = BundleOptions("aligned", alignment_heads=heads)
+    model = random_model(3, tokenizer.vocabulary_size, **WIDE, max_source_tokens=40, max_target_tokens=24)
+    return Bundle.open(once("aligned", lambda out: export_model(model, tokenizer, out, options=options)))
 
 
 @pytest.fixture(scope="session")

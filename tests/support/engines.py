@@ -1,19 +1,22 @@
-"""An engine with a fake model that a test steps manually."""
+"""An engine with a fake model that a test steps manually, and the answers of sequences that run alone."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 
 from prometheus_client import CollectorRegistry
 
 from serve.engine.engine import Engine
 from serve.observability.metrics import Metrics
 from serve.scheduler.scheduler import Scheduler
-from serve.scheduler.sequence import DecodingSequence
+from serve.scheduler.sequence import DecodingSequence, SequenceState
+from serve.search.hypothesis import FinishReason
 from serve.search.options import SearchOptions
 from tests.support.fakes import FakeClock, FakeModel, fake_manifest
 
 MAX_TARGET_TOKENS = 30
 STEP_TIMEOUT_SECONDS = 100.0
+Answer = tuple[tuple[int, ...], float, FinishReason]
 
 
 @dataclass
@@ -75,3 +78,25 @@ class Bench:
     def sample(self, name: str, **labels: str) -> float | None:
         """Returns the value of a metric."""
         return self.registry.get_sample_value(f"dragoman_{name}", {"model": "tiny", **labels})
+
+
+def answer(sequence: DecodingSequence) -> Answer:
+    """Returns the best target, its score and its finish reason."""
+    assert sequence.state is SequenceState.FINISHED
+    assert sequence.error is None
+    return sequence.best.target_ids, sequence.best.score, sequence.best.finish_reason
+
+
+@cache
+def alone(source_ids: tuple[int, ...], limit: int = MAX_TARGET_TOKENS) -> Answer:
+    """Returns the answer of greedy search for a sequence that is alone in its engine."""
+    bench = Bench(slots=1)
+    sequence = bench.submit(*source_ids, limit=limit)
+    bench.run()
+    return answer(sequence)
+
+
+def assert_alone(*sequences: DecodingSequence) -> None:
+    """Asserts that the answers of greedy search are bitwise those of each sequence alone."""
+    for sequence in sequences:
+        assert answer(sequence) == alone(sequence.source_ids, sequence.options.max_target_tokens)

@@ -2,18 +2,20 @@
 
 import asyncio
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
 import pytest
+from structlog.testing import capture_logs
 
 from serve.api.grpc_call import abort
 from serve.api.load_shedding import (
+    BUSY_SHARE,
     ENDINGS,
     MOST_LATE,
     SEVERAL_LATE,
@@ -25,7 +27,6 @@ from serve.api.load_shedding import (
 from serve.errors import DeadlineExceededError, InvalidRequestError, QueueFullError
 from serve.observability.logs import RequestRecord
 from serve.scheduler.scheduler import Scheduler
-from tests.serve.scheduler.test_scheduler import make_scheduler
 from tests.support.fakes import FakeClock
 from tests.support.live import (
     LONG_TEXT,
@@ -36,20 +37,21 @@ from tests.support.live import (
     eventually,
     run_service,
 )
+from tests.support.schedulers import make_scheduler
 
-SLOTS, QUEUE_LIMIT = 8, 24
-FEW = 1  # one eighth of the slots
+SLOTS, QUEUE_LIMIT = 12, 24
+FEW = 1  # one eighth of the slots, rounded down
 
 
 class ShedderUnderTest:
-    """A load shedder with the CPU utilization of the test."""
+    """A load shedder with the CPU utilization of the test; None: not measured."""
 
-    def __init__(self, schedulers: int = 1) -> None:
+    def __init__(self, schedulers: int = 1, busy_share: float | None = 1.0) -> None:
         self.clock = FakeClock()
-        self.busy_share = 1.0
         self.schedulers: list[Scheduler] = [make_scheduler(SLOTS, QUEUE_LIMIT) for _ in range(schedulers)]
-        self.load_shedder = LoadShedder(lambda: self.schedulers, lambda: self.busy_share, self.clock)
-        self.load_shedder.watch()
+        self.load_shedder = LoadShedder(lambda: self.schedulers, lambda: busy_share or 0.0, self.clock)
+        if busy_share is not None:
+            self.load_shedder.watch()
 
     def room(self) -> int:
         """Returns how many requests are admitted before one is rejected; all have left again."""
@@ -78,7 +80,7 @@ class ShedderUnderTest:
 
 def test_the_limit_is_running_and_waiting_rows_plus_a_few() -> None:
     assert ShedderUnderTest().room() == SLOTS + QUEUE_LIMIT + FEW
-    assert ShedderUnderTest(schedulers=2).room() == 2 * (SLOTS + QUEUE_LIMIT + FEW)
+    assert ShedderUnderTest(schedulers=2).room() == 2 * (SLOTS + QUEUE_LIMIT) + 3
 
 
 @pytest.mark.parametrize(
@@ -113,12 +115,12 @@ def test_requests_that_are_not_late_change_nothing(error: BaseException | None, 
     assert shedder.room() == SLOTS + QUEUE_LIMIT + FEW
 
 
-def test_late_requests_on_an_idle_server_change_nothing() -> None:
-    shedder = ShedderUnderTest()
-    shedder.busy_share = 0.5
-    shedder.load_shedder.watch()
-    shedder.be_late(2 * ENDINGS)
-    assert shedder.room() == SLOTS + QUEUE_LIMIT + FEW
+@pytest.mark.parametrize("busy_share", [None, BUSY_SHARE - 0.01, BUSY_SHARE])
+def test_late_requests_change_nothing_unless_the_server_is_busy(busy_share: float | None) -> None:
+    """Before the first measurement it is not."""
+    shedder = ShedderUnderTest(busy_share=busy_share)
+    shedder.be_late(SEVERAL_LATE)
+    assert shedder.room() == SLOTS + FEW + (0 if busy_share == BUSY_SHARE else QUEUE_LIMIT)
 
 
 def test_an_occasional_late_request_changes_nothing() -> None:
@@ -148,15 +150,30 @@ def test_admission_stays_open_while_half_of_the_requests_are_in_time() -> None:
         assert shedder.load_shedder.open
 
 
-def test_the_utilization_of_a_computing_thread_exceeds_that_of_a_sleeping_one() -> None:
-    """The share is at most one CPU, and 0 while asleep; the shares, not the times, are compared."""
+def test_the_utilization_is_that_of_the_process_per_cpu_or_of_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After 2 s of time, 3 s of two CPUs and then 1.8 s of the thread; after no time nothing."""
+    monkeypatch.setattr("serve.api.load_shedding.available_cpus", lambda: 2)
+    clocks = {
+        "monotonic": (5.0, 7.0, 9.0, 9.0),
+        "process_time": (1.0, 4.0, 5.0, 5.0),
+        "thread_time": (1.0, 1.5, 3.3, 3.3),
+    }
+    fakes = {name: iter(readings).__next__ for name, readings in clocks.items()}
+    monkeypatch.setattr("serve.api.load_shedding.time", SimpleNamespace(**fakes))
     processor = Processor()
-    time.sleep(0.2)
-    asleep = processor.busy_share()
-    until_seconds = time.thread_time() + 0.2
-    while time.thread_time() < until_seconds:
-        pass
-    assert asleep < processor.busy_share()
+    assert [processor.busy_share() for _ in range(3)] == pytest.approx([0.75, 0.9, 0.0])
+
+
+def test_rejected_requests_are_logged_once_with_their_number() -> None:
+    load_shedder = ShedderUnderTest(busy_share=None).load_shedder
+    with capture_logs() as logs, load_shedder.enter(RequestRecord("id"), "translate"):
+        for _ in range(3):
+            load_shedder.watch()
+            load_shedder.refuse()
+            load_shedder.refuse()
+        load_shedder.watch()
+        load_shedder.watch()
+    assert [(entry["event"], entry["requests"], entry["inside"]) for entry in logs] == [("requests_shed", 2, 1)] * 3
 
 
 class GoneContext:

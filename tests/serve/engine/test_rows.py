@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from serve.engine.rows import End, Kinds, Rows
+from serve.engine.rows import Kinds, Rows
 from serve.scheduler.sequence import DecodingSequence
-from serve.search.hypothesis import FinishReason
 from serve.search.options import SearchOptions
 from tests.support.fakes import BOS_ID, EOS_ID, FIRST_ID
 
@@ -23,21 +22,18 @@ def make_sequence(source_tokens: int = 1, deadline_seconds: float | None = None,
     return DecodingSequence((9,) * source_tokens, chosen, deadline_seconds, lambda _: None)
 
 
-def make_rows(sequences: list[DecodingSequence], *, aligned: bool = False) -> Rows:
+def empty_rows(count: int) -> Rows:
+    limits = {"max_source_tokens": SOURCE_TOKENS, "max_target_tokens": LIMIT}
+    return Rows(count, **limits, bos_id=BOS_ID, eos_id=EOS_ID, aligned=True)
+
+
+def make_rows(sequences: list[DecodingSequence]) -> Rows:
     """Returns the rows of some sequences, of which row r got token FIRST_ID + r in its only step so far."""
     count = sum(sequence.options.rows for sequence in sequences)
-    rows = Rows(
-        count,
-        max_source_tokens=SOURCE_TOKENS,
-        max_target_tokens=LIMIT,
-        bos_id=BOS_ID,
-        eos_id=EOS_ID,
-        aligned=aligned,
-    )
+    rows = empty_rows(count)
     rows.append(sequences)
     numbers = np.arange(count)
-    attention = np.full((count, SOURCE_TOKENS), 0.25, np.float32) if aligned else None
-    rows.record(numbers, numbers + FIRST_ID, -np.arange(count, dtype=np.float32), attention)
+    rows.record(numbers, numbers + FIRST_ID, -np.arange(count, dtype=np.float32), None)
     return rows
 
 
@@ -109,66 +105,25 @@ def test_a_sequence_leaves_with_its_last_row() -> None:
     assert rows.sequence(0) is other
 
 
-def test_all_rows_of_a_cancelled_sequence_are_abandoned() -> None:
-    beam, other = make_sequence(beam_size=3), make_sequence()
-    rows = make_rows([other, beam])
-    assert not rows.abandoned(0.0).any()
-    beam.cancelled = True
-    assert rows.abandoned(0.0).tolist() == [False, True, True, True]
-
-
-def test_the_end_token_is_in_the_score_but_not_in_the_target() -> None:
-    rows = make_rows([make_sequence(), make_sequence(length_penalty=2.0)])
-    hypothesis = rows.hypothesis(1, End(-2.0, None))
-    assert (hypothesis.target_ids, hypothesis.finish_reason) == ((FIRST_ID + 1,), FinishReason.EOS)
-    assert (hypothesis.score, hypothesis.token_scores) == (-3.0, (-1.0, -2.0))
-    assert hypothesis.normalized_score == -3.0 / 4
-
-
-def test_a_cut_hypothesis_has_no_end_token() -> None:
-    hypothesis = make_rows([make_sequence(), make_sequence()]).hypothesis(1, None)
-    assert (hypothesis.target_ids, hypothesis.finish_reason) == ((FIRST_ID + 1,), FinishReason.LENGTH)
-    assert (hypothesis.score, hypothesis.token_scores) == (-1.0, (-1.0,))
-
-
-@pytest.mark.parametrize(("end", "looked"), [(None, 0.25), (End(0.0, np.full(SOURCE_TOKENS, 0.5, np.float32)), 0.75)])
-def test_coverage_counts_every_step_and_no_padding(end: End | None, looked: float) -> None:
-    rows = make_rows([make_sequence(2, coverage_penalty=0.5)], aligned=True)
-    assert rows.hypothesis(0, end).normalized_score == pytest.approx(0.5 * 2 * np.log(looked))
-
-
-def test_alignments_are_kept_if_requested() -> None:
-    rows = make_rows([make_sequence(3, alignments=True), make_sequence(3)], aligned=True)
-    alignments = rows.hypothesis(0, None).alignments
-    assert alignments is not None
-    assert alignments.tolist() == [[0.25, 0.25, 0.25]]
-    assert rows.hypothesis(1, None).alignments is None
-
-
 KINDS: dict[str, dict[str, Any]] = {
     "constrained": {"min_target_tokens": 2},
     "drawn": {"temperature": 1.0, "seed": 1},
     "attended": {"alignments": True},
+    "beam_sizes": {"beam_size": 2, "hypotheses": 1},
 }
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@given(others=st.integers(0, 3))
+@pytest.mark.parametrize("others", [0, 1, 3])
 def test_kinds_follow_the_rows(kind: str, others: int) -> None:
-    plain = Kinds(beam_sizes=(1,), drawn=False, constrained=False, attended=False, streamed=False)
-    rows = Rows(others + 1, max_source_tokens=2, max_target_tokens=LIMIT, bos_id=BOS_ID, eos_id=EOS_ID, aligned=True)
-    without = plain if others else plain._replace(beam_sizes=())
+    plain = Kinds(beam_sizes=(1,) * bool(others), drawn=False, constrained=False, attended=False, streamed=False)
+    rows = empty_rows(others + 2)
     if others:
         rows.append([make_sequence() for _ in range(others)])
-    assert rows.columns.kinds == without
+    assert rows.columns.kinds == plain
     rows.append([make_sequence(**KINDS[kind])])
-    assert rows.columns.kinds._asdict() == plain._asdict() | {kind: True}
-    rows.remove(np.arange(others + 1) == others)
-    assert rows.columns.kinds == without
-
-
-def test_rows_of_a_beam_are_ranked_together() -> None:
-    rows = make_rows([make_sequence(), make_sequence(beam_size=2, hypotheses=1)])
-    assert list(rows.columns.kinds.beam_sizes) == [1, 2]
-    rows.remove(np.array([False, True, True]))
-    assert list(rows.columns.kinds.beam_sizes) == [1]
+    sizes = {1} if others else set()
+    changed = {"beam_sizes": tuple(sizes | {2 if kind == "beam_sizes" else 1})}
+    assert rows.columns.kinds._asdict() == plain._asdict() | {kind: True} | changed
+    rows.remove(np.arange(len(rows)) >= others)
+    assert rows.columns.kinds == plain

@@ -18,7 +18,6 @@ from serve.bundle.manifest import GraphVariant
 from serve.runtime import onnx_runtime
 from serve.runtime.cpu import prefetched_rows
 from serve.runtime.cuda import driver as cuda
-from serve.runtime.cuda import driver as gpus
 from serve.runtime.cuda.device import Device, DeviceTools, Memory
 from serve.runtime.cuda.driver import Gpu, GpuCollector, GpuError
 from serve.runtime.cuda.runtime import DeviceSessions
@@ -82,7 +81,7 @@ class FakeNvml:
 
 @pytest.fixture(autouse=True)
 def _no_hidden_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(gpus.VISIBLE, raising=False)
+    monkeypatch.delenv(cuda.VISIBLE, raising=False)
 
 
 @pytest.fixture
@@ -102,71 +101,58 @@ def test_a_cpu_bundle_runs_on_the_cpu(choice: DeviceChoice, variant: GraphVarian
     assert choose_device(choice, of_variant(wide_bundle, variant)) == "cpu"
 
 
-def test_a_gpu_rejects_a_cpu_bundle(wide_bundle: Bundle) -> None:
-    with pytest.raises(DeviceError, match=r"^--device: cuda: expected cpu .*variant is cpu.*dragoman export"):
-        choose_device("cuda", wide_bundle)
-
-
-def test_a_cpu_rejects_a_gpu_bundle(wide_bundle: Bundle) -> None:
-    with pytest.raises(DeviceError, match=r"^--device: cpu: expected cuda .*variant is cuda.*--variant cpu"):
-        choose_device("cpu", of_variant(wide_bundle, "cuda"))
+@pytest.mark.parametrize(("choice", "variant"), [("cuda", "cpu"), ("cpu", "cuda")])
+def test_a_device_rejects_the_bundle_of_the_other(
+    choice: DeviceChoice, variant: GraphVariant, wide_bundle: Bundle
+) -> None:
+    with pytest.raises(DeviceError, match=f"^--device: {choice}: expected {variant} "):
+        choose_device(choice, of_variant(wide_bundle, variant))
 
 
 @pytest.mark.parametrize("choice", ["auto", "cuda"])
-def test_a_missing_gpu_is_an_error_of_one_line(
+def test_a_missing_gpu_is_an_error_of_one_line_with_the_cause(
     choice: DeviceChoice, wide_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("serve.runtime.placement.why_no_cuda", lambda: "no NVIDIA driver answers")
-    with pytest.raises(DeviceError) as caught:
+    monkeypatch.setattr("serve.runtime.placement.why_no_cuda", lambda: "the cause")
+    with pytest.raises(DeviceError, match=rf"^--device: {choice}: .*: the cause$") as caught:
         choose_device(choice, of_variant(wide_bundle, "cuda"))
-    message = str(caught.value)
-    assert message.startswith(f"--device: {choice}: expected a GPU for ")
-    assert message.endswith(": no NVIDIA driver answers")
-    assert "\n" not in message
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.skipif(onnx_runtime.has_cuda(), reason="the package for GPUs is installed")
-def test_the_package_for_cpus_names_the_extra() -> None:
-    problem = cuda.why_no_cuda()
-    assert problem is not None
-    assert problem.startswith(f"onnxruntime {onnx_runtime.VERSION} is built for CPUs: uninstall it, then pip install")
+def test_the_package_for_cpus_is_the_cause() -> None:
+    assert f"onnxruntime {onnx_runtime.VERSION} is built for CPUs" in (cuda.why_no_cuda() or "")
 
 
 @pytest.mark.usefixtures("built_for_cuda")
 @pytest.mark.parametrize(
-    ("driver", "problem"),
+    ("driver", "cause"),
     [
-        (FakeNvml(problem="NVML Shared Library Not Found"), "no NVIDIA driver answers: NVML Shared Library Not Found"),
-        (FakeNvml(memories=[]), "the NVIDIA driver has no GPU"),
-        (
-            FakeNvml(cuda=12080),
-            "the NVIDIA driver runs CUDA 12.8, onnxruntime-gpu .* is built for CUDA 13.0: install a",
-        ),
+        (FakeNvml(problem="NVML Shared Library Not Found"), "NVML Shared Library Not Found"),
+        (FakeNvml(memories=[]), "no GPU"),
+        (FakeNvml(cuda=12080), "CUDA 12.8"),
     ],
     ids=["no driver", "no GPU", "wrong CUDA"],
 )
-def test_driver_problems_are_named(driver: FakeNvml, problem: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_driver_problems_are_named(driver: FakeNvml, cause: str, monkeypatch: pytest.MonkeyPatch) -> None:
     driver.install(monkeypatch)
-    assert re.match(problem, cuda.why_no_cuda() or "")
+    assert cause in (cuda.why_no_cuda() or "")
 
 
 @pytest.mark.usefixtures("built_for_cuda")
-def test_hidden_gpus_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hidden_gpus_are_reported_with_the_variable_that_hides_them(monkeypatch: pytest.MonkeyPatch) -> None:
     FakeNvml().install(monkeypatch)
-    monkeypatch.setenv(gpus.VISIBLE, "")
-    assert cuda.why_no_cuda() == "the NVIDIA driver has no GPU (CUDA_VISIBLE_DEVICES is set)"
+    monkeypatch.setenv(cuda.VISIBLE, "")
+    assert cuda.VISIBLE in (cuda.why_no_cuda() or "")
 
 
 @pytest.mark.usefixtures("built_for_cuda")
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The path of the library does not exist."""
+    """The dynamic loader is real; the path of the library does not exist."""
     FakeNvml().install(monkeypatch)
     monkeypatch.setattr(onnx_runtime, "load_cuda_libraries", lambda: None)
     monkeypatch.setattr(onnx_runtime, "cuda_libraries", lambda: [Path("/nowhere/libonnxruntime_providers_cuda.so")])
-    problem = cuda.why_no_cuda()
-    assert problem is not None
-    assert "cannot open shared object file" in problem
-    assert problem.endswith("which brings the libraries of CUDA 13.0 and cuDNN")
+    assert "libonnxruntime_providers_cuda.so" in (cuda.why_no_cuda() or "")
 
 
 @pytest.mark.skipif(not onnx_runtime.has_cuda(), reason="the package for CPUs is installed")
@@ -178,20 +164,20 @@ def test_the_package_for_gpus_loads_or_names_a_missing_library(monkeypatch: pyte
 
 def test_a_missing_nvml_package_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    with pytest.raises(GpuError, match=r"^nvidia-ml-py is not installed: "):
-        gpus.gpus()
+    with pytest.raises(GpuError, match="nvidia-ml-py"):
+        cuda.gpus()
 
 
 def test_gpus_have_the_order_and_selection_of_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     FakeNvml([10, 20, 30]).install(monkeypatch)
-    assert gpus.gpus() == [Gpu("GPU 0", 10, 5), Gpu("GPU 1", 20, 10), Gpu("GPU 2", 30, 15)]
-    monkeypatch.setenv(gpus.VISIBLE, "2, 0")
-    assert [gpu.name for gpu in gpus.gpus()] == ["GPU 2", "GPU 0"]
-    monkeypatch.setenv(gpus.VISIBLE, "GPU-8f1c")
-    assert [gpu.name for gpu in gpus.gpus()] == ["GPU 0"]
-    monkeypatch.setenv(gpus.VISIBLE, "7")
-    with pytest.raises(GpuError, match="Invalid Argument"):
-        gpus.gpus()
+    assert cuda.gpus() == [Gpu("GPU 0", 10, 5), Gpu("GPU 1", 20, 10), Gpu("GPU 2", 30, 15)]
+    monkeypatch.setenv(cuda.VISIBLE, "2, 0")
+    assert [gpu.name for gpu in cuda.gpus()] == ["GPU 2", "GPU 0"]
+    monkeypatch.setenv(cuda.VISIBLE, "GPU-8f1c")
+    assert [gpu.name for gpu in cuda.gpus()] == ["GPU 0"]
+    monkeypatch.setenv(cuda.VISIBLE, "7")
+    with pytest.raises(GpuError):
+        cuda.gpus()
 
 
 def test_the_memory_of_gpus_is_a_metric_while_the_driver_answers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,21 +196,18 @@ def on_gpus(monkeypatch: pytest.MonkeyPatch, *free_bytes: int) -> None:
     monkeypatch.setattr("serve.runtime.placement.gpus", lambda: [Gpu("fake", 2 * free, free) for free in free_bytes])
 
 
-def test_each_gpu_gets_an_engine(wide_bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_gpu_gets_an_engine_and_configured_engines_share_the_gpus(
+    wide_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
     on_gpus(monkeypatch, 8 << 30, 8 << 30)
-    placement = place("auto", of_variant(wide_bundle, "cuda"), engines=None, slots=64, memory_bytes=None)
-    assert (placement.kind, placement.engines, placement.slots) == ("cuda", 2, 64)
-
-
-def test_the_configured_engines_share_the_gpus(wide_bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
     bundle = of_variant(wide_bundle, "cuda")
+    placement = place("auto", bundle, engines=None, slots=64, memory_bytes=None)
+    assert (placement.kind, placement.engines, placement.slots) == ("cuda", 2, 64)
     plan = plan_memory(bundle, 64, 8 << 30)
     memory_bytes = 2 * plan.total_bytes + plan.fixed_bytes
-    on_gpus(monkeypatch, 8 << 30, 8 << 30)
     placement = place("cuda", bundle, engines=3, slots=64, memory_bytes=memory_bytes)
     assert (placement.engines, placement.slots) == (3, 64)
-    placement = place("cuda", bundle, engines=5, slots=64, memory_bytes=memory_bytes)
-    assert placement.slots < 64
+    assert place("cuda", bundle, engines=5, slots=64, memory_bytes=memory_bytes).slots < 64
 
 
 def test_the_slots_fit_into_memory(wide_bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,7 +222,7 @@ def test_the_slots_fit_into_memory(wide_bundle: Bundle, monkeypatch: pytest.Monk
 
 def test_no_room_for_one_slot_is_an_error_with_the_bytes(wide_bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
     on_gpus(monkeypatch, 8 << 30)
-    with pytest.raises(DeviceError, match=r"^--device: cuda: expected memory for one slot .* \d+ bytes"):
+    with pytest.raises(DeviceError, match=r"^--device: cuda: .* \d+ bytes"):
         place("cuda", of_variant(wide_bundle, "cuda"), engines=None, slots=4, memory_bytes=1000)
 
 
@@ -272,4 +255,4 @@ def test_the_command_prints_the_error_in_one_line(wide_bundle: Bundle) -> None:
         [sys.executable, "-m", "dragoman", *arguments], capture_output=True, text=True, cwd=ROOT, check=False
     )
     assert result.returncode == 1
-    assert result.stderr.splitlines()[-1].startswith("dragoman serve: --device: cuda: expected cpu with ")
+    assert result.stderr.splitlines()[-1].startswith("dragoman serve: --device: cuda: ")

@@ -127,15 +127,16 @@ def test_sequences_differ_from_each_other(forced: list[Forced]) -> None:
         assert np.ptp(sequence.alone, axis=1).min() > 0.1
 
 
-@pytest.mark.parametrize("rows", [*range(1, 18), 24, 31, 32, 33])
+@pytest.mark.parametrize("rows", [*range(1, 18), 24, 33])
 def test_the_size_of_the_batch_changes_nothing(sessions: Sessions, forced: list[Forced], rows: int) -> None:
-    runtime = Runtime(sessions, slots=rows)
-    assert runtime.slots == rows
-    encode_all(runtime, forced[:rows])
-    assert_alone(runtime, forced[:rows])
+    for slots in (rows, 64):
+        runtime = Runtime(sessions, slots=slots)
+        assert runtime.slots == slots
+        encode_all(runtime, forced[:rows])
+        assert_alone(runtime, forced[:rows])
 
 
-def test_the_capacity_changes_nothing(sessions: Sessions, forced: list[Forced]) -> None:
+def test_reused_slots_and_their_capacity_change_nothing(sessions: Sessions, forced: list[Forced]) -> None:
     """Sources of all lengths, then short ones in the same slots, then all lengths again."""
     runtime = Runtime(sessions, slots=12)
     by_length = sorted(forced, key=lambda sequence: len(sequence.source_ids))
@@ -182,12 +183,6 @@ def test_encoding_in_groups_changes_nothing(sessions: Sessions, forced: list[For
         rows = np.arange(first, min(first + 5, COUNT))
         runtime.encode(*pad([sequence.source_ids for sequence in forced[first : first + 5]]), rows)
     assert_alone(runtime, forced)
-
-
-def test_free_slots_change_nothing(sessions: Sessions, forced: list[Forced]) -> None:
-    runtime = Runtime(sessions, slots=64)
-    encode_all(runtime, forced[:3])
-    assert_alone(runtime, forced[:3])
 
 
 @pytest.mark.parametrize("poison", POISONS)
@@ -266,13 +261,6 @@ def test_other_sequences_that_join_and_leave_change_nothing(
             rows.pop(), positions.pop()
 
 
-def test_a_slot_may_be_reused(sessions: Sessions, forced: list[Forced]) -> None:
-    runtime = Runtime(sessions, slots=3)
-    for first in (0, 3, 6, 0):
-        encode_all(runtime, forced[first : first + 3])
-        assert_alone(runtime, forced[first : first + 3])
-
-
 def test_engines_that_share_sessions_do_not_disturb_each_other(sessions: Sessions, forced: list[Forced]) -> None:
     def translate(first: int) -> None:
         runtime = Runtime(sessions, slots=16)
@@ -306,8 +294,10 @@ def test_logits_are_a_view_that_the_next_step_overwrites(sessions: Sessions, for
 def test_a_graph_that_onnx_runtime_rejects_is_named(wide_bundle: Bundle, tmp_path: Path, file: str) -> None:
     folder = copytree(wide_bundle.folder, tmp_path / "bundle")
     (folder / file).write_bytes(b"no graph")
-    with pytest.raises(BundleError, match=rf"{file}: rejected by ONNX Runtime"):
+    with pytest.raises(BundleError, match=f"{file}: "):
         Sessions.load(Bundle(folder, wide_bundle.manifest, ()), threads=1)
+    with pytest.raises(BundleError, match=f"{file}: "):
+        save_optimized(folder / file, tmp_path / "optimized.onnx")
 
 
 def test_the_optimized_graph_is_the_one_that_a_server_runs(wide_bundle: Bundle, tmp_path: Path) -> None:
@@ -317,12 +307,6 @@ def test_the_optimized_graph_is_the_one_that_a_server_runs(wide_bundle: Bundle, 
     operators = {node.op_type for node in optimized.graph.node}
     assert "LayerNormalization" in operators
     assert "SkipLayerNormalization" not in operators
-
-
-def test_a_graph_that_cannot_be_optimized_is_named(tmp_path: Path) -> None:
-    (tmp_path / "decoder.onnx").write_bytes(b"no graph")
-    with pytest.raises(BundleError, match=r"decoder\.onnx: rejected by ONNX Runtime"):
-        save_optimized(tmp_path / "decoder.onnx", tmp_path / "optimized.onnx")
 
 
 def test_telemetry_is_disabled() -> None:

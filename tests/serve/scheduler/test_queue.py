@@ -1,36 +1,28 @@
-"""The order of the queue, its pass limit, and its cleanup."""
+"""The order of the queue, its rounds of fair queuing, its pass limit, and its cleanup."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from serve.errors import CancelledError, DeadlineExceededError
 from serve.scheduler.queue import FairQueue
 from serve.scheduler.sequence import DecodingSequence
-from serve.search.options import SearchOptions
+from tests.support.schedulers import make_sequence
 
 ROWS = 4
 
 
-def make_sequence(
-    fairness_key: object = None, rows: int = 1, *, priority: int = 0, deadline_seconds: float | None = None
-) -> DecodingSequence:
-    options = SearchOptions(max_target_tokens=8, beam_size=rows)
-    return DecodingSequence(
-        (1, 2), options, deadline_seconds, lambda _: None, priority=priority, fairness_key=fairness_key
-    )
-
-
-def make_flow(count: int, rows: int = 1, *, priority: int = 0) -> list[DecodingSequence]:
+def make_request(count: int, rows: int = 1, *, priority: int = 0) -> list[DecodingSequence]:
     """Returns sequences with a fairness key of their own."""
     fairness_key = object()
-    return [make_sequence(fairness_key, rows, priority=priority) for _ in range(count)]
+    return [make_sequence(rows=rows, priority=priority, fairness_key=fairness_key) for _ in range(count)]
 
 
-def make_waiting(*sequences: DecodingSequence, pass_limit_rows: int = ROWS) -> FairQueue:
-    waiting = FairQueue(pass_limit_rows)
+def make_queue(*sequences: DecodingSequence, pass_limit_rows: int = ROWS) -> FairQueue:
+    queue = FairQueue(pass_limit_rows)
     for sequence in sequences:
-        waiting.push(sequence)
-    return waiting
+        queue.push(sequence)
+    return queue
 
 
 def always(_sequence: DecodingSequence) -> bool:
@@ -38,141 +30,153 @@ def always(_sequence: DecodingSequence) -> bool:
     return True
 
 
-def pop_all(waiting: FairQueue, free_rows: int = ROWS) -> list[DecodingSequence]:
-    popped = []
-    while sequence := waiting.pop(free_rows, always):
+def pop(queue: FairQueue, count: int | None = None, free_rows: int = ROWS) -> list[DecodingSequence]:
+    """Starts sequences until none may start, or a number of them."""
+    popped: list[DecodingSequence] = []
+    while len(popped) != count and (sequence := queue.pop(free_rows, always)):
         popped.append(sequence)
     return popped
 
 
 def test_a_higher_priority_starts_first() -> None:
     low, high, middle = make_sequence(priority=-1), make_sequence(priority=7), make_sequence()
-    assert pop_all(make_waiting(low, high, middle)) == [high, middle, low]
+    assert pop(make_queue(low, high, middle)) == [high, middle, low]
 
 
 def test_the_second_text_of_a_request_waits_behind_the_first_of_every_other() -> None:
-    long, short, late = make_flow(3), make_flow(1), make_flow(2)
-    assert pop_all(make_waiting(*long, *short, *late)) == [long[0], short[0], late[0], long[1], late[1], long[2]]
+    long, short, late = make_request(3), make_request(1), make_request(2)
+    assert pop(make_queue(*long, *short, *late)) == [long[0], short[0], late[0], long[1], late[1], long[2]]
 
 
 def test_a_request_that_comes_while_another_is_under_way_waits_for_one_round_of_it() -> None:
-    long, late = make_flow(50), make_flow(2)
-    waiting = make_waiting(*long)
-    for _ in range(20):
-        waiting.pop(ROWS, always)
+    long, late = make_request(50), make_request(2)
+    queue = make_queue(*long)
+    pop(queue, 20)
     for sequence in late:
-        waiting.push(sequence)
-    assert pop_all(waiting)[:5] == [long[20], late[0], long[21], late[1], long[22]]
+        queue.push(sequence)
+    assert pop(queue, 5) == [long[20], late[0], long[21], late[1], long[22]]
 
 
-def test_flows_share_rows_not_sequences() -> None:
+def test_a_request_has_no_credit_for_the_time_it_was_away() -> None:
+    busy, idle, new = make_request(6), make_request(2), make_request(1)
+    queue = make_queue(idle[0], *busy[:5])
+    pop(queue, 4)
+    queue.push(new[0])
+    queue.push(idle[1])
+    assert pop(queue) == [busy[3], new[0], idle[1], busy[4]]
+
+
+def test_requests_share_rows_not_sequences() -> None:
     """While both wait, four greedy texts start per text with a beam of four."""
-    wide, narrow = make_flow(5, rows=4), make_flow(20)
-    popped = pop_all(make_waiting(*wide, *narrow))
-    assert [sequence in wide for sequence in popped[:10]] == [True, False, False, False, False] * 2
+    wide, narrow = make_request(5, rows=4), make_request(20)
+    popped = pop(make_queue(*wide, *narrow), 10)
+    assert [sequence in wide for sequence in popped] == [True, False, False, False, False] * 2
 
 
 def test_the_rounds_of_a_priority_are_not_those_of_another() -> None:
     """Rounds used by urgent requests do not count against later requests of normal priority."""
-    urgent, first, second = make_flow(10, priority=1), make_flow(2), make_flow(1)
-    waiting = make_waiting(*first, *urgent)
-    for _ in urgent:
-        waiting.pop(ROWS, always)
-    waiting.push(second[0])
-    assert pop_all(waiting) == [first[0], second[0], first[1]]
+    urgent, first, second = make_request(10, priority=1), make_request(2), make_request(1)
+    queue = make_queue(*first, *urgent)
+    assert pop(queue, 10) == urgent
+    queue.push(second[0])
+    assert pop(queue) == [first[0], second[0], first[1]]
 
 
-def test_the_earliest_deadline_starts_first_among_those_equally_served() -> None:
-    never, late, early = (make_sequence(object(), deadline_seconds=seconds) for seconds in (None, 9.0, 2.0))
-    assert pop_all(make_waiting(never, late, early)) == [early, late, never]
+def test_within_a_round_the_earliest_deadline_starts_first_and_equals_in_the_order_of_submission() -> None:
+    deadlines = None, 9.0, None, 2.0, 9.0
+    sequences = [make_sequence(1, deadline_seconds, fairness_key=object()) for deadline_seconds in deadlines]
+    assert pop(make_queue(*sequences)) == [sequences[place] for place in (3, 1, 4, 0, 2)]
 
 
-def test_equals_start_in_the_order_of_their_submission() -> None:
-    sequences = [make_sequence(object()) for _ in range(5)]
-    assert pop_all(make_waiting(*sequences)) == sequences
+@pytest.mark.parametrize(
+    ("deadline_seconds", "priority", "rows"), [(None, 0, 3), (9.0, 0, 3), (8.5, 0, 0), (None, 1, 0), (None, -1, 7)]
+)
+@pytest.mark.parametrize("started", [0, 1])
+def test_the_rows_before_a_newcomer_are_those_of_its_round_and_of_higher_priorities(
+    deadline_seconds: float | None, priority: int, rows: int, started: int
+) -> None:
+    """The waiting request has a sequence of three rows in this round and in a later one, and one row behind them."""
+    key = object()
+    first = make_sequence(1, 9.0, fairness_key=key)
+    queue = make_queue(*[first] * started, *(make_sequence(1, 9.0, rows=3, fairness_key=key) for _ in range(2)))
+    queue.push(make_sequence(1, fairness_key=key))
+    assert pop(queue, started) == [first] * started
+    assert queue.rows_before(deadline_seconds, priority) == rows
 
 
 def test_what_fits_passes_a_sequence_that_is_too_wide() -> None:
-    wide, narrow, narrower = make_sequence("a", 4), make_sequence("b", 2), make_sequence("c", 1)
-    waiting = make_waiting(wide, narrow, narrower)
-    assert waiting.pop(1, always) is narrower
-    assert waiting.pop(3, always) is narrow
-    assert waiting.pop(4, always) is wide
+    wide, narrow, narrower = (make_sequence(rows=rows, fairness_key=rows) for rows in (4, 2, 1))
+    queue = make_queue(wide, narrow, narrower)
+    assert [queue.pop(free_rows, always) for free_rows in (1, 3, 4)] == [narrower, narrow, wide]
 
 
 def test_rows_are_kept_for_a_sequence_that_was_passed_by_as_many_as_may_pass() -> None:
-    wide, *others = make_sequence("wide", 3), *(make_sequence(number) for number in range(9))
-    waiting = make_waiting(wide, *others, pass_limit_rows=5)
-    assert pop_all(waiting, 2) == others[:5]
-    assert waiting.pop(3, always) is wide
-    assert pop_all(waiting, 2) == others[5:]
+    wide, *others = make_sequence(rows=3), *(make_sequence(fairness_key=number) for number in range(9))
+    queue = make_queue(wide, *others, pass_limit_rows=5)
+    assert pop(queue, free_rows=2) == others[:5]
+    assert queue.pop(3, always) is wide
+    assert pop(queue, free_rows=2) == others[5:]
 
 
-def test_no_sequence_passes_one_that_waits_for_tokens() -> None:
-    first, second = make_sequence("a"), make_sequence("b")
-    waiting = make_waiting(first, second)
-    assert waiting.pop(ROWS, lambda sequence: sequence is second) is None
-    assert waiting.pop(ROWS, always) is first
+def test_no_sequence_passes_one_that_waits_for_another_resource_nor_does_it_count_as_passing() -> None:
+    wide, *others = make_sequence(rows=3), *(make_sequence(fairness_key=number) for number in range(3))
+    queue = make_queue(wide, *others, pass_limit_rows=3)
+    assert [queue.pop(2, lambda sequence: sequence is not others[0]) for _ in range(5)] == [None] * 5
+    assert pop(queue, free_rows=2) == others
 
 
-def test_a_sequence_that_may_not_start_does_not_count_as_passing() -> None:
-    wide, *others = make_sequence("wide", 3), *(make_sequence(number) for number in range(3))
-    waiting = make_waiting(wide, *others, pass_limit_rows=3)
-    assert [waiting.pop(2, lambda _: False) for _ in range(5)] == [None] * 5
-    assert pop_all(waiting, 2) == others
-
-
-def test_flows_and_priorities_with_nothing_waiting_are_forgotten() -> None:
-    waiting = make_waiting()
-    for number in range(1000):
-        waiting.push(make_sequence(object(), priority=number))
-        waiting.push(make_sequence(object(), priority=number))
-        assert waiting.fairness_keys == 2
-        waiting.pop(ROWS, always)
-        for sequence in (place.sequence for place in waiting._heaps[1]):
-            sequence.cancelled = True
-        waiting.notice_cancelled()
-        waiting.pop_abandoned(0.0)
-    assert waiting.fairness_keys == len(waiting._rounds) == len(waiting) == waiting.rows == 0
+def test_keys_and_priorities_without_waiting_sequences_are_forgotten() -> None:
+    queue = make_queue()
+    for number in range(100):
+        cancelled = make_sequence(priority=number, fairness_key="cancelled")
+        cancelled.cancelled = True
+        for sequence in (*make_request(1, priority=number), cancelled):
+            queue.push(sequence)
+        assert queue.fairness_keys == 2
+        queue.pop_abandoned(0.0)
+        assert queue.fairness_keys == 1
+        pop(queue)
+    assert queue.fairness_keys == len(queue._rounds) == len(queue) == queue.rows == 0
 
 
 def test_abandoned_sequences_leave_with_a_reason() -> None:
-    cancelled, expired, wide = make_sequence("a"), make_sequence("b", deadline_seconds=1.0), make_sequence("c", 3)
-    kept = make_sequence("d", deadline_seconds=1.5)
-    waiting = make_waiting(cancelled, expired, wide, kept)
+    cancelled, expired, wide, kept = (
+        make_sequence(1, deadline_seconds, rows=rows, fairness_key=object())
+        for deadline_seconds, rows in ((None, 1), (1.0, 1), (None, 3), (1.5, 1))
+    )
+    queue = make_queue(cancelled, expired, wide, kept)
     cancelled.cancelled = wide.cancelled = True
-    waiting.notice_cancelled()
-    errors = {sequence: type(error) for sequence, error in waiting.pop_abandoned(1.0)}
+    queue.notice_cancelled()
+    errors = {sequence: type(error) for sequence, error in queue.pop_abandoned(1.0)}
     assert errors == {cancelled: CancelledError, expired: DeadlineExceededError, wide: CancelledError}
-    assert (len(waiting), waiting.rows) == (1, 1)
-    assert pop_all(waiting) == [kept]
+    assert (len(queue), queue.rows) == (1, 1)
+    assert pop(queue) == [kept]
 
 
 def test_every_deadline_is_observed_after_any_departures() -> None:
     """The queue is searched only if a sequence may have been abandoned."""
-    soon, later = make_sequence("a", deadline_seconds=2.0), make_sequence("b", deadline_seconds=3.0)
-    cancelled = make_sequence("c")
+    soon, later, cancelled = make_sequence(1, 2.0), make_sequence(1, 3.0), make_sequence()
     cancelled.cancelled = True
-    waiting = make_waiting(later, cancelled, soon)
-    gone = [[sequence for sequence, _ in waiting.pop_abandoned(seconds)] for seconds in (1.0, 1.9, 2.0, 2.9, 3.0)]
+    queue = make_queue(later, cancelled, soon)
+    gone = [[sequence for sequence, _ in queue.pop_abandoned(seconds)] for seconds in (1.0, 1.9, 2.0, 2.9, 3.0)]
     assert gone == [[cancelled], [], [soon], [], [later]]
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 2), st.booleans()), max_size=30))
 def test_the_order_is_kept_when_sequences_leave_early(specs: list[tuple[int, int, bool]]) -> None:
     sequences = [make_sequence(rows=rows, priority=priority) for priority, rows, _ in specs]
-    waiting = make_waiting(*sequences)
+    queue = make_queue(*sequences)
     for sequence, (_, _, leaves) in zip(sequences, specs, strict=True):
         sequence.cancelled = leaves
-    waiting.notice_cancelled()
-    waiting.pop_abandoned(0.0)
+    queue.notice_cancelled()
+    queue.pop_abandoned(0.0)
     expected = sorted((priority for priority, _, leaves in specs if not leaves), reverse=True)
-    assert [sequence.priority for sequence in pop_all(waiting)] == expected
+    assert [sequence.priority for sequence in pop(queue)] == expected
 
 
-def test_clearing_hands_everything_back() -> None:
-    sequences = [make_sequence(number, 1 + number % 3) for number in range(5)]
-    waiting = make_waiting(*sequences)
-    assert set(waiting.clear()) == set(sequences)
-    assert (len(waiting), waiting.rows, waiting.fairness_keys) == (0, 0, 0)
-    assert waiting.pop(ROWS, always) is None
+def test_clearing_returns_all_sequences() -> None:
+    sequences = [make_sequence(rows=1 + number % 3, fairness_key=number) for number in range(5)]
+    queue = make_queue(*sequences)
+    assert set(queue.clear()) == set(sequences)
+    assert (len(queue), queue.rows, queue.fairness_keys) == (0, 0, 0)
+    assert pop(queue) == []

@@ -1,9 +1,6 @@
-"""A step of beam search: each function alone, and all of them in a small search against the reference."""
+"""A step of beam search, function by function. `engine/test_search_modes` compares whole searches."""
 
-import itertools
 import math
-from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 import pytest
@@ -12,13 +9,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from serve.search.beam import Candidates, broken, ended, expand, place, survivors
-from serve.search.hypothesis import FinishReason, normalize
-from serve.search.options import SearchOptions
-from tests.support.random_logits import VOCABULARY, random_logits
-from tests.support.search_reference import Found, Tokens, search
 
 EOS_ID = 2
-LIMIT = 6
 INF = math.inf
 
 
@@ -62,28 +54,17 @@ def test_candidates_are_the_best_expansions_in_order(
 
 
 @given(inputs=expansions())
-def test_there_are_always_k_survivors_and_none_of_them_ends(
+def test_the_first_k_candidates_that_do_not_end_survive_with_all_fields(
     inputs: tuple[NDArray[np.float64], NDArray[np.float32], NDArray[np.int64]],
 ) -> None:
-    candidates = expand(*inputs)
+    candidates, beam_size = expand(*inputs), inputs[0].shape[1]
     following = survivors(candidates, EOS_ID)
-    for sequence in range(len(inputs[0])):
-        columns = [column[sequence].tolist() for column in (candidates.origins, candidates.token_ids)]
-        alive = [pair for pair in zip(*columns, strict=True) if pair[1] != EOS_ID][: inputs[0].shape[1]]
-        survived = zip(following.origins[sequence].tolist(), following.token_ids[sequence].tolist(), strict=True)
-        assert list(survived) == alive
-    assert following.token_ids.shape == inputs[0].shape
-
-
-def test_survivors_keep_all_fields_of_candidates() -> None:
-    candidates = Candidates(
-        np.array([[-1.0, -2.0, -3.0, -4.0]]),
-        np.array([[1, 0, 0, 1]]),
-        np.array([[5, EOS_ID, 6, 4]]),
-        np.array([[-0.5, -0.25, -0.125, -1.5]], np.float32),
-    )
-    following = survivors(candidates, EOS_ID)
-    assert [column.tolist() for column in following] == [[[-1.0, -3.0]], [[1, 0]], [[5, 6]], [[-0.5, -0.125]]]
+    for sequence, token_ids in enumerate(candidates.token_ids):
+        alive = np.flatnonzero(token_ids != EOS_ID)[:beam_size]
+        assert len(alive) == beam_size
+        for name in Candidates._fields:
+            before, after = getattr(candidates, name), getattr(following, name)
+            assert after[sequence].tolist() == before[sequence, alive].tolist()
 
 
 def test_a_wide_beam_stays_in_order() -> None:
@@ -118,6 +99,7 @@ def test_results_have_the_promised_types() -> None:
     assert types == [np.float64, np.int64, np.int64, np.float32]
     assert candidates.token_scores.dtype == np.float32
     assert ended(candidates, EOS_ID).dtype == np.bool_
+    assert broken(np.zeros((1, 2)), np.zeros((1, 2, 4), np.float32)).dtype == np.bool_
     assert placement.rows.dtype == placement.sources.dtype == placement.targets.dtype == np.int64
 
 
@@ -165,21 +147,13 @@ def test_a_sequence_keeps_its_rows_and_only_further_hypotheses_of_an_origin_are_
         assert all(after[ranks.index(origin)] == before[origin] for origin in ranks)
 
 
-def test_a_hypothesis_without_probabilities_breaks_its_sequence_alone() -> None:
-    log_probabilities = np.zeros((3, 2, 4), np.float32)
-    log_probabilities[1, 1] = np.nan
-    scores = np.array([[-1.0, -2.0]] * 3)
+def test_a_hypothesis_without_probabilities_breaks_its_sequence_alone_unless_it_does_not_exist() -> None:
+    log_probabilities = np.full((3, 2, 3), -1.0, np.float32)
+    log_probabilities[1:, 1] = np.nan
+    scores = np.array([[-1.0, -2.0], [-1.0, -2.0], [-1.0, -INF]])
     assert broken(scores, log_probabilities).tolist() == [False, True, False]
-    candidates = expand(scores, log_probabilities, np.zeros((3, 2, 4), np.int64))
-    assert candidates.scores[0].tolist() == candidates.scores[2].tolist() == [-1.0] * 4
-
-
-def test_a_hypothesis_that_does_not_exist_breaks_no_sequence() -> None:
-    log_probabilities = np.array([[[-1.0, -2.0, -3.0], [np.nan] * 3]], np.float32)
-    scores = np.array([[-1.0, -INF]])
-    assert broken(scores, log_probabilities).tolist() == [False]
-    candidates = expand(scores, log_probabilities, np.zeros((1, 2, 3), np.int64))
-    assert candidates.scores.tolist() == [[-2.0, -3.0, -4.0, -INF]]
+    candidates = expand(scores, log_probabilities, np.zeros((3, 2, 3), np.int64))
+    assert candidates.scores[[0, 2]].tolist() == [[-2.0, -2.0, -2.0, -3.0], [-2.0, -2.0, -2.0, -INF]]
 
 
 @pytest.mark.parametrize("beam_size", [1, 2, 5])
@@ -212,107 +186,3 @@ def results(
         place(rows, following.origins).rows,
     )
     return [[column[sequence].tobytes() for column in columns] for sequence in range(len(scores))]
-
-
-def best_tokens(
-    sentences: Sequence[int], targets: list[list[Tokens]], count: int
-) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Returns log-probabilities and tokens, [B, K, count] each, best first."""
-    logits = np.array(
-        [
-            [random_logits(sentence, tokens) for tokens in beam]
-            for sentence, beam in zip(sentences, targets, strict=True)
-        ]
-    )
-    log_probabilities = (logits - np.log(np.exp(logits).sum(axis=2, keepdims=True))).astype(np.float32)
-    token_ids = np.argsort(-log_probabilities, axis=2, kind="stable")[:, :, :count]
-    return np.take_along_axis(log_probabilities, token_ids, axis=2), token_ids
-
-
-class Beams:
-    """Searches sequences together with the functions under test; a row's state is its tokens."""
-
-    def __init__(self, sentences: Sequence[int], options: SearchOptions) -> None:
-        self.sentences = sentences
-        self.options = options
-        shape = (len(sentences), options.beam_size)
-        self.rows = np.random.default_rng(0).permutation(math.prod(shape)).reshape(shape)
-        self.states: list[tuple[Tokens, tuple[float, ...]]] = [((), ())] * self.rows.size
-        self.scores = np.full(shape, -INF)
-        self.scores[:, 0] = 0.0
-        self.finished: list[list[Found]] = [[] for _ in sentences]
-
-    @property
-    def searched(self) -> list[bool]:
-        enough = round(self.options.patience * self.options.beam_size)
-        return [len(finished) < enough for finished in self.finished]
-
-    def step(self) -> None:
-        targets = [[self.states[row][0] for row in rows] for rows in self.rows.tolist()]
-        best = best_tokens(self.sentences, targets, min(2 * self.options.beam_size, VOCABULARY))
-        assert not broken(self.scores, best[0]).any()
-        candidates = expand(self.scores, *best)
-        searched = self.searched
-        for sequence, candidate in np.argwhere(ended(candidates, EOS_ID)).tolist():
-            if searched[sequence]:
-                row = self.rows[sequence, candidates.origins[sequence, candidate]]
-                self.finish(sequence, row, candidates, candidate)
-        following = survivors(candidates, EOS_ID)
-        placement = place(self.rows, following.origins)
-        for source, target in zip(placement.sources.tolist(), placement.targets.tolist(), strict=True):
-            self.states[target] = self.states[source]
-        for row, token_id, token_score in zip(
-            placement.rows.flat, following.token_ids.flat, following.token_scores.flat, strict=True
-        ):
-            tokens, token_scores = self.states[row]
-            self.states[row] = ((*tokens, int(token_id)), (*token_scores, float(token_score)))
-        self.rows, self.scores = placement.rows, following.scores
-
-    def finish(self, sequence: int, row: int, candidates: Candidates, candidate: int) -> None:
-        tokens, token_scores = self.states[row]
-        score, token_score = candidates.scores[sequence, candidate], candidates.token_scores[sequence, candidate]
-        self.add(sequence, tokens, float(score), FinishReason.EOS, (*token_scores, float(token_score)))
-
-    def cut(self) -> None:
-        for (sequence, searched), rank in itertools.product(enumerate(self.searched), range(self.options.beam_size)):
-            if searched and self.scores[sequence, rank] != -INF:
-                tokens, token_scores = self.states[self.rows[sequence, rank]]
-                self.add(sequence, tokens, float(self.scores[sequence, rank]), FinishReason.LENGTH, token_scores)
-
-    def add(
-        self, sequence: int, tokens: Tokens, score: float, reason: FinishReason, token_scores: tuple[float, ...]
-    ) -> None:
-        length = np.array([len(token_scores)])
-        normalized_score = float(normalize(np.array([score]), length, self.options.length_penalty)[0])
-        self.finished[sequence].append(Found(tokens, score, normalized_score, reason, token_scores))
-
-
-@pytest.mark.parametrize("length_penalty", [0.0, 1.0])
-@pytest.mark.parametrize(
-    ("beam_size", "patience"), [(1, 1.0), (2, 0.5), (2, 1.0), (2, 2.0), (3, 1.0), (5, 0.5), (5, 1.0), (5, 2.0)]
-)
-def test_a_search_of_these_steps_finds_what_the_reference_finds(
-    beam_size: int, length_penalty: float, patience: float
-) -> None:
-    """Sequences of several lengths together, in beams narrower and wider than the vocabulary."""
-    options = SearchOptions(
-        max_target_tokens=LIMIT,
-        beam_size=beam_size,
-        hypotheses=beam_size,
-        length_penalty=length_penalty,
-        patience=patience,
-    )
-    beams = Beams(range(12), options)
-    for _ in range(LIMIT):
-        beams.step()
-    beams.cut()
-    for sentence, finished in enumerate(beams.finished):
-        expected = search(partial(random_logits, sentence), options, eos_id=EOS_ID)
-        ranked = sorted(finished, key=lambda found: -found.normalized_score)[:beam_size]
-        assert [(found.target_ids, found.finish_reason) for found in ranked] == [
-            (found.target_ids, found.finish_reason) for found in expected
-        ]
-        for ours, theirs in zip(ranked, expected, strict=True):
-            assert ours.normalized_score == pytest.approx(theirs.normalized_score, rel=1e-5)
-            assert ours.score == pytest.approx(theirs.score, rel=1e-5)
-            assert ours.token_scores == pytest.approx(theirs.token_scores, rel=1e-5)

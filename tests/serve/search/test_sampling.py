@@ -1,4 +1,4 @@
-"""Sampling: the random numbers, and the tokens drawn with them."""
+"""The choice of tokens: greedy and sampled, the random numbers, and the scores of chosen tokens."""
 
 from itertools import product
 from typing import Any
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from serve.search.options import SearchOptions
-from serve.search.sampling import draw, greedy, uniforms
+from serve.search.sampling import draw, greedy, token_scores, uniforms
 from tests.support import search_reference
 
 ALMOST_ONE = 1 - 2.0**-53
@@ -31,12 +31,17 @@ def draw_rows(
     return draw(logits, np.full(count, temperature), np.full(count, top_k), np.full(count, top_p), numbers)
 
 
-def left_of(probabilities: list[float], *, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0) -> list[int]:
-    """Returns the tokens that 1,000 numbers from 0 to almost 1 draw."""
-    logits = np.tile(np.log(np.array(probabilities, np.float32)), (1001, 1))
-    numbers = np.minimum(np.arange(1001) / 1000, ALMOST_ONE)
-    token_ids = draw_rows(logits, numbers, temperature=temperature, top_k=top_k, top_p=top_p)
-    return sorted(set(token_ids.tolist()))
+def test_greedy_search_chooses_the_most_probable_token_and_of_equals_the_smallest_id() -> None:
+    token_ids = greedy(np.array([[1.0, 5.0, 4.0], [-1.0, -np.inf, -2.0], [1.0, 4.0, 4.0]], np.float32))
+    assert token_ids.tolist() == [1, 0, 1]
+    assert token_ids.dtype == np.int64
+
+
+def test_any_token_can_be_scored() -> None:
+    log_probabilities = np.log(np.array([[0.2, 0.5, 0.3], [0.25, 0.25, 0.5]], np.float32))
+    scores = token_scores(log_probabilities, np.array([2, 0]))
+    assert np.exp(scores).tolist() == pytest.approx([0.3, 0.25])
+    assert scores.dtype == np.float32
 
 
 @given(seed=st.integers(0, 2**64 - 1), hypothesis=st.integers(0, 100), count=st.integers(0, 20))
@@ -99,30 +104,38 @@ def test_tokens_are_drawn_by_their_probability(
 
 
 @pytest.mark.parametrize(
-    ("top_p", "expected"),
-    [(0.0, [1]), (0.49, [1]), (0.51, [1, 2]), (0.79, [1, 2]), (0.81, [0, 1, 2]), (1.0, [0, 1, 2])],
+    ("probabilities", "options", "expected"),
+    [
+        # Top-p keeps the token that crosses the threshold.
+        ([0.2, 0.5, 0.3], {"top_p": 0.0}, [1]),
+        ([0.2, 0.5, 0.3], {"top_p": 0.49}, [1]),
+        ([0.2, 0.5, 0.3], {"top_p": 0.51}, [1, 2]),
+        ([0.2, 0.5, 0.3], {"top_p": 0.79}, [1, 2]),
+        ([0.2, 0.5, 0.3], {"top_p": 0.81}, [0, 1, 2]),
+        ([0.2, 0.5, 0.3], {"top_p": 1.0}, [0, 1, 2]),
+        # Tokens that reach the threshold exactly are enough.
+        ([0.25] * 4, {"top_p": 0.5}, [0, 1]),
+        # Ties keep the lower ids, below tokens that are more probable and without any.
+        ([0.1, 0.3, 0.3, 0.3], {"top_k": 1}, [1]),
+        ([0.1, 0.3, 0.3, 0.3], {"top_k": 2}, [1, 2]),
+        ([0.1, 0.3, 0.3, 0.3], {"top_k": 4}, [0, 1, 2, 3]),
+        ([0.2, 0.2, 0.4, 0.2], {"top_k": 2}, [0, 2]),
+        ([0.1, 0.3, 0.3, 0.3], {"top_p": 0.5}, [1, 2]),
+        ([0.2, 0.2, 0.4, 0.2], {"top_p": 0.5}, [0, 2]),
+        # Top-p is a share of what top-k kept: 0.4 has a share of 0.57 of 0.4 and 0.3.
+        ([0.3, 0.4, 0.2, 0.1], {"top_k": 2, "top_p": 0.5}, [1]),
+        ([0.3, 0.4, 0.2, 0.1], {"top_p": 0.5}, [0, 1]),
+        # The temperature comes before top-p.
+        ([0.5, 0.3, 0.2], {"temperature": 0.2, "top_p": 0.8}, [0]),
+    ],
 )
-def test_top_p_keeps_the_token_that_crosses_the_threshold(top_p: float, expected: list[int]) -> None:
-    assert left_of([0.2, 0.5, 0.3], top_p=top_p) == expected
-
-
-@pytest.mark.parametrize(("top_k", "expected"), [(1, [1]), (2, [1, 2]), (3, [1, 2, 3]), (4, [0, 1, 2, 3])])
-def test_top_k_ties_keep_the_lower_ids(top_k: int, expected: list[int]) -> None:
-    assert left_of([0.1, 0.3, 0.3, 0.3], top_k=top_k) == expected
-
-
-def test_top_p_ties_keep_the_lower_ids() -> None:
-    assert left_of([0.1, 0.3, 0.3, 0.3], top_p=0.5) == [1, 2]
-
-
-def test_top_p_is_a_share_of_what_top_k_kept() -> None:
-    """0.4 has a share of 0.57 of 0.4 and 0.3."""
-    assert left_of([0.3, 0.4, 0.2, 0.1], top_k=2, top_p=0.5) == [1]
-    assert left_of([0.3, 0.4, 0.2, 0.1], top_p=0.5) == [0, 1]
-
-
-def test_the_temperature_changes_what_top_p_keeps() -> None:
-    assert left_of([0.5, 0.3, 0.2], temperature=0.2, top_p=0.8) == [0]
+def test_top_k_and_top_p_keep_the_most_probable_tokens(
+    probabilities: list[float], options: dict[str, Any], expected: list[int]
+) -> None:
+    """Draws with 1,000 numbers from 0 to almost 1."""
+    logits = np.tile(np.log(np.array(probabilities, np.float32)), (1001, 1))
+    token_ids = draw_rows(logits, np.minimum(np.arange(1001) / 1000, ALMOST_ONE), **options)
+    assert sorted(set(token_ids.tolist())) == expected
 
 
 @pytest.mark.parametrize("number", [0.0, 0.5, ALMOST_ONE])
@@ -133,7 +146,7 @@ def test_an_impossible_token_is_never_drawn(number: float) -> None:
         assert token_ids[0] in (1, 3)
 
 
-@pytest.mark.parametrize("temperature", [1e-300, 1e-40, 1e-3])
+@pytest.mark.parametrize("temperature", [5e-324, 1e-300, 1e-40, 1e-3])
 def test_at_low_temperatures_the_most_probable_token_is_drawn(temperature: float) -> None:
     logits = np.random.default_rng(3).normal(scale=3.0, size=(20, 100)).astype(np.float32)
     token_ids = draw_rows(logits, np.linspace(0, ALMOST_ONE, 20), temperature=temperature, top_p=0.9)
@@ -146,15 +159,11 @@ def test_at_high_temperatures_all_tokens_are_equal() -> None:
     assert token_ids.tolist() == [0, 1, 2, 3]
 
 
-def test_the_result_has_the_promised_type() -> None:
-    token_ids = draw_rows(np.zeros((3, 5), np.float32), np.zeros(3), top_k=2)
+@pytest.mark.parametrize("rows", [0, 3])
+def test_each_row_gets_one_token(rows: int) -> None:
+    token_ids = draw_rows(np.zeros((rows, 5), np.float32), np.zeros(rows), top_k=2)
     assert token_ids.dtype == np.int64
-    assert token_ids.shape == (3,)
-
-
-def test_no_rows_draw_no_tokens() -> None:
-    token_ids = draw_rows(np.zeros((0, 5), np.float32), np.zeros(0), top_k=2)
-    assert len(token_ids) == 0
+    assert token_ids.shape == (rows,)
 
 
 def mixed(rows: int, vocabulary: int) -> tuple[NDArray[Any], ...]:

@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 from functools import partial
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -113,22 +114,12 @@ def test_a_hypothesis_is_cut_at_the_limit_without_a_test_for_the_end(options: Se
 
 
 @pytest.mark.parametrize("options", KINDS)
-def test_the_end_may_not_come_before_the_shortest_length(options: SearchOptions) -> None:
+def test_rules_about_tokens_and_lengths_are_kept(options: SearchOptions) -> None:
     for sentence in range(10):
         for found in search_randomly(sentence, replace(options, min_target_tokens=4)):
             assert len(found.target_ids) >= 4
-
-
-@pytest.mark.parametrize("options", KINDS)
-def test_suppressed_tokens_are_never_chosen(options: SearchOptions) -> None:
-    for sentence in range(10):
         for found in search_randomly(sentence, replace(options, suppressed_ids=(A, 0, 3))):
             assert {A, 0, 3}.isdisjoint(found.target_ids)
-
-
-@pytest.mark.parametrize("options", KINDS)
-def test_no_ngram_occurs_twice(options: SearchOptions) -> None:
-    for sentence in range(10):
         for found in search_randomly(sentence, replace(options, max_target_tokens=8, no_repeat_ngram_tokens=2)):
             pairs = list(zip(found.target_ids, found.target_ids[1:], strict=False))
             assert len(set(pairs)) == len(pairs)
@@ -170,12 +161,8 @@ def test_the_prefix_counts_for_all_rules_about_tokens_and_lengths() -> None:
     assert targets(search(table, replace(prefix, repetition_penalty=99.0))) == [(A, B, A, C)]
     assert targets(search({}, replace(prefix, min_target_tokens=3))) == [(A, B, A)]
     assert targets(search(table, replace(prefix, max_target_tokens=4))) == [(A, B, A, B)]
-
-
-@pytest.mark.parametrize("options", KINDS)
-def test_a_prefix_of_the_longest_length_is_cut(options: SearchOptions) -> None:
-    found = search({}, replace(options, max_target_tokens=2, target_prefix=(A, A)))[0]
-    assert (found.target_ids, found.finish_reason) == ((A, A), FinishReason.LENGTH)
+    cut = search(table, replace(prefix, max_target_tokens=3))[0]
+    assert (cut.target_ids, cut.finish_reason) == ((A, B, A), FinishReason.LENGTH)
 
 
 @pytest.mark.parametrize("options", KINDS)
@@ -185,12 +172,9 @@ def test_a_forced_end_is_scored_at_the_longest_length_as_well(options: SearchOpt
     found = search(table, forced)[0]
     assert (found.target_ids, found.finish_reason) == ((A,), FinishReason.EOS)
     assert found.token_scores == pytest.approx([math.log(0.5), math.log(0.25)], abs=1e-6)
-
-
-def test_an_empty_translation_can_be_scored() -> None:
-    (found,) = search({(): {A: 0.5, EOS_ID: 0.5}}, replace(OPTIONS, forced_end=True))
-    assert (found.target_ids, found.finish_reason) == ((), FinishReason.EOS)
-    assert found.token_scores == pytest.approx([math.log(0.5)], abs=1e-6)
+    empty = search({(): {A: 0.5, EOS_ID: 0.5}}, replace(options, forced_end=True))[0]
+    assert (empty.target_ids, empty.finish_reason) == ((), FinishReason.EOS)
+    assert empty.token_scores == pytest.approx([math.log(0.5)], abs=1e-6)
 
 
 @pytest.mark.parametrize("options", KINDS)
@@ -209,13 +193,6 @@ def test_patience_sets_the_number_of_finished_hypotheses(patience: float, expect
     table: Table = {(A,) * length: {A: 0.7, EOS_ID: 0.29, B: 0.01} for length in range(9)}
     sentence = search_reference.Sentence(partial(table_logits, table), options, EOS_ID, None)
     assert targets(search_reference.beam(sentence)) == [(A,) * length for length in range(expected)]
-
-
-def test_only_the_requested_number_of_translations_is_returned() -> None:
-    table: Table = {(): {A: 0.5, B: 0.3, EOS_ID: 0.2}}
-    both = search(table, BEAM)
-    assert len(both) == 2
-    assert search(table, replace(BEAM, hypotheses=1)) == both[:1]
 
 
 def test_the_coverage_penalty_prefers_attention_to_the_whole_source() -> None:
@@ -265,29 +242,23 @@ def test_a_sample_of_the_most_probable_tokens_is_what_greedy_search_finds(option
 
 
 @pytest.mark.parametrize("options", KINDS)
-@pytest.mark.parametrize("logit", [math.nan, math.inf])
-def test_nan_breaks_the_search_even_if_suppressed(options: SearchOptions, logit: float) -> None:
+@pytest.mark.parametrize(
+    ("logit", "rule"),
+    [
+        (math.nan, {"suppressed_ids": (A,)}),
+        (math.inf, {"suppressed_ids": (A,)}),
+        (-math.inf, {"target_prefix": (A,)}),
+        (0.0, {"suppressed_ids": tuple(range(VOCABULARY))}),
+    ],
+    ids=["NaN", "infinity", "impossible forced token", "no token left"],
+)
+def test_a_step_without_probabilities_breaks_the_search(
+    options: SearchOptions, logit: float, rule: dict[str, Any]
+) -> None:
     def next_logits(tokens: Tokens) -> NDArray[np.float64]:
         logits = random_logits(0, tokens)
         logits[A] = logit
         return logits
 
     with pytest.raises(BrokenSearchError):
-        search_reference.search(next_logits, replace(options, suppressed_ids=(A,)), eos_id=EOS_ID)
-
-
-@pytest.mark.parametrize("options", KINDS)
-def test_constraints_that_leave_no_token_break_the_search(options: SearchOptions) -> None:
-    with pytest.raises(BrokenSearchError):
-        search_randomly(0, replace(options, suppressed_ids=tuple(range(VOCABULARY))))
-
-
-@pytest.mark.parametrize("options", KINDS)
-def test_a_forced_token_without_probability_breaks_the_search(options: SearchOptions) -> None:
-    def next_logits(tokens: Tokens) -> NDArray[np.float64]:
-        logits = random_logits(0, tokens)
-        logits[A] = -math.inf
-        return logits
-
-    with pytest.raises(BrokenSearchError):
-        search_reference.search(next_logits, replace(options, target_prefix=(A,)), eos_id=EOS_ID)
+        search_reference.search(next_logits, replace(options, **rule), eos_id=EOS_ID)

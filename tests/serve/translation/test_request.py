@@ -1,6 +1,7 @@
-"""Validation of requests, and the resulting values."""
+"""Requests to a model: what the limits of model, slots and operator admit, and the lengths of each text."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -9,9 +10,10 @@ from hypothesis import strategies as st
 from serve.bundle.manifest import BundleDirection
 from serve.errors import ERRORS, InvalidRequestError
 from serve.scheduler.sequence import FairnessKey
-from serve.search.options import SearchOptions
+from serve.search.options import MAX_SUPPRESSED_IDS, SearchOptions
 from serve.translation.fields import SearchFields
 from serve.translation.request import (
+    SEED_BITS,
     ModelRequest,
     RequestLimits,
     ScoreRequest,
@@ -22,20 +24,17 @@ from serve.translation.request import (
     TranslateRequest,
 )
 
-VOCABULARY = TargetVocabulary.of(("<pad>", "<unk>", "<s>", "</s>"), unk_id=1, eos_id=3)
-
-
-LIMITS = RequestLimits(
-    max_texts=3,
-    max_text_characters=10,
-    max_rows=8,
-    search=SearchLimits(max_target_tokens=20, max_rows=5, aligned=False, vocabulary=VOCABULARY),
+LIMIT = 20
+PIECES = ("<unk>", "</s>", *(f"piece{number}" for number in range(2 * MAX_SUPPRESSED_IDS)))
+SEARCH = SearchLimits(
+    max_target_tokens=LIMIT, max_rows=5, aligned=True, vocabulary=TargetVocabulary.of(PIECES, unk_id=0, eos_id=1)
 )
+LIMITS = RequestLimits(max_texts=3, max_text_characters=10, max_rows=8, search=SEARCH)
 EN_DE = BundleDirection(source="en", target="de", source_prefix=(7,))
 GREEDY = SearchFields()
 
 
-def admit(texts: list[str], *, options: SearchFields = GREEDY, target_prefix: Sequence[str] = ()) -> ModelRequest:
+def admit(texts: Sequence[str], *, options: SearchFields = GREEDY, target_prefix: Sequence[str] = ()) -> ModelRequest:
     return LIMITS.admit(TranslateRequest(text=texts, options=options, target_prefix=target_prefix), EN_DE, 7.0)
 
 
@@ -47,7 +46,7 @@ def texts_of(request: ModelRequest) -> list[str]:
     return [each.text for each in request.texts]
 
 
-def test_a_valid_request_is_kept_as_it_came() -> None:
+def test_a_valid_request_keeps_all_its_fields() -> None:
     stream = FairnessKey()
     request = TranslateRequest(
         text=["a", "b"],
@@ -71,95 +70,77 @@ def test_a_valid_request_is_kept_as_it_came() -> None:
     )
 
 
-def test_a_valid_request_for_scores_is_kept_as_it_came() -> None:
-    """The whole translation and its end are forced."""
+def test_a_valid_request_for_scores_forces_each_translation_and_its_end() -> None:
     assert admit_scores(("a", "b"), ("c", "")) == ModelRequest(
         (
             TextRequest("a", "b", "pairs[0].text", "pairs[0].translation"),
             TextRequest("c", "", "pairs[1].text", "pairs[1].translation"),
         ),
         EN_DE,
-        SearchPlan(SearchOptions(max_target_tokens=20, forced_end=True), token_scores=True),
+        SearchPlan(SearchOptions(max_target_tokens=LIMIT, forced_end=True), token_scores=True),
         7.0,
     )
 
 
-@pytest.mark.parametrize("count", [0, 4])
-def test_too_few_and_too_many_pairs_are_refused(count: int) -> None:
-    with pytest.raises(InvalidRequestError, match=f"^pairs: {count} pairs, expected 1 to 3$"):
-        admit_scores(*[("a", "b")] * count)
+@pytest.mark.parametrize(
+    ("texts", "prefixes", "field"),
+    [
+        ([], [], "text"),
+        (["a"] * 4, [], "text"),
+        (["a", "ä" * 11], [], "text[1]"),
+        ([""], [], "text[0]"),
+        (["\t\n"], [], "text[0]"),
+        (["\u2003"], [], "text[0]"),
+        (["ab\0"], [], "text[0]"),
+        (["a\ud83d"], [], "text[0]"),
+        (["a", "b"], ["a"], "target_prefix"),
+        (["a", "b"], ["a", "b", "c"], "target_prefix"),
+        (["a"], ["\0"], "target_prefix[0]"),
+    ],
+)
+def test_invalid_texts_and_prefixes_are_refused_by_name(texts: list[str], prefixes: list[str], field: str) -> None:
+    with pytest.raises(InvalidRequestError) as refused:
+        admit(texts, target_prefix=prefixes)
+    assert refused.value.field == field
+
+
+def test_the_longest_text_and_a_blank_prefix_are_admitted() -> None:
+    request = admit(["ä" * 10], target_prefix=[" "])
+    assert (texts_of(request), request.texts[0].target_prefix) == (["ä" * 10], " ")
 
 
 @pytest.mark.parametrize(
-    ("pair", "message"),
+    ("pairs", "field"),
     [
-        ((" ", "b"), "pairs[0].text: blank, expected a sentence"),
-        (("a" * 11, "b"), "pairs[0].text: 11 characters, expected at most 10"),
-        (("a", "b" * 11), "pairs[0].translation: 11 characters, expected at most 10"),
-        (("a", "b\0"), "pairs[0].translation: U+0000 at character 1, expected text without it"),
-        (("a", "\ud83d"), "pairs[0].translation: lone surrogate U+D83D at character 0, expected valid Unicode"),
+        ([], "pairs"),
+        ([("a", "b")] * 4, "pairs"),
+        ([(" ", "b")], "pairs[0].text"),
+        ([("a" * 11, "b")], "pairs[0].text"),
+        ([("a", "b" * 11)], "pairs[0].translation"),
+        ([("a", "b\0")], "pairs[0].translation"),
+        ([("a", "\ud83d")], "pairs[0].translation"),
     ],
 )
-def test_a_pair_that_is_not_valid_is_refused_by_its_part(pair: tuple[str, str], message: str) -> None:
+def test_invalid_pairs_are_refused_by_the_part(pairs: list[tuple[str, str]], field: str) -> None:
     with pytest.raises(InvalidRequestError) as refused:
-        admit_scores(pair)
-    assert str(refused.value) == message
-
-
-@pytest.mark.parametrize("prefixes", [["a"], ["a", "b", "c"]])
-def test_there_is_a_prefix_for_each_text_or_none(prefixes: list[str]) -> None:
-    message = f"^target_prefix: {len(prefixes)} prefixes, expected none or one for each of 2 texts$"
-    with pytest.raises(InvalidRequestError, match=message):
-        admit(["a", "b"], target_prefix=prefixes)
-
-
-def test_a_prefix_may_be_blank_but_not_hold_nul() -> None:
-    assert admit(["a"], target_prefix=[" "]).texts[0].target_prefix == " "
-    with pytest.raises(InvalidRequestError, match=r"^target_prefix\[0\]: U\+0000 at character 0"):
-        admit(["a"], target_prefix=["\0"])
+        admit_scores(*pairs)
+    assert refused.value.field == field
 
 
 def test_a_request_that_never_fits_is_refused() -> None:
     """Two beams of four fill slots and queue; a third one would wait forever."""
-    four = SearchFields(beam_size=4)
-    assert admit(["a", "b"], options=four).plan.options.rows == 4
-    with pytest.raises(InvalidRequestError, match=r"^text: 3 texts of 4 hypotheses each, expected at most 8"):
-        admit(["a", "b", "c"], options=four)
+    beam = SearchFields(beam_size=4)
+    assert admit(["a", "b"], options=beam).rows == 8
+    with pytest.raises(InvalidRequestError) as refused:
+        admit(["a", "b", "c"], options=beam)
+    assert refused.value.field == "text"
 
 
-@pytest.mark.parametrize("count", [0, 4])
-def test_too_few_and_too_many_texts_are_refused(count: int) -> None:
-    with pytest.raises(InvalidRequestError, match=f"^text: {count} texts, expected 1 to 3$"):
-        admit(["a"] * count)
+any_texts = st.lists(st.text(st.characters(exclude_categories=())))
 
 
-def test_the_longest_text_is_admitted_and_one_character_more_is_not() -> None:
-    assert texts_of(admit(["ä" * 10])) == ["ä" * 10]
-    with pytest.raises(InvalidRequestError, match=r"^text\[1\]: 11 characters, expected at most 10$"):
-        admit(["a", "ä" * 11])
-
-
-@pytest.mark.parametrize("text", ["", " ", "\t\n", "\u2003"])
-def test_a_blank_text_is_refused(text: str) -> None:
-    with pytest.raises(InvalidRequestError, match=r"^text\[0\]: blank"):
-        admit([text])
-
-
-def test_a_text_with_nul_is_refused() -> None:
-    with pytest.raises(InvalidRequestError, match=r"^text\[0\]: U\+0000 at character 2"):
-        admit(["ab\0"])
-
-
-def test_a_lone_surrogate_is_refused() -> None:
-    with pytest.raises(InvalidRequestError, match=r"^text\[0\]: lone surrogate U\+D83D at character 1"):
-        admit(["a\ud83d"])
-
-
-any_text = st.text(st.characters(exclude_categories=()))
-
-
-@given(st.lists(any_text), st.lists(any_text))
-def test_any_input_is_either_admitted_unchanged_or_refused_by_the_name_of_a_field(
+@given(any_texts, any_texts)
+def test_any_texts_are_either_admitted_unchanged_or_refused_by_the_name_of_a_field(
     texts: list[str], prefixes: list[str]
 ) -> None:
     refused_field = "none"
@@ -173,10 +154,102 @@ def test_any_input_is_either_admitted_unchanged_or_refused_by_the_name_of_a_fiel
     assert refused_field in {"none", "text", "target_prefix"}
 
 
-def test_every_error_has_a_reason_of_its_own() -> None:
+def test_every_option_reaches_search() -> None:
+    common: dict[str, Any] = {
+        "beam_size": 4,
+        "patience": 2.0,
+        "hypotheses": 3,
+        "length_penalty": 0.5,
+        "coverage_penalty": 0.25,
+        "max_target_tokens": 9,
+        "min_target_tokens": 2,
+        "repetition_penalty": 1.25,
+        "no_repeat_ngram_tokens": 3,
+        "alignments": True,
+    }
+    fields = SearchFields(
+        **common,
+        max_target_ratio=1.5,
+        min_target_ratio=0.5,
+        suppressed_tokens=("piece0", "piece2"),
+        suppress_unknown=True,
+        token_scores=True,
+    )
+    options = SearchOptions(**common, suppressed_ids=(2, 4, 0))
+    assert SEARCH.plan(fields) == SearchPlan(options, max_target_ratio=1.5, min_target_ratio=0.5, token_scores=True)
+    sampling: dict[str, Any] = {"temperature": 0.5, "top_k": 5, "top_p": 0.75, "seed": 6, "hypotheses": 2}
+    options = SearchOptions(max_target_tokens=LIMIT, **sampling)
+    assert SEARCH.plan(SearchFields(**sampling)) == SearchPlan(options)
+
+
+def test_sampling_without_a_seed_gets_a_new_one_each_time_and_is_not_repeatable() -> None:
+    plans = [SEARCH.plan(SearchFields(temperature=1.0)) for _ in range(8)]
+    seeds = {plan.options.seed for plan in plans}
+    assert len(seeds) > 1
+    assert max(seeds) < 2**SEED_BITS
+    assert not any(plan.repeatable for plan in plans)
+    assert SEARCH.plan(SearchFields(temperature=1.0, seed=0)).repeatable
+    assert SEARCH.plan(GREEDY).repeatable
+
+
+@pytest.mark.parametrize(
+    ("fields", "source_tokens", "expected"),
+    [
+        (SearchFields(), 5, (0, LIMIT)),
+        (SearchFields(max_target_ratio=1.5), 5, (0, 7)),
+        (SearchFields(max_target_ratio=0.1), 5, (0, 1)),
+        (SearchFields(max_target_ratio=9.0), 5, (0, LIMIT)),
+        (SearchFields(max_target_ratio=2.0, max_target_tokens=8), 5, (0, 8)),
+        (SearchFields(min_target_ratio=0.5), 5, (3, LIMIT)),
+        (SearchFields(min_target_ratio=0.5, min_target_tokens=4), 5, (4, LIMIT)),
+        (SearchFields(min_target_ratio=9.0), 5, (LIMIT, LIMIT)),
+        (SearchFields(min_target_tokens=9, max_target_ratio=1.0), 5, (5, 5)),
+    ],
+    ids=str,
+)
+def test_the_stricter_of_absolute_and_relative_length_counts(
+    fields: SearchFields, source_tokens: int, expected: tuple[int, int]
+) -> None:
+    options = SEARCH.plan(fields).options_for(source_tokens, (), "none")
+    assert (options.min_target_tokens, options.max_target_tokens) == expected
+
+
+ratio = st.floats(0, 100, exclude_min=True)
+
+
+@given(ratio, st.none() | ratio, st.integers(0, LIMIT), st.integers(1, LIMIT), st.integers(1, 1000))
+def test_a_translation_always_has_a_length(
+    low: float, high: float | None, minimum: int, maximum: int, source_tokens: int
+) -> None:
+    plan = SearchPlan(SearchOptions(max_target_tokens=maximum, min_target_tokens=minimum), high, low)
+    options = plan.options_for(source_tokens, (), "none")
+    assert 0 <= options.min_target_tokens <= options.max_target_tokens
+    assert 1 <= options.max_target_tokens <= maximum
+
+
+@pytest.mark.parametrize(
+    ("plan", "longest"),
+    [(SEARCH.plan(SearchFields(max_target_ratio=1.0)), 5), (SEARCH.scoring_plan(), LIMIT - 1)],
+    ids=["as long as the translation", "with room for the forced end"],
+)
+def test_a_prefix_that_exceeds_the_longest_translation_is_refused(plan: SearchPlan, longest: int) -> None:
+    assert plan.options_for(5, (2,) * longest, "target_prefix[0]").target_prefix == (2,) * longest
+    with pytest.raises(InvalidRequestError) as refused:
+        plan.options_for(5, (2,) * (longest + 1), "target_prefix[0]")
+    assert refused.value.field == "target_prefix[0]"
+
+
+def test_suppressed_tokens_and_the_unknown_token_count_once_each() -> None:
+    fields = SearchFields(suppressed_tokens=("<unk>", "piece0", "<unk>"), suppress_unknown=True)
+    assert SEARCH.plan(fields).options.suppressed_ids == (0, 2)
+    most = PIECES[2 : 2 + MAX_SUPPRESSED_IDS]
+    assert len(SEARCH.plan(SearchFields(suppressed_tokens=most)).options.suppressed_ids) == MAX_SUPPRESSED_IDS
+    with pytest.raises(InvalidRequestError) as refused:
+        SEARCH.plan(SearchFields(suppressed_tokens=most, suppress_unknown=True))
+    assert refused.value.field == "options.suppress_unknown"
+
+
+def test_every_error_has_a_reason_and_those_that_a_later_try_can_mend_have_a_time_to_retry() -> None:
     assert len({error.reason for error in ERRORS}) == len(ERRORS)
-
-
-def test_exactly_the_errors_that_a_later_try_can_mend_say_when_to_try() -> None:
     retryable = {error.reason for error in ERRORS if error.retry_after_seconds is not None}
     assert retryable == {"queue_full", "queue_timeout", "deadline_unmeetable", "not_ready", "draining"}

@@ -1,13 +1,25 @@
-"""Texts are split into sentences and joined again without loss."""
+"""Texts become sentences and are joined again: without loss, in requests, responses and streams."""
+
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.translation.segments import SegmentedText
+from serve.bundle.manifest import BundleDirection
+from serve.errors import InvalidRequestError
+from serve.observability.usage import Timings
+from serve.search.hypothesis import FinishReason
+from serve.search.options import SearchOptions
+from serve.translation.request import ModelRequest, SearchPlan, TextRequest
+from serve.translation.response import TokenScore, Translation, TranslationDelta, TranslationResponse
+from serve.translation.segments import SegmentedRequest, SegmentedText, split_text
 
 TEXTS = st.text(alphabet=st.sampled_from("ab .,;!?\n\r\t\u00a0\u2013。é()1"), max_size=60) | st.text(max_size=40)
 LANGUAGES = st.sampled_from(["en", "de", "fr", "cs", "zh", "xx"])
+TEXT = "  A man runs.  A dog, too!\n\n\tThe end.\n"
+GREEDY = SearchPlan(SearchOptions(max_target_tokens=9))
 
 
 def anything(_: str) -> bool:
@@ -15,37 +27,15 @@ def anything(_: str) -> bool:
 
 
 @given(TEXTS, LANGUAGES, st.integers(1, 20))
-def test_the_pieces_are_the_text(text: str, language: str, longest: int) -> None:
-    passage = SegmentedText.of(text, language, lambda sentence: len(sentence) <= longest)
-    assert passage.join(passage.sentences) == text
-
-
-@given(TEXTS, LANGUAGES, st.integers(1, 20))
-def test_every_sentence_is_bare_and_fits(text: str, language: str, longest: int) -> None:
-    passage = SegmentedText.of(text, language, lambda sentence: len(sentence) <= longest)
-    assert all(0 < len(sentence) <= longest for sentence in passage.sentences)
-    assert all(sentence == sentence.strip() for sentence in passage.sentences)
-
-
-@given(TEXTS, LANGUAGES)
-def test_gaps_are_white_space(text: str, language: str) -> None:
-    """Gaps contain no translatable text."""
-    passage = SegmentedText.of(text, language, anything)
-    assert "".join(passage.gaps).strip() == ""
-    assert len(passage.gaps) == len(passage.sentences) + 1
-
-
-@given(TEXTS, LANGUAGES)
-def test_a_sentence_never_crosses_the_end_of_a_line(text: str, language: str) -> None:
-    assert not any({"\n", "\r"} & set(sentence) for sentence in SegmentedText.of(text, language, anything).sentences)
-
-
-def test_white_space_stays_where_it_was() -> None:
-    passage = SegmentedText.of("  A man runs.  A dog, too!\n\n\tThe end.\n", "en", anything)
-    assert passage.sentences == ("A man runs.", "A dog, too!", "The end.")
-    assert passage.join(["Ein Mann läuft.", "Ein Hund auch!", "Ende."]) == (
-        "  Ein Mann läuft.  Ein Hund auch!\n\n\tEnde.\n"
-    )
+def test_sentences_and_the_white_space_between_them_are_the_text(text: str, language: str, longest: int) -> None:
+    segmented = SegmentedText.of(text, language, lambda sentence: len(sentence) <= longest)
+    assert segmented.join(segmented.sentences) == text
+    assert "".join(segmented.gaps).strip() == ""
+    assert len(segmented.gaps) == len(segmented.sentences) + 1
+    for sentence in segmented.sentences:
+        assert 0 < len(sentence) <= longest
+        assert sentence == sentence.strip()
+        assert {"\n", "\r"}.isdisjoint(sentence)
 
 
 @pytest.mark.parametrize(
@@ -63,9 +53,7 @@ def test_a_sentence_is_not_cut_at_an_abbreviation(text: str, language: str) -> N
 
 @pytest.mark.parametrize("text", ["", " ", "\n\n", "\u00a0\t"])
 def test_a_blank_text_has_no_sentence(text: str) -> None:
-    passage = SegmentedText.of(text, "en", anything)
-    assert passage.sentences == ()
-    assert passage.join([]) == text
+    assert SegmentedText.of(text, "en", anything).sentences == ()
 
 
 @pytest.mark.parametrize(
@@ -75,17 +63,135 @@ def test_a_blank_text_has_no_sentence(text: str) -> None:
         ("one two, three four", ("one two,", "three four")),
         ("one two three four", ("one two", "three four")),
         ("onetwothreefour", ("onetwot", "hreefour")),
+        ("Short. one two three four", ("Short.", "one two", "three four")),
     ],
 )
-def test_what_is_too_long_is_cut_where_it_hurts_least(text: str, parts: tuple[str, ...]) -> None:
-    passage = SegmentedText.of(text, "en", lambda sentence: len(sentence) <= 12)
-    assert passage.sentences == parts
-    assert passage.cut_sentences == 1
+def test_a_sentence_that_is_too_long_is_cut_where_it_hurts_least(text: str, parts: tuple[str, ...]) -> None:
+    segmented = SegmentedText.of(text, "en", lambda sentence: len(sentence) <= 12)
+    assert segmented.sentences == parts
+    assert segmented.cut_sentences == 1
 
 
-def test_only_what_is_too_long_is_reported_as_cut() -> None:
-    text = "Short. " + "word " * 20 + "end. Short again."
-    passage = SegmentedText.of(text, "en", lambda sentence: len(sentence) <= 30)
-    assert passage.cut_sentences == 1
-    assert passage.sentences[0] == "Short."
-    assert passage.sentences[-1] == "Short again."
+def text_request(text: str, prefix: str = "") -> TextRequest:
+    return TextRequest(text, prefix, "text[0]", "target_prefix[0]")
+
+
+def segment(*texts: TextRequest, split_sentences: bool = True, plan: SearchPlan = GREEDY) -> SegmentedRequest:
+    direction = BundleDirection(source="en", target="de")
+    request = ModelRequest(texts, direction, plan, 7.0, split_sentences=split_sentences)
+    return SegmentedRequest.of(
+        request, [split_text(request, text, lambda sentence: len(sentence) <= 40) for text in texts]
+    )
+
+
+def translation(text: str, **different: Any) -> Translation:
+    tokens = len(text)
+    plain = Translation(
+        text=text,
+        score=-float(tokens),
+        normalized_score=-1.0,
+        finish_reason=FinishReason.EOS,
+        target_tokens=tokens,
+        source_tokens=tokens + 1,
+    )
+    return replace(plain, **different)
+
+
+def join(segmented: SegmentedRequest, *translations: Translation) -> tuple[Translation, ...]:
+    return segmented.join(TranslationResponse(translations, Timings(0.0, 0.0, 0.0, 0.0))).translations
+
+
+def test_several_sentences_make_one_translation() -> None:
+    segmented = segment(text_request(TEXT), text_request("One."))
+    assert [each.text for each in segmented.request.texts] == ["A man runs.", "A dog, too!", "The end.", "One."]
+    text, one = join(segmented, *map(translation, ["Ab.", "C!", "Def.", "Eins."]))
+    assert text.text == "  Ab.  C!\n\n\tDef.\n"
+    assert (text.score, text.normalized_score) == (-9.0, -1.0)
+    assert (text.target_tokens, text.source_tokens, text.sentences) == (9, 12, 3)
+    assert one == translation("Eins.")
+
+
+def test_a_text_that_is_not_to_be_split_stays_one_sentence() -> None:
+    segmented = segment(text_request(TEXT), split_sentences=False)
+    assert [each.text for each in segmented.request.texts] == [TEXT]
+    assert join(segmented, translation("x")) == (translation("x"),)
+
+
+EOS, LENGTH = FinishReason.EOS, FinishReason.LENGTH
+A, B, C = (TokenScore(piece, -1.0) for piece in "abc")
+
+
+@pytest.mark.parametrize(
+    ("name", "parts", "joined"),
+    [
+        ("finish_reason", (LENGTH, EOS), LENGTH),
+        ("finish_reason", (EOS, LENGTH), LENGTH),
+        ("finish_reason", (EOS, EOS), EOS),
+        ("cached", (None, None), None),
+        ("cached", (True, False), False),
+        ("cached", (True, True), True),
+        ("tokens", ((A, B), (C,)), (A, B, C)),
+        ("tokens", (None, None), None),
+    ],
+)
+def test_a_joined_field_follows_from_those_of_the_sentences(name: str, parts: tuple[Any, Any], joined: object) -> None:
+    (text,) = join(segment(text_request("One. Two.")), *(translation("x", **{name: part}) for part in parts))
+    assert getattr(text, name) == joined
+
+
+def test_sentences_that_had_to_be_cut_are_counted() -> None:
+    segmented = segment(text_request("word " * 12 + "end. Short."))
+    count = len(segmented.request.texts)
+    (text,) = join(segmented, *[translation("x")] * count)
+    assert count > 2
+    assert (text.cut_sentences, text.sentences) == (1, count)
+
+
+@pytest.mark.parametrize(
+    ("options", "prefix", "field"),
+    [
+        ({"beam_size": 2, "hypotheses": 2}, "", "options.hypotheses"),
+        ({"alignments": True}, "", "options.alignments"),
+        ({}, "Ein", "target_prefix[0]"),
+    ],
+)
+def test_options_for_one_sentence_are_refused_for_several(options: dict[str, Any], prefix: str, field: str) -> None:
+    plan = SearchPlan(SearchOptions(max_target_tokens=9, **options))
+    with pytest.raises(InvalidRequestError) as refused:
+        segment(text_request("One. Two.", prefix), plan=plan)
+    assert refused.value.field == field
+    segment(text_request("One.", prefix), plan=plan)
+    segment(text_request("One. Two.", prefix), plan=plan, split_sentences=False)
+
+
+@given(
+    st.lists(st.lists(st.text("ab ", max_size=3), max_size=3), min_size=1, max_size=4).flatmap(
+        lambda pieces: st.tuples(
+            st.just(pieces), st.permutations([place for place, each in enumerate(pieces) for _ in (*each, "end")])
+        )
+    ),
+    st.integers(0, 3),
+)
+def test_the_deltas_of_a_text_make_up_its_text_in_whatever_order_sentences_grow(
+    drawn: tuple[list[list[str]], list[int]], cut_off: int
+) -> None:
+    """Token counts never decrease; only the last delta has a finish reason, and only it may be empty."""
+    pieces, order = drawn
+    text = SegmentedText(tuple("x" * len(pieces)), tuple(f"{place}\n" for place in range(len(pieces) + 1)), 0)
+    listeners = SegmentedRequest((text,), segment(text_request("x")).request).streams()
+    deltas: list[TranslationDelta] = []
+    sent = [0] * len(pieces)
+    for place in order:
+        number = sent[place]
+        sent[place] += 1
+        over = number == len(pieces[place])
+        reason = (LENGTH if place == cut_off else EOS) if over else None
+        piece = "" if over else pieces[place][number]
+        delta = TranslationDelta(text_index=place, text=piece, target_tokens=number, finish_reason=reason)
+        deltas += listeners[place](delta)
+    assert "".join(delta.text for delta in deltas) == text.join(["".join(each) for each in pieces])
+    assert [delta.target_tokens for delta in deltas] == sorted(delta.target_tokens for delta in deltas)
+    *before, last = deltas
+    assert last.target_tokens == sum(map(len, pieces))
+    assert all(delta.finish_reason is None and delta.text for delta in before)
+    assert last.finish_reason is (LENGTH if cut_off < len(pieces) else EOS)

@@ -1,9 +1,9 @@
 """The order in which sequences start, and wake-ups of the event loop: one for many tokens, and never late."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -44,54 +44,47 @@ class FakeLoop:
             call()
 
 
-def notify(notifier: LoopNotifier, loop: FakeLoop, events: Sequence[asyncio.Event]) -> None:
-    anything: Any = loop
+def notify(loop: FakeLoop, notifier: LoopNotifier, *events: asyncio.Event) -> None:
     for event in events:
-        notifier.notify(anything, event)
+        notifier.notify(cast("asyncio.AbstractEventLoop", loop), event)
 
 
-def test_for_all_tokens_of_a_step_the_loop_is_woken_once() -> None:
+def test_all_tokens_of_a_step_wake_the_loop_once() -> None:
     notifier, loop, events = LoopNotifier(), FakeLoop(), [asyncio.Event() for _ in range(3)]
-    notify(notifier, loop, [*events, *events])
+    notify(loop, notifier, *events, *events)
     assert len(loop.soon) == 1
     loop.wake()
     assert all(event.is_set() for event in events)
 
 
-def test_tokens_during_the_pause_wake_the_loop_at_its_end() -> None:
+@pytest.mark.parametrize("token_in_pause", [True, False])
+def test_a_pause_with_tokens_ends_with_a_wake_up_and_one_without_ends_the_pacing(*, token_in_pause: bool) -> None:
     notifier, loop, event = LoopNotifier(), FakeLoop(), asyncio.Event()
-    notify(notifier, loop, [event])
+    notify(loop, notifier, event)
     loop.wake()
     event.clear()
-    notify(notifier, loop, [event])
+    if token_in_pause:
+        notify(loop, notifier, event)
     assert not loop.soon
     loop.wait()
-    assert event.is_set()
+    assert (event.is_set(), len(loop.later)) == (token_in_pause, token_in_pause)
+    notify(loop, notifier, event)
+    assert len(loop.soon) == (not token_in_pause)
 
 
-def test_after_a_pause_without_tokens_the_loop_is_woken_at_once() -> None:
-    notifier, loop, event = LoopNotifier(), FakeLoop(), asyncio.Event()
-    notify(notifier, loop, [event])
-    loop.wake()
-    loop.wait()
-    assert not loop.later
-    notify(notifier, loop, [event])
-    assert len(loop.soon) == 1
-
-
-@given(st.lists(st.sampled_from(["ring", "wake", "wait"]), max_size=40))
+@given(st.lists(st.sampled_from(["token", "wake", "wait"]), max_size=40))
 def test_no_notification_is_lost_in_any_order_of_events(order: list[str]) -> None:
     notifier, loop, event = LoopNotifier(), FakeLoop(), asyncio.Event()
     for what in [*order, "wake", "wait", "wait"]:
-        if what == "ring":
+        if what == "token":
             event.clear()
-            notify(notifier, loop, [event])
+            notify(loop, notifier, event)
         elif what == "wake":
             loop.wake()
         else:
             loop.wait()
         assert len(loop.soon) + len(loop.later) <= 1
-    assert event.is_set() == ("ring" in order)
+    assert event.is_set() == ("token" in order)
 
 
 def test_a_closed_loop_raises_no_error_in_an_engine() -> None:
@@ -102,17 +95,14 @@ def test_a_closed_loop_raises_no_error_in_an_engine() -> None:
         loop.call_soon_threadsafe(print)
 
 
+@pytest.mark.anyio
 @pytest.mark.parametrize(("notifier", "started"), [(None, [4, 3, 1]), (LoopNotifier(), [3, 1, 4])])
-def test_the_longest_starts_first_unless_the_sequences_are_streamed(
+async def test_the_longest_starts_first_unless_the_sequences_are_streamed(
     notifier: LoopNotifier | None, started: list[int]
 ) -> None:
     scheduler = Scheduler(3, 0, 100, Metrics(CollectorRegistry(), model="tiny"))
     specs = [SequenceSpec((9,) * length, SearchOptions(max_target_tokens=1)) for length in (3, 1, 4)]
 
-    async def submit() -> None:
-        with Submission(scheduler, specs, deadline_seconds=None, notifier=notifier) as submission:
-            admitted = scheduler.admit(3, 0)
-            assert [len(sequence.source_ids) for sequence in admitted] == started
-            assert [len(sequence.source_ids) for sequence in submission.sequences] == [3, 1, 4]
-
-    asyncio.run(submit())
+    with Submission(scheduler, specs, deadline_seconds=None, notifier=notifier) as submission:
+        assert [len(sequence.source_ids) for sequence in scheduler.admit(3, 0)] == started
+        assert [len(sequence.source_ids) for sequence in submission.sequences] == [3, 1, 4]

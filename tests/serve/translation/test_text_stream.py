@@ -78,26 +78,21 @@ def test_the_pieces_of_any_text_make_it_up_token_by_token(kind: str, text: str) 
         assert not any(INCOMPLETE in piece for piece in pieces)
 
 
-def test_a_character_comes_with_the_last_of_its_bytes() -> None:
-    tokenizer = tokenizers()["bytes"]
-    ids = tokenizer.encode_target("a😀b")
+@pytest.mark.parametrize(
+    ("kind", "text", "grown"), [("bytes", "a😀b", ["a", "😀", "b"]), ("words", "a b", ["a", " b"])]
+)
+def test_a_character_comes_with_its_last_byte_and_a_space_with_the_next_word(
+    kind: str, text: str, grown: list[str]
+) -> None:
+    tokenizer = tokenizers()[kind]
+    ids = tokenizer.encode_target(text)
     pieces = list(pieces_of(tokenizer, ids, set(range(len(ids) + 1))))
-    assert [piece for piece in pieces if piece] == ["a", "😀", "b"]
-    assert len(ids) >= 6
-
-
-def test_a_space_comes_with_the_word_behind_it() -> None:
-    tokenizer = tokenizers()["words"]
-    ids = tokenizer.encode_target("ein Haus")
-    stream = TextStream(tokenizer)
-    grown = [stream.grow(ids[:count]) for count in range(1, len(ids) + 1)]
-    assert "".join(grown) == "ein Haus"
-    assert not any(piece.endswith(" ") for piece in grown)
+    assert [piece for piece in pieces if piece] == grown
 
 
 def test_bytes_that_never_become_a_character_come_at_the_end() -> None:
     tokenizer = tokenizers()["bytes"]
     ids = tokenizer.encode_target("😀")[:-1]
-    stream = TextStream(tokenizer)
-    assert [stream.grow(ids[:count]) for count in range(1, len(ids) + 1)] == [""] * len(ids)
-    assert stream.end(tokenizer.decode(ids)) == tokenizer.decode(ids) != ""
+    *before, last = pieces_of(tokenizer, ids, set(range(1, len(ids) + 1)))
+    assert before == [""] * len(ids)
+    assert last == tokenizer.decode(ids) != ""

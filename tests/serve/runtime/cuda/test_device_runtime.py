@@ -5,7 +5,6 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,18 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from export.make_bundle import BundleOptions
-from model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
+from model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from serve.bundle.bundle import Bundle, BundleError
-from serve.bundle.manifest import AttentionHead, StateSpec
+from serve.bundle.manifest import StateSpec
 from serve.runtime.cpu import Runtime, Sessions
 from serve.runtime.cuda import runtime as device_runtime
 from serve.runtime.cuda.device import Device
 from serve.runtime.cuda.runtime import DeviceRuntime, DeviceSessions
 from serve.runtime.onnx_runtime import run_options
-from tests.support.toy import export_model, random_model
 
 SLOTS, AHEAD = 6, 2
+# Limits of the wide models.
 MAX_SOURCE, MAX_TARGET = 40, 24
 LEAST_CAPACITY = 8
 
@@ -198,12 +196,9 @@ def test_rows_that_come_go_and_move(
             pair.lengths.pop(), pair.positions.pop()
 
 
-def test_alignments_are_those_of_the_cpu_in_any_capacity(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    heads = (AttentionHead(layer=0, head=1), AttentionHead(layer=0, head=0))
-    model = random_model(5, tokenizer.vocabulary_size, max_source_tokens=MAX_SOURCE, max_target_tokens=MAX_TARGET)
-    options = BundleOptions("aligned", alignment_heads=heads)
-    bundle = export_model(model, tokenizer, tmp_path / "aligned", options=options)
-    pair = Pair(Sessions.load(bundle, 1, aligned=True), DeviceSessions.load(bundle, Device("cpu"), aligned=True))
+def test_alignments_are_those_of_the_cpu_in_any_capacity(aligned_bundle: Bundle) -> None:
+    device = DeviceSessions.load(aligned_bundle, Device("cpu"), aligned=True)
+    pair = Pair(Sessions.load(aligned_bundle, 1, aligned=True), device)
     assert pair.device.alignments.shape == pair.host.alignments.shape == (SLOTS, 2, MAX_SOURCE)
     for joining in ((5, 3, 7), (33,)):
         pair.encode(*joining)
@@ -235,15 +230,12 @@ def test_no_two_steps_of_any_runtime_share_a_cuda_graph(
     assert numbers == list(range(1, 1 + 2 * capacities * buckets))
 
 
-def test_a_state_without_attention_is_rejected(wide_bundle: Bundle) -> None:
-    states = (StateSpec(name="hidden", shape=(8,)),)
-    bundle = Bundle(wide_bundle.folder, wide_bundle.manifest.model_copy(update={"states": states}), ())
-    with pytest.raises(BundleError, match=r"states: hidden: shape \(8,\)"):
-        DeviceSessions.load(bundle, Device("cpu"))
-
-
-def test_states_in_integers_are_rejected(wide_bundle: Bundle) -> None:
-    states = (StateSpec(name="source_key_0", shape=(4, "source", 8), element="int8"),)
-    bundle = Bundle(wide_bundle.folder, wide_bundle.manifest.model_copy(update={"states": states}), ())
-    with pytest.raises(BundleError, match="states: source_key_0: element int8"):
+@pytest.mark.parametrize(
+    "state",
+    [StateSpec(name="hidden", shape=(8,)), StateSpec(name="keys", shape=(4, "source", 8), element="int8")],
+    ids=["without attention", "in integers"],
+)
+def test_states_that_the_device_cannot_hold_are_rejected_by_name(wide_bundle: Bundle, state: StateSpec) -> None:
+    bundle = Bundle(wide_bundle.folder, wide_bundle.manifest.model_copy(update={"states": (state,)}), ())
+    with pytest.raises(BundleError, match=f"states: {state.name}: "):
         DeviceSessions.load(bundle, Device("cpu"))

@@ -1,4 +1,4 @@
-"""Parsing of search options: values or one error. `test_option_limits` tests them over the interfaces."""
+"""Search options become values or one error. `test_option_limits` tests them over the interfaces."""
 
 import pytest
 from hypothesis import given, settings
@@ -15,34 +15,33 @@ any_value = st.recursive(
 any_name = st.sampled_from(sorted(SearchFields.model_fields)) | st.text(st.characters(exclude_categories=()))
 
 
-def test_no_option_is_greedy_search() -> None:
+def test_the_default_is_greedy_search_and_naming_a_default_changes_nothing() -> None:
     options = SearchFields.parse({})
     assert (options.beam_size, options.sampled, options.rows, options.attended) == (1, False, 1, False)
+    assert SearchFields.parse(options.model_dump()) == options
 
 
-def test_each_sampled_hypothesis_and_each_hypothesis_of_a_beam_takes_a_row() -> None:
-    assert SearchFields(temperature=1.0, hypotheses=3).rows == 3
-    assert SearchFields(beam_size=4, hypotheses=3).rows == 4
+@pytest.mark.parametrize(
+    ("options", "rows", "attended"),
+    [
+        (SearchFields(temperature=1.0, hypotheses=3), 3, False),
+        (SearchFields(beam_size=4, hypotheses=3), 4, False),
+        (SearchFields(alignments=True), 1, True),
+        (SearchFields(beam_size=2, coverage_penalty=0.1), 2, True),
+    ],
+)
+def test_hypotheses_take_rows_and_alignments_and_coverage_need_attention(
+    options: SearchFields, rows: int, *, attended: bool
+) -> None:
+    assert (options.rows, options.attended) == (rows, attended)
 
 
-@pytest.mark.parametrize("options", [SearchFields(alignments=True), SearchFields(beam_size=2, coverage_penalty=0.1)])
-def test_alignments_and_coverage_need_attention(options: SearchFields) -> None:
-    assert options.attended
-
-
-def test_naming_a_default_changes_nothing() -> None:
-    defaults = SearchFields().model_dump()
-    assert SearchFields.parse(defaults) == SearchFields()
-
-
-def test_of_several_faults_the_first_is_told() -> None:
-    with pytest.raises(InvalidRequestError, match=r"^options\.beam_size: 0, "):
-        SearchFields.parse({"hypotheses": 0, "beam_size": 0})
-
-
-def test_options_do_not_change() -> None:
-    with pytest.raises(ValidationError, match="frozen"):
+def test_options_are_frozen_and_the_first_of_several_faults_is_reported() -> None:
+    with pytest.raises(ValidationError):
         SearchFields().beam_size = 2  # type: ignore[misc]
+    with pytest.raises(InvalidRequestError) as refused:
+        SearchFields.parse({"hypotheses": 0, "beam_size": 0})
+    assert refused.value.field == "options.beam_size"
 
 
 @settings(max_examples=50)

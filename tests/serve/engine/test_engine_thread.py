@@ -1,0 +1,121 @@
+"""The thread of an engine: many callers, draining, stopping and hanging. Tests wait for events, never for time."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from structlog.testing import capture_logs
+
+from serve.errors import DrainingError
+from serve.scheduler.sequence import DecodingSequence
+from serve.search.options import SearchOptions
+from tests.support.engines import MAX_TARGET_TOKENS, Bench, assert_alone
+from tests.support.fakes import ENDLESS_ID, FIRST_ID, FakeModel
+from tests.support.live import eventually
+
+
+def test_engines_that_share_a_scheduler_answer_callers_from_many_threads() -> None:
+    bench = Bench(slots=6)
+    engines = [bench.make_engine(FakeModel(3)) for _ in range(2)]
+    generator = np.random.default_rng(1)
+    specs = [tuple(generator.integers(FIRST_ID, 50, size=generator.integers(1, 6)).tolist()) for _ in range(120)]
+    options = SearchOptions(max_target_tokens=20)
+    sequences = [DecodingSequence(ids, options, None, bench.finished.append) for ids in specs]
+    for engine in engines:
+        engine.start()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda sequence: bench.scheduler.submit([sequence]), sequences))
+    eventually(lambda: len(bench.finished) == len(sequences))
+    for engine in engines:
+        engine.stop()
+    assert_alone(*sequences)
+
+
+def test_draining_loses_nothing() -> None:
+    bench = Bench(slots=2)
+    sequences = [bench.submit(token, ENDLESS_ID, limit=5) for token in range(FIRST_ID, 20)]
+    bench.engine.start()
+    bench.scheduler.drain()
+    eventually(lambda: bench.scheduler.idle)
+    bench.engine.stop()
+    assert_alone(*sequences)
+
+
+def test_stopping_ends_the_thread_of_an_idle_engine() -> None:
+    bench = Bench()
+    bench.engine.start()
+    assert "engine" in [thread.name for thread in threading.enumerate()]
+    bench.engine.stop()
+    assert "engine" not in [thread.name for thread in threading.enumerate()]
+
+
+@pytest.mark.parametrize("phase", ["encode", "on_step"])
+def test_stopping_a_hanging_engine_fails_its_sequences_and_abandons_its_thread(
+    phase: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sequences in the encoder have left the queue but had no step yet."""
+    bench = Bench(slots=1)
+    answers, stands, ends = threading.Event(), threading.Event(), threading.Event()
+
+    def hang(*_: object) -> None:
+        stands.set()
+        assert answers.wait(30)
+        ends.set()
+
+    monkeypatch.setattr(bench.model, phase, hang)
+    running, waiting = bench.submit(7, ENDLESS_ID), bench.submit(8)
+    bench.engine.start()
+    assert stands.wait(30)
+    with capture_logs() as logs:
+        bench.engine.stop(0.01)
+    assert [entry["event"] for entry in logs] == ["engine_hangs"]
+    assert [type(each.error) for each in (running, waiting)] == [DrainingError] * 2
+    assert (bench.scheduler.running, bench.scheduler.running_rows) == (0, 0), "the abandoned rows leave the gauges"
+    answers.set()
+    assert ends.wait(30)
+    bench.engine.stop()
+    assert bench.scheduler.running == 0
+
+
+def test_stopping_a_busy_engine_fails_every_sequence() -> None:
+    bench = Bench(slots=2)
+    started = threading.Event()
+    first = DecodingSequence((3,), SearchOptions(max_target_tokens=1), None, lambda _: started.set())
+    endless = SearchOptions(max_target_tokens=MAX_TARGET_TOKENS)
+    rest = [DecodingSequence((7, ENDLESS_ID), endless, None, bench.finished.append) for _ in range(500)]
+    bench.scheduler.submit([first, *rest])
+    bench.engine.start()
+    assert started.wait(30)
+    bench.engine.stop()
+    assert len(bench.finished) == len(rest)
+    assert {type(sequence.error) for sequence in rest} <= {type(None), DrainingError}
+
+
+class PreparedModel(FakeModel):
+    """A fake model that records the thread of `prepare`, and may fail there."""
+
+    prepared_in: str | None = None
+    prepare_error: Exception | None = None
+
+    def prepare(self) -> None:
+        self.prepared_in = threading.current_thread().name
+        if self.prepare_error is not None:
+            raise self.prepare_error
+
+
+@pytest.mark.parametrize("error", [None, RuntimeError("out of memory")])
+def test_prepare_runs_in_the_engine_thread_and_may_fail(error: Exception | None) -> None:
+    """A CUDA graph belongs to the thread that captured it. Without a capture, steps still compute."""
+    bench = Bench()
+    model = PreparedModel(bench.slots)
+    model.prepare_error = error
+    engine = bench.make_engine(model)
+    done = threading.Event()
+    sequence = DecodingSequence((4, 5), SearchOptions(max_target_tokens=MAX_TARGET_TOKENS), None, lambda _: done.set())
+    engine.start()
+    bench.scheduler.submit([sequence])
+    assert done.wait(20)
+    engine.stop()
+    assert model.prepared_in == "engine"
+    assert_alone(sequence)

@@ -1,0 +1,86 @@
+"""Schedulers and sequences with defaults, and engines that a test steps manually."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry
+
+from serve.errors import InternalError
+from serve.observability.metrics import Metrics
+from serve.scheduler.scheduler import Scheduler
+from serve.scheduler.sequence import DecodingSequence
+from serve.search.options import SearchOptions
+from tests.support.fakes import FakeClock
+from tests.support.scheduler_reference import rows_of
+
+
+def make_sequence(
+    source_tokens: int = 1,
+    deadline_seconds: float | None = None,
+    on_finish: Callable[[DecodingSequence], None] = lambda _: None,
+    *,
+    rows: int = 1,
+    priority: int = 0,
+    fairness_key: object = None,
+) -> DecodingSequence:
+    """Returns a sequence of beam search, which holds at most 8 tokens more than its source in every row."""
+    options = SearchOptions(max_target_tokens=8, beam_size=rows)
+    return DecodingSequence(
+        tuple(range(source_tokens)), options, deadline_seconds, on_finish, priority=priority, fairness_key=fairness_key
+    )
+
+
+def make_scheduler(
+    slots: int = 4,
+    queue_limit: int = 4,
+    prefill_token_budget: int = 100,
+    clock: FakeClock | None = None,
+    *,
+    engines: int = 1,
+    running_token_budget: int | None = None,
+    queue_timeout_seconds: float | None = None,
+) -> Scheduler:
+    """Returns a scheduler with metrics of its own."""
+    return Scheduler(
+        slots,
+        queue_limit,
+        prefill_token_budget,
+        Metrics(CollectorRegistry(), model="tiny"),
+        clock or FakeClock(),
+        engines=engines,
+        running_token_budget=running_token_budget,
+        queue_timeout_seconds=queue_timeout_seconds,
+    )
+
+
+@dataclass
+class Stepped:
+    """Engines that a test steps manually: each step admits, and a test ends any sequence."""
+
+    scheduler: Scheduler
+    engine_rows: int
+    engines: int = 1
+
+    def __post_init__(self) -> None:
+        self.running: list[list[DecodingSequence]] = [[] for _ in range(self.engines)]
+
+    def free_rows(self, engine: int = 0) -> int:
+        """Returns the free rows of an engine."""
+        return self.engine_rows - rows_of(self.running[engine])
+
+    def admit(self, engine: int = 0) -> list[DecodingSequence]:
+        """Calls `admit` for an engine."""
+        free_rows = self.free_rows(engine)
+        admitted = self.scheduler.admit(free_rows, self.engine_rows - free_rows)
+        self.running[engine] += admitted
+        return admitted
+
+    def finish(self, engine: int = 0) -> None:
+        """Ends the oldest running sequence of an engine."""
+        self.scheduler.finish(self.running[engine].pop(0), InternalError("broken"))
+
+
+def line_of(scheduler: Scheduler) -> list[tuple[DecodingSequence, int]]:
+    """Returns the waiting sequences in order, with the rows that passed each."""
+    places = (place for heap in scheduler._waiting._heaps.values() for place in heap)
+    return [(place.sequence, place.passed_rows) for place in sorted(places)]

@@ -1,0 +1,159 @@
+"""A translator in front of one engine with a gated model, for tests inside the event loop."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from types import TracebackType
+from typing import Self
+
+from prometheus_client import CollectorRegistry
+
+from serve.bundle.manifest import BundleDirection
+from serve.engine.engine import Engine
+from serve.engine.readiness import Readiness
+from serve.observability.metrics import Metrics
+from serve.scheduler.scheduler import Scheduler
+from serve.search.options import SearchOptions
+from serve.translation.cache import ResultCache
+from serve.translation.request import ModelRequest, SearchPlan, TargetVocabulary, TextRequest
+from serve.translation.response import TranslationDelta, TranslationResponse
+from serve.translation.translator import Translator
+from tests.support.fakes import EOS_ID, VOCABULARY, fake_manifest, translate
+from tests.support.live import WAIT_SECONDS, GatedModel, eventually
+
+MAX_TARGET_TOKENS = 20
+MAX_SOURCE_TOKENS = 6
+GREEDY = SearchPlan(SearchOptions(max_target_tokens=MAX_TARGET_TOKENS))
+Event = TranslationDelta | TranslationResponse
+
+
+class NumberTokenizer:
+    """A tokenizer whose texts are token ids."""
+
+    target_pieces = tuple(map(str, range(VOCABULARY)))
+    target_unk_id = 3
+
+    def encode(self, text: str) -> list[int]:
+        """Returns the ids of "5 6 7"."""
+        return [int(part) for part in text.split()]
+
+    def encode_target(self, text: str) -> list[int]:
+        """Returns the ids of "5 6 7"."""
+        return self.encode(text)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Returns "5 6 7"."""
+        return " ".join(map(str, ids))
+
+
+class TranslatorBench:
+    """The parts of a translator; a context manager that runs the engine."""
+
+    def __init__(self, slots: int = 4, queue_limit: int = 4, cache_bytes: int | None = None) -> None:
+        self.registry = CollectorRegistry()
+        metrics = Metrics(self.registry, "tiny")
+        self.model = GatedModel(slots)
+        self.scheduler = Scheduler(slots, queue_limit, 100, metrics)
+        self.engine = Engine(self.model, self.scheduler, metrics, fake_manifest(MAX_TARGET_TOKENS))
+        self.readiness = Readiness(metrics, [self.engine])
+        self.readiness.verified = True
+        self.translator = Translator(
+            tokenizer=NumberTokenizer(),
+            vocabulary=TargetVocabulary.of(NumberTokenizer.target_pieces, unk_id=3, eos_id=EOS_ID),
+            scheduler=self.scheduler,
+            readiness=self.readiness,
+            metrics=metrics,
+            source_suffix=(EOS_ID,),
+            max_source_tokens=MAX_SOURCE_TOKENS,
+            cache=None if cache_bytes is None else ResultCache(cache_bytes, metrics),
+        )
+
+    def __enter__(self) -> Self:
+        """Starts the engine."""
+        self.engine.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Opens the gate and stops the engine."""
+        self.model.gate.set()
+        self.engine.stop()
+
+    def translate(
+        self,
+        *texts: str,
+        source_prefix: tuple[int, ...] = (),
+        plan: SearchPlan = GREEDY,
+        deadline_seconds: float | None = None,
+    ) -> asyncio.Task[TranslationResponse]:
+        """Starts a translation."""
+        request = model_request(texts, plan, deadline_seconds, source_prefix)
+        return asyncio.create_task(self.translator.translate(request))
+
+    async def stream(
+        self, *texts: str, plan: SearchPlan = GREEDY, deadline_seconds: float | None = None
+    ) -> AsyncGenerator[Event]:
+        """Yields the events of a translation, which starts with the first one."""
+        async with aclosing(self.translator.stream(model_request(texts, plan, deadline_seconds))) as events:
+            async for event in events:
+                yield event
+
+    async def idle(self) -> None:
+        """Returns when no sequence waits or runs."""
+        await asyncio.to_thread(eventually, lambda: self.scheduler.idle)
+
+    async def stepping(self) -> None:
+        """Waits until the model blocks at its gate with the rows of a step."""
+        assert await asyncio.to_thread(self.model.stepping.wait, WAIT_SECONDS)
+
+    async def first_delta(self, events: AsyncGenerator[Event]) -> TranslationDelta:
+        """Returns the delta of the first step, before the second step runs."""
+        self.model.on_step = self.model.gate.clear
+        event = await anext(events)
+        assert isinstance(event, TranslationDelta)
+        self.model.on_step = lambda: None
+        self.model.gate.set()
+        return event
+
+    def sample(self, name: str, **labels: str) -> float | None:
+        """Returns the value of a metric."""
+        return self.registry.get_sample_value(f"dragoman_{name}", {"model": "tiny", **labels})
+
+    def finished(self, reason: str) -> float | None:
+        """Returns the number of sequences with this finish reason."""
+        return self.sample("sequences_finished_total", reason=reason)
+
+    @property
+    def lookups(self) -> tuple[float | None, float | None]:
+        """Hits and misses of the result cache."""
+        hits, misses = (self.sample("result_cache_lookups_total", result=result) for result in ("hit", "miss"))
+        return hits, misses
+
+
+def model_request(
+    texts: tuple[str, ...],
+    plan: SearchPlan = GREEDY,
+    deadline_seconds: float | None = None,
+    source_prefix: tuple[int, ...] = (),
+) -> ModelRequest:
+    """Returns a request; without a deadline, with one that is far enough away."""
+    direction = BundleDirection(source="en", target="de", source_prefix=source_prefix)
+    requests = tuple(TextRequest(text, "", f"text[{index}]", "none") for index, text in enumerate(texts))
+    return ModelRequest(requests, direction, plan, deadline_seconds or time.monotonic() + WAIT_SECONDS)
+
+
+def expected_text(*source_ids: int) -> str:
+    """Returns the translation of a source."""
+    return NumberTokenizer().decode(translate((*source_ids, EOS_ID), MAX_TARGET_TOKENS)[0])
+
+
+# A source whose translation takes many steps.
+LONG_IDS = next(
+    (first, second)
+    for first in range(3, 13)
+    for second in range(3, 13)
+    if len(translate((first, second, EOS_ID), MAX_TARGET_TOKENS)[0]) > 8
+)
+LONG = NumberTokenizer().decode(LONG_IDS)
