@@ -12,7 +12,6 @@ from typing import Any
 import grpc
 import pytest
 
-from serve.api.grpc_call import abort
 from serve.api.load_shedding import (
     ENDINGS,
     MOST_LATE,
@@ -157,18 +156,6 @@ def test_the_utilization_of_a_computing_thread_exceeds_that_of_a_sleeping_one() 
     while time.thread_time() < until_seconds:
         pass
     assert asleep < processor.busy_share()
-
-
-class GoneContext:
-    """A call of a disconnected client: gRPC accepts no status."""
-
-    async def abort(self, *_: object) -> None:
-        raise grpc.aio.InternalError("Failed execute_batch")
-
-
-def test_a_disconnected_client_gets_no_status() -> None:
-    with pytest.raises(asyncio.CancelledError):
-        asyncio.run(abort(GoneContext(), QueueFullError("full"), ()))  # type: ignore[arg-type]
 
 
 @pytest.fixture
