@@ -3,24 +3,17 @@
 import multiprocessing
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from serve.api.open_inference.protocol import EXTENSIONS, OUTPUTS
 from tests.support import triton_calls
-from tests.support.live import LONG_TEXT, WAIT_SECONDS, LiveService, run_service
+from tests.support.live import LONG_TEXT, WAIT_SECONDS, LiveService
 
 TEXTS = ["alpha beta.", LONG_TEXT, "one two three."]
 Call = Callable[..., Any]
 INFER: list[Call] = [triton_calls.http_infer, triton_calls.grpc_infer]
-
-
-@pytest.fixture(scope="module")
-def live(bundle_path: Path) -> Iterator[LiveService]:
-    with run_service(bundle_path) as service:
-        yield service
 
 
 @pytest.fixture(scope="module")
