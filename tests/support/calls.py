@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from http.client import HTTPConnection, HTTPResponse
 from queue import Queue
-from typing import Any, Protocol
+from typing import Any
 
 import grpc
 from google.protobuf.message import Message
@@ -49,22 +49,6 @@ class Failure:
     request_id: str | None = None
 
 
-class Call(Protocol):
-    """A request that was sent."""
-
-    def first_token(self) -> None:
-        """Waits for the first event of a stream."""
-
-    def leave(self) -> None:
-        """Closes the connection."""
-
-    def finish(self) -> None:
-        """Waits for the response and checks that the request succeeded."""
-
-    def failure(self) -> Failure:
-        """Waits for the end of the request and returns its error."""
-
-
 class RestCall:
     """A request over REST."""
 
@@ -79,10 +63,12 @@ class RestCall:
         return self._connection.getresponse()
 
     def first_token(self) -> None:
+        """Waits for the first event of a stream."""
         while not self._answer.readline().startswith(b"data: "):
             pass
 
     def leave(self) -> None:
+        """Closes the connection."""
         self._connection.close()
 
     def _last(self) -> Any:
@@ -90,9 +76,11 @@ class RestCall:
         return json.loads(self._answer.read().rpartition(b"data: ")[2].partition(b"\n")[0])
 
     def finish(self) -> None:
+        """Waits for the response and checks that the request succeeded."""
         assert self._last()["translations"]
 
     def failure(self) -> Failure:
+        """Waits for the end of the request and returns its error."""
         problem, retry_after = self._last(), self._answer.getheader("retry-after")
         retry_seconds = None if retry_after is None else float(retry_after)
         return Failure(
@@ -135,7 +123,7 @@ class GrpcCall:
         return failure_of(status, retry_seconds)
 
 
-class ManyCall:
+class ManyCall(GrpcCall):
     """A stream of TranslateMany with one request."""
 
     def __init__(self, live: LiveService, _: Way, text: str, timeout_seconds: float) -> None:
@@ -146,15 +134,9 @@ class ManyCall:
         request = TranslateManyRequest(request=TranslateRequest(text=[text]), timeout_seconds=timeout_seconds)
         self._requests.put(request.SerializeToString())
 
-    def first_token(self) -> None:
-        raise NotImplementedError
-
-    def cancel(self) -> None:
-        self._call.cancel()
-
     def leave(self) -> None:
         self._requests.put(None)
-        self._channel.close()
+        super().leave()
 
     def finish(self) -> None:
         assert next(self._call).HasField("response")
@@ -167,7 +149,7 @@ class ManyCall:
 def open_call(live: LiveService, way: Way, text: str, timeout_seconds: float = WAIT_SECONDS) -> Iterator[Any]:
     """Sends a request; its connection is closed when the block ends."""
     kind = RestCall if way.protocol == "rest" else ManyCall if way is GRPC_MANY else GrpcCall
-    call: Call = kind(live, way, text, timeout_seconds)
+    call = kind(live, way, text, timeout_seconds)
     try:
         yield call
     finally:

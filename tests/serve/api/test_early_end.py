@@ -29,6 +29,7 @@ def begin(
     with open_call(live, way, LONG_TEXT, timeout_seconds) as call:
         if streamed:
             call.first_token()
+            assert len(model.steps) == 1, "a token must come before the next one is computed"
         else:
             assert model.stepping.wait(WAIT_SECONDS)
         yield call

@@ -71,24 +71,6 @@ def test_the_deltas_of_every_text_make_up_its_translation(live: LiveService, opt
         assert ended == [False] * (len(grpc_deltas) - 1) + [True]
 
 
-def test_over_rest_a_token_comes_before_the_next_one_is_computed(stepwise: LiveService, model: GatedModel) -> None:
-    with stream(stepwise, LONG) as answer:
-        events = read_events(answer)
-        _, delta = next(events)
-        assert delta["target_tokens"] == len(model.steps) == 1
-        model.on_step = lambda: None
-        model.gate.set()
-        assert len(list(events)) > 1
-
-
-def test_over_grpc_a_token_comes_before_the_next_one_is_computed(stepwise: LiveService, model: GatedModel) -> None:
-    with stepwise.call_stream(TranslateRequest(text=[LONG_TEXT])) as messages:
-        assert next(messages).delta.target_tokens == len(model.steps) == 1
-        model.on_step = lambda: None
-        model.gate.set()
-        assert len(list(messages)) > 1
-
-
 def test_heartbeat_comments_keep_an_idle_connection_open(
     stepwise: LiveService, model: GatedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

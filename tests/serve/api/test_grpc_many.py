@@ -16,7 +16,6 @@ from loadtest.scenario import LoadRequest
 from protos.translation_pb2 import SearchOptions, TranslateManyRequest, TranslateRequest
 from tests.support.calls import failure_of
 from tests.support.conversation import Conversation, converse
-from tests.support.fakes import FakeModel
 from tests.support.live import (
     LONG_TEXT,
     TRANSLATE_METHOD,
@@ -302,11 +301,3 @@ def test_requests_of_a_stream_have_separate_ids_in_the_log(live: LiveService) ->
     assert {log["request_id"] for log in logs if log["event"] == "request"} == {"mine-1", "mine-2"}
     (stream,) = [log for log in logs if log["event"] == "stream"]
     assert (stream["request_id"], stream["requests"]) == ("mine", 2)
-
-
-def test_one_stream_keeps_several_engines_busy(bundle_path: Path) -> None:
-    models = FakeModel(2), FakeModel(2)
-    with run_service(bundle_path, models) as live, converse(live) as many:
-        send_all(many, 40)
-        assert len(many.rest()) == 40
-    assert all(model.steps for model in models)

@@ -9,7 +9,7 @@ from google.rpc.status_pb2 import Status
 from grpc import StatusCode
 from grpc_status.rpc_status import from_call
 
-from protos.translation_pb2 import SearchOptions, TranslateRequest
+from protos.translation_pb2 import TranslateRequest
 from serve.api.grpc_call import rich_status, trailers
 from serve.api.http_problem import error_headers
 from serve.errors import ERRORS, InvalidRequestError, QueueFullError, ServiceError
@@ -51,32 +51,11 @@ def test_a_full_queue_has_a_retry_delay_of_one_second() -> None:
 
 
 @pytest.mark.parametrize(
-    ("request_message", "field"),
-    [
-        (TranslateRequest(), "text"),
-        (TranslateRequest(text=["fine", " "]), "text[1]"),
-        (TranslateRequest(text=["fine"], source_language="fr"), "source_language"),
-        (TranslateRequest(text=["fine"], options=SearchOptions(beam_size=0)), "options.beam_size"),
-        (b"\x0a\x01\xff", "text[0]"),
-    ],
-)
-def test_the_details_name_the_invalid_field(
-    live: LiveService, request_message: TranslateRequest | bytes, field: str
-) -> None:
-    """Its description is the same as in the status message."""
-    error: Any = live.call_error(request_message)
-    status = from_call(error)
-    details = details_of(status)
-    (violation,) = details[BadRequest].field_violations
-    assert violation.field == field == details[ErrorInfo].metadata["field"]
-    assert f"{field}: {violation.description}" == error.details() == status.message
-
-
-@pytest.mark.parametrize(
     ("fields", "field", "reason"),
     [
         ({"text": []}, "text", "invalid"),
         ({"text": ["fine", " "]}, "text[1]", "invalid"),
+        ({"text": ["fine"], "source_language": "fr"}, "source_language", "invalid"),
         ({"text": ["fine"], "options": {"beam_size": 0}}, "options.beam_size", "invalid"),
         ({"text": ["fine"], "model": "none"}, "model", "model_not_found"),
     ],
@@ -84,9 +63,13 @@ def test_the_details_name_the_invalid_field(
 def test_both_protocols_name_the_same_field_and_reason(
     live: LiveService, fields: dict[str, Any], field: str, reason: str
 ) -> None:
+    """The description of an invalid field is the same as in the status message."""
     problem = live.post(fields).json()
+    assert (problem["field"], problem["reason"]) == (field, reason)
     error: Any = live.call_error(TranslateRequest(**fields))
     details = details_of(from_call(error))
-    assert (problem["field"], problem["reason"]) == (field, reason)
     assert (details[ErrorInfo].metadata["field"], details[ErrorInfo].reason) == (field, reason.upper())
     assert (BadRequest in details) == (reason == "invalid")
+    for violation in details[BadRequest].field_violations if reason == "invalid" else ():
+        assert violation.field == field
+        assert f"{field}: {violation.description}" == error.details() == problem["detail"]

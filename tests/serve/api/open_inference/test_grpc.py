@@ -64,8 +64,11 @@ class Stream:
 
 
 def test_contents_that_come_as_lists_are_answered_as_lists(live: LiveService) -> None:
+    """The request is counted by its method."""
     texts = ["alpha beta.", LONG_TEXT]
     response = call(live, request_of(*texts, id="a-1"))
+    live.settle()
+    assert live.metric("requests_total", method="infer", protocol="grpc", outcome="ok") == 1
     translations = live.post({"text": texts}).json()["translations"]
     assert (response.id, response.model_name, list(response.raw_output_contents)) == ("a-1", "fake", [])
     text, score, *_, target_tokens = response.outputs

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from serve.api.open_inference.protocol import OUTPUTS, Tensor
+from serve.api.open_inference.protocol import OUTPUTS
 from serve.scheduler.sequence import DecodingSequence
 from tests.support.calls import REST, open_call
 from tests.support.live import LONG_TEXT, WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
@@ -61,23 +61,6 @@ def test_a_path_may_include_the_version(live: LiveService) -> None:
         assert live.get(f"{MODEL}/versions/{version}{path}").json() == live.get(f"{MODEL}{path}").json()
     assert live.post(GOOD, path=f"{MODEL}/versions/{version}/infer").status_code == 200
     assert live.post(GOOD, path=f"{MODEL}/versions/1/infer").status_code == 404
-
-
-def test_binary_outputs_are_returned_on_request(live: LiveService) -> None:
-    text = Tensor("text_input", "BYTES", (1,), ("alpha beta.",)).pack()
-    inputs = [{"name": "text_input", "shape": [1], "datatype": "BYTES", "parameters": {"binary_data_size": len(text)}}]
-    outputs = [{"name": "score"}, {"name": "text_output", "parameters": {"binary_data": True}}]
-    head = json.dumps({"inputs": inputs, "outputs": outputs}).encode()
-    headers = {"inference-header-content-length": str(len(head))}
-    answer = live.post(content=head + text, headers=headers, path=INFER)
-    assert (answer.status_code, answer.headers["content-type"]) == (200, "application/octet-stream")
-    length = int(answer.headers["inference-header-content-length"])
-    score, output = json.loads(answer.content[:length])["outputs"]
-    (translation,) = expected(live, "alpha beta.")
-    assert score["data"] == [translation["score"]]
-    behind = answer.content[length:]
-    assert output["parameters"] == {"binary_data_size": len(behind)}
-    assert behind == Tensor("text_output", "BYTES", (1,), (translation["text"],)).pack()
 
 
 @pytest.mark.parametrize(
