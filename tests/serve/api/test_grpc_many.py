@@ -223,7 +223,7 @@ def test_a_stream_has_the_fair_share_of_one_client(bundle_path: Path) -> None:
 def test_the_deadline_of_the_call_applies_to_its_requests(gated: LiveService, model: GatedModel) -> None:
     """The rule also holds for a request that waits for room."""
     model.gate.clear()
-    with converse(gated, timeout=0.3) as many:
+    with converse(gated, timeout=1.0) as many:
         send_all(many, 3)
         assert many.failure() is grpc.StatusCode.DEADLINE_EXCEEDED
     gated.settle()
