@@ -3,15 +3,14 @@
 import re
 from argparse import ArgumentParser
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import pytest
 from pydantic import BaseModel, Field, SecretStr
-from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, CliPositionalArg, CliSettingsSource, NoDecode
+from pydantic_settings import BaseSettings, CliPositionalArg, CliSettingsSource
 
 import dragoman
-from serve.command_help import HelpFormatter, arrange_help, placeholder
+from serve.command_help import HelpFormatter, arrange_help
 
 
 class Layer(BaseModel):
@@ -44,6 +43,10 @@ class Command(BaseSettings):
     timeout_seconds: float | None = Field(None, description="limit. Default: none.")
     verbose: bool = Field(False, description="prints more")
     numbers: tuple[int, ...] = Field((1, 2), description="numbers")
+    limit: int | Literal["auto"] = Field("auto", description="limit")
+    key: SecretStr | None = Field(None, description="key")
+    models: dict[str, Layer] = Field({}, description="settings of models")
+    heads: str = Field("", description="heads", json_schema_extra={"placeholder": "LAYER:HEAD"})
     host: str = Field("0.0.0.0", description="gRPC address")  # noqa: S104 - only shown
 
 
@@ -62,18 +65,23 @@ def parser(monkeypatch: pytest.MonkeyPatch) -> ArgumentParser:
     return source.root_parser
 
 
-def test_the_usage_names_what_is_required(parser: ArgumentParser) -> None:
+def test_the_usage_names_required_options(parser: ArgumentParser) -> None:
     assert parser.format_usage() == "usage: command --out FOLDER [OPTION ...] SOURCE\n"
 
 
 @pytest.mark.parametrize(
     "line",
     [
+        "Computes. First line of a paragraph.",
         "--out FOLDER Folder to write (required)",
         "--wait-seconds SECONDS Time; 5 % more is possible (default: 2)",
         "--timeout-seconds SECONDS Limit (default: none)",
         "--verbose, --no-verbose Prints more (default: off)",
         "--numbers N,... Numbers (default: 1,2)",
+        "--limit N|{auto} Limit (default: auto)",
+        "--key KEY Key",
+        "--models JSON Settings of models",
+        "--heads LAYER:HEAD Heads",
         "--host ADDRESS gRPC address (default: 0.0.0.0)",
         "--layer.kind {dense,recurrent} (default: dense)",
         "--layer.width N Width of the layer (default: 16)",
@@ -87,39 +95,6 @@ def test_an_option_has_a_placeholder_and_one_default(parser: ArgumentParser, lin
 def test_groups_have_the_order_of_their_titles_and_come_before_sections(parser: ArgumentParser) -> None:
     titles = re.findall(r"^(\S.*):$", parser.format_help(), re.MULTILINE)
     assert titles == ["arguments", "options", "output", "times", "layer options"]
-
-
-def test_paragraphs_are_filled(parser: ArgumentParser) -> None:
-    assert "\n\nFirst line of a paragraph.\n\n" in parser.format_help()
-
-
-@pytest.mark.parametrize(
-    ("name", "annotation", "expected"),
-    [
-        ("slots", int, "N"),
-        ("http_port", int, "PORT"),
-        ("max_body_bytes", int | None, "BYTES"),
-        ("length_penalty", float, "NUMBER"),
-        ("options.max_target_ratio", float | None, "RATIO"),
-        ("tls_key_file", Path | None, "FILE"),
-        ("multi30k_folder", Path, "FOLDER"),
-        ("api_key", SecretStr | None, "KEY"),
-        ("source_language", str, "LANGUAGE"),
-        ("grpc_target", str, "HOST:PORT"),
-        ("title", str, "TEXT"),
-        ("checks", tuple[Literal["a", "b"], ...], "{a,b},..."),
-        ("limit", int | Literal["auto"], "N|{auto}"),
-        ("data", Annotated[tuple[str, ...], NoDecode], "DATA"),
-        ("models", dict[str, Layer], "JSON"),
-    ],
-)
-def test_a_placeholder_follows_from_name_and_type(name: str, annotation: object, expected: str) -> None:
-    field = FieldInfo.from_annotation(annotation)  # type: ignore[arg-type]
-    assert placeholder(name, field) == expected
-
-
-def test_a_field_may_have_a_placeholder_of_its_own() -> None:
-    assert placeholder("heads", FieldInfo(json_schema_extra={"placeholder": "LAYER:HEAD"})) == "LAYER:HEAD"
 
 
 @pytest.mark.parametrize("name", dragoman.COMMANDS)

@@ -2,6 +2,7 @@
 
 import asyncio
 from queue import SimpleQueue
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,6 @@ from export.make_bundle import BundleOptions
 from model.tokenizer.tokenizer import Tokenizer
 from serve.app import open_dispatcher
 from serve.bundle.bundle import Bundle
-from serve.bundle.manifest import Precision
 from serve.scheduler.sequence import DecodingSequence
 from serve.search.options import SearchOptions
 from serve.settings import ServeSettings
@@ -24,10 +24,12 @@ Found = tuple[tuple[int, ...], tuple[float, ...]]
 @pytest.fixture(scope="module", params=["fp32", "int8"], name="bundle")
 def _bundle(request: pytest.FixtureRequest, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     """A bundle wide enough that ONNX Runtime splits an operator among threads."""
-    precision: Precision = request.param
+    if request.param == "fp32":
+        wide: Bundle = request.getfixturevalue("wide_bundle")
+        return wide
     model = random_model(1, tokenizer.vocabulary_size, **WIDE, max_source_tokens=40, max_target_tokens=24)
-    out = tmp_path_factory.mktemp("modes") / precision
-    return export_model(model, tokenizer, out, options=BundleOptions(precision, precision=precision))
+    out = tmp_path_factory.mktemp("modes") / "int8"
+    return export_model(model, tokenizer, out, options=BundleOptions("int8", precision="int8"))
 
 
 @pytest.fixture(autouse=True)
@@ -54,16 +56,16 @@ async def _translate(settings: ServeSettings) -> list[Found]:
 
 
 def test_modes_differ_in_engines_and_threads_but_not_in_translations(bundle: Bundle) -> None:
-    throughput = ServeSettings(bundle=bundle.folder, slots=32)
-    latency = ServeSettings(bundle=bundle.folder, slots=32, mode="latency")
-    shapes = [(settings.engine_count, settings.engine_threads) for settings in (throughput, latency)]
-    assert shapes == [(2, 1), (1, 2)]
-    found = translate(throughput)
-    assert len(set(found)) > len(found) / 2
-    assert translate(latency) == found
+    def settings(**options: Any) -> ServeSettings:
+        return ServeSettings(bundle=bundle.folder, slots=32, **options)
 
-
-def test_two_engines_of_two_threads_equal_one_engine_of_one_thread(bundle: Bundle) -> None:
-    one = ServeSettings(bundle=bundle.folder, slots=32, engines=1, threads_per_engine=1)
-    two = ServeSettings(bundle=bundle.folder, slots=32, engines=2, threads_per_engine=2)
-    assert translate(two) == translate(one)
+    choices = {
+        (2, 1): settings(),
+        (1, 2): settings(mode="latency"),
+        (1, 1): settings(engines=1, threads_per_engine=1),
+        (2, 2): settings(engines=2, threads_per_engine=2),
+    }
+    assert [(each.engine_count, each.engine_threads) for each in choices.values()] == list(choices)
+    throughput, *others = (translate(each) for each in choices.values())
+    assert len(set(throughput)) > len(throughput) / 2
+    assert others == [throughput] * 3

@@ -9,7 +9,7 @@ import pytest
 
 from serve.server_process import HOST, ServerProcess, ServerProcessError, choose_ports, is_ready, server_command
 from serve.settings import ServeSettings
-from tests.support.live import GatedModel, LiveService, run_service
+from tests.support.live import GatedModel, run_service
 
 ENDS_AT_SIGTERM = "import signal; signal.signal(signal.SIGTERM, lambda *_: exit(0)); signal.pause()"
 
@@ -19,16 +19,12 @@ def run(program: str, folder: Path) -> AbstractContextManager[ServerProcess]:
     return ServerProcess.run([sys.executable, "-c", program], http_port, folder / "server.log")
 
 
-def test_a_port_of_0_becomes_a_free_one() -> None:
-    http_port, grpc_port = choose_ports(0, 0)
-    assert 0 not in (http_port, grpc_port)
-    assert http_port != grpc_port
-
-
-def test_a_taken_port_is_rejected() -> None:
+def test_a_port_of_0_becomes_a_free_one_and_a_taken_port_is_rejected() -> None:
     """Otherwise another server would answer the demo."""
-    with socket.create_server((HOST, 0)) as taken, pytest.raises(OSError, match="in use"):
-        choose_ports(taken.getsockname()[1], 0)
+    http_port, grpc_port = choose_ports(0, 0)
+    assert len({0, http_port, grpc_port}) == 3
+    with socket.create_server((HOST, http_port)), pytest.raises(OSError):  # noqa: PT011 - the message varies
+        choose_ports(http_port, 0)
 
 
 def test_the_command_line_has_only_settings_of_the_server() -> None:
@@ -38,54 +34,40 @@ def test_the_command_line_has_only_settings_of_the_server() -> None:
     assert flags <= set(ServeSettings.model_fields)
 
 
-def test_a_ready_server_is_ready(live: LiveService) -> None:
-    assert is_ready(live.service.http_port)
-
-
-def test_a_server_that_warms_up_is_not_ready(bundle_path: Path) -> None:
+def test_a_server_is_ready_after_its_warm_up(bundle_path: Path) -> None:
     model = GatedModel(4)
     model.gate.clear()
     with run_service(bundle_path, [model], wait_ready=False) as starting:
         assert not is_ready(starting.service.http_port)
-
-
-def test_a_missing_server_is_not_ready() -> None:
-    assert not is_ready(choose_ports(0, 0)[0])
+    with run_service(bundle_path) as live:
+        assert is_ready(live.service.http_port)
+    assert not is_ready(live.service.http_port)
 
 
 def test_a_server_that_ends_during_the_start_raises_its_last_output(tmp_path: Path) -> None:
     with (
-        pytest.raises(ServerProcessError, match=r"with status 1: no such bundle$"),
+        pytest.raises(ServerProcessError, match=r"\b1: no such bundle$"),
         run("raise SystemExit('no such bundle')", tmp_path) as server,
     ):
         server.wait_until_ready(timeout_seconds=60.0)
 
 
 def test_a_server_that_is_not_ready_in_time_raises(tmp_path: Path) -> None:
-    with (
-        pytest.raises(ServerProcessError, match=r"not ready after 0\.0 seconds"),
-        run(ENDS_AT_SIGTERM, tmp_path) as server,
-    ):
+    with pytest.raises(ServerProcessError, match=r"\b0\.0\b"), run(ENDS_AT_SIGTERM, tmp_path) as server:
         server.wait_until_ready(timeout_seconds=0.0)
 
 
 def test_a_server_that_ends_unexpectedly_raises(tmp_path: Path) -> None:
-    with (
-        pytest.raises(ServerProcessError, match=r"with status 0: "),
-        run("pass", tmp_path) as server,
-    ):
+    with pytest.raises(ServerProcessError, match=r"\b0\b"), run("pass", tmp_path) as server:
         server.wait_for_interrupt()
 
 
 def test_a_server_is_stopped_after_an_exception(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="whatever"), run(ENDS_AT_SIGTERM, tmp_path) as server:
-        raise ValueError("whatever")
+    with pytest.raises(ZeroDivisionError), run(ENDS_AT_SIGTERM, tmp_path) as server:
+        raise ZeroDivisionError
     assert server._process.returncode is not None
 
 
 def test_an_exit_status_after_the_stop_raises(tmp_path: Path) -> None:
-    with (
-        pytest.raises(ServerProcessError, match="with status 3"),
-        run("raise SystemExit(3)", tmp_path) as server,
-    ):
+    with pytest.raises(ServerProcessError, match=r"\b3\b"), run("raise SystemExit(3)", tmp_path) as server:
         server._process.wait()

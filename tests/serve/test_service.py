@@ -2,7 +2,6 @@
 
 import json
 import random
-import re
 import signal
 import statistics
 import subprocess
@@ -48,17 +47,10 @@ def alone(server: Server, sentences: list[str]) -> dict[str, Answer]:
     before = server.company()
     answers = {sentence: server.rest(sentence)[0] for sentence in sentences}
     assert server.company() == before
+    # Otherwise equal translations prove nothing.
+    assert len({text for text, *_ in answers.values()}) > 0.9 * CLIENTS
+    assert len({tokens for _, _, _, tokens, _ in answers.values()}) > 10
     return answers
-
-
-def test_both_interfaces_give_the_same_answers(server: Server, sentences: list[str], alone: dict[str, Answer]) -> None:
-    assert [server.grpc(sentence)[0] for sentence in sentences] == list(alone.values())
-
-
-def test_translations_differ_from_each_other(alone: dict[str, Answer]) -> None:
-    """Otherwise the next test proves nothing."""
-    assert len({text for text, *_ in alone.values()}) > 0.9 * CLIENTS
-    assert len({tokens for _, _, _, tokens, _ in alone.values()}) > 10
 
 
 @pytest.mark.promise("R1")
@@ -92,40 +84,29 @@ def test_texts_of_one_request_are_translated_as_if_alone(
 
 
 def test_a_page_is_translated_sentence_by_sentence(server: Server, sentences: list[str]) -> None:
-    """Line breaks and white space stay."""
+    """Line breaks and white space stay; the deltas of a stream make up the same text."""
     short = [f"{sentence}." for sentence in sentences if len(sentence.split()) < 8]
     page = f"  {short[0]} {short[1]}\n\n\t{short[2]}\n{'  '.join(short[3:])}"
     answers = [translation[0] for translation in server.rest(*short)]
     expected = f"  {answers[0]} {answers[1]}\n\n\t{answers[2]}\n{'  '.join(answers[3:])}"
     assert server.rest(page)[0][0] == server.grpc(page)[0][0] == expected
-
-
-def test_the_deltas_of_a_page_join_to_its_translation(server: Server, sentences: list[str]) -> None:
-    page = "  " + ".\n".join(sentences[:6])
     _, events = server.post({"text": page}, path="/v1/translate/stream")
-    data = [json.loads(line.removeprefix("data: ")) for line in events.splitlines() if line.startswith("data: ")]
-    *deltas, result = data
-    (translation,) = result["translations"]
-    assert "".join(delta["text"] for delta in deltas) == translation["text"]
-    assert [delta["text_index"] for delta in deltas] == [0] * len(deltas)
-    assert translation["sentences"] >= 6
+    *deltas, result = [json.loads(line[6:]) for line in events.splitlines() if line.startswith("data: ")]
+    assert "".join(delta["text"] for delta in deltas) == expected
+    assert (result["translations"][0]["text"], result["translations"][0]["sentences"]) == (expected, len(short))
 
 
 def test_a_too_long_sentence_is_cut_and_reported(server: Server) -> None:
     body = {"text": " ".join(["bird"] * 100)}
-    status, answer = server.post(body)
-    (translation,) = json.loads(answer)["translations"]
-    assert (status, translation["cut_sentences"]) == (200, 1)
-    assert translation["sentences"] > 1
+    (translation,) = json.loads(server.post(body)[1])["translations"]
+    assert translation["sentences"] > translation["cut_sentences"] == 1
     status, problem = server.post({**body, "split_sentences": False})
-    assert status == 400
-    assert json.loads(problem)["field"] == "text[0]"
+    assert (status, json.loads(problem)["field"]) == (400, "text[0]")
 
 
 def test_more_sentences_than_slots_and_queue_are_rejected(server: Server) -> None:
     status, problem = server.post({"text": "bird.\n" * 600})
-    assert status == 400
-    assert re.match(r"text: 600 sentences .* 516 ", json.loads(problem)["detail"])
+    assert (status, json.loads(problem)["field"]) == (400, "text")
 
 
 def test_the_server_process_loads_no_torch(server: Server) -> None:
@@ -183,12 +164,6 @@ def two_way_server(two_way_bundle: Path) -> Iterator[Server]:
         yield server
 
 
-def run_dragoman(*arguments: str, text: str = "") -> str:
-    """Runs a command and returns its output."""
-    command = [sys.executable, "-m", "dragoman", *arguments]
-    return subprocess.run(command, input=text, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT).stdout
-
-
 def test_one_server_translates_in_both_directions(two_way_server: Server, two_way_bundle: Path) -> None:
     """The golden sentences match, and one text has two translations."""
     assert two_way_server.ready["directions"] == ["en-de", "de-en"]
@@ -202,43 +177,19 @@ def test_one_server_translates_in_both_directions(two_way_server: Server, two_wa
     assert len(set(texts)) > len({source for source, _ in texts})
 
 
-def test_two_directions_require_a_target_language(two_way_server: Server) -> None:
-    status, body = two_way_server.post({"text": "alpha beta"})
-    assert (status, json.loads(body)["field"]) == (400, "target_language")
-
-
-def test_translate_uses_the_requested_direction(two_way_server: Server, two_way_bundle: Path) -> None:
+@pytest.mark.parametrize(("source", "target", "local"), [("en", "de", False), ("de", "en", True)])
+def test_translate_uses_the_requested_direction(
+    two_way_server: Server, two_way_bundle: Path, source: str, target: str, *, local: bool
+) -> None:
     """Both by a server and by a bundle in the same process."""
-    golden = Bundle.open(two_way_bundle).golden
-    for source, target in (("en", "de"), ("de", "en")):
-        sentences = [sentence for sentence in golden if sentence.target_language == target]
-        lines = "".join(f"{sentence.source}\n" for sentence in sentences)
-        expected = "".join(f"{sentence.target}\n" for sentence in sentences)
-        languages = ("--source-language", source, "--target-language", target)
-        server = f"127.0.0.1:{two_way_server.ready['grpc_port']}"
-        assert run_dragoman("translate", "--server", server, *languages, text=lines) == expected
-        assert run_dragoman("translate", "--bundle", str(two_way_bundle), *languages, text=lines) == expected
-
-
-def test_load_measures_a_server_with_two_directions(two_way_server: Server, tmp_path: Path) -> None:
-    sentences = tmp_path / "sentences.txt"
-    sentences.write_text("alpha beta\nhouse\n", encoding="utf-8")
-    ports = two_way_server.ready["grpc_port"], two_way_server.ready["http_port"]
-    output = run_dragoman(
-        "load",
-        *(
-            "--protocol",
-            "grpc,rest",
-            "--grpc-target",
-            f"127.0.0.1:{ports[0]}",
-            "--rest-url",
-            f"http://127.0.0.1:{ports[1]}",
-        ),
-        *("--target-language", "en", "--sentences", str(sentences), "--rate", "20", "--max-lag-seconds", "60"),
-        *("--duration-seconds", "0.5", "--warm-up-seconds", "0"),
-    )
-    runs = json.loads(output.splitlines()[-1])["runs"]
-    assert [run["all"]["errors"] for run in runs] == [{}, {}]
+    golden = [each for each in Bundle.open(two_way_bundle).golden if each.target_language == target]
+    server = f"127.0.0.1:{two_way_server.ready['grpc_port']}"
+    where = ("--bundle", str(two_way_bundle)) if local else ("--server", server)
+    languages = ("--source-language", source, "--target-language", target)
+    command = [sys.executable, "-m", "dragoman", "translate", *where, *languages]
+    lines = "".join(f"{sentence.source}\n" for sentence in golden)
+    result = subprocess.run(command, input=lines, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT)
+    assert result.stdout == "".join(f"{sentence.target}\n" for sentence in golden)
 
 
 def test_a_model_replaced_under_load_fails_no_request(
@@ -249,6 +200,7 @@ def test_a_model_replaced_under_load_fails_no_request(
     for name, bundle in (*versions.items(), ("changing", toy_bundle)):
         copytree(bundle, tmp_path / name)
     mine, enough, key = sentences[:5], threading.Event(), "the key"
+    versions_in_turn = ("new", "old", "new")
     options = ("--engines", "1", "--slots", "4", "--queue-limit", "500", "--admin-key", key)
     with serve(tmp_path, *options) as server, ThreadPoolExecutor(8) as pool:
         alone = {name: {each: server.rest(each, model=name)[0] for each in mine} for name in versions}
@@ -262,7 +214,7 @@ def test_a_model_replaced_under_load_fails_no_request(
             return answers
 
         clients = [pool.submit(translate, client) for client in range(8)]
-        for number, name in enumerate(("new", "old", "new", "old", "new")):
+        for number, name in enumerate(versions_in_turn):
             copytree(versions[name], tmp_path / ".new")
             (tmp_path / "changing").rename(tmp_path / ".old")
             (tmp_path / ".new").rename(tmp_path / "changing")
@@ -280,7 +232,7 @@ def test_a_model_replaced_under_load_fails_no_request(
         afterwards = {each: server.rest(each, model="changing")[0] for each in mine}
     events = [json.loads(line) for line in server.lines]
     assert {event["outcome"] for event in events if event["event"] == "request"} == {"ok"}
-    assert [event["replaced"] for event in events if event["event"] == "reloaded"] == [["changing"]] * 5
+    assert [event["replaced"] for event in events if event["event"] == "reloaded"] == [["changing"]] * 3
     assert [pair for pair in answers if pair[1] not in (alone["old"][pair[0]], alone["new"][pair[0]])] == []
     for name in versions:
         assert any(answer == alone[name][sentence] for sentence, answer in answers)
@@ -296,7 +248,7 @@ def test_a_bundle_with_one_flipped_bit_is_never_served(toy_bundle: Path, tmp_pat
     with serve(folder) as server:
         assert server.process.wait(WAIT_SECONDS) == 1
     (line,) = server.lines
-    assert line.startswith(f"dragoman serve: {folder / WEIGHTS_FILE}: sha256 is ")
+    assert line.startswith(f"dragoman serve: {folder / WEIGHTS_FILE}: ")
 
 
 @pytest.mark.promise("R28")

@@ -22,79 +22,73 @@ def received(monkeypatch: pytest.MonkeyPatch) -> list[ServeSettings]:
     return commands
 
 
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
-    path = tmp_path / "dragoman.yaml"
-    path.write_text("slots: 1\nhttp_port: 1001\ngrpc_port: 1002\n")
-    return path
-
-
 def run(*arguments: str) -> None:
     dragoman.run("serve", list(arguments))
 
 
+def run_file(path: Path, content: str | bytes) -> None:
+    """Runs the command with a configuration file of this content."""
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    run("--config", str(path))
+
+
 def test_a_flag_precedes_the_environment_and_the_environment_precedes_the_file(
-    received: list[ServeSettings], config: Path, monkeypatch: pytest.MonkeyPatch
+    received: list[ServeSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("DRAGOMAN_SLOTS", "2")
-    monkeypatch.setenv("DRAGOMAN_HTTP_PORT", "2001")
-    run("folder", "--config", str(config), "--slots", "3")
+    """The environment may name the file too."""
+    path = tmp_path / "dragoman.yaml"
+    path.write_text("slots: 1\nhttp_port: 1001\ngrpc_port: 1002\n")
+    environment = {"SLOTS": "2", "HTTP_PORT": "2001", "CONFIG": str(path), "BUNDLE": "elsewhere"}
+    for name, value in environment.items():
+        monkeypatch.setenv(f"DRAGOMAN_{name}", value)
+    run("--slots", "3")
     (command,) = received
-    assert (command.slots, command.http_port, command.grpc_port) == (3, 2001, 1002)
-
-
-def test_the_environment_names_the_file_and_the_bundle(
-    received: list[ServeSettings], config: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DRAGOMAN_CONFIG", str(config))
-    monkeypatch.setenv("DRAGOMAN_BUNDLE", "elsewhere")
-    run()
-    (command,) = received
-    assert (command.bundle, command.slots) == (Path("elsewhere"), 1)
+    assert (command.slots, command.http_port, command.grpc_port, command.bundle) == (3, 2001, 1002, Path("elsewhere"))
 
 
 @pytest.mark.parametrize(("suffix", "sign"), [("yaml", ": "), ("toml", " = ")])
-def test_every_setting_may_stand_in_the_file(
+def test_every_setting_may_be_in_the_file(
     received: list[ServeSettings], tmp_path: Path, suffix: str, sign: str
 ) -> None:
     values = ServeSettings().model_dump(mode="json", exclude={"config"}, exclude_none=True)
-    path = tmp_path / f"all.{suffix}"
-    path.write_text("".join(f"{name}{sign}{json.dumps(value)}\n" for name, value in values.items()))
-    run("--config", str(path))
+    content = "".join(f"{name}{sign}{json.dumps(value)}\n" for name, value in values.items())
+    run_file(tmp_path / f"all.{suffix}", content)
     assert received[0].model_dump(exclude={"config"}) == ServeCommand().model_dump(exclude={"config"})
 
 
-@pytest.mark.parametrize("suffix", ["yaml", "toml"])
-def test_an_unknown_setting_in_the_file_is_rejected_by_name_and_line(tmp_path: Path, suffix: str) -> None:
-    path = tmp_path / f"wrong.{suffix}"
-    path.write_text(
-        "# first\nmode: latency\nslot: 3\n" if suffix == "yaml" else "# first\nmode = 'latency'\nslot = 3\n"
-    )
-    with pytest.raises(SystemExit) as raised:
-        run("--config", str(path))
-    message = str(raised.value.code)
-    assert message.startswith(f"dragoman serve: config: {path}:3: slot: ")
-    assert message.endswith("did you mean slots?")
+@pytest.mark.parametrize(
+    ("name", "content", "where"),
+    [
+        ("wrong.yaml", "# first\nmode: latency\nslot: 3\n", "3: slot"),
+        ("wrong.toml", "# first\nmode = 'latency'\nslot = 3\n", "3: slot"),
+        ("wrong.yaml", "config: true\n", "1: config"),
+        ("wrong.yaml", "print_config: true\n", "1: print_config"),
+        ("wrong.yaml", "models:\n  small:\n    slot: 1\n", "3: models.small.slot"),
+        ("wrong.yaml", "models:\n  small:\n    http_port: 1\n", "3: models.small.http_port"),
+        ("wrong.toml", "slots = 3\n[models.small]\nslots = 1\n[models.large]\nslot = 9\n", "5: models.large.slot"),
+    ],
+)
+def test_a_name_that_the_file_cannot_set_is_rejected_by_line(
+    tmp_path: Path, name: str, content: str, where: str
+) -> None:
+    with pytest.raises(SystemExit, match=f"^dragoman serve: config: {tmp_path}/{name}:{where}: "):
+        run_file(tmp_path / name, content)
 
 
-@pytest.mark.parametrize("name", ["config", "print_config"])
-def test_a_setting_for_flags_only_is_rejected_in_the_file(tmp_path: Path, name: str) -> None:
-    path = tmp_path / "wrong.yaml"
-    path.write_text(f"{name}: true\n")
-    with pytest.raises(SystemExit, match=f"wrong.yaml:1: {name}: unknown"):
-        run("--config", str(path))
+def test_the_error_suggests_a_similar_name(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"\bslots\?$"):
+        run_file(tmp_path / "wrong.yaml", "slot: 3\n")
 
 
 @pytest.mark.parametrize("content", ["- a\n- list\n", "just text", "", "a: [", b"\xff\xfe\xfa"])
-def test_a_file_that_holds_no_settings_is_rejected_by_path(tmp_path: Path, content: str | bytes) -> None:
+def test_a_file_without_settings_is_rejected_by_path(tmp_path: Path, content: str | bytes) -> None:
     path = tmp_path / "wrong.yaml"
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
     with pytest.raises(SystemExit, match=f"^dragoman serve: config: {path}: "):
-        run("--config", str(path))
+        run_file(path, content)
 
 
 def test_a_missing_file_is_rejected_by_path(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match=f"^dragoman serve: config: {tmp_path}/none.yaml: .*No such file"):
+    with pytest.raises(SystemExit, match=f"^dragoman serve: config: {tmp_path}/none.yaml: "):
         run("--config", f"{tmp_path}/none.yaml")
 
 
@@ -152,11 +146,6 @@ def test_by_default_there_is_an_engine_per_cpu_and_four_waiting_rows_per_slot() 
     assert command.max_waiting == 4 * command.total_slots
 
 
-def test_engines_and_queue_can_be_set() -> None:
-    command = ServeSettings(slots=3, engines=2, queue_limit=0)
-    assert (command.engine_count, command.total_slots, command.max_waiting) == (2, 6, 0)
-
-
 def test_a_model_overrides_settings_and_inherits_the_others() -> None:
     command = ServeSettings(slots=3, engines=2, models={"small": ModelSettings(slots=1, queue_limit=0)})
     small, other = command.of_model("small"), command.of_model("other")
@@ -164,42 +153,24 @@ def test_a_model_overrides_settings_and_inherits_the_others() -> None:
     assert other == command
 
 
-def test_the_file_overrides_settings_of_models(received: list[ServeSettings], tmp_path: Path) -> None:
-    path = tmp_path / "models.yaml"
-    path.write_text("slots: 3\nmodels:\n  small: {slots: 1}\n")
-    run("--config", str(path))
-    assert received[0].of_model("small").slots == 1
-
-
 @pytest.mark.parametrize(
-    ("own", "problem"),
-    [
-        ("slots: 0", "--models.small.slots: Input should be greater than or equal to 1 (given: 0)"),
-        ("slot: 1", "yaml:3: models.small.slot: unknown"),
-        ("http_port: 1", "yaml:3: models.small.http_port: unknown"),
-    ],
+    ("name", "content"),
+    [("models.yaml", "slots: 3\nmodels:\n  small: {slots: 1}\n"), ("models.toml", "[models.small]\nslots = 1\n")],
 )
-def test_an_invalid_override_of_a_model_is_rejected_by_name(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], own: str, problem: str
+def test_the_file_overrides_settings_of_models(
+    received: list[ServeSettings], tmp_path: Path, name: str, content: str
 ) -> None:
-    path = tmp_path / "models.yaml"
-    path.write_text(f"models:\n  small:\n    {own}\n")
-    with pytest.raises(SystemExit) as raised:
-        run("--config", str(path))
-    assert problem in f"{capsys.readouterr().err}{raised.value.code}"
-
-
-def test_toml_tables_override_settings_of_models(received: list[ServeSettings], tmp_path: Path) -> None:
-    path = tmp_path / "models.toml"
-    path.write_text("slots = 3\n[models.small]\nslots = 1\n[models.large]\nslot = 9\n")
-    with pytest.raises(SystemExit, match=r"models.toml:5: models.large.slot: unknown"):
-        run("--config", str(path))
-    path.write_text("slots = 3\n[models.small]\nslots = 1\n")
-    run("--config", str(path))
+    run_file(tmp_path / name, content)
     assert received[0].of_model("small").slots == 1
 
 
-def test_the_resulting_settings_can_be_printed_and_read_again(
+def test_an_invalid_override_of_a_model_is_rejected_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run_file(tmp_path / "models.yaml", "models:\n  small:\n    slots: 0\n")
+    assert "--models.small.slots: " in capsys.readouterr().err
+
+
+def test_printed_settings_can_be_read_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = tmp_path / "first.toml"
@@ -217,19 +188,12 @@ def test_the_resulting_settings_can_be_printed_and_read_again(
     assert read.models == {"small": ModelSettings(slots=1, queue_limit=0)}
 
 
-def test_printed_settings_name_secrets_without_their_values(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_output_contains_the_admin_key(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "secret" not in repr(ServeSettings(admin_key=SecretStr("secret")))
     run("--admin-key", "very secret", "--print-config")
     printed = capsys.readouterr().out
     assert "secret" not in printed
     assert "# admin_key: set" in printed
-
-
-def test_help_has_groups_units_and_defaults(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        run("--help")
-    text = " ".join(capsys.readouterr().out.split())
-    for part in ("engine: --slots N Rows", "life cycle: --step-timeout-seconds SECONDS", "(default: 0.0.0.0)"):
-        assert part in text
 
 
 def test_the_admin_key_comes_from_the_environment_or_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,10 +216,6 @@ def test_a_file_without_a_key_is_rejected_by_path(tmp_path: Path, content: bytes
         ServeSettings(admin_key_file=path).read_admin_key()
 
 
-def test_repr_hides_the_admin_key() -> None:
-    assert "secret" not in repr(ServeSettings(admin_key=SecretStr("secret")))
-
-
 def test_a_list_in_the_environment_is_json(
     received: list[ServeSettings], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -265,20 +225,12 @@ def test_a_list_in_the_environment_is_json(
     monkeypatch.setenv("DRAGOMAN_CORS_ORIGINS", "https://page.example")
     with pytest.raises(SystemExit):
         run()
-    error = capsys.readouterr().err
-    assert error.startswith("dragoman serve: ")
-    assert "cors_origins" in error
-    assert error.endswith("expected JSON\n")
+    assert "cors_origins" in capsys.readouterr().err
 
 
 def test_settings_are_frozen() -> None:
     with pytest.raises(ValidationError, match="frozen"):
         setattr(ServeSettings(), "slots", 2)  # noqa: B010 - mypy rejects the plain form
-
-
-def test_every_setting_has_a_description() -> None:
-    unexplained = [name for name, field in ServeCommand.model_fields.items() if not field.description]
-    assert unexplained == []
 
 
 def test_help_loads_neither_the_service_nor_its_libraries() -> None:

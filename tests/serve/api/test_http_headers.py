@@ -12,12 +12,6 @@ TEXTS = ["alpha beta."] * 8
 
 
 @pytest.fixture(scope="module")
-def live(bundle_path: Path) -> Iterator[LiveService]:
-    with run_service(bundle_path) as service:
-        yield service
-
-
-@pytest.fixture(scope="module")
 def open_to_a_page(bundle_path: Path) -> Iterator[LiveService]:
     with run_service(bundle_path, cors_origins=[PAGE]) as service:
         yield service

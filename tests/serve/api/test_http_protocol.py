@@ -136,12 +136,6 @@ def test_an_upgrade_offer_is_ignored(live: LiveService, *, together: bool) -> No
     assert [status for status, _ in answers] == [200] * len(requests)
 
 
-def test_an_upgrade_offer_may_come_with_connection_close(live: LiveService) -> None:
-    with connect(live) as connection:
-        connection.sendall(head("connection: close, Upgrade", "upgrade: h2c", LENGTH) + BODY)
-        assert read_to_the_end(connection).startswith(b"HTTP/1.1 200 ")
-
-
 def test_expect_100_continue_is_supported(live: LiveService) -> None:
     with connect(live) as connection:
         connection.sendall(head("expect: 100-continue", LENGTH))
@@ -150,7 +144,10 @@ def test_expect_100_continue_is_supported(live: LiveService) -> None:
         assert read_answers(connection)[0][0] == 200
 
 
-def test_http_1_0_is_supported_and_closes_the_connection(live: LiveService) -> None:
+@pytest.mark.parametrize(
+    "request_head", [head(LENGTH, version="1.0"), head("connection: close, Upgrade", "upgrade: h2c", LENGTH)]
+)
+def test_http_1_0_and_connection_close_close_the_connection(live: LiveService, request_head: bytes) -> None:
     with connect(live) as connection:
-        connection.sendall(head(LENGTH, version="1.0") + BODY)
+        connection.sendall(request_head + BODY)
         assert read_to_the_end(connection).startswith(b"HTTP/1.1 200 ")

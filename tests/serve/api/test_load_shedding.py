@@ -13,7 +13,6 @@ import grpc
 import pytest
 from structlog.testing import capture_logs
 
-from serve.api.grpc_call import abort
 from serve.api.load_shedding import (
     BUSY_SHARE,
     ENDINGS,
@@ -174,18 +173,6 @@ def test_rejected_requests_are_logged_once_with_their_number() -> None:
         load_shedder.watch()
         load_shedder.watch()
     assert [(entry["event"], entry["requests"], entry["inside"]) for entry in logs] == [("requests_shed", 2, 1)] * 3
-
-
-class GoneContext:
-    """A call of a disconnected client: gRPC accepts no status."""
-
-    async def abort(self, *_: object) -> None:
-        raise grpc.aio.InternalError("Failed execute_batch")
-
-
-def test_a_disconnected_client_gets_no_status() -> None:
-    with pytest.raises(asyncio.CancelledError):
-        asyncio.run(abort(GoneContext(), QueueFullError("full"), ()))  # type: ignore[arg-type]
 
 
 @pytest.fixture

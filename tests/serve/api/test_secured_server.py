@@ -82,10 +82,11 @@ def load(live: LiveService, folder: Path, *options: str) -> dict[str, Any]:
     return dict(run)
 
 
-def errors_of(run: dict[str, Any]) -> dict[str, set[str]]:
-    """Returns the errors per protocol, if no request succeeded."""
-    assert run["all"]["ok"] == 0
-    return {name: set(kind["errors"]) for name, kind in run["kinds"].items()}
+def written_by(folder: Path, capfd: pytest.CaptureFixture[str]) -> str:
+    """Returns the report and all output of a load."""
+    written = [path.read_text() for path in (folder / "out").iterdir()]
+    assert len(written) == 2
+    return "".join([*written, *capfd.readouterr()])
 
 
 def test_a_load_over_every_protocol_is_answered_and_the_metrics_are_read(
@@ -101,30 +102,23 @@ def test_a_load_over_every_protocol_is_answered_and_the_metrics_are_read(
     assert run["server"] is not None
     document = json.loads((tmp_path / "out" / "load.json").read_bytes())
     assert "--tls-key-file" in document["command"]
-    written = [path.read_text() for path in (tmp_path / "out").iterdir()]
-    assert len(written) == 2
-    assert KEY not in "".join([*written, *capfd.readouterr()])
+    assert KEY not in written_by(tmp_path, capfd)
 
 
-def test_a_load_with_a_wrong_key_reports_unauthorized(
-    secured: LiveService, known: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+def test_a_load_with_a_wrong_key_or_without_a_certificate_reports_unauthorized(
+    secured: LiveService, known: list[str], trusting: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     wrong = f"{KEY}-either"
-    run = load(secured, tmp_path, *known, "--api-key", wrong)
-    refused = {name: {"UNAUTHENTICATED" if name.startswith("grpc") else "401 unauthorized"} for name in PROTOCOLS}
-    assert errors_of(run) == refused
-    assert run["server"] is None
-    written = [path.read_text() for path in (tmp_path / "out").iterdir()]
-    assert wrong not in "".join([*written, *capfd.readouterr()])
-
-
-def test_a_load_without_a_certificate_reports_unauthorized(
-    secured: LiveService, trusting: list[str], tmp_path: Path
-) -> None:
-    run = load(secured, tmp_path, *trusting, "--api-key", KEY)
-    assert errors_of(run) == {
-        name: {"UNAVAILABLE" if name.startswith("grpc") else "401 unauthorized"} for name in PROTOCOLS
-    }
+    for options, key, grpc_error in ((known, wrong, "UNAUTHENTICATED"), (trusting, KEY, "UNAVAILABLE")):
+        folder = tmp_path / grpc_error
+        folder.mkdir()
+        run = load(secured, folder, *options, "--api-key", key)
+        assert run["all"]["ok"] == 0
+        assert {name: set(kind["errors"]) for name, kind in run["kinds"].items()} == {
+            name: {grpc_error if name.startswith("grpc") else "401 unauthorized"} for name in PROTOCOLS
+        }
+        assert run["server"] is None
+        assert key not in written_by(folder, capfd)
 
 
 def test_no_command_line_of_a_process_that_sends_load_holds_the_key(secured: LiveService, ca_file: Path) -> None:
@@ -176,12 +170,10 @@ def test_an_evaluation_with_a_wrong_key_ends_with_the_refusal(
     secured: LiveService, known: list[str], data: str
 ) -> None:
     grpc_url, rest_url = f"grpc://{secured.grpc_target}", https_url(secured)
-    over_grpc = evaluation_refusal(grpc_url, data, *known, "--api-key", "wrong")
-    assert over_grpc.startswith(f"dragoman evaluate: {grpc_url}: ")
-    assert ": UNAUTHENTICATED: authorization: " in over_grpc
-    over_rest = evaluation_refusal(rest_url, data, *known, "--api-key", "wrong")
-    assert over_rest.startswith(f"dragoman evaluate: {rest_url}: ")
-    assert ": unauthorized: authorization: " in over_rest
+    for url, reason in ((grpc_url, "UNAUTHENTICATED"), (rest_url, "unauthorized")):
+        error = evaluation_refusal(url, data, *known, "--api-key", "wrong")
+        assert error.startswith(f"dragoman evaluate: {url}: ")
+        assert f": {reason}: authorization: " in error
 
 
 def test_an_evaluation_that_does_not_trust_the_authority_sends_no_request(secured: LiveService, data: str) -> None:

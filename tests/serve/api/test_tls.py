@@ -99,31 +99,14 @@ def test_a_client_that_does_not_trust_the_authority_sends_no_request(
     assert secured.metric("requests_total") == 0
 
 
-def test_clients_with_a_trusted_certificate_are_accepted(mutual: LiveService, authority: Authority) -> None:
-    client = authority.issue("client", "client")
-    with rest_client(mutual, verify=authority.context(client)) as rest:
-        (translation,) = rest.post("/v1/translate", json=REQUEST).json()["translations"]
-    assert ask_grpc(mutual, authority.credentials(client)) == translation["text"]
-
-
 def test_clients_without_a_certificate_get_only_probes(mutual: LiveService, authority: Authority) -> None:
     with rest_client(mutual, verify=authority.context()) as rest:
         assert [rest.get(path).status_code for path in ("/healthz", "/readyz", "/metrics")] == [200, 200, 200]
         refused = rest.post("/v1/translate", json=REQUEST)
         assert (refused.status_code, refused.json()["reason"]) == (401, "unauthorized")
-        assert refused.json()["detail"].startswith("client certificate: ")
     assert ask_grpc(mutual, authority.credentials()) == "UNAVAILABLE"
     assert mutual.metric("requests_total", outcome="unauthorized") == 1
     assert mutual.metric("requests_total", outcome="ok") == 0
-
-
-def test_clients_with_an_untrusted_certificate_cannot_connect(
-    mutual: LiveService, authority: Authority, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    client = Authority(tmp_path_factory.mktemp("stranger")).issue("client", "client")
-    with rest_client(mutual, verify=authority.context(client)) as rest, pytest.raises(httpx.TransportError):
-        rest.get("/readyz")
-    assert ask_grpc(mutual, authority.credentials(client)) == "UNAVAILABLE"
 
 
 def test_a_renewed_certificate_is_served_without_a_restart(secured: LiveService, authority: Authority) -> None:
@@ -147,20 +130,29 @@ def test_an_incomplete_renewal_keeps_the_old_certificate(secured: LiveService, a
     assert served_certificates(secured, authority) != before
 
 
-def test_an_authority_of_clients_can_be_replaced(
+def test_only_clients_with_a_certificate_of_the_current_authority_are_accepted(
     mutual: LiveService, authority: Authority, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """A certificate that the old CA signed is rejected afterwards."""
+    """The authority of clients can be replaced without a restart."""
     other = Authority(tmp_path_factory.mktemp("other"))
     old, new = authority.issue("old", "client"), other.issue("new", "client")
+
+    def assert_accepted(client: dict[str, Path]) -> None:
+        with rest_client(mutual, verify=authority.context(client)) as rest:
+            (translation,) = rest.post("/v1/translate", json=REQUEST).json()["translations"]
+        assert ask_grpc(mutual, authority.credentials(client)) == translation["text"]
+
+    def assert_rejected(client: dict[str, Path]) -> None:
+        with rest_client(mutual, verify=authority.context(client)) as rest, pytest.raises(httpx.TransportError):
+            rest.post("/v1/translate", json=REQUEST)
+        assert ask_grpc(mutual, authority.credentials(client)) == "UNAVAILABLE"
+
+    assert_accepted(old)
+    assert_rejected(new)
     other.ca.cert_pem.write_to_path(authority.folder / "ca.pem")
     mutual.service._security.refresh()
-    assert ask_grpc(mutual, authority.credentials(new)) != "UNAVAILABLE"
-    assert ask_grpc(mutual, authority.credentials(old)) == "UNAVAILABLE"
-    with rest_client(mutual, verify=authority.context(new)) as rest:
-        assert rest.post("/v1/translate", json=REQUEST).status_code == 200
-    with rest_client(mutual, verify=authority.context(old)) as rest, pytest.raises(httpx.TransportError):
-        rest.post("/v1/translate", json=REQUEST)
+    assert_accepted(new)
+    assert_rejected(old)
 
 
 def swap(first: Path, second: Path) -> None:
@@ -188,35 +180,28 @@ def encrypt(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "message"),
+    ("setting", "spoil"),
     [
-        (
-            lambda files: files["certificate"].unlink(),
-            "--tls-certificate-file: {certificate}: No such file or directory",
-        ),
-        (lambda files: files["key"].unlink(), "--tls-key-file: {key}: No such file or directory"),
-        (lambda files: files["ca"].unlink(), "--tls-client-ca-file: {ca}: No such file or directory"),
-        (replace_by_folder, "--tls-key-file: {key}: Is a directory"),
-        (lambda files: files["certificate"].write_text(""), "--tls-certificate-file: {certificate}: "),
-        (lambda files: files["ca"].write_bytes(b"\xff"), "--tls-client-ca-file: {ca}: "),
-        (lambda files: files["key"].write_text("a key"), "--tls-key-file: {key}: "),
-        (lambda files: encrypt(files["key"]), "--tls-key-file: {key}: "),
-        (
-            lambda files: files["key"].write_bytes(files["other"].read_bytes()),
-            "--tls-key-file: {key}: ",
-        ),
-        (lambda files: swap(files["certificate"], files["key"]), "--tls-certificate-file: {certificate}: "),
+        ("certificate", lambda files: files["certificate"].unlink()),
+        ("key", lambda files: files["key"].unlink()),
+        ("client-ca", lambda files: files["client-ca"].unlink()),
+        ("key", replace_by_folder),
+        ("certificate", lambda files: files["certificate"].write_text("")),
+        ("client-ca", lambda files: files["client-ca"].write_bytes(b"\xff")),
+        ("key", lambda files: files["key"].write_text("a key")),
+        ("key", lambda files: encrypt(files["key"])),
+        ("key", lambda files: files["key"].write_bytes(files["other"].read_bytes())),
+        ("certificate", lambda files: swap(files["certificate"], files["key"])),
     ],
 )
 def test_errors_of_invalid_files_name_setting_and_path(
-    authority: Authority, spoil: Callable[[dict[str, Path]], None], message: str
+    authority: Authority, setting: str, spoil: Callable[[dict[str, Path]], None]
 ) -> None:
     files = authority.issue("server")
-    named = {**files, "ca": authority.file, "other": authority.issue("other")["key"]}
+    named = {**files, "client-ca": authority.file, "other": authority.issue("other")["key"]}
     spoil(named)
-    with pytest.raises(FileError) as raised:
-        Tls(TlsFiles(files["certificate"], files["key"], named["ca"]))
-    assert str(raised.value).startswith(message.format(**named))
+    with pytest.raises(FileError, match=f"^--tls-{setting}-file: {named[setting]}: "):
+        Tls(TlsFiles(files["certificate"], files["key"], named["client-ca"]))
 
 
 @pytest.mark.parametrize("name", ["tls_certificate_file", "tls_key_file", "tls_client_ca_file"])
@@ -224,8 +209,5 @@ def test_errors_of_invalid_files_name_setting_and_path(
 def test_certificate_and_key_require_each_other(bundle_path: Path, name: str) -> None:
     """A missing file must not lead to unencrypted ports."""
     settings = ServeSettings.model_validate({"bundle": bundle_path, name: "a", "http_port": 0, "grpc_port": 0})
-    with pytest.raises(SystemExit) as raised:
+    with pytest.raises(SystemExit, match=f"^dragoman serve: --{name.replace('_', '-')}: a: "):
         serve(settings)
-    message = str(raised.value)
-    assert message.startswith(f"dragoman serve: --{name.replace('_', '-')}: a: ")
-    assert "--tls-certificate-file and --tls-key-file" in message

@@ -1,10 +1,9 @@
-"""A bundle opens if every file matches its manifest; each error names the file."""
+"""A bundle opens if every file matches its manifest; each error names the file and the field."""
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
-from shutil import copytree, rmtree
+from shutil import copytree
 from typing import Any
 
 import pytest
@@ -60,7 +59,8 @@ def refusal(folder: Path, file: str = MANIFEST_FILE) -> str:
     return message
 
 
-def test_a_bundle_opens(folder: Path) -> None:
+def test_a_bundle_opens_and_files_outside_the_manifest_are_ignored(folder: Path) -> None:
+    (folder / "README.md").write_text("A model of ours.", encoding="utf-8")
     bundle = Bundle.open(folder)
     assert bundle.folder == folder
     assert bundle.manifest.format_version == 5
@@ -69,7 +69,7 @@ def test_a_bundle_opens(folder: Path) -> None:
     assert bundle.manifest.tokenizer.files == (TOKENIZER_FILE,)
 
 
-def test_golden_sentences_come_back_as_they_were(folder: Path) -> None:
+def test_golden_sentences_are_read_as_written(folder: Path) -> None:
     golden = Bundle.open(folder).golden
     assert len(golden) == 3
     (folder / GOLDEN_FILE).write_bytes(b"")
@@ -77,48 +77,42 @@ def test_golden_sentences_come_back_as_they_were(folder: Path) -> None:
     assert Bundle.open(folder).golden == golden
 
 
-def test_an_unlisted_file_is_ignored(folder: Path) -> None:
-    (folder / "README.md").write_text("A model of ours.", encoding="utf-8")
-    Bundle.open(folder)
-
-
-def test_a_missing_folder_is_rejected(folder: Path) -> None:
-    rmtree(folder)
-    with pytest.raises(BundleError, match=f"^{folder}: no such folder"):
-        Bundle.open(folder)
-
-
-def test_a_file_in_place_of_the_folder_is_rejected(folder: Path) -> None:
-    with pytest.raises(BundleError, match="no such folder"):
-        Bundle.open(folder / MANIFEST_FILE)
+def test_a_missing_folder_and_a_file_in_its_place_are_rejected(folder: Path) -> None:
+    for path in (folder / MANIFEST_FILE, folder / "none"):
+        with pytest.raises(BundleError, match=f"^{path}: "):
+            Bundle.open(path)
 
 
 @pytest.mark.parametrize("file", [MANIFEST_FILE, *FILES])
-def test_a_missing_file_is_named(folder: Path, file: str) -> None:
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_missing_file_and_a_folder_in_its_place_are_named(folder: Path, file: str, *, replaced: bool) -> None:
     (folder / file).unlink()
+    if replaced:
+        (folder / file).mkdir()
     refusal(folder, file)
 
 
-@pytest.mark.parametrize("file", [MANIFEST_FILE, *FILES])
-def test_a_folder_in_place_of_a_file_is_named(folder: Path, file: str) -> None:
-    (folder / file).unlink()
-    (folder / file).mkdir()
-    refusal(folder, file)
+def flip(data: bytes, share: float) -> bytes:
+    """Flips one bit at a share of the length."""
+    changed = bytearray(data)
+    changed[int(share * (len(data) - 1))] ^= 1
+    return bytes(changed)
 
 
 @pytest.mark.parametrize("file", FILES)
-@pytest.mark.parametrize("length", [0, -1])
-def test_a_truncated_file_is_named(folder: Path, file: str, length: int) -> None:
-    (folder / file).write_bytes((folder / file).read_bytes()[:length])
-    assert "sha256" in refusal(folder, file)
-
-
-@pytest.mark.parametrize("file", FILES)
-@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
-def test_one_flipped_bit_is_detected(folder: Path, file: str, share: float) -> None:
-    data = bytearray((folder / file).read_bytes())
-    data[int(share * (len(data) - 1))] ^= 1
-    (folder / file).write_bytes(data)
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda _: b"",
+        lambda data: data[:-1],
+        lambda data: flip(data, 0.0),
+        lambda data: flip(data, 0.5),
+        lambda data: flip(data, 1.0),
+    ],
+    ids=["empty", "truncated", "first bit", "middle bit", "last bit"],
+)
+def test_one_changed_bit_is_detected(folder: Path, file: str, damage: Callable[[bytes], bytes]) -> None:
+    (folder / file).write_bytes(damage((folder / file).read_bytes()))
     assert "sha256" in refusal(folder, file)
 
 
@@ -147,6 +141,7 @@ def test_an_invalid_manifest_is_rejected(folder: Path, content: bytes) -> None:
         ("states", [{"name": "Hidden state", "shape": [8]}]),
         ("states", [{"name": "hidden", "shape": [0]}]),
         ("states", [{"name": "hidden", "shape": ["length"]}]),
+        ("states", [{"name": "x", "shape": ["source", "target"]}]),
         ("max_target_tokens", -1),
         ("precision", "int2"),
         ("provenance", {}),
@@ -162,7 +157,7 @@ def test_a_wrong_value_in_the_manifest_is_named(folder: Path, key: str, value: o
 @pytest.mark.parametrize("key", ["vocabulary_size", "states", "eos_id", "opset", "files", "decoder", "directions"])
 def test_a_missing_value_in_the_manifest_is_named(folder: Path, key: str) -> None:
     change_manifest(folder, lambda manifest: manifest.pop(key))
-    assert f"{key}: Field required" in refusal(folder)
+    assert f"{key}: " in refusal(folder)
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 4])
@@ -171,7 +166,7 @@ def test_a_bundle_of_an_earlier_version_must_be_exported_again(folder: Path, ver
     (folder / MANIFEST_FILE).write_text(json.dumps({"format_version": version, "heads": 8}), encoding="utf-8")
     message = refusal(folder)
     assert f": format_version: {version}: " in message
-    assert "`dragoman export RUN --out BUNDLE`" in message
+    assert "`dragoman export " in message
 
 
 @pytest.mark.parametrize(
@@ -193,28 +188,22 @@ def test_the_shape_of_a_state_determines_its_kind_and_names(
     assert (state.kind, state.decoder_input, state.decoder_output) == (kind, taken, given)
 
 
-def test_a_state_with_two_lengths_is_rejected(folder: Path) -> None:
-    change_manifest(folder, lambda manifest: manifest.update(states=[{"name": "x", "shape": ["source", "target"]}]))
-    assert "states.0.shape: " in refusal(folder)
+@pytest.mark.parametrize(("field", "repeated"), [("states", "annotations"), ("directions", "en-de")])
+def test_states_and_directions_are_unique(folder: Path, field: str, repeated: str) -> None:
+    change_manifest(folder, lambda manifest: manifest[field].append(manifest[field][0]))
+    message = refusal(folder)
+    assert f"{field}: " in message
+    assert repeated in message
 
 
-def test_names_of_states_are_unique(folder: Path) -> None:
-    change_manifest(folder, lambda manifest: manifest["states"].append(manifest["states"][0]))
-    assert re.search("states: .*annotations", refusal(folder))
-
-
-def test_directions_are_unique(folder: Path) -> None:
-    change_manifest(folder, lambda manifest: manifest["directions"].append(manifest["directions"][0]))
-    assert re.search("directions: .*en-de", refusal(folder))
-
-
-@pytest.mark.parametrize("token_id", [-1, 60])
-def test_a_prefix_outside_the_vocabulary_is_rejected(folder: Path, token_id: int) -> None:
+@pytest.mark.parametrize(("token_id", "fits"), [(0, True), (59, True), (-1, False), (60, False)])
+def test_a_prefix_is_in_the_vocabulary(folder: Path, token_id: int, *, fits: bool) -> None:
     change_manifest(folder, lambda manifest: manifest.update(vocabulary_size=60))
-    change_manifest(folder, lambda manifest: manifest["directions"][0].update(source_prefix=[0, 59]))
-    Bundle.open(folder)
     change_manifest(folder, lambda manifest: manifest["directions"][0].update(source_prefix=[5, token_id]))
-    assert "directions: en-de: source_prefix: " in refusal(folder)
+    if fits:
+        Bundle.open(folder)
+    else:
+        assert "directions: en-de: source_prefix: " in refusal(folder)
 
 
 @pytest.mark.parametrize(
@@ -266,7 +255,7 @@ def test_file_names_outside_the_folder_are_rejected(folder: Path, name: str) -> 
         (b'[{"source": "a"}]', "0.source_language"),
         (golden_json(source_ids=["x"]), "0.source_ids.0"),
         (golden_json(target_language="Deutsch"), "0.target_language"),
-        (golden_json(source_language="de", target_language="en"), "0: de-en: expected one of en-de"),
+        (golden_json(source_language="de", target_language="en"), "0: de-en: "),
     ],
 )
 def test_invalid_golden_sentences_are_rejected(folder: Path, content: bytes, field: str) -> None:

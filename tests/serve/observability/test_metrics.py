@@ -1,4 +1,4 @@
-"""Every series exists from the start, and every method changes only its own."""
+"""Every series exists from the start, every method changes only its own, and each model has series of its own."""
 
 import asyncio
 import re
@@ -6,11 +6,12 @@ from contextlib import suppress
 
 import pytest
 from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
 from serve.errors import ERRORS, InvalidRequestError, QueueFullError
 from serve.observability.logs import record_request
-from serve.observability.metrics import ServiceMetrics
+from serve.observability.metrics import NO_MODEL, ServiceMetrics
 from serve.observability.usage import RequestUsage, Timings
 
 USAGE = RequestUsage(
@@ -29,13 +30,17 @@ class Bench:
         self.registry = self.service.registry
         self.metrics = self.service.of_model("tiny")
 
-    def value(self, name: str, **labels: str) -> float | None:
+    def value(self, name: str, *, model: str = "tiny", **labels: str) -> float | None:
         """Returns the value of a series that has the label `model`."""
-        return self.registry.get_sample_value(f"dragoman_{name}", {"model": "tiny", **labels})
+        return self.registry.get_sample_value(f"dragoman_{name}", {"model": model, **labels})
 
-    def plain(self, name: str) -> float | None:
-        """Returns the value of a series without labels."""
-        return self.registry.get_sample_value(f"dragoman_{name}", {})
+    def plain(self, name: str, **labels: str) -> float | None:
+        """Returns the value of a series without the label `model`."""
+        return self.registry.get_sample_value(f"dragoman_{name}", labels)
+
+    def text(self) -> str:
+        """Returns the text of a scrape."""
+        return generate_latest(self.registry).decode()
 
     def outcomes(self) -> dict[str, float]:
         """Returns the number of requests by outcome, zeros omitted."""
@@ -49,22 +54,20 @@ def bench() -> Bench:
     return Bench()
 
 
-@pytest.mark.parametrize("outcome", ["ok", *(error.reason for error in ERRORS)])
-@pytest.mark.parametrize("protocol", ["grpc", "rest"])
-def test_every_outcome_of_a_request_starts_at_zero(bench: Bench, protocol: str, outcome: str) -> None:
-    assert bench.value("requests_total", protocol=protocol, method="translate", outcome=outcome) == 0
-
-
-@pytest.mark.parametrize("reason", ["eos", "length", "cancelled", "deadline_exceeded", "draining", "internal"])
-def test_every_reason_of_a_sequence_starts_at_zero(bench: Bench, reason: str) -> None:
-    assert bench.value("sequences_finished_total", reason=reason) == 0
+def test_every_outcome_of_a_request_and_every_reason_of_a_sequence_starts_at_zero(bench: Bench) -> None:
+    for protocol in ("grpc", "rest"):
+        for outcome in ("ok", *(error.reason for error in ERRORS)):
+            labels = {"protocol": protocol, "method": "translate", "outcome": outcome}
+            assert bench.value("requests_total", **labels) == 0
+    for reason in ("eos", "length", "cancelled", "deadline_exceeded", "draining", "internal"):
+        assert bench.value("sequences_finished_total", reason=reason) == 0
 
 
 def test_the_series_do_not_depend_on_what_happened(bench: Bench) -> None:
     """A rate over a series that appears late misses its first increase."""
 
     def names() -> set[str]:
-        return {line.rpartition(" ")[0] for line in generate_latest(bench.registry).decode().splitlines()}
+        return {line.rpartition(" ")[0] for line in bench.text().splitlines()}
 
     bench.service.set_build({"version": "1"})
     bench.metrics.set_info({"opset": "20"})
@@ -81,18 +84,19 @@ def test_the_series_do_not_depend_on_what_happened(bench: Bench) -> None:
 
 
 def test_names_follow_the_conventions_of_prometheus(bench: Bench) -> None:
+    """Creation times are not exposed."""
     for family in bench.registry.collect():
         assert re.fullmatch(r"dragoman_[a-z_]+", family.name)
         assert family.documentation.endswith(".")
         assert family.type in {"counter", "gauge", "histogram", "info"}
         assert not re.search(r"_(ms|us|milliseconds|kb)$", family.name)
+        assert not any(sample.name.endswith("_created") for sample in family.samples)
 
 
 def test_a_response_is_counted_in_texts_tokens_and_seconds(bench: Bench) -> None:
     bench.metrics.observe_response(USAGE)
     assert bench.value("request_texts_sum") == 2
-    assert bench.value("source_tokens_total") == 7
-    assert bench.value("target_tokens_total") == 9
+    assert (bench.value("source_tokens_total"), bench.value("target_tokens_total")) == (7, 9)
     assert bench.value("request_tokenize_seconds_sum") == 0.1
     assert bench.value("request_inference_seconds_sum") == 0.3
 
@@ -128,14 +132,8 @@ def test_limits_state_and_information_are_gauges(bench: Bench) -> None:
     bench.metrics.set_info({"opset": "20"})
     assert (bench.value("slots"), bench.value("queue_limit")) == (8, 32)
     assert (bench.plain("ready"), bench.plain("draining"), bench.value("model_ready")) == (1, 0, 1)
-    assert bench.registry.get_sample_value("dragoman_build_info", {"version": "1.2"}) == 1
+    assert bench.plain("build_info", version="1.2") == 1
     assert bench.value("model_info", opset="20") == 1
-
-
-def test_a_request_is_in_flight_until_it_ends(bench: Bench) -> None:
-    with record_request(bench.service, "grpc", "translate", "id"):
-        assert bench.plain("inflight_requests") == 1
-    assert bench.plain("inflight_requests") == 0
 
 
 @pytest.mark.parametrize(
@@ -147,10 +145,69 @@ def test_a_request_is_in_flight_until_it_ends(bench: Bench) -> None:
         (ZeroDivisionError(), "internal"),
     ],
 )
-def test_every_ending_of_a_request_is_counted_once(bench: Bench, error: BaseException, outcome: str) -> None:
+def test_a_request_is_in_flight_until_it_ends_and_counted_once(
+    bench: Bench, error: BaseException, outcome: str
+) -> None:
     with capture_logs(), suppress(BaseException), record_request(bench.service, "rest", "translate", "id") as record:
         record.model = "tiny"
+        assert bench.plain("inflight_requests") == 1
         raise error
     assert bench.outcomes() == {outcome: 1}
     assert bench.plain("inflight_requests") == 0
     assert bench.value("request_duration_seconds_count", protocol="rest", outcome="error") == 1
+
+
+def test_models_share_families_and_not_series(bench: Bench) -> None:
+    for slots, name in enumerate(("a", "b"), start=3):
+        bench.service.of_model(name).set_limits(slots=slots, queue_limit=9)
+    assert (bench.value("slots", model="a"), bench.value("slots", model="b")) == (3, 4)
+    families = [family.name for family in text_string_to_metric_families(bench.text())]
+    assert len(set(families)) == len(families)
+
+
+def test_a_forgotten_model_leaves_no_series(bench: Bench) -> None:
+    before = bench.text()
+    bench.service.of_model("a").set_info({"precision": "fp32"})
+    assert 'model="a"' in bench.text()
+    bench.service.forget("a")
+    assert bench.text() == before
+
+
+def test_the_next_version_of_a_model_continues_counting(bench: Bench) -> None:
+    bench.metrics.observe_padding(2)
+    bench.service.of_model("tiny").observe_padding(3)
+    assert bench.value("padding_tokens_total", side="source") == 5
+
+
+def test_a_model_that_returns_while_it_is_forgotten_is_kept(bench: Bench) -> None:
+    back = bench.service.of_model("tiny")
+    bench.service.forget("tiny")
+    bench.service.keep("tiny", back)
+    back.observe_padding(3)
+    assert bench.value("padding_tokens_total", side="source") == 3
+
+
+def test_while_two_versions_run_their_load_adds_up(bench: Bench) -> None:
+    bench.metrics.set_load(waiting=1, running=2, running_rows=4)
+    bench.service.of_model("tiny").set_load(waiting=0, running=3, running_rows=3)
+    assert (bench.value("sequences_running"), bench.value("rows_running")) == (5, 7)
+    bench.metrics.set_load(waiting=0, running=0, running_rows=0)
+    assert (bench.value("sequences_running"), bench.value("sequences_waiting")) == (3, 0)
+    assert bench.value("sequences_running_peak") == 3
+
+
+def test_a_request_is_counted_by_its_model(bench: Bench) -> None:
+    """Requests of removed models count for none."""
+    for model in ("tiny", NO_MODEL, "gone"):
+        bench.service.start_request()
+        bench.service.finish_request(model, "grpc", "translate", "ok", 0.1)
+    labels = {"protocol": "grpc", "method": "translate", "outcome": "ok"}
+    assert [bench.value("requests_total", model=model, **labels) for model in ("tiny", NO_MODEL)] == [1, 2]
+    assert bench.plain("inflight_requests") == 0
+
+
+def test_reloads_are_counted_by_outcome_and_the_last_failures_are_a_gauge(bench: Bench) -> None:
+    for failed, counts in ((2, (0, 1, 2)), (0, (1, 1, 0))):
+        bench.service.observe_reload(failed)
+        outcomes = [bench.plain("reloads_total", outcome=outcome) for outcome in ("ok", "failed")]
+        assert (*outcomes, bench.plain("reload_failed_models")) == counts

@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from importlib.util import find_spec
@@ -39,8 +39,6 @@ TEXTS = ("Two dogs are playing in the snow.", "A man in a red shirt plays the gu
 METADATA = (("application", "dragoman"), ("x-request-id", "mine"))
 # Ray starts about six processes, and each imports everything.
 START_SECONDS = 240.0
-# Fields with measured times.
-TIMES = ("timings",)
 
 Status = dict[str, dict[str, Any]]
 
@@ -134,34 +132,23 @@ def alone() -> Iterator[Server]:
         yield server
 
 
-@dataclass(frozen=True)
-class Asked:
-    """A request over REST."""
-
-    method: str
-    path: str
-    body: bytes | None = None
-    headers: dict[str, str] = field(default_factory=dict)
+Request = tuple[str, str, bytes | None, dict[str, str]]
 
 
-def ask(server: Server, asked: Asked) -> tuple[int, Any]:
-    """Returns status and body of a response, without times and facts of one server."""
-    connection = HTTPConnection("127.0.0.1", server.ready["http_port"], timeout=WAIT_SECONDS)
-    headers = {"content-type": "application/json", "x-request-id": "mine", **asked.headers}
-    connection.request(asked.method, asked.path, asked.body, headers)
-    response = connection.getresponse()
-    text = response.read().decode()
-    connection.close()
+def post(body: bytes, path: str = "/v1/translate", **headers: str) -> Request:
+    return "POST", path, body, {"content-type": "application/json", **headers}
+
+
+def ask(server: Server, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> tuple[int, Any]:
+    """Returns status and document of a response over REST, or joined deltas and result of a stream, without times."""
+    with closing(HTTPConnection("127.0.0.1", server.ready["http_port"], timeout=WAIT_SECONDS)) as connection:
+        connection.request(method, path, body, {"x-request-id": "mine", **headers})
+        response = connection.getresponse()
+        text = response.read().decode()
     assert response.getheader("x-request-id") == "mine"
-    if response.getheader("content-type", "").startswith("text/event-stream"):
-        *deltas, result = [json.loads(line[6:]) for line in text.splitlines() if line[:6] == "data: "]
-        return response.status, ("".join(each["text"] for each in deltas), timeless(result))
-    return response.status, timeless(json.loads(text))
-
-
-def timeless(value: Any) -> Any:
-    """Returns a document without times."""
-    return {key: each for key, each in value.items() if key not in TIMES} if isinstance(value, dict) else value
+    *deltas, document = [json.loads(line.removeprefix("data: ")) for line in text.splitlines() if "{" in line]
+    document.pop("timings", None)
+    return response.status, ("".join(each["text"] for each in deltas), document)
 
 
 def call(server: Server, data: bytes) -> tuple[Any, ...]:
@@ -202,16 +189,16 @@ def message(*texts: str, model: str = "") -> bytes:
 
 
 def test_translations_are_bitwise_equal_to_those_of_dragoman_serve(cluster: Cluster, alone: Server) -> None:
-    asked = Asked("POST", "/v1/translate", json.dumps({"text": TEXTS, "options": {"beam_size": 2}}).encode())
-    rest = ask(cluster.server, asked)
+    request = post(json.dumps({"text": TEXTS, "options": {"beam_size": 2}}).encode())
+    rest = ask(cluster.server, *request)
     assert rest[0] == 200
-    assert rest == ask(alone, asked)
+    assert rest == ask(alone, *request)
     assert call(cluster.server, message(*TEXTS)) == call(alone, message(*TEXTS))
 
 
 def test_streams_equal_those_of_dragoman_serve(cluster: Cluster, alone: Server) -> None:
-    asked = Asked("POST", "/v1/translate/stream", json.dumps({"text": TEXTS[0]}).encode())
-    assert ask(cluster.server, asked) == ask(alone, asked)
+    request = post(json.dumps({"text": TEXTS[0]}).encode(), "/v1/translate/stream")
+    assert ask(cluster.server, *request) == ask(alone, *request)
     pieces, whole = call_stream(cluster.server, message(TEXTS[0]))
     assert pieces == whole.translations[0].text
     assert (pieces, whole) == call_stream(alone, message(TEXTS[0]))
@@ -219,24 +206,24 @@ def test_streams_equal_those_of_dragoman_serve(cluster: Cluster, alone: Server) 
 
 
 @pytest.mark.parametrize(
-    ("status", "asked"),
+    ("status", "request_"),
     [
-        (400, Asked("POST", "/v1/translate", b'{"text": ["fine", " "]}')),
-        (400, Asked("POST", "/v1/translate", b"{")),
-        (400, Asked("POST", "/v1/translate", b'{"text": "fine"}', {"x-request-timeout-ms": "soon"})),
-        (404, Asked("POST", "/v1/translate", b'{"text": "fine", "model": "none"}')),
-        (404, Asked("GET", "/nowhere")),
-        (405, Asked("GET", "/v1/translate")),
-        (413, Asked("POST", "/v1/translate", b" " * (3 << 20))),
-        (415, Asked("POST", "/v1/translate", b"text", {"content-type": "text/plain"})),
+        (400, post(b'{"text": ["fine", " "]}')),
+        (400, post(b"{")),
+        (400, post(b'{"text": "fine"}', **{"x-request-timeout-ms": "soon"})),
+        (404, post(b'{"text": "fine", "model": "none"}')),
+        (404, ("GET", "/nowhere", None, {})),
+        (405, ("GET", "/v1/translate", None, {})),
+        (413, post(b" " * (3 << 20))),
+        (415, post(b"text", **{"content-type": "text/plain"})),
     ],
 )
 def test_errors_over_rest_equal_those_of_dragoman_serve(
-    cluster: Cluster, alone: Server, status: int, asked: Asked
+    cluster: Cluster, alone: Server, status: int, request_: Request
 ) -> None:
-    answer = ask(cluster.server, asked)
+    answer = ask(cluster.server, *request_)
     assert answer[0] == status
-    assert answer == ask(alone, asked)
+    assert answer == ask(alone, *request_)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import httpx
 import pytest
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import Message as ProtoMessage
+from google.rpc.status_pb2 import Status
 from starlette.types import Message
 
 from model.tokenizer.tokenizer import Tokenizer
@@ -32,9 +33,11 @@ from serve.ray_serve.proxy_methods import METHODS, SERVICE, add_translation_serv
 from serve.ray_serve.replica import CallEndedError, Replica, ReplicaApp
 from serve.ray_serve.settings import RaySettings
 from serve.registry.pipeline import GoldenMismatchError
+from tests.support.calls import failure_of
 from tests.support.fakes import FakeModel, FiniteModel
 from tests.support.live import LONG_TEXT, WAIT_SECONDS, GatedModel, direction, put_bundle
 
+pytestmark = pytest.mark.anyio
 GOOD = TranslateRequest(text=["alpha beta."]).SerializeToString()
 LONG = TranslateRequest(text=[LONG_TEXT]).SerializeToString()
 BLANK = TranslateRequest(text=[" "]).SerializeToString()
@@ -54,7 +57,7 @@ class Context:
         self.metadata = list(metadata.items())
         self.code: grpc.StatusCode | None = None
         self.details = ""
-        self.trailers: dict[str, str | bytes] = {}
+        self.trailers: dict[str, Any] = {}
 
     def invocation_metadata(self) -> Sequence[tuple[str, str | bytes]]:
         return self.metadata
@@ -95,6 +98,11 @@ class Started:
         await eventually(lambda: scheduler.running_rows == rows)
 
 
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
 @pytest.fixture(autouse=True)
 def own_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keeps the logs of the tests."""
@@ -122,19 +130,16 @@ def run(bundle_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return running
 
 
-def test_it_translates_over_both_protocols(run: Any) -> None:
-    async def main() -> None:
-        async with run() as started, started.http() as client:
-            rest = await client.post("/v1/translate", json={"text": "alpha beta."})
-            message = await started.replica.Translate(GOOD, Context())
-        assert rest.status_code == 200
-        assert message.translations[0].text == rest.json()["translations"][0]["text"]
-        assert message.translations[0].score == rest.json()["translations"][0]["score"]
-
-    asyncio.run(main())
+async def test_it_translates_over_both_protocols(run: Any) -> None:
+    async with run() as started, started.http() as client:
+        rest = await client.post("/v1/translate", json={"text": "alpha beta."})
+        message = await started.replica.Translate(GOOD, Context())
+    assert rest.status_code == 200
+    assert message.translations[0].text == rest.json()["translations"][0]["text"]
+    assert message.translations[0].score == rest.json()["translations"][0]["score"]
 
 
-def test_every_method_of_the_proxy_gets_a_response(run: Any, tmp_path: Path, letters: Tokenizer) -> None:
+async def test_every_method_of_the_proxy_gets_a_response(run: Any, tmp_path: Path, letters: Tokenizer) -> None:
     """The model has only letters, so that any translation can be scored."""
     pair = TextPair(text="ab ba", translation="ba")
     asked: dict[str, tuple[ProtoMessage, type]] = {
@@ -143,17 +148,13 @@ def test_every_method_of_the_proxy_gets_a_response(run: Any, tmp_path: Path, let
         "ListModels": (ListModelsRequest(), ListModelsResponse),
         "GetModel": (GetModelRequest(name="letters"), Model),
     }
-
-    async def main() -> None:
-        bundle = put_bundle(tmp_path / "letters", letters, direction("en-de", 7))
-        async with run(FiniteModel(4), bundle=bundle.parent) as started:
-            for method, (request, answer) in asked.items():
-                given = await getattr(started.replica, method)(request.SerializeToString(), Context())
-                assert isinstance(given, answer)
-            streamed = [each async for each in started.replica.TranslateStream(GOOD, Context())]
-        assert streamed[-1].HasField("result")
-
-    asyncio.run(main())
+    bundle = put_bundle(tmp_path / "letters", letters, direction("en-de", 7))
+    async with run(FiniteModel(4), bundle=bundle.parent) as started:
+        for method, (request, answer) in asked.items():
+            given = await getattr(started.replica, method)(request.SerializeToString(), Context())
+            assert isinstance(given, answer)
+        streamed = [each async for each in started.replica.TranslateStream(GOOD, Context())]
+    assert streamed[-1].HasField("result")
     assert asked.keys() | {"TranslateStream"} == METHODS.keys()
 
 
@@ -168,159 +169,123 @@ def test_the_proxy_gets_the_methods_of_the_service_as_bytes() -> None:
     assert streams == {f"/{SERVICE.full_name}/TranslateStream"}
 
 
-@pytest.mark.parametrize(
-    ("data", "details"),
-    [
-        (BLANK, "text[0]: blank, expected a sentence"),
-        (b"\xff", "request: not a dragoman.v1.TranslateRequest message"),
-    ],
-)
-def test_an_error_has_status_details_and_an_empty_message(run: Any, data: bytes, details: str) -> None:
-    async def main() -> None:
-        context = Context(**{"x-request-id": "mine"})
-        async with run() as started:
-            assert await started.replica.Translate(data, context) == Empty()
-        assert (context.code, context.details) == (grpc.StatusCode.INVALID_ARGUMENT, details)
-        assert context.trailers["x-request-id"] == "mine"
-        details_bin = context.trailers["grpc-status-details-bin"]
-        assert isinstance(details_bin, bytes)
-        assert b"INVALID" in details_bin
-
-    asyncio.run(main())
+@pytest.mark.parametrize(("data", "field"), [(BLANK, "text[0]"), (b"\xff", "request")])
+async def test_an_error_has_status_details_and_an_empty_message(run: Any, data: bytes, field: str) -> None:
+    context = Context(**{"x-request-id": "mine"})
+    async with run() as started:
+        assert await started.replica.Translate(data, context) == Empty()
+    assert context.code is grpc.StatusCode.INVALID_ARGUMENT
+    assert context.details.startswith(f"{field}: ")
+    status = Status.FromString(context.trailers["grpc-status-details-bin"])
+    failure = failure_of(status)
+    assert (failure.reason, failure.field, failure.request_id) == ("invalid", field, "mine")
+    assert context.trailers["x-request-id"] == "mine"
 
 
-def test_an_error_of_a_stream_ends_it_with_its_status(run: Any) -> None:
-    async def main() -> None:
-        context = Context()
-        async with run() as started:
-            with pytest.raises(CallEndedError, match=r"text\[0\]"):
-                await anext(started.replica.TranslateStream(BLANK, context))
-        assert context.code is grpc.StatusCode.INVALID_ARGUMENT
-
-    asyncio.run(main())
+async def test_an_error_of_a_stream_ends_it_with_its_status(run: Any) -> None:
+    context = Context()
+    async with run() as started:
+        with pytest.raises(CallEndedError):
+            await anext(started.replica.TranslateStream(BLANK, context))
+    assert context.code is grpc.StatusCode.INVALID_ARGUMENT
+    assert context.details.startswith("text[0]: ")
 
 
-def test_a_request_without_a_key_is_rejected_over_both_protocols(run: Any) -> None:
-    async def main() -> None:
-        stranger, friend = Context(), Context(authorization="Bearer secret")
-        async with run(api_keys="secret") as started, started.http() as client:
-            assert (await client.post("/v1/translate", json={"text": "alpha."})).status_code == 401
-            assert await started.replica.Translate(GOOD, stranger) == Empty()
-            assert (await started.replica.Translate(GOOD, friend)).translations
-        assert (stranger.code, friend.code) == (grpc.StatusCode.UNAUTHENTICATED, None)
-
-    asyncio.run(main())
+async def test_a_request_without_a_key_is_rejected_over_both_protocols(run: Any) -> None:
+    stranger, friend = Context(), Context(authorization="Bearer secret")
+    async with run(api_keys="secret") as started, started.http() as client:
+        assert (await client.post("/v1/translate", json={"text": "alpha."})).status_code == 401
+        assert await started.replica.Translate(GOOD, stranger) == Empty()
+        assert (await started.replica.Translate(GOOD, friend)).translations
+    assert (stranger.code, friend.code) == (grpc.StatusCode.UNAUTHENTICATED, None)
 
 
-def test_a_call_that_the_proxy_cancels_frees_its_slot(run: Any) -> None:
-    async def main() -> None:
-        model = GatedModel(1)
-        async with run(model) as started:
-            model.gate.clear()
-            call = asyncio.create_task(started.replica.Translate(LONG, Context()))
-            await started.loaded(1)
-            call.cancel()
-            model.gate.set()
-            await started.loaded(0)
-            assert call.cancelled()
-
-    asyncio.run(main())
+async def test_a_call_that_the_proxy_cancels_frees_its_slot(run: Any) -> None:
+    model = GatedModel(1)
+    async with run(model) as started:
+        model.gate.clear()
+        call = asyncio.create_task(started.replica.Translate(LONG, Context()))
+        await started.loaded(1)
+        call.cancel()
+        model.gate.set()
+        await started.loaded(0)
+        assert call.cancelled()
 
 
-def test_it_reports_running_rows_and_waiting_sequences(run: Any) -> None:
-    async def main() -> None:
-        model = GatedModel(1)
-        async with run(model) as started:
-            assert await started.replica.record_autoscaling_stats() == {
-                "rows_running": 0,
-                "sequences_waiting": 0,
-                "slots": 1,
-            }
-            model.gate.clear()
-            calls = [asyncio.create_task(started.replica.Translate(LONG, Context())) for _ in range(3)]
-            await started.loaded(1)
-            reported = await started.replica.record_autoscaling_stats()
-            assert reported["sequences_waiting"] == 2
-            model.gate.set()
-            await asyncio.gather(*calls)
-
-    asyncio.run(main())
+async def test_it_reports_running_rows_and_waiting_sequences(run: Any) -> None:
+    model = GatedModel(1)
+    async with run(model) as started:
+        model.gate.clear()
+        calls = [asyncio.create_task(started.replica.Translate(LONG, Context())) for _ in range(3)]
+        await started.loaded(1)
+        reported = await started.replica.record_autoscaling_stats()
+        assert reported == {"rows_running": 1, "sequences_waiting": 2, "slots": 1}
+        model.gate.set()
+        await asyncio.gather(*calls)
 
 
-def test_at_its_end_it_finishes_accepted_requests_and_rejects_new_ones(run: Any) -> None:
-    async def main() -> None:
-        model = GatedModel(1)
-        async with run(model) as started:
-            model.gate.clear()
-            accepted = asyncio.create_task(started.replica.Translate(LONG, Context()))
-            await started.loaded(1)
-            started._life.put_nowait({"type": "lifespan.shutdown"})
-            late = Context()
-            async with asyncio.timeout(WAIT_SECONDS):
-                while late.code is None:
-                    late_call = asyncio.create_task(started.replica.Translate(GOOD, late))
-                    await asyncio.wait([late_call], timeout=0.01)
-                    late_call.cancel()
-            assert late.code is grpc.StatusCode.UNAVAILABLE
-            assert started._said.empty()
-            model.gate.set()
-            assert (await accepted).translations
-
-    asyncio.run(main())
+async def test_at_its_end_it_finishes_accepted_requests_and_rejects_new_ones(run: Any) -> None:
+    model = GatedModel(1)
+    async with run(model) as started:
+        model.gate.clear()
+        accepted = asyncio.create_task(started.replica.Translate(LONG, Context()))
+        await started.loaded(1)
+        started._life.put_nowait({"type": "lifespan.shutdown"})
+        late = Context()
+        async with asyncio.timeout(WAIT_SECONDS):
+            while late.code is None:
+                late_call = asyncio.create_task(started.replica.Translate(GOOD, late))
+                await asyncio.wait([late_call], timeout=0.01)
+                late_call.cancel()
+        assert late.code is grpc.StatusCode.UNAVAILABLE
+        assert started._said.empty()
+        model.gate.set()
+        assert (await accepted).translations
 
 
-def test_a_replica_with_a_hanging_model_is_unhealthy(run: Any) -> None:
-    async def main() -> None:
-        model = GatedModel(1)
-        async with run(model, step_timeout_seconds=0.05) as started:
+async def test_a_replica_with_a_hanging_model_is_unhealthy(run: Any) -> None:
+    model = GatedModel(1)
+    async with run(model, step_timeout_seconds=0.05) as started:
+        await started.replica.check_health()
+        model.gate.clear()
+        call = asyncio.create_task(started.replica.Translate(LONG, Context()))
+        await eventually(lambda: not started.replica._service.lifecycle.live)
+        with pytest.raises(RuntimeError, match="model"):
             await started.replica.check_health()
-            model.gate.clear()
-            call = asyncio.create_task(started.replica.Translate(LONG, Context()))
-            await eventually(lambda: not started.replica._service.lifecycle.live)
-            with pytest.raises(RuntimeError, match="model"):
-                await started.replica.check_health()
-            model.gate.set()
-            await call
-
-    asyncio.run(main())
+        model.gate.set()
+        await call
 
 
-def test_a_replica_with_a_failed_model_is_unhealthy(run: Any) -> None:
-    async def main() -> None:
-        model = FakeModel(1)
-        async with run(model) as started:
-            model.encode_error = RuntimeError("broken")
-            for _ in range(3):
-                assert await started.replica.Translate(GOOD, Context()) == Empty()
-            with pytest.raises(RuntimeError, match="model"):
-                await started.replica.check_health()
-
-    asyncio.run(main())
+async def test_a_replica_with_a_failed_model_is_unhealthy(run: Any) -> None:
+    model = FakeModel(1)
+    async with run(model) as started:
+        model.encode_error = RuntimeError("broken")
+        for _ in range(3):
+            assert await started.replica.Translate(GOOD, Context()) == Empty()
+        with pytest.raises(RuntimeError, match="model"):
+            await started.replica.check_health()
 
 
-def test_a_replica_with_wrong_golden_sentences_never_starts(run: Any, tmp_path: Path, tokenizer: Tokenizer) -> None:
-    async def main() -> None:
-        async with run(bundle=put_bundle(tmp_path / "wrong", tokenizer, direction("en-de"), wrong=True)):
+async def test_a_replica_with_wrong_golden_sentences_never_starts(
+    run: Any, tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    bundle = put_bundle(tmp_path / "wrong", tokenizer, direction("en-de"), wrong=True)
+    with pytest.raises(GoldenMismatchError):
+        async with run(bundle=bundle):
             raise AssertionError("it started")
 
-    with pytest.raises(GoldenMismatchError):
-        asyncio.run(main())
 
-
-def test_a_system_exit_becomes_an_error_that_ray_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_system_exit_becomes_an_error_that_ray_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: object) -> None:
         raise SystemExit("dragoman serve: --trace-endpoint: missing library")
 
     monkeypatch.setattr("serve.ray_serve.replica.configure_logs_and_traces", refuse)
     with pytest.raises(RuntimeError, match="--trace-endpoint"):
-        asyncio.run(Replica(RaySettings()).__serve_build_asgi_app__())
+        await Replica(RaySettings()).__serve_build_asgi_app__()
 
 
-def test_the_proxy_adds_the_id_of_a_request(run: Any) -> None:
-    async def main() -> None:
-        async with run() as started, started.http() as client:
-            answer = await client.post("/v1/translate", json={"text": "alpha."})
-        assert "x-request-id" not in answer.headers
-        assert "content-type" in answer.headers
-
-    asyncio.run(main())
+async def test_the_proxy_adds_the_id_of_a_request(run: Any) -> None:
+    async with run() as started, started.http() as client:
+        answer = await client.post("/v1/translate", json={"text": "alpha."})
+    assert "x-request-id" not in answer.headers
+    assert "content-type" in answer.headers

@@ -42,16 +42,17 @@ def models() -> dict[str, GatedModel]:
 
 
 @pytest.fixture
-def live(models: dict[str, GatedModel], tokenizer: Tokenizer, tmp_path: Path) -> Iterator[LiveService]:
+def folder(tokenizer: Tokenizer, tmp_path: Path) -> Path:
+    """The bundles of both models."""
     put_bundle(tmp_path / "first", tokenizer, direction("fr-en", 7))
     put_bundle(tmp_path / "second", tokenizer, direction("en-de", 8))
-    with run_service(
-        tmp_path,
-        load=lambda _, bundle: [models[bundle.folder.name]],
-        engines=1,
-        slots=SLOTS,
-        queue_limit=QUEUE_LIMIT,
-    ) as live:
+    return tmp_path
+
+
+@pytest.fixture
+def live(models: dict[str, GatedModel], folder: Path) -> Iterator[LiveService]:
+    sizes: dict[str, Any] = {"engines": 1, "slots": SLOTS, "queue_limit": QUEUE_LIMIT}
+    with run_service(folder, load=lambda _, bundle: [models[bundle.folder.name]], **sizes) as live:
         for model in models.values():
             model.prefills.clear()
         yield live
@@ -73,9 +74,9 @@ def hold(live: LiveService, models: dict[str, GatedModel], pool: ThreadPoolExecu
 
 
 @pytest.mark.parametrize("text", [LONG_TEXT, PAGE])
-def test_a_stream_by_way_of_a_pivot_makes_up_the_single_answer(live: LiveService, text: str) -> None:
+def test_the_deltas_of_a_pivot_make_up_its_translation(live: LiveService, text: str) -> None:
     expected = live.post({**LONG, "text": text}).json()
-    live.settle()
+    live.settle()  # the rows of the first request are free
     _, *lines = live.post({**LONG, "text": text}, path=STREAM).text.split("data: ")
     *deltas, result = [json.loads(line.partition("\n")[0]) for line in lines]
     assert (result["translations"], result["pivot"]) == (expected["translations"], expected["pivot"])
@@ -89,7 +90,7 @@ def test_a_stream_by_way_of_a_pivot_makes_up_the_single_answer(live: LiveService
 
 
 @pytest.mark.promise("R9")
-def test_a_request_that_the_second_model_has_no_room_for_costs_the_first_nothing(
+def test_a_request_without_room_in_the_second_model_costs_the_first_nothing(
     live: LiveService, models: dict[str, GatedModel]
 ) -> None:
     with ThreadPoolExecutor() as pool:
@@ -104,7 +105,7 @@ def test_a_request_that_the_second_model_has_no_room_for_costs_the_first_nothing
 
 
 @pytest.mark.promise("R9")
-def test_the_places_in_the_second_model_are_kept_while_the_first_translates(
+def test_places_in_the_second_model_are_reserved_while_the_first_translates(
     live: LiveService, models: dict[str, GatedModel]
 ) -> None:
     models["first"].gate.clear()
@@ -147,18 +148,16 @@ def fill(many: Conversation, texts: int, times: int, **fields: Any) -> list[int]
 
 
 @pytest.mark.promise("R9")
-def test_a_stream_may_fill_both_models_again_and_again(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_a_stream_may_fill_both_models_again_and_again(folder: Path) -> None:
     """Rows of a request in one model count neither in the other model nor against later requests."""
-    put_bundle(tmp_path / "first", tokenizer, direction("fr-en", 7))
-    put_bundle(tmp_path / "second", tokenizer, direction("en-de", 8))
     with (
-        run_service(tmp_path, load=load_fakes, engines=1, slots=2, queue_limit=6) as live,
+        run_service(folder, load=load_fakes, engines=1, slots=2, queue_limit=6) as live,
         converse(live, timeout=WAIT_SECONDS / 2) as many,
     ):
         assert fill(many, 8, 3, **FR_DE) == [8] * 3
 
 
-def test_streams_that_go_opposite_ways_do_not_wait_for_each_other(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_streams_in_opposite_directions_do_not_wait_for_each_other(tokenizer: Tokenizer, tmp_path: Path) -> None:
     put_bundle(tmp_path / "romance", tokenizer, direction("fr-en", 7), direction("en-fr", 8))
     put_bundle(tmp_path / "teutonic", tokenizer, direction("de-en", 7), direction("en-de", 8))
     ways = [("fr", "de"), ("de", "fr")]
@@ -167,23 +166,15 @@ def test_streams_that_go_opposite_ways_do_not_wait_for_each_other(tokenizer: Tok
         ThreadPoolExecutor() as pool,
         ExitStack() as streams,
     ):
-        filled = [
-            pool.submit(
-                fill,
-                streams.enter_context(converse(live)),
-                4,
-                10,
-                source_language=source,
-                target_language=target,
-                allow_pivot=True,
-            )
-            for source, target in ways
-        ]
-        for stream in filled:
-            assert stream.result() == [4] * 10
+        filled = []
+        for source, target in ways:
+            many = streams.enter_context(converse(live))
+            pivot = {"source_language": source, "target_language": target, "allow_pivot": True}
+            filled.append(pool.submit(fill, many, 4, 10, **pivot))
+        assert [stream.result() for stream in filled] == [[4] * 10] * 2
 
 
-def test_a_request_without_a_deadline_gets_one_for_all_that_is_done_for_it(live: LiveService) -> None:
+def test_a_request_without_a_deadline_gets_one_for_both_translations(live: LiveService) -> None:
     sequences = live.count_submitted()
     before_seconds = time.monotonic()
     live.call(MESSAGE, timeout=None)
@@ -195,7 +186,7 @@ def test_a_request_without_a_deadline_gets_one_for_all_that_is_done_for_it(live:
 
 def test_both_translations_share_the_deadline(live: LiveService, models: dict[str, GatedModel]) -> None:
     models["second"].gate.clear()
-    late = live.post(LONG, headers={"x-request-timeout-ms": "2000"})
+    late = live.post(LONG, headers={"x-request-timeout-ms": "1000"})
     assert (late.status_code, late.json()["reason"]) == (504, "deadline_exceeded")
     models["second"].gate.set()
     eventually(lambda: load_of(live, "second") == 0)

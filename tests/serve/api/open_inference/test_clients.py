@@ -3,24 +3,17 @@
 import multiprocessing
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from serve.api.open_inference.protocol import EXTENSIONS, OUTPUTS
 from tests.support import triton_calls
-from tests.support.live import LONG_TEXT, WAIT_SECONDS, LiveService, run_service
+from tests.support.live import LONG_TEXT, WAIT_SECONDS, LiveService
 
 TEXTS = ["alpha beta.", LONG_TEXT, "one two three."]
 Call = Callable[..., Any]
 INFER: list[Call] = [triton_calls.http_infer, triton_calls.grpc_infer]
-
-
-@pytest.fixture(scope="module")
-def live(bundle_path: Path) -> Iterator[LiveService]:
-    with run_service(bundle_path) as service:
-        yield service
 
 
 @pytest.fixture(scope="module")
@@ -173,12 +166,3 @@ def test_a_stream_returns_new_text_in_parts(live: LiveService, far: Call) -> Non
     assert expected["text"].startswith(texts_of(first)[0])
     assert texts_of(first)[0]
     assert len(answers) == 2
-
-
-def test_every_call_was_counted(live: LiveService, far: Call) -> None:
-    call = triton_calls.grpc_infer
-    before = live.metric("requests_total", method="infer", protocol="grpc", outcome="ok")
-    far(call, address(live, call), "fake", TEXTS, shape=[3])
-    live.settle()
-    assert live.metric("requests_total", method="infer", protocol="grpc", outcome="ok") == before + 1
-    assert live.metric("requests_total", outcome="internal") == 0

@@ -1,0 +1,137 @@
+"""The ports: binding, idle connections, gRPC channel options seen by raw HTTP/2 frames (RFC 9113), and metrics."""
+
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from prometheus_client import CollectorRegistry, Counter, generate_latest
+
+from protos.translation_pb2 import TranslateRequest
+from serve.api.server import PAUSE_SECONDS, HttpServer, ListenError, channel_options, open_port, write_metrics
+from serve.observability.metrics import ServiceMetrics
+from serve.settings import ServeSettings
+from tests.support.live import TRANSLATE_METHOD, WAIT_SECONDS, LiveService, run_service
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+SETTINGS, PING, GO_AWAY = 4, 6, 7
+ACKNOWLEDGED = 1
+MAX_CONCURRENT_STREAMS = 3
+ENHANCE_YOUR_CALM = 11
+
+
+def test_accepted_connections_of_a_free_port_have_tcp_nodelay() -> None:
+    """Without TCP_NODELAY, each response took 40 ms longer: its second packet waited for a delayed acknowledgment."""
+    with (
+        open_port("127.0.0.1", 0) as listener,
+        socket.create_connection(listener.getsockname()),
+        listener.accept()[0] as accepted,
+    ):
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_a_port_that_cannot_be_bound_is_named() -> None:
+    """Because it is taken, belongs to another machine, or has a host without an address."""
+    with open_port("127.0.0.1", 0) as listener:
+        for host, port in (listener.getsockname(), ("192.0.2.1", 0), ("nowhere.invalid", 0)):
+            with pytest.raises(ListenError, match=f"^{host}:{port}: "):
+                open_port(host, port)
+
+
+def test_idle_connections_are_kept_for_longer_than_load_balancers_keep_them() -> None:
+    """Load balancers keep them for a minute, and do not resend a request that may have arrived."""
+    assert HttpServer(FastAPI()).config.timeout_keep_alive > 60
+
+
+def frame(kind: int, payload: bytes = b"") -> bytes:
+    """Returns a frame of stream 0, the connection itself."""
+    return len(payload).to_bytes(3, "big") + bytes([kind, 0]) + bytes(4) + payload
+
+
+@contextmanager
+def connect(live: LiveService) -> Iterator[socket.socket]:
+    """Opens a connection that sends no requests and no acknowledgments."""
+    with socket.create_connection(("127.0.0.1", live.service.grpc_port), WAIT_SECONDS) as connection:
+        connection.sendall(PREFACE + frame(SETTINGS))
+        yield connection
+
+
+def frames(connection: socket.socket) -> Iterator[tuple[int, int, bytes]]:
+    """Yields kind, flags and payload of each frame until the server closes the connection."""
+    with connection.makefile("rb") as stream:
+        while header := stream.read(9):
+            yield header[3], header[4], stream.read(int.from_bytes(header[:3], "big"))
+
+
+def farewell(connection: socket.socket) -> tuple[int, bytes]:
+    """Returns error code and reason of the frame that announces the end of the connection."""
+    payload = next(payload for kind, _, payload in frames(connection) if kind == GO_AWAY)
+    return struct.unpack(">I", payload[4:8])[0], payload[8:]
+
+
+def test_a_connection_has_a_maximum_age(bundle_path: Path) -> None:
+    """GOAWAY arrives early enough that no call fails."""
+    ages: dict[str, Any] = {"grpc_max_connection_age_seconds": 0.1, "grpc_max_connection_age_grace_seconds": 5}
+    with run_service(bundle_path, **ages) as live:
+        with connect(live) as connection:
+            assert farewell(connection) == (0, b"max_age")
+        with live.grpc_channel() as channel:
+            method: Any = channel.unary_unary(TRANSLATE_METHOD)
+            for _ in range(40):
+                assert method(TranslateRequest(text=["alpha"]).SerializeToString(), timeout=WAIT_SECONDS)
+
+
+def test_a_connection_without_ping_acknowledgments_is_closed(bundle_path: Path) -> None:
+    quick: dict[str, Any] = {"grpc_keepalive_seconds": 0.1, "grpc_keepalive_timeout_seconds": 0.1}
+    with run_service(bundle_path, **quick) as live, connect(live) as connection:
+        kinds = [kind for kind, flags, _ in frames(connection) if not flags & ACKNOWLEDGED]
+    assert PING in kinds
+
+
+def test_calls_and_pings_of_a_connection_are_limited(bundle_path: Path) -> None:
+    limits: dict[str, Any] = {"grpc_min_ping_interval_seconds": 60, "grpc_max_calls": 7}
+    with run_service(bundle_path, **limits) as live:
+        with connect(live) as connection:
+            announced = next(payload for kind, _, payload in frames(connection) if kind == SETTINGS)
+        with connect(live) as connection:
+            connection.sendall(frame(PING, bytes(8)) * 9)
+            assert farewell(connection) == (ENHANCE_YOUR_CALM, b"too_many_pings")
+    assert dict(struct.iter_unpack(">HI", announced))[MAX_CONCURRENT_STREAMS] == 7
+
+
+@pytest.mark.parametrize("age", ["inf", 1e9])
+def test_infinite_durations_fit_the_channel_options(age: object) -> None:
+    options = dict(channel_options(ServeSettings.model_validate({"grpc_max_connection_age_seconds": age})))
+    assert options.get("grpc.max_connection_age_ms", 2**31 - 1) == 2**31 - 1
+
+
+def test_by_default_a_connection_lasts_five_minutes_and_its_calls_half_a_minute_longer() -> None:
+    options = dict(channel_options(ServeSettings()))
+    assert options["grpc.max_connection_age_ms"] == 300_000
+    assert options["grpc.max_connection_age_grace_ms"] == 360_000
+
+
+def test_the_metrics_are_those_of_the_library_and_written_with_pauses() -> None:
+    service, pauses = ServiceMetrics(), list[float]()
+    service.of_model("a").observe_step("decode", 3, 0.002)
+    service.of_model("b")
+    assert write_metrics(service.registry, pauses.append) == generate_latest(service.registry)
+    assert pauses == [PAUSE_SECONDS] * len(list(service.registry.collect()))
+
+
+def test_counts_during_the_writing_of_metrics_are_not_included() -> None:
+    """Otherwise a total could differ from the sum of its parts."""
+    registry = CollectorRegistry()
+    counters = [Counter(name, name, registry=registry) for name in ("first", "second")]
+
+    def count(_: float) -> None:
+        for counter in counters:
+            counter.inc()
+
+    text = write_metrics(registry, count).decode()
+    assert "first_total 0.0" in text
+    assert "second_total 0.0" in text

@@ -1,0 +1,9 @@
+"""Services that notice the failure and the recovery of a model at once."""
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def quick_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("serve.registry.registry", "serve.service"):
+        monkeypatch.setattr(f"{module}.WATCH_SECONDS", 0.02)
