@@ -65,7 +65,11 @@ MODELS: dict[str, dict[str, Any]] = {
 Exported = tuple[Transformer, Bundle]
 
 
-@pytest.fixture(scope="module", params=[*product(MODELS, CPU_VARIANTS)], ids="-".join)
+# An export takes seconds: each model is exported in one variant, the one with the most options in both.
+EXPORTS = [*zip(MODELS, cycle(CPU_VARIANTS), strict=False), ("modern", "cpu")]
+
+
+@pytest.fixture(scope="module", params=EXPORTS, ids="-".join)
 def exported(
     request: pytest.FixtureRequest, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory
 ) -> Exported:
