@@ -25,7 +25,7 @@ from serve.clients.errors import (
     UnavailableError,
     stream_error,
 )
-from serve.clients.messages import MAX_FRUITLESS_TRIES, ManyItem, Unanswered
+from serve.clients.many import MAX_FRUITLESS_TRIES, ManyItem, Window
 from serve.errors import DrainingError, InternalError
 from serve.translation.fields import SearchFields
 from tests.serve.clients.test_translation_client import (
