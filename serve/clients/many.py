@@ -108,8 +108,9 @@ class Window:
         """
         while not (self._unanswered or self._exhausted):
             self._changed.clear()
-            with suppress(TimeoutError):  # `time_left` raises
-                await asyncio.wait_for(self._changed.wait(), time_left(deadline_seconds))
+            timeout_seconds = time_left(deadline_seconds)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), timeout_seconds)
         return bool(self._unanswered)
 
     async def send(self, call: ManyCall) -> None:

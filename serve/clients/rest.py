@@ -5,8 +5,9 @@ import math
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Self, TypedDict, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
 import httpx
 from pydantic import TypeAdapter, ValidationError
@@ -27,7 +28,8 @@ _SHOWN_CHARACTERS = 200
 T = TypeVar("T")
 
 
-class _Problem(TypedDict):
+@dataclass(frozen=True, slots=True)
+class _Problem:
     reason: str
     detail: str
 
@@ -87,7 +89,7 @@ class RestClient:
             raise NotTranslatedError(f"{address}: {str(error) or type(error).__name__}") from error
         if response.status_code != HTTPStatus.OK:
             problem = _parse(response, _PROBLEM)
-            raise NotTranslatedError(f"{problem['reason']}: {problem['detail']}")
+            raise NotTranslatedError(f"{problem.reason}: {problem.detail}")
         return response
 
     async def _attempt(self, fields: Mapping[str, Any], deadline_seconds: float) -> httpx.Response:
