@@ -6,7 +6,7 @@ SOAK_SECONDS ?= 60
 BENCH_RUN ?= bundles/multi30k-en-de
 BENCH_DATA ?= multi30k:en-de
 BENCH_OPTIONS = --data $(BENCH_DATA) --out bench --document docs/measurements/benchmarks.md $(if $(ROUNDS),--rounds $(ROUNDS))
-.PHONY: figures setup optimum nginx demo quality test reliability endurance fmt check bench capacity soak protos
+.PHONY: figures setup optimum nginx demo attention quality test reliability endurance fmt check bench capacity soak protos
 
 setup: .venv/installed
 
@@ -43,6 +43,22 @@ $(DEMO)/verified: | $(DEMO)/bundle/manifest.json
 	$(BIN)/dragoman verify $(DEMO)/bundle --run $(DEMO)/run \
 	  --data files:$(DEMO)/corpus/test.en,$(DEMO)/corpus/test.de --sentences 500 --invariance-sentences 50
 	touch $@
+
+# Trains a small model with each kind of attention on the demo corpus, and compares them with the demo model.
+ATTENTION ?= additive concat dot general local_monotonic local_predictive hard
+attention: $(ATTENTION:%=$(DEMO)/attention/%/done) $(DEMO)/run/done
+	$(BIN)/dragoman attention $(ATTENTION:%=$(DEMO)/attention/%) $(DEMO)/run --out build/attention --sentence 3 \
+	  --data files:$(DEMO)/corpus/test.en,$(DEMO)/corpus/test.de
+
+$(DEMO)/attention/%/done: | $(DEMO)/corpus/train.en
+	$(BIN)/dragoman train --recipe recurrent --out $(DEMO)/attention/$* \
+	  --data files:$(DEMO)/corpus/train.en,$(DEMO)/corpus/train.de \
+	  --validation files:$(DEMO)/corpus/validation.en,$(DEMO)/corpus/validation.de \
+	  --model.attention $(if $(filter hard,$*),additive --model.hard,$*) --model.d-model 128 --model.dropout 0 \
+	  --tokenizer.vocabulary-size 1500 --training.max-steps 1200 --training.cooldown-steps 600 \
+	  --training.learning-rate 0.003 --training.warmup-steps 100 --training.dropout-warmup-steps 0 \
+	  --training.subword-sampling 0 --training.averaging none --training.validation-every-steps 400 \
+	  --training.selection loss
 
 # Requires that the demo model translates 97 % of the test sentences exactly.
 quality: $(DEMO)/verified

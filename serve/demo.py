@@ -3,27 +3,26 @@
 A failed request ends the demo with an error.
 """
 
-import http.client
+import asyncio
 import json
 import shlex
 import time
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass
-from http import HTTPStatus
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import grpc
 from pydantic import Field
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
-from protos.translation_pb2 import TranslateRequest
-from protos.translation_pb2_grpc import TranslationServiceStub
+from serve.clients.aio import AsyncTranslationClient
+from serve.clients.errors import NotTranslatedError
+from serve.clients.rest import RestClient
 from serve.server_process import HOST, ServerProcess, ServerProcessError, choose_ports, server_command
 
-REQUEST_SECONDS = 30.0
 INTERRUPTED = 130
+
+Client = RestClient | AsyncTranslationClient
 
 # Sentences of the demo grammar with another word order in German.
 DEFAULT_SENTENCES = (
@@ -40,7 +39,7 @@ class Answer:
 
     Attributes:
         score: sum of the natural log-probabilities of the target tokens, at most 0.
-        milliseconds: from the opening of the connection to the end of the response.
+        milliseconds: from the request to the end of the response.
     """
 
     protocol: str
@@ -48,10 +47,6 @@ class Answer:
     translation: str
     score: float
     milliseconds: float
-
-
-class RequestFailedError(Exception):
-    """A failed request; the message has the protocol, the status and the response."""
 
 
 class DemoCommand(BaseSettings):
@@ -77,7 +72,7 @@ class DemoCommand(BaseSettings):
         sentences = self._read_sentences()
         try:
             self._run(sentences)
-        except (RequestFailedError, ServerProcessError) as error:
+        except (NotTranslatedError, ServerProcessError) as error:
             raise SystemExit(f"dragoman demo: {error}") from error
         except KeyboardInterrupt:
             raise SystemExit(INTERRUPTED) from None
@@ -94,8 +89,9 @@ class DemoCommand(BaseSettings):
             log = Path(folder) / "server.log"
             with ServerProcess.run(command, http_port, log) as server:
                 server.wait_until_ready(self.start_seconds)
-                print(f"\n$ {curl_command(http_port, sentences[0])}\n{post(http_port, sentences[0])}\n")
-                print(format_table(translate(http_port, grpc_port, sentences)), flush=True)
+                body, answers = asyncio.run(translate(http_port, grpc_port, sentences))
+                print(f"\n$ {curl_command(http_port, sentences[0])}\n{body}\n")
+                print(format_table(answers), flush=True)
                 if not self.oneshot:
                     print(format_addresses(http_port, grpc_port, log), flush=True)
                     server.wait_for_interrupt()
@@ -114,64 +110,23 @@ class DemoCommand(BaseSettings):
         return sentences
 
 
-def translate(http_port: int, grpc_port: int, sentences: Sequence[str]) -> list[Answer]:
-    """Translates every sentence over REST and over gRPC.
+async def translate(http_port: int, grpc_port: int, sentences: Sequence[str]) -> tuple[str, list[Answer]]:
+    """Returns the JSON body of the first translation, and the answers to every sentence over REST and over gRPC.
 
     Raises:
-        RequestFailedError: if a request fails.
+        NotTranslatedError: if a request fails.
     """
-    ways = ((translate_over_rest, http_port), (translate_over_grpc, grpc_port))
-    return [translate_over(port, sentence) for sentence in sentences for translate_over, port in ways]
+    async with RestClient.open(HOST, http_port) as rest, AsyncTranslationClient.open(f"{HOST}:{grpc_port}") as grpc:
+        response = await rest.post({"text": sentences[0]})
+        clients: list[tuple[str, Client]] = [("REST", rest), ("gRPC", grpc)]
+        return response.text, [await _answer(*client, sentence) for sentence in sentences for client in clients]
 
 
-def post(http_port: int, sentence: str) -> str:
-    """Returns the response body of one REST request.
-
-    Raises:
-        RequestFailedError: if the request fails.
-    """
-    body, headers = json.dumps({"text": sentence}), {"content-type": "application/json"}
-    with closing(http.client.HTTPConnection(HOST, http_port, timeout=REQUEST_SECONDS)) as connection:
-        try:
-            connection.request("POST", "/v1/translate", body, headers)
-            response = connection.getresponse()
-            answer = response.read().decode()
-        except (OSError, http.client.HTTPException) as error:
-            raise RequestFailedError(f"REST: {error}") from error
-    if response.status != HTTPStatus.OK:
-        raise RequestFailedError(f"REST: {response.status}: {answer}")
-    return answer
-
-
-def translate_over_rest(http_port: int, sentence: str) -> Answer:
-    """Translates a sentence over REST.
-
-    Raises:
-        RequestFailedError: if the request fails.
-    """
+async def _answer(protocol: str, client: Client, sentence: str) -> Answer:
     started_seconds = time.monotonic()
-    answer = post(http_port, sentence)
+    (translation,) = (await client.translate(sentence)).translations
     milliseconds = (time.monotonic() - started_seconds) * 1000
-    (translation,) = json.loads(answer)["translations"]
-    return Answer("REST", sentence, translation["text"], translation["score"], milliseconds)
-
-
-def translate_over_grpc(grpc_port: int, sentence: str) -> Answer:
-    """Translates a sentence over gRPC.
-
-    Raises:
-        RequestFailedError: if the request fails.
-    """
-    started_seconds = time.monotonic()
-    with grpc.insecure_channel(f"{HOST}:{grpc_port}") as channel:
-        stub = TranslationServiceStub(channel)
-        try:
-            response = stub.Translate(TranslateRequest(text=[sentence]), timeout=REQUEST_SECONDS)
-        except grpc.RpcError as error:
-            raise RequestFailedError(f"gRPC: {error.code().name}: {error.details()}") from error
-    milliseconds = (time.monotonic() - started_seconds) * 1000
-    (translation,) = response.translations
-    return Answer("gRPC", sentence, translation.text, translation.score, milliseconds)
+    return Answer(protocol, sentence, translation.text, translation.score, milliseconds)
 
 
 def curl_command(http_port: int, sentence: str) -> str:

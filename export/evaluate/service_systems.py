@@ -11,16 +11,20 @@ from pathlib import Path
 
 from export.evaluate.system import Progress, Search, SystemUnusableError
 from model.data.corpus import Corpus
+from serve.clients.aio import AsyncTranslationClient
 from serve.clients.channel import ClientSettings
 from serve.clients.errors import NotTranslatedError
-from serve.clients.text_clients import GrpcClient, HttpClient, open_bundle
-from serve.clients.translate import TextTranslator, map_in_order
+from serve.clients.local import LocalTranslator
+from serve.clients.rest import RestClient
+from serve.clients.translate import map_in_order
 from serve.registry.loader import LOAD_ERRORS
 from serve.translation.fields import SearchFields
 
 # Rows in flight; a server with one engine can queue or run all of them.
 IN_FLIGHT_ROWS = 64
 TIMEOUT_SECONDS = 120.0
+
+Translator = AsyncTranslationClient | LocalTranslator | RestClient
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +34,7 @@ class ServiceSystem:
     kind: str
     name: str
     search: SearchFields
-    open_translator: Callable[[], AbstractAsyncContextManager[TextTranslator]]
+    open_translator: Callable[[], AbstractAsyncContextManager[Translator]]
 
     def translate(self, corpora: Sequence[Corpus], progress: Progress) -> list[list[str]]:
         """Implements `System.translate`.
@@ -51,7 +55,7 @@ class ServiceSystem:
                 text, (source, target) = corpus.sources[index], corpus.languages
                 try:
                     # A line pairs with its reference, even if it holds several sentences.
-                    translated = await translator.translate(
+                    response = await translator.translate(
                         text,
                         source_language=source,
                         target_language=target,
@@ -62,7 +66,7 @@ class ServiceSystem:
                     message = f"{self.name}: {source}-{target}, sentence {index + 1}: {error}"
                     raise SystemUnusableError(message) from error
                 progress.update()
-                return translated.text
+                return response.translations[0].text
 
             async with aclosing(map_in_order(translate, _sentences(corpora), _in_flight(self.search))) as translations:
                 return [[await anext(translations) for _ in range(len(corpus))] for corpus in corpora]
@@ -78,21 +82,23 @@ def open_bundle_system(folder: Path, search: Search) -> ServiceSystem:
     """Returns a bundle that translates in this process."""
     fields = _fields(search)
     return ServiceSystem(
-        "bundle", str(folder), fields, lambda: open_bundle(folder, _in_flight(fields), TIMEOUT_SECONDS, fields)
+        "bundle", str(folder), fields, lambda: LocalTranslator.open(folder, _in_flight(fields), TIMEOUT_SECONDS, fields)
     )
 
 
 def open_grpc_system(target: str, search: Search, connection: ClientSettings) -> ServiceSystem:
     """Returns a gRPC server at `host:port`."""
     settings = replace(connection, timeout_seconds=TIMEOUT_SECONDS)
-    return ServiceSystem("server", f"grpc://{target}", _fields(search), lambda: GrpcClient.open(target, settings))
+    return ServiceSystem(
+        "server", f"grpc://{target}", _fields(search), lambda: AsyncTranslationClient.open(target, settings)
+    )
 
 
 def open_http_system(host: str, port: int, search: Search, connection: ClientSettings) -> ServiceSystem:
     """Returns a REST server."""
     settings = replace(connection, timeout_seconds=TIMEOUT_SECONDS)
     name, fields = f"{'https' if settings.encrypted else 'http'}://{host}:{port}", _fields(search)
-    return ServiceSystem("server", name, fields, lambda: HttpClient.open(host, port, settings, _in_flight(fields)))
+    return ServiceSystem("server", name, fields, lambda: RestClient.open(host, port, settings))
 
 
 def _fields(search: Search) -> SearchFields:

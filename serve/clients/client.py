@@ -1,45 +1,33 @@
-"""The blocking gRPC client: plain values in and out, and typed errors.
+"""The blocking gRPC client: the asyncio client on an event loop in a thread of its own.
 
-Retries transient errors unless the server's pushback forbids it. No call outlasts its deadline.
+Both clients share one implementation. Code generated from the asyncio client would not: a request stream sends and
+receives concurrently, with tasks in one client and threads in the other. Each step of a call switches to the thread of
+the event loop and back.
 """
 
-import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from queue import SimpleQueue
-from typing import Self, Unpack
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Self, TypeVar, Unpack
 
-import grpc
+from anyio import CapacityLimiter, to_thread
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from protos.translation_pb2 import TranslateManyRequest
-from protos.translation_pb2_grpc import TranslationServiceStub
-from serve.clients.channel import DEFAULTS, ClientSettings, open_channel
-from serve.clients.errors import CallError, typed_errors
-from serve.clients.messages import (
-    IN_FLIGHT,
-    Asking,
-    ManyItem,
-    ManyResult,
-    Texts,
-    Timing,
-    Unanswered,
-    choose_deadline,
-    read_event,
-    read_scores,
-    read_translations,
-    score_request,
-    time_left,
-    translate_request,
-)
+from serve.clients.aio import AsyncTranslationClient
+from serve.clients.channel import DEFAULTS, ClientSettings
+from serve.clients.many import IN_FLIGHT, ManyItem, ManyResult
+from serve.clients.messages import Asking, Texts, Timing
 from serve.translation.response import ScoreResponse, TranslationDelta, TranslationResponse
+
+T = TypeVar("T")
 
 
 class TranslationClient:
-    """Translates over one channel. Thread-safe."""
+    """Translates over one channel. Thread-safe. Methods and errors are those of `AsyncTranslationClient`."""
 
-    def __init__(self, channel: grpc.Channel, settings: ClientSettings = DEFAULTS) -> None:
-        self._stub = TranslationServiceStub(channel)
-        self._settings = settings
+    def __init__(self, client: AsyncTranslationClient, portal: BlockingPortal) -> None:
+        self._client = client
+        self._portal = portal
 
     @classmethod
     @contextmanager
@@ -49,113 +37,50 @@ class TranslationClient:
         Raises:
             OSError: if a file of the settings cannot be read.
         """
-        with open_channel(target, settings) as channel:
-            yield cls(channel, settings)
+        with (
+            start_blocking_portal(name="translation-client") as portal,
+            portal.wrap_async_context_manager(AsyncTranslationClient.open(target, settings)) as client,
+        ):
+            yield cls(client, portal)
 
     def translate(self, texts: Texts, **asking: Unpack[Asking]) -> TranslationResponse:
-        """Returns one translation per text.
-
-        Raises:
-            CallError: if the call fails.
-        """
-        request, timeout = translate_request(texts, asking), self._timeout(asking)
-        with typed_errors():
-            answer = self._stub.Translate(request, timeout=timeout, metadata=self._settings.metadata)
-        return read_translations(answer)
+        """Returns one translation per text."""
+        return self._run(partial(self._client.translate, texts, **asking))
 
     def stream(self, texts: Texts, **asking: Unpack[Asking]) -> Iterator[TranslationDelta | TranslationResponse]:
-        """Yields deltas of the translations, then the response that `translate` returns.
-
-        Raises:
-            CallError: if the call fails, possibly after some deltas.
-        """
-        request, timeout = translate_request(texts, asking), self._timeout(asking)
-        call = self._stub.TranslateStream(request, timeout=timeout, metadata=self._settings.metadata)
-        try:
-            with typed_errors():
-                for message in call:
-                    yield read_event(message)
-        finally:
-            call.cancel()
+        """Yields deltas of the translations, then the response that `translate` returns."""
+        return self._iterate(self._client.stream(texts, **asking))
 
     def score(self, pairs: Iterable[tuple[str, str]], **asking: Unpack[Asking]) -> ScoreResponse:
-        """Returns a score per pair of text and translation; ignores prefixes, options and pivot.
-
-        Raises:
-            CallError: if the call fails.
-        """
-        request, timeout = score_request(pairs, asking), self._timeout(asking)
-        with typed_errors():
-            answer = self._stub.Score(request, timeout=timeout, metadata=self._settings.metadata)
-        return read_scores(answer)
+        """Returns a score per pair of text and translation; ignores prefixes, options and pivot."""
+        return self._run(partial(self._client.score, pairs, **asking))
 
     def translate_many(
         self, items: Iterable[ManyItem | str], *, in_flight: int = IN_FLIGHT, **timing: Unpack[Timing]
     ) -> Iterator[ManyResult]:
-        """Yields the result of each item as soon as it arrives, in any order.
+        """Yields the result of each item as soon as it arrives, in any order; another thread iterates over `items`."""
+        return self._iterate(self._client.translate_many(_in_thread(items), in_flight=in_flight, **timing))
 
-        When a stream breaks, unanswered items are sent again. The calling thread takes items between two results.
-
-        Args:
-            items: a string is an item with a single text.
-            in_flight: maximum number of unanswered items.
-            timing: limits for the whole call; empty: no limit.
-
-        Raises:
-            CallError: if the stream fails for good; the error of a single item is part of its result.
-        """
-        deadline_seconds = choose_deadline(timing, None)
-        window = _Window(items, in_flight)
-        while window.refill():
-            try:
-                yield from self._one_stream(window, time_left(deadline_seconds))
-            except CallError as error:
-                time.sleep(window.unanswered.pause_seconds(error, deadline_seconds, retries=self._settings.retries))
-
-    def _one_stream(self, window: "_Window", timeout_seconds: float | None) -> Iterator[ManyResult]:
-        sent = window.begin()
-        call = self._stub.TranslateMany(iter(sent.get, None), timeout=timeout_seconds, metadata=self._settings.metadata)
+    def _run(self, function: Callable[[], Awaitable[T]]) -> T:
+        future = self._portal.start_task_soon(function)
         try:
-            with typed_errors():
-                for answer in call:
-                    result = window.unanswered.take(answer)
-                    window.refill()
-                    yield result
+            return future.result()
+        except BaseException:
+            future.cancel()  # Ctrl-C interrupts only this thread
+            raise
+
+    def _iterate(self, results: AsyncGenerator[T]) -> Iterator[T]:
+        try:
+            while (result := self._run(lambda: anext(results, None))) is not None:
+                yield result
         finally:
-            call.cancel()
-            # Ends gRPC's sender thread, which blocks on this queue.
-            sent.put(None)
-
-    def _timeout(self, timing: Timing) -> float | None:
-        return time_left(choose_deadline(timing, self._settings.timeout_seconds))
+            # Fails if the client is closed or the call is being canceled: both end the call.
+            with suppress(RuntimeError):
+                self._run(results.aclose)
 
 
-class _Window:
-    """The unanswered items and the current stream."""
-
-    def __init__(self, items: Iterable[ManyItem | str], in_flight: int) -> None:
-        self.unanswered = Unanswered()
-        self._items = iter(items)
-        self._in_flight = in_flight
-        self._exhausted = False
-        self._sent = SimpleQueue[TranslateManyRequest | None]()
-
-    def begin(self) -> "SimpleQueue[TranslateManyRequest | None]":
-        """Returns the queue of messages for a new stream; None ends the stream."""
-        self._sent = SimpleQueue()
-        for message in self.unanswered.messages:
-            self._sent.put(message)
-        if self._exhausted:
-            self._sent.put(None)
-        return self._sent
-
-    def refill(self) -> bool:
-        """Sends items while the window has room; returns whether any item is unanswered."""
-        while not self._exhausted and len(self.unanswered) < self._in_flight:
-            item = next(self._items, None)
-            if item is None:
-                self._exhausted = True
-                self._sent.put(None)
-            else:
-                self._sent.put(self.unanswered.add(item))
-        return len(self.unanswered) > 0
+async def _in_thread(items: Iterable[T]) -> AsyncIterator[T]:
+    """Yields items taken in a worker thread, where the iterator may block."""
+    iterator, limiter = iter(items), CapacityLimiter(1)
+    while (item := await to_thread.run_sync(next, iterator, None, abandon_on_cancel=True, limiter=limiter)) is not None:
+        yield item

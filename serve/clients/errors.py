@@ -6,7 +6,7 @@ An error is read from the gRPC status and its details (google.rpc). A proxy may 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import grpc
 from google.protobuf.message import Message
@@ -42,8 +42,6 @@ class CallError(NotTranslatedError):
         request_id: id of the request in the server's log; empty: none sent.
     """
 
-    codes: ClassVar[frozenset[StatusCode]] = frozenset()
-
     def __init__(self, code: StatusCode, message: str, status: Status | None = None) -> None:
         super().__init__(f"{code.name}: {message}")
         details = Status() if status is None else status
@@ -63,61 +61,59 @@ class CallError(NotTranslatedError):
 class BadRequestError(CallError):
     """The request is invalid; `violations` lists the invalid fields."""
 
-    codes = frozenset({StatusCode.INVALID_ARGUMENT})
-
 
 class NoSuchModelError(CallError):
     """The requested model does not exist."""
-
-    codes = frozenset({StatusCode.NOT_FOUND})
 
 
 class KeyRefusedError(CallError):
     """The server rejects the API key or requires one."""
 
-    codes = frozenset({StatusCode.UNAUTHENTICATED, StatusCode.PERMISSION_DENIED})
-
 
 class OverloadedError(CallError):
     """All retries found the server overloaded, or a message exceeds a size limit."""
-
-    codes = frozenset({StatusCode.RESOURCE_EXHAUSTED})
 
 
 class TooLateError(CallError):
     """The deadline passed before the response arrived."""
 
-    codes = frozenset({StatusCode.DEADLINE_EXCEEDED})
-
 
 class UnavailableError(CallError):
     """All retries found the server unreachable, starting or shutting down."""
-
-    codes = frozenset({StatusCode.UNAVAILABLE})
 
 
 class ServerFailedError(CallError):
     """Any other error, caused by the server or a proxy."""
 
 
-_KINDS = (BadRequestError, NoSuchModelError, KeyRefusedError, OverloadedError, TooLateError, UnavailableError)
+KINDS: dict[StatusCode, type[CallError]] = {
+    StatusCode.INVALID_ARGUMENT: BadRequestError,
+    StatusCode.NOT_FOUND: NoSuchModelError,
+    StatusCode.UNAUTHENTICATED: KeyRefusedError,
+    StatusCode.PERMISSION_DENIED: KeyRefusedError,
+    StatusCode.RESOURCE_EXHAUSTED: OverloadedError,
+    StatusCode.DEADLINE_EXCEEDED: TooLateError,
+    StatusCode.UNAVAILABLE: UnavailableError,
+}
 _CODES = {code.value[0]: code for code in StatusCode}
+
+
+def _typed(code: StatusCode, message: str, status: Status | None) -> CallError:
+    return KINDS.get(code, ServerFailedError)(code, message, status)
 
 
 def call_error(error: Any) -> CallError:
     """Returns the typed error for an exception of either kind of channel; gRPC's exceptions are calls, too."""
-    code, message = error.code(), error.details() or ""
     try:
         status = from_call(error)
     except ValueError:  # the details contradict the status: a proxy has replaced one of them
         status = None
-    return _kind(code)(code, message, status)
+    return _typed(error.code(), error.details() or "", status)
 
 
 def status_error(status: Status) -> CallError:
     """Returns the typed error of one request of a stream."""
-    code = _CODES.get(status.code, StatusCode.UNKNOWN)
-    return _kind(code)(code, status.message, status)
+    return _typed(_CODES.get(status.code, StatusCode.UNKNOWN), status.message, status)
 
 
 @contextmanager
@@ -127,11 +123,6 @@ def typed_errors() -> Iterator[None]:
         yield
     except grpc.RpcError as error:
         raise call_error(error) from error
-
-
-def too_late() -> TooLateError:
-    """Returns the error of a call that was not made because its deadline had passed."""
-    return TooLateError(StatusCode.DEADLINE_EXCEEDED, "the deadline passed before the call")
 
 
 def stream_error(error: Any) -> CallError:
@@ -144,10 +135,6 @@ def stream_error(error: Any) -> CallError:
     if typed.code is StatusCode.INTERNAL and not typed.request_id:
         return UnavailableError(StatusCode.UNAVAILABLE, "the connection was lost")
     return typed
-
-
-def _kind(code: StatusCode) -> type[CallError]:
-    return next((kind for kind in _KINDS if code in kind.codes), ServerFailedError)
 
 
 def _find(status: Status, detail: Detail) -> Detail:

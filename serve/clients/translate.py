@@ -7,24 +7,25 @@ in flight, however long the input. The event loop reads the input: a thread bloc
 import asyncio
 import os
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, aclosing
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, aclosing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar, Unpack
+from typing import Any, ClassVar, NamedTuple, TypeVar, cast
 
 from pydantic import ConfigDict, Field
 from pydantic_settings import SettingsConfigDict
 from tqdm import tqdm
 
+from serve.clients.aio import AsyncTranslationClient
 from serve.clients.errors import NotTranslatedError
+from serve.clients.local import LocalTranslator
 from serve.clients.messages import Wanted
 from serve.clients.options import ConnectionOptions
-from serve.clients.text_clients import GrpcClient, TranslatedText, open_bundle
 from serve.files import FileError
 from serve.registry.loader import LOAD_ERRORS
 from serve.translation.fields import SearchFields
+from serve.translation.response import TranslationDelta, TranslationResponse
 
 MAX_LINE_BYTES = 1 << 20
 _CHUNK_BYTES = 1 << 16
@@ -40,19 +41,18 @@ class LineError(Exception):
         super().__init__(f"line {number}: {problem}")
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A line without its line feed; numbers start at 1."""
+class Line(NamedTuple):
+    """A line without its line feed; numbers start at 1. A blank line has no text."""
 
     number: int
-    content: bytes
+    text: str
 
 
 async def read_lines(descriptor: int) -> AsyncGenerator[Line]:
     """Yields the lines of a pipe, terminal or file; the last one may lack its line feed.
 
     Raises:
-        LineError: if a line is longer than MAX_LINE_BYTES.
+        LineError: if a line is longer than MAX_LINE_BYTES or not UTF-8.
         OSError: if reading fails.
     """
     number = 1
@@ -60,12 +60,21 @@ async def read_lines(descriptor: int) -> AsyncGenerator[Line]:
     while chunk := await _read(descriptor):
         *lines, rest = (rest + chunk).split(b"\n")
         for content in lines:
-            yield Line(number, content)
+            yield _decode(number, content)
             number += 1
         if len(rest) > MAX_LINE_BYTES:
             raise LineError(number, f"longer than {MAX_LINE_BYTES} bytes")
     if rest:
-        yield Line(number, rest)
+        yield _decode(number, rest)
+
+
+def _decode(number: int, content: bytes) -> Line:
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        byte = content[error.start]
+        raise LineError(number, f"byte 0x{byte:02x} at offset {error.start}, expected UTF-8") from error
+    return Line(number, text if text.strip() else "")
 
 
 async def _read(descriptor: int) -> bytes:
@@ -122,20 +131,6 @@ async def map_in_order(
 
 STANDARD_INPUT = 0
 INTERRUPTED = 130
-
-
-class TextTranslator(Protocol):
-    """Translates one text. Several calls may run concurrently."""
-
-    async def translate(self, text: str, **wanted: Unpack[Wanted]) -> TranslatedText:
-        """Returns the best translation or raises NotTranslatedError."""
-
-
-class TextStreamer(TextTranslator, Protocol):
-    """Translates one text, optionally in pieces."""
-
-    def stream(self, text: str, **wanted: Unpack[Wanted]) -> AsyncGenerator[str]:
-        """Yields the growth of the best translation or raises NotTranslatedError."""
 
 
 class SearchFlags(SearchFields):
@@ -210,103 +205,74 @@ class TranslateCommand(ConnectionOptions):
 
     async def _translate(self) -> None:
         async with self._open_translator() as translator:
-            lines = read_lines(STANDARD_INPUT)
-            if self.stream:
-                await self._stream(translator, lines)
-                return
             # On a terminal, the translations themselves show the progress.
             with tqdm(unit=" lines", disable=True if sys.stdout.isatty() else None) as bar:
-                async with aclosing(self._translate_lines(translator, lines)) as translations:
-                    async for translation in translations:
-                        _write(f"{self._format(translation)}\n")
-                        bar.update()
+                async with aclosing(self._output(translator, read_lines(STANDARD_INPUT))) as pieces:
+                    async for piece in pieces:
+                        # Not print: the output is UTF-8 in any locale and is flushed at once.
+                        sys.stdout.buffer.write(piece.encode())
+                        sys.stdout.buffer.flush()
+                        bar.update(piece.endswith("\n"))
 
-    def _translate_lines(
-        self, translator: TextTranslator, lines: AsyncIterator[Line]
-    ) -> AsyncGenerator[TranslatedText | None]:
-        return translate_lines(partial(translator.translate, **self._wanted()), lines, self.in_flight)
-
-    async def _stream(self, translator: TextStreamer, lines: AsyncIterator[Line]) -> None:
-        async with aclosing(stream_lines(partial(translator.stream, **self._wanted()), lines)) as pieces:
-            async for piece in pieces:
-                _write(piece)
-
-    def _wanted(self) -> Wanted:
-        return {
-            "source_language": self.source_language,
-            "target_language": self.target_language,
-            "options": self.options,
-            "model": self.model,
-            "allow_pivot": self.allow_pivot,
-            "split_sentences": self.split_sentences,
-        }
-
-    def _open_translator(self) -> AbstractAsyncContextManager[TextStreamer]:
-        if self.server is not None:
-            return GrpcClient.open(self.server, self.connection(timeout_seconds=self.timeout_seconds))
+    def _open_translator(self) -> AbstractAsyncContextManager[AsyncTranslationClient | LocalTranslator]:
         if self.bundle is not None:
-            return open_bundle(self.bundle, self.in_flight, self.timeout_seconds, self.options)
-        raise AssertionError("neither a server nor a bundle")
+            return LocalTranslator.open(self.bundle, self.in_flight, self.timeout_seconds, self.options)
+        return AsyncTranslationClient.open(str(self.server), self.connection(timeout_seconds=self.timeout_seconds))
 
-    def _format(self, translation: TranslatedText | None) -> str:
-        if translation is None:
-            return ""
-        return f"{translation.score:.4f}\t{translation.text}" if self.scores else translation.text
+    def _output(
+        self, translator: AsyncTranslationClient | LocalTranslator, lines: AsyncIterator[Line]
+    ) -> AsyncGenerator[str]:
+        wanted = cast("Wanted", {name: getattr(self, name) for name in Wanted.__annotations__})
+        if self.stream:
+            return stream_lines(partial(translator.stream, **wanted), lines)
+
+        async def translate(text: str) -> str:
+            (translation,) = (await translator.translate(text, **wanted)).translations
+            return f"{translation.score:.4f}\t{translation.text}" if self.scores else translation.text
+
+        return translate_lines(translate, lines, self.in_flight)
 
 
 def translate_lines(
-    translate: Callable[[str], Awaitable[TranslatedText]], lines: AsyncIterator[Line], in_flight: int
-) -> AsyncGenerator[TranslatedText | None]:
-    """Yields the translation of each line in order; None for a blank line, which is not sent.
+    translate: Callable[[str], Awaitable[str]], lines: AsyncIterator[Line], in_flight: int
+) -> AsyncGenerator[str]:
+    """Yields the translation of each line with a line feed, in order. A blank line is not sent and becomes empty.
 
     Raises:
-        LineError: in place of the first line that is not UTF-8 or not translated.
+        LineError: in place of the first line that is not translated.
     """
 
-    async def translate_line(line: Line) -> TranslatedText | None:
-        text = _text_of(line)
-        if text is None:
-            return None
-        try:
-            return await translate(text)
-        except NotTranslatedError as error:
-            raise LineError(line.number, str(error)) from error
+    async def translate_line(line: Line) -> str:
+        with _numbered_errors(line):
+            return f"{await translate(line.text)}\n" if line.text else "\n"
 
     return map_in_order(translate_line, lines, in_flight)
 
 
-async def stream_lines(stream: Callable[[str], AsyncGenerator[str]], lines: AsyncIterator[Line]) -> AsyncGenerator[str]:
+async def stream_lines(
+    stream: Callable[[str], AsyncGenerator[TranslationDelta | TranslationResponse]], lines: AsyncIterator[Line]
+) -> AsyncGenerator[str]:
     """Yields the growth of the output, line by line, each line feed separately. Blank lines are not sent.
 
     Raises:
-        LineError: after the pieces of the first line that is not UTF-8 or not translated.
+        LineError: after the pieces of the first line that is not translated.
     """
     async for line in lines:
-        text = _text_of(line)
-        if text is not None:
-            try:
-                async with aclosing(stream(text)) as pieces:
-                    async for piece in pieces:
-                        yield piece
-            except NotTranslatedError as error:
-                raise LineError(line.number, str(error)) from error
+        if line.text:
+            with _numbered_errors(line):
+                async with aclosing(stream(line.text)) as events:
+                    async for event in events:
+                        if isinstance(event, TranslationDelta):
+                            yield event.text
         yield "\n"
 
 
-def _text_of(line: Line) -> str | None:
-    """Returns the text of a line; None if it is blank."""
+@contextmanager
+def _numbered_errors(line: Line) -> Iterator[None]:
     try:
-        text = line.content.decode()
-    except UnicodeDecodeError as error:
-        byte = line.content[error.start]
-        raise LineError(line.number, f"byte 0x{byte:02x} at offset {error.start}, expected UTF-8") from error
-    return text if text.strip() else None
-
-
-def _write(text: str) -> None:
-    # Not print: the output is UTF-8 in any locale and is flushed at once.
-    sys.stdout.buffer.write(text.encode())
-    sys.stdout.buffer.flush()
+        yield
+    except NotTranslatedError as error:
+        raise LineError(line.number, str(error)) from error
 
 
 def _abandon_output() -> None:

@@ -1,48 +1,31 @@
 """The requests of `dragoman demo` to a service with fake models, and its output."""
 
+import asyncio
 import json
 import shlex
 from pathlib import Path
 
 import pytest
 
-from serve.demo import (
-    Answer,
-    RequestFailedError,
-    curl_command,
-    format_addresses,
-    format_table,
-    translate,
-    translate_over_grpc,
-    translate_over_rest,
-)
+from serve.clients.errors import NotTranslatedError
+from serve.demo import Answer, curl_command, format_addresses, format_table, translate
 from tests.support.live import LiveService
 
 
-def test_both_interfaces_give_the_same_translation(live: LiveService) -> None:
-    rest = translate_over_rest(live.service.http_port, "alpha beta.")
-    over_grpc = translate_over_grpc(live.service.grpc_port, "alpha beta.")
-    assert (rest.translation, rest.score) == (over_grpc.translation, over_grpc.score)
-
-
 def test_every_sentence_is_translated_over_both_interfaces(live: LiveService) -> None:
-    answers = translate(live.service.http_port, live.service.grpc_port, ["alpha.", "beta."])
+    body, answers = asyncio.run(translate(live.service.http_port, live.service.grpc_port, ["alpha.", "beta."]))
     assert [(answer.source, answer.protocol) for answer in answers] == [
-        ("alpha.", "REST"),
-        ("alpha.", "gRPC"),
-        ("beta.", "REST"),
-        ("beta.", "gRPC"),
+        *[("alpha.", "REST"), ("alpha.", "gRPC")],
+        *[("beta.", "REST"), ("beta.", "gRPC")],
     ]
+    for rest, over_grpc in (answers[:2], answers[2:]):
+        assert (rest.translation, rest.score) == (over_grpc.translation, over_grpc.score)
+    assert json.loads(body)["translations"][0]["text"] == answers[0].translation
 
 
-def test_a_rejected_request_raises_over_rest(live: LiveService) -> None:
-    with pytest.raises(RequestFailedError, match=r"^REST: 400: .*text\[0\]"):
-        translate_over_rest(live.service.http_port, " ")
-
-
-def test_a_rejected_request_raises_over_grpc(live: LiveService) -> None:
-    with pytest.raises(RequestFailedError, match=r"^gRPC: INVALID_ARGUMENT: text\[0\]"):
-        translate_over_grpc(live.service.grpc_port, " ")
+def test_a_rejected_sentence_ends_the_demo(live: LiveService) -> None:
+    with pytest.raises(NotTranslatedError, match=r"text\[0\]"):
+        asyncio.run(translate(live.service.http_port, live.service.grpc_port, ["alpha.", " "]))
 
 
 def test_the_curl_command_quotes_any_sentence() -> None:

@@ -5,16 +5,21 @@ import json
 import re
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import pytest
+from grpc import StatusCode
 
-from serve.clients import errors as client_errors
+from serve.clients.aio import AsyncTranslationClient
 from serve.clients.channel import service_config
+from serve.clients.errors import KINDS
 from serve.errors import ERRORS
 from serve.settings import STREAM_PER_SLOT, ServeSettings
 from tests.support.certificates import Authority
 from tests.support.live import LiveService, run_service
 from tests.support.paths import ROOT
+
+pytestmark = pytest.mark.usefixtures("restored_logs")
 
 TEXT = (ROOT / "docs" / "clients.md").read_text()
 EXAMPLES = re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
@@ -34,19 +39,13 @@ def run(example: str, port: int) -> dict[str, Any]:
     return names
 
 
-def test_there_are_examples_and_all_are_known_here() -> None:
-    assert len(EXAMPLES) == 6
-
-
-@pytest.mark.usefixtures("restored_logs")
-def test_a_program_that_blocks(live: LiveService, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_blocking_example(live: LiveService, capsys: pytest.CaptureFixture[str]) -> None:
     response = run(example_with('She dances."], target_language'), live.service.grpc_port)["response"]
     texts = [each.text for each in response.translations]
     assert [line.rpartition(" ")[0] for line in capsys.readouterr().out.splitlines()] == texts
 
 
-@pytest.mark.usefixtures("restored_logs")
-def test_a_program_with_asyncio(live: LiveService, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_asyncio_example(live: LiveService, capsys: pytest.CaptureFixture[str]) -> None:
     run(example_with("asyncio.run"), live.service.grpc_port)
     beam, _, streamed = capsys.readouterr().out.partition("\n")
     assert streamed == live.post({"text": "She dances."}).json()["translations"][0]["text"]
@@ -54,31 +53,21 @@ def test_a_program_with_asyncio(live: LiveService, capsys: pytest.CaptureFixture
     assert beam == searched["translations"][0]["text"]
 
 
-@pytest.mark.usefixtures("restored_logs")
-def test_errors_are_caught_by_what_can_be_done(live: LiveService, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_of_errors(live: LiveService, capsys: pytest.CaptureFixture[str]) -> None:
     example = example_with("except BadRequestError")
     run(example, live.service.grpc_port)
     (said,) = re.findall(r"print\(.*\)  # (.*)", example)
     assert capsys.readouterr().out == f"{said}\n"
 
 
-def test_a_service_passes_its_time_on() -> None:
-    asked: list[dict[str, Any]] = []
-
-    class Client:
-        async def translate(self, _: str, **asking: Any) -> Any:
-            asked.append(asking)
-            raise NotImplementedError
-
-    servicer = run(example_with("ChatServicer"), 0)["ChatServicer"](Client())
-    context = object()
-    with pytest.raises(NotImplementedError):
-        asyncio.run(servicer.Answer(type("Request", (), {"text": "a"}), context))
-    assert asked == [{"target_language": "de", "context": context}]
+def test_a_nested_call_passes_its_context() -> None:
+    client = AsyncMock(AsyncTranslationClient)
+    servicer = run(example_with("ChatServicer"), 0)["ChatServicer"](client)
+    asyncio.run(servicer.Answer(Mock(text="a"), "context"))
+    client.translate.assert_awaited_once_with("a", target_language="de", context="context")
 
 
-@pytest.mark.usefixtures("restored_logs")
-def test_many_texts(live: LiveService, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_of_many_texts(live: LiveService, capsys: pytest.CaptureFixture[str]) -> None:
     run(example_with("ManyItem("), live.service.grpc_port)
     lines = dict(line.split(" ", 1) for line in capsys.readouterr().out.splitlines())
     assert lines["nothing"] == "INVALID_ARGUMENT: text[0]: blank, expected a sentence"
@@ -86,8 +75,7 @@ def test_many_texts(live: LiveService, capsys: pytest.CaptureFixture[str]) -> No
         assert lines[name] == live.post({"text": text}).json()["translations"][0]["text"]
 
 
-@pytest.mark.usefixtures("restored_logs")
-def test_tls_a_key_and_replicas(
+def test_the_example_of_tls(
     bundle_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     authority = Authority(tmp_path)
@@ -120,9 +108,8 @@ def test_the_table_of_reasons_is_that_of_the_code() -> None:
 def test_the_table_of_classes_is_that_of_the_code() -> None:
     rows = dict(re.findall(r"^\| `([A-Za-z]+Error)` \| `?([A-Za-z_ ]+)`? \|", TEXT, re.MULTILINE))
     assert rows.pop("ServerFailedError") == "any other"
-    kinds = {kind.__name__: {code.name for code in kind.codes} for kind in client_errors._KINDS}
-    assert rows.keys() == kinds.keys()
-    assert all(status in kinds[name] for name, status in rows.items())
+    assert rows.keys() == {kind.__name__ for kind in KINDS.values()}
+    assert {name: KINDS[StatusCode[status]].__name__ for name, status in rows.items()} == {name: name for name in rows}
 
 
 def test_the_table_of_connections_has_the_options_and_their_defaults() -> None:

@@ -1,19 +1,18 @@
 """Request streams of the clients: no request is lost or answered twice when streams break."""
 
 import asyncio
+import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
-from protos.translation_pb2 import TranslateManyResponse
-from serve.api.grpc_call import rich_status, trailers
+from serve.api.grpc_call import trailers
 from serve.clients.aio import AsyncTranslationClient
 from serve.clients.client import TranslationClient
 from serve.clients.errors import (
@@ -25,8 +24,9 @@ from serve.clients.errors import (
     UnavailableError,
     stream_error,
 )
-from serve.clients.messages import MAX_FRUITLESS_TRIES, ManyItem, Unanswered
-from serve.errors import DrainingError, InternalError
+from serve.clients.many import ManyItem, Window
+from serve.clients.messages import Asking, Timing
+from serve.errors import InternalError
 from serve.translation.fields import SearchFields
 from tests.serve.clients.test_translation_client import (
     IMPATIENT,
@@ -37,7 +37,7 @@ from tests.serve.clients.test_translation_client import (
     ask_blocking,
     closed_port,
 )
-from tests.support.live import LONG_TEXT, GatedModel, LiveService, eventually, run_service
+from tests.support.live import LONG_TEXT, WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
 
 __all__ = ["ask"]  # the fixture
 
@@ -46,9 +46,7 @@ TEXTS = [f"alpha {'beta ' * (number % 7)}house." for number in range(100)]
 
 def test_every_item_gets_its_own_result(live: LiveService, ask: Ask) -> None:
     short = SearchFields(max_target_tokens=1)
-    items: list[ManyItem | str] = [
-        ManyItem(text, {"options": short} if i % 2 else {}, i) for i, text in enumerate(TEXTS)
-    ]
+    items = [ManyItem(text, {"options": short} if i % 2 else {}, i) for i, text in enumerate(TEXTS)]
     results = ask(live.grpc_target, PATIENT, "translate_many", [*items, "a text alone"])
     assert Counter(result.item.tag for result in results) == Counter([*range(100), None])
     expected = [each.text for each in ask(live.grpc_target, PATIENT, "translate", TEXTS[:8]).translations]
@@ -58,38 +56,52 @@ def test_every_item_gets_its_own_result(live: LiveService, ask: Ask) -> None:
 
 
 def test_without_items_no_call_is_made(ask: Ask) -> None:
-    """The blocking client makes no call; the asyncio client must call before it reads items."""
-    if ask is ask_blocking:
-        assert ask(closed_port(), IMPATIENT, "translate_many", []) == []
+    assert ask(closed_port(), IMPATIENT, "translate_many", []) == []
 
 
-def test_what_is_wrong_with_an_item_is_its_result(live: LiveService, ask: Ask) -> None:
+def test_the_error_of_an_item_is_its_result(live: LiveService, ask: Ask) -> None:
     items = [ManyItem(["fine", " "]), ManyItem("fine", {"model": "none"}), ManyItem("fine")]
     results = {id(each.item): each for each in ask(live.grpc_target, PATIENT, "translate_many", items)}
-    blank, nobody, fine = (results[id(item)] for item in items)
-    assert isinstance(blank.error, BadRequestError)
-    assert blank.error.violations[0].field == "text[1]"
-    assert isinstance(nobody.error, NoSuchModelError)
-    assert fine.error is None
+    blank, unknown, fine = (results[id(item)] for item in items)
+    assert [type(each.error) for each in (blank, unknown, fine)] == [BadRequestError, NoSuchModelError, type(None)]
+    assert [each.field for each in blank.error.violations] == ["text[1]"]
     with pytest.raises(BadRequestError):
         blank.get()
 
 
-def test_items_may_have_less_time_than_the_call(gated: LiveService, model: GatedModel, ask: Ask) -> None:
+@pytest.mark.parametrize("limits", [({"timeout_seconds": 0.05}, {}), ({}, {"timeout_seconds": 0.2})])
+def test_an_item_and_the_whole_call_have_time_limits(
+    gated: LiveService, model: GatedModel, ask: Ask, limits: tuple[Asking, Timing]
+) -> None:
+    """Client or server may notice the deadline of the call first."""
     model.gate.clear()
-    (result,) = ask(gated.grpc_target, PATIENT, "translate_many", [ManyItem(LONG_TEXT, {"timeout_seconds": 0.05})])
-    assert isinstance(result.error, TooLateError)
-
-
-def test_all_items_together_have_the_time_of_the_call(gated: LiveService, model: GatedModel, ask: Ask) -> None:
-    """Client or server may notice the deadline first."""
-    model.gate.clear()
+    asking, timing = limits
     with pytest.raises(TooLateError):
-        [each.get() for each in ask(gated.grpc_target, PATIENT, "translate_many", [LONG_TEXT], timeout_seconds=0.2)]
+        [
+            each.get()
+            for each in ask(gated.grpc_target, PATIENT, "translate_many", [ManyItem(LONG_TEXT, asking)], **timing)
+        ]
     gated.settle()
 
 
-def test_only_so_many_items_are_taken_ahead(gated: LiveService) -> None:
+def test_a_call_without_items_ends_at_its_deadline(ask: Ask) -> None:
+    ended = threading.Event()
+
+    def blocking() -> Iterator[str]:
+        ended.wait(WAIT_SECONDS)
+        yield from ()
+
+    async def waiting() -> AsyncIterator[str]:
+        await asyncio.sleep(WAIT_SECONDS)
+        yield ""
+
+    items = blocking() if ask is ask_blocking else waiting()
+    with pytest.raises(TooLateError):
+        ask(closed_port(), PATIENT, "translate_many", items, timeout_seconds=0.1)
+    ended.set()
+
+
+def test_a_full_window_takes_no_items(gated: LiveService) -> None:
     taken: list[int] = []
 
     def items() -> Iterator[str]:
@@ -104,8 +116,8 @@ def test_only_so_many_items_are_taken_ahead(gated: LiveService) -> None:
         assert len(list(results)) == 49
 
 
-def test_items_may_come_at_any_time(live: LiveService) -> None:
-    """An item depends on an earlier answer, so the client must not wait for further items."""
+def test_an_item_may_depend_on_an_earlier_result(live: LiveService) -> None:
+    """The client must not wait for further items before it returns a result."""
 
     async def converse() -> list[Any]:
         answers: asyncio.Queue[str] = asyncio.Queue()
@@ -128,7 +140,7 @@ def test_items_may_come_at_any_time(live: LiveService) -> None:
     assert len(asyncio.run(converse())) == 5
 
 
-def test_a_fault_of_the_items_themselves_is_raised_behind_the_results(live: LiveService, ask: Ask) -> None:
+def test_an_error_of_the_iterator_is_raised_after_the_results(live: LiveService, ask: Ask) -> None:
     def items() -> Iterator[str]:
         yield "alpha"
         raise ZeroDivisionError
@@ -200,67 +212,37 @@ def test_without_retries_a_stream_that_breaks_is_an_error(live: LiveService, ask
         yield "more"
 
     with pytest.raises(UnavailableError):
-        ask(live.grpc_target, replace(IMPATIENT), "translate_many", items(), in_flight=1)
+        ask(live.grpc_target, IMPATIENT, "translate_many", items(), in_flight=1)
 
 
-def unavailable(retry_after_seconds: float | None = None) -> CallError:
+def pauses(tries: int, retry_after_seconds: float | None = None, deadline_seconds: float | None = None) -> list[float]:
+    """Returns the pauses after streams in a row without any answer."""
     error = UnavailableError(grpc.StatusCode.UNAVAILABLE, "gone")
     error.retry_after_seconds = retry_after_seconds
-    return error
+    window = Window((), 1)
+    return [window.pause_seconds(error, deadline_seconds) for _ in range(tries)]
 
 
-def test_tries_that_bring_nothing_are_given_up() -> None:
-    unanswered = Unanswered()
-    unanswered.add("alpha")
-    pauses = [unanswered.pause_seconds(unavailable(), None, retries=True) for _ in range(MAX_FRUITLESS_TRIES - 1)]
-    assert pauses == pytest.approx([0.1, 0.3, 0.9, 2.7])
+def test_pauses_grow_until_the_client_gives_up() -> None:
+    assert pauses(4) == pytest.approx([0.1, 0.3, 0.9, 2.7])
     with pytest.raises(UnavailableError):
-        unanswered.pause_seconds(unavailable(), None, retries=True)
+        pauses(5)
 
 
-def test_a_server_that_wants_to_be_asked_again_is_asked_for_a_minute() -> None:
-    unanswered = Unanswered()
-    unanswered.add("alpha")
-    assert [unanswered.pause_seconds(unavailable(1.0), None, retries=True) for _ in range(59)] == [1.0] * 59
+def test_the_retry_delay_of_the_server_replaces_the_pause() -> None:
+    assert pauses(59, 1.5) == [1.5] * 59
     with pytest.raises(UnavailableError):
-        unanswered.pause_seconds(unavailable(1.0), None, retries=True)
-
-
-def test_an_answer_starts_the_count_of_tries_again() -> None:
-    unanswered = Unanswered()
-    for _ in range(2 * MAX_FRUITLESS_TRIES):
-        first, _ = unanswered.add("alpha"), unanswered.add("beta")
-        assert unanswered.pause_seconds(unavailable(), None, retries=True) == pytest.approx(0.1)
-        unanswered.take(TranslateManyResponse(id=first.id))
-
-
-def test_a_break_without_unanswered_items_is_no_error() -> None:
-    unanswered = Unanswered()
-    pauses = {unanswered.pause_seconds(unavailable(), None, retries=True) for _ in range(2 * MAX_FRUITLESS_TRIES)}
-    assert pauses == {0.1}
-
-
-def test_the_pause_is_the_one_that_the_server_wants_if_there_is_time_for_it() -> None:
-    unanswered = Unanswered()
-    assert unanswered.pause_seconds(unavailable(1.5), None, retries=True) == 1.5
+        pauses(60, 1.5)
     with pytest.raises(UnavailableError):
-        unanswered.pause_seconds(unavailable(1.5), time.monotonic() + 1, retries=True)
-
-
-def test_the_error_of_an_item_is_read_from_its_status() -> None:
-    unanswered = Unanswered()
-    message = unanswered.add("alpha")
-    result = unanswered.take(TranslateManyResponse(id=message.id, error=rich_status(DrainingError("going"), "id-7")))
-    assert isinstance(result.error, UnavailableError)
-    assert (result.error.reason, result.error.retry_after_seconds, result.error.request_id) == ("DRAINING", 1.0, "id-7")
+        pauses(1, 1.5, time.monotonic() + 1)
 
 
 @pytest.mark.parametrize(
     ("sent", "kind"),
     [((), UnavailableError), (trailers("id", InternalError("it failed")), ServerFailedError)],
-    ids=["by nobody", "by the server"],
+    ids=["by gRPC", "by the server"],
 )
-def test_an_internal_error_that_no_server_sent_is_a_lost_connection(
+def test_an_internal_error_of_grpc_is_a_lost_connection(
     sent: tuple[tuple[str, str | bytes], ...], kind: type[CallError]
 ) -> None:
     status, metadata = grpc.StatusCode.INTERNAL, grpc.aio.Metadata

@@ -1,35 +1,23 @@
 """`dragoman translate` as a process, against a real gRPC server that answers in capitals."""
 
-import asyncio
 import os
 import pty
 import signal
 import sys
 import termios
 import threading
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from subprocess import PIPE, Popen
-from typing import IO, Unpack
+from typing import IO
 
 import grpc
 import pytest
 
-from model.tokenizer.tokenizer import Tokenizer
 from protos.translation_pb2 import (
     FINISH_REASON_EOS,
-    GetModelRequest,
-    ListModelsRequest,
-    ListModelsResponse,
-    Model,
-    ScoreRequest,
-    ScoreResponse,
     SearchOptions,
-    TranslateManyRequest,
-    TranslateManyResponse,
     TranslateRequest,
     TranslateResponse,
     TranslateStreamResponse,
@@ -37,15 +25,8 @@ from protos.translation_pb2 import (
     TranslationDelta,
 )
 from protos.translation_pb2_grpc import TranslationServiceServicer, add_TranslationServiceServicer_to_server
-from serve.clients.messages import Wanted
-from serve.clients.text_clients import LocalTranslator, TranslatedText
-from serve.clients.translate import Line, LineError, stream_lines, translate_lines
-from serve.settings import ServeSettings
-from serve.translation.fields import SearchFields
 from tests.support.certificates import Authority
-from tests.support.fakes import EOS_ID, FakeModel
-from tests.support.fakes import translate as translate_alone
-from tests.support.live import LONG_TEXT, MAX_TARGET_TOKENS, direction, put_bundle, run_service
+from tests.support.live import run_service
 
 TIMEOUT_SECONDS = 60
 
@@ -56,25 +37,17 @@ class CapitalsServicer(TranslationServiceServicer):
     """Answers each text in capitals, scored by minus its length; a few texts have special answers."""
 
     def __init__(self) -> None:
-        self.texts: list[str] = []
-        self.languages: set[tuple[str, str]] = set()
-        self.choices: set[tuple[str, bool]] = set()
-        self.options: list[SearchOptions] = []
-        self.refusals_left = 1
+        self.requests: list[TranslateRequest] = []
         self.later_answered = threading.Event()
         self.letter_taken = threading.Event()
 
     def Translate(self, request: TranslateRequest, context: grpc.ServicerContext) -> TranslateResponse:  # noqa: N802
         """Serves one request."""
         (text,) = request.text
-        self.texts.append(text)
-        self.languages.add((request.source_language, request.target_language))
-        self.choices.add((request.model, request.allow_pivot))
-        self.options.append(request.options)
+        self.requests.append(request)
         if text == "invalid":
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "text[0]: not this one")
-        if text == "busy" and self.refusals_left:
-            self.refusals_left -= 1
+        if text == "busy" and len(self.requests) == 1:
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "the queue is full")
         if text == "first":
             self.later_answered.wait(TIMEOUT_SECONDS)
@@ -96,30 +69,10 @@ class CapitalsServicer(TranslationServiceServicer):
             yield TranslateStreamResponse(delta=TranslationDelta(text=letter))
         yield TranslateStreamResponse(result=result)
 
-    def TranslateMany(  # noqa: N802
-        self, request_iterator: Iterator[TranslateManyRequest], context: grpc.ServicerContext
-    ) -> Iterator[TranslateManyResponse]:
-        """Is not called by the command."""
-        raise NotImplementedError
-
-    def Score(self, request: ScoreRequest, context: grpc.ServicerContext) -> ScoreResponse:  # noqa: N802
-        """Is not called by the command."""
-        raise NotImplementedError
-
-    def ListModels(  # noqa: N802
-        self, request: ListModelsRequest, context: grpc.ServicerContext
-    ) -> ListModelsResponse:
-        """Is not called by the command."""
-        raise NotImplementedError
-
-    def GetModel(self, request: GetModelRequest, context: grpc.ServicerContext) -> Model:  # noqa: N802
-        """Is not called by the command."""
-        raise NotImplementedError
-
 
 @pytest.fixture(name="servicer")
 def _servicer() -> CapitalsServicer:
-    return CapitalsServicer()
+    return CapitalsServicer()  # type: ignore[abstract]
 
 
 @pytest.fixture(name="server")
@@ -145,96 +98,108 @@ def translate(content: bytes, *options: str) -> tuple[int, bytes, str]:
     return process.returncode, output, errors.decode()
 
 
-def test_each_line_becomes_its_translation_in_order(server: str) -> None:
-    lines = [f"line {number}" for number in range(200)]
-    expected = "".join(f"{line.upper()}\n" for line in lines)
-    assert translate("\n".join(lines).encode(), "--server", server) == (0, expected.encode(), "")
+@pytest.mark.parametrize(
+    ("options", "content", "expected"),
+    [
+        ((), "\n".join(f"line {i}" for i in range(200)), "".join(f"LINE {i}\n" for i in range(200))),
+        ((), "first\nlater\n", "FIRST\nLATER\n"),  # the server answers the first line only after the second
+        ((), "busy\n", "BUSY\n"),  # the server rejects the first attempt
+        ((), "\none\n \t\n\ntwo\n", "\nONE\n\n\nTWO\n"),
+        (("--scores",), "one\n\n", "-3.0000\tONE\n\n"),
+        (("--stream",), "one\n\ngrüße\n \ntwo", "ONE\n\nGRÜSSE\n\nTWO\n"),
+    ],
+    ids=["many", "late answer", "retry", "blank lines", "scores", "stream"],
+)
+def test_each_line_becomes_its_translation_in_order(
+    server: str, options: tuple[str, ...], content: str, expected: str
+) -> None:
+    assert translate(content.encode(), "--server", server, *options) == (0, expected.encode(), "")
 
 
-def test_a_line_that_is_answered_late_keeps_its_place(server: str) -> None:
-    """The server answers the first line only after the second."""
-    assert translate(b"first\nlater\n", "--server", server) == (0, b"FIRST\nLATER\n", "")
+def test_blank_lines_are_not_sent(server: str, servicer: CapitalsServicer) -> None:
+    assert translate(b"\none\n \t\ntwo\n", "--server", server)[0] == 0
+    assert sorted(text for request in servicer.requests for text in request.text) == ["one", "two"]
 
 
-def test_the_languages_go_with_every_line(server: str, servicer: CapitalsServicer) -> None:
-    options = ("--server", server, "--source-language", "en", "--target-language", "de")
-    assert translate(b"one\ntwo\n", *options) == (0, b"ONE\nTWO\n", "")
-    assert servicer.languages == {("en", "de")}
+def test_options_are_sent_with_every_line(server: str, servicer: CapitalsServicer) -> None:
+    flags = ["--source-language", "en", "--target-language", "de", "--model", "big", "--allow-pivot"]
+    flags += ["--beam-size", "5", "--length-penalty", "0.6", "--suppressed-tokens", "▁a", "--suppress-unknown"]
+    assert translate(b"one\ntwo\n", "--server", server, *flags) == (0, b"ONE\nTWO\n", "")
+    options = SearchOptions(beam_size=5, length_penalty=0.6, suppressed_tokens=["▁a"], suppress_unknown=True)
+    expected = TranslateRequest(
+        source_language="en",
+        target_language="de",
+        model="big",
+        allow_pivot=True,
+        split_sentences=True,
+        options=options,
+    )
+    for request in servicer.requests:
+        request.ClearField("text")
+        assert request == expected
 
 
-def test_languages_that_are_not_given_are_left_to_the_server(server: str, servicer: CapitalsServicer) -> None:
-    assert translate(b"one\n", "--server", server)[0] == 0
-    assert servicer.languages == {("", "")}
+@pytest.mark.parametrize(
+    ("options", "status", "field"),
+    [
+        (("--server", "localhost:1", "--hypotheses", "3"), 2, "--options.hypotheses: "),
+        (("--server", "localhost:1", "--stream", "--scores"), 1, "--stream, --scores: "),
+        (("--server", "localhost:1", "--bundle", os.devnull), 1, "--server, --bundle: "),
+        ((), 1, "--server, --bundle: "),
+        (("--server", "localhost:1", "--tls-ca-file", "none.pem"), 1, "--tls-ca-file: none.pem: "),
+        (("--bundle", "/none"), 1, "/none"),
+        (("--server", "localhost:1"), 1, "line 1: UNAVAILABLE: "),
+    ],
+)
+def test_an_error_is_one_line_that_names_the_cause(options: tuple[str, ...], status: int, field: str) -> None:
+    found, output, errors = translate(b"one\n", *options)
+    assert (found, output) == (status, b"")
+    assert errors.startswith(f"dragoman translate: {field}")
+    assert errors.count("\n") == 1
 
 
-def test_a_model_and_the_leave_to_pivot_go_with_every_line(server: str, servicer: CapitalsServicer) -> None:
-    assert translate(b"one\ntwo\n", "--server", server, "--model", "big", "--allow-pivot") == (0, b"ONE\nTWO\n", "")
-    assert servicer.choices == {("big", True)}
+@pytest.mark.parametrize(
+    ("options", "content", "output", "problem"),
+    [
+        ((), b"one\n\ninvalid\nfour\n", b"ONE\n\n", "line 3: INVALID_ARGUMENT: text[0]: not this one"),
+        ((), b"one\nab\xff\n", b"ONE\n", "line 2: byte 0xff at offset 2, expected UTF-8"),
+        (("--stream",), b"one\ntw!o\nthree\n", b"ONE\nTW", "line 2: INTERNAL: the translation failed"),
+    ],
+    ids=["rejected", "not UTF-8", "stream"],
+)
+def test_a_failing_line_is_named_after_the_output_of_the_lines_before(
+    server: str, options: tuple[str, ...], content: bytes, output: bytes, problem: str
+) -> None:
+    status, written, errors = translate(content, "--server", server, *options)
+    assert (status, written) == (1, output)
+    assert errors.startswith(f"dragoman translate: {problem}")
 
 
-def test_search_options_are_flags(server: str, servicer: CapitalsServicer) -> None:
-    flags = ("--beam-size", "5", "--length-penalty", "0.6", "--suppressed-tokens", "▁a", "--suppress-unknown")
-    assert translate(b"one\n", "--server", server, *flags) == (0, b"ONE\n", "")
-    expected = SearchOptions(beam_size=5, length_penalty=0.6, suppressed_tokens=["▁a"], suppress_unknown=True)
-    assert servicer.options == [expected]
-
-
-def test_a_search_option_that_is_not_valid_is_named(server: str) -> None:
-    status, output, errors = translate(b"one\n", "--server", server, "--hypotheses", "3")
-    assert (status, output) == (2, b"")
-    assert errors.startswith("dragoman translate: --options.hypotheses: ")
-
-
-def test_blank_lines_stay_blank_and_are_not_sent(server: str, servicer: CapitalsServicer) -> None:
-    assert translate(b"\none\n \t\n\ntwo\n", "--server", server) == (0, b"\nONE\n\n\nTWO\n", "")
-    assert sorted(servicer.texts) == ["one", "two"]
-
-
-def test_scores_come_before_a_tab(server: str) -> None:
-    assert translate(b"one\n\n", "--scores", "--server", server) == (0, b"-3.0000\tONE\n\n", "")
-
-
-def test_text_is_utf_8_whatever_the_locale(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_is_utf_8_in_any_locale(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
     assert translate("grüße".encode(), "--server", server) == (0, "GRÜSSE\n".encode(), "")
 
 
-def test_an_interactive_line_is_answered_before_the_next_is_typed(server: str) -> None:
+def pipes_of(process: Popen[bytes]) -> tuple[IO[bytes], IO[bytes], IO[bytes]]:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    return process.stdin, process.stdout, process.stderr
+
+
+def test_a_typed_line_is_answered_at_once_and_an_interrupt_ends_quietly(server: str) -> None:
     with start("--server", server) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        for text in (b"one", b"two"):
-            process.stdin.write(text + b"\n")
-            process.stdin.flush()
-            assert process.stdout.readline() == text.upper() + b"\n"
+        typed, output, errors = pipes_of(process)
+        for text in (b"one\n", b"two\n"):
+            typed.write(text)
+            typed.flush()
+            assert output.readline() == text.upper()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(TIMEOUT_SECONDS) == 130
+        assert errors.read() == b""
 
 
-def test_a_refused_line_is_named_after_the_lines_before_it(server: str) -> None:
-    status, output, errors = translate(b"one\n\ninvalid\nfour\n", "--server", server)
-    assert (status, output) == (1, b"ONE\n\n")
-    assert errors == "dragoman translate: line 3: INVALID_ARGUMENT: text[0]: not this one\n"
-
-
-def test_a_line_that_is_not_utf_8_is_named(server: str) -> None:
-    status, output, errors = translate(b"one\nab\xff\n", "--server", server)
-    assert (status, output) == (1, b"ONE\n")
-    assert errors == "dragoman translate: line 2: byte 0xff at offset 2, expected UTF-8\n"
-
-
-def test_a_full_queue_is_tried_again(server: str, servicer: CapitalsServicer) -> None:
-    assert translate(b"busy\n", "--server", server) == (0, b"BUSY\n", "")
-    assert servicer.texts == ["busy", "busy"]
-
-
-def test_a_server_that_is_not_there_is_one_clear_line() -> None:
-    status, output, errors = translate(b"one\n", "--server", "127.0.0.1:1")
-    assert (status, output) == (1, b"")
-    assert errors.startswith("dragoman translate: line 1: UNAVAILABLE: ")
-    assert errors.count("\n") == 1
-
-
-def test_a_closed_output_ends_it_quietly(server: str) -> None:
-    """Endless input and a reader that takes one line: the process ends without a message."""
+def test_a_closed_output_ends_the_command_quietly(server: str) -> None:
     endless = Popen(["/usr/bin/yes", "one"], stdout=PIPE)
     with endless, start("--server", server, stdin=endless.stdout) as process:
         assert process.stdout is not None
@@ -246,47 +211,16 @@ def test_a_closed_output_ends_it_quietly(server: str) -> None:
         endless.kill()
 
 
-def test_an_interrupt_ends_it_quietly_with_130(server: str) -> None:
-    with start("--server", server) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdin.write(b"one\n")
-        process.stdin.flush()
-        assert process.stdout.readline() == b"ONE\n"
-        process.send_signal(signal.SIGINT)
-        assert process.wait(TIMEOUT_SECONDS) == 130
-        assert process.stderr.read() == b""
-
-
-def test_a_stream_writes_the_same_lines(server: str) -> None:
-    content = "one\n\ngrüße\n \ntwo".encode()
-    assert translate(content, "--server", server, "--stream") == (0, "ONE\n\nGRÜSSE\n\nTWO\n".encode(), "")
-
-
-def test_a_stream_shows_a_translation_while_it_grows(server: str, servicer: CapitalsServicer) -> None:
+def test_a_stream_writes_a_translation_as_it_grows(server: str, servicer: CapitalsServicer) -> None:
     """The server sends the second letter only after the first one is written."""
     with start("--server", server, "--stream") as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(b"slow\n")
-        process.stdin.flush()
-        assert os.read(process.stdout.fileno(), 100) == b"S"
+        typed, output, _ = pipes_of(process)
+        typed.write(b"slow\n")
+        typed.flush()
+        assert os.read(output.fileno(), 100) == b"S"
         servicer.letter_taken.set()
-        process.stdin.close()
-        assert process.stdout.read() == b"LOW\n"
-
-
-def test_a_stream_that_fails_names_its_line(server: str) -> None:
-    status, output, errors = translate(b"one\ntw!o\nthree\n", "--server", server, "--stream")
-    assert (status, output) == (1, b"ONE\nTW")
-    assert errors == "dragoman translate: line 2: INTERNAL: the translation failed inside the server\n"
-
-
-def test_a_stream_has_no_scores(server: str) -> None:
-    status, output, errors = translate(b"one\n", "--server", server, "--stream", "--scores")
-    assert (status, output) == (1, b"")
-    assert errors.startswith("dragoman translate: --stream, --scores: ")
+        typed.close()
+        assert output.read() == b"LOW\n"
 
 
 def test_a_terminal_shows_the_progress_of_output_to_a_file(server: str, tmp_path: Path) -> None:
@@ -303,17 +237,7 @@ def test_a_terminal_shows_the_progress_of_output_to_a_file(server: str, tmp_path
     assert (tmp_path / "output").read_bytes() == b"ONE\n"
 
 
-@contextmanager
-def fake_models(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Replaces the graphs, which the bundle lacks, by fake models."""
-    with monkeypatch.context() as patch:
-        patch.setattr("serve.app.load_models", lambda settings, _: [FakeModel(settings.slots)])
-        yield
-
-
-def test_a_server_with_tls_and_keys_is_asked_as_it_wants(
-    bundle_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_connection_options_are_used(bundle_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     authority = Authority(tmp_path)
     settings = {**authority.settings(), "tls_client_ca_file": authority.file, "api_keys": "secret"}
     mine = authority.issue("client", "somebody")
@@ -321,137 +245,7 @@ def test_a_server_with_tls_and_keys_is_asked_as_it_wants(
         options = ["--server", live.grpc_target, "--tls-ca-file", str(authority.file)]
         options += ["--tls-certificate-file", str(mine["certificate"]), "--tls-key-file", str(mine["key"])]
         status, output, errors = translate(b"alpha\n", *options)
-        expected = "dragoman translate: line 1: UNAUTHENTICATED: authorization: expected `Bearer` and a key\n"
-        assert (status, output, errors) == (1, b"", expected)
+        assert (status, output, "line 1: UNAUTHENTICATED" in errors) == (1, b"", True)
         monkeypatch.setenv("DRAGOMAN_TRANSLATE_API_KEY", "secret")
         status, output, errors = translate(b"alpha\n", *options)
         assert (status, output.count(b"\n"), errors) == (0, 1, "")
-
-
-def test_a_file_for_tls_that_is_not_there_is_named() -> None:
-    status, _, errors = translate(b"", "--server", "127.0.0.1:1", "--tls-ca-file", "none.pem")
-    assert (status, errors) == (1, "dragoman translate: --tls-ca-file: none.pem: No such file or directory\n")
-
-
-def translate_in_process(
-    bundle_path: Path, texts: Sequence[str], **wanted: Unpack[Wanted]
-) -> list[TranslatedText | None]:
-    async def lines() -> AsyncIterator[Line]:
-        for number, text in enumerate(texts, start=1):
-            yield Line(number, text.encode())
-
-    async def collect() -> list[TranslatedText | None]:
-        command = ServeSettings(bundle=bundle_path, slots=2, engines=1, queue_limit=8)
-        async with LocalTranslator.open(command, TIMEOUT_SECONDS) as translator:
-            translations = translate_lines(partial(translator.translate, **wanted), lines(), in_flight=8)
-            return [translation async for translation in translations]
-
-    return asyncio.run(collect())
-
-
-def test_a_bundle_translates_without_a_server(
-    bundle_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each output line equals the fake model's translation of that line alone."""
-    texts = [f"{word} beta gamma." for word in ("one", "two", "three", "house", "garden")] * 4
-    with fake_models(monkeypatch):
-        translations = translate_in_process(bundle_path, texts)
-    for text, translation in zip(texts, translations, strict=True):
-        target_ids, score, _ = translate_alone((*tokenizer.encode(text), EOS_ID), MAX_TARGET_TOKENS)
-        assert translation is not None
-        assert translation.text == tokenizer.decode(target_ids)
-        assert translation.score == pytest.approx(score, rel=1e-5)
-
-
-def test_lines_of_many_sentences_wait_for_places(bundle_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each line needs as many rows as it has sentences; together many times the available rows."""
-    text = "alpha. beta. alpha beta. beta alpha."
-    with fake_models(monkeypatch):
-        translations = translate_in_process(bundle_path, [text] * 16)
-    assert len({each.text for each in translations if each is not None}) == 1
-    assert len(translations) == 16
-
-
-def test_a_folder_of_bundles_translates_by_way_of_a_pivot(
-    tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put_bundle(tmp_path / "a", tokenizer, direction("fr-en", 7))
-    put_bundle(tmp_path / "b", tokenizer, direction("en-de", 8))
-
-    async def ask() -> str:
-        async with LocalTranslator.open(ServeSettings(bundle=tmp_path, slots=2, engines=1), TIMEOUT_SECONDS) as local:
-            answer = await local.translate(LONG_TEXT, source_language="fr", target_language="de", allow_pivot=True)
-        return answer.text
-
-    with fake_models(monkeypatch):
-        text = asyncio.run(ask())
-    between = LONG_TEXT
-    for prefix in (7, 8):
-        source_ids = (prefix, *tokenizer.encode(between), EOS_ID)
-        between = tokenizer.decode(translate_alone(source_ids, MAX_TARGET_TOKENS)[0])
-    assert text == between
-
-
-def test_a_bundle_streams_without_a_server(
-    bundle_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def lines() -> AsyncIterator[Line]:
-        yield Line(1, LONG_TEXT.encode())
-        yield Line(2, b"alpha " * 200)
-
-    async def collect() -> list[str]:
-        pieces: list[str] = []
-        command = ServeSettings(bundle=bundle_path, slots=2, engines=1, queue_limit=8)
-        async with LocalTranslator.open(command, TIMEOUT_SECONDS) as translator:
-            streamed = stream_lines(partial(translator.stream, split_sentences=False), lines())
-            while not pieces or pieces[-1] != "\n":
-                pieces.append(await anext(streamed))
-            with pytest.raises(LineError, match=r"line 2: invalid: text\[0\]: .* tokens, expected"):
-                await anext(streamed)
-        return pieces
-
-    with fake_models(monkeypatch):
-        pieces = asyncio.run(collect())
-    target_ids, _, _ = translate_alone((*tokenizer.encode(LONG_TEXT), EOS_ID), MAX_TARGET_TOKENS)
-    assert "".join(pieces) == tokenizer.decode(target_ids) + "\n"
-
-
-def test_a_bundle_searches_as_the_options_say(bundle_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with fake_models(monkeypatch):
-        (free,), (limited,) = (
-            translate_in_process(bundle_path, [LONG_TEXT], options=options)
-            for options in (SearchFields(), SearchFields(max_target_tokens=1))
-        )
-    assert free is not None
-    assert limited is not None
-    assert len(limited.text) < len(free.text)
-
-
-def test_an_option_that_the_model_cannot_serve_is_named(bundle_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = "line 1: invalid: options.beam_size: 3, expected at most 2"
-    with fake_models(monkeypatch), pytest.raises(LineError, match=expected):
-        translate_in_process(bundle_path, ["one"], options=SearchFields(beam_size=3))
-
-
-def test_a_text_that_the_model_cannot_take_is_named_by_its_line(
-    bundle_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with fake_models(monkeypatch), pytest.raises(LineError, match=r"line 2: invalid: text\[0\]: .* tokens, expected"):
-        translate_in_process(bundle_path, ["one", "alpha " * 200], split_sentences=False)
-
-
-def test_a_folder_that_is_no_bundle_is_one_clear_line(tmp_path: Path) -> None:
-    status, output, errors = translate(b"one\n", "--bundle", str(tmp_path))
-    assert (status, output) == (1, b"")
-    assert errors.startswith(f"dragoman translate: {tmp_path}")
-    assert errors.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("options", "given"), [((), "neither"), (("--server", "localhost:1", "--bundle", os.devnull), "both")]
-)
-def test_exactly_one_of_server_and_bundle_is_expected(options: tuple[str, ...], given: str) -> None:
-    status, output, errors = translate(b"", *options)
-    assert (status, output) == (1, b"")
-    assert errors.startswith("dragoman translate: --server, --bundle: ")
-    assert given in errors

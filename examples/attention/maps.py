@@ -1,0 +1,156 @@
+"""Attention maps of a given translation, by words.
+
+The translation is forced on every model, so that the rows of their maps correspond. A word attends with the mean of its
+pieces, and is attended to with their sum. Rows therefore still sum to 1, and models with other tokenizers have the same
+axes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.collections import QuadMesh
+from numpy.typing import NDArray
+
+from export.source_model import Exportable
+from model.config import Direction, TransformerConfig
+from model.provenance import drawing
+from model.run import RunError
+from model.tokenizer.tokenizer import BOS_ID, WORD_START, Tokenizer
+
+COLUMNS = 2
+# Inches of a cell, and around the cells of a figure.
+CELL, SMALL_CELL, MARGIN = 0.26, 0.16, 1.5
+
+
+class SentenceTooLongError(Exception):
+    """The sentence is too long for a model; the message has the limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionMaps:
+    """The attention of one model over one source.
+
+    Attributes:
+        source: the S source words, with EOS and the token of a target language if the model has one.
+        target: the T target words with EOS; row t of a map predicts word t.
+        layers: weights per head of every decoder layer with attention, float32 [layers, heads, T, S].
+    """
+
+    source: tuple[str, ...]
+    target: tuple[str, ...]
+    layers: NDArray[np.float32]
+
+    @property
+    def summary(self) -> NDArray[np.float32]:
+        """The mean over the heads of the last layer, [T, S]."""
+        return np.asarray(self.layers[-1].mean(axis=0))
+
+
+@torch.inference_mode()
+def force_maps(origin: Exportable, direction: Direction, source: str, target: str) -> AttentionMaps:
+    """Predicts every token of a translation from the previous ones and returns the attention.
+
+    Raises:
+        RunError: if the model does not translate in this direction.
+        SentenceTooLongError: if the source or the target exceeds the model's limits.
+    """
+    tokenizer = origin.tokenizer
+    if not isinstance(tokenizer, Tokenizer):
+        raise TypeError(f"{tokenizer}: expected the tokenizer of a training run")
+    source_ids, target_ids = source_ids_of(origin, direction, source), tokenizer.encode(target)
+    limits = origin.model.limits
+    for side, ids, limit in (
+        ("source", source_ids, limits.max_source_tokens),
+        ("target", target_ids, limits.max_target_tokens),
+    ):
+        if len(ids) > limit:
+            raise SentenceTooLongError(f"{len(ids)} {side} tokens, expected at most {limit}")
+    (maps,) = origin.model.attention_maps(torch.tensor([source_ids]), torch.tensor([[BOS_ID, *target_ids]]))
+    heads = limits.heads if isinstance(limits, TransformerConfig) else 1
+    layers = maps.unflatten(0, (-1, heads)).float().numpy()  # [layers, heads, target pieces, source pieces]
+    sources = split_words(tokenizer.pieces(source_ids))
+    targets = split_words(tokenizer.pieces([*target_ids, origin.model.eos_id]))
+    layers = np.add.reduceat(layers, [start for start, _ in sources], axis=3)
+    rows = [start for start, _ in targets]
+    counts = np.diff([*rows, layers.shape[2]])
+    layers = np.add.reduceat(layers, rows, axis=2) / counts[:, None]
+    words = tuple(word for _, word in sources), tuple(word for _, word in targets)
+    return AttentionMaps(*words, layers.astype(np.float32))
+
+
+def source_ids_of(origin: Exportable, direction: Direction, text: str) -> tuple[int, ...]:
+    """Returns the encoder input of a text.
+
+    Raises:
+        RunError: if the model does not translate in this direction.
+    """
+    for each in origin.directions:
+        if (each.source, each.target) == (direction.source, direction.target):
+            return origin.source_ids(each.source_prefix, text)
+    known = ", ".join(f"{each.source}-{each.target}" for each in origin.directions)
+    raise RunError(f"directions: {known}: expected {direction}, the direction of the data")
+
+
+def split_words(pieces: Sequence[str]) -> list[tuple[int, str]]:
+    """Returns the words of a text, each with the index of its first piece; a final punctuation mark is a word."""
+    words: list[tuple[int, str]] = []
+    for index, piece in enumerate(pieces):
+        following = pieces[index + 1] if index + 1 < len(pieces) else WORD_START
+        ends = following.startswith((WORD_START, "<"))
+        if not words or piece.startswith((WORD_START, "<")) or (ends and not any(map(str.isalnum, piece))):
+            words.append((index, piece.removeprefix(WORD_START)))
+        else:
+            start, word = words[-1]
+            words[-1] = start, word + piece
+    return words
+
+
+def draw_summaries(maps: Mapping[str, AttentionMaps], path: Path) -> None:
+    """Draws one map per model with the same axes and colors; the keys are the titles."""
+    columns = min(COLUMNS, len(maps))
+    rows = ceil(len(maps) / columns)
+    width = MARGIN + CELL * max(len(shown.source) for shown in maps.values())
+    height = MARGIN + CELL * max(len(shown.target) for shown in maps.values())
+    with drawing(path, (columns * width + MARGIN / 2, rows * height)) as figure:
+        panels = figure.subplots(rows, columns, squeeze=False)
+        for panel, (title, shown) in zip(panels.flat, maps.items(), strict=False):
+            mesh = _draw(panel, shown.summary)
+            _label(panel, shown, source=True, target=True)
+            panel.set_title(title, parse_math=False)
+        for panel in panels.flat[len(maps) :]:
+            panel.set_axis_off()
+        figure.colorbar(mesh, ax=panels, label="attention", shrink=0.6)
+
+
+def draw_heads(maps: AttentionMaps, path: Path) -> None:
+    """Draws every head of a model: a row per decoder layer, a column per head."""
+    layers, heads, rows, columns = maps.layers.shape
+    inches = (2 * MARGIN + heads * columns * SMALL_CELL, MARGIN + layers * rows * SMALL_CELL)
+    with drawing(path, inches) as figure:
+        panels = figure.subplots(layers, heads, squeeze=False)
+        for (layer, head), panel in np.ndenumerate(panels):
+            mesh = _draw(panel, maps.layers[layer, head])
+            _label(panel, maps, source=layer == 0, target=head == 0)
+            panel.set_title(f"layer {layer + 1}, head {head + 1}")
+        figure.colorbar(mesh, ax=panels, label="attention", shrink=0.6)
+
+
+def _draw(panel: Axes, weights: NDArray[np.float32]) -> QuadMesh:
+    panel.set_aspect("equal")
+    panel.invert_yaxis()
+    # Vector cells with edges stay crisp at any size.
+    return panel.pcolormesh(weights, cmap="Blues", vmin=0, vmax=1, edgecolors="lightgray", linewidth=0.3)
+
+
+def _label(panel: Axes, maps: AttentionMaps, *, source: bool, target: bool) -> None:
+    panel.spines[:].set_visible(False)
+    panel.tick_params(length=0, labelsize=8, top=True, labeltop=True, bottom=False, labelbottom=False)
+    for axis, words in ((panel.xaxis, maps.source if source else ()), (panel.yaxis, maps.target if target else ())):
+        # A dollar sign is a token, not the start of a formula.
+        axis.set_ticks(np.arange(len(words)) + 0.5, words, parse_math=False)
+    panel.tick_params(axis="x", rotation=90)

@@ -1,0 +1,87 @@
+"""Translation in this process, without a server."""
+
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Self, Unpack
+
+from serve.clients.errors import NotTranslatedError
+from serve.clients.messages import Wanted
+from serve.errors import ServiceError
+from serve.observability.logs import RequestRecord, configure_logs
+from serve.registry.dispatcher import Dispatcher
+from serve.scheduler.sequence import FairnessKey
+from serve.settings import ServeSettings
+from serve.translation.fields import SearchFields
+from serve.translation.request import TranslateRequest
+from serve.translation.response import TranslationDelta, TranslationResponse
+
+
+class LocalTranslator:
+    """Translates in this process with the models of the service, without its interfaces."""
+
+    def __init__(self, dispatcher: Dispatcher, timeout_seconds: float) -> None:
+        self._dispatcher = dispatcher
+        self._timeout_seconds = timeout_seconds
+        # A text of several sentences may need more rows than are free: as requests of one stream, texts wait for room.
+        self._stream = FairnessKey()
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, bundle: Path, in_flight: int, timeout_seconds: float, options: SearchFields
+    ) -> AsyncIterator[Self]:
+        """Starts the engines and stops them. Never sheds up to `in_flight` concurrent texts.
+
+        Args:
+            bundle: folder of one or several bundles.
+            in_flight: maximum number of concurrent texts.
+            timeout_seconds: timeout of each text.
+            options: search options of all texts.
+
+        Raises:
+            LOAD_ERRORS: if the bundle cannot be served.
+        """
+        from serve.app import open_dispatcher  # noqa: PLC0415 - a client of a server needs no ONNX Runtime
+
+        configure_logs("console")
+        settings = ServeSettings(bundle=bundle, queue_limit=in_flight * options.rows, alignments=options.attended)
+        async with open_dispatcher(settings) as dispatcher:
+            yield cls(dispatcher, timeout_seconds)
+
+    async def translate(self, text: str, **wanted: Unpack[Wanted]) -> TranslationResponse:
+        """Returns the translation of one text.
+
+        Raises:
+            NotTranslatedError: if the request is invalid or the model fails.
+        """
+        request = self._request(text, wanted)
+        with _refusals():
+            return await self._dispatcher.translate(request, RequestRecord("local"))
+
+    async def stream(
+        self, text: str, **wanted: Unpack[Wanted]
+    ) -> AsyncGenerator[TranslationDelta | TranslationResponse]:
+        """Yields deltas of the translation of one text, then the response that `translate` returns.
+
+        Raises:
+            NotTranslatedError: if the request is invalid or the model fails, possibly after some deltas.
+        """
+        request = self._request(text, wanted)
+        with _refusals():
+            async with aclosing(self._dispatcher.stream(request, RequestRecord("local"))) as events:
+                async for event in events:
+                    yield event
+
+    def _request(self, text: str, wanted: Wanted) -> TranslateRequest:
+        deadline_seconds = time.monotonic() + self._timeout_seconds
+        return TranslateRequest(text=(text,), deadline_seconds=deadline_seconds, fairness_key=self._stream, **wanted)
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    try:
+        yield
+    except ServiceError as error:
+        raise NotTranslatedError(f"{error.reason}: {error}") from error

@@ -1,0 +1,164 @@
+"""Request streams: items, results, and the window of unanswered items.
+
+A stream may break before every item is answered: a server shuts down, or a connection reaches its maximum age. The
+unanswered items are sent again on the next stream; translating an item twice is harmless.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import count
+
+import grpc.aio
+
+from protos.translation_pb2 import TranslateManyRequest, TranslateManyResponse
+from serve.clients.errors import CallError, UnavailableError, status_error
+from serve.clients.messages import Asking, read_translations, time_left, translate_request
+from serve.translation.response import TranslationResponse
+
+# Streams in a row without any answer: the limit without and with the server's retry delay. A server that shuts down may
+# ask for retries for a minute. Then the pauses between streams without a retry delay.
+MAX_FRUITLESS_TRIES, MAX_INVITED_TRIES = 5, 60
+FIRST_PAUSE_SECONDS, PAUSE_FACTOR = 0.1, 3.0
+IN_FLIGHT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ManyItem:
+    """One request of a stream.
+
+    Attributes:
+        texts: answered together.
+        asking: as for a single call. Of the time limits only `timeout_seconds` counts, from the server's receipt on.
+        tag: any value of the caller.
+    """
+
+    texts: str | Sequence[str]
+    asking: Asking = field(default_factory=Asking)
+    tag: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class ManyResult:
+    """The result of one request of a stream: a response or an error."""
+
+    item: ManyItem
+    response: TranslationResponse | None = None
+    error: CallError | None = None
+
+    def get(self) -> TranslationResponse:
+        """Returns the response.
+
+        Raises:
+            CallError: if the request failed.
+        """
+        if self.error is not None:
+            raise self.error
+        if self.response is None:
+            raise AssertionError("neither a response nor an error")
+        return self.response
+
+
+Items = AsyncIterable[ManyItem | str] | Iterable[ManyItem | str]
+ManyCall = grpc.aio.StreamStreamCall[TranslateManyRequest, TranslateManyResponse]
+
+
+class Window:
+    """The unanswered items of a call, across its streams."""
+
+    def __init__(self, items: Items, in_flight: int) -> None:
+        self._source = items
+        self._places = asyncio.Semaphore(in_flight)
+        self._numbers = count()
+        self._unanswered: dict[str, tuple[ManyItem, TranslateManyRequest]] = {}
+        self._unsent = asyncio.Queue[TranslateManyRequest | None]()
+        self._changed = asyncio.Event()
+        self._exhausted = False
+        self._fruitless_tries = 0
+
+    async def feed(self) -> None:
+        """Takes items while the window has room, to their end."""
+        try:
+            await self._places.acquire()
+            async for item in _each(self._source):
+                self._add(ManyItem(item) if isinstance(item, str) else item)
+                await self._places.acquire()
+        finally:
+            self._exhausted = True
+            self._unsent.put_nowait(None)
+            self._changed.set()
+
+    def _add(self, item: ManyItem) -> None:
+        message = TranslateManyRequest(
+            id=str(next(self._numbers)),
+            request=translate_request(item.texts, item.asking),
+            timeout_seconds=item.asking.get("timeout_seconds"),
+        )
+        self._unanswered[message.id] = item, message
+        self._unsent.put_nowait(message)
+        self._changed.set()
+
+    async def has_unanswered(self, deadline_seconds: float | None) -> bool:
+        """Waits for an unanswered item; returns False if all items are answered.
+
+        Raises:
+            TooLateError: if the deadline passes first.
+        """
+        while not (self._unanswered or self._exhausted):
+            self._changed.clear()
+            timeout_seconds = time_left(deadline_seconds)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), timeout_seconds)
+        return bool(self._unanswered)
+
+    async def send(self, call: ManyCall) -> None:
+        """Sends the unanswered items on a new stream, then further ones; half-closes the stream at the end."""
+        self._unsent = asyncio.Queue()
+        for _, message in self._unanswered.values():
+            self._unsent.put_nowait(message)
+        if self._exhausted:
+            self._unsent.put_nowait(None)
+        # A broken stream raises in its reader.
+        with suppress(grpc.RpcError, asyncio.InvalidStateError, grpc.aio.UsageError):
+            # Writing to a rejected call would hide the reason of the rejection.
+            await call.initial_metadata()
+            while (next_message := await self._unsent.get()) is not None:
+                await call.write(next_message)
+            await call.done_writing()
+
+    def take(self, answer: TranslateManyResponse) -> ManyResult:
+        """Returns the result of an answered item and frees its place in the window."""
+        item, _ = self._unanswered.pop(answer.id)
+        self._fruitless_tries = 0
+        self._places.release()
+        if answer.HasField("error"):
+            return ManyResult(item, error=status_error(answer.error))
+        return ManyResult(item, response=read_translations(answer.response))
+
+    def pause_seconds(self, error: CallError, deadline_seconds: float | None) -> float:
+        """Returns the pause in seconds before the next stream, given the error of the last one.
+
+        Raises:
+            CallError: `error`, if another stream would not help, or not before the deadline.
+        """
+        self._fruitless_tries += 1
+        pause_seconds = error.retry_after_seconds
+        most_tries = MAX_FRUITLESS_TRIES if pause_seconds is None else MAX_INVITED_TRIES
+        if not isinstance(error, UnavailableError) or self._fruitless_tries >= most_tries:
+            raise error
+        if pause_seconds is None:
+            pause_seconds = FIRST_PAUSE_SECONDS * PAUSE_FACTOR ** (self._fruitless_tries - 1)
+        if deadline_seconds is not None and time.monotonic() + pause_seconds >= deadline_seconds:
+            raise error
+        return pause_seconds
+
+
+async def _each(items: Items) -> AsyncIterator[ManyItem | str]:
+    if isinstance(items, AsyncIterable):
+        async for item in items:
+            yield item
+    else:
+        for item in items:
+            yield item
