@@ -79,16 +79,15 @@ class Load:
     """Requests of several kinds at random times, at a mean rate per second; the seed determines times and requests.
 
     Attributes:
-        allowed: the outcomes that each kind may have, by name.
+        kinds: kinds of requests, each with the outcomes that it may have.
         retries: whether gRPC clients retry by the published service config.
         may_be_lost: whether requests may have no outcome, because their client is killed.
     """
 
-    kinds: Sequence[RequestKind]
+    kinds: Sequence[tuple[RequestKind, frozenset[str]]]
     sentences: Sequence[str]
     rate: float
     seed: int
-    allowed: Mapping[str, frozenset[str]]
     retries: bool = False
     may_be_lost: bool = False
 
@@ -101,12 +100,12 @@ class Load:
     ) -> Run:
         """Sends the load and disturbs it; returns when every request has ended or died with its client."""
         phase = PoissonPhase(name=PHASE, arrivals="poisson", rate=self.rate, duration_seconds=seconds)
-        scenario = Scenario(warm_up_seconds=0, requests=tuple(self.kinds), phases=(phase,))
+        kinds, targets = tuple(kind for kind, _ in self.kinds), replace(replicas.targets, retries=self.retries)
+        scenario = Scenario(warm_up_seconds=0, requests=kinds, phases=(phase,))
         plan = draw_plan(scenario, self.sentences, self.seed)
-        targets, protocols = replace(replicas.targets, retries=self.retries), {kind.protocol for kind in self.kinds}
         async with (
             MetricsReader.open(replicas.servers[0]) as metrics,
-            Generators.run(PROCESSES, targets, protocols) as generators,
+            Generators.run(PROCESSES, targets, {kind.protocol for kind in kinds}) as generators,
         ):
             with_them, lost = partial(disturb, generators), self.may_be_lost
             return await measure(generators, plan, metrics, disturb=with_them, watcher=watcher, may_be_lost=lost)
@@ -123,7 +122,7 @@ class Findings:
     """
 
     name: str
-    outcomes: dict[str, dict[str, int]]
+    outcomes: dict[str, dict[str, int]] = field(default_factory=dict)
     figures: dict[str, float] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
@@ -136,11 +135,11 @@ class Findings:
 
 async def judge(name: str, run: Run, load: Load, replicas: Replicas) -> Findings:
     """Checks that every request has an allowed outcome, and that the servers become idle."""
-    outcomes = {kind.name: dict(run.record.tally_of_kind(kind.name, PHASE).outcomes) for kind in load.kinds}
-    found = Findings(name, outcomes)
-    for kind, counts in outcomes.items():
-        unexpected = [f"{count} x {outcome}" for outcome, count in counts.items() if outcome not in load.allowed[kind]]
-        found.problems.extend(f"{kind}: {each}: unexpected outcome" for each in unexpected)
+    found = Findings(name)
+    for kind, allowed in load.kinds:
+        found.outcomes[kind.name] = outcomes = dict(run.record.tally_of_kind(kind.name, PHASE).outcomes)
+        unexpected = [f"{count} x {outcome}" for outcome, count in outcomes.items() if outcome not in allowed]
+        found.problems.extend(f"{kind.name}: {each}: unexpected outcome" for each in unexpected)
     if run.record.in_flight and not load.may_be_lost:
         found.problems.append(f"{run.record.in_flight} requests without an outcome")
     for server in replicas.servers:
@@ -233,19 +232,17 @@ REPLICA_FAULTS = (
 
 
 async def run_round(replicas: Replicas, fault: Fault, load: Load, seconds: float) -> Findings:
-    """Runs a round of load and injects a fault after its first quarter.
+    """Runs a round of load and injects a fault after its first quarter; `seconds` do not include the fault.
 
-    `seconds` does not include the duration of the fault. `sent` in the figures are planned requests if a client was
-    killed, and `lost` those without an outcome.
+    The figure `sent` includes planned requests of a killed client, and `lost` are requests without an outcome.
 
     Raises:
         ServedProcessError: if a server does not recover.
     """
     protocols = [each for each in replicas.protocols if not fault.retried or each in UNARY]
-    kinds = [kind for kind in load.kinds if kind.protocol in protocols]
-    allowed, lost = dict.fromkeys((kind.name for kind in kinds), fault.outcomes), fault.kills_client
-    load = replace(load, kinds=kinds, allowed=allowed, retries=fault.retried, may_be_lost=lost)
-    over_seconds = 0.0
+    kinds = [(kind, fault.outcomes) for kind, _ in load.kinds if kind.protocol in protocols]
+    over_seconds, lost = 0.0, fault.kills_client
+    load = replace(load, kinds=kinds, retries=fault.retried, may_be_lost=lost)
 
     async def disturb(generators: Generators, run: Run) -> None:
         nonlocal over_seconds
@@ -290,14 +287,13 @@ class ReliabilityCommand(BaseSettings):
         Raises:
             ScenarioError: if sentences cannot be read.
         """
-        kinds, allowed = list[RequestKind](), dict[str, frozenset[str]]()
+        kinds: list[tuple[RequestKind, frozenset[str]]] = []
         common = self.model_dump(include={"source_language", "target_language"}) | {"timeout_seconds": timeout_seconds}
         for name, weights, options, outcomes in rows:
             for protocol, weight in weights.items():
                 fields = {"name": f"{name}, {protocol}", "protocol": protocol, "weight": weight, **common, **options}
-                kinds.append(RequestKind.model_validate(fields))
-                allowed[kinds[-1].name] = outcomes
-        return Load(kinds, read_sentences(self.sentences), self.rate, self.seed, allowed)
+                kinds.append((RequestKind.model_validate(fields), outcomes))
+        return Load(kinds, read_sentences(self.sentences), self.rate, self.seed)
 
 
 def report(command: str, rounds: Callable[[Path], Coroutine[None, None, list[Findings]]]) -> None:
@@ -365,10 +361,9 @@ class ChaosCommand(ReliabilityCommand):
 
     @contextmanager
     def _serve(self, folder: Path) -> Iterator[Replicas]:
-        def command(ports: tuple[int, int]) -> list[str]:
-            return server_command(self.bundle, *ports, lame_duck_seconds=LAME_DUCK_SECONDS if self.balance else 0.0)
-
-        with start_replicas(command, folder, REPLICAS if self.balance else 1) as each:
+        command = partial(server_command, lame_duck_seconds=LAME_DUCK_SECONDS)
+        count = REPLICAS if self.balance else 1
+        with start_replicas(lambda ports: command(self.bundle, *ports), folder, count) as each:
             if self.balance == "nginx":
                 with behind_nginx(each, folder, self.nginx.resolve()) as replicas:
                     yield replicas

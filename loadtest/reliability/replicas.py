@@ -121,13 +121,11 @@ def behind_nginx(
 ) -> Iterator[Replicas]:
     """Runs nginx in front of three replicas, and the script that watches them, until the block ends.
 
-    Args:
-        each: the replicas, which need not run.
-        folder: replaces /run/dragoman; the access log is its file `requests.log`.
-        deployed: folder with `nginx.conf` and `watch_replicas.sh`.
-        watch_seconds: interval between two probes of a replica.
+    `deployed` holds `nginx.conf` and `watch_replicas.sh`. `folder` replaces /run/dragoman, with the access log in
+    `requests.log`. The script probes a replica every `watch_seconds`.
 
     Raises:
+        OSError: if the configuration cannot be read.
         ServedProcessError: if nginx is not installed or rejects the configuration.
     """
     program = find_nginx()
@@ -175,12 +173,11 @@ def free_ports(count: int) -> tuple[int, ...]:
         return tuple(listener.getsockname()[1] for listener in listeners)
 
 
-def _is_idle(state: ServerState) -> bool:
-    return state.rows == state.waiting == state.in_flight == 0
-
-
-async def wait_for_state(server: Targets, condition: Callable[[ServerState], bool] = _is_idle) -> ServerState | None:
-    """Returns the metrics of a server as soon as they meet a condition; None if they do not in time."""
+async def wait_for_state(
+    server: Targets,
+    condition: Callable[[ServerState], bool] = lambda state: state.rows == state.waiting == state.in_flight == 0,
+) -> ServerState | None:
+    """Returns the metrics of a server once they meet a condition, by default idleness; None if not in time."""
     deadline_seconds = time.monotonic() + START_SECONDS
     async with MetricsReader.open(server) as metrics:
         while time.monotonic() < deadline_seconds:

@@ -106,8 +106,9 @@ async def _lose_client(replicas: Replicas, load: Load) -> int:
         await asyncio.sleep(KILLED_AFTER_SECONDS - run.now_seconds)
         await kill_client(replicas, generators)
 
-    kind = load.kinds[0].model_copy(update={"protocol": KILLED_PROTOCOL})
-    load = replace(load, kinds=[kind], rate=KILLED_RATE, may_be_lost=True)
+    kind, outcomes = load.kinds[0]
+    killed = kind.model_copy(update={"protocol": KILLED_PROTOCOL})
+    load = replace(load, kinds=[(killed, outcomes)], rate=KILLED_RATE, may_be_lost=True)
     run = await load.run(replicas, 2 * KILLED_AFTER_SECONDS, kill)
     return len(run.record.plan.requests)
 
@@ -143,7 +144,7 @@ def growth_per_hour(samples: Sequence[tuple[float, float]]) -> float:
 def _miscounts(load: Load, found: Findings, first: ServerState, last: ServerState, killed: int) -> Iterator[str]:
     """Yields the differences between the counts of clients and server; `killed` bounds the requests of lost clients."""
     seen: defaultdict[LoadProtocol, Counter[str]] = defaultdict(Counter)
-    for kind in load.kinds:
+    for kind, _ in load.kinds:
         seen[kind.protocol].update(found.outcomes[kind.name])
     counted = {name: count - first.requests.get(name, 0) for name, count in last.requests.items()}
     yield from mismatches(seen, counted, {KILLED_PROTOCOL: killed})

@@ -20,7 +20,7 @@ from tests.support import served_fakes
 from tests.support.live import WAIT_SECONDS, eventually
 from tests.support.paths import ROOT
 
-KINDS = [RequestKind(name=protocol, protocol=protocol, timeout_seconds=5) for protocol in PROTOCOLS]
+KINDS = [(RequestKind(name=each, protocol=each, timeout_seconds=5), frozenset({OK})) for each in PROTOCOLS]
 NAMED = {fault.name: fault for fault in FAULTS}
 
 
@@ -33,7 +33,7 @@ def server(bundle_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 def run(server: Replicas, fault: Fault, seconds: float) -> Findings:
-    load = Load(KINDS, ["alpha beta.", "one two three."], rate=40.0, seed=1, allowed={})
+    load = Load(KINDS, ["alpha beta.", "one two three."], rate=40.0, seed=1)
     return asyncio.run(run_round(server, fault, load, seconds))
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from loadtest.clients import OK
 from loadtest.generator import Generators
 from loadtest.reliability.chaos import REPLICA_FAULTS, Fault, Findings, Load, run_round
 from loadtest.reliability.replicas import (
@@ -66,8 +67,10 @@ def replicas(
 
 
 def run(replicas: Replicas, fault: Fault, timeout_seconds: float = TIMEOUT_SECONDS) -> Findings:
-    kinds = [RequestKind(name=each, protocol=each, timeout_seconds=timeout_seconds) for each in PROTOCOLS]
-    load = Load(kinds, ["alpha beta.", "one two three."], rate=40.0, seed=1, allowed={})
+    kinds = [
+        (RequestKind(name=each, protocol=each, timeout_seconds=timeout_seconds), frozenset({OK})) for each in PROTOCOLS
+    ]
+    load = Load(kinds, ["alpha beta.", "one two three."], rate=40.0, seed=1)
     return asyncio.run(run_round(replicas, fault, load, 2.0))
 
 
