@@ -7,8 +7,8 @@ every request is answered. At the end every server is idle.
 import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -24,16 +24,7 @@ from loadtest.command import exit_with_message
 from loadtest.generator import Generators
 from loadtest.measurement import Run, Watcher, measure
 from loadtest.plan import draw_plan
-from loadtest.reliability.replicas import (
-    PROTOCOLS,
-    REPLICAS,
-    Replicas,
-    alone,
-    balanced_by_clients,
-    behind_nginx,
-    start_replicas,
-    wait_for_state,
-)
+from loadtest.reliability.replicas import PROTOCOLS, Replicas, alone, balanced_by_clients, behind_nginx, start_replicas
 from loadtest.scenario import (
     LoadProtocol,
     PoissonPhase,
@@ -46,7 +37,7 @@ from loadtest.scenario import (
     TargetLanguage,
     read_sentences,
 )
-from loadtest.served_process import ServedProcess, ServedProcessError
+from loadtest.served_process import ServedProcessError
 from loadtest.server_metrics import MetricsReader
 from serve.server_process import server_command
 
@@ -68,10 +59,15 @@ Row = tuple[str, Mapping[LoadProtocol, float], Mapping[str, object], frozenset[s
 
 ANSWERED = frozenset({OK})
 LATE = frozenset({OK, TIMED_OUT, "DEADLINE_EXCEEDED", "504 deadline_exceeded", "RESOURCE_EXHAUSTED", "429 queue_full"})
-NETWORK_ERRORS = {"ServerDisconnectedError", "ClientConnectorError", "ClientConnectionResetError", "ClientOSError"}
-LOST_CONNECTION = frozenset(
-    {"UNAVAILABLE", "503 not_ready", *NETWORK_ERRORS, "ClientPayloadError", "ConnectionResetError", NO_RESULT}
-)
+_LOST = {
+    "UNAVAILABLE",
+    "ServerDisconnectedError",
+    "ClientConnectorError",
+    "ClientConnectionResetError",
+    "ClientOSError",
+}
+LOST_CONNECTION = frozenset(_LOST | {"ClientPayloadError", "ConnectionResetError", "503 not_ready", NO_RESULT})
+Disturbance = Callable[[Generators, Run], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +88,7 @@ class Load:
     may_be_lost: bool = False
 
     async def run(
-        self,
-        replicas: Replicas,
-        seconds: float,
-        disturb: Callable[[Generators, Run], Awaitable[None]],
-        watcher: Watcher = lambda _run: None,
+        self, replicas: Replicas, seconds: float, disturb: Disturbance, watcher: Watcher = lambda _run: None
     ) -> Run:
         """Sends the load and disturbs it; returns when every request has ended or died with its client."""
         phase = PoissonPhase(name=PHASE, arrivals="poisson", rate=self.rate, duration_seconds=seconds)
@@ -142,9 +134,8 @@ async def judge(name: str, run: Run, load: Load, replicas: Replicas) -> Findings
         found.problems.extend(f"{kind.name}: {each}: unexpected outcome" for each in unexpected)
     if run.record.in_flight and not load.may_be_lost:
         found.problems.append(f"{run.record.in_flight} requests without an outcome")
-    for server in replicas.servers:
-        if await wait_for_state(server) is None:
-            found.problems.append(f"{server.rest}: not idle")
+    idle = zip(replicas.servers, await replicas.idle(), strict=True)
+    found.problems.extend(f"{server.rest}: not idle" for server, state in idle if state is None)
     return found
 
 
@@ -154,10 +145,8 @@ async def _nothing(*_: object) -> None:
 
 async def _stall(process_id: int) -> None:
     os.kill(process_id, signal.SIGSTOP)
-    try:
-        await asyncio.sleep(STALL_SECONDS)
-    finally:
-        os.kill(process_id, signal.SIGCONT)
+    await asyncio.sleep(STALL_SECONDS)
+    os.kill(process_id, signal.SIGCONT)
 
 
 async def _stop_answering(replicas: Replicas, _generators: Generators) -> None:
@@ -165,22 +154,15 @@ async def _stop_answering(replicas: Replicas, _generators: Generators) -> None:
     await asyncio.sleep(replicas.exclusion_seconds)
 
 
-async def _start(served: ServedProcess) -> None:
-    """Starts a server, and waits until it has ended a request."""
-    served.start()
-    await served.wait_ready()
-    await wait_for_state(served.targets, lambda state: any(state.requests.values()))
-
-
 async def _restart_all(replicas: Replicas, _generators: Generators) -> None:
-    for served in replicas.each:
+    for number, served in enumerate(replicas.each):
         await served.stop()
-        await _start(served)
+        await replicas.start(number)
 
 
 async def _kill_server(replicas: Replicas, _generators: Generators) -> None:
     replicas.victim.kill()
-    await _start(replicas.victim)
+    await replicas.start()
     await asyncio.sleep(RECONNECT_SECONDS)
 
 
@@ -203,7 +185,6 @@ class Fault:
     Attributes:
         happen: injects the fault, and returns when the recovery is complete.
         outcomes: outcomes that the fault explains.
-        kills_client: whether requests may be lost with their client.
         retried: whether all requests are unary and gRPC clients retry them by the published service config.
         mend: cleans up after the round.
     """
@@ -234,10 +215,8 @@ REPLICA_FAULTS = (
 async def run_round(replicas: Replicas, fault: Fault, load: Load, seconds: float) -> Findings:
     """Runs a round of load and injects a fault after its first quarter; `seconds` do not include the fault.
 
-    The figure `sent` includes planned requests of a killed client, and `lost` are requests without an outcome.
-
-    Raises:
-        ServedProcessError: if a server does not recover.
+    The figure `sent` includes planned requests of a killed client, and `lost` are requests without an outcome. Raises
+    ServedProcessError if a server does not recover.
     """
     protocols = [each for each in replicas.protocols if not fault.retried or each in UNARY]
     kinds = [(kind, fault.outcomes) for kind, _ in load.kinds if kind.protocol in protocols]
@@ -282,11 +261,7 @@ class ReliabilityCommand(BaseSettings):
     seed: int = Field(1, ge=0, description="Seed of the send times and requests.")
 
     def load(self, rows: Iterable[Row], timeout_seconds: float) -> Load:
-        """Returns the load of the kinds in the rows, one kind per protocol.
-
-        Raises:
-            ScenarioError: if sentences cannot be read.
-        """
+        """Returns the load of the kinds in the rows; raises ScenarioError if sentences cannot be read."""
         kinds: list[tuple[RequestKind, frozenset[str]]] = []
         common = self.model_dump(include={"source_language", "target_language"}) | {"timeout_seconds": timeout_seconds}
         for name, weights, options, outcomes in rows:
@@ -311,12 +286,11 @@ def report(command: str, rounds: Callable[[Path], Coroutine[None, None, list[Fin
 class ChaosCommand(ReliabilityCommand):
     """Kill and stall server and clients under load, and count the outcome of every request.
 
-    The bundle is served in a separate process. Each round injects one fault: none, the server is stalled (SIGSTOP) or
-    killed (SIGKILL) and restarted, a client is stalled or killed. Every request must have exactly one outcome, and one
-    that the fault explains. After the fault, all requests must be answered and the server must be idle. With --balance
-    there are three replicas: all are restarted in turn, one is killed, one is stalled, and requests to the other
-    replicas must not fail. The exit status is 1 if a check fails. The DRAGOMAN_... settings apply to the servers. The
-    last line of the output is one JSON document.
+    Each round injects one fault into a server of the bundle or its clients: none, the server is stalled (SIGSTOP) or
+    killed and restarted, a client is stalled or killed. Every request must have exactly one outcome, which the fault
+    explains. After the fault, all requests must be answered and the server must be idle. With --balance three replicas
+    are restarted in turn, one is killed, one is stalled, and requests to the others must not fail. The exit status is 1
+    if a check fails. DRAGOMAN_... settings apply to the servers. The last line of the output is one JSON document.
     """
 
     model_config = SettingsConfigDict(env_prefix="DRAGOMAN_LOAD_CHAOS_", frozen=True, extra="forbid")
@@ -349,8 +323,13 @@ class ChaosCommand(ReliabilityCommand):
         greedy, beam = dict.fromkeys(PROTOCOLS, 3.0), dict.fromkeys(PROTOCOLS, 1.0)
         load = self.load((("greedy", greedy, {}, ANSWERED), ("beam 4", beam, BEAM, ANSWERED)), self.timeout_seconds)
         faults = [fault for fault in self._faults if fault.name in (self.only or fault.name)]
+        command = partial(server_command, self.bundle, lame_duck_seconds=LAME_DUCK_SECONDS)
         findings: list[Findings] = []
-        with self._serve(folder) as replicas:
+        with ExitStack() as stack:
+            each = stack.enter_context(start_replicas(lambda ports: command(*ports), folder, 3 if self.balance else 1))
+            replicas = balanced_by_clients(each) if self.balance else alone(*each)
+            if self.balance == "nginx":
+                replicas = stack.enter_context(behind_nginx(each, folder, self.nginx.resolve()))
             await replicas.wait_ready()
             for fault in faults * self.repeat:
                 seeded = replace(load, seed=self.seed + len(findings))
@@ -358,14 +337,3 @@ class ChaosCommand(ReliabilityCommand):
                 print(findings[-1], flush=True)
             await replicas.stop()
         return findings
-
-    @contextmanager
-    def _serve(self, folder: Path) -> Iterator[Replicas]:
-        command = partial(server_command, lame_duck_seconds=LAME_DUCK_SECONDS)
-        count = REPLICAS if self.balance else 1
-        with start_replicas(lambda ports: command(self.bundle, *ports), folder, count) as each:
-            if self.balance == "nginx":
-                with behind_nginx(each, folder, self.nginx.resolve()) as replicas:
-                    yield replicas
-            else:
-                yield balanced_by_clients(each) if self.balance else alone(*each)

@@ -1,7 +1,6 @@
 """Servers of one bundle in separate processes: one alone, or several behind nginx or balanced by their clients.
 
-nginx runs with the configuration of `deploy/nginx`; only ports and folders are replaced. The script that watches the
-replicas runs as a second process.
+nginx runs with the configuration of `deploy/nginx`; only ports and folders are replaced.
 """
 
 import asyncio
@@ -22,10 +21,9 @@ from loadtest.scenario import LoadProtocol
 from loadtest.served_process import POLL_SECONDS, START_SECONDS, ServedProcess, ServedProcessError
 from loadtest.server_metrics import MetricsReader, ServerState
 from serve.clients.channel import KEEPALIVE_SECONDS, KEEPALIVE_TIMEOUT_SECONDS
-from serve.server_process import HOST, is_ready
+from serve.server_process import HOST
 
 PROTOCOLS: tuple[LoadProtocol, ...] = ("grpc", "grpc-stream", "grpc-many", "rest", "rest-stream")
-REPLICAS = 3
 # HTTP and gRPC ports in the configuration: nginx's own, then those of each replica.
 PORTS = (8000, 8001, 8010, 8011, 8020, 8021, 8030, 8031)
 STOP_SECONDS = 20.0
@@ -33,7 +31,7 @@ PROBE_SECONDS = 2.0
 # A busy machine notices late, and requests sent before must be sent elsewhere.
 MISSED_SECONDS = 5.0
 
-# Returns the command line of a replica, given its HTTP and gRPC ports.
+# Returns the command line of a replica by its HTTP and gRPC ports.
 Command = Callable[[tuple[int, int]], Sequence[str]]
 
 
@@ -63,36 +61,33 @@ class Replicas:
         return self.each[-1]
 
     async def wait_ready(self) -> None:
-        """Waits until all replicas are ready, and nginx if there is one.
-
-        Raises:
-            ServedProcessError: if a replica exits or takes too long, or nginx does.
-        """
+        """Waits until all replicas are ready; raises ServedProcessError if one exits or takes too long."""
         for served in self.each:
             await served.wait_ready()
-        deadline_seconds = time.monotonic() + START_SECONDS
-        while not await asyncio.to_thread(is_ready, int(self.targets.rest.rpartition(":")[2])):
-            if time.monotonic() > deadline_seconds:
-                raise ServedProcessError(f"nginx: not ready after {START_SECONDS:.0f} s")
-            await asyncio.sleep(POLL_SECONDS)
+
+    async def start(self, number: int = -1) -> None:
+        """Starts a replica again, by default the victim, and waits until it is ready and has ended a request."""
+        self.each[number].start()
+        await self.each[number].wait_ready()
+        await _state(self.servers[number], lambda state: any(state.requests.values()))
+
+    async def idle(self) -> list[ServerState | None]:
+        """Returns the metrics of each replica once it is idle; None if it is not idle in time."""
+        return [
+            await _state(each, lambda state: state.rows == state.waiting == state.in_flight == 0)
+            for each in self.servers
+        ]
 
     async def stop(self) -> None:
-        """Stops all replicas and waits until they have exited.
-
-        Raises:
-            ServedProcessError: if a replica does not exit, or not with status 0.
-        """
+        """Stops all replicas; raises ServedProcessError if one does not exit with status 0."""
         await asyncio.gather(*(served.stop() for served in self.each))
 
 
 @contextmanager
 def start_replicas(
-    command: Command, folder: Path, count: int = REPLICAS, settings: Mapping[str, str] | None = None
+    command: Command, folder: Path, count: int = 3, settings: Mapping[str, str] | None = None
 ) -> Iterator[tuple[ServedProcess, ...]]:
-    """Starts replicas that log to `folder`, and kills them when the block ends; they are not ready yet.
-
-    `settings` are environment variables.
-    """
+    """Starts replicas with environment variables and logs in a folder, and kills them when the block ends."""
     ports = free_ports(2 * count)
     with ExitStack() as stack:
         yield tuple(
@@ -121,12 +116,8 @@ def behind_nginx(
 ) -> Iterator[Replicas]:
     """Runs nginx in front of three replicas, and the script that watches them, until the block ends.
 
-    `deployed` holds `nginx.conf` and `watch_replicas.sh`. `folder` replaces /run/dragoman, with the access log in
-    `requests.log`. The script probes a replica every `watch_seconds`.
-
-    Raises:
-        OSError: if the configuration cannot be read.
-        ServedProcessError: if nginx is not installed or rejects the configuration.
+    `deployed` holds `nginx.conf` and `watch_replicas.sh`. `folder` replaces /run/dragoman and gets the logs. Raises
+    OSError or ServedProcessError if nginx is not installed or its configuration cannot be used.
     """
     program = find_nginx()
     if program is None:
@@ -136,6 +127,7 @@ def behind_nginx(
     text = (deployed / "nginx.conf").read_text(encoding="utf-8")
     text = re.sub(r"\b80[0-3][01]\b", lambda port: str(ports[int(port[0])]), text)
     text = text.replace("/run/dragoman", str(folder)).replace("/dev/stdout", str(folder / "requests.log"))
+    text = text.replace("error_log stderr", f"error_log {folder / 'nginx.log'}")
     (folder / "nginx.conf").write_text(text, encoding="utf-8")
     # Started by root, nginx would switch to a user that cannot enter a folder of root's.
     user = " user root;" if os.geteuid() == 0 else ""
@@ -173,11 +165,7 @@ def free_ports(count: int) -> tuple[int, ...]:
         return tuple(listener.getsockname()[1] for listener in listeners)
 
 
-async def wait_for_state(
-    server: Targets,
-    condition: Callable[[ServerState], bool] = lambda state: state.rows == state.waiting == state.in_flight == 0,
-) -> ServerState | None:
-    """Returns the metrics of a server once they meet a condition, by default idleness; None if not in time."""
+async def _state(server: Targets, condition: Callable[[ServerState], bool]) -> ServerState | None:
     deadline_seconds = time.monotonic() + START_SECONDS
     async with MetricsReader.open(server) as metrics:
         while time.monotonic() < deadline_seconds:

@@ -1,6 +1,5 @@
 """nginx with the configuration of `deploy/nginx`, in front of a real service."""
 
-import asyncio
 import json
 import shutil
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from protos.translation_pb2_grpc import TranslationServiceStub
 from serve.api.server import IDLE_SECONDS
 from serve.clients.channel import ClientSettings
 from serve.clients.client import TranslationClient
+from serve.server_process import is_ready
 from serve.settings import ServeSettings
 from tests.serve.api.test_event_stream import read_events
 from tests.support.live import LONG_TEXT, NO_TLS, WAIT_SECONDS, GatedModel, LiveService, eventually
@@ -42,7 +42,7 @@ def in_front_of(folder: Path, *ports: tuple[int, int]) -> AbstractContextManager
 def nginx(gated: LiveService, tmp_path: Path) -> Iterator[Replicas]:
     """A proxy in front of one service with a gated model; the service stands in for all three replicas."""
     with in_front_of(tmp_path, *[(gated.service.http_port, gated.service.grpc_port)] * 3) as nginx:
-        asyncio.run(nginx.wait_ready())
+        eventually(lambda: is_ready(int(nginx.targets.rest.rpartition(":")[2])))
         yield nginx
 
 

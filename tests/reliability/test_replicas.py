@@ -24,6 +24,7 @@ from loadtest.scenario import RequestKind
 from loadtest.served_process import ServedProcess
 from serve.server_process import is_ready
 from tests.support import served_fakes
+from tests.support.live import eventually
 from tests.support.paths import ROOT
 from tests.support.promises import Measured
 
@@ -60,6 +61,7 @@ def replicas(
     if request.param == "nginx":
         with behind_nginx(each, tmp_path_factory.mktemp("nginx"), ROOT / "deploy" / "nginx", WATCH_SECONDS) as replicas:
             asyncio.run(replicas.wait_ready())
+            eventually(lambda: is_ready(int(replicas.targets.rest.rpartition(":")[2])))
             yield replicas
     else:
         asyncio.run(balanced_by_clients(each).wait_ready())
