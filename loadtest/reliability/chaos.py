@@ -59,14 +59,8 @@ Row = tuple[str, Mapping[LoadProtocol, float], Mapping[str, object], frozenset[s
 
 ANSWERED = frozenset({OK})
 LATE = frozenset({OK, TIMED_OUT, "DEADLINE_EXCEEDED", "504 deadline_exceeded", "RESOURCE_EXHAUSTED", "429 queue_full"})
-_LOST = {
-    "UNAVAILABLE",
-    "ServerDisconnectedError",
-    "ClientConnectorError",
-    "ClientConnectionResetError",
-    "ClientOSError",
-}
-LOST_CONNECTION = frozenset(_LOST | {"ClientPayloadError", "ConnectionResetError", "503 not_ready", NO_RESULT})
+_LOST = {"ClientConnectionResetError", "ServerDisconnectedError", "ClientConnectorError", "503 not_ready", NO_RESULT}
+LOST_CONNECTION = frozenset(_LOST | {"UNAVAILABLE", "ClientOSError", "ClientPayloadError", "ConnectionResetError"})
 Disturbance = Callable[[Generators, Run], Awaitable[None]]
 
 

@@ -258,6 +258,7 @@ class FakeContext:
         return self.seconds
 
 
+@pytest.mark.promise("R21")
 @pytest.mark.parametrize(
     ("asking", "seconds"),
     [
@@ -284,6 +285,7 @@ def test_a_call_has_no_more_time_than_its_caller(ask: Ask, asking: dict[str, Any
         assert 0.5 * seconds < remaining_seconds <= 1.01 * seconds
 
 
+@pytest.mark.promise("R21")
 @pytest.mark.parametrize(
     "asking", [{"timeout_seconds": 0}, {"context": FakeContext(-1)}, {"deadline_seconds": time.monotonic()}]
 )
@@ -293,8 +295,9 @@ def test_a_call_without_time_is_not_made(ask: Ask, method: str, asking: dict[str
         ask(closed_port(), PATIENT, method, ["a"], **asking)
 
 
+@pytest.mark.promise("R21")
 def test_a_nested_call_ends_with_its_caller(gated: LiveService, model: GatedModel, ask: Ask) -> None:
-    """Catalog item R21: the remaining time is passed on, and its end is reported.
+    """The remaining time is passed on, and its end is reported.
 
     One success in three tries is enough; the limit is far above the usual 5 ms, because other processes may delay the
     client.
