@@ -28,8 +28,7 @@ PROTOCOLS: tuple[LoadProtocol, ...] = ("grpc", "grpc-stream", "grpc-many", "rest
 PORTS = (8000, 8001, 8010, 8011, 8020, 8021, 8030, 8031)
 STOP_SECONDS = 20.0
 PROBE_SECONDS = 2.0
-# A busy machine notices late, and requests sent before must be sent elsewhere.
-MISSED_SECONDS = 5.0
+MISSED_SECONDS = 5.0  # a busy machine notices late
 
 # Returns the command line of a replica by its HTTP and gRPC ports.
 Command = Callable[[tuple[int, int]], Sequence[str]]
@@ -87,7 +86,7 @@ class Replicas:
 def start_replicas(
     command: Command, folder: Path, count: int = 3, settings: Mapping[str, str] | None = None
 ) -> Iterator[tuple[ServedProcess, ...]]:
-    """Starts replicas with environment variables and logs in a folder, and kills them when the block ends."""
+    """Starts replicas with logs in a folder and environment variables, and kills them when the block ends."""
     ports = free_ports(2 * count)
     with ExitStack() as stack:
         yield tuple(
@@ -150,7 +149,8 @@ def find_nginx() -> str | None:
 @contextmanager
 def _running(command: Sequence[str], **settings: str) -> Iterator[None]:
     """Runs a program, and ends its process group with the block."""
-    process = subprocess.Popen(command, start_new_session=True, env={**os.environ, **settings})  # noqa: S603 - ours
+    quiet, environment = subprocess.DEVNULL, {**os.environ, **settings}
+    process = subprocess.Popen(command, stderr=quiet, start_new_session=True, env=environment)  # noqa: S603 - ours
     try:
         yield
     finally:
