@@ -76,9 +76,9 @@ test: setup optimum nginx
 reliability: setup nginx
 	PATH=$$PATH:$(CURDIR)/.nginx/usr/sbin $(BIN)/pytest tests -m promise --thorough --soak-seconds=$(SOAK_SECONDS) --timeout=0 --promises=docs/reliability.md
 
-# The same for the mixed load only; SOAK_SECONDS=3600 runs for an hour.
+# The same for the soak with fake models only; SOAK_SECONDS=3600 runs for an hour.
 endurance: setup
-	$(BIN)/pytest tests/reliability/test_endurance.py --soak-seconds=$(SOAK_SECONDS) --timeout=0 --promises=-
+	$(BIN)/pytest tests/reliability/test_soak.py --soak-seconds=$(SOAK_SECONDS) --timeout=0 --promises=-
 
 check: setup
 	$(BIN)/ruff check

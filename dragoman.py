@@ -47,7 +47,7 @@ COMMANDS = {
     "bench service": ("benchmarks.service:BenchServiceCommand", "measure the overhead of the service over its engine"),
     "load": ("loadtest.command:LoadCommand", "measure latency and capacity of a server under load"),
     "load self-test": ("loadtest.self_test:SelfTestCommand", "verify the load generator with a stalled server"),
-    "load chaos": ("loadtest.reliability.chaos_command:ChaosCommand", "kill and stall server and clients under load"),
+    "load chaos": ("loadtest.reliability.chaos:ChaosCommand", "kill and stall server and clients under load"),
     "load report": ("loadtest.report_command:LoadReportCommand", "compare load results on one HTML page"),
     "load soak": ("loadtest.reliability.soak:SoakCommand", "load a server for hours and reconcile the counts"),
 }

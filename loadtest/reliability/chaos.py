@@ -1,233 +1,333 @@
-"""Runs rounds of load with one fault each, and checks the invariants.
+"""`dragoman load chaos`: rounds of load with one fault each.
 
-Every request has exactly one outcome, unless its client was killed, and the outcome is one that the fault explains.
-After the fault every request is answered. At the end the server's slots and queue are empty.
+Every request has exactly one outcome, unless its client was killed, and the fault explains the outcome. After the fault
+every request is answered. At the end every server is idle.
 """
 
 import asyncio
 import os
 import signal
-from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar
-from typing import Protocol as Interface
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Literal, Self
 
-from loadtest.clients import NO_RESULT, OK, TIMED_OUT, Targets
+from pydantic import Field, model_validator
+from pydantic_core import to_json
+from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
+
+from loadtest.clients import NO_RESULT, OK, TIMED_OUT
+from loadtest.command import exit_with_message
 from loadtest.generator import Generators
-from loadtest.measurement import Run, measure
+from loadtest.measurement import Run, Watcher, measure
 from loadtest.plan import draw_plan
-from loadtest.scenario import LoadProtocol, PoissonPhase, RequestKind, Scenario
-from loadtest.served_process import POLL_SECONDS, ServedProcess
+from loadtest.reliability.replicas import PROTOCOLS, Replicas, alone, balanced_by_clients, behind_nginx, start_replicas
+from loadtest.scenario import (
+    LoadProtocol,
+    PoissonPhase,
+    Rate,
+    RequestKind,
+    Scenario,
+    ScenarioError,
+    SentencesPath,
+    SourceLanguage,
+    TargetLanguage,
+    read_sentences,
+)
+from loadtest.served_process import ServedProcessError
 from loadtest.server_metrics import MetricsReader
+from serve.server_process import server_command
 
 PHASE = "load"
-PROTOCOLS: tuple[LoadProtocol, ...] = ("grpc", "grpc-stream", "grpc-many", "rest", "rest-stream")
+PROCESSES = 2
 FAULT_AT = 1 / 4
 STALL_SECONDS = 1.0
-PROCESSES = 2
 # Time to restore lost connections: the longest gRPC reconnect backoff and a margin.
 RECONNECT_SECONDS = 1.5
-EMPTY_SECONDS = 10.0
-# Longest round. A server that takes longer to recover has failed the round.
-LONGEST_SECONDS = 60.0
+# Longest recovery. Later, no request is sent, which fails the round.
+RECOVERY_SECONDS = 180.0
+# Neither nginx nor gRPC retries a stream that has begun.
+UNARY = frozenset({"grpc", "rest"})
+# The server's default: several times what nginx or the clients need to notice that a replica is leaving.
+LAME_DUCK_SECONDS = 5.0
+BEAM = {"options": {"beam_size": 4}}
+# Name, weights by protocol, options and allowed outcomes of some kinds of requests.
+Row = tuple[str, Mapping[LoadProtocol, float], Mapping[str, object], frozenset[str]]
 
+ANSWERED = frozenset({OK})
 LATE = frozenset({OK, TIMED_OUT, "DEADLINE_EXCEEDED", "504 deadline_exceeded", "RESOURCE_EXHAUSTED", "429 queue_full"})
-LOST_CONNECTION = frozenset(
-    {
-        "UNAVAILABLE",
-        "503 not_ready",
-        "ServerDisconnectedError",
-        "ClientConnectorError",
-        "ClientConnectionResetError",
-        "ClientOSError",
-        "ClientPayloadError",
-        "ConnectionResetError",
-        NO_RESULT,
-    }
-)
-
-
-class Served(Interface):
-    """The system under test: one server or several replicas."""
-
-    @property
-    def targets(self) -> Targets:
-        """Addresses that clients connect to."""
-
-    @property
-    def servers(self) -> Sequence[Targets]:
-        """Addresses of every server behind `targets`."""
-
-    async def wait_ready(self) -> None:
-        """Waits until every server is ready."""
-
-    async def stop(self) -> None:
-        """Stops every server and waits until they have exited."""
-
-
-S = TypeVar("S", bound=Served)
-
-
-async def nothing(*_: object) -> None:
-    """Injects no fault."""
+_LOST = {"ClientConnectionResetError", "ServerDisconnectedError", "ClientConnectorError", "503 not_ready", NO_RESULT}
+LOST_CONNECTION = frozenset(_LOST | {"UNAVAILABLE", "ClientOSError", "ClientPayloadError", "ConnectionResetError"})
+Disturbance = Callable[[Generators, Run], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Fault(Generic[S]):
+class Load:
+    """Requests of several kinds at random times, at a mean rate per second; the seed determines times and requests.
+
+    Attributes:
+        kinds: kinds of requests, each with the outcomes that it may have.
+        retries: whether gRPC clients retry by the published service config.
+        may_be_lost: whether requests may have no outcome, because their client is killed.
+    """
+
+    kinds: Sequence[tuple[RequestKind, frozenset[str]]]
+    sentences: Sequence[str]
+    rate: float
+    seed: int
+    retries: bool = False
+    may_be_lost: bool = False
+
+    async def run(
+        self, replicas: Replicas, seconds: float, disturb: Disturbance, watcher: Watcher = lambda _run: None
+    ) -> Run:
+        """Sends the load and disturbs it; returns when every request has ended or died with its client."""
+        phase = PoissonPhase(name=PHASE, arrivals="poisson", rate=self.rate, duration_seconds=seconds)
+        kinds, targets = tuple(kind for kind, _ in self.kinds), replace(replicas.targets, retries=self.retries)
+        scenario = Scenario(warm_up_seconds=0, requests=kinds, phases=(phase,))
+        plan = draw_plan(scenario, self.sentences, self.seed)
+        async with (
+            MetricsReader.open(replicas.servers[0]) as metrics,
+            Generators.run(PROCESSES, targets, {kind.protocol for kind in kinds}) as generators,
+        ):
+            with_them, lost = partial(disturb, generators), self.may_be_lost
+            return await measure(generators, plan, metrics, disturb=with_them, watcher=watcher, may_be_lost=lost)
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """The result of a disturbed run.
+
+    Attributes:
+        outcomes: ended requests by kind and outcome.
+        figures: counts and measurements by name, with units in the names.
+        problems: violated invariants.
+    """
+
+    name: str
+    outcomes: dict[str, dict[str, int]] = field(default_factory=dict)
+    figures: dict[str, float] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        lines = [f"{self.name}: " + ", ".join(f"{name} {figure:.10g}" for name, figure in self.figures.items())]
+        for kind, outcomes in self.outcomes.items():
+            lines.append(f"  {kind}: " + ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items())))
+        return "\n".join([*lines, *(f"  WRONG: {problem}" for problem in self.problems)])
+
+
+async def judge(name: str, run: Run, load: Load, replicas: Replicas) -> Findings:
+    """Checks that every request has an allowed outcome, and that the servers become idle."""
+    found = Findings(name)
+    for kind, allowed in load.kinds:
+        found.outcomes[kind.name] = outcomes = dict(run.record.tally_of_kind(kind.name, PHASE).outcomes)
+        unexpected = [f"{count} x {outcome}" for outcome, count in outcomes.items() if outcome not in allowed]
+        found.problems.extend(f"{kind.name}: {each}: unexpected outcome" for each in unexpected)
+    if run.record.in_flight and not load.may_be_lost:
+        found.problems.append(f"{run.record.in_flight} requests without an outcome")
+    idle = zip(replicas.servers, await replicas.idle(), strict=True)
+    found.problems.extend(f"{server.rest}: not idle" for server, state in idle if state is None)
+    return found
+
+
+async def _nothing(*_: object) -> None:
+    pass
+
+
+async def _stall(process_id: int) -> None:
+    os.kill(process_id, signal.SIGSTOP)
+    await asyncio.sleep(STALL_SECONDS)
+    os.kill(process_id, signal.SIGCONT)
+
+
+async def _stop_answering(replicas: Replicas, _generators: Generators) -> None:
+    replicas.victim.send(signal.SIGSTOP)
+    await asyncio.sleep(replicas.exclusion_seconds)
+
+
+async def _restart_all(replicas: Replicas, _generators: Generators) -> None:
+    for number, served in enumerate(replicas.each):
+        await served.stop()
+        await replicas.start(number)
+
+
+async def _kill_server(replicas: Replicas, _generators: Generators) -> None:
+    replicas.victim.kill()
+    await replicas.start()
+    await asyncio.sleep(RECONNECT_SECONDS)
+
+
+async def _replace_server(replicas: Replicas) -> None:
+    """Kills and starts the victim, as a process supervisor does with a process that is not live."""
+    replicas.victim.kill()
+    replicas.victim.start()
+    await replicas.victim.wait_ready()
+
+
+async def kill_client(_replicas: Replicas, generators: Generators) -> None:
+    """Kills a client."""
+    os.kill(generators.process_ids[0], signal.SIGKILL)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
     """A fault to inject.
 
     Attributes:
         happen: injects the fault, and returns when the recovery is complete.
         outcomes: outcomes that the fault explains.
-        kills_client: whether requests may be lost with their client.
-        clients_retry: whether gRPC clients retry by the published service config.
+        retried: whether all requests are unary and gRPC clients retry them by the published service config.
         mend: cleans up after the round.
     """
 
     name: str
-    happen: Callable[[S, Generators], Awaitable[None]]
+    happen: Callable[[Replicas, Generators], Awaitable[None]]
     outcomes: frozenset[str]
     kills_client: bool = False
-    clients_retry: bool = False
-    protocols: tuple[LoadProtocol, ...] = PROTOCOLS
-    longest_seconds: float = LONGEST_SECONDS
-    mend: Callable[[S], Awaitable[None]] = nothing
+    retried: bool = False
+    mend: Callable[[Replicas], Awaitable[None]] = _nothing
 
 
-@dataclass(frozen=True, slots=True)
-class ChaosRound:
-    """The result of a round.
-
-    Attributes:
-        sent: requests sent; if a client was killed, requests planned.
-        lost: requests without an outcome; they died with their client.
-        over_seconds: end of the recovery, from the start of the round; None if it was not in time.
-        asked_afterwards: requests that ended, of those intended after the recovery.
-        problems: violated invariants.
-    """
-
-    fault: str
-    sent: int
-    outcomes: dict[str, int]
-    lost: int
-    over_seconds: float | None
-    asked_afterwards: int
-    problems: list[str] = field(default_factory=list)
-
-
-async def _stall_server(served: ServedProcess, _generators: Generators) -> None:
-    await served.pause(STALL_SECONDS)
-
-
-async def _kill_server(served: ServedProcess, _generators: Generators) -> None:
-    served.kill()
-    served.start()
-    await served.wait_ready()
-    await asyncio.sleep(RECONNECT_SECONDS)
-
-
-async def _stall_client(_served: ServedProcess, generators: Generators) -> None:
-    process_id = generators.process_ids[0]
-    os.kill(process_id, signal.SIGSTOP)
-    try:
-        await asyncio.sleep(STALL_SECONDS)
-    finally:
-        os.kill(process_id, signal.SIGCONT)
-
-
-async def _kill_client(_served: ServedProcess, generators: Generators) -> None:
-    os.kill(generators.process_ids[0], signal.SIGKILL)
-
-
-FAULTS: tuple[Fault[ServedProcess], ...] = (
-    Fault("nothing", nothing, frozenset({OK})),
-    Fault("server stalled", _stall_server, LATE),
+FAULTS = (
+    Fault("nothing", _nothing, ANSWERED),
+    Fault("server stalled", lambda replicas, _: _stall(replicas.victim.process_id), LATE),
     Fault("server killed", _kill_server, LATE | LOST_CONNECTION),
-    Fault("client stalled", _stall_client, LATE),
-    Fault("client killed", _kill_client, frozenset({OK}), kills_client=True),
+    Fault("client stalled", lambda _, generators: _stall(generators.process_ids[0]), LATE),
+    Fault("client killed", kill_client, ANSWERED, kills_client=True),
+)
+REPLICA_FAULTS = (
+    FAULTS[0],
+    Fault("all replicas restarted in turn", _restart_all, ANSWERED),
+    Fault("a replica killed and started again", _kill_server, ANSWERED, retried=True),
+    Fault("a replica stands still", _stop_answering, LATE, retried=True, mend=_replace_server),
 )
 
 
-async def run_round(
-    served: S,
-    fault: Fault[S],
-    kinds: Sequence[RequestKind],
-    sentences: Sequence[str],
-    *,
-    rate: float,
-    seconds: float,
-    seed: int,
-) -> ChaosRound:
-    """Runs a round of load and injects a fault after its first quarter.
+async def run_round(replicas: Replicas, fault: Fault, load: Load, seconds: float) -> Findings:
+    """Runs a round of load and injects a fault after its first quarter; `seconds` do not include the fault.
 
-    `seconds` does not include the duration of the fault. Kinds of protocols that the fault excludes are left out.
-
-    Raises:
-        ServedProcessError: if a server does not recover.
+    The figure `sent` includes planned requests of a killed client, and `lost` are requests without an outcome. Raises
+    ServedProcessError if a server does not recover.
     """
+    protocols = [each for each in replicas.protocols if not fault.retried or each in UNARY]
+    kinds = [(kind, fault.outcomes) for kind, _ in load.kinds if kind.protocol in protocols]
+    over_seconds, lost = 0.0, fault.kills_client
+    load = replace(load, kinds=kinds, retries=fault.retried, may_be_lost=lost)
+
+    async def disturb(generators: Generators, run: Run) -> None:
+        nonlocal over_seconds
+        await asyncio.sleep(seconds * FAULT_AT - run.now_seconds)
+        await fault.happen(replicas, generators)
+        over_seconds = run.now_seconds
+        if not lost:
+            await asyncio.sleep(seconds * (1 - FAULT_AT))
+            generators.halt()
+
     # The requests of a killed client are only known if the plan is run to its end.
-    planned_seconds = seconds if fault.kills_client else fault.longest_seconds
-    phase = PoissonPhase(name=PHASE, arrivals="poisson", rate=rate, duration_seconds=planned_seconds)
-    requests = tuple(kind for kind in kinds if kind.protocol in fault.protocols)
-    plan = draw_plan(Scenario(warm_up_seconds=0, requests=requests, phases=(phase,)), sentences, seed)
-    targets = replace(served.targets, retries=fault.clients_retry)
-    over_seconds: float | None = None
-    async with AsyncExitStack() as stack:
-        metrics = [await stack.enter_async_context(MetricsReader.open(server)) for server in served.servers]
-        generators = await stack.enter_async_context(Generators.run(PROCESSES, targets, fault.protocols))
-
-        async def disturb(run: Run) -> None:
-            nonlocal over_seconds
-            await asyncio.sleep(seconds * FAULT_AT - run.now_seconds)
-            await fault.happen(served, generators)
-            over_seconds = run.now_seconds
-            if not fault.kills_client:
-                await asyncio.sleep(seconds * (1 - FAULT_AT))
-                generators.halt()
-
-        run = await measure(generators, plan, metrics[0], disturb=disturb, may_be_lost=fault.kills_client)
-        await fault.mend(served)
-        empty = all([await _becomes_empty(each) for each in metrics])
-    return _judge(run, fault, over_seconds, empty=empty)
+    run = await load.run(replicas, seconds if lost else seconds + RECOVERY_SECONDS, disturb)
+    await fault.mend(replicas)
+    found, record = await judge(fault.name, run, load, replicas), run.record
+    sent = len(record.plan.requests) if lost else record.sent
+    calm = [number for number, each in enumerate(record.plan.slices) if each.begin_seconds >= over_seconds]
+    after = record.tally(calm)
+    found.figures.update(sent=sent, ok=record.outcomes[OK], lost=sent - record.outcomes.total())
+    found.figures.update(recovered_seconds=round(over_seconds, 1), ended_afterwards=after.ended)
+    if lost and not found.figures["lost"]:
+        found.problems.append("no request was lost with the killed client")
+    if not after.ended:
+        found.problems.append("no request was sent after the recovery; raise --round-seconds")
+    if after.ended > after.ok:
+        found.problems.append(f"{after.ended - after.ok} requests failed after the recovery")
+    return found
 
 
-def _judge(run: Run, fault: Fault[Any], over_seconds: float | None, *, empty: bool) -> ChaosRound:
-    record = run.record
-    tally = record.tally(record.slices_of(PHASE))
-    outcomes, sent = tally.outcomes, len(record.plan.requests) if fault.kills_client else tally.sent
-    lost = sent - outcomes.total()
-    problems = [
-        f"{count} x {outcome}: unexpected outcome"
-        for outcome, count in outcomes.items()
-        if outcome not in fault.outcomes
-    ]
-    if lost and not fault.kills_client:
-        problems.append(f"{lost} requests without an outcome")
-    if fault.kills_client and not lost:
-        problems.append("no request was lost with the killed client")
-    afterwards: Counter[str] = Counter()
-    if over_seconds is None:
-        problems.append("no recovery before the end of the round")
-    else:
-        calm = [n for n, each in enumerate(record.plan.slices) if each.begin_seconds >= over_seconds]
-        afterwards = record.tally(calm).outcomes
-        failed = afterwards.total() - afterwards[OK]
-        if not afterwards.total():
-            problems.append("no request was sent after the recovery; raise --round-seconds")
-        if failed:
-            problems.append(f"{failed} requests failed after the recovery")
-    if not empty:
-        problems.append("the slots or the queue of a server are not empty")
-    return ChaosRound(fault.name, sent, dict(outcomes), lost, over_seconds, afterwards.total(), problems)
+class ReliabilityCommand(BaseSettings):
+    """Options of the commands that serve a bundle, load it and disturb it."""
+
+    bundle: CliPositionalArg[Path] = Field(description="folder written by `dragoman export`")
+    rate: Rate = Field(20.0, description="Requests per second over all interfaces.")
+    sentences: SentencesPath = None
+    source_language: SourceLanguage = ""
+    target_language: TargetLanguage = ""
+    seed: int = Field(1, ge=0, description="Seed of the send times and requests.")
+
+    def load(self, rows: Iterable[Row], timeout_seconds: float) -> Load:
+        """Returns the load of the kinds in the rows; raises ScenarioError if sentences cannot be read."""
+        kinds: list[tuple[RequestKind, frozenset[str]]] = []
+        common = self.model_dump(include={"source_language", "target_language"}) | {"timeout_seconds": timeout_seconds}
+        for name, weights, options, outcomes in rows:
+            for protocol, weight in weights.items():
+                fields = {"name": f"{name}, {protocol}", "protocol": protocol, "weight": weight, **common, **options}
+                kinds.append((RequestKind.model_validate(fields), outcomes))
+        return Load(kinds, read_sentences(self.sentences), self.rate, self.seed)
 
 
-async def _becomes_empty(metrics: MetricsReader) -> bool:
-    """Returns whether the server becomes empty within EMPTY_SECONDS, in which it notices that clients have left."""
-    for _ in range(round(EMPTY_SECONDS / POLL_SECONDS)):
-        state = await metrics.read()
-        if state is not None and state.rows == state.waiting == 0:
-            return True
-        await asyncio.sleep(POLL_SECONDS)
-    return False
+def report(command: str, rounds: Callable[[Path], Coroutine[None, None, list[Findings]]]) -> None:
+    """Runs rounds with a temporary folder, and prints one JSON document; exits with status 1 if a check fails."""
+    with exit_with_message(command), TemporaryDirectory(prefix="dragoman-") as folder:
+        try:
+            findings = asyncio.run(rounds(Path(folder)))
+        except (OSError, ServedProcessError) as error:
+            raise ScenarioError(str(error)) from error
+    print(to_json({"rounds": findings}).decode())
+    if any(found.problems for found in findings):
+        raise SystemExit(1)
+
+
+class ChaosCommand(ReliabilityCommand):
+    """Kill and stall server and clients under load, and count the outcome of every request.
+
+    Each round injects one fault into a server of the bundle or its clients: none, the server is stalled (SIGSTOP) or
+    killed and restarted, a client is stalled or killed. Every request must have exactly one outcome, which the fault
+    explains. After the fault, all requests must be answered and the server must be idle. With --balance three replicas
+    are restarted in turn, one is killed, one is stalled, and requests to the others must not fail. The exit status is 1
+    if a check fails. DRAGOMAN_... settings apply to the servers. The last line of the output is one JSON document.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="DRAGOMAN_LOAD_CHAOS_", frozen=True, extra="forbid")
+
+    balance: Literal["nginx", "clients"] | None = Field(
+        None, description="Serve three replicas, balanced by nginx or by gRPC clients. Default: one server."
+    )
+    nginx: Path = Field(Path("deploy/nginx"), description="--balance nginx: folder with its configuration.")
+    only: tuple[str, ...] = Field((), description="Names of the faults to inject. Default: all.")
+    round_seconds: float = Field(20.0, gt=0, description="Length of a round, without the duration of the fault.")
+    repeat: int = Field(1, ge=1, description="Repetitions of every round.")
+    timeout_seconds: float = Field(5.0, gt=0, le=3600, description="Timeout of a request.")
+
+    @model_validator(mode="after")
+    def _check_names(self) -> Self:
+        names = [fault.name for fault in self._faults]
+        if not set(self.only) <= set(names):
+            raise ValueError(f"only: expected some of {', '.join(map(repr, names))}")
+        return self
+
+    @property
+    def _faults(self) -> tuple[Fault, ...]:
+        return REPLICA_FAULTS if self.balance else FAULTS
+
+    def cli_cmd(self) -> None:
+        """Runs the rounds and prints the results; exits with status 1 if a check fails."""
+        report("dragoman load chaos", self._rounds)
+
+    async def _rounds(self, folder: Path) -> list[Findings]:
+        greedy, beam = dict.fromkeys(PROTOCOLS, 3.0), dict.fromkeys(PROTOCOLS, 1.0)
+        load = self.load((("greedy", greedy, {}, ANSWERED), ("beam 4", beam, BEAM, ANSWERED)), self.timeout_seconds)
+        faults = [fault for fault in self._faults if fault.name in (self.only or fault.name)]
+        command = partial(server_command, self.bundle, lame_duck_seconds=LAME_DUCK_SECONDS)
+        findings: list[Findings] = []
+        with ExitStack() as stack:
+            each = stack.enter_context(start_replicas(lambda ports: command(*ports), folder, 3 if self.balance else 1))
+            replicas = balanced_by_clients(each) if self.balance else alone(*each)
+            if self.balance == "nginx":
+                replicas = stack.enter_context(behind_nginx(each, folder, self.nginx.resolve()))
+            await replicas.wait_ready()
+            for fault in faults * self.repeat:
+                seeded = replace(load, seed=self.seed + len(findings))
+                findings.append(await run_round(replicas, fault, seeded, self.round_seconds))
+                print(findings[-1], flush=True)
+            await replicas.stop()
+        return findings

@@ -1,11 +1,9 @@
-"""Replicas: servers of one bundle in separate processes, behind nginx or balanced by their clients.
+"""Servers of one bundle in separate processes: one alone, or several behind nginx or balanced by their clients.
 
-nginx runs with the configuration of `deploy/nginx`; only ports and folders are replaced. The script that watches the
-replicas runs as a second process.
+nginx runs with the configuration of `deploy/nginx`; only ports and folders are replaced.
 """
 
 import asyncio
-import http.client
 import os
 import re
 import shutil
@@ -13,68 +11,134 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 from loadtest.clients import Targets
 from loadtest.scenario import LoadProtocol
 from loadtest.served_process import POLL_SECONDS, START_SECONDS, ServedProcess, ServedProcessError
-from loadtest.server_metrics import METRICS_PATH
+from loadtest.server_metrics import MetricsReader, ServerState
 from serve.clients.channel import KEEPALIVE_SECONDS, KEEPALIVE_TIMEOUT_SECONDS
-from serve.server_process import HOST, PROBE_SECONDS, read_last_line
+from serve.server_process import HOST
 
-# HTTP and gRPC ports: nginx's own, then those of each replica.
+PROTOCOLS: tuple[LoadProtocol, ...] = ("grpc", "grpc-stream", "grpc-many", "rest", "rest-stream")
+# HTTP and gRPC ports in the configuration: nginx's own, then those of each replica.
 PORTS = (8000, 8001, 8010, 8011, 8020, 8021, 8030, 8031)
-FOLDER = "/run/dragoman"
-STANDARD_OUTPUT = "/dev/stdout"
-NGINX_START_SECONDS = 20.0
 STOP_SECONDS = 20.0
-_PORT = re.compile(r"\b80[0-3][01]\b")
+PROBE_SECONDS = 2.0
+MISSED_SECONDS = 5.0  # a busy machine notices late
+
+# Returns the command line of a replica by its HTTP and gRPC ports.
+Command = Callable[[tuple[int, int]], Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Nginx:
-    """A running nginx; `folder` replaces /run/dragoman."""
+class Replicas:
+    """Running servers.
 
-    folder: Path
+    Attributes:
+        targets: addresses that clients connect to.
+        protocols: the protocols that reach all replicas.
+        exclusion_seconds: after this time, a stalled replica receives no more requests.
+    """
+
+    each: tuple[ServedProcess, ...]
     targets: Targets
+    protocols: tuple[LoadProtocol, ...]
+    exclusion_seconds: float
 
-    @classmethod
-    @contextmanager
-    def run(cls, deployed: Path, folder: Path, ports: Sequence[int], watch_seconds: float) -> Iterator[Self]:
-        """Runs nginx and the script that watches the replicas until the block ends.
+    @property
+    def servers(self) -> tuple[Targets, ...]:
+        """Addresses of each replica."""
+        return tuple(served.targets for served in self.each)
 
-        Args:
-            deployed: folder with `nginx.conf` and `watch_replicas.sh`.
-            folder: for all files that they write.
-            ports: replace `PORTS`.
-            watch_seconds: interval between two probes of a replica.
+    @property
+    def victim(self) -> ServedProcess:
+        """The replica that faults hit."""
+        return self.each[-1]
 
-        Raises:
-            ServedProcessError: if nginx is not installed or does not start.
-        """
-        program = find_nginx()
-        if program is None:
-            raise ServedProcessError("nginx: not found; install nginx")
-        (folder / "out").mkdir(parents=True)
-        text = (deployed / "nginx.conf").read_text(encoding="utf-8")
-        (folder / "nginx.conf").write_text(moved(text, ports, folder), encoding="utf-8")
-        urls = [f"http://{HOST}:{port}" for port in ports[2::2]]
-        watch = [str(deployed / "watch_replicas.sh"), str(folder / "out"), *urls]
-        settings = {"WATCH_SECONDS": str(watch_seconds)}
-        with (
-            _running(nginx_command(program, folder), folder / "nginx.log", {}) as process,
-            _running(watch, folder / "watch.log", settings),
-        ):
-            _wait_for_port(process, ports[0], folder / "nginx.log")
-            yield cls(folder, Targets(f"{HOST}:{ports[1]}", f"http://{HOST}:{ports[0]}"))
+    async def wait_ready(self) -> None:
+        """Waits until all replicas are ready; raises ServedProcessError if one exits or takes too long."""
+        for served in self.each:
+            await served.wait_ready()
 
-    def leaves_out(self, number: int) -> bool:
-        """Returns whether nginx excludes a replica, counted from 0."""
-        return (self.folder / "out" / str(number + 1)).exists()
+    async def start(self, number: int = -1) -> None:
+        """Starts a replica again, by default the victim, and waits until it is ready and has ended a request."""
+        self.each[number].start()
+        await self.each[number].wait_ready()
+        await _state(self.servers[number], lambda state: any(state.requests.values()))
+
+    async def idle(self) -> list[ServerState | None]:
+        """Returns the metrics of each replica once it is idle; None if it is not idle in time."""
+        return [
+            await _state(each, lambda state: state.rows == state.waiting == state.in_flight == 0)
+            for each in self.servers
+        ]
+
+    async def stop(self) -> None:
+        """Stops all replicas; raises ServedProcessError if one does not exit with status 0."""
+        await asyncio.gather(*(served.stop() for served in self.each))
+
+
+@contextmanager
+def start_replicas(
+    command: Command, folder: Path, count: int = 3, settings: Mapping[str, str] | None = None
+) -> Iterator[tuple[ServedProcess, ...]]:
+    """Starts replicas with logs in a folder and environment variables, and kills them when the block ends."""
+    ports = free_ports(2 * count)
+    with ExitStack() as stack:
+        yield tuple(
+            stack.enter_context(ServedProcess.run(command(pair), pair, folder / f"replica-{number}.log", settings))
+            for number, pair in enumerate(zip(ports[::2], ports[1::2], strict=True))
+        )
+
+
+def alone(served: ServedProcess) -> Replicas:
+    """Returns a single server, which nothing excludes."""
+    return Replicas((served,), served.targets, PROTOCOLS, 0.0)
+
+
+def balanced_by_clients(each: tuple[ServedProcess, ...]) -> Replicas:
+    """Returns the replicas for gRPC clients that balance by the published service config."""
+    addresses = ",".join(served.targets.grpc for served in each)
+    # Only the first replica has its metrics read during a run.
+    targets = Targets(f"ipv4:{addresses}", each[0].targets.rest, balanced=True)
+    exclusion_seconds = KEEPALIVE_SECONDS + KEEPALIVE_TIMEOUT_SECONDS + MISSED_SECONDS
+    return Replicas(each, targets, ("grpc", "grpc-stream"), exclusion_seconds)
+
+
+@contextmanager
+def behind_nginx(
+    each: tuple[ServedProcess, ...], folder: Path, deployed: Path, watch_seconds: float = 1.0
+) -> Iterator[Replicas]:
+    """Runs nginx in front of three replicas, and the script that watches them, until the block ends.
+
+    `deployed` holds `nginx.conf` and `watch_replicas.sh`. `folder` replaces /run/dragoman and gets the logs. Raises
+    OSError or ServedProcessError if nginx is not installed or its configuration cannot be used.
+    """
+    program = find_nginx()
+    if program is None:
+        raise ServedProcessError("nginx: not found; install nginx")
+    http_port, grpc_port, *_ = own = free_ports(2)
+    ports = dict(zip(PORTS, (*own, *(port for served in each for port in served.ports)), strict=True))
+    text = (deployed / "nginx.conf").read_text(encoding="utf-8")
+    text = re.sub(r"\b80[0-3][01]\b", lambda port: str(ports[int(port[0])]), text)
+    text = text.replace("/run/dragoman", str(folder)).replace("/dev/stdout", str(folder / "requests.log"))
+    text = text.replace("error_log stderr", f"error_log {folder / 'nginx.log'}")
+    (folder / "nginx.conf").write_text(text, encoding="utf-8")
+    # Started by root, nginx would switch to a user that cannot enter a folder of root's.
+    user = " user root;" if os.geteuid() == 0 else ""
+    nginx = [program, "-e", "stderr", "-c", str(folder / "nginx.conf"), "-g", f"daemon off;{user}"]
+    checked = subprocess.run([*nginx, "-t"], capture_output=True, text=True, check=False)  # noqa: S603 - our own command
+    if checked.returncode != 0:
+        raise ServedProcessError(f"nginx: {checked.stderr.strip()}")
+    watch = [str(deployed / "watch_replicas.sh"), str(folder / "out"), *(served.targets.rest for served in each)]
+    exclusion_seconds = watch_seconds + PROBE_SECONDS + MISSED_SECONDS
+    targets = Targets(f"{HOST}:{grpc_port}", f"http://{HOST}:{http_port}")
+    with _running(nginx), _running(watch, WATCH_SECONDS=str(watch_seconds)):
+        yield Replicas(each, targets, ("grpc", "grpc-stream", "rest", "rest-stream"), exclusion_seconds)
 
 
 def find_nginx() -> str | None:
@@ -82,146 +146,16 @@ def find_nginx() -> str | None:
     return shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 
 
-def nginx_command(program: str, folder: Path) -> list[str]:
-    """Returns the command line of nginx for the configuration in a folder."""
-    # Started by root, nginx would switch to a user that cannot enter a folder of root's.
-    user = " user root;" if os.geteuid() == 0 else ""
-    return [program, "-e", "stderr", "-c", str(folder / "nginx.conf"), "-g", f"daemon off;{user}"]
-
-
-def moved(text: str, ports: Sequence[int], folder: Path) -> str:
-    """Replaces the ports of a configuration, in the order of `PORTS`, and its folder."""
-    others = dict(zip(PORTS, ports, strict=True))
-    text = _PORT.sub(lambda port: str(others[int(port[0])]), text)
-    return text.replace(FOLDER, str(folder)).replace(STANDARD_OUTPUT, str(folder / "requests.log"))
-
-
 @contextmanager
-def _running(command: Sequence[str], log: Path, settings: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+def _running(command: Sequence[str], **settings: str) -> Iterator[None]:
     """Runs a program, and ends its process group with the block."""
-    with log.open("wb") as file:
-        process = subprocess.Popen(  # noqa: S603 - our own command line
-            command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True, env={**os.environ, **settings}
-        )
+    quiet, environment = subprocess.DEVNULL, {**os.environ, **settings}
+    process = subprocess.Popen(command, stderr=quiet, start_new_session=True, env=environment)  # noqa: S603 - ours
     try:
-        yield process
+        yield
     finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGTERM)
-            process.wait(STOP_SECONDS)
-
-
-def _wait_for_port(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    deadline_seconds = time.monotonic() + NGINX_START_SECONDS
-    while True:
-        try:
-            socket.create_connection((HOST, port), timeout=NGINX_START_SECONDS).close()
-        except OSError:
-            if process.poll() is not None or time.monotonic() > deadline_seconds:
-                raise ServedProcessError(f"nginx did not start: {read_last_line(log)}") from None
-            time.sleep(POLL_SECONDS)
-        else:
-            return
-
-
-REPLICAS = 3
-WATCH_SECONDS = 1.0
-# Time for the last ping to be missed and for the requests sent before it to be sent elsewhere.
-MISSED_SECONDS = 5.0
-REPLICA_POLL_SECONDS = 0.2
-_ASKED = re.compile(rb"^dragoman_requests_total\{.*\} [1-9]", re.MULTILINE)
-
-# Returns the command line of a replica, given its HTTP and gRPC ports.
-Command = Callable[[tuple[int, int]], Sequence[str]]
-
-
-@dataclass(frozen=True, slots=True)
-class Replicas:
-    """Running replicas.
-
-    Attributes:
-        protocols: the protocols that reach all replicas.
-        left_out: waits until a stalled replica, given its number from 0, receives no more requests.
-    """
-
-    each: tuple[ServedProcess, ...]
-    targets: Targets
-    protocols: tuple[LoadProtocol, ...]
-    left_out: Callable[[int], Awaitable[None]]
-
-    @property
-    def servers(self) -> tuple[Targets, ...]:
-        """Addresses of each replica."""
-        return tuple(served.targets for served in self.each)
-
-    async def wait_ready(self) -> None:
-        """Waits until all replicas are ready.
-
-        Raises:
-            ServedProcessError: if a replica exits or takes too long.
-        """
-        for served in self.each:
-            await served.wait_ready()
-
-    async def wait_used(self, number: int) -> None:
-        """Waits until a replica has received a translation request since it started.
-
-        Raises:
-            ServedProcessError: if it takes too long.
-        """
-        http_port, _ = self.each[number].ports
-        await until(lambda: asyncio.to_thread(_was_asked, http_port), "a restarted replica receives no requests")
-
-    async def stop(self) -> None:
-        """Stops all replicas and waits until they have exited.
-
-        Raises:
-            ServedProcessError: if a replica does not exit, or not with status 0.
-        """
-        await asyncio.gather(*(served.stop() for served in self.each))
-
-
-@contextmanager
-def start_replicas(command: Command, folder: Path, count: int = REPLICAS) -> Iterator[tuple[ServedProcess, ...]]:
-    """Starts replicas that log to `folder`, and kills them when the block ends; they are not ready yet."""
-    ports = free_ports(2 * count)
-    pairs = list(zip(ports[::2], ports[1::2], strict=True))
-    with ExitStack() as stack:
-        yield tuple(
-            stack.enter_context(ServedProcess.run(command(pair), pair, folder / f"replica-{number}.log"))
-            for number, pair in enumerate(pairs)
-        )
-
-
-@contextmanager
-def behind_nginx(
-    each: tuple[ServedProcess, ...], folder: Path, deployed: Path, watch_seconds: float = WATCH_SECONDS
-) -> Iterator[Replicas]:
-    """Runs nginx in front of the replicas until the block ends; see `Nginx.run`.
-
-    Raises:
-        ServedProcessError: if nginx is not installed or does not start.
-    """
-    ports = (*free_ports(2), *(port for served in each for port in served.ports))
-    with Nginx.run(deployed, folder / "nginx", ports, watch_seconds) as nginx:
-
-        async def left_out(number: int) -> None:
-            async def leaves_out() -> bool:
-                return nginx.leaves_out(number)
-
-            await until(leaves_out, "nginx still sends requests to a stalled replica")
-
-        yield Replicas(each, nginx.targets, ("grpc", "grpc-stream", "rest", "rest-stream"), left_out)
-
-
-def balanced_by_clients(each: tuple[ServedProcess, ...]) -> Replicas:
-    """Returns the replicas for gRPC clients that balance by the published service config."""
-    addresses = ",".join(served.targets.grpc for served in each)
-
-    async def left_out(_: int) -> None:
-        await asyncio.sleep(KEEPALIVE_SECONDS + KEEPALIVE_TIMEOUT_SECONDS + MISSED_SECONDS)
-
-    return Replicas(each, Targets(f"ipv4:{addresses}", "", balanced=True), ("grpc", "grpc-stream"), left_out)
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait(STOP_SECONDS)
 
 
 def free_ports(count: int) -> tuple[int, ...]:
@@ -231,24 +165,12 @@ def free_ports(count: int) -> tuple[int, ...]:
         return tuple(listener.getsockname()[1] for listener in listeners)
 
 
-async def until(condition: Callable[[], Awaitable[bool]], problem: str) -> None:
-    """Polls until a condition holds.
-
-    Raises:
-        ServedProcessError: with the problem, after START_SECONDS.
-    """
+async def _state(server: Targets, condition: Callable[[ServerState], bool]) -> ServerState | None:
     deadline_seconds = time.monotonic() + START_SECONDS
-    while not await condition():
-        if time.monotonic() > deadline_seconds:
-            raise ServedProcessError(problem)
-        await asyncio.sleep(REPLICA_POLL_SECONDS)
-
-
-def _was_asked(http_port: int) -> bool:
-    """Returns whether a server has counted requests. A search is many times as fast as parsing all of the metrics."""
-    with closing(http.client.HTTPConnection(HOST, http_port, timeout=PROBE_SECONDS)) as connection:
-        try:
-            connection.request("GET", METRICS_PATH)
-            return _ASKED.search(connection.getresponse().read()) is not None
-        except (OSError, http.client.HTTPException):
-            return False
+    async with MetricsReader.open(server) as metrics:
+        while time.monotonic() < deadline_seconds:
+            state = await metrics.read()
+            if state is not None and condition(state):
+                return state
+            await asyncio.sleep(POLL_SECONDS)
+    return None

@@ -88,35 +88,31 @@ def test_a_rejection_costs_little_and_never_reaches_the_engine(
 
 @pytest.mark.promise("R13")
 def test_a_retrying_grpc_client_obeys_the_time_of_the_server(
-    gated: LiveService, model: GatedModel, measured: Measured
+    full: LiveService, model: GatedModel, measured: Measured
 ) -> None:
     """Its own policy would retry within 10 ms, the last time within 30 ms."""
-    policy = {
-        "maxAttempts": 4,
-        "initialBackoff": "0.01s",
-        "maxBackoff": "0.01s",
-        "backoffMultiplier": 1,
-        "retryableStatusCodes": ["RESOURCE_EXHAUSTED"],
-    }
+    backoff = {"initialBackoff": "0.01s", "maxBackoff": "0.01s", "backoffMultiplier": 1}
+    policy = {"maxAttempts": 4, "retryableStatusCodes": ["RESOURCE_EXHAUSTED"], **backoff}
     config = json.dumps({"methodConfig": [{"name": [{}], "retryPolicy": policy}]})
-    model.gate.clear()
-    with ThreadPoolExecutor() as pool:
-        occupied = [pool.submit(gated.call, LONG) for _ in range(2)]
-        eventually(lambda: gated.metric("sequences_running") + gated.metric("sequences_waiting") == 2)
-        with grpc.insecure_channel(gated.grpc_target, options=[("grpc.service_config", config)]) as channel:
-            method: Any = channel.unary_unary(TRANSLATE_METHOD)
-            call = method.future(LONG.SerializeToString(), timeout=WAIT_SECONDS)
-            eventually(lambda: gated.metric("requests_total", outcome="queue_full") == 1)
-            refused_seconds = time.monotonic()
-            model.gate.set()
-            assert call.code() is grpc.StatusCode.OK
-            back_seconds = time.monotonic() - refused_seconds
-        assert all(answer.result(WAIT_SECONDS).translations for answer in occupied)
-    gated.settle()
-    assert gated.metric("requests_total", outcome="queue_full") == 1
+    with grpc.insecure_channel(full.grpc_target, options=[("grpc.service_config", config)]) as channel:
+        method: Any = channel.unary_unary(TRANSLATE_METHOD)
+        call = method.future(LONG.SerializeToString(), timeout=WAIT_SECONDS)
+        eventually(lambda: full.metric("requests_total", outcome="queue_full") == 1)
+        refused_seconds = time.monotonic()
+        model.gate.set()
+        assert call.code() is grpc.StatusCode.OK
+        back_seconds = time.monotonic() - refused_seconds
+    full.settle()
+    assert full.metric("requests_total", outcome="queue_full") == 1
     # gRPC varies its own backoff by a fifth (gRFC A6), but obeys the server's time exactly.
     assert back_seconds > 0.5
     measured("R13", f"time to retry 1,000 ms, response after {back_seconds * 1000:,.0f} ms")
+
+
+def sequence_of(bench: Bench, tokens: int, key: object, deadline_seconds: float | None = None) -> DecodingSequence:
+    """Returns a sequence that ends at its limit of tokens."""
+    options = SearchOptions(max_target_tokens=tokens)
+    return DecodingSequence((7, ENDLESS_ID), options, deadline_seconds, bench.finished.append, fairness_key=key)
 
 
 def steps_of_short_requests(texts: int, *, fair: bool = True) -> list[int]:
@@ -131,12 +127,8 @@ def steps_of_short_requests(texts: int, *, fair: bool = True) -> list[int]:
     bench, chance = Bench(slots=4), np.random.default_rng(1)
 
     def submit(count: int) -> list[DecodingSequence]:
-        fairness_key = object() if fair else None
-        options = SearchOptions(max_target_tokens=5)
-        sequences = [
-            DecodingSequence((7, ENDLESS_ID), options, None, lambda _: None, fairness_key=fairness_key)
-            for _ in range(count)
-        ]
+        key = object() if fair else None
+        sequences = [sequence_of(bench, 5, key) for _ in range(count)]
         bench.scheduler.submit(sequences)
         return sequences
 
@@ -185,11 +177,7 @@ def goodput(load: float, steps: int) -> tuple[float, float]:
         for limit in chance.integers(1, 21, chance.poisson(load * bench.slots / 10.5)):
             deadline_seconds = bench.clock() + 0.5
             with suppress(ServiceError), bench.scheduler.reserve(1, deadline_seconds) as reservation:
-                options = SearchOptions(max_target_tokens=int(limit))
-                fairness_key = object()
-                sequence = DecodingSequence(
-                    (7, ENDLESS_ID), options, deadline_seconds, bench.finished.append, fairness_key=fairness_key
-                )
+                sequence = sequence_of(bench, int(limit), object(), deadline_seconds)
                 asked_seconds[sequence] = bench.clock()
                 bench.scheduler.submit([sequence], reservation)
         bench.step()

@@ -18,9 +18,7 @@ from socket import SHUT_RDWR
 from typing import Any
 
 import grpc
-import numpy as np
 import pytest
-from numpy.typing import NDArray
 from structlog.testing import capture_logs
 
 from model.tokenizer.tokenizer import Tokenizer
@@ -40,42 +38,12 @@ from tests.support.promises import Measured
 CLIENTS = 12
 TEXTS = ("alpha.", "beta gamma.", LONG_TEXT)
 JSON = {"content-type": "application/json"}
-# Valid responses; those of a failing model, before and after the failure is known; those of deadlines.
-ANSWERS = {
-    "200",
-    "OK",
-    "500",
-    "INTERNAL",
-    "503",
-    "UNAVAILABLE",
-    "504",
-    "DEADLINE_EXCEEDED",
-    "429",
-    "RESOURCE_EXHAUSTED",
+# Outcomes of answered requests: those of a failing model, before and after the failure is known; those of deadlines.
+ANSWERS = {"200", "500", "503", "504", "429"} | {
+    *("OK", "INTERNAL", "UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED")
 }
 # About the time that other threads need to see a change.
 MOMENT_SECONDS = 0.004
-
-
-@dataclass
-class FaultyModel(FakeModel):
-    """A fake model that fails once per command: after a permanent failure, no further fault could be injected."""
-
-    fails_next: bool = False
-
-    def decode_step(
-        self,
-        token_ids: NDArray[np.int64],
-        positions: NDArray[np.int32],
-        source_lengths: NDArray[np.int32],
-        *,
-        occupied: int = 0,
-    ) -> NDArray[np.float32]:
-        """Fails or computes."""
-        if self.fails_next:
-            self.fails_next = False
-            raise RuntimeError("bad luck")
-        return super().decode_step(token_ids, positions, source_lengths, occupied=occupied)
 
 
 @dataclass
@@ -83,23 +51,30 @@ class Trouble:
     """Faults at a point.
 
     Attributes:
-        model: fails on command.
         connections: of clients that wait for a response or just got one.
-        submitted: sequences in the scheduler.
+        model_fails: whether the next step fails; a permanent failure would allow no further fault.
     """
 
-    model: FaultyModel
+    point: str
     chance: random.Random = field(default_factory=lambda: random.Random(1))
     connections: list[HTTPConnection] = field(default_factory=list)
     calls: list[Any] = field(default_factory=list)
-    submitted: int = 0
+    model_fails: bool = False
     times: int = 0
 
-    def strike(self) -> None:
-        """Injects a random fault, or none."""
+    def on_step(self) -> None:
+        """Fails once per command."""
+        if self.model_fails:
+            self.model_fails = False
+            raise RuntimeError("bad luck")
+
+    def strike(self, point: str) -> None:
+        """Injects a random fault, or none, at the chosen point."""
+        if point != self.point:
+            return
         self.times += 1
         if self.chance.random() < 0.02:
-            self.model.fails_next = True
+            self.model_fails = True
         if self.chance.random() < 0.3:
             self._break_a_connection()
         if self.chance.random() < 0.5:
@@ -115,48 +90,37 @@ class Trouble:
                 sock.shutdown(SHUT_RDWR)
 
 
-def hook(live: LiveService, trouble: Trouble, point: str) -> None:
-    """Injects faults at a point, and counts submitted sequences."""
+def hook(live: LiveService, trouble: Trouble) -> None:
+    """Injects faults at every point of a request."""
     pipeline: Any = live.pipeline
-    metrics: Any = live.service.metrics
-    scheduler, translator, engine = pipeline.scheduler, pipeline.translator, live.engines[0]
-    submit, step, finish = scheduler.submit, engine.step, metrics.finish_request
-    translate_texts, stream = translator.translate, translator.stream
 
-    def strike(here: str) -> None:
-        if here == point:
-            trouble.strike()
+    def surround(owner: Any, name: str, before: str, after: str) -> None:
+        original = getattr(owner, name)
 
-    def submit_in_trouble(sequences: Any, reservation: Any = None, **how: Any) -> None:
-        strike("enqueue")
-        submit(sequences, reservation, **how)
-        trouble.submitted += len(sequences)
-        strike("enqueue")
+        def in_trouble(*arguments: Any, **options: Any) -> Any:
+            trouble.strike(before)
+            result = original(*arguments, **options)
+            trouble.strike(after)
+            return result
 
-    def step_in_trouble() -> None:
-        strike("step start")
-        step()
-        strike("step end")
+        setattr(owner, name, in_trouble)
+
+    surround(pipeline.scheduler, "submit", "enqueue", "enqueue")
+    surround(live.engines[0], "step", "step start", "step end")
+    surround(live.service.metrics, "finish_request", "after response", "after response")
+    translate_texts, stream = pipeline.translator.translate, pipeline.translator.stream
 
     async def translate_in_trouble(*arguments: Any) -> Any:
         response = await translate_texts(*arguments)
-        strike("before response")
+        trouble.strike("before response")
         return response
 
     async def stream_in_trouble(*arguments: Any) -> AsyncGenerator[Any]:
         async for event in stream(*arguments):
-            strike("before response")
+            trouble.strike("before response")
             yield event
 
-    def finish_in_trouble(*arguments: Any) -> None:
-        strike("after response")
-        finish(*arguments)
-        strike("after response")
-
-    scheduler.submit = submit_in_trouble
-    engine.step = step_in_trouble  # type: ignore[method-assign]
-    translator.translate, translator.stream = translate_in_trouble, stream_in_trouble
-    metrics.finish_request = finish_in_trouble
+    pipeline.translator.translate, pipeline.translator.stream = translate_in_trouble, stream_in_trouble
 
 
 @contextmanager
@@ -238,10 +202,10 @@ def test_every_request_has_one_outcome_at_any_fault(
         target_ids, _, _ = translate((*tokenizer.encode(text), EOS_ID), MAX_TARGET_TOKENS)
         expected[text] = tokenizer.decode(target_ids)
     requests = (2_400 if thorough else 180) // CLIENTS
-    trouble = Trouble(FaultyModel(4))
-    with capture_logs(), run_service(bundle_path, [trouble.model], queue_limit=100) as live:
-        golden = live.metric("sequences_finished_total")
-        hook(live, trouble, point)
+    trouble = Trouble(point)
+    with capture_logs(), run_service(bundle_path, [FakeModel(4, on_step=trouble.on_step)], queue_limit=100) as live:
+        golden, submitted = live.metric("sequences_finished_total"), live.count_submitted()
+        hook(live, trouble)
         asks: list[Callable[..., Counter[str]]] = [ask_grpc, ask_rest, ask_rest]
         with ThreadPoolExecutor(CLIENTS) as pool:
             clients = [
@@ -252,9 +216,9 @@ def test_every_request_has_one_outcome_at_any_fault(
         live.settle()
         eventually(lambda: live.pipeline.scheduler.idle)
         answered, sent = sum(seen.values()) - seen["gone"], sum(seen.values())
-        eventually(lambda: live.metric("sequences_finished_total") - golden == trouble.submitted)
+        eventually(lambda: live.metric("sequences_finished_total") - golden == len(submitted))
         assert live.pipeline.scheduler._admission.reserved_rows == 0
-        assert set(seen) <= {*ANSWERS, "gone"}
+        assert set(seen) <= ANSWERS | {"gone"}
         assert trouble.times > requests
         assert seen["gone"] > 0
         assert live.metric("requests_total") <= sent

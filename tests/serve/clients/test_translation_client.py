@@ -244,6 +244,7 @@ class FakeContext:
         return self.seconds
 
 
+@pytest.mark.promise("R21")
 @pytest.mark.parametrize(
     ("asking", "seconds"),
     [
@@ -270,6 +271,7 @@ def test_the_shortest_time_limit_holds(ask: Ask, asking: dict[str, Any], seconds
         assert 0.5 * seconds < remaining_seconds <= 1.01 * seconds
 
 
+@pytest.mark.promise("R21")
 @pytest.mark.parametrize(
     "asking", [{"timeout_seconds": 0}, {"context": FakeContext(-1)}, {"deadline_seconds": time.monotonic()}]
 )
@@ -279,8 +281,9 @@ def test_a_call_without_time_left_is_not_sent(ask: Ask, method: str, asking: dic
         ask(closed_port(), PATIENT, method, ["a"], **asking)
 
 
+@pytest.mark.promise("R21")
 def test_a_nested_call_ends_with_its_caller(gated: LiveService, model: GatedModel, ask: Ask) -> None:
-    """Catalog item R21. One success in three tries is enough: other processes may delay the client."""
+    """One success in three tries is enough: other processes may delay the client."""
     model.gate.clear()
     late: list[float] = []
 

@@ -2,20 +2,22 @@
 
 import json
 import shutil
-import subprocess
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import grpc
 import httpx
 import pytest
 
-from loadtest.reliability.replicas import PORTS, Nginx, find_nginx, free_ports, moved, nginx_command
+from loadtest.reliability.replicas import Replicas, behind_nginx, find_nginx, free_ports
+from loadtest.served_process import ServedProcess
 from protos.translation_pb2 import TranslateRequest
 from protos.translation_pb2_grpc import TranslationServiceStub
 from serve.api.server import IDLE_SECONDS
 from serve.clients.channel import ClientSettings
 from serve.clients.client import TranslationClient
+from serve.server_process import is_ready
 from serve.settings import ServeSettings
 from tests.serve.api.test_event_stream import read_events
 from tests.support.live import LONG_TEXT, NO_TLS, WAIT_SECONDS, GatedModel, LiveService, eventually
@@ -30,24 +32,24 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+def in_front_of(folder: Path, *ports: tuple[int, int]) -> AbstractContextManager[Replicas]:
+    """Runs nginx with its files in a folder; servers that it does not start are at the ports of three replicas."""
+    each = tuple(ServedProcess([], pair, folder / "server.log", {}) for pair in ports)
+    return behind_nginx(each, folder, DEPLOYED)
+
+
 @pytest.fixture
-def nginx(gated: LiveService, tmp_path: Path) -> Iterator[Nginx]:
+def nginx(gated: LiveService, tmp_path: Path) -> Iterator[Replicas]:
     """A proxy in front of one service with a gated model; the service stands in for all three replicas."""
-    replica = (gated.service.http_port, gated.service.grpc_port)
-    with Nginx.run(DEPLOYED, tmp_path / "nginx", (*free_ports(2), *replica, *replica, *replica), 1.0) as nginx:
+    with in_front_of(tmp_path, *[(gated.service.http_port, gated.service.grpc_port)] * 3) as nginx:
+        eventually(lambda: is_ready(int(nginx.targets.rest.rpartition(":")[2])))
         yield nginx
 
 
-def client(nginx: Nginx) -> httpx.Client:
-    return httpx.Client(base_url=nginx.targets.rest, timeout=WAIT_SECONDS, trust_env=False, verify=NO_TLS)
-
-
-def test_the_configuration_is_accepted(tmp_path: Path) -> None:
-    program = find_nginx()
-    assert program is not None
-    (tmp_path / "nginx.conf").write_text(moved(CONFIGURATION, PORTS, tmp_path), encoding="utf-8")
-    checked = subprocess.run([*nginx_command(program, tmp_path), "-t"], capture_output=True, text=True, check=False)
-    assert checked.returncode == 0, checked.stderr
+def client(nginx: Replicas) -> httpx.Client:
+    """Returns a client that waits until nginx listens."""
+    transport = httpx.HTTPTransport(retries=5, trust_env=False, verify=NO_TLS)
+    return httpx.Client(base_url=nginx.targets.rest, timeout=WAIT_SECONDS, transport=transport)
 
 
 def test_the_server_keeps_idle_connections_longer_than_nginx() -> None:
@@ -56,7 +58,7 @@ def test_the_server_keeps_idle_connections_longer_than_nginx() -> None:
     assert ServeSettings.model_fields["grpc_keepalive_seconds"].default > 50
 
 
-def test_both_interfaces_translate(nginx: Nginx, gated: LiveService) -> None:
+def test_both_interfaces_translate(nginx: Replicas, gated: LiveService) -> None:
     expected = gated.post({"text": LONG_TEXT}).json()["translations"]
     with client(nginx) as rest:
         assert rest.post(TRANSLATE, json={"text": LONG_TEXT}).json()["translations"] == expected
@@ -65,7 +67,9 @@ def test_both_interfaces_translate(nginx: Nginx, gated: LiveService) -> None:
     assert answer.translations[0].text == expected[0]["text"]
 
 
-def test_an_event_is_not_buffered_until_the_next_token(nginx: Nginx, stepwise: LiveService, model: GatedModel) -> None:
+def test_an_event_is_not_buffered_until_the_next_token(
+    nginx: Replicas, stepwise: LiveService, model: GatedModel
+) -> None:
     del stepwise
     with (
         client(nginx) as rest,
@@ -79,18 +83,18 @@ def test_an_event_is_not_buffered_until_the_next_token(nginx: Nginx, stepwise: L
         assert len(list(events)) > 1
 
 
-def test_the_id_of_a_request_is_the_same_everywhere(nginx: Nginx) -> None:
+def test_the_id_of_a_request_is_the_same_everywhere(nginx: Replicas, tmp_path: Path) -> None:
     with client(nginx) as rest:
         given = rest.post(TRANSLATE, json={"text": LONG_TEXT}, headers={"x-request-id": "mine"})
         made = rest.post(TRANSLATE, json={"text": LONG_TEXT})
     assert given.headers["x-request-id"] == "mine"
-    log = nginx.folder / "requests.log"
-    eventually(lambda: log.read_text(encoding="utf-8").count("\n") == 2)  # nginx writes its log after the answer
-    lines = log.read_text(encoding="utf-8").splitlines()
-    assert [json.loads(line)["request_id"] for line in lines] == ["mine", made.headers["x-request-id"]]
+    log = tmp_path / "requests.log"
+    eventually(lambda: made.headers["x-request-id"] in log.read_text(encoding="utf-8"))  # written after the answer
+    logged = [json.loads(line)["request_id"] for line in log.read_text(encoding="utf-8").splitlines()]
+    assert logged[-2:] == ["mine", made.headers["x-request-id"]]
 
 
-def test_deadlines_reach_the_server(nginx: Nginx, gated: LiveService, model: GatedModel) -> None:
+def test_deadlines_reach_the_server(nginx: Replicas, gated: LiveService, model: GatedModel) -> None:
     model.gate.clear()
     with client(nginx) as rest:
         late = rest.post(TRANSLATE, json={"text": LONG_TEXT}, headers={"x-request-timeout-ms": "100"})
@@ -102,7 +106,7 @@ def test_deadlines_reach_the_server(nginx: Nginx, gated: LiveService, model: Gat
     eventually(lambda: gated.metric("requests_total", protocol="grpc", method="translate") == 1)
 
 
-def test_a_too_large_body_is_rejected_as_by_the_server(nginx: Nginx, gated: LiveService) -> None:
+def test_a_too_large_body_is_rejected_as_by_the_server(nginx: Replicas, gated: LiveService) -> None:
     body = b'{"text": "' + b"a" * ServeSettings.model_fields["max_body_bytes"].default + b'"}'
     json_type = {"content-type": "application/json"}
     expected = gated.post(path=TRANSLATE, content=body, headers=json_type)
@@ -114,12 +118,12 @@ def test_a_too_large_body_is_rejected_as_by_the_server(nginx: Nginx, gated: Live
 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", "/metrics"), ("POST", "/v1/admin/reload")])
-def test_endpoints_of_one_replica_are_not_proxied(nginx: Nginx, method: str, path: str) -> None:
+def test_endpoints_of_one_replica_are_not_proxied(nginx: Replicas, method: str, path: str) -> None:
     with client(nginx) as rest:
         assert rest.request(method, path).status_code == 404
 
 
-def test_clients_that_watch_health_work_without_the_health_service(nginx: Nginx) -> None:
+def test_clients_that_watch_health_work_without_the_health_service(nginx: Replicas) -> None:
     """They would otherwise take the health of one replica for that of all."""
     settings = ClientSettings(balanced=True, retries=False, timeout_seconds=WAIT_SECONDS)
     with TranslationClient.open(nginx.targets.grpc, settings) as translator:
@@ -127,7 +131,8 @@ def test_clients_that_watch_health_work_without_the_health_service(nginx: Nginx)
 
 
 def test_without_any_replica_clients_get_a_retry_delay(tmp_path: Path) -> None:
-    with Nginx.run(DEPLOYED, tmp_path / "nginx", free_ports(len(PORTS)), 1.0) as nginx:
+    ports = iter(free_ports(6))
+    with in_front_of(tmp_path, *zip(ports, ports, strict=True)) as nginx:
         with client(nginx) as rest:
             answer = rest.post(TRANSLATE, json={"text": LONG_TEXT})
         with grpc.insecure_channel(nginx.targets.grpc) as channel, pytest.raises(grpc.RpcError) as raised:

@@ -1,0 +1,99 @@
+"""R30, R33, R35: a server under mixed load, whose clients are killed and whose model is replaced."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dragoman
+from loadtest.reliability.soak import MIX, MORE, MOST_GROWTH_MEBIBYTES, growth_per_hour, leaks
+from model.tokenizer.tokenizer import Tokenizer
+from tests.support import served_fakes
+from tests.support.live import direction, put_bundle
+from tests.support.promises import Measured
+
+# Limit of R30 for a long run.
+LONG_SECONDS, GROWTH_MEBIBYTES_PER_HOUR = 1800.0, 1.0
+
+
+@pytest.fixture
+def command(tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Arguments that soak a server with fake models."""
+    sentences = tmp_path / "sentences.txt"
+    sentences.write_text("alpha beta.\none two three.\n", encoding="utf-8")
+    monkeypatch.setattr(
+        "loadtest.reliability.soak.server_command", lambda models, *ports: served_fakes.command(models, ports)
+    )
+    return [str(put_bundle(tmp_path / "bundle", tokenizer, direction("en-de"))), f"--sentences={sentences}"]
+
+
+def soak(command: list[str], capsys: pytest.CaptureFixture[str], seconds: float) -> tuple[dict[str, Any], object]:
+    """Returns the findings of a soak and the exit status of the command."""
+    times = [f"--duration-seconds={seconds}", f"--every-seconds={max(0.7, seconds / 1000)}"]
+    try:
+        dragoman.run("load soak", [*command, "--rate=60", *times])
+        status = None
+    except SystemExit as ended:
+        status = ended.code
+    (found,) = json.loads(capsys.readouterr().out.splitlines()[-1])["rounds"]
+    return found, status
+
+
+@pytest.mark.promise("R35")
+@pytest.mark.promise("R33")
+@pytest.mark.promise("R30")
+def test_a_server_withstands_mixed_load(
+    command: list[str], capsys: pytest.CaptureFixture[str], measured: Measured, soak_seconds: float
+) -> None:
+    found, status = soak(command, capsys, soak_seconds)
+    assert (found["problems"], status) == ([], None)
+    figures, sent = found["figures"], Counter[str]()
+    for kind, outcomes in found["outcomes"].items():
+        assert outcomes, f"{kind}: none was sent"
+        sent[kind.partition(",")[0]] += sum(outcomes.values())
+    assert figures["reloads"] > 0
+    assert figures["killed_clients"] > 0
+    growth = figures.get("growth_mebibytes_per_hour")
+    if soak_seconds >= LONG_SECONDS:
+        assert growth <= GROWTH_MEBIBYTES_PER_HOUR
+    counts = ", ".join(f"{count:,} {kind}" for kind, count in sent.items())
+    mishaps = f"{figures['killed_clients']} killed clients, {figures['reloads']} reloads"
+    measured("R35", f"{soak_seconds:.0f} s: {counts}, {mishaps}; unexpected: 0")
+    measured("R33", f"{sent.total():,} requests, counted by clients and server alike")
+    memory = f"memory {figures['memory_mebibytes_before']} to {figures['memory_mebibytes']} MiB"
+    grown = "" if growth is None else f", growth {growth:+.1f} MiB per hour in the second half"
+    files, threads = (f"{figures[name] - figures[f'{name}_before']:+}" for name in ("open_files", "threads"))
+    measured("R30", f"{soak_seconds:.0f} s: {memory}{grown}; open files {files}, threads {threads}")
+
+
+def test_an_outcome_that_a_kind_does_not_explain_is_a_problem(
+    command: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blank texts are rejected although answers are expected."""
+    monkeypatch.setattr("loadtest.reliability.soak.MIX", [("blank", {"grpc": 1}, {"text": " "}, frozenset({"ok"}))])
+    found, status = soak(command, capsys, 0.5)
+    assert status == 1
+    assert ["INVALID_ARGUMENT" in problem for problem in found["problems"]] == [True]
+
+
+def test_four_fifths_of_the_mix_are_valid() -> None:
+    weights = {name: sum(weights.values()) for name, weights, *_ in MIX}
+    assert (sum(weights.values()), weights["greedy"] + weights["beam 4"]) == (100, 80)
+
+
+@pytest.mark.parametrize("name", ["open_files", "threads", "growth_mebibytes_per_hour"])
+def test_a_leak_is_a_problem(name: str) -> None:
+    limits = {"open_files": MORE, "threads": MORE, "growth_mebibytes_per_hour": 2 * MOST_GROWTH_MEBIBYTES}
+    figures = dict.fromkeys(("open_files_before", "threads_before"), 0.0) | limits
+    assert list(leaks(figures, 3600.0)) == []
+    assert len(list(leaks(figures | {name: limits[name] + 1}, 3600.0))) == 1
+
+
+def test_the_growth_of_memory_is_measured_despite_noise() -> None:
+    noise = np.random.default_rng(1).normal(scale=2.0, size=1800)
+    steady = [(float(second), 200.0 + each) for second, each in enumerate(noise)]
+    assert abs(growth_per_hour(steady)) < GROWTH_MEBIBYTES_PER_HOUR
+    assert growth_per_hour([(second, value + second / 400) for second, value in steady]) > GROWTH_MEBIBYTES_PER_HOUR
