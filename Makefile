@@ -1,6 +1,7 @@
 # `make demo` trains, exports and serves a small model; `make check test` is for changes.
 PYTHON ?= python3.11
 BIN := .venv/bin
+INSTALL := $(BIN)/pip install --disable-pip-version-check --no-compile -c constraints.txt
 DEMO ?= demo
 SOAK_SECONDS ?= 60
 BENCH_RUN ?= bundles/multi30k-en-de
@@ -10,9 +11,14 @@ BENCH_OPTIONS = --data $(BENCH_DATA) --out bench --document docs/measurements/be
 
 setup: .venv/installed
 
-.venv/installed: pyproject.toml constraints.txt
+.venv/installed: .venv/trains
+	$(INSTALL) -e '.[cpu,train,export,bench,peers,ray,tracing,locust,dev]'
+	touch $@
+
+# What `make demo` requires, which installs sooner.
+.venv/trains: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --disable-pip-version-check --no-compile -c constraints.txt -e '.[cpu,train,export,bench,peers,ray,tracing,locust,dev]'
+	$(INSTALL) -e '.[cpu,train,export]'
 	touch $@
 
 # In another environment, because Optimum requires an older version of transformers than the tests.
@@ -28,7 +34,7 @@ optimum: .venv-optimum/installed
 demo: $(DEMO)/verified
 	$(BIN)/dragoman demo $(DEMO)/bundle $(if $(ONESHOT),--oneshot)
 
-$(DEMO)/corpus/train.en: | setup
+$(DEMO)/corpus/train.en: | .venv/trains
 	$(BIN)/dragoman corpus --out $(DEMO)/corpus
 
 $(DEMO)/run/done: | $(DEMO)/corpus/train.en

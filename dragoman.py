@@ -63,7 +63,7 @@ EXTRAS = {
     "cuda": ("onnxruntime", "pynvml"),
     "export": ("onnx", "onnxscript", "torch"),
     "bench": ("aiohttp", "hdrh", "jinja2", "matplotlib", "rich"),
-    "train": ("babel", "datasets", "lightning", "matplotlib", "num2words", "sacrebleu", "sacremoses", "torch"),
+    "train": ("datasets", "lightning", "matplotlib", "sacrebleu", "sacremoses", "torch"),
     "peers": ("ctranslate2", "safetensors", "transformers"),
     "tracing": ("opentelemetry",),
     "ray": ("ray",),

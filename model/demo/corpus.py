@@ -3,56 +3,92 @@
 The same options give the same bytes on every machine.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
+from random import Random
 from tempfile import TemporaryDirectory
+from typing import Literal
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from tqdm import tqdm
 
 from model.demo.grammar import Grammar
-from model.demo.lexicon import Pair
+from model.demo.text import Text
+from model.demo.variants import VARIANTS
+
+VariantName = Literal["tags", "placeholders", "terms"]
 
 
-def distinct_pairs(seed: int) -> Iterator[Pair]:
-    """Yields pairs without end; no English or German sentence occurs twice.
+def distinct_sentences(seed: int) -> Iterator[Text]:
+    """Yields sentences without end; no English or German sentence occurs twice.
 
-    The grammar is a function, so pairs with different German differ in English too, and one set suffices.
+    The grammar is a function, so sentences with different German differ in English too, and one set suffices.
     """
     grammar = Grammar(seed)
     seen: set[str] = set()
     while True:
-        pair = grammar.sentence()
-        if pair.german not in seen:
-            seen.add(pair.german)
-            yield pair
+        text = grammar.sentence()
+        german = text.plain().german
+        if german not in seen:
+            seen.add(german)
+            yield text
 
 
-def write_corpus(out: Path, seed: int, sizes: dict[str, int]) -> None:
+def write_corpus(
+    out: Path, seed: int, sizes: Mapping[str, int], *, alignments: bool = False, variants: Iterable[VariantName] = ()
+) -> None:
     """Writes `sizes[split]` pairs to `<split>.en` and `<split>.de` for every split, in the order of `sizes`.
 
-    The files appear in `out` only when all of them are complete. Raises OSError if they cannot be written.
+    Variants are made of the sentences of `test`. The files appear in `out` only when all of them are complete.
+
+    `alignments` adds `<split>.align` in Pharaoh format: pairs `i-j` of linked words, counted from 0. Each variant is
+    written to `<variant>.en` and `<variant>.de`, and its glossary entries, one per line, to `terms.tsv`.
+
+    Raises:
+        OSError: if the files cannot be written.
     """
     out.mkdir(parents=True, exist_ok=True)
-    pairs = distinct_pairs(seed)
+    sentences = distinct_sentences(seed)
     with TemporaryDirectory(dir=out, prefix=".corpus-") as folder:
         staging = Path(folder)
         for split, size in sizes.items():
-            _write_split(staging / split, tqdm(islice(pairs, size), split, size, unit=" pairs"))
+            texts: Iterable[Text] = tqdm(islice(sentences, size), split, size, unit=" pairs")
+            if split == "test":
+                texts = list(texts)
+                for name in variants:
+                    _write_variants(staging / name, texts, name, seed)
+            _write_split(staging / split, texts, alignments=alignments)
         for file in staging.iterdir():
             file.replace(out / file.name)
 
 
-def _write_split(stem: Path, pairs: Iterable[Pair]) -> None:
-    with (
-        stem.with_suffix(".en").open("w", encoding="utf-8", newline="\n") as english,
-        stem.with_suffix(".de").open("w", encoding="utf-8", newline="\n") as german,
-    ):
-        for pair in pairs:
-            english.write(f"{pair.english}\n")
-            german.write(f"{pair.german}\n")
+def _write_split(stem: Path, texts: Iterable[Text], *, alignments: bool) -> None:
+    suffixes = (".en", ".de", ".align") if alignments else (".en", ".de")
+    rows = ((*text.plain(), *([_pharaoh(text)] if alignments else [])) for text in texts)
+    _write_columns([stem.with_suffix(suffix) for suffix in suffixes], rows)
+
+
+def _pharaoh(text: Text) -> str:
+    return " ".join(f"{i}-{j}" for i, j in text.alignment())
+
+
+def _write_variants(stem: Path, texts: Iterable[Text], name: VariantName, seed: int) -> None:
+    random = Random(seed).random
+    made = filter(None, (VARIANTS[name](text, random) for text in texts))
+    suffixes = (".en", ".de", ".tsv") if name == "terms" else (".en", ".de")
+    rows = ((english, german, *(["\t".join(entry)] if entry else [])) for english, german, *entry in made)
+    _write_columns([stem.with_suffix(suffix) for suffix in suffixes], rows)
+
+
+def _write_columns(paths: Iterable[Path], rows: Iterable[tuple[str, ...]]) -> None:
+    with ExitStack() as files:
+        opened = [files.enter_context(path.open("w", encoding="utf-8", newline="\n")) for path in paths]
+        for row in rows:
+            for file, line in zip(opened, row, strict=True):
+                file.write(f"{line}\n")
 
 
 class CorpusCommand(BaseSettings):
@@ -62,17 +98,18 @@ class CorpusCommand(BaseSettings):
 
     out: Path = Field(description="the folder to write train, validation and test files (.en, .de) to")
     seed: int = Field(7, description="the sentences belong to this number: same seed, same corpus")
-    train_pairs: int = Field(1_000_000, ge=0, description="sentence pairs to train on")
+    train_pairs: int = Field(180_000, ge=0, description="sentence pairs to train on")
     validation_pairs: int = Field(1_000, ge=0, description="sentence pairs to watch while training")
     test_pairs: int = Field(1_000, ge=0, description="sentence pairs to measure with")
+    alignments: bool = Field(False, description="also write .align files: linked words i-j (Pharaoh format)")
+    variants: tuple[VariantName, ...] = Field(
+        (), description="also write the test sentences with tags, placeholders or terms (with terms.tsv)"
+    )
 
     def cli_cmd(self) -> None:
         """Writes the files."""
         if self.out.exists() and not self.out.is_dir():
             raise SystemExit(f"dragoman corpus: out: {self.out}: expected a folder")
         # Held-out pairs come first, so that they do not depend on the size of the training data.
-        write_corpus(
-            self.out,
-            self.seed,
-            {"test": self.test_pairs, "validation": self.validation_pairs, "train": self.train_pairs},
-        )
+        sizes = {"test": self.test_pairs, "validation": self.validation_pairs, "train": self.train_pairs}
+        write_corpus(self.out, self.seed, sizes, alignments=self.alignments, variants=self.variants)

@@ -1,458 +1,321 @@
-"""The demo grammar: all sentence rules with their weights. One call makes one sentence pair.
+"""The demo grammar fills the sentences of `sentences.yaml` with clauses. One call makes one sentence in both languages.
 
 The grammar is a function: each English sentence has exactly one German translation, because no word of the lexicon is
-ambiguous in its place, and no rule makes a choice that only German shows. Questions show English do-support and the
-German verb in first or second place; statements show the verb-second order; sentences of two clauses show the
-verb-final order of German subordinate clauses.
+ambiguous in its place, and no rule makes a choice that only German shows. Choices use `Random.random()` only, the one
+method with a guaranteed sequence per seed.
 """
 
+import re
 from collections.abc import Sequence
+from enum import IntEnum
+from operator import itemgetter
+from random import Random
+from typing import NamedTuple, TypeVar
 
-from model.demo.inflection import Agreement, Case
-from model.demo.lexicon import (
-    ANIMALS,
-    AT_HOME,
-    CHILDREN,
-    DRINKS,
-    FRUIT,
-    FURNITURE,
-    MEALS,
-    OUTDOORS,
-    PARENTS,
-    PEOPLE,
-    RELATIVES,
-    ROLES,
-    TEXTS,
-    THINGS,
-    TRADING,
-    VEHICLES,
-    Chance,
-    City,
-    Kind,
-    NounClass,
-    Pair,
-    Place,
-    join,
-    sentence,
-    spread,
-)
-from model.demo.noun_phrase import (
-    HOW_MANY,
-    THERE,
-    WHICH,
+from model.demo.inflection import (
+    ACCUSATIVE,
+    DATIVE,
+    NAMES,
+    NOMINATIVE,
+    OBJECTS,
+    SUBJECTS,
+    WHAT,
     WHO,
-    Nominals,
     NounPhrase,
-    Reading,
-    Reference,
-    alike,
-    noun_phrase,
-    relative,
-)
-from model.demo.predicates import Clause, Predicates, VerbPhrase
-from model.demo.verb_form import (
-    AGES_OF_ADULTS,
-    AGES_OF_CHILDREN,
-    FREQUENCIES,
-    PRICES,
-    TIMES,
-    Mood,
-    Tense,
     VerbForm,
-    tenses_of,
+    noun_phrase,
+    prepositional,
+    relative,
     verb_form,
 )
-from model.demo.verbs import (
-    ACTIVITIES,
-    ANIMAL_VERBS,
-    BE,
-    COST,
-    DEALINGS,
-    EXIST,
-    GIVINGS,
-    MOTIONS,
-    PERSON_EVENTS,
-    PERSON_VERBS,
-    PREPOSITIONAL_DEALINGS,
-    PUT,
-    REPORTS,
-    Aspect,
+from model.demo.lexicon import (
+    CLASSES,
+    DATA,
+    MOODS,
+    PHRASES,
+    REFERENCES,
+    SENTENCES,
+    TENSES,
+    VERBS,
+    ClauseRule,
     Verb,
+    VerbGroup,
+    weighted,
 )
+from model.demo.text import Text, join
 
-_NEGATIVE_SHARE = 0.18
-_TIME_SHARE = 0.35
-_FREQUENCY_SHARE = 0.2
-_PLACE_SHARE = 0.25
-_TENSES_WITH_FREQUENCY = (Tense.PRESENT, Tense.PAST)
+T = TypeVar("T")
+Linked = TypeVar("Linked", Text, NounPhrase, VerbForm)
 
-_ANIMAL_NOUNS = frozenset(ANIMALS.nouns)
-
-
-class Clauses:
-    """Chooses clauses."""
-
-    def __init__(self, chance: Chance) -> None:
-        self.chance = chance
-        self.nominals = Nominals(chance)
-        self.predicates = Predicates(chance, self.nominals)
-
-    def brief(self, mood: Mood, verbs: tuple[Verb, ...] = PERSON_VERBS) -> Clause:
-        """Returns a clause without adverbials: `My sister does not buy the hat`."""
-        negative = self.chance.happens(_NEGATIVE_SHARE)
-        subject = self.nominals.subject(Reading.DEFINITE if negative else Reading.ANY)
-        return self.about(subject, mood, verbs, negative=negative)
-
-    def full(self, mood: Mood) -> Clause:
-        """Returns a clause that may have adverbials: `My sister does not buy the hat at the market today`."""
-        return self.with_adverbials(self.brief(mood))
-
-    def about(
-        self, subject: NounPhrase, mood: Mood, verbs: tuple[Verb, ...] = PERSON_VERBS, *, negative: bool = False
-    ) -> Clause:
-        """Returns a clause without adverbials about a given person, or about an animal, which has its own verbs."""
-        verb = self.chance.pick(ANIMAL_VERBS if subject.noun in _ANIMAL_NOUNS else verbs)
-        phrase = self.predicates.of_verb(verb, subject, negative=negative)
-        return self.of(subject, phrase, mood, negative=negative)
-
-    def of(self, subject: NounPhrase, phrase: VerbPhrase, mood: Mood, *, negative: bool = False) -> Clause:
-        """Combines a subject and a verb phrase in some tense."""
-        tense = self.chance.pick(tenses_of(phrase.verb, mood))
-        form = verb_form(phrase.verb, tense, subject.agreement, negative=negative)
-        return Clause(subject, tense, form, phrase, negative)
-
-    def with_adverbials(self, clause: Clause) -> Clause:
-        """Adds a place to some clauses, and a time or frequency to some."""
-        clause = self.with_place(clause)
-        if clause.phrase.verb.aspect is Aspect.STATE:
-            return clause
-        if self.chance.happens(_TIME_SHARE):
-            return clause._replace(time=self.time(clause))
-        frequent = clause.tense in _TENSES_WITH_FREQUENCY and not clause.negative
-        if frequent and self.chance.happens(_FREQUENCY_SHARE):
-            return clause._replace(frequency=self.chance.pick(FREQUENCIES))
-        return clause
-
-    def with_place(self, clause: Clause) -> Clause:
-        """Adds a place to some of the clauses that have room for one."""
-        if not self.places(clause) or not self.chance.happens(_PLACE_SHARE):
-            return clause
-        place = self.nominals.place(self.places(clause))
-        return clause._replace(phrase=clause.phrase.with_circumstance(place))
-
-    def places(self, clause: Clause) -> Sequence[Place | City]:
-        """Returns the possible places of the clause: none for a state or with a destination."""
-        verb = clause.phrase.verb
-        if verb.destinations or verb is PUT or verb.aspect is Aspect.STATE:
-            return ()
-        return OUTDOORS if clause.subject.noun in _ANIMAL_NOUNS else verb.places
-
-    def time(self, clause: Clause) -> Pair:
-        """Returns a time that fits the clause's tense."""
-        return self.chance.pick(self.chance.pick(TIMES[clause.tense]))
+_SLOT = re.compile(r"<(\w+)(?:\.(\w+))?>")
+_PEOPLE, _SOMEBODY, _ANY = map(weighted, ("people", "somebody", "any"))
+_ANYWHERE, _OUTDOORS = DATA["anywhere"].split(), DATA["outdoors"].split()
+_PLACE_ADJECTIVES, _PLACE_DETERMINERS = DATA["place_adjectives"].split(), weighted(DATA["place_determiners"])
+_STATES = frozenset(DATA["states"].split())
+_FIRST_PERSONS = {"I", "we"}
+_NOTHING = Text()
+_ACTION = ClauseRule()
+_ACTION_UPON = ClauseRule(subject="people", verbs="see trade*3", value="-", affirmative=True)
 
 
-_COORDINATORS = (Pair(" and", " und"), Pair(", but", ", aber"))
-_BECAUSE, _ALTHOUGH, _IF = Pair("because", "weil"), Pair("although", "obwohl"), Pair("if", "wenn")
-_SUBORDINATORS = (
-    (_BECAUSE, Mood.PRESENT, Mood.PRESENT),
-    (_BECAUSE, Mood.PAST, Mood.PAST),
-    (_ALTHOUGH, Mood.PRESENT, Mood.PRESENT),
-    (_ALTHOUGH, Mood.PAST, Mood.PAST),
-    (_IF, Mood.CONSEQUENCE, Mood.CONDITION),
-)
-"""Conjunctions, each with the moods of the main and of the subordinate clause."""
-_MOODS = (Mood.PRESENT, Mood.PRESENT, Mood.PAST)
-_NEGATIVE_REPORT_SHARE = 0.15
-_ACTING = (ROLES, CHILDREN, ANIMALS)
-_MODIFIED = (ROLES, CHILDREN, ANIMALS, THINGS, TEXTS, FRUIT)
-_MODIFIED_OBJECTS = tuple(
-    (verb, noun_class) for verb in DEALINGS for noun_class in verb.objects if noun_class in _MODIFIED
-)
-_VERBS_UPON = {
-    noun_class: tuple(verb for verb in DEALINGS if noun_class in verb.objects)
-    for noun_class in _MODIFIED
-    if noun_class not in _ACTING
-}
+class Rank(IntEnum):
+    """The order of the parts between the German verbs. English has the order in which the rules add them."""
+
+    KNOWN = 0
+    TIME = 1
+    NEGATION = 2
+    PLACE = 3
+    NEW = 4
+    REST = 5
 
 
-class Compounds:
-    """Makes sentences of two clauses."""
-
-    def __init__(self, clauses: Clauses) -> None:
-        self._clauses = clauses
-        self._chance = clauses.chance
-        self._nominals = clauses.nominals
-
-    def coordinated(self) -> Pair:
-        """Links two main clauses: `Anna sings, but Peter works.`, Anna singt, aber Peter arbeitet."""
-        mood = self._chance.pick(_MOODS)
-        one = self._clauses.brief(mood)
-        first, second = one.statement(), self._another(one, mood).statement()
-        link = self._chance.pick(_COORDINATORS)
-        return sentence(
-            Pair(f"{first.english}{link.english} {second.english}", f"{first.german}{link.german} {second.german}")
-        )
-
-    def subordinate_last(self) -> Pair:
-        """Gives a reason or condition: `Anna sings because Peter calls her.`, Anna singt, weil Peter sie anruft."""
-        link, main_mood, mood = self._chance.pick(_SUBORDINATORS)
-        one = self._clauses.brief(main_mood)
-        main, reason = one.statement(), self._another(one, mood).subordinate()
-        return sentence(
-            Pair(
-                f"{main.english} {link.english} {reason.english}",
-                f"{main.german}, {link.german} {reason.german}",
-            )
-        )
-
-    def subordinate_first(self) -> Pair:
-        """Puts it first: `If Peter calls her, Anna sings.`, Wenn Peter sie anruft, singt Anna."""
-        link, main_mood, mood = self._chance.pick(_SUBORDINATORS)
-        one = self._clauses.brief(mood)
-        reason = one.subordinate()
-        first = Pair(f"{link.english} {reason.english},", f"{link.german} {reason.german},")
-        return sentence(self._another(one, main_mood).statement_after(first))
-
-    def reported(self) -> Pair:
-        """Reports a fact: `Anna knows that Peter sings today.`, Anna weiß, dass Peter heute singt."""
-        negative = self._chance.happens(_NEGATIVE_REPORT_SHARE)
-        subject = self._nominals.person(Reading.DEFINITE if negative else Reading.ANY)
-        phrase = VerbPhrase(self._chance.pick(REPORTS), negation="nicht" if negative else "")
-        mood = self._chance.pick(_MOODS)
-        one = self._clauses.of(subject, phrase, mood, negative=negative)
-        main, fact = one.statement(), self._clauses.with_adverbials(self._another(one, mood)).subordinate()
-        return sentence(Pair(f"{main.english} that {fact.english}", f"{main.german}, dass {fact.german}"))
-
-    def subject_with_relative(self) -> Pair:
-        """Identifies the subject: `The man who sings is tired.`, Der Mann, der singt, ist müde."""
-        noun_class, mood = self._chance.pick(_MODIFIED), self._chance.pick(_MOODS)
-        phrase = self._nominals.phrase(noun_class, Reading.PRECISE)
-        description = self._clauses.predicates.description(noun_class, phrase)
-        modifier = self._relative_clause(noun_class, phrase, mood)
-        subject = phrase._replace(
-            english=f"{phrase.english} {modifier.english}",
-            german=tuple([f"{form}, {modifier.german}," for form in phrase.german]),
-        )
-        return sentence(self._clauses.of(subject, description, mood).statement())
-
-    def object_with_relative(self) -> Pair:
-        """Puts the relative clause last: `Anna calls the man who sleeps.`, Anna ruft den Mann an, der schläft."""
-        mood = self._chance.pick(_MOODS)
-        subject = self._nominals.person(Reading.DEFINITE)
-        verb, noun_class = self._chance.pick(_MODIFIED_OBJECTS)
-        phrase = self._nominals.object_of(subject, (noun_class,), Reading.PRECISE)
-        main = self._clauses.of(subject, VerbPhrase(verb).with_object(phrase, verb.case), mood).statement()
-        modifier = self._relative_clause(noun_class, phrase, mood)
-        return sentence(Pair(f"{main.english} {modifier.english}", f"{main.german}, {modifier.german}"))
-
-    def _another(self, clause: Clause, mood: Mood) -> Clause:
-        """Returns a clause with another subject, or with a pronoun: no `Anna sings because Anna works`."""
-        while True:
-            other = self._clauses.brief(mood)
-            if not alike(other.subject, clause.subject):
-                return other
-
-    def _relative_clause(self, noun_class: NounClass, phrase: NounPhrase, mood: Mood) -> Pair:
-        """Returns what a person or an animal does, or what a person does to a thing."""
-        pronoun = relative("who" if noun_class.of_people else "that", phrase)
-        if noun_class in _ACTING:
-            return self._clauses.with_place(self._clauses.about(pronoun, mood)).subordinate()
-        verb = self._chance.pick(_VERBS_UPON[noun_class])
-        clause = self._clauses.of(self._nominals.person(Reading.DEFINITE), VerbPhrase(verb), mood).subordinate()
-        return Pair(f"{pronoun.english} {clause.english}", f"{pronoun.german[verb.case]} {clause.german}")
+Part = tuple[Rank, Text]
 
 
-_ASKED_FOR_OBJECT = (*DEALINGS, *GIVINGS, *(verb for verb in PREPOSITIONAL_DEALINGS if verb.takes_people))
-_ASKED_FOR_PLACE = (*ACTIVITIES, *MOTIONS)
-_ASKED_FOR_CHOICE = tuple(
-    (verb, noun_class)
-    for verb in (*DEALINGS, *GIVINGS)
-    for noun_class in verb.objects
-    if noun_class.kind in (Kind.COUNTED, Kind.ROLE)
-)
-_CHOICES = (Reference(WHICH), Reference(WHICH, plural=True), Reference(HOW_MANY, plural=True))
-_ADJECTIVE_SHARE = 0.3
+class Clause(NamedTuple):
+    """A subject, a finite verb and the other parts, in English order. `adverb` stands at the English verb.
 
+    English has do-support. The German orders differ in the place of the finite verb only:
 
-class Questions:
-    """Makes questions."""
+        second   Die Frau macht die Tür heute auf
+        first    Macht die Frau die Tür heute auf
+        last     (weil) die Frau die Tür heute aufmacht
+    """
 
-    def __init__(self, clauses: Clauses) -> None:
-        self._clauses = clauses
-        self._chance = clauses.chance
-        self._nominals = clauses.nominals
+    subject: NounPhrase
+    verb: VerbForm
+    parts: Sequence[Part]
+    adverb: Text
+    negative: bool
+    others: dict[str, Text]
+    """Texts of the sentence that belong to the clause: its time, what is asked for, and a relative clause."""
 
-    def yes_no(self) -> Pair:
-        """Asks for yes or no: `Does Anna buy a hat today?`, Kauft Anna heute einen Hut?"""
-        subject = self._nominals.subject(Reading.DEFINITE)
-        return sentence(self._clauses.with_adverbials(self._clauses.about(subject, Mood.ANY)).question(), "?")
+    def english(self, form: str) -> str:
+        """Returns a statement, or a question if `form` is `ask`."""
+        if form in self.others:
+            return self.others[form].english
+        subject, verb = self.subject.cases[NOMINATIVE].english, self.verb
+        parts = (part.english for _, part in self.parts)
+        if form == "ask":
+            return join(verb.operator, subject, self.adverb.english, verb.rest, *parts)
+        plain = bool(verb.plain) and not self.negative
+        predicate = (self.adverb.english, verb.plain) if plain else (verb.operator, self.adverb.english, verb.rest)
+        return join(subject, *predicate, *parts)
 
-    def subject(self) -> Pair:
-        """Asks for the subject, in the order of a statement: `Who buys a hat today?`, Wer kauft heute einen Hut?"""
-        return sentence(self._clauses.with_adverbials(self._clauses.about(WHO, Mood.ANY)).statement(), "?")
-
-    def object(self) -> Pair:
-        """Asks for the object, in its case: `Who does Anna wait for?`, Auf wen wartet Anna?"""
-        verb = self._chance.pick(_ASKED_FOR_OBJECT)
-        pronoun = WHO.german[verb.case] if verb.takes_people else "was"
-        asked = Pair("who" if verb.takes_people else "what", join(verb.preposition, pronoun))
-        return self._about_object(verb, asked)
-
-    def choice(self) -> Pair:
-        """Asks for a choice or a number: `Which red hat does Anna buy?`, Welchen roten Hut kauft Anna?"""
-        verb, noun_class = self._chance.pick(_ASKED_FOR_CHOICE)
-        reference = self._chance.pick(_CHOICES)
-        adjective = self._chance.pick(noun_class.adjectives) if self._chance.happens(_ADJECTIVE_SHARE) else None
-        noun = self._chance.pick(noun_class.nouns)
-        asked = noun_phrase(reference.determiner, adjective, noun, plural=reference.plural)
-        return self._about_object(verb, Pair(asked.english, asked.german[verb.case]))
-
-    def _about_object(self, verb: Verb, asked: Pair) -> Pair:
-        subject = self._nominals.person(Reading.DEFINITE)
-        phrase = self._clauses.predicates.with_recipient(VerbPhrase(verb), subject)
-        return sentence(self._clauses.of(subject, phrase, Mood.ANY).question_after(asked), "?")
-
-    def time(self) -> Pair:
-        """Asks for the time: `When does Anna buy the hat?`, Wann kauft Anna den Hut?"""
-        clause = self._clauses.about(self._nominals.subject(Reading.DEFINITE), Mood.DATED, PERSON_EVENTS)
-        return sentence(clause.question_after(Pair("when", "wann")), "?")
-
-    def reason(self) -> Pair:
-        """Asks for the reason: `Why does Anna not buy the hat?`, Warum kauft Anna den Hut nicht?"""
-        return sentence(self._clauses.full(Mood.ANY).question_after(Pair("why", "warum")), "?")
-
-    def place(self) -> Pair:
-        """Asks for the place, Wo arbeitet Anna?, or for the destination: `Where does Anna go?`, Wohin geht Anna?"""
-        verb = self._chance.pick(_ASKED_FOR_PLACE)
-        clause = self._clauses.of(self._nominals.person(Reading.DEFINITE), VerbPhrase(verb), Mood.ANY)
-        return sentence(clause.question_after(Pair("where", "wohin" if verb.destinations else "wo")), "?")
-
-
-_DESCRIBED = (*PEOPLE, ANIMALS, ANIMALS, THINGS, THINGS, THINGS, TEXTS, FRUIT, FURNITURE, VEHICLES)
-_AGED = (
-    (ROLES, AGES_OF_ADULTS),
-    (RELATIVES, AGES_OF_ADULTS),
-    (PARENTS, AGES_OF_ADULTS),
-    (CHILDREN, AGES_OF_CHILDREN),
-    (ANIMALS, AGES_OF_CHILDREN),
-)
-_PRICED = (THINGS, THINGS, THINGS, TEXTS, FURNITURE, FRUIT)
-_EXISTING = (
-    (ANIMALS, OUTDOORS),
-    (THINGS, TRADING),
-    (FRUIT, TRADING),
-    (FURNITURE, AT_HOME),
-    (MEALS, AT_HOME),
-    (DRINKS, AT_HOME),
-)
-_LEFT_LYING = (THINGS, TEXTS, ANIMALS)
-_PLACE_FIRST_SHARE = 0.25
-_NEGATIVE_STATEMENT_SHARE = 0.2
-_QUESTION_SHARE = 0.25
-
-
-class Statements:
-    """Makes statements, and questions for their parts."""
-
-    def __init__(self, clauses: Clauses) -> None:
-        self._clauses = clauses
-        self._chance = clauses.chance
-        self._nominals = clauses.nominals
-
-    def plain(self) -> Pair:
-        """Puts the subject first: `Anna buys a red hat today.`, Anna kauft heute einen roten Hut."""
-        return sentence(self._clauses.full(Mood.ANY).statement())
-
-    def fronted(self) -> Pair:
-        """Puts time or place first, in German then the verb: `Today Anna buys a hat.`, Heute kauft Anna einen Hut."""
-        clause = self._clauses.brief(Mood.ANY, PERSON_EVENTS)
-        places = self._clauses.places(clause)
-        if places and self._chance.happens(_PLACE_FIRST_SHARE):
-            return sentence(clause.statement_after(self._nominals.place(places)))
-        return sentence(self._clauses.with_place(clause).statement_after(self._clauses.time(clause)))
-
-    def description(self) -> Pair:
-        """Describes: `The hat is not cheaper than the coat.`, Der Hut ist nicht billiger als der Mantel."""
-        noun_class = self._chance.pick(_DESCRIBED)
-        negative = self._chance.happens(_NEGATIVE_STATEMENT_SHARE)
-        subject = self._nominals.phrase(noun_class, Reading.DEFINITE)
-        phrase = self._clauses.predicates.description(noun_class, subject, negative=negative)
-        return sentence(self._clauses.of(subject, phrase, Mood.ANY, negative=negative).statement())
-
-    def location(self) -> Pair:
-        """States or asks a location: `The key is under the table.`, Der Schlüssel ist unter dem Tisch."""
-        subject = self._nominals.phrase(self._chance.pick(_LEFT_LYING), Reading.DEFINITE)
-        spot = self._nominals.spot(Case.DATIVE)
-        clause = self._clauses.of(subject, VerbPhrase(BE).with_rest(spot), Mood.ANY)
-        return self._told_or_asked(clause, Pair("where", "wo"))
-
-    def age(self) -> Pair:
-        """States or asks an age: `My son is forty years old.`, Mein Sohn ist vierzig Jahre alt."""
-        noun_class, ages = self._chance.pick(_AGED)
-        subject = self._nominals.phrase(noun_class, Reading.DEFINITE)
-        phrase = VerbPhrase(BE).with_rest(self._chance.pick(ages))
-        return self._told_or_asked(self._clauses.of(subject, phrase, Mood.ANY), Pair("how old", "wie alt"))
-
-    def price(self) -> Pair:
-        """States or asks a price: `This old book costs ten euros.`, Dieses alte Buch kostet zehn Euro."""
-        subject = self._nominals.phrase(self._chance.pick(_PRICED), Reading.DEFINITE)
-        phrase = VerbPhrase(COST).with_rest(self._chance.pick(PRICES))
-        return self._told_or_asked(self._clauses.of(subject, phrase, Mood.PRESENT), Pair("how much", "wie viel"))
-
-    def _told_or_asked(self, clause: Clause, asked: Pair) -> Pair:
-        """States the clause, or omits its complement and asks for it."""
-        if self._chance.happens(_QUESTION_SHARE):
-            return sentence(clause._replace(phrase=VerbPhrase(clause.phrase.verb)).question_after(asked), "?")
-        return sentence(clause.statement())
-
-    def existence(self) -> Pair:
-        """States or asks existence: `There is no milk in the house.`, Im Haus gibt es keine Milch."""
-        noun_class, places = self._chance.pick(_EXISTING)
-        thing, place = self._nominals.phrase(noun_class, Reading.NEW), self._nominals.place(places)
-        tense = self._chance.pick(tenses_of(EXIST, Mood.ANY))
-        english = verb_form(EXIST, tense, thing.agreement).english
-        german = verb_form(EXIST, tense, Agreement.THIRD).german
-        clause = Clause(THERE, tense, VerbForm(english, german), VerbPhrase(EXIST).with_object(thing, Case.ACCUSATIVE))
-        # German puts the place first (or early, in a question), English puts it last.
-        if self._chance.happens(_QUESTION_SHARE):
-            german_question = clause._replace(phrase=clause.phrase._replace(known=place.german)).question().german
-            return sentence(Pair(f"{clause.question().english} {place.english}", german_question), "?")
-        return sentence(Pair(f"{clause.statement().english} {place.english}", clause.statement_after(place).german))
+    def german(self, form: str) -> str:
+        """Returns a clause with its finite verb `first`, `last` or, by default, second."""
+        if form in self.others:
+            return self.others[form].german
+        subject, verb = self.subject.cases[NOMINATIVE].german, self.verb
+        middle = join(*(part.german for _, part in sorted(self.parts, key=itemgetter(0))))
+        if form == "last":
+            return join(subject, middle, verb.last)
+        start = (verb.finite, subject) if form == "first" else (subject, verb.finite)
+        return join(*start, middle, verb.end)
 
 
 class Grammar:
-    """Makes sentence pairs, reproducible by seed."""
+    """Makes sentences, reproducible by seed."""
 
     def __init__(self, seed: int) -> None:
-        self._chance = Chance(seed)
-        clauses = Clauses(self._chance)
-        statements, questions, compounds = Statements(clauses), Questions(clauses), Compounds(clauses)
-        self._rules = spread(
-            {
-                statements.plain: 24,
-                statements.fronted: 14,
-                statements.description: 6,
-                statements.location: 2,
-                statements.age: 2,
-                statements.price: 2,
-                statements.existence: 3,
-                questions.yes_no: 7,
-                questions.subject: 2,
-                questions.object: 3,
-                questions.choice: 3,
-                questions.time: 2,
-                questions.reason: 2,
-                questions.place: 1,
-                compounds.coordinated: 5,
-                compounds.subordinate_last: 8,
-                compounds.subordinate_first: 5,
-                compounds.reported: 5,
-                compounds.subject_with_relative: 3,
-                compounds.object_with_relative: 3,
-            }
-        )
+        self._random = Random(seed).random
+        self._texts = 0
 
-    def sentence(self) -> Pair:
+    def sentence(self) -> Text:
         """Makes the next sentence, possibly a repeated one."""
-        return self._chance.pick(self._rules)()
+        self._texts = 0
+        pattern = self._pick(SENTENCES)
+        mood = self._pick(pattern.moods)
+        clauses = {"a": self._clause(pattern.a, mood)}
+        if "<b" in pattern.text.english:
+            clauses["b"] = self._clause(pattern.b, mood, avoid=clauses["a"].subject.head)
+        english, german = self._new(pattern.text)
+        return Text(
+            _SLOT.sub(lambda slot: clauses[slot[1]].english(slot[2] or ""), english),
+            _SLOT.sub(lambda slot: clauses[slot[1]].german(slot[2] or ""), german),
+        ).sentence()
+
+    def _clause(self, rule: ClauseRule, mood: str, *, avoid: str = "", subject: NounPhrase | None = None) -> Clause:
+        mood = rule.mood or mood
+        negative = not rule.affirmative and self._happens(0.18)
+        subject = subject or self._subject(rule, mood, avoid, negative=negative)
+        verb, tense = self._verb(rule, subject, mood)
+        negation = self._new(Text("not~n", "nicht~n") if negative else _NOTHING)
+        form = verb_form(verb.english, verb.german, tense, subject.agreement, negative=negative)
+        parts, others = self._complements(rule, verb, subject, negation, mood)
+        # A new object of a negated verb has `kein` already.
+        if negative and all(rank is not Rank.NEW for rank, _ in parts):
+            parts.append((Rank.NEGATION, Text("", negation.german)))
+        others["time"] = self._phrase(TENSES[tense].times)
+        clause = Clause(subject, self._new(form), parts, negation, negative, others)
+        return self._with_adverbials(clause, verb, tense) if rule.full else clause
+
+    def _subject(self, rule: ClauseRule, mood: str, avoid: str, *, negative: bool) -> NounPhrase:
+        """Returns the subject: never the noun or the name `avoid`."""
+        if rule.subject == ["who"]:
+            return self._new(WHO)
+        classes = rule.subject or _SOMEBODY
+        while True:
+            name = self._pick(classes)
+            if CLASSES[name].of_people and not rule.relative and not rule.value.startswith("<") and self._happens(0.4):
+                subject = self._new(self._pick(SUBJECTS if self._happens(0.65) else NAMES))
+            else:
+                known = negative or bool(rule.subject) or self._happens(0.65)
+                subject = self._noun_phrase(name, "precise" if rule.relative else "known" if known else "new")
+            if subject.head != avoid or not subject.noun_class:
+                break
+        if rule.relative:
+            modifier = self._relative_clause(subject, mood)
+            subject = subject.joined(_NOTHING, Text(modifier.english, f", {modifier.german} ,"))
+        return subject
+
+    def _verb(self, rule: ClauseRule, subject: NounPhrase, mood: str) -> tuple[Verb, str]:
+        """Chooses a verb and a tense for it.
+
+        A verb whose English past is its base (`They read`) never stands in the past: it would be ambiguous.
+        """
+        kinds = rule.verbs or _ANY
+        verbs = VERBS[self._pick(kinds)]
+        if subject.noun_class == "animals":
+            verbs = [verb for kind in kinds for verb in VERBS[kind] if verb.group.animals] or verbs
+        verb = self._pick(verbs)
+        tenses = MOODS[mood]
+        if verb.group.kind in _STATES:
+            tenses = [tense for tense in tenses if tense in ("present", "past")]
+        elif verb.group.event:
+            tenses = [tense for tense in tenses if tense != "progressive"]
+        base, past, *_ = verb.english.split("/")
+        return verb, self._pick([tense for tense in tenses if tense != "past" or base != past])
+
+    def _with_adverbials(self, clause: Clause, verb: Verb, tense: str) -> Clause:
+        """Adds a place, and a time or a frequency."""
+        group, parts = verb.group, list(clause.parts)
+        if group.kind in _STATES:
+            return clause
+        if not group.goes and self._happens(0.25):
+            parts.append((Rank.PLACE, self._place(_OUTDOORS if clause.subject.noun_class == "animals" else _ANYWHERE)))
+        if self._happens(0.35):
+            parts.append((Rank.TIME, clause.others["time"]))
+        elif not clause.negative and tense in ("present", "past") and self._happens(0.2):
+            often = self._phrase("frequency")
+            return clause._replace(parts=[*parts, (Rank.TIME, Text("", often.german))], adverb=often)
+        return clause._replace(parts=parts)
+
+    def _complements(
+        self, rule: ClauseRule, verb: Verb, subject: NounPhrase, negation: Text, mood: str
+    ) -> tuple[list[Part], dict[str, Text]]:
+        """Returns the complements of the verb, and the texts about its object that stand outside of the clause."""
+        group, parts = verb.group, list[Part]()
+        if rule.value:
+            return [] if rule.value == "-" else [(Rank.REST, self._value(rule.value, subject))], {}
+        if group.gives:
+            parts.append((Rank.KNOWN, self._object(subject, _PEOPLE, "known").cases[DATIVE]))
+        others = dict[str, Text]()
+        if group.objects:
+            new = "negated" if negation.german else "object"
+            reading = rule.object or ("known" if group.by or self._happens(0.55) else new)
+            thing = self._object(subject, group.objects, reading)
+            text = thing.cases[DATIVE if group.dative else ACCUSATIVE]
+            if rule.object == "asked":
+                return parts, {"asked": text}
+            if rule.object == "precise":
+                others["which"] = self._relative_clause(thing, mood)
+            parts.append(self._object_part(group, thing, text, negation))
+        if group.goes:
+            parts.append((Rank.REST, self._place(group.goes, going=True)))
+        return parts, others
+
+    def _object_part(self, group: VerbGroup, thing: NounPhrase, text: Text, negation: Text) -> Part:
+        """Returns the object at its German place. After a recipient, even a known one may follow the time."""
+        if group.by:
+            return Rank.REST, self._new(prepositional(group.by, text))
+        if thing.known and (negation.german or not group.gives):
+            return Rank.KNOWN, text
+        # `kein` translates `not` too.
+        link = negation.german.removeprefix("nicht")
+        return Rank.NEW, Text(text.english, text.german.replace(" ", f"{link} ", 1))
+
+    def _value(self, pattern: str, subject: NounPhrase) -> Text:
+        """Returns a predicate of `to be` or `to cost`: `very old`, `older than her friend`, `ten euros`."""
+        if pattern != "<adjective>":
+            return self._filled(Text.parse(pattern))
+        noun_class = CLASSES[subject.noun_class]
+        said = subject.cases[NOMINATIVE].english
+        adjective = self._pick([word for word in noun_class.adjectives if f"{word}~" not in said])
+        german, *comparison = DATA["adjectives"][adjective]
+        if comparison and self._happens(0.4):
+            other = self._object(subject, [subject.noun_class], "known").cases[NOMINATIVE]
+            more = self._new(Text.parse(f"{comparison[0]} = {comparison[1]}"))
+            return Text.joined(more, self._new(Text("than~a", "als~a")), other)
+        degree = self._phrase("degree") if self._happens(0.3) else _NOTHING
+        return Text.joined(degree, self._new(Text.parse(f"{adjective} = {german}")))
+
+    def _relative_clause(self, phrase: NounPhrase, mood: str) -> Text:
+        """Returns what a person or an animal does, or what a person does with a thing."""
+        of_people = CLASSES[phrase.noun_class].of_people
+        pronoun = self._new(relative("who" if of_people else "that", phrase))
+        if of_people or phrase.noun_class == "animals":
+            clause = self._clause(_ACTION, mood, subject=pronoun)
+            return Text(clause.english(""), clause.german("last"))
+        clause = self._clause(_ACTION_UPON, mood)
+        return Text.joined(pronoun.cases[ACCUSATIVE], Text(clause.english(""), clause.german("last")))
+
+    def _object(self, subject: NounPhrase, classes: Sequence[str], reading: str) -> NounPhrase:
+        """Returns the object of the subject's action, never of its own kind: no `The dog sees a dog`."""
+        while True:
+            name = self._pick(classes)
+            of_people = CLASSES[name].of_people
+            if reading == "asked" and (of_people or reading not in REFERENCES[CLASSES[name].kind]):
+                return self._new(WHO if of_people else WHAT)
+            if of_people and reading != "precise" and self._happens(0.35):
+                phrase = self._new(self._pick(OBJECTS if self._happens(0.75) else NAMES))
+            else:
+                phrase = self._noun_phrase(name, reading)
+            if phrase.head != subject.head and {phrase.head, subject.head} != _FIRST_PERSONS:
+                return phrase
+
+    def _noun_phrase(self, name: str, reading: str) -> NounPhrase:
+        """Returns a phrase about a noun of a class: `the old man`, `twenty-three apples`, `her milk`."""
+        noun_class = CLASSES[name]
+        references = REFERENCES[noun_class.kind]
+        chosen = self._pick(references.get(reading, references["known"]))
+        determiner = chosen.removesuffix("+")
+        adjective = self._pick(noun_class.adjectives) if self._happens(0.35) else ""
+        noun = self._pick(tuple(noun_class.words.items()))
+        phrase = noun_phrase(determiner, adjective, *noun, plural=chosen.endswith("+"))._replace(noun_class=name)
+        if determiner == "number":
+            phrase = phrase.joined(self._pick(PHRASES["number"]), _NOTHING)
+        return self._new(phrase)
+
+    def _place(self, places: Sequence[str], *, going: bool = False) -> Text:
+        """Returns a place, or a destination."""
+        place = self._pick(places)
+        german, at, to = DATA["places"][place]
+        prepositions = to if going else at
+        if " " not in german:  # a city
+            return self._new(prepositional(prepositions, Text(f"{place}~a", f"{german}~a")))
+        adjective = self._pick(_PLACE_ADJECTIVES) if self._happens(0.2) else ""
+        phrase = noun_phrase(self._pick(_PLACE_DETERMINERS), adjective, place, german)
+        case = ACCUSATIVE if going and not to.endswith(" zu") else DATIVE
+        return self._new(prepositional(prepositions, phrase.cases[case]))
+
+    def _phrase(self, name: str) -> Text:
+        return self._filled(self._pick(PHRASES[name]))
+
+    def _filled(self, text: Text) -> Text:
+        """Fills the slots of a phrase, and numbers it."""
+        for slot in _SLOT.findall(text.english):
+            value = self._phrase(slot[0])
+            text = Text(*(side.replace(f"<{slot[0]}>", filler) for side, filler in zip(text, value, strict=True)))
+        return self._new(text)
+
+    def _new(self, text: Linked) -> Linked:
+        """Returns a text whose links differ from all others of the sentence."""
+        self._texts += 1
+        return text.numbered(self._texts)
+
+    def _pick(self, options: Sequence[T]) -> T:
+        return options[int(self._random() * len(options))]
+
+    def _happens(self, probability: float) -> bool:
+        return self._random() < probability

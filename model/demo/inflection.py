@@ -1,146 +1,199 @@
-"""Inflection: German declension, and the regular English endings.
+"""The inflection of noun phrases and verbs, in both languages, with links.
 
-Contains endings, spelling and the few irregular English forms. Callers cache the results.
+A gender is the last letter of its article; `p` is the plural. A case is the place of its form.
 """
 
-from enum import Enum, IntEnum, auto
+from functools import cache
+from typing import NamedTuple
 
+from model.demo.lexicon import DATA, DETERMINERS, PHRASES, TENSES, Determiner
+from model.demo.text import Text, join, mark
 
-class Case(IntEnum):
-    """The four German cases; a value is a form's place in a tuple of four forms."""
+NOMINATIVE, ACCUSATIVE, DATIVE = range(3)
+FIRST, THIRD, PLURAL = range(3)
+"""The agreement of a finite verb. Both languages have one plural form for the first and the third person."""
 
-    NOMINATIVE = 0
-    ACCUSATIVE = 1
-    DATIVE = 2
-    GENITIVE = 3
-
-
-class Gender(Enum):
-    """The columns of a German declension table; the plural has one column for all three genders."""
-
-    MASCULINE = "der"
-    FEMININE = "die"
-    NEUTER = "das"
-    PLURAL = "die (plural)"
-
-
-class Agreement(IntEnum):
-    """What a finite verb agrees with. First and third person plural share every form in both languages."""
-
-    FIRST = auto()
-    THIRD = auto()
-    PLURAL = auto()
-
-
-class Pattern(Enum):
-    """How a determiner is declined, and with it the adjective that follows."""
-
-    ARTICLE = auto()
-    """der, die, das; the adjective is weak."""
-    DER_WORD = auto()
-    """dieser, jeder, welcher; the adjective is weak."""
-    EIN_WORD = auto()
-    """ein, kein, mein: no ending in three places, where the adjective shows the case instead (mixed)."""
-    QUANTITY = auto()
-    """viele, einige; the adjective is strong, as without a determiner."""
-    FIXED = auto()
-    """Nothing at all, a numeral, or a name's genitive (Annas); never declined, the adjective is strong."""
-
-
-# Rows are genders, columns are cases. All adjective endings derive from these two tables.
 _ARTICLES = {
-    Gender.MASCULINE: ("der", "den", "dem", "des"),
-    Gender.FEMININE: ("die", "die", "der", "der"),
-    Gender.NEUTER: ("das", "das", "dem", "des"),
-    Gender.PLURAL: ("die", "die", "den", "der"),
+    "r": ("der", "den", "dem"),
+    "e": ("die", "die", "der"),
+    "s": ("das", "das", "dem"),
+    "p": ("die", "die", "den"),
 }
-_STRONG_ENDINGS = {
-    Gender.MASCULINE: ("er", "en", "em", "es"),
-    Gender.FEMININE: ("e", "e", "er", "er"),
-    Gender.NEUTER: ("es", "es", "em", "es"),
-    Gender.PLURAL: ("e", "e", "en", "er"),
-}
-_BARE_EIN = {
-    (Gender.MASCULINE, Case.NOMINATIVE),
-    (Gender.NEUTER, Case.NOMINATIVE),
-    (Gender.NEUTER, Case.ACCUSATIVE),
-}
-_WEAK_E = _BARE_EIN | {(Gender.FEMININE, Case.NOMINATIVE), (Gender.FEMININE, Case.ACCUSATIVE)}
-
-_CONTRACTIONS = {
-    "an dem": "am",
-    "in dem": "im",
-    "in das": "ins",
-    "von dem": "vom",
-    "zu dem": "zum",
-    "zu der": "zur",
-}
-
-_IRREGULAR_THIRD_PERSONS = {"have": "has"}
-_DOUBLED_BEFORE_ING = {"get", "run", "sit", "put"}
+_STRONG = {"r": ("er", "en", "em"), "e": ("e", "e", "er"), "s": ("es", "es", "em"), "p": ("e", "e", "en")}
+_WEAK = {"r": ("e", "en", "en"), "e": ("e", "e", "en"), "s": ("e", "e", "en"), "p": ("en", "en", "en")}
+_WITHOUT_ENDING = {("r", NOMINATIVE), ("s", NOMINATIVE), ("s", ACCUSATIVE)}
+_CONTRACTIONS = {"an dem": "am", "in dem": "im", "in das": "ins", "zu dem": "zum", "zu der": "zur"}
+_BE = {"present": ("am", "is", "are"), "past": ("was", "was", "were")}
+_CONJUGATIONS = {forms[1]: forms for forms in DATA["conjugations"]}
 
 
-def decline_determiner(stem: str, pattern: Pattern, gender: Gender, case: Case) -> str:
-    """Gives a determiner its German ending; `stem` is ignored for the article and returned unchanged if FIXED."""
-    if pattern is Pattern.ARTICLE:
-        return _ARTICLES[gender][case]
-    bare = pattern is Pattern.EIN_WORD and (gender, case) in _BARE_EIN
-    if pattern is Pattern.FIXED or bare:
-        return stem
-    return stem + _STRONG_ENDINGS[gender][case]
+class NounPhrase(NamedTuple):
+    """A phrase with one text per German case. `head` is its noun; a `known` object precedes the German time."""
+
+    cases: tuple[Text, ...]
+    head: str
+    noun_class: str = ""
+    agreement: int = THIRD
+    gender: str = ""
+    known: bool = True
+
+    def numbered(self, number: int) -> "NounPhrase":
+        """Returns the phrase with links that no text with another number has."""
+        return self._replace(cases=tuple([text.numbered(number) for text in self.cases]))
+
+    def joined(self, before: Text, after: Text) -> "NounPhrase":
+        """Returns the phrase with a text before it and a text after it."""
+        return self._replace(cases=tuple([Text.joined(before, text, after) for text in self.cases]))
 
 
-def decline_adjective(stem: str, pattern: Pattern, gender: Gender, case: Case) -> str:
-    """Gives an adjective the German ending of its determiner's pattern."""
-    if pattern in (Pattern.QUANTITY, Pattern.FIXED):
-        genitive_en = case is Case.GENITIVE and gender in (Gender.MASCULINE, Gender.NEUTER)
-        return stem + ("en" if genitive_en else _STRONG_ENDINGS[gender][case])
-    if pattern is Pattern.EIN_WORD and (gender, case) in _BARE_EIN:
-        return stem + _STRONG_ENDINGS[gender][case]
-    return stem + ("e" if (gender, case) in _WEAK_E else "en")
+@cache
+def noun_phrase(determiner: str, adjective: str, english: str, german: str, *, plural: bool = False) -> NounPhrase:
+    """Combines a determiner, an adjective and a noun; the adjective may be empty."""
+    row, head, noun = DETERMINERS[determiner], english_noun(english, plural=False), english_noun(english, plural=plural)
+    words = join(mark(adjective, "b"), mark(noun, "c"))
+    article = row.plural if plural else row.singular
+    english = join(mark("an" if article == "a" and words[0] in "aeiou" else article, "a"), words)
+    gender = "p" if plural else german[2]
+    cases = []
+    for case, form in enumerate(_german_noun(german, plural=plural)):
+        declined, ending = _decline(row, gender, case)
+        described = mark(adjective and _stem(*DATA["adjectives"][adjective]) + ending, "b")
+        cases.append(Text(english, join(mark(declined, "a"), described, mark(form, "c"))))
+    return NounPhrase(tuple(cases), head, "", PLURAL if plural else THIRD, gender, row.known)
 
 
-def relative_pronoun(gender: Gender, case: Case) -> str:
-    """Returns the German relative pronoun: the article, except in the dative plural. The genitive is not used."""
-    return "denen" if (gender, case) == (Gender.PLURAL, Case.DATIVE) else _ARTICLES[gender][case]
+def english_noun(entry: str, *, plural: bool) -> str:
+    """Returns the singular or the plural of an English noun; an irregular plural follows after a slash."""
+    singular, *irregular = entry.split("/")
+    return (irregular or [_add_s(singular)])[0] if plural else singular
 
 
-def dative_plural(plural: str) -> str:
-    """Adds the n of the German dative plural, which a plural in -n or -s does without."""
-    return plural if plural.endswith(("n", "s")) else plural + "n"
+def _stem(basic: str, _more: str = "", _comparative: str = "", irregular: str = "") -> str:
+    return irregular or basic.removesuffix("e")
 
 
-def contract(preposition: str, phrase: str) -> str:
-    """Joins a German preposition and a noun phrase, fusing the two as in `im Garten` or `zur Schule`."""
-    article, _, rest = phrase.partition(" ")
-    fused = _CONTRACTIONS.get(f"{preposition} {article}")
-    return f"{fused} {rest}" if fused else f"{preposition} {phrase}"
+def _german_noun(entry: str, *, plural: bool) -> tuple[str, str, str]:
+    nominative, genitive, plural_form = (*(form.split()[1] for form in entry.split(", ")), "", "")[:3]
+    if plural:
+        return plural_form, plural_form, plural_form + ("" if plural_form.endswith(("n", "s")) else "n")
+    # A weak masculine has one form for all cases but the nominative: der Junge, den, dem, des Jungen.
+    oblique = genitive if entry.startswith("der") and genitive.endswith("n") else nominative
+    return nominative, oblique, oblique
 
 
-def add_s(word: str) -> str:
-    """Adds the English -s of plurals and of verbs in the third person to the first word: `looks for`."""
+def _decline(determiner: Determiner, gender: str, case: int) -> tuple[str, str]:
+    """Returns the determiner and the ending of an adjective behind it.
+
+    The ending is weak if the determiner shows the case, else strong: der alte Hund, ein alter Hund.
+    """
+    stem, declension = determiner.stem, determiner.declension
+    strong, weak = _STRONG[gender][case], _WEAK[gender][case]
+    if declension == "article":
+        return _ARTICLES[gender][case], weak
+    if declension == "none" or (declension == "ein_word" and (gender, case) in _WITHOUT_ENDING):
+        return stem, strong
+    return stem + strong, strong if declension == "quantity" else weak
+
+
+def pronoun(english: str, german: tuple[str, ...], agreement: int = THIRD) -> NounPhrase:
+    """Combines the forms of a pronoun."""
+    return NounPhrase(tuple(Text.parse(f"{english} = {form}") for form in german), english, "", agreement)
+
+
+WHO, WHAT = pronoun("who", ("wer", "wen", "wem")), pronoun("what", ("was", "was", "was"))
+SUBJECTS = [pronoun(row[0], tuple(row[2:5]), row[5]) for row in DATA["pronouns"]]
+OBJECTS = [pronoun(row[1], tuple(row[2:5]))._replace(head=row[0]) for row in DATA["pronouns"]]
+NAMES = [NounPhrase((name,) * 3, name.plain().english) for name in PHRASES["name"]]
+
+
+def relative(english: str, antecedent: NounPhrase) -> NounPhrase:
+    """Returns the relative pronoun for a phrase: the article, except in the dative plural."""
+    gender = antecedent.gender
+    german = (*_ARTICLES[gender][:DATIVE], "denen" if gender == "p" else _ARTICLES[gender][DATIVE])
+    return pronoun(english, german, antecedent.agreement)._replace(
+        head=antecedent.head, noun_class=antecedent.noun_class, gender=gender
+    )
+
+
+def prepositional(prepositions: str, phrase: Text) -> Text:
+    """Puts a preposition of both languages before a phrase: `in in` makes `in the garden` and im Garten."""
+    english, _, german = prepositions.rpartition(" ")
+    first, link, rest = phrase.german.partition("~")
+    fused = _CONTRACTIONS.get(f"{german} {first}")
+    return Text(
+        join(mark(english, "p"), phrase.english),
+        f"{fused}~p~{rest}" if fused else f"{german}~p {first}{link}{rest}",
+    )
+
+
+class VerbForm(NamedTuple):
+    """A finite verb, in the pieces of the word orders.
+
+    English: `does` + `buy`, or `buys` where no operator is necessary. German: macht + auf, or aufmacht as last words.
+    """
+
+    operator: str
+    rest: str
+    plain: str
+    finite: str
+    end: str
+    last: str
+
+    def numbered(self, number: int) -> "VerbForm":
+        """Returns the form with links that no text with another number has."""
+        return VerbForm(*[piece.replace("~", f"~{number}_") for piece in self])
+
+
+@cache
+def verb_form(english: str, german: str, tense: str, agreement: int, *, negative: bool = False) -> VerbForm:
+    """Conjugates a verb. Negation changes one form only: `must not` is darf nicht."""
+    return VerbForm(
+        *_english_verb(english, tense, agreement), *_german_verb(german, tense, agreement, negative=negative)
+    )
+
+
+def _english_verb(entry: str, tense: str, agreement: int) -> tuple[str, str, str]:
+    base, past, third, ing = (*entry.split("/"), "", "")[:4]
+    if base == "be":
+        return mark(_BE[tense][agreement], "v"), "", ""
+    singular = agreement == THIRD
+    head, blank, tail = base.partition(" ")
+    forms = {"base": base, "past": past, "ing": ing or f"{head.removesuffix('e')}ing{blank}{tail}"}
+    forms["present"] = third or _add_s(base) if singular else base
+    words = {name: mark(form, "v") for name, form in forms.items()}
+    words |= {
+        "do": "does" if singular else "do",
+        "want": "wants" if singular else "want",
+        "be": _BE["present"][agreement],
+    }
+    pattern = TENSES[tense]
+    return pattern.operator.format(**words), pattern.rest.format(**words), pattern.plain.format(**words)
+
+
+def _german_verb(entry: str, tense: str, agreement: int, *, negative: bool) -> tuple[str, str, str]:
+    parts, third, perfect, preterite = (*entry.split(", "), "")[:4]
+    prefix, _, infinitive = parts.rpartition("|")
+    modal = TENSES[tense].modal
+    if modal:
+        finite = f"{_conjugated('darf' if negative and modal == 'muss' else modal, '')[agreement]}~m"
+        return finite, f"{prefix}{infinitive}~v", f"{prefix}{infinitive}~v {finite}"
+    if tense == "past" and not preterite:
+        auxiliary, participle = perfect.split()
+        finite = f"{_conjugated(auxiliary, '')[agreement]}~v"
+        return finite, f"{participle}~v", f"{participle}~v {finite}"
+    finite = _conjugated(preterite if tense == "past" else third, infinitive)[agreement]
+    return f"{finite}~v", mark(prefix, "v"), f"{prefix}{finite}~v"
+
+
+def _conjugated(third: str, infinitive: str) -> tuple[str, ...]:
+    return tuple(_CONJUGATIONS.get(third, (infinitive[:-1], third, infinitive)))
+
+
+def _add_s(word: str) -> str:
+    """Adds the English -s of plurals and of third persons to the first word: `looks for`."""
     head, blank, tail = word.partition(" ")
-    if head in _IRREGULAR_THIRD_PERSONS:
-        head = _IRREGULAR_THIRD_PERSONS[head]
-    elif head.endswith(("s", "sh", "ch", "x", "o")):
-        head += "es"
+    if head.endswith(("s", "sh", "ch", "x", "o")):
+        head += "e"
     elif head.endswith("y") and head[-2] not in "aeiou":
-        head = head[:-1] + "ies"
-    else:
-        head += "s"
-    return head + blank + tail
-
-
-def add_ing(verb: str) -> str:
-    """Adds the English -ing to the first word: `looking for`, `running`, `writing`."""
-    head, blank, tail = verb.partition(" ")
-    if head in _DOUBLED_BEFORE_ING:
-        head += head[-1]
-    elif head.endswith("e"):
-        head = head[:-1]
-    return head + "ing" + blank + tail
-
-
-def indefinite_article(next_word: str) -> str:
-    """Chooses between `a` and `an` by the first letter, which is right for every word of the lexicon."""
-    return "an" if next_word[0] in "aeiou" else "a"
+        head = f"{head[:-1]}ie"
+    return f"{head}s{blank}{tail}"

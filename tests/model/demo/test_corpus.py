@@ -1,41 +1,47 @@
-"""The corpus command writes parallel files of distinct sentences, with disjoint splits."""
+"""The corpus command writes parallel files of distinct sentences, alignments and variants."""
 
+import re
 from itertools import islice
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
-from model.demo.corpus import CorpusCommand, distinct_pairs, write_corpus
+from model.demo.corpus import CorpusCommand, distinct_sentences, write_corpus
 
-SIZES = {"test": 20, "validation": 10, "train": 300}
+SIZES = {"test": 200, "validation": 10, "train": 300}
+PUNCTUATION = ",.?"
 
 
 def lines(file: Path) -> list[str]:
     return file.read_text(encoding="utf-8").splitlines()
 
 
+def pairs(corpus: Path, name: str) -> list[tuple[str, str]]:
+    return list(zip(lines(corpus / f"{name}.en"), lines(corpus / f"{name}.de"), strict=True))
+
+
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("corpus")
-    CorpusCommand(out=folder, seed=3, train_pairs=300, validation_pairs=10, test_pairs=20).cli_cmd()
+    write_corpus(folder, 3, SIZES, alignments=True, variants=("tags", "placeholders", "terms"))
     return folder
 
 
 def test_no_sentence_occurs_twice_in_either_language() -> None:
-    english, german = zip(*islice(distinct_pairs(seed=7), 30_000), strict=True)
-    assert len(set(english)) == len(set(german)) == 30_000
+    english, german = zip(*(text.plain() for text in islice(distinct_sentences(seed=7), 20_000)), strict=True)
+    assert len(set(english)) == len(set(german)) == 20_000
 
 
-def test_the_command_writes_parallel_files_and_nothing_else(corpus: Path) -> None:
-    written = {file.name: len(lines(file)) for file in corpus.iterdir()}
-    assert written == {f"{split}.{language}": size for split, size in SIZES.items() for language in ("en", "de")}
+def test_the_command_writes_parallel_files(tmp_path: Path) -> None:
+    CorpusCommand(out=tmp_path, train_pairs=30, validation_pairs=10, test_pairs=20).cli_cmd()
+    written = {file.name: len(lines(file)) for file in tmp_path.iterdir()}
+    sizes = {"train": 30, "validation": 10, "test": 20}
+    assert written == {f"{split}.{language}": size for split, size in sizes.items() for language in ("en", "de")}
 
 
 def test_line_by_line_the_files_are_translations(corpus: Path) -> None:
-    pairs = list(islice(distinct_pairs(seed=3), 20))
-    assert lines(corpus / "test.en") == [pair.english for pair in pairs]
-    assert lines(corpus / "test.de") == [pair.german for pair in pairs]
+    assert pairs(corpus, "test") == [text.plain() for text in islice(distinct_sentences(seed=3), SIZES["test"])]
 
 
 @pytest.mark.parametrize("language", ["en", "de"])
@@ -44,9 +50,45 @@ def test_the_splits_share_no_sentence(corpus: Path, language: str) -> None:
     assert len(set(sentences)) == sum(SIZES.values())
 
 
-def test_held_out_sentences_do_not_depend_on_the_size_of_the_training_data(corpus: Path, tmp_path: Path) -> None:
+def test_held_out_sentences_do_not_depend_on_other_options(corpus: Path, tmp_path: Path) -> None:
     write_corpus(tmp_path, seed=3, sizes=SIZES | {"train": 5})
     assert lines(tmp_path / "test.de") == lines(corpus / "test.de")
+
+
+@pytest.mark.parametrize("split", list(SIZES))
+def test_alignments_link_words_of_their_lines(corpus: Path, split: str) -> None:
+    for (english, german), links in zip(pairs(corpus, split), lines(corpus / f"{split}.align"), strict=True):
+        for i, j in (link.split("-") for link in links.split()):
+            assert int(i) < len(english.split())
+            assert int(j) < len(german.split())
+
+
+def test_tags_enclose_one_phrase_and_nothing_else_changes(corpus: Path) -> None:
+    untagged = [tuple(re.sub(r"</?b>", "", text) for text in pair) for pair in pairs(corpus, "tags")]
+    assert untagged == pairs(corpus, "test")
+    assert all(re.fullmatch(r"[^<>]*<b>[^<>]*\w</b>[^<>]*", text) for pair in pairs(corpus, "tags") for text in pair)
+
+
+def test_placeholders_of_source_and_translation_are_the_same(corpus: Path) -> None:
+    for english, german in pairs(corpus, "placeholders"):
+        numbers = re.findall(r"\{(\d+)\}", english)
+        assert numbers == [str(number) for number in range(len(numbers))]
+        assert numbers
+        assert sorted(re.findall(r"\{(\d+)\}", german)) == numbers
+
+
+def test_a_term_replaces_one_word_of_the_translation(corpus: Path) -> None:
+    plain = dict(pairs(corpus, "test"))
+    rows = zip(pairs(corpus, "terms"), lines(corpus / "terms.tsv"), strict=True)
+    for (english, german), (source, target) in ((pair, entry.split("\t")) for pair, entry in rows):
+        assert source in english.lower()
+        (changed,) = [
+            (old.strip(PUNCTUATION), new.strip(PUNCTUATION))
+            for old, new in zip(plain[english].split(), german.split(), strict=True)
+            if old != new
+        ]
+        assert changed[1] == target
+        assert target.endswith(changed[0].lower())
 
 
 def test_an_interrupted_corpus_leaves_the_old_one_untouched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,13 +100,18 @@ def test_an_interrupted_corpus_leaves_the_old_one_untouched(tmp_path: Path, monk
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
-def test_a_file_in_the_place_of_the_folder_is_a_mistake_of_the_user(tmp_path: Path) -> None:
+def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
-    with pytest.raises(SystemExit, match=r"dragoman corpus: out: .*file: expected a folder"):
+    with pytest.raises(SystemExit, match=r"out: .*file: expected a folder"):
         CorpusCommand(out=file).cli_cmd()
 
 
 def test_a_negative_size_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValidationError, match="train_pairs"):
         CorpusCommand(out=tmp_path, train_pairs=-1)
+
+
+def test_an_unknown_variant_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValidationError, match="variants"):
+        CorpusCommand.model_validate({"out": tmp_path, "variants": ["stars"]})
