@@ -9,12 +9,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Generic, Self, TypeVar
+from typing import Annotated, Any, Generic, Self, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from benchmarks.harness.report import Report
+
+
+# CPU numbers, from 0.
+Cpus = Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
 
 
 class PlanError(Exception):
@@ -47,10 +51,11 @@ class Plan(BaseModel):
     def describe(cls) -> str:
         """Returns the defaults as a YAML file; a comment describes each field."""
         defaults = cls._defaults()
-        return "\n".join(
-            f"# {field.description}{' (required)' if field.is_required() else ''}\n{name}: {json.dumps(defaults.get(name))}"
-            for name, field in cls.model_fields.items()
-        )
+        lines = []
+        for name, field in cls.model_fields.items():
+            lines.append(f"# {field.description}{' (required)' if field.is_required() else ''}")
+            lines.append(f"{name}: {json.dumps(defaults.get(name))}")  # JSON is YAML
+        return "\n".join(lines)
 
     @classmethod
     def _defaults(cls) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 The process isolates the memory and the libraries of a system. Both sides exchange lines of JSON over standard input and
 output: options, answered by `Loaded`, then one `Turn` per task. `python -m benchmarks.harness.process MODULE:NAME` runs
-the inside. Also: the CPUs of a process (Linux only).
+the inside, which imports only the standard library: it adds nothing to the memory of a system. Also: the CPUs of a
+process (Linux only).
 """
 
 import json
@@ -16,9 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from pkgutil import resolve_name
 from tempfile import TemporaryFile
-from typing import IO, Annotated, Any, Protocol, Self
-
-from pydantic import Field
+from typing import IO, Any, Protocol, Self
 
 # Does the task and returns the number of target tokens.
 Work = Callable[[], int]
@@ -159,10 +158,6 @@ class SystemProcess:
         self._errors.seek(0)
         lines = [line.strip() for line in self._errors if line.strip()]
         return lines[-1] if lines else f"ended with status {self._process.returncode} and wrote nothing"
-
-
-# CPU numbers of a plan, from 0.
-Cpus = Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
 
 
 class AffinityError(Exception):

@@ -21,14 +21,18 @@ import numpy as np
 from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry
 
-from benchmarks.systems.translating import LENGTH_PENALTY, Batching, SourceSentence, Translator, draw_sources
+from benchmarks.systems.translating import LENGTH_PENALTY, Batching, SourceSentence, Translator, draw_sentences
 from serve.bundle.bundle import Bundle
+from serve.bundle.manifest import Manifest
 from serve.engine.engine import Engine
 from serve.engine.prefill import longest_first
 from serve.observability.logs import configure_logs
 from serve.observability.metrics import Metrics
 from serve.runtime.cpu import Runtime, Sessions, prefetched_rows
-from serve.runtime.model import Scores
+from serve.runtime.cuda.device import Device
+from serve.runtime.cuda.runtime import DeviceSessions
+from serve.runtime.model import Model, Scores
+from serve.runtime.placement import ModelSessions, choose_device
 from serve.scheduler.scheduler import Scheduler
 from serve.scheduler.sequence import DecodingSequence, SequenceSpec
 from serve.search.options import SearchOptions
@@ -72,6 +76,21 @@ ENCODER, DECODER, LOG_PROBABILITIES, TOPK = "encoder", "decoder", "log-probabili
 RUNS = (ENCODER, DECODER, LOG_PROBABILITIES, TOPK)
 # Phases of a step without the runs inside, and the step without its phases.
 ADMIT, PREFILL, SELECT, BRANCH, RETIRE, STEP = "admit", "prefill", "select", "branch", "retire", "step"
+
+
+def gaps_us(spans: Iterable[Span]) -> list[float]:
+    """Returns the times between successive decoder runs, without other runs of ONNX Runtime, in microseconds."""
+    gaps: list[float] = []
+    ended_ns: int | None = None
+    other_ns = 0
+    for span in spans:
+        if span.name == DECODER:
+            if ended_ns is not None:
+                gaps.append((span.started_ns - ended_ns - other_ns) / 1e3)
+            ended_ns, other_ns = span.ended_ns, 0
+        elif span.name in RUNS:
+            other_ns += span.own_ns
+    return gaps
 
 
 class Watch(Protocol):
@@ -201,12 +220,20 @@ class CountedRuntime(WatchedRuntime):
 class LiveEngines:
     """Engines that run in threads of their own and share a scheduler."""
 
-    def __init__(self, sessions: Sessions, *, engines: int, slots: int, prefill_token_budget: int) -> None:
+    def __init__(
+        self,
+        manifest: Manifest,
+        make_model: Callable[[Scheduler], Model],
+        *,
+        engines: int,
+        slots: int,
+        prefill_token_budget: int,
+    ) -> None:
         """Starts engines of `slots` rows; at most `prefill_token_budget` source tokens join between two steps."""
-        metrics = Metrics(CollectorRegistry(), sessions.manifest.name)
+        metrics = Metrics(CollectorRegistry(), manifest.name)
         self._scheduler = Scheduler(engines * slots, MOST_WAITING_ROWS, prefill_token_budget, metrics, engines=engines)
-        models = [self._make_runtime(sessions, slots) for _ in range(engines)]
-        self._engines = [Engine(model, self._scheduler, metrics, sessions.manifest) for model in models]
+        models = [make_model(self._scheduler) for _ in range(engines)]
+        self._engines = [Engine(model, self._scheduler, metrics, manifest) for model in models]
         for engine in self._engines:
             engine.start()
 
@@ -232,9 +259,6 @@ class LiveEngines:
         for engine in self._engines:
             engine.stop()
 
-    def _make_runtime(self, sessions: Sessions, slots: int) -> Runtime:
-        return Runtime(sessions, slots, prefetched_rows(slots))
-
 
 class CountedEngines(LiveEngines):
     """Engines that record their decoder runs.
@@ -246,17 +270,19 @@ class CountedEngines(LiveEngines):
     def __init__(self, sessions: Sessions, *, engines: int, slots: int, prefill_token_budget: int) -> None:
         self.runtimes: list[CountedRuntime] = []
         self._slots = slots
-        super().__init__(sessions, engines=engines, slots=slots, prefill_token_budget=prefill_token_budget)
+
+        def make_model(scheduler: Scheduler) -> Model:
+            self.runtimes.append(CountedRuntime(sessions, slots, scheduler))
+            return self.runtimes[-1]
+
+        super().__init__(
+            sessions.manifest, make_model, engines=engines, slots=slots, prefill_token_budget=prefill_token_budget
+        )
 
     @property
     def occupancy(self) -> float:
         """Share of slots taken in steps while sequences wait."""
         return occupancy([step for runtime in self.runtimes for step in runtime.steps], self._slots)
-
-    def _make_runtime(self, sessions: Sessions, slots: int) -> Runtime:
-        runtime = CountedRuntime(sessions, slots, self._scheduler)
-        self.runtimes.append(runtime)
-        return runtime
 
 
 def search_options(shortest: int, longest: int, beam_size: int = 1) -> SearchOptions:
@@ -273,10 +299,20 @@ class EngineTranslator(Translator):
         slots: the current number of rows of each engine.
     """
 
-    def __init__(self, folder: str, copies: int, threads: int, slots: int) -> None:
-        """Starts the engines of a bundle: `copies` with `threads` intra-op threads and `slots` rows each."""
-        self._sessions = Sessions.load(Bundle.open(Path(folder)), threads)
+    def __init__(
+        self, folder: str, copies: int, threads: int, slots: int, prefill_token_budget: int | None = None
+    ) -> None:
+        """Starts the engines of a bundle: `copies` with `threads` intra-op threads and `slots` rows each.
+
+        A bundle of the variant cuda runs on the first GPU. The budget is that of the server by default.
+        """
+        bundle = Bundle.open(Path(folder))
+        on_gpu = choose_device("auto", bundle) == "cuda"
+        self._sessions: ModelSessions = (
+            DeviceSessions.load(bundle, Device("cuda")) if on_gpu else Sessions.load(bundle, threads)
+        )
         self._copies = copies
+        self._prefill_token_budget = prefill_token_budget or ServeSettings().prefill_token_budget
         self.slots = slots
         self._engines = self._start()
 
@@ -300,8 +336,13 @@ class EngineTranslator(Translator):
         self._engines.close()
 
     def _start(self) -> LiveEngines:
-        budget = ServeSettings().prefill_token_budget
-        return LiveEngines(self._sessions, engines=self._copies, slots=self.slots, prefill_token_budget=budget)
+        return LiveEngines(
+            self._sessions.manifest,
+            lambda _: self._sessions.runtime(self.slots, prefetched_rows(self.slots)),
+            engines=self._copies,
+            slots=self.slots,
+            prefill_token_budget=self._prefill_token_budget,
+        )
 
 
 def load_engines(**options: Any) -> EngineTranslator:
@@ -356,9 +397,8 @@ class SteadyEngine:
         manifest = sessions.manifest
         self._load = load
         self._engine = WatchedEngine(sessions, load.rows, load.prefill_token_budget)
-        self._sources: list[list[int]] = draw_sources(
-            SEED, load.sequences, load.source_tokens, manifest.vocabulary_size, manifest.eos_id
-        ).tolist()
+        lengths = [(load.source_tokens, load.target_tokens)] * load.sequences
+        self._sentences = draw_sentences(SEED, lengths, manifest.vocabulary_size, manifest.eos_id)
         self._ended: list[int] = []
         for place in range(load.sequences):
             self._submit(place, 1 + place * load.target_tokens // load.sequences)
@@ -368,15 +408,14 @@ class SteadyEngine:
         """Steps until all rows are occupied and all first sequences have ended."""
         return 2 * self._load.target_tokens
 
-    def run(self, steps: int, advance: Callable[[], object]) -> list[Span]:
-        """Makes some steps and returns their spans; calls `advance` after each."""
+    def run(self, steps: int) -> list[Span]:
+        """Makes some steps and returns their spans."""
         spans = self._engine.stopwatch.spans
         spans.clear()
         for _ in range(steps):
             self._engine.step()
             while self._ended:
                 self._submit(self._ended.pop(), self._load.target_tokens)
-            advance()
         return spans[:]
 
     def _submit(self, place: int, target_tokens: int) -> None:
@@ -385,4 +424,4 @@ class SteadyEngine:
             self._ended.append(place)
 
         options = search_options(target_tokens, target_tokens, self._load.beam_size)
-        self._engine.scheduler.submit([DecodingSequence(tuple(self._sources[place]), options, None, on_finish)])
+        self._engine.scheduler.submit([DecodingSequence(self._sentences[place].source_ids, options, None, on_finish)])
