@@ -1,10 +1,11 @@
 """`dragoman bench QUESTION`: measures the plan of a question and writes the report."""
 
+import re
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 from pydantic_settings import BaseSettings, CliPositionalArg, NoDecode, SettingsConfigDict
 
 from benchmarks.harness.plan import PlanError, Question
@@ -28,6 +29,14 @@ FAILURES = (
     TokenizerError,
 )
 
+# The settings of a plan are joined with commas on the command line and in the environment, and may contain commas.
+COMMA_BEFORE_SETTING = re.compile(r",(?=[a-z_.]+=)")
+Settings = Annotated[
+    tuple[str, ...],
+    NoDecode,
+    BeforeValidator(lambda value: COMMA_BEFORE_SETTING.split(value) if isinstance(value, str) else value),
+]
+
 
 class BenchCommand(BaseSettings):
     """Answers a question about speed by a measurement, and compares Dragoman with other systems.
@@ -50,7 +59,7 @@ class BenchCommand(BaseSettings):
     plan: Path | None = Field(
         None, description="YAML file that overrides defaults of the plan", json_schema_extra={"placeholder": "FILE"}
     )
-    set: Annotated[tuple[str, ...], NoDecode] = Field(
+    set: Settings = Field(
         (),
         description="a field of the plan, as random.d_model=64; repeat it for several fields",
         json_schema_extra={"placeholder": "KEY=VALUE"},

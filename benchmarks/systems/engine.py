@@ -4,9 +4,7 @@ The measured classes extend those of the server, whose code contains no measurem
 call and its own time: without the measured calls inside it. A stopwatch belongs to one thread.
 
 `LiveEngines` run in threads of their own; `EngineTranslator` is the system that is compared with others, without
-tokenizer and network, and without torch, whose memory would be counted. `SteadyEngine` is stepped in the calling thread
-under constant load: as many sequences run as there are rows for, they end at different steps, and a new one waits
-whenever one has ended.
+tokenizer and network, and without torch, whose memory would be counted.
 """
 
 import time
@@ -21,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry
 
-from benchmarks.systems.translating import LENGTH_PENALTY, Batching, SourceSentence, Translator, draw_sentences
+from benchmarks.systems.translating import LENGTH_PENALTY, Batching, SourceSentence, Translator
 from serve.bundle.bundle import Bundle
 from serve.bundle.manifest import Manifest
 from serve.engine.engine import Engine
@@ -361,67 +359,3 @@ def occupancy(steps: list[Occupancy], slots: int) -> float:
     """Returns the share of slots taken in steps while sequences wait; 1 if none ever waits."""
     busy = [step.rows for step in steps if step.waiting]
     return sum(busy) / (len(busy) * slots) if busy else 1.0
-
-
-SEED = 1
-
-
-@dataclass(frozen=True, slots=True)
-class SteadyLoad:
-    """A constant load.
-
-    Attributes:
-        beam_size: rows of a sequence; divides `rows`.
-        source_tokens: of every sequence, EOS included.
-        target_tokens: of every sequence, EOS excluded.
-        prefill_token_budget: maximum source tokens that join between two steps.
-    """
-
-    rows: int
-    beam_size: int
-    source_tokens: int
-    target_tokens: int
-    prefill_token_budget: int
-
-    @property
-    def sequences(self) -> int:
-        """Concurrent sequences."""
-        return self.rows // self.beam_size
-
-
-class SteadyEngine:
-    """An engine under a constant load."""
-
-    def __init__(self, sessions: Sessions, load: SteadyLoad) -> None:
-        """Starts empty; the first `warm_up_steps` steps, which fill the rows, are not representative."""
-        manifest = sessions.manifest
-        self._load = load
-        self._engine = WatchedEngine(sessions, load.rows, load.prefill_token_budget)
-        lengths = [(load.source_tokens, load.target_tokens)] * load.sequences
-        self._sentences = draw_sentences(SEED, lengths, manifest.vocabulary_size, manifest.eos_id)
-        self._ended: list[int] = []
-        for place in range(load.sequences):
-            self._submit(place, 1 + place * load.target_tokens // load.sequences)
-
-    @property
-    def warm_up_steps(self) -> int:
-        """Steps until all rows are occupied and all first sequences have ended."""
-        return 2 * self._load.target_tokens
-
-    def run(self, steps: int) -> list[Span]:
-        """Makes some steps and returns their spans."""
-        spans = self._engine.stopwatch.spans
-        spans.clear()
-        for _ in range(steps):
-            self._engine.step()
-            while self._ended:
-                self._submit(self._ended.pop(), self._load.target_tokens)
-        return spans[:]
-
-    def _submit(self, place: int, target_tokens: int) -> None:
-        def on_finish(sequence: DecodingSequence) -> None:
-            raise_error(sequence)
-            self._ended.append(place)
-
-        options = search_options(target_tokens, target_tokens, self._load.beam_size)
-        self._engine.scheduler.submit([DecodingSequence(self._sentences[place].source_ids, options, None, on_finish)])
