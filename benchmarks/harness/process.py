@@ -173,8 +173,9 @@ def running_on(cpus: Collection[int]) -> Iterator[None]:
     """
     before = os.sched_getaffinity(0)
     try:
-        os.sched_setaffinity(0, cpus)
-        # The kernel silently ignores CPUs that do not exist.
+        # The kernel ignores CPUs that do not exist, and raises only if none exists.
+        with suppress(OSError):
+            os.sched_setaffinity(0, cpus)
         if missing := set(cpus) - os.sched_getaffinity(0):
             raise AffinityError(f"CPUs {sorted(missing)}: expected existing CPUs that this process may use")
         yield

@@ -2,10 +2,17 @@
 
 import pytest
 
-from benchmarks.offline_results import lengths_of, random_sentences, trained_sentences
-from benchmarks.systems.compared_model import ComparedModel, random_model
+from benchmarks.systems.compared_model import (
+    ComparedModel,
+    lengths_of,
+    made_up_sentences,
+    made_up_tokenizer,
+    made_up_word,
+    random_model,
+)
 from model.config import TransformerConfig
 from model.data.corpus import Corpus, CorpusError
+from model.tokenizer.tokenizer import UNK_ID
 
 SHAPE = {"d_model": 16, "d_ff": 16, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}
 CORPUS = Corpus("en", "de", ["baaa caaa", "daaa"], ["eaaa", "faaa gaaa haaa"])
@@ -27,24 +34,31 @@ def test_with_a_model_its_tokens_are_counted(model: ComparedModel) -> None:
 
 
 def test_a_trained_model_ends_its_translations_itself(model: ComparedModel) -> None:
-    sentences = trained_sentences(model, CORPUS)
+    sentences = model.sentences(CORPUS)
     assert [(len(each.source_ids), *each.limits) for each in sentences] == [(3, 0, 6), (2, 0, 6)]
     assert sentences[0].source_ids == (*model.exportable.tokenizer.encode("baaa caaa"), model.model.eos_id)
 
 
 def test_a_random_model_gets_sentences_of_the_same_lengths(model: ComparedModel) -> None:
-    sentences = random_sentences(model, [(3, 1), (5, 6)])
+    sentences = made_up_sentences(model, [(3, 1), (5, 6)])
     assert [(len(each.source_ids), *each.limits) for each in sentences] == [(3, 1, 1), (5, 6, 6)]
 
 
-@pytest.mark.parametrize(
-    ("lengths", "problem"),
-    [
-        ((6, 1), "sentence 2: 6 source tokens, expected at most 5: see --random.max-source-tokens"),
-        ((1, 7), "sentence 2: 7 target tokens, expected at most 6: see --random.max-target-tokens"),
-    ],
-)
-def test_a_sentence_that_is_too_long_is_rejected(model: ComparedModel, lengths: tuple[int, int], problem: str) -> None:
-    with pytest.raises(CorpusError) as refused:
-        random_sentences(model, [(1, 1), lengths])
-    assert str(refused.value) == problem
+@pytest.mark.parametrize(("lengths", "side"), [((6, 1), "source"), ((1, 7), "target")])
+def test_a_sentence_that_is_too_long_is_rejected(model: ComparedModel, lengths: tuple[int, int], side: str) -> None:
+    with pytest.raises(CorpusError, match=f"^sentence 2: {max(lengths)} {side} tokens, .* random.max_{side}_tokens$"):
+        made_up_sentences(model, [(1, 1), lengths])
+
+
+@pytest.mark.parametrize("size", [9, 1000, 32_000])
+def test_a_made_up_vocabulary_has_the_requested_size(size: int) -> None:
+    pieces = made_up_tokenizer(size).source_pieces
+    assert len(set(pieces)) == len(pieces) == size
+
+
+def test_made_up_words_become_tokens_and_tokens_words() -> None:
+    tokenizer = made_up_tokenizer(1000)
+    text = f"{made_up_word(0)} {made_up_word(995)}"
+    assert tokenizer.encode(text) == [4, 999]
+    assert tokenizer.decode([4, 999]) == text
+    assert UNK_ID in tokenizer.encode("!")
