@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_serializer, model_valid
 
 from benchmarks.harness.plan import Question, require_libraries
 from benchmarks.harness.process import Launch
-from benchmarks.harness.report import Cell, Report, Table
+from benchmarks.harness.report import Cell, Figures, Report, Table, cells_of
 from benchmarks.harness.rounds import Player, Round, play
 from benchmarks.systems.compared_model import ComparedModel, ModelsPlan, compute_type
 from benchmarks.systems.pytorch_system import narrowest_margin
@@ -123,6 +123,9 @@ class OfflinePlan(ModelsPlan):
         return list(dict.fromkeys(self.batches if system.batched else (f"{slots}:rows" for slots in self.slots)))
 
 
+MEMORY = "memory, MB"
+# Rows with ratios.
+COMPARED = {f"{search}, {row}" for search in SEARCHES for row in ("tokens/s", "sentences/s", "alone, ms")} | {MEMORY}
 # Tokens per second in every pass, by search and size.
 Trials = dict[str, dict[str, list[float]]]
 
@@ -274,24 +277,19 @@ class Comparison:
         return self.workshop / f"{system}, {search}.json"
 
 
-def cells_of(measured: Measured, sentences: int, alone: int) -> list[Cell]:
-    """Returns the figures of a system; `alone` of the sentences were also translated one at a time."""
-    cells = []
-
-    def add(row: str, figures: Iterable[float], *, compared: bool = True) -> None:
-        cells.append(Cell(row, str(measured.system), list(figures), compared=compared))
-
-    for search in SEARCHES:
-        turns = [each.turns[search] for each in measured.together]
-        add(f"{search}, tokens/s", (each.tokens_per_second for each in turns))
-        add(f"{search}, sentences/s", (sentences / each.seconds for each in turns))
-    for search in SEARCHES:
-        seconds = measured.alone_seconds(search, measured.best_threads(search))
-        add(f"{search}, alone, ms", (1e3 * each / alone for each in seconds))
-    add("memory, MB", (each.peak_bytes / 1e6 for each in measured.together))
-    add("load, ms", (1e3 * each.load_seconds for each in measured.together), compared=False)
-    add("files, MB", [measured.size_bytes / 1e6], compared=False)
-    return cells
+def figures_of(measured: Measured, sentences: int, alone: int) -> list[Figures]:
+    """Returns the figures of a system in each round; `alone` of the sentences were also translated one at a time."""
+    alone_seconds = {search: measured.alone_seconds(search, measured.best_threads(search)) for search in SEARCHES}
+    found: list[Figures] = []
+    for number, together in enumerate(measured.together):
+        figures: Figures = {}
+        for search, turn in together.turns.items():
+            figures[f"{search}, tokens/s"] = turn.tokens_per_second
+            figures[f"{search}, sentences/s"] = sentences / turn.seconds
+        figures |= {f"{search}, alone, ms": 1e3 * each[number] / alone for search, each in alone_seconds.items()}
+        found.append({**figures, MEMORY: together.peak_bytes / 1e6, "load, ms": 1e3 * together.load_seconds})
+    found[0]["files, MB"] = measured.size_bytes / 1e6
+    return found
 
 
 def quality_cells(measured: Measured, model: ComparedModel, references: Sequence[str]) -> list[Cell]:
@@ -394,7 +392,7 @@ def measure(plan: OfflinePlan) -> Report:
         with TemporaryDirectory(prefix="dragoman-") as workshop:
             systems = Comparison(plan, model, sentences, Path(workshop)).measure()
         alone = min(plan.alone, len(sentences))
-        cells = [cell for each in systems for cell in cells_of(each, len(sentences), alone)]
+        cells = cells_of({str(each.system): figures_of(each, len(sentences), alone) for each in systems}, COMPARED)
         if model.trained:
             cells += [cell for each in systems for cell in quality_cells(each, model, plan.corpus().targets)]
             cells += [cell for pair in references_of(systems) for cell in same_cells(*pair)]

@@ -6,15 +6,17 @@ machine affects both figures alike.
 
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from model.provenance import MarkError, Provenance, fill
 
-# Smaller figures have one decimal.
-FINE_BELOW = 100
+# Smaller figures have one decimal or two, so that they have about three digits.
+FINE, FINEST = 100, 10
+# The figures of one turn, by row of a table.
+Figures = dict[str, float]
 
 
 class Spread(NamedTuple):
@@ -43,7 +45,7 @@ class Cell:
         row: the measure with its unit, as `greedy, tokens/s`.
         column: the system.
         rounds: one figure per round.
-        form: format of a figure, as `{:.1%}`; None: one decimal below 100, otherwise none.
+        form: format of a figure, as `{:.1%}`; None: about three digits.
         compared: whether the table shows a ratio, if it has a base.
     """
 
@@ -52,6 +54,17 @@ class Cell:
     rounds: list[float]
     form: str | None = None
     compared: bool = True
+
+
+def cells_of(found: Mapping[str, Sequence[Figures]], compared: Collection[str] = ()) -> list[Cell]:
+    """Returns the cells of systems by name, given the figures of each round; the rows in `compared` get ratios."""
+    rows = dict.fromkeys(row for rounds in found.values() for each in rounds for row in each)
+    return [
+        Cell(row, column, [each[row] for each in rounds if row in each], compared=row in compared)
+        for row in rows
+        for column, rounds in found.items()
+        if any(row in each for each in rounds)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +115,10 @@ def format_spread(figures: Sequence[float], form: str | None = None, unit: str =
     """
 
     def show(figure: float) -> str:
-        return (form or ("{:.1f}" if abs(figure) < FINE_BELOW else "{:,.0f}")).format(figure)
+        if form is not None:
+            return form.format(figure)
+        decimals = 0 if float(figure).is_integer() or abs(figure) >= FINE else 1 if abs(figure) >= FINEST else 2
+        return f"{figure:,.{decimals}f}"
 
     median, low, high = Spread.of(figures)
     return f"{show(median)}{unit}" if len(figures) == 1 else f"{show(median)}{unit} ({show(low)}-{show(high)})"

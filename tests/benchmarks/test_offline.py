@@ -9,14 +9,14 @@ import pytest
 from pydantic import ValidationError
 
 from benchmarks.harness.process import SystemFailedError, Turn
-from benchmarks.harness.report import Report, Table
+from benchmarks.harness.report import Report, Table, cells_of
 from benchmarks.harness.rounds import Round
 from benchmarks.offline import (
     Measured,
     OfflinePlan,
     OfflineSystem,
     best_size,
-    cells_of,
+    figures_of,
     measure,
     references_of,
     same_cells,
@@ -183,17 +183,16 @@ def measured(name: str, seconds: float) -> Measured:
 
 
 def test_figures_have_their_units_and_the_best_number_of_threads() -> None:
-    found = {cell.row: cell.rounds for cell in cells_of(measured("dragoman", 2.0), sentences=100, alone=10)}
-    assert found["greedy, tokens/s"] == [150, 75]
-    assert found["beam 4, sentences/s"] == [50, 25]
-    assert found["greedy, alone, ms"] == [100, 200]
-    assert (found["memory, MB"], found["load, ms"], found["files, MB"]) == ([10, 10], [100, 100], [2])
+    first, second = figures_of(measured("dragoman", 2.0), sentences=100, alone=10)
+    assert first.items() >= {"greedy, tokens/s": 150, "beam 4, sentences/s": 50, "greedy, alone, ms": 100}.items()
+    assert second.items() >= {"greedy, tokens/s": 75, "beam 4, sentences/s": 25, "greedy, alone, ms": 200}.items()
+    assert first.items() >= {"memory, MB": 10, "load, ms": 100, "files, MB": 2}.items()
 
 
 def test_a_baseline_without_a_precision_is_shown_with_its_own() -> None:
     """This shows the gain of 8-bit integers over systems that lack them."""
     systems = [measured(name, 1.0) for name in ("dragoman:int8", "ctranslate2", "ctranslate2:int8", "pytorch")]
-    cells = [cell for each in systems for cell in cells_of(each, 100, 10)]
+    cells = cells_of({str(each.system): figures_of(each, 100, 10) for each in systems})
     (table,) = tables_of(systems, cells, "m30k")
     assert list(dict.fromkeys(cell.column for cell in table.cells)) == [
         "dragoman:int8",

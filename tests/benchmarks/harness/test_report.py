@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.harness.report import Cell, Report, ReportError, ReportFiles, Spread, Table, format_spread
+from benchmarks.harness.report import Cell, Report, ReportError, ReportFiles, Spread, Table, cells_of, format_spread
 from model.provenance import Provenance
 
 SPEEDS = st.floats(min_value=1, max_value=1e6)
@@ -44,7 +44,7 @@ def test_the_median_of_ratios_lies_between_the_smallest_and_the_largest(pairs: l
     ("figures", "form", "text"),
     [
         ([1000.4], None, "1,000"),
-        ([3.26, 99.0, 1.0], None, "3.3 (1.0-99.0)"),
+        ([3.256, 99.04, 2.0], None, "3.26 (2-99.0)"),
         ([0.5, 0.25, 1.0], "{:.0%}", "50% (25%-100%)"),
     ],
 )
@@ -58,14 +58,23 @@ CELLS = [Cell("speed", "ours", [10.0, 30.0, 20.0]), Cell("speed", "theirs", [5.0
 @pytest.mark.parametrize(("divide_by_base", "ratio"), [(False, "2.00x (2.00-3.00)"), (True, "0.50x (0.33-0.50)")])
 def test_other_columns_are_compared_with_the_base(ratio: str, *, divide_by_base: bool) -> None:
     table = Table("", CELLS, base="ours", divide_by_base=divide_by_base)
-    assert row_of(table) == ["20.0 (10.0-30.0)", f"10.0, {ratio}"]
+    assert row_of(table) == ["20 (10-30)", f"10, {ratio}"]
+
+
+def test_the_figures_of_rounds_become_cells_without_those_that_a_round_lacks() -> None:
+    found = {"ours": [{"speed": 1.0, "size": 2.0}, {"speed": 3.0}], "theirs": [{"size": 4.0}]}
+    assert cells_of(found, compared=["speed"]) == [
+        Cell("speed", "ours", [1.0, 3.0], compared=True),
+        Cell("size", "ours", [2.0], compared=False),
+        Cell("size", "theirs", [4.0], compared=False),
+    ]
 
 
 def test_there_is_no_ratio_without_a_base_with_zero_or_where_none_is_wanted() -> None:
     zero, quality = Cell("speed", "theirs", [0.0, 1.0, 2.0]), Cell("speed", "theirs", [5.0], compared=False)
-    assert row_of(Table("", CELLS)) == ["20.0 (10.0-30.0)", "10.0 (5.0-10.0)"]
-    assert row_of(Table("", [CELLS[0], zero], base="ours")) == ["20.0 (10.0-30.0)", "1.0 (0.0-2.0)"]
-    assert row_of(Table("", [CELLS[0], quality], base="ours")) == ["20.0 (10.0-30.0)", "5.0"]
+    assert row_of(Table("", CELLS)) == ["20 (10-30)", "10 (5-10)"]
+    assert row_of(Table("", [CELLS[0], zero], base="ours")) == ["20 (10-30)", "1 (0-2)"]
+    assert row_of(Table("", [CELLS[0], quality], base="ours")) == ["20 (10-30)", "5"]
 
 
 def test_a_table_has_text_before_and_notes_after_and_empty_cells_for_missing_figures() -> None:
@@ -76,7 +85,7 @@ def test_a_table_has_text_before_and_notes_after_and_empty_cells_for_missing_fig
         "| m30k   |  ours | theirs |",
         "| ------ | ----: | -----: |",
         "| speed  | 1,000 |        |",
-        "| memory |       |    2.0 |",
+        "| memory |       |      2 |",
         "",
         "- one",
         "- two",
