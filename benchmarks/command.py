@@ -56,9 +56,7 @@ class BenchCommand(BaseSettings):
     question: CliPositionalArg[
         Literal["offline", "online", "service", "replicas", "scheduling", "profile", "throughput"]
     ] = Field(description="what to measure")
-    plan: Path | None = Field(
-        None, description="YAML file that overrides defaults of the plan", json_schema_extra={"placeholder": "FILE"}
-    )
+    plan: Path | None = Field(None, description="YAML file that overrides defaults of the plan")
     set: Settings = Field(
         (),
         description="a field of the plan, as random.d_model=64; repeat it for several fields",

@@ -1,5 +1,6 @@
 """`dragoman bench` reads a plan, measures a question and writes its report."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,18 @@ def test_a_question_with_a_section_in_the_documentation_is_written_there(questio
     documented = [page for page in pages if f"<!-- {question} -->" in page]
     assert all(page.count(f"<!-- /{question} -->") == 1 for page in documented)
     assert documented or question in ("profile", "throughput")
+
+
+def test_a_missing_library_is_reported_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    problem = refusal("offline", "--out", str(tmp_path), "--set", "systems=[ctranslate2]")
+    assert problem.startswith("dragoman bench: ctranslate2 is not installed, expected the extra peers")
+
+
+def test_an_unknown_question_is_rejected_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    assert refusal("graphs") == "2"
+    error = capsys.readouterr().err
+    assert all(question in error for question in QUESTIONS)
 
 
 def test_a_setting_may_contain_commas() -> None:
