@@ -292,14 +292,13 @@ def figures_of(measured: Measured, sentences: int, alone: int) -> list[Figures]:
     return found
 
 
-def quality_cells(measured: Measured, model: ComparedModel, references: Sequence[str]) -> list[Cell]:
+def quality_of(measured: Measured, model: ComparedModel, references: Sequence[str]) -> Figures:
     """Returns the BLEU of a trained model's translations."""
-    cells = []
-    for search, targets in measured.targets.items():
-        translations = [model.exportable.tokenizer.decode(target) for target in targets]
-        bleu = score(translations, references).bleu
-        cells.append(Cell(f"{search}, BLEU", str(measured.system), [bleu], "{:.2f}", compared=False))
-    return cells
+    decode = model.exportable.tokenizer.decode
+    return {
+        f"{search}, BLEU": score(list(map(decode, targets)), references).bleu
+        for search, targets in measured.targets.items()
+    }
 
 
 def differing(measured: Measured, reference: Measured, search: str) -> list[int]:
@@ -323,19 +322,13 @@ def references_of(systems: Sequence[Measured]) -> list[tuple[Measured, Measured]
     return [(each, reference) for each, reference in pairs if reference not in (None, each)]
 
 
-def same_cells(measured: Measured, reference: Measured) -> list[Cell]:
-    """Returns the share of sentences with the same tokens as in a reference."""
-    row = f"same as {reference.system.maker}"
-    return [
-        Cell(
-            f"{search}, {row}",
-            str(measured.system),
-            [1 - len(differing(measured, reference, search)) / len(targets)],
-            "{:.2%}",
-            compared=False,
-        )
-        for search, targets in measured.targets.items()
-    ]
+def same_of(measured: Measured, reference: Measured) -> Figures:
+    """Returns the share of sentences with the same tokens as in a reference, in percent."""
+    return {
+        f"{search}, same as {reference.system.maker}, %": 100
+        - 100 * len(differing(measured, reference, search)) / len(ids)
+        for search, ids in measured.targets.items()
+    }
 
 
 def tables_of(systems: Sequence[Measured], cells: Sequence[Cell], name: str) -> list[Table]:
@@ -392,11 +385,13 @@ def measure(plan: OfflinePlan) -> Report:
         with TemporaryDirectory(prefix="dragoman-") as workshop:
             systems = Comparison(plan, model, sentences, Path(workshop)).measure()
         alone = min(plan.alone, len(sentences))
-        cells = cells_of({str(each.system): figures_of(each, len(sentences), alone) for each in systems}, COMPARED)
+        figures = {str(each.system): figures_of(each, len(sentences), alone) for each in systems}
         if model.trained:
-            cells += [cell for each in systems for cell in quality_cells(each, model, plan.corpus().targets)]
-            cells += [cell for pair in references_of(systems) for cell in same_cells(*pair)]
-        found = tables_of(systems, cells, model.name)
+            for each in systems:
+                figures[str(each.system)][0] |= quality_of(each, model, plan.corpus().targets)
+            for each, reference in references_of(systems):
+                figures[str(each.system)][0] |= same_of(each, reference)
+        found = tables_of(systems, cells_of(figures, COMPARED), model.name)
         heading = f"**{model.name}**: {model.describe()}. {len(sentences):,} sentences, {alone:,} of them alone."
         found[0] = replace(found[0], text=heading)
         found[-1] = replace(found[-1], notes=notes_of(systems, model, sentences))

@@ -20,7 +20,7 @@ import numpy as np
 from pydantic import Field
 
 from benchmarks.harness.plan import Plan, PlanError, Question
-from benchmarks.harness.report import Cell, Report, Table
+from benchmarks.harness.report import Figures, Report, Table, cells_of
 from benchmarks.harness.rounds import take_turns
 from benchmarks.systems.engine import (
     ADMIT,
@@ -214,56 +214,34 @@ def _output_shape(event: dict[str, Any]) -> list[int]:
     return [size for sizes in outputs[:1] for each in sizes.values() for size in each]
 
 
-NODES = "heaviest nodes: us per step"
+def step_figures(spans: Sequence[Span]) -> dict[str, Figures]:
+    """Returns the figures of measured steps by table; median and p99 of a phase cover the steps that have it."""
+    steps = [(span.ended_ns - span.started_ns) / 1e3 for span in spans if span.name == STEP]
+    phases = {PHASES[name]: some for name, some in phase_times_us(spans).items()}
+    everything = sum(map(sum, phases.values()))
+    times = {**phases, "whole step": steps, "between decoder runs, no run": gaps_us(spans)}
+    return {
+        "phase of a step: median, us": {row: float(np.median(some)) for row, some in times.items()},
+        "phase of a step: p99, us": {row: float(np.percentile(some, 99)) for row, some in times.items()},
+        "phase: % of the time": {row: 100 * sum(some) / everything for row, some in phases.items()},
+        "phase: % of the steps have it": {row: 100 * len(some) / len(steps) for row, some in phases.items()},
+    }
 
 
-class Profile:
-    """The figures of all turns, one list of rounds per table, row and column."""
-
-    def __init__(self) -> None:
-        self._rounds: dict[str, dict[tuple[str, str], list[float]]] = defaultdict(dict)
-
-    def add_steps(self, column: str, spans: Sequence[Span]) -> None:
-        """Adds the phases of measured steps; median and p99 of a phase cover the steps that have it."""
-        steps = [(span.ended_ns - span.started_ns) / 1e3 for span in spans if span.name == STEP]
-        phases = phase_times_us(spans)
-        everything = sum(map(sum, phases.values()))
-        times = {PHASES[name]: some for name, some in phases.items()}
-        for row, some in {**times, "whole step": steps, "between decoder runs, no run": gaps_us(spans)}.items():
-            self._add("phase of a step: median, us", row, column, float(np.median(some)))
-            self._add("phase of a step: p99, us", row, column, float(np.percentile(some, 99)))
-        for row, some in times.items():
-            self._add("phase: share of the time", row, column, sum(some) / everything)
-            self._add("phase: share of the steps that have it", row, column, len(some) / len(steps))
-
-    def add_graph(self, column: str, nodes: Sequence[NodeTime], between_us: float) -> None:
-        """Adds the operators and the nodes of the decoder, the slowest first."""
-        operators: defaultdict[str, float] = defaultdict(float)
-        for node in nodes:
-            operators[node.operator] += node.microseconds
-        everything = sum(operators.values())
-        for operator, microseconds in sorted(operators.items(), key=lambda each: -each[1]):
-            self._add("operator of the decoder: us per step", operator, column, microseconds)
-            self._add("operator of the decoder: share", operator, column, microseconds / everything)
-        self._add("operator of the decoder: us per step", "between nodes", column, between_us)
-        for node in nodes:
-            self._add(NODES, f"{node.name}: {node.operator} {node.output}", column, node.microseconds)
-
-    def _add(self, table: str, row: str, column: str, figure: float) -> None:
-        self._rounds[table].setdefault((row, column), []).append(figure)
-
-    def tables(self, heaviest: int) -> list[Table]:
-        """Returns all tables; that of the nodes has the `heaviest` slowest ones of the first turn."""
-        nodes = self._rounds[NODES]
-        shown = list(dict.fromkeys(row for row, _ in nodes))[:heaviest]
-        self._rounds[NODES] = {key: rounds for key, rounds in nodes.items() if key[0] in shown}
-        return [
-            Table(
-                name,
-                [Cell(*key, rounds, "{:.1%}" if "share" in name else None) for key, rounds in cells.items()],
-            )
-            for name, cells in self._rounds.items()
-        ]
+def graph_figures(nodes: Sequence[NodeTime], between_us: float, heaviest: int) -> dict[str, Figures]:
+    """Returns the figures of the decoder by table: its operators and its `heaviest` slowest nodes."""
+    operators: defaultdict[str, float] = defaultdict(float)
+    for node in nodes:
+        operators[node.operator] += node.microseconds
+    slowest = dict(sorted(operators.items(), key=lambda each: -each[1]))
+    everything = sum(slowest.values())
+    return {
+        "operator of the decoder: us per step": {**slowest, "between nodes": between_us},
+        "operator of the decoder: % of the nodes": {row: 100 * each / everything for row, each in slowest.items()},
+        "heaviest nodes: us per step": {
+            f"{node.name}: {node.operator} {node.output}": node.microseconds for node in nodes[:heaviest]
+        },
+    }
 
 
 def measure(plan: ProfilePlan) -> Report:
@@ -276,16 +254,17 @@ def measure(plan: ProfilePlan) -> Report:
     bundle = Bundle.open(plan.bundle)
     plan.check(bundle.manifest)
     sessions = Sessions.load(bundle, plan.threads)
-    profile = Profile()
+    tables = defaultdict[str, dict[str, list[Figures]]](lambda: defaultdict(list))
     for rows in take_turns(list(dict.fromkeys(plan.rows)), plan.rounds, "profile"):
-        column = f"{rows} row{'' if rows == 1 else 's'}"
-        profile.add_steps(column, SteadyEngine(sessions, rows, plan).measure())
+        found = step_figures(SteadyEngine(sessions, rows, plan).measure())
         with TemporaryDirectory(prefix="dragoman-") as folder:
             profiled = Sessions.load(bundle, plan.threads, profile_prefix=Path(folder) / "decoder")
             SteadyEngine(profiled, rows, plan).measure()
-            nodes, between_us = read_profile(Path(profiled.decoder.end_profiling()), plan.steps)
-        profile.add_graph(column, nodes, between_us)
-    return Report(profile.tables(plan.heaviest), f"threads of the engine: {plan.threads}")
+            found |= graph_figures(*read_profile(Path(profiled.decoder.end_profiling()), plan.steps), plan.heaviest)
+        for table, figures in found.items():
+            tables[table][f"{rows} row{'' if rows == 1 else 's'}"].append(figures)
+    shown = [Table(name, cells_of(columns)) for name, columns in tables.items()]
+    return Report(shown, f"threads of the engine: {plan.threads}")
 
 
 QUESTION = Question(ProfilePlan, measure, ("onnxruntime", "numpy"))

@@ -1,6 +1,6 @@
 """The service's engine with a stopwatch around its phases and around each run of ONNX Runtime.
 
-The measured classes extend those of the server, whose code contains no measurement. A span holds the whole time of a
+The methods of the server are measured from outside: its code contains no measurement. A span holds the whole time of a
 call and its own time: without the measured calls inside it. A stopwatch belongs to one thread.
 
 `LiveEngines` run in threads of their own; `EngineTranslator` is the system that is compared with others, without
@@ -29,7 +29,7 @@ from serve.observability.metrics import Metrics
 from serve.runtime.cpu import Runtime, Sessions, prefetched_rows
 from serve.runtime.cuda.device import Device
 from serve.runtime.cuda.runtime import DeviceSessions
-from serve.runtime.model import Model, Scores
+from serve.runtime.model import Model
 from serve.runtime.placement import ModelSessions, choose_device
 from serve.scheduler.scheduler import Scheduler
 from serve.scheduler.sequence import DecodingSequence, SequenceSpec
@@ -132,21 +132,8 @@ def watched(sessions: Sessions, watch: Watch) -> Sessions:
     )
 
 
-class WatchedRuntime(Runtime):
-    """A runtime with measured runs and branches."""
-
-    def __init__(self, sessions: Sessions, slots: int, stopwatch: Stopwatch) -> None:
-        super().__init__(watched(sessions, stopwatch), slots, prefetched_rows(slots))
-        self._stopwatch = stopwatch
-
-    def branch_rows(self, sources: Sequence[int], targets: Sequence[int], positions: Sequence[int]) -> None:
-        """Copies rows over others of the same source."""
-        with self._stopwatch.measure(BRANCH):
-            super().branch_rows(sources, targets, positions)
-
-
 class WatchedEngine(Engine):
-    """An engine whose steps and phases are measured.
+    """An engine whose steps, phases and runs are measured.
 
     Attributes:
         scheduler: supplies this engine only.
@@ -157,28 +144,12 @@ class WatchedEngine(Engine):
         metrics = Metrics(CollectorRegistry(), sessions.manifest.name)
         self.scheduler = Scheduler(slots, slots, prefill_token_budget, metrics)
         self.stopwatch = Stopwatch()
-        super().__init__(WatchedRuntime(sessions, slots, self.stopwatch), self.scheduler, metrics, sessions.manifest)
-
-    def step(self) -> None:
-        """Advances every sequence by one token."""
-        with self.stopwatch.measure(STEP):
-            super().step()
-
-    def _admit(self) -> list[DecodingSequence]:
-        with self.stopwatch.measure(ADMIT):
-            return super()._admit()
-
-    def _prefill(self, sequences: list[DecodingSequence]) -> None:
-        with self.stopwatch.measure(PREFILL):
-            super()._prefill(sequences)
-
-    def _select(self, scores: Scores) -> NDArray[np.bool_]:
-        with self.stopwatch.measure(SELECT):
-            return super()._select(scores)
-
-    def _retire(self, over: NDArray[np.bool_]) -> None:
-        with self.stopwatch.measure(RETIRE):
-            super()._retire(over)
+        runtime = Runtime(watched(sessions, self.stopwatch), slots, prefetched_rows(slots))
+        super().__init__(runtime, self.scheduler, metrics, sessions.manifest)
+        phases = {"_admit": ADMIT, "_prefill": PREFILL, "_select": SELECT, "_retire": RETIRE, "step": STEP}
+        for thing, methods in ((self, phases), (runtime, {"branch_rows": BRANCH})):
+            for method, name in methods.items():
+                setattr(thing, method, self.stopwatch.measure(name)(getattr(thing, method)))
 
 
 # No benchmark queues more rows.
@@ -193,14 +164,14 @@ class Occupancy(NamedTuple):
     waiting: int
 
 
-class CountedRuntime(WatchedRuntime):
+class CountedRuntime(Runtime):
     """A runtime that records the rows of its steps and the waiting sequences."""
 
     def __init__(self, sessions: Sessions, slots: int, scheduler: Scheduler) -> None:
         self.stopwatch = Stopwatch()
         self.steps: list[Occupancy] = []
         self._scheduler = scheduler
-        super().__init__(sessions, slots, self.stopwatch)
+        super().__init__(watched(sessions, self.stopwatch), slots, prefetched_rows(slots))
 
     def decode_step(
         self,

@@ -51,7 +51,7 @@ def test_every_question_shows_its_plan(question: str, capsys: pytest.CaptureFixt
     assert yaml.safe_load(capsys.readouterr().out)["rounds"] >= 1
 
 
-@pytest.mark.parametrize("plan", sorted((ROOT / "benchmarks" / "plans").iterdir()), ids=lambda path: str(path.stem))
+@pytest.mark.parametrize("plan", sorted((ROOT / "benchmarks" / "plans").iterdir()), ids=lambda path: str(path.name))
 def test_the_plans_of_the_repository_are_valid(plan: Path) -> None:
     from benchmarks.offline import OfflinePlan  # noqa: PLC0415 - slow
 

@@ -93,23 +93,23 @@ def figures(table: Table, column: str) -> dict[str, list[float]]:
 def test_every_phase_of_a_beam_and_every_operator_is_measured_in_every_round(
     column: str, tables: dict[str, Table]
 ) -> None:
-    shares = figures(tables["phase: share of the time"], column)
+    shares = figures(tables["phase: % of the time"], column)
     assert {"admit", "prefill: encoder run", "decode: decoder run", "select: top-k run", "retire", "rest"} < set(shares)
-    operators = figures(tables["operator of the decoder: share"], column)
+    operators = figures(tables["operator of the decoder: % of the nodes"], column)
     assert {"GroupQueryAttention", "MatMulIntegerToFloat"} < set(operators)
     for found in (shares, operators):
-        assert [sum(rounds) for rounds in zip(*found.values(), strict=False)] == pytest.approx([1, 1], abs=0.1)
+        assert [sum(rounds) for rounds in zip(*found.values(), strict=False)] == pytest.approx([100, 100], abs=10)
 
 
 def test_a_steady_load_starts_a_sequence_whenever_one_ends(tables: dict[str, Table]) -> None:
     """One sequence of five target tokens ends at every fifth step, three at three of five."""
-    for column, share in (("2 rows", 1 / 5), ("6 rows", 3 / 5)):
-        found = figures(tables["phase: share of the steps that have it"], column)["prefill: encoder run"]
-        assert found == pytest.approx([share, share], abs=1 / 12)
+    for column, share in (("2 rows", 20), ("6 rows", 60)):
+        found = figures(tables["phase: % of the steps have it"], column)["prefill: encoder run"]
+        assert found == pytest.approx([share, share], abs=100 / 12)
 
 
 def test_the_heaviest_nodes_are_listed(tables: dict[str, Table]) -> None:
-    assert len({cell.row for cell in tables["heaviest nodes: us per step"].cells}) == 3
+    assert len(figures(tables["heaviest nodes: us per step"], "6 rows")) >= 3
 
 
 @pytest.mark.parametrize("field", ["source_tokens", "target_tokens"])
