@@ -6,7 +6,7 @@ DEMO ?= demo
 SOAK_SECONDS ?= 60
 BENCH_RUN ?= bundles/multi30k-en-de
 BENCH_DATA ?= multi30k:en-de
-BENCH_OPTIONS = --data $(BENCH_DATA) --out bench --document docs/measurements/benchmarks.md $(if $(ROUNDS),--rounds $(ROUNDS))
+BENCH_OPTIONS = --set data=$(BENCH_DATA) --document docs/measurements/benchmarks.md $(if $(ROUNDS),--rounds $(ROUNDS))
 .PHONY: figures setup optimum nginx demo attention quality test reliability endurance fmt check bench capacity soak protos
 
 setup: .venv/installed
@@ -103,9 +103,9 @@ fmt: setup
 
 # Compares engines and server with baselines, and fills in docs/measurements/benchmarks.md. Takes hours; ROUNDS=2 is faster.
 bench: setup optimum
-	$(BIN)/dragoman bench offline --run $(BENCH_RUN) --baselines ctranslate2,pytorch,transformers,optimum $(BENCH_OPTIONS)
-	$(BIN)/dragoman bench online --run $(BENCH_RUN) $(BENCH_OPTIONS)
-	$(BIN)/dragoman bench service $(BENCH_RUN) $(BENCH_OPTIONS)
+	$(BIN)/dragoman bench offline --plan benchmarks/plans/baselines.yaml --set run=$(BENCH_RUN) $(BENCH_OPTIONS)
+	$(BIN)/dragoman bench online --set run=$(BENCH_RUN) $(BENCH_OPTIONS)
+	$(BIN)/dragoman bench service --set bundle=$(BENCH_RUN) $(BENCH_OPTIONS)
 
 # Measures the latency at 100 requests per second and the capacity; demo/load/load.html has plots.
 capacity: $(DEMO)/verified

@@ -1,391 +1,427 @@
-"""`dragoman bench offline`: throughput, latency and memory of the engines compared with other inference libraries.
+"""The engine compared with other inference libraries: throughput, latency, memory and quality.
 
-All systems hold the same weights. For each model: trials of batch sizes, then rounds with all sentences at once, then
-rounds with single sentences. The files of the systems are in a temporary folder.
+All systems of a model hold the same weights, have the same number of threads, and translate token ids to token ids,
+greedily and with a beam of 4. For each model: trials of batch sizes, then rounds with all sentences at once, then
+rounds with single sentences. The random model gets exactly the target lengths of the references.
 """
 
 import json
+import statistics
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
-from tqdm import tqdm
+from pydantic import BaseModel, ConfigDict, Field, model_serializer, model_validator
 
+from benchmarks.harness.plan import Question, require_libraries
 from benchmarks.harness.process import Launch
-from benchmarks.harness.rounds import Player, Progress, Round, play, reporting, require_libraries, steps_of
-from benchmarks.near_ties import Difference, differences, narrowest_margin
-from benchmarks.offline_results import (
-    SEARCHES,
-    OfflineModelResult,
-    OfflineResult,
-    Trials,
-    best,
-    format_offline,
-    sentences_of,
-)
-from benchmarks.systems.compared_model import (
-    BASE,
-    BASE_VOCABULARY_SIZE,
-    MOST_TOKENS,
-    ComparedModel,
-    OptimumEnvironment,
-    compared_models,
-    compute_type,
-)
-from benchmarks.systems.translating import PATTERN, Batching, SourceSentence, write_sentences
-from loadtest.report_files import ReportFiles
-from model.config import TransformerConfig
-from model.provenance import Provenance, command_line
+from benchmarks.harness.report import Cell, Figures, Report, Table, cells_of
+from benchmarks.harness.rounds import Player, Round, play
+from benchmarks.systems.compared_model import ComparedModel, ModelsPlan, compute_type
+from benchmarks.systems.pytorch_system import narrowest_margin
+from benchmarks.systems.translating import PATTERN, SEARCHES, SourceSentence, write_sentences
 from model.run import RunError
-from serve.bundle.manifest import Precision
+from model.scoring import score
+from serve.bundle.manifest import EIGHT_BITS, GraphVariant, Precision
 from serve.system import available_cpus
 
-CpuPrecision = Literal["fp32", "int8", "int8-static"]
-LIBRARIES = ("onnxruntime", "ctranslate2", "torch", "transformers", "numpy")
-SENTENCES_FILE = "sentences.json"
-BATCHES = ("16:examples", "32:examples", "64:examples", "128:examples", "512:tokens", "2048:tokens")
+if TYPE_CHECKING:
+    from benchmarks.systems.optimum_system import OptimumEnvironment
 
 Maker = Literal["dragoman", "ctranslate2", "pytorch", "transformers", "optimum"]
+# What the process of a system calls.
+LOADERS: dict[Maker, str] = {
+    "dragoman": "benchmarks.systems.engine:load_engines",
+    "ctranslate2": "benchmarks.systems.ctranslate2_system:CTranslate2Translator",
+    "pytorch": "benchmarks.systems.pytorch_system:PyTorchTranslator",
+    "transformers": "benchmarks.systems.transformers_system:load_transformers",
+    "optimum": "benchmarks.systems.optimum_system:load_optimum",
+}
+# Precisions and devices of the baselines.
+KINDS: dict[Maker, tuple[str, ...]] = {
+    "ctranslate2": ("fp32:cpu", "int8:cpu"),
+    "pytorch": ("fp32:cpu", "fp32:cuda", "fp16:cuda"),
+    "transformers": ("fp32:cpu",),
+    "optimum": ("fp32:cpu",),
+}
+# Libraries that are imported only for a baseline.
+BASELINE_LIBRARIES = {"ctranslate2": "ctranslate2", "transformers": "transformers", "optimum": "transformers"}
 
 
-@dataclass(frozen=True, slots=True)
-class OfflineSystem:
-    """A system in one precision.
+class OfflineSystem(BaseModel):
+    """A system, also written as `MAKER:PRECISION:VARIANT`; `variant` is that of the graphs, or the device."""
 
-    Attributes:
-        load: runs in its process, as `module:name`.
-        write: writes the files that it loads into a new folder.
-        options: of its translator, in addition to those common to all.
-    """
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     maker: Maker
-    precision: Precision
-    load: str
-    write: Callable[[ComparedModel, Path], None]
-    options: Mapping[str, Any] = field(default_factory=dict)
-    python: str = sys.executable
+    precision: Precision = "fp32"
+    variant: GraphVariant = "cpu"
 
-    @property
-    def name(self) -> str:
-        """The name in messages."""
-        return f"{self.maker} {self.precision}"
+    @model_validator(mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        return dict(zip(cls.model_fields, value.split(":", 2), strict=False)) if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        kind = f"{self.precision}:{self.variant}"
+        if self.batched and kind not in KINDS[self.maker]:
+            raise ValueError(f"{kind}: expected {self.maker} with {' or '.join(KINDS[self.maker])}")
+        return self
+
+    @model_serializer
+    def __str__(self) -> str:
+        return ":".join([self.maker, self.precision, *([] if self.variant == "cpu" else [self.variant])])
 
     @property
     def batched(self) -> bool:
         """Whether it translates static batches instead of continuous ones."""
         return self.maker != "dragoman"
 
-    def launch(self, folder: Path, copies: int, threads: int) -> Launch:
-        """Returns how to start it; `copies` are concurrent batches, or engines."""
-        options = {"folder": str(folder), "copies": copies, "threads": threads, **self.options}
-        return Launch(f"{self.name}, {copies} x {threads}", self.load, options, self.python)
+    @property
+    def eight_bits(self) -> bool:
+        """Whether its weights have 8 bits."""
+        return self.precision in EIGHT_BITS
 
 
-# Libraries that are imported only for a baseline.
-BASELINE_LIBRARIES = {"ctranslate2": "ctranslate2", "transformers": "transformers", "optimum": "transformers"}
+SYSTEMS = "dragoman:fp32 dragoman:int8 dragoman:int8-static ctranslate2:fp32 ctranslate2:int8 pytorch transformers"
 
 
-class BenchOfflineCommand(BaseSettings):
-    """Compares the engines with other inference libraries: throughput, latency and memory.
+class OfflinePlan(ModelsPlan):
+    """The systems, and the sizes of batches and engines to try."""
 
-    Measures a random model, by default the base model of Vaswani et al. 2017, and with --run a trained one. All systems
-    hold the same weights and have the same number of threads. Each is a process that translates token ids to token ids,
-    greedily and with a beam of 4: all sentences at once, then some of them one at a time. The random model gets exactly
-    the target lengths of the references. All systems take turns in every round. A baseline's figure is followed by the
-    ratio of Dragoman to it: the median of the rounds' ratios and their range.
-
-    Baselines use the fastest of --batches, Dragoman the fastest of --slots, every system the fastest of
-    --alone-threads. Writes offline.md and offline.json. Takes hours on an otherwise idle machine.
-    """
-
-    model_config = SettingsConfigDict(
-        env_prefix="DRAGOMAN_BENCH_OFFLINE_", frozen=True, extra="forbid", nested_model_default_partial_update=True
+    systems: Annotated[tuple[OfflineSystem, ...], Field(min_length=1)] = Field(
+        tuple(map(OfflineSystem.model_validate, SYSTEMS.split())),
+        description="MAKER:PRECISION:VARIANT, as optimum, dragoman:fp32:portable or pytorch:fp16:cuda",
     )
-
-    HELP_GROUPS: ClassVar[dict[str, str]] = {
-        "out": "output",
-        "run": "model and data",
-        "baselines": "systems",
-        "sentences": "measurement",
-        "batches": "batches and threads",
-    }
-
-    out: Path = Field(description="folder for offline.md and offline.json")
-    document: Path | None = Field(None, description="Markdown file; the tables replace its <!-- offline --> section")
-    run: Path | None = Field(None, description="training run or fp32 bundle of a second, trained model")
-    data: str = Field("multi30k:en-de", description="test data as in `dragoman evaluate`")
-    random: TransformerConfig = Field(BASE, description="shape of the random model")
-    vocabulary_size: int = Field(BASE_VOCABULARY_SIZE, gt=8, le=MOST_TOKENS, description="tokens of the random model")
-    baselines: tuple[Literal["ctranslate2", "pytorch", "transformers", "optimum"], ...] = Field(
-        ("ctranslate2", "pytorch", "transformers"), description="systems to compare with"
-    )
-    optimum_python: Path = Field(
-        Path(".venv-optimum/bin/python"),
-        description="interpreter of the optimum environment, as `make optimum` makes one",
-    )
-    precisions: tuple[CpuPrecision, ...] = Field(
-        ("fp32", "int8", "int8-static"),
-        min_length=1,
-        description="precisions of the engines; baselines use the nearest they have",
-    )
-    sentences: int | None = Field(None, gt=0, description="number of sentences; default: all")
-    trials: int = Field(2, gt=0, description="passes per size in --batches or --slots; the fastest pass counts")
+    optimum_python: Path = Field(Path(".venv-optimum/bin/python"), description="interpreter of `make optimum`")
     alone: int = Field(50, gt=0, description="number of sentences also translated one at a time")
-    rounds: int = Field(5, gt=0, description="turns of each system at each task")
-    batches: tuple[Annotated[str, Field(pattern=PATTERN)], ...] = Field(
-        BATCHES, min_length=1, description="batch sizes to try for baselines, as 64:examples or 1024:tokens"
+    trials: int = Field(2, gt=0, description="passes per size of a batch or an engine; the fastest pass counts")
+    batches: Annotated[tuple[Annotated[str, Field(pattern=PATTERN)], ...], Field(min_length=1)] = Field(
+        ("16:examples", "32:examples", "64:examples", "128:examples", "512:tokens", "2048:tokens"),
+        description="batch sizes to try for baselines",
     )
-    engines: int | None = Field(None, gt=0, description="number of Dragoman engines; default: one per CPU")
-    threads: int = Field(1, gt=0, description="threads of each engine")
-    slots: tuple[Annotated[int, Field(ge=4)], ...] = Field(
-        (32, 64, 128), min_length=1, description="rows of each engine to try"
+    slots: Annotated[tuple[Annotated[int, Field(ge=4)], ...], Field(min_length=1)] = Field(
+        (32, 64, 128), description="rows of each Dragoman engine to try"
     )
-    alone_threads: tuple[Annotated[int, Field(gt=0)], ...] = Field(
-        (1, 2), min_length=1, description="thread counts to try for one sentence at a time"
+    engines: int | None = Field(None, gt=0, description="engines of Dragoman, threads of the others; null: one per CPU")
+    prefill_token_budget: int | None = Field(None, gt=0, description="of Dragoman; null: that of the server")
+    alone_threads: Annotated[tuple[Annotated[int, Field(gt=0)], ...], Field(min_length=1)] = Field(
+        (1, 2), description="thread counts to try for one sentence at a time"
     )
 
     @property
-    def engine_count(self) -> int:
-        """Number of Dragoman's engines; baselines get as many threads as all engines together."""
+    def threads(self) -> int:
+        """Threads of each system."""
         return self.engines or available_cpus()
 
-    def sizes(self, system: OfflineSystem) -> list[Batching]:
-        """Returns the batch sizes to try."""
-        if system.batched:
-            return [Batching.parse(size) for size in dict.fromkeys(self.batches)]
-        return [Batching(slots, "rows") for slots in dict.fromkeys(self.slots)]
-
-    def passes(self, system: OfflineSystem) -> int:
-        """Returns the passes per size: one, for the translations, if there is nothing to choose from."""
-        return self.trials if len(self.sizes(system)) > 1 else 1
-
-    def cli_cmd(self) -> None:
-        """Measures every model, prints and writes the results."""
-        require_libraries(BASELINE_LIBRARIES[each] for each in self.baselines if each in BASELINE_LIBRARIES)
-        files = ReportFiles("offline", self.out, self.document)
-        with reporting("offline", [files], RunError):
-            optimum = OptimumEnvironment(self.optimum_python)
-            versions = {"optimum": optimum.versions()} if "optimum" in self.baselines else {}
-            models = compared_models(self.run, self.random, self.vocabulary_size)
-            systems = offline_systems(self.baselines, self.precisions, self.slots[0], optimum)
-            if any(system.maker in ("transformers", "optimum") for system in systems):
-                _check_transformers(models)
-            results = _compare(self, models, systems)
-            threads = f"threads of each system: {self.engine_count * self.threads}"
-            provenance = Provenance.now(command_line("bench offline", self), LIBRARIES, threads, versions)
-            files.write_models(results, map(format_offline, results), self.model_dump(mode="json"), provenance)
+    def sizes(self, system: OfflineSystem) -> list[str]:
+        """Returns the batch sizes to try, as `Batching.parse` reads them."""
+        return list(dict.fromkeys(self.batches if system.batched else (f"{slots}:rows" for slots in self.slots)))
 
 
-WITH_CHECKPOINT: dict[Maker, str] = {
-    "pytorch": "benchmarks.systems.pytorch_system:PyTorchTranslator",
-    "transformers": "benchmarks.systems.transformers_system:load_transformers",
-}
-
-
-def offline_systems(
-    baselines: Collection[str], precisions: Collection[Precision], slots: int, optimum: OptimumEnvironment
-) -> list[OfflineSystem]:
-    """Returns Dragoman, then the baselines, per precision; a baseline has the nearest precision it supports, if any."""
-    systems: list[OfflineSystem] = []
-    for precision in precisions:
-        systems += [_dragoman(precision, slots), _ctranslate2(precision)]
-        if precision == "fp32":
-            systems += [OfflineSystem(maker, "fp32", load, _checkpoint) for maker, load in WITH_CHECKPOINT.items()]
-            systems.append(_optimum(optimum))
-    return [system for system in systems if system.maker in ("dragoman", *baselines)]
-
-
-def _dragoman(precision: Precision, slots: int) -> OfflineSystem:
-    return OfflineSystem(
-        "dragoman",
-        precision,
-        "benchmarks.systems.engine:load_engines",
-        lambda model, folder: model.write_bundle(folder, "cpu", precision),
-        {"slots": slots},
-    )
-
-
-def _ctranslate2(precision: Precision) -> OfflineSystem:
-    weights = compute_type(precision)
-    return OfflineSystem(
-        "ctranslate2",
-        precision,
-        "benchmarks.systems.ctranslate2_system:CTranslate2Translator",
-        lambda model, folder: model.write_ctranslate2(folder, weights),
-        {"compute_type": weights},
-    )
-
-
-def _checkpoint(model: ComparedModel, folder: Path) -> None:
-    model.write_checkpoint(folder)
-
-
-def _optimum(environment: OptimumEnvironment) -> OfflineSystem:
-    load = "benchmarks.systems.optimum_system:load_optimum"
-    return OfflineSystem("optimum", "fp32", load, environment.write_model, python=str(environment.python))
-
-
-def _steps(systems: Sequence[OfflineSystem], options: BenchOfflineCommand) -> int:
-    """Returns the number of progress steps per model."""
-    searches = len(SEARCHES)
-    trials = sum(steps_of(1, searches * len(options.sizes(system)), options.passes(system)) for system in systems)
-    together = steps_of(len(systems), searches, options.rounds)
-    alone = steps_of(len(systems) * len(set(options.alone_threads)), searches, options.rounds)
-    return len(systems) + trials + together + alone
+MEMORY = "memory, MB"
+# Rows with ratios.
+COMPARED = {f"{search}, {row}" for search in SEARCHES for row in ("tokens/s", "sentences/s", "alone, ms")} | {MEMORY}
+# Tokens per second in every pass, by search and size.
+Trials = dict[str, dict[str, list[float]]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Comparison:
-    """The systems of one model, with their files."""
+class Measured:
+    """The results of one system.
 
-    options: BenchOfflineCommand
+    Attributes:
+        size_bytes: of its files.
+        together: all sentences at once, one entry per round.
+        alone: one sentence at a time, one entry per round, by number of threads.
+        targets: target tokens of each sentence, by search.
+    """
+
+    system: OfflineSystem
+    size_bytes: int
+    trials: Trials
+    together: list[Round]
+    alone: dict[int, list[Round]]
+    targets: dict[str, list[list[int]]]
+
+    def alone_seconds(self, search: str, threads: int) -> list[float]:
+        """Returns the time of all single sentences, one figure per round."""
+        return [each.turns[search].seconds for each in self.alone[threads]]
+
+    def best_threads(self, search: str) -> int:
+        """Returns the fastest number of threads for one sentence at a time."""
+        return min(self.alone, key=lambda threads: statistics.median(self.alone_seconds(search, threads)))
+
+
+def best_size(tried: dict[str, list[float]]) -> str:
+    """Returns the size with the fastest single pass: other load on the machine only slows a pass down."""
+    return max(tried, key=lambda size: max(tried[size]))
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The systems of one model, with their files in the folder `workshop`."""
+
+    plan: OfflinePlan
     model: ComparedModel
-    sentences: list[SourceSentence]
-    systems: Sequence[OfflineSystem]
+    sentences: Sequence[SourceSentence]
     workshop: Path
-    progress: Progress
 
-    def run(self) -> OfflineModelResult:
+    def measure(self) -> list[Measured]:
         """Measures all systems.
 
         Raises:
             RunError: if a bundle cannot be made.
             SystemFailedError: if a system fails.
         """
-        write_sentences(self.workshop / SENTENCES_FILE, self.sentences)
-        for system in self.systems:
-            system.write(self.model, self.workshop / system.name)
-            self.progress.update()
-        trials = {system.name: self._try_batchings(system) for system in self.systems}
-        together = self._play_together(trials)
-        alone = self._play_alone()
-        results = [
-            OfflineResult(
-                system.maker,
-                system.precision,
-                trials[system.name],
-                together[system.name],
-                alone[system.name],
-                self._differences(system),
+        systems = self.plan.systems
+        write_sentences(self.workshop / "sentences.json", self.sentences)
+        for system in systems:
+            self._write(system)
+        trials = {system: self._try_sizes(system) for system in systems}
+        together = {
+            system: Player(
+                self._launch(system, self.plan.threads),
+                {search: self._task(search, best_size(tried)) for search, tried in trials[system].items()},
             )
-            for system in self.systems
-        ]
-        count = len(self.sentences)
-        return OfflineModelResult(
-            self.model.name, self.model.describe(), count, min(self.options.alone, count), results
-        )
-
-    def _try_batchings(self, system: OfflineSystem) -> Trials:
-        """Translates with each batching, and stores the translations."""
-        names = {
-            (search, str(batching)): f"{search}, {batching}"
-            for search in SEARCHES
-            for batching in self.options.sizes(system)
+            for system in systems
         }
-        tasks = {
-            name: self._task(search, batching, output=str(self._translations(system, search)))
-            for (search, batching), name in names.items()
-        }
-        launch = self._launch(system)
-        tried = self._play([Player(launch, tasks)], self.options.passes(system))[launch.name]
-        trials: Trials = {search: {} for search in SEARCHES}
-        for (search, batching), name in names.items():
-            trials[search][batching] = [each.tokens_per_second[name] for each in tried]
-        return trials
-
-    def _play_together(self, trials: Mapping[str, Trials]) -> dict[str, list[Round]]:
-        players = {
-            system.name: Player(
-                self._launch(system),
-                {search: self._task(search, best(tried)) for search, tried in trials[system.name].items()},
+        alone = {
+            (system, threads): Player(
+                self._launch(system, 1, threads),
+                # A single sentence is one batch, in any size.
+                {search: self._task(search, self.plan.sizes(system)[0], alone=self.plan.alone) for search in SEARCHES},
             )
-            for system in self.systems
+            for system in systems
+            for threads in dict.fromkeys(self.plan.alone_threads)
         }
-        played = self._play(list(players.values()), self.options.rounds)
-        return {name: played[player.launch.name] for name, player in players.items()}
-
-    def _play_alone(self) -> dict[str, dict[int, list[Round]]]:
-        players = {
-            (system.name, threads): Player(
-                system.launch(self.workshop / system.name, copies=1, threads=threads),
+        rounds = self._play([*together.values()], self.plan.rounds, "together")
+        alone_rounds = self._play([*alone.values()], self.plan.rounds, "alone")
+        return [
+            Measured(
+                system,
+                sum(path.stat().st_size for path in self._folder(system).iterdir()),
+                trials[system],
+                rounds[together[system].launch.name],
                 {
-                    # A single sentence is one batch, in any batching.
-                    search: self._task(search, str(self.options.sizes(system)[0]), alone=self.options.alone)
-                    for search in SEARCHES
+                    threads: alone_rounds[player.launch.name]
+                    for (each, threads), player in alone.items()
+                    if each == system
                 },
+                {search: json.loads(self._targets(system, search).read_bytes()) for search in SEARCHES},
             )
-            for system in self.systems
-            for threads in self.options.alone_threads
+            for system in systems
+        ]
+
+    def _write(self, system: OfflineSystem) -> None:
+        """Writes the files that a system loads."""
+        folder = self._folder(system)
+        match system.maker:
+            case "dragoman":
+                self.model.write_bundle(folder, system.variant, system.precision)
+            case "ctranslate2":
+                self.model.write_ctranslate2(folder, compute_type(system.precision))
+            case _:
+                self.model.write_checkpoint(folder)
+        if system.maker == "optimum":
+            _optimum(self.plan).export(folder)
+
+    def _launch(self, system: OfflineSystem, copies: int, threads: int = 1) -> Launch:
+        """Returns how to start a system; `copies` are engines, or concurrent batches."""
+        copies = 1 if system.variant == "cuda" else copies
+        options: dict[str, Any] = {"folder": str(self._folder(system)), "copies": copies, "threads": threads}
+        python = sys.executable
+        match system.maker:
+            case "dragoman":
+                options |= {"slots": self.plan.slots[0], "prefill_token_budget": self.plan.prefill_token_budget}
+            case "ctranslate2":
+                options["compute_type"] = compute_type(system.precision)
+            case "pytorch":
+                options |= {"device": system.variant, "precision": system.precision}
+            case "optimum":
+                python = str(self.plan.optimum_python)
+        return Launch(f"{system}, {copies} x {threads}", LOADERS[system.maker], options, python)
+
+    def _try_sizes(self, system: OfflineSystem) -> Trials:
+        """Translates with each size, and stores the translations."""
+        sizes = self.plan.sizes(system)
+        tasks = {
+            f"{search}, {size}": self._task(search, size, output=str(self._targets(system, search)))
+            for search in SEARCHES
+            for size in sizes
         }
-        played = self._play(list(players.values()), self.options.rounds)
+        player = Player(self._launch(system, self.plan.threads), tasks)
+        # One pass, for the translations, if there is nothing to choose from.
+        tried = self._play([player], self.plan.trials if len(sizes) > 1 else 1, str(system))[player.launch.name]
         return {
-            system.name: {
-                threads: played[players[system.name, threads].launch.name] for threads in self.options.alone_threads
-            }
-            for system in self.systems
+            search: {size: [each.turns[f"{search}, {size}"].tokens_per_second for each in tried] for size in sizes}
+            for search in SEARCHES
         }
 
-    def _play(self, players: Sequence[Player], rounds: int) -> dict[str, list[Round]]:
-        return play(players, rounds=rounds, seconds=None, progress=self.progress)
+    def _play(self, players: Sequence[Player], rounds: int, label: str) -> dict[str, list[Round]]:
+        return play(players, rounds, f"{self.model.name}, {label}")
 
-    def _launch(self, system: OfflineSystem) -> Launch:
-        engines, threads = self.options.engine_count, self.options.threads
-        # Baselines are fastest with copies of one thread. Dragoman has the engines of the server.
-        copies, threads = (engines * threads, 1) if system.batched else (engines, threads)
-        return system.launch(self.workshop / system.name, copies, threads)
+    def _task(self, search: str, size: str, **options: Any) -> dict[str, Any]:
+        """Returns the arguments of `Translator.prepare`."""
+        sentences = str(self.workshop / "sentences.json")
+        return {"sentences": sentences, "beam_size": SEARCHES[search], "batching": size, **options}
 
-    def _task(self, search: str, batching: str, **options: Any) -> dict[str, Any]:
-        """Returns the arguments of `Translator.plan`."""
-        sentences = str(self.workshop / SENTENCES_FILE)
-        return {"sentences": sentences, "beam_size": SEARCHES[search], "batching": batching, **options}
+    def _folder(self, system: OfflineSystem) -> Path:
+        return self.workshop / str(system)
 
-    def _differences(self, system: OfflineSystem) -> dict[str, list[Difference]] | None:
-        """Compares a trained fp32 model with CTranslate2; None in other cases."""
-        baseline = next(
-            (each for each in self.systems if each.maker == "ctranslate2" and each.precision == "fp32"), None
-        )
-        if baseline is None or baseline is system or system.precision != "fp32" or not self.model.trained:
-            return None
-        found = {}
+    def _targets(self, system: OfflineSystem, search: str) -> Path:
+        return self.workshop / f"{system}, {search}.json"
+
+
+def figures_of(measured: Measured, sentences: int, alone: int) -> list[Figures]:
+    """Returns the figures of a system in each round; `alone` of the sentences were also translated one at a time."""
+    alone_seconds = {search: measured.alone_seconds(search, measured.best_threads(search)) for search in SEARCHES}
+    found: list[Figures] = []
+    for number, together in enumerate(measured.together):
+        figures: Figures = {}
+        for search, turn in together.turns.items():
+            figures[f"{search}, tokens/s"] = turn.tokens_per_second
+            figures[f"{search}, sentences/s"] = sentences / turn.seconds
+        figures |= {f"{search}, alone, ms": 1e3 * each[number] / alone for search, each in alone_seconds.items()}
+        found.append({**figures, MEMORY: together.peak_bytes / 1e6, "load, ms": 1e3 * together.load_seconds})
+    found[0]["files, MB"] = measured.size_bytes / 1e6
+    return found
+
+
+def quality_of(measured: Measured, model: ComparedModel, references: Sequence[str]) -> Figures:
+    """Returns the BLEU of a trained model's translations."""
+    decode = model.exportable.tokenizer.decode
+    return {
+        f"{search}, BLEU": score(list(map(decode, targets)), references).bleu
+        for search, targets in measured.targets.items()
+    }
+
+
+def differing(measured: Measured, reference: Measured, search: str) -> list[int]:
+    """Returns the indices of the sentences that are translated differently."""
+    pairs = zip(measured.targets[search], reference.targets[search], strict=True)
+    return [place for place, (found, expected) in enumerate(pairs) if found != expected]
+
+
+# A trained model's translations are compared with those of the first of these, in the same floating-point precision.
+REFERENCES: tuple[Maker, ...] = ("ctranslate2", "pytorch")
+
+
+def references_of(systems: Sequence[Measured]) -> list[tuple[Measured, Measured]]:
+    """Returns the systems whose translations are compared, each with its reference."""
+    ranked = sorted(
+        (each for each in systems if each.system.maker in REFERENCES and not each.system.eight_bits),
+        key=lambda each: REFERENCES.index(each.system.maker),
+    )
+    references = {each.system.precision: each for each in reversed(ranked)}
+    pairs = [(each, references.get(each.system.precision)) for each in systems]
+    return [(each, reference) for each, reference in pairs if reference not in (None, each)]
+
+
+def same_of(measured: Measured, reference: Measured) -> Figures:
+    """Returns the share of sentences with the same tokens as in a reference, in percent."""
+    return {
+        f"{search}, same as {reference.system.maker}, %": 100
+        - 100 * len(differing(measured, reference, search)) / len(ids)
+        for search, ids in measured.targets.items()
+    }
+
+
+def tables_of(systems: Sequence[Measured], cells: Sequence[Cell], name: str) -> list[Table]:
+    """Returns a table per Dragoman system, with the baselines of its precision, or of another if they lack it."""
+    tables = []
+    leaders = [each.system for each in systems if not each.system.batched] or [systems[0].system]
+    baselines = [each.system for each in systems if each.system.batched]
+    for leader in leaders:
+        having = {each.maker for each in baselines if each.eight_bits == leader.eight_bits}
+        shown = [each for each in baselines if each.eight_bits == leader.eight_bits or each.maker not in having]
+        columns = dict.fromkeys(map(str, [leader, *shown]))
+        rows = {cell.row for cell in cells if cell.column == str(leader)}
+        chosen = [cell for column in columns for cell in cells if cell.column == column and cell.row in rows]
+        tables.append(Table(name, chosen, base=str(leader)))
+    return tables
+
+
+def notes_of(systems: Sequence[Measured], model: ComparedModel, sentences: Sequence[SourceSentence]) -> list[str]:
+    """Returns the chosen sizes and threads, and how close each decision was that systems took differently."""
+    sizes = [f"{each.system} {search} {best_size(each.trials[search])}" for each in systems for search in SEARCHES]
+    threads = [f"{each.system} {search} {each.best_threads(search)}" for each in systems for search in SEARCHES]
+    notes = [
+        f"Batches, or rows of each engine: {', '.join(sizes)}.",
+        f"Threads for one sentence at a time: {', '.join(threads)}.",
+    ]
+    for measured, reference in references_of(systems) if model.trained else []:
         for search, beam_size in SEARCHES.items():
-            found_ids, expected_ids = (
-                json.loads(self._translations(each, search).read_bytes()) for each in (system, baseline)
-            )
-            found[search] = differences(found_ids, expected_ids, partial(self._margin, beam_size))
-        return found
-
-    def _margin(self, beam_size: int, place: int) -> float:
-        return narrowest_margin(self.model.model, self.sentences[place].source_ids, beam_size)
-
-    def _translations(self, system: OfflineSystem, search: str) -> Path:
-        return self.workshop / f"{system.name}, {search}.json"
+            margins = [
+                f"{place + 1} ({narrowest_margin(model.model, sentences[place].source_ids, beam_size):.1e})"
+                for place in differing(measured, reference, search)
+            ]
+            if margins:
+                where = f"{measured.system}, {search}, sentences that differ from {reference.system}"
+                notes.append(f"{where}, with the narrowest margin of a decision: {', '.join(margins)}.")
+    return notes
 
 
-def _check_transformers(models: Sequence[ComparedModel]) -> None:
-    # needs transformers
+def measure(plan: OfflinePlan) -> Report:
+    """Measures every model.
+
+    Raises:
+        CorpusError, RunError, TokenizerError: if a model or the data is invalid.
+        SystemFailedError: if a system fails.
+    """
+    makers = {system.maker for system in plan.systems}
+    require_libraries(library for maker, library in BASELINE_LIBRARIES.items() if maker in makers)
+    versions = {"optimum": _optimum(plan).versions()} if "optimum" in makers else {}
+    models = plan.models()
+    if makers & {"transformers", "optimum"}:
+        _check_transformers(model for model, _ in models)
+    tables: list[Table] = []
+    details: dict[str, Any] = {}
+    for model, sentences in models:
+        with TemporaryDirectory(prefix="dragoman-") as workshop:
+            systems = Comparison(plan, model, sentences, Path(workshop)).measure()
+        alone = min(plan.alone, len(sentences))
+        figures = {str(each.system): figures_of(each, len(sentences), alone) for each in systems}
+        if model.trained:
+            for each in systems:
+                figures[str(each.system)][0] |= quality_of(each, model, plan.corpus().targets)
+            for each, reference in references_of(systems):
+                figures[str(each.system)][0] |= same_of(each, reference)
+        found = tables_of(systems, cells_of(figures, COMPARED), model.name)
+        heading = f"**{model.name}**: {model.describe()}. {len(sentences):,} sentences, {alone:,} of them alone."
+        found[0] = replace(found[0], text=heading)
+        found[-1] = replace(found[-1], notes=notes_of(systems, model, sentences))
+        tables += found
+        details[model.name] = {str(each.system): _details(each) for each in systems}
+    return Report(tables, f"threads of each system: {plan.threads}", details, versions)
+
+
+def _details(measured: Measured) -> dict[str, Any]:
+    alone = {
+        search: {str(threads): measured.alone_seconds(search, threads) for threads in measured.alone}
+        for search in SEARCHES
+    }
+    return {"trials_tokens_per_second": measured.trials, "alone_seconds_by_threads": alone}
+
+
+def _optimum(plan: OfflinePlan) -> "OptimumEnvironment":
+    from benchmarks.systems.optimum_system import OptimumEnvironment  # noqa: PLC0415 - needs transformers
+
+    return OptimumEnvironment(plan.optimum_python)
+
+
+def _check_transformers(models: Iterable[ComparedModel]) -> None:
     from benchmarks.systems.transformers_system import NoSuchModelError, check_known  # noqa: PLC0415
 
     for model in models:
         try:
             check_known(model.model.config)
         except NoSuchModelError as error:
-            raise RunError(f"{model.name}: {error}; leave it out of --baselines") from error
+            raise RunError(f"{model.name}: {error}; leave transformers and optimum out of systems") from error
 
 
-def _compare(
-    options: BenchOfflineCommand, models: Sequence[ComparedModel], systems: Sequence[OfflineSystem]
-) -> list[OfflineModelResult]:
-    sentences = sentences_of(models, options.data, options.sentences)
-    results = []
-    with tqdm(total=len(models) * _steps(systems, options), unit=" steps", disable=None) as progress:
-        for model, some in zip(models, sentences, strict=True):
-            progress.set_description(model.name)
-            with TemporaryDirectory(prefix="dragoman-") as workshop:
-                results.append(_Comparison(options, model, some, systems, Path(workshop), progress).run())
-    return results
+QUESTION = Question(OfflinePlan, measure, ("onnxruntime", "ctranslate2", "torch", "transformers", "numpy"))

@@ -1,287 +1,212 @@
-"""`dragoman bench online`: goodput of the server compared with servers built on other libraries.
+"""Goodput of the server compared with servers built on other libraries.
 
-All servers hold the same weights and get the same CPUs. Each is tried with several settings, then all take turns in
-searching the highest rate that meets the objective.
+All servers hold the same weights, get the same CPUs and are asked over REST; the load generator has other CPUs. The
+baselines are asyncio servers with a batching window around a library that translates whole batches. ctranslate2 uses
+its own workers; onnx uses Dragoman's graphs and search in static batches; pytorch uses the training model in fp32. The
+windows and threads of each are the best of a trial with closed-loop users.
+
+The objective: no failure, and a p99 latency of at most three times the median of a single request to the slower of
+dragoman and ctranslate2. The goodput is the highest Poisson rate that meets it.
 """
 
 import asyncio
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
 from rich.console import Console
 
-from benchmarks.harness.rounds import Cpus, in_turn, reporting, require_libraries, running_on
-from benchmarks.offline_results import SEARCHES
-from benchmarks.online_results import (
-    BaselineName,
-    OnlineResult,
-    SearchResult,
-    Setting,
-    SystemName,
-    SystemResult,
-    best_setting,
-    format_online,
-)
-from benchmarks.online_server import BaselineServer
+from benchmarks.baseline_server import BaselineServer
+from benchmarks.harness.plan import Cpus, Plan, Question, require_libraries
+from benchmarks.harness.process import running_on
+from benchmarks.harness.report import Cell, Report, Table
+from benchmarks.harness.rounds import in_turn
+from benchmarks.served import serving
 from benchmarks.systems.compared_model import ComparedModel, compute_type, trained_model
+from benchmarks.systems.translating import SEARCHES
+from loadtest.generator import GeneratorLostError
 from loadtest.objective import Objective
-from loadtest.report_files import ReportFiles
-from loadtest.results import CapacityResult, RunResult
-from loadtest.scenario import ConstantPhase, Languages, RequestKind, Scenario, SearchOptions
-from loadtest.served_process import ServedProcess, ServedProcessError
-from loadtest.session import LiveView, LoadSession, SessionOptions
+from loadtest.results import CapacityResult
+from loadtest.scenario import ConstantPhase, RequestKind, Scenario, SearchOptions
+from loadtest.served_process import ServedProcessError
+from loadtest.session import CURVE_SHARES, LiveView, LoadSession, SessionOptions
 from model.data.corpus import Corpus, read_corpus
-from model.provenance import Provenance, command_line
-from model.run import RunError
-from serve.bundle.manifest import Precision
+from serve.bundle.manifest import BundleDirection, Precision
 from serve.bundle.tokenizer import TOKENIZER_FILE, write_tokenizer
-from serve.server_process import choose_ports, server_command
+from serve.server_process import server_command
 from serve.settings import QUEUE_PER_SLOT
 
-LIBRARIES = ("onnxruntime", "ctranslate2", "torch", "aiohttp", "numpy")
+DRAGOMAN = "dragoman"
 # The latency bound is this multiple of a single request to the slower of `BOUND_BY`.
 TIMES_ALONE = 3.0
-BOUND_BY = ("dragoman", "ctranslate2")
+BOUND_BY = (DRAGOMAN, "ctranslate2")
 # Closed-loop users in trials of settings, enough for full batches.
 USERS = 16
 WARM_UP_SECONDS = 2.0
-
-
-class BenchOnlineCommand(BaseSettings):
-    """Compares servers under the same open-loop load: same weights, sentences, options and CPUs.
-
-    The baselines are asyncio servers with a batching window around a library that translates whole batches. ctranslate2
-    uses its own workers; onnx uses Dragoman's graphs and search in static batches; pytorch uses the training model.
-    Windows and threads are the best of a trial with sixteen closed-loop users. All requests use REST. Servers run on
-    --server-cpus, the load generator on --generator-cpus.
-
-    The objective: no failure, and a p99 latency of at most three times the median of a single request to the slower of
-    dragoman and ctranslate2. The goodput is the highest Poisson rate that meets it, the median of the rounds. A
-    baseline's goodput is followed by the ratio of Dragoman to it. Writes online.md and online.json. Takes an hour on an
-    otherwise idle machine.
-    """
-
-    model_config = SettingsConfigDict(env_prefix="DRAGOMAN_BENCH_ONLINE_", frozen=True, extra="forbid")
-
-    HELP_GROUPS: ClassVar[dict[str, str]] = {
-        "run": "model and data",
-        "out": "output",
-        "data": "model and data",
-        "precision": "systems",
-        "server_cpus": "processes",
-        "windows_ms": "settings of the servers",
-        "alone_seconds": "measurement",
-    }
-
-    run: Path = Field(description="training run or fp32 bundle with the model of all servers")
-    out: Path = Field(description="folder for online.md and online.json")
-    document: Path | None = Field(None, description="Markdown file; the tables replace its <!-- online --> section")
-    data: str = Field("multi30k:en-de", description="test data as in `dragoman evaluate`")
-    precision: Precision = Field("int8-static", description="precision of all servers except PyTorch, which uses fp32")
-    baselines: tuple[BaselineName, ...] = Field(
-        ("ctranslate2", "onnx", "pytorch"), min_length=1, description="servers to compare with"
-    )
-    searches: tuple[Literal["greedy", "beam 4"], ...] = Field(
-        ("greedy", "beam 4"), min_length=1, description="searches to measure"
-    )
-    server_cpus: Cpus = Field((0,), min_length=1, description="CPUs of every server")
-    generator_cpus: Cpus = Field((1,), min_length=1, description="CPUs of the load generator")
-    processes: int = Field(1, ge=1, description="processes of the load generator")
-    windows_ms: tuple[Annotated[float, Field(ge=0)], ...] = Field(
-        (2.0, 5.0, 10.0), min_length=1, description="batching windows to try for the baselines"
-    )
-    batch_size: int = Field(64, ge=1, description="maximum requests in a batch of a baseline")
-    slots: int = Field(32, ge=4, description="rows of each Dragoman engine")
-    alone_seconds: float = Field(5.0, gt=0, description="duration of the closed loop with one user")
-    trial_seconds: float = Field(6.0, gt=0, description="measured part of a trial of a rate or setting")
-    first_rate: float = Field(40.0, gt=0, description="rate of the first trial, requests per second")
-    tolerance: float = Field(0.1, gt=0, lt=1, description="relative tolerance of the capacity search")
-    rounds: int = Field(3, ge=1, description="capacity searches per server, in turns")
-    max_lag_seconds: float = Field(0.02, gt=0, description="generator lag p99 above which a trial is void")
-
-    def cli_cmd(self) -> None:
-        """Measures every server, prints and writes the results."""
-        require_libraries({"ctranslate2"} & set(self.baselines))
-        files = ReportFiles("online", self.out, self.document)
-        with (
-            reporting("online", [files], RunError, ServedProcessError),
-            TemporaryDirectory(prefix="dragoman-") as folder,
-        ):
-            model = trained_model(self.run)
-            corpus = read_corpus(self.data, "test")
-            model.source_ids(corpus)  # reports sentences that the model cannot read
-            result = _Benchmark(self, model, corpus, Path(folder)).run()
-            table = format_online(result)
-            print(table)
-            threads = f"CPUs of each server: {len(self.server_cpus)}, of the generator: {len(self.generator_cpus)}"
-            provenance = Provenance.now(command_line("bench online", self), LIBRARIES, threads)
-            files.write(table, {"settings": self.model_dump(mode="json"), **asdict(result)}, provenance)
-
-
-FOLDERS: dict[SystemName, str] = {
-    "dragoman": "bundle",
-    "onnx": "bundle",
-    "ctranslate2": "ctranslate2",
-    "pytorch": "checkpoint",
-}
-_TRANSLATORS: dict[SystemName, str] = {
+# Maximum sentences in a batch of a baseline.
+BATCH_SIZE = 64
+# Short trials cannot distinguish rates closer than this.
+TIE = 0.05
+# The files of each system, in a folder of this name.
+FOLDERS = {DRAGOMAN: "bundle", "onnx": "bundle", "ctranslate2": "ctranslate2", "pytorch": "checkpoint"}
+TRANSLATORS = {
     "onnx": "benchmarks.systems.engine:EngineTranslator",
     "ctranslate2": "benchmarks.systems.ctranslate2_system:CTranslate2Translator",
     "pytorch": "benchmarks.systems.pytorch_system:PyTorchTranslator",
 }
 
 
+class OnlinePlan(Plan):
+    """The parameters of this benchmark."""
+
+    run: Path = Field(description="training run or fp32 bundle with the model of all servers")
+    data: str = Field("multi30k:en-de", description="test data as in `dragoman evaluate`")
+    precision: Precision = Field("int8-static", description="precision of all servers except PyTorch")
+    baselines: tuple[Literal["ctranslate2", "onnx", "pytorch"], ...] = Field(
+        ("ctranslate2", "onnx", "pytorch"), min_length=1, description="servers to compare with"
+    )
+    searches: tuple[Literal["greedy", "beam 4"], ...] = Field(
+        ("greedy", "beam 4"), min_length=1, description="searches to measure"
+    )
+    server_cpus: Cpus = Field((0,), description="CPUs of every server")
+    generator_cpus: Cpus = Field((1,), description="CPUs of the load generator")
+    processes: int = Field(1, ge=1, description="processes of the load generator")
+    windows_ms: tuple[Annotated[float, Field(ge=0)], ...] = Field(
+        (2.0, 5.0, 10.0), min_length=1, description="batching windows to try for the baselines"
+    )
+    slots: int = Field(32, ge=4, description="rows of each Dragoman engine")
+    alone_seconds: float = Field(5.0, gt=0, description="duration of the closed loop with one user")
+    trial_seconds: float = Field(6.0, gt=0, description="measured part of a trial of a rate or setting")
+    first_rate: float = Field(40.0, gt=0, description="rate of the first trial, requests per second")
+    tolerance: float = Field(0.1, gt=0, lt=1, description="relative tolerance of the capacity search")
+    max_lag_seconds: float = Field(0.02, gt=0, description="generator lag p99 above which a trial is void")
+    rounds: int = Field(3, ge=1, description="capacity searches per server, in turns")
+
+    @property
+    def systems(self) -> list[str]:
+        """The measured systems, Dragoman first."""
+        return [DRAGOMAN, *self.baselines]
+
+
 @dataclass(frozen=True, slots=True)
-class ServedModel:
-    """The model of all servers: the workshop has the files of each system, prefix and suffix surround every source."""
+class Setting:
+    """How a server is started.
 
-    workshop: Path
-    tokenizer: Path
-    prefix: tuple[int, ...]
-    suffix: tuple[int, ...]
-    longest: int
+    Attributes:
+        copies: concurrent batches, or engines.
+        window_ms: batching window; None for continuous batching.
+    """
 
+    copies: int
+    threads: int
+    window_ms: float | None
 
-def write_files(model: ComparedModel, workshop: Path, options: BenchOnlineCommand) -> None:
-    """Writes the files of all measured systems."""
-    writers: Mapping[str, Callable[[Path], None]] = {
-        "bundle": lambda folder: model.write_bundle(folder, "cpu", options.precision),
-        "ctranslate2": lambda folder: model.write_ctranslate2(folder, compute_type(options.precision)),
-        "checkpoint": model.write_checkpoint,
-    }
-    for name in dict.fromkeys(FOLDERS[system] for system in systems_of(options)):
-        writers[name](workshop / name)
+    def __str__(self) -> str:
+        window = "" if self.window_ms is None else f", window {self.window_ms:g} ms"
+        return f"{self.copies} x {self.threads} threads{window}"
 
 
-def systems_of(options: BenchOnlineCommand) -> list[SystemName]:
-    """Returns the measured systems, Dragoman first."""
-    return ["dragoman", *options.baselines]
-
-
-def settings_of(system: SystemName, options: BenchOnlineCommand) -> list[Setting]:
+def settings_of(system: str, plan: OnlinePlan) -> list[Setting]:
     """Returns the settings to try; Dragoman has only its defaults."""
-    cpus = len(options.server_cpus)
-    if system == "dragoman":
+    cpus = len(set(plan.server_cpus))
+    if system == DRAGOMAN:
         return [Setting(cpus, 1, None)]
     # Static batches run one after the other; the next one waits even if some sequences finish early.
     shapes = [(1, cpus)] if system != "ctranslate2" else list(dict.fromkeys([(cpus, 1), (1, cpus)]))
-    return [Setting(copies, threads, window) for copies, threads in shapes for window in options.windows_ms]
+    return [Setting(copies, threads, window) for copies, threads in shapes for window in plan.windows_ms]
 
 
-def command_of(
-    system: SystemName,
-    setting: Setting,
-    ports: tuple[int, int],
-    *,
-    beam_size: int,
-    model: ServedModel,
-    options: BenchOnlineCommand,
-) -> list[str]:
-    """Returns the command line of a server, with ports of REST and gRPC."""
-    folder = model.workshop / FOLDERS[system]
-    if system == "dragoman":
-        return [*server_command(folder, *ports), "--slots", str(options.slots)]
-    extra: dict[SystemName, dict[str, Any]] = {
-        # A slot for every row of a batch: no row waits for another.
-        "onnx": {"slots": options.batch_size * beam_size},
-        "ctranslate2": {"compute_type": compute_type(options.precision)},
-    }
-    # Engines have one thread each and share the rows of a batch.
-    copies, threads = (setting.threads, 1) if system == "onnx" else (setting.copies, setting.threads)
-    server = BaselineServer(
-        port=ports[0],
-        translator=_TRANSLATORS[system],
-        options={"folder": str(folder), "copies": copies, "threads": threads, **extra.get(system, {})},
-        tokenizer=model.tokenizer,
-        prefix=model.prefix,
-        suffix=model.suffix,
-        longest=model.longest,
-        beam_size=beam_size,
-        size=options.batch_size,
-        window_seconds=setting.window_ms / 1000 if setting.window_ms is not None else 0.0,
-        workers=setting.copies,
-        waiting=QUEUE_PER_SLOT * options.slots * len(options.server_cpus),
-    )
-    return [sys.executable, "-m", "benchmarks.online_server", server.model_dump_json()]
+def best_setting(tried: Mapping[Setting, float]) -> Setting:
+    """Returns the setting with the highest rate; within `TIE` of it, the one with the shortest window.
 
-
-class _Benchmark:
-    def __init__(self, options: BenchOnlineCommand, model: ComparedModel, corpus: Corpus, workshop: Path) -> None:
-        self.options = options
-        self.model = model
-        self.corpus = corpus
-        direction = next(each for each in model.exportable.directions if (each.source, each.target) == corpus.languages)
-        write_tokenizer(model.exportable.tokenizer, workshop)
-        self.served = ServedModel(
-            workshop,
-            workshop / TOKENIZER_FILE,
-            direction.source_prefix,
-            model.exportable.source_suffix,
-            model.model.config.max_target_tokens,
-        )
-
-    def run(self) -> OnlineResult:
-        """Measures all searches."""
-        options = self.options
-        write_files(self.model, self.served.workshop, options)
-        with LiveView.open(Console(stderr=True)) as view, running_on(options.generator_cpus):
-            searches = [asyncio.run(self._search(search, view)) for search in dict.fromkeys(options.searches)]
-        return OnlineResult(
-            self.model.name, self.model.describe(), options.precision, len(self.corpus.sources), searches
-        )
-
-    async def _search(self, search: str, view: LiveView) -> SearchResult:
-        systems = systems_of(self.options)
-        measured = {system: _Measured(self, system, SEARCHES[search], view) for system in systems}
-        tried = {system: await measured[system].try_settings() for system in systems}
-        best = {system: best_setting(tried[system]) for system in systems}
-        alone = {system: await measured[system].alone(best[system]) for system in systems}
-        bound_seconds = TIMES_ALONE * max(seconds for system, seconds in alone.items() if system in BOUND_BY)
-        found: dict[SystemName, list[CapacityResult]] = {system: [] for system in systems}
-        for number in range(self.options.rounds):
-            for system in in_turn(systems, number):
-                objective = Objective(latency_seconds=bound_seconds)
-                found[system].append(await measured[system].capacity(best[system], objective, curve=number == 0))
-        results = [
-            SystemResult(
-                system,
-                best[system],
-                {str(setting): rate for setting, rate in tried[system].items()},
-                alone[system],
-                [each.capacity_per_second or 0.0 for each in found[system]],
-                found[system][0].curve,
-            )
-            for system in systems
-        ]
-        return SearchResult(search, bound_seconds, results)
+    Every request pays for the window, and the latency bound of all servers depends on it.
+    """
+    most = max(tried.values())
+    as_good = [setting for setting, rate in tried.items() if rate >= (1 - TIE) * most]
+    return min(as_good, key=lambda setting: setting.window_ms or 0.0)
 
 
 @dataclass(frozen=True, slots=True)
-class _Measured:
+class ServedModel:
+    """The model of all servers, in the formats of all systems, and the texts that clients send."""
+
+    model: ComparedModel
+    corpus: Corpus
+    workshop: Path
+    plan: OnlinePlan
+
+    @property
+    def direction(self) -> BundleDirection:
+        """The direction of the texts."""
+        languages = self.corpus.languages
+        return next(each for each in self.model.exportable.directions if (each.source, each.target) == languages)
+
+    def write(self) -> None:
+        """Writes the files of all measured systems, and the tokenizer."""
+        writers: Mapping[str, Callable[[Path], None]] = {
+            "bundle": lambda folder: self.model.write_bundle(folder, "cpu", self.plan.precision),
+            "ctranslate2": lambda folder: self.model.write_ctranslate2(folder, compute_type(self.plan.precision)),
+            "checkpoint": self.model.write_checkpoint,
+        }
+        for name in dict.fromkeys(FOLDERS[system] for system in self.plan.systems):
+            writers[name](self.workshop / name)
+        write_tokenizer(self.model.exportable.tokenizer, self.workshop)
+
+    def command(self, system: str, setting: Setting, beam_size: int, ports: tuple[int, int]) -> list[str]:
+        """Returns the command line of a server, with ports of REST and gRPC."""
+        folder, plan = self.workshop / FOLDERS[system], self.plan
+        if system == DRAGOMAN:
+            return [*server_command(folder, *ports), "--slots", str(plan.slots)]
+        extra: dict[str, dict[str, Any]] = {
+            # A slot for every row of a batch: no row waits for another.
+            "onnx": {"slots": BATCH_SIZE * beam_size},
+            "ctranslate2": {"compute_type": compute_type(plan.precision)},
+        }
+        # Engines have one thread each and share the rows of a batch.
+        copies, threads = (setting.threads, 1) if system == "onnx" else (setting.copies, setting.threads)
+        server = BaselineServer(
+            port=ports[0],
+            translator=TRANSLATORS[system],
+            options={"folder": str(folder), "copies": copies, "threads": threads, **extra.get(system, {})},
+            tokenizer=self.workshop / TOKENIZER_FILE,
+            prefix=self.direction.source_prefix,
+            suffix=self.model.exportable.source_suffix,
+            longest=self.model.model.config.max_target_tokens,
+            beam_size=beam_size,
+            size=BATCH_SIZE,
+            window_seconds=(setting.window_ms or 0.0) / 1000,
+            workers=setting.copies,
+            waiting=QUEUE_PER_SLOT * plan.slots * len(set(plan.server_cpus)),
+        )
+        return [sys.executable, "-m", "benchmarks.baseline_server", server.model_dump_json()]
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredServer:
     """A server with one kind of search. Every measurement starts a new process."""
 
-    benchmark: _Benchmark
-    system: SystemName
+    served: ServedModel
+    system: str
     beam_size: int
     view: LiveView
 
     async def try_settings(self) -> dict[Setting, float]:
-        """Returns the closed-loop throughput of each setting, requests per second."""
-        settings = settings_of(self.system, self.benchmark.options)
+        """Returns the closed-loop throughput of each setting, requests per second; 0 for an only one, untried."""
+        plan = self.served.plan
+        settings = settings_of(self.system, plan)
         if len(settings) == 1:
             return {settings[0]: 0.0}
-        found = {}
+        rates = {}
         for setting in settings:
-            (result,) = await self._closed_loop(setting, USERS, self.benchmark.options.trial_seconds)
-            found[setting] = result.requests_per_second
-        return found
+            async with self._load(setting, plan.trial_seconds, Objective(), USERS) as session:
+                (result,) = await session.run(f"{self.system}, {setting}")
+            rates[setting] = result.requests_per_second
+        return rates
 
     async def alone(self, setting: Setting) -> float:
         """Returns the median latency of single requests, in seconds.
@@ -289,63 +214,116 @@ class _Measured:
         Raises:
             ServedProcessError: if the server answers none.
         """
-        (result,) = await self._closed_loop(setting, 1, self.benchmark.options.alone_seconds)
+        async with self._load(setting, self.served.plan.alone_seconds, Objective(), 1) as session:
+            (result,) = await session.run(f"{self.system}, {setting}")
         if result.all.latency_seconds is None:
             raise ServedProcessError(f"{self.system}: expected answers, got none: {result.all.errors}")
         return result.all.latency_seconds.p50
 
-    async def capacity(self, setting: Setting, objective: Objective, *, curve: bool) -> CapacityResult:
-        """Returns the highest rate that meets an objective, and with `curve` the goodput of rates around it."""
-        options = self.benchmark.options
-        with self._serve(setting) as served:
-            await served.wait_ready()
-            session_options = self._session_options(served, objective)
-            async with LoadSession.open(
-                session_options, self._scenario(WARM_UP_SECONDS), self.benchmark.corpus.sources, self.view
-            ) as session:
-                return await session.find_capacity(
-                    str(self.system), options.first_rate, options.trial_seconds, options.tolerance, curve=curve
-                )
+    async def capacity(self, setting: Setting, bound_seconds: float, *, curve: bool) -> CapacityResult:
+        """Returns the highest rate that meets the objective, and with `curve` the goodput of rates around it."""
+        plan, objective = self.served.plan, Objective(latency_seconds=bound_seconds)
+        async with self._load(setting, WARM_UP_SECONDS, objective, None) as session:
+            return await session.find_capacity(
+                self.system, plan.first_rate, plan.trial_seconds, plan.tolerance, curve=curve
+            )
 
-    async def _closed_loop(self, setting: Setting, users: int, seconds: float) -> list[RunResult]:
-        with self._serve(setting) as served:
-            await served.wait_ready()
-            session_options = self._session_options(served, Objective(), users)
-            async with LoadSession.open(
-                session_options, self._scenario(seconds), self.benchmark.corpus.sources, self.view
-            ) as session:
-                return await session.run(f"{self.system}, {setting}")
-
-    def _session_options(self, served: ServedProcess, objective: Objective, users: int | None = None) -> SessionOptions:
-        options = self.benchmark.options
-        return SessionOptions(
-            served.targets, options.processes, options.generator_cpus, objective, options.max_lag_seconds, 1, users
-        )
-
-    def _scenario(self, seconds: float) -> Scenario:
-        search = SearchOptions(beam_size=self.beam_size)
+    @asynccontextmanager
+    async def _load(
+        self, setting: Setting, seconds: float, objective: Objective, users: int | None
+    ) -> AsyncIterator[LoadSession]:
+        """Runs a server and a load generator; the load has so many closed-loop users, or is open-loop."""
+        plan, direction = self.served.plan, self.served.direction
         # Enough different requests for a closed loop.
         phase = ConstantPhase(name="closed", arrivals="constant", rate=50.0, duration_seconds=seconds)
-        languages = asdict(Languages(*self.benchmark.corpus.languages))
-        kind = RequestKind(protocol="rest", options=search, **languages)
-        return Scenario(warm_up_seconds=WARM_UP_SECONDS, requests=(kind,), phases=(phase,))
-
-    @contextmanager
-    def _serve(self, setting: Setting) -> Iterator[ServedProcess]:
-        ports = choose_ports(0, 0)
-        command = command_of(
-            self.system,
-            setting,
-            ports,
-            beam_size=self.beam_size,
-            model=self.benchmark.served,
-            options=self.benchmark.options,
+        kind = RequestKind(
+            protocol="rest",
+            options=SearchOptions(beam_size=self.beam_size),
+            source_language=direction.source,
+            target_language=direction.target,
         )
-        log = self.benchmark.served.workshop / f"{self.system}.log"
-        served = ServedProcess(command, ports, log, {})
-        with running_on(self.benchmark.options.server_cpus):
-            served.start()
-        try:
-            yield served
-        finally:
-            served.kill()
+        scenario = Scenario(warm_up_seconds=WARM_UP_SECONDS, requests=(kind,), phases=(phase,))
+        async with serving(
+            lambda ports: self.served.command(self.system, setting, self.beam_size, ports), plan.server_cpus
+        ) as (server,):
+            options = SessionOptions(
+                server.targets, plan.processes, plan.generator_cpus, objective, plan.max_lag_seconds, 1, users
+            )
+            async with LoadSession.open(options, scenario, self.served.corpus.sources, self.view) as session:
+                yield session
+
+
+def tables_of(
+    search: str, bound: str, alone: Mapping[str, float], found: Mapping[str, list[CapacityResult]]
+) -> list[Table]:
+    """Returns a table of the goodput, the ratios to it, and the curves around that of the first round."""
+    cells = [Cell("alone, p50, ms", system, [1000 * each], compared=False) for system, each in alone.items()]
+    for system, results in found.items():
+        cells.append(Cell("goodput, requests/s", system, [each.capacity_per_second or 0.0 for each in results]))
+    curves = [
+        Cell(f"{share:g}", system, [results[0].curve[place].goodput_per_second])
+        for place, share in enumerate(CURVE_SHARES)
+        for system, results in found.items()
+        if place < len(results[0].curve) and results[0].curve[place].void is None
+    ]
+    offered = "Goodput, requests/s, at multiples of the goodput of the first round; void trials are left out:"
+    return [Table(search, cells, DRAGOMAN, text=bound), Table("offered", curves, text=offered)]
+
+
+async def measure_search(
+    search: str, servers: Mapping[str, MeasuredServer], rounds: int
+) -> tuple[list[Table], dict[str, Any]]:
+    """Measures all servers with one kind of search; returns the tables and what they do not have.
+
+    Raises:
+        AffinityError: if a CPU is not available.
+        GeneratorLostError: if a generator process ends.
+        ServedProcessError: if a server does not become ready or answers nothing.
+    """
+    tried = {system: await server.try_settings() for system, server in servers.items()}
+    best = {system: best_setting(rates) for system, rates in tried.items()}
+    alone = {system: await server.alone(best[system]) for system, server in servers.items()}
+    bound_seconds = TIMES_ALONE * max(seconds for system, seconds in alone.items() if system in BOUND_BY)
+    found: dict[str, list[CapacityResult]] = {system: [] for system in servers}
+    for number in range(rounds):
+        for system in in_turn(list(servers), number):
+            result = await servers[system].capacity(best[system], bound_seconds, curve=number == 0)
+            found[system].append(result)
+    bound = f"{search}, p99 <= {1000 * bound_seconds:.0f} ms, no failure:"
+    goodput, curves = tables_of(search, bound, alone, found)
+    settings = ", ".join(f"{system} {setting}" for system, setting in best.items())
+    details = {
+        "bound_seconds": bound_seconds,
+        "tried": {system: {str(each): rate for each, rate in rates.items()} for system, rates in tried.items()},
+        "curves": {system: list(map(asdict, results[0].curve)) for system, results in found.items()},
+    }
+    return [replace(goodput, notes=[f"Settings: {settings}."]), curves], details
+
+
+def measure(plan: OnlinePlan) -> Report:
+    """Measures all servers with each search. Takes an hour on an otherwise idle machine."""
+    require_libraries({"ctranslate2"} & set(plan.baselines))
+    model, corpus = trained_model(plan.run), read_corpus(plan.data, "test")
+    model.source_ids(corpus)  # reports sentences that the model cannot read
+    tables: list[Table] = []
+    details: dict[str, Any] = {}
+    with TemporaryDirectory(prefix="dragoman-") as folder, LiveView.open(Console(stderr=True)) as view:
+        served = ServedModel(model, corpus, Path(folder), plan)
+        served.write()
+        with running_on(plan.generator_cpus):
+            for search in dict.fromkeys(plan.searches):
+                servers = {each: MeasuredServer(served, each, SEARCHES[search], view) for each in plan.systems}
+                found, details[search] = asyncio.run(measure_search(search, servers, plan.rounds))
+                tables += found
+    text = f"**{model.name}**, {plan.precision}: {model.describe()}. {len(corpus.sources):,} sentences."
+    tables[0] = replace(tables[0], text=f"{text}\n\n{tables[0].text}")
+    threads = f"CPUs of each server: {len(set(plan.server_cpus))}, of the generator: {len(set(plan.generator_cpus))}"
+    return Report(tables, threads, details)
+
+
+QUESTION = Question(
+    OnlinePlan,
+    measure,
+    ("onnxruntime", "ctranslate2", "torch", "aiohttp", "numpy"),
+    (GeneratorLostError, ServedProcessError),
+)

@@ -1,12 +1,10 @@
-"""`dragoman throughput`: training speed compared with a plain loop around `torch.nn.Transformer` of the same size.
+"""Training speed compared with a plain loop around `torch.nn.Transformer` of the same size.
 
-Both train on the same batches in turns. The plain loop is that of a tutorial: logits, cross-entropy, backward, clip,
-Adam. Dragoman's side is `dragoman train` with Lightning and logging.
+Both train on the same batches in turns, others in every round. The plain loop is that of a tutorial: logits,
+cross-entropy, backward, clip, Adam. Dragoman's side is `dragoman train` with Lightning and logging.
 """
 
-import json
 import math
-import statistics
 import tempfile
 import time
 from itertools import islice
@@ -17,11 +15,13 @@ import numpy as np
 import torch
 from lightning.pytorch.callbacks import Callback
 from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader
 
+from benchmarks.harness.plan import Plan, Question
+from benchmarks.harness.report import Cell, Report, Table
+from benchmarks.harness.rounds import take_turns
 from model.config import Direction, RunConfig, TrainingConfig, TransformerConfig
 from model.data.batches import Batch, BatchStream, TokenizedPairs
 from model.network.attention import sinusoidal_positions
@@ -37,16 +37,8 @@ LENGTH_SHAPE, LENGTH_SCALE_TOKENS = 9.0, 1.7
 WARMUP_STEPS = 5
 
 
-class ThroughputCommand(BaseSettings):
-    """Compares training speed, source and target tokens per second, with torch.nn.Transformer.
-
-    Both models have the same size, data and precision and take turns. Prints a line per round, then the median of the
-    ratios; the last line is JSON.
-    """
-
-    model_config = SettingsConfigDict(
-        env_prefix="DRAGOMAN_THROUGHPUT_", frozen=True, extra="forbid", nested_model_default_partial_update=True
-    )
+class ThroughputPlan(Plan):
+    """The shape of both models, and their batches."""
 
     model: TransformerConfig = Field(
         TransformerConfig(d_model=128, d_ff=256, heads=4, encoder_layers=4, decoder_layers=4, dropout=0.3),
@@ -55,21 +47,7 @@ class ThroughputCommand(BaseSettings):
     vocabulary_size: int = Field(5000, gt=8, description="tokens of the vocabulary")
     batch_tokens: int = Field(1024, gt=0, description="maximum tokens of a batch")
     precision: Literal["32-true", "bf16-mixed"] = Field("32-true", description="precision of both")
-    rounds: int = Field(5, gt=0, description="turns of each model")
     steps: int = Field(40, gt=0, description="timed optimizer steps of a turn")
-
-    def cli_cmd(self) -> None:
-        """Measures and prints."""
-        ratios = []
-        for number in range(1, self.rounds + 1):
-            batches = _batches(self, seed=number)
-            plain, dragoman = _train_plain(self, batches), _train_dragoman(self, batches)
-            ratios.append(dragoman / plain)
-            speeds = f"torch.nn.Transformer {plain:,.0f}, Dragoman {dragoman:,.0f} tokens/s"
-            print(f"round {number}: {speeds}: {ratios[-1]:.2f}")
-        ratio = statistics.median(ratios)
-        print(f"Dragoman trains {ratio:.2f} times as fast, with {torch.get_num_threads()} threads and {self.precision}")
-        print(json.dumps({**self.model_dump(mode="json"), "torch": torch.__version__, "ratios": ratios}))
 
 
 class PlainTransformer(nn.Module):
@@ -125,25 +103,25 @@ class _Clock(Callback):
         self.seconds = time.perf_counter() - self.started_seconds
 
 
-def _batches(command: ThroughputCommand, seed: int) -> list[Batch]:
+def _batches(plan: ThroughputPlan, seed: int) -> list[Batch]:
     random = np.random.default_rng(seed)
     lengths = 1 + random.gamma(LENGTH_SHAPE, LENGTH_SCALE_TOKENS, size=(PAIRS, 2)).astype(int)
-    sides = [[random.integers(4, command.vocabulary_size, size=n).tolist() for n in side] for side in lengths.T]
-    stream = BatchStream(lambda _epoch: TokenizedPairs(*sides), command.batch_tokens, seed)
-    return list(islice(stream, WARMUP_STEPS + command.steps))
+    sides = [[random.integers(4, plan.vocabulary_size, size=n).tolist() for n in side] for side in lengths.T]
+    stream = BatchStream(lambda _epoch: TokenizedPairs(*sides), plan.batch_tokens, seed)
+    return list(islice(stream, WARMUP_STEPS + plan.steps))
 
 
 def _tokens(batches: list[Batch]) -> int:
     return sum(batch.count_tokens() for batch in batches[WARMUP_STEPS:])
 
 
-def _train_dragoman(command: ThroughputCommand, batches: list[Batch]) -> float:
+def _train_dragoman(plan: ThroughputPlan, batches: list[Batch]) -> float:
     """Returns the tokens per second of a training with Lightning, set up as in `dragoman train`."""
     steps = len(batches)
-    training = TrainingConfig(max_steps=steps, validation_every_steps=steps, precision=command.precision)
+    training = TrainingConfig(max_steps=steps, validation_every_steps=steps, precision=plan.precision)
     directions = (Direction(source="en", target="de"),)
     module = TranslationModule(
-        RunConfig(directions=directions, model=command.model, training=training), command.vocabulary_size
+        RunConfig(directions=directions, model=plan.model, training=training), plan.vocabulary_size
     )
     clock = _Clock()
     with tempfile.TemporaryDirectory() as folder:
@@ -153,17 +131,17 @@ def _train_dragoman(command: ThroughputCommand, batches: list[Batch]) -> float:
     return _tokens(batches) / clock.seconds
 
 
-def _train_plain(command: ThroughputCommand, batches: list[Batch]) -> float:
+def _train_plain(plan: ThroughputPlan, batches: list[Batch]) -> float:
     """Returns the tokens per second of a plain loop."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    model = PlainTransformer(command.model, command.vocabulary_size).to(device).train()
+    model = PlainTransformer(plan.model, plan.vocabulary_size).to(device).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9)
     started_seconds = 0.0
     for number, batch in enumerate(batches):
         if number == WARMUP_STEPS:
             started_seconds = time.perf_counter()
         source_ids, inputs, labels = (ids.to(device) for ids in batch)
-        with torch.autocast(device.type, torch.bfloat16, enabled=command.precision == "bf16-mixed"):
+        with torch.autocast(device.type, torch.bfloat16, enabled=plan.precision == "bf16-mixed"):
             logits = model(source_ids, inputs).flatten(end_dim=1)
             loss = functional.cross_entropy(logits, labels.flatten(), ignore_index=PAD_ID, label_smoothing=0.1)
         optimizer.zero_grad()
@@ -172,3 +150,19 @@ def _train_plain(command: ThroughputCommand, batches: list[Batch]) -> float:
         optimizer.step()
         loss.item()
     return _tokens(batches) / (time.perf_counter() - started_seconds)
+
+
+TRAINERS = {"dragoman": _train_dragoman, "torch.nn.Transformer": _train_plain}
+
+
+def measure(plan: ThroughputPlan) -> Report:
+    """Measures source and target tokens per second of both."""
+    speeds: dict[str, list[float]] = {name: [] for name in TRAINERS}
+    for name in take_turns(list(TRAINERS), plan.rounds, "throughput"):
+        batches = _batches(plan, seed=len(speeds[name]))
+        speeds[name].append(TRAINERS[name](plan, batches))
+    cells = [Cell("training, tokens/s", name, figures) for name, figures in speeds.items()]
+    return Report([Table(plan.precision, cells, base="dragoman")], f"PyTorch threads: {torch.get_num_threads()}")
+
+
+QUESTION = Question(ThroughputPlan, measure, ("torch", "lightning", "numpy"))

@@ -1,42 +1,37 @@
-"""`python -m benchmarks.watched_server`: `dragoman serve` that also measures its CPU time.
+"""`python -m benchmarks.watched_server`: `dragoman serve` that also measures the CPU time of ONNX Runtime.
 
-It takes the options of `dragoman serve` and `--watch-port`, which exports `benchmarks.service_results.CpuTimes`.
-`RunClock` separates the CPU time of ONNX Runtime from the rest. It needs sessions with one thread: such a run computes
-in its caller's thread, so that the thread's CPU clock has its cost.
+It takes the options of `dragoman serve` and `--clock-file`, which `read_cpu_times` reads in another process. The clock
+needs sessions with one thread: such a run computes in its caller's thread, so that the thread's CPU clock has its cost.
 """
 
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
+from itertools import count
+from pathlib import Path
 
-from prometheus_client import CollectorRegistry, start_http_server
+import numpy as np
 from pydantic import Field
 from pydantic_settings import CliApp, SettingsConfigDict
 
-from benchmarks.service_results import CpuTimes, CpuTimesCollector
 from benchmarks.systems.engine import watched
 from serve.app import serve
 from serve.registry.engine_models import load_models
-from serve.server_process import HOST
 from serve.settings import ServeSettings
 
-
-@dataclass(slots=True)
-class _Thread:
-    """CPU times of one thread, written by this thread alone."""
-
-    runs_ns: int = 0
-    until_last_run_ns: int = 0
+MOST_THREADS = 256
 
 
 class RunClock:
-    """Measures the CPU time of ONNX Runtime runs and of the threads they run in, in constant memory per thread."""
+    """Measures the CPU time of ONNX Runtime runs and of the threads they run in."""
 
-    def __init__(self) -> None:
-        self._threads: dict[int, _Thread] = {}
+    def __init__(self, path: Path) -> None:
+        """Writes a file, float64 [MOST_THREADS, 2]: CPU seconds of a thread's runs, and of the thread at their end."""
+        self._times = np.memmap(path, np.float64, "w+", shape=(MOST_THREADS, 2))
+        self._rows = count()
+        self._of_thread = threading.local()
 
     @contextmanager
     def measure(self, name: str) -> Iterator[None]:  # noqa: ARG002 - all graphs count alike
@@ -46,46 +41,37 @@ class RunClock:
             yield
         finally:
             ended_ns = time.thread_time_ns()
-            thread = self._threads.setdefault(threading.get_ident(), _Thread())
-            thread.runs_ns += ended_ns - started_ns
-            thread.until_last_run_ns = ended_ns
+            if not hasattr(self._of_thread, "times"):
+                self._of_thread.times = self._times[next(self._rows)]
+            self._of_thread.times[:] = self._of_thread.times[0] + (ended_ns - started_ns) / 1e9, ended_ns / 1e9
 
-    def read(self) -> CpuTimes:
-        """Returns the CPU times of this process so far. Thread-safe."""
-        threads = list(self._threads.values())
-        return CpuTimes(
-            time.process_time_ns() / 1e9,
-            sum(each.until_last_run_ns for each in threads) / 1e9,
-            sum(each.runs_ns for each in threads) / 1e9,
-        )
+
+def read_cpu_times(path: Path) -> dict[str, float]:
+    """Returns CPU seconds so far: of the runs of ONNX Runtime, and of the engine threads up to their last run."""
+    runs, engines = np.fromfile(path, np.float64).reshape(-1, 2).sum(axis=0).tolist()
+    return {"ONNX Runtime": runs, "engine threads": engines}
 
 
 class WatchedServer(ServeSettings):
-    """Serves as `dragoman serve` does, and exports its CPU times."""
+    """Serves as `dragoman serve` does, and measures its CPU time."""
 
     model_config = SettingsConfigDict(
         cli_prog_name="watched_server", cli_kebab_case=True, cli_implicit_flags=True, cli_avoid_json=True
     )
 
-    watch_port: int = Field(ge=1, le=65535, description="Port of 127.0.0.1 that exports the CPU times.")
+    clock_file: Path = Field(description="File of the CPU times.")
 
     def cli_cmd(self) -> None:
         """Serves until a signal.
 
         Raises:
-            SystemExit: if an engine has several threads, a port is taken, or the bundle is invalid.
+            SystemExit: if an engine has several threads, or the service cannot start.
         """
         for settings in (self, *map(self.of_model, self.models)):
             if settings.engine_threads != 1:
                 problem = "expected 1: the work of others than the engine's own thread would be missed"
                 raise SystemExit(f"watched_server: --threads-per-engine: {settings.engine_threads}: {problem}")
-        clock = RunClock()
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(CpuTimesCollector(clock.read))
-        try:
-            start_http_server(self.watch_port, HOST, registry)
-        except OSError as error:
-            raise SystemExit(f"watched_server: --watch-port: {self.watch_port}: {error.strerror}") from error
+        clock = RunClock(self.clock_file)
         serve(self, load=partial(load_models, change=lambda sessions: watched(sessions, clock)))
 
 

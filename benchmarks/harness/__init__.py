@@ -1,1 +1,1 @@
-"""Processes, rounds and statistics of benchmarks."""
+"""Plans, rounds, processes and reports of benchmarks."""

@@ -1,16 +1,17 @@
 """A measured system in its own process: `SystemProcess` is the outside, `work` the inside.
 
 The process isolates the memory and the libraries of a system. Both sides exchange lines of JSON over standard input and
-output: options, answered by `Loaded`, then one `Turn` per `Assignment`. `python -m benchmarks.harness.process
-MODULE:NAME` runs the inside.
+output: options, answered by `Loaded`, then one `Turn` per task. `python -m benchmarks.harness.process MODULE:NAME` runs
+the inside, which imports only the standard library: it adds nothing to the memory of a system. Also: the CPUs of a
+process (Linux only).
 """
 
 import json
-import math
+import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,15 +19,15 @@ from pkgutil import resolve_name
 from tempfile import TemporaryFile
 from typing import IO, Any, Protocol, Self
 
-# Repeats a task N times and returns the number of target tokens generated.
-Work = Callable[[int], int]
+# Does the task and returns the number of target tokens.
+Work = Callable[[], int]
 
 
 class System(Protocol):
     """A measured system."""
 
     @property
-    def plan(self) -> Callable[..., Work]:
+    def prepare(self) -> Callable[..., Work]:
         """Maps the arguments of a task to the timed work. Preparation is not timed."""
 
 
@@ -35,19 +36,6 @@ class Loaded:
     """The system is ready; `seconds` excludes the import of its libraries."""
 
     seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """The work of one turn.
-
-    Attributes:
-        task: arguments of `System.plan`.
-        seconds: minimum length of the turn, after a warm-up; None: the task runs once.
-    """
-
-    task: dict[str, Any]
-    seconds: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,28 +53,16 @@ class Turn:
 
 
 def work(load: Callable[..., System]) -> None:
-    """Loads a system with the options on standard input and works through the assignments that follow."""
+    """Loads a system with the options on standard input and works through the tasks that follow."""
     options = json.loads(sys.stdin.readline())
     started = time.perf_counter()
     system = load(**options)
     _answer(Loaded(time.perf_counter() - started))
     for line in sys.stdin:
-        assignment = Assignment(**json.loads(line))
-        _answer(take_turn(system.plan(**assignment.task), assignment.seconds))
-
-
-def take_turn(task: Work, at_least_seconds: float | None, clock: Callable[[], float] = time.perf_counter) -> Turn:
-    """Times a task: once, or as often as fits into `at_least_seconds` judging from one warm-up run."""
-    times = 1 if at_least_seconds is None else _warm_up(task, at_least_seconds, clock)
-    started = clock()
-    tokens = task(times)
-    return Turn(tokens, clock() - started, peak_bytes())
-
-
-def _warm_up(task: Work, at_least_seconds: float, clock: Callable[[], float]) -> int:
-    started = clock()
-    task(1)
-    return max(1, math.ceil(at_least_seconds / (clock() - started)))
+        task = system.prepare(**json.loads(line))
+        started = time.perf_counter()
+        tokens = task()
+        _answer(Turn(tokens, time.perf_counter() - started, peak_bytes()))
 
 
 def peak_bytes() -> int:
@@ -160,13 +136,13 @@ class SystemProcess:
                 with suppress(BrokenPipeError):
                     system._requests.close()
 
-    def take_turn(self, assignment: Assignment) -> Turn:
-        """Runs one turn and waits for its end.
+    def take_turn(self, task: dict[str, Any]) -> Turn:
+        """Does a task, given by the arguments of `System.prepare`, and waits for its end.
 
         Raises:
             SystemFailedError: if the system fails.
         """
-        return Turn(**self._ask(asdict(assignment)))
+        return Turn(**self._ask(task))
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         try:
@@ -182,6 +158,29 @@ class SystemProcess:
         self._errors.seek(0)
         lines = [line.strip() for line in self._errors if line.strip()]
         return lines[-1] if lines else f"ended with status {self._process.returncode} and wrote nothing"
+
+
+class AffinityError(Exception):
+    """This process may not run on a CPU; the message names the CPUs."""
+
+
+@contextmanager
+def running_on(cpus: Collection[int]) -> Iterator[None]:
+    """Restricts this thread, and the processes it starts, to some CPUs until the block ends.
+
+    Raises:
+        AffinityError: if this process may not run there.
+    """
+    before = os.sched_getaffinity(0)
+    try:
+        # The kernel ignores CPUs that do not exist, and raises only if none exists.
+        with suppress(OSError):
+            os.sched_setaffinity(0, cpus)
+        if missing := set(cpus) - os.sched_getaffinity(0):
+            raise AffinityError(f"CPUs {sorted(missing)}: expected existing CPUs that this process may use")
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 if __name__ == "__main__":

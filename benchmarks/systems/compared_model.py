@@ -1,26 +1,28 @@
-"""The models of the benchmarks, a trained one and a random one, written in the formats of all systems.
+"""The models of the benchmarks, a trained one and a random one, in the formats of all systems, and their sentences.
 
-All systems of a model hold the same weights. Optimum exports them in a separate environment, because its latest version
-requires `transformers` before 4.58. `make optimum` creates it and installs Dragoman there with the extra `optimum`.
+All systems of a model hold the same weights. A trained model translates a test set. A random model gets made-up
+sentences with the same source and target lengths.
 """
 
-import json
-import subprocess
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import ascii_lowercase
 from typing import Literal
 
 import torch
+from pydantic import Field
 from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]  # made when it is imported
 
-from benchmarks.harness.process import SystemFailedError
+from benchmarks.harness.plan import Plan
 from benchmarks.systems.pytorch_system import write_checkpoint
+from benchmarks.systems.translating import SourceSentence, draw_sentences
 from export.make_bundle import BundleOptions, Sample, write_bundle
 from export.origin import read_origin
 from export.source_model import Exportable
 from model.config import Direction, TransformerConfig
-from model.data.corpus import Corpus, CorpusError
+from model.data.corpus import Corpus, CorpusError, read_corpus
 from model.network.transformer import Transformer
 from model.run import RunError
 from model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, WORD_START, Tokenizer
@@ -113,6 +115,14 @@ class ComparedModel:
                 raise CorpusError(f"sentence {number}: {len(source)} tokens, expected at most {longest}")
         return sources
 
+    def sentences(self, corpus: Corpus) -> list[SourceSentence]:
+        """Returns the sentences of a test set; the model ends their translations.
+
+        Raises:
+            CorpusError: as `source_ids`.
+        """
+        return [SourceSentence(each, 0, self.model.config.max_target_tokens) for each in self.source_ids(corpus)]
+
     def write_bundle(self, folder: Path, variant: GraphVariant, precision: Precision) -> None:
         """Writes a bundle into a new folder.
 
@@ -130,16 +140,6 @@ class ComparedModel:
     def write_checkpoint(self, folder: Path) -> None:
         """Writes a checkpoint for the baselines in PyTorch into a new folder."""
         write_checkpoint(folder, self.model)
-
-
-def compared_models(run: Path | None, config: TransformerConfig, vocabulary_size: int) -> list[ComparedModel]:
-    """Returns the model of a run, if given, and a random model.
-
-    Raises:
-        RunError, CorpusError, TokenizerError: as `trained_model`.
-    """
-    trained = [] if run is None else [trained_model(run)]
-    return [*trained, random_model(config, vocabulary_size)]
 
 
 def trained_model(path: Path) -> ComparedModel:
@@ -171,48 +171,72 @@ def random_model(config: TransformerConfig, vocabulary_size: int) -> ComparedMod
     return ComparedModel("random", model, exportable, samples, trained=False)
 
 
-OPTIMUM_LIBRARIES = ("optimum-onnx", "transformers", "onnxruntime")
-OPTIMUM_EXPECTED = "expected the interpreter of an environment with the extra `optimum`, as `make optimum` makes one"
-# Fails if one of them is not installed.
-PRINT_VERSIONS = """
-import json, sys
-from importlib.metadata import version
-print(json.dumps({name: version(name) for name in sys.argv[1:]}))
-"""
+# Approximates the tokens of a tokenizer.
+WORDS = re.compile(r"\w+|[^\w\s]")
 
 
-@dataclass(frozen=True, slots=True)
-class OptimumEnvironment:
-    """An environment with Optimum, given by its interpreter."""
+class ModelsPlan(Plan):
+    """The models and the sentences of a benchmark."""
 
-    python: Path
+    run: Path | None = Field(None, description="training run or fp32 bundle of a second, trained model")
+    data: str = Field("multi30k:en-de", description="test data as in `dragoman evaluate`")
+    random: TransformerConfig = Field(BASE, description="shape of the random model")
+    vocabulary_size: int = Field(BASE_VOCABULARY_SIZE, gt=8, le=MOST_TOKENS, description="tokens of the random model")
+    sentences: int | None = Field(None, gt=0, description="number of sentences; null: all")
 
-    def versions(self) -> dict[str, str]:
-        """Returns the versions of its libraries.
+    def corpus(self) -> Corpus:
+        """Returns the sentence pairs.
 
         Raises:
-            SystemFailedError: if the environment does not exist, or lacks a library.
+            CorpusError: if the data is unreadable.
         """
-        versions: dict[str, str] = json.loads(self._run("-c", PRINT_VERSIONS, *OPTIMUM_LIBRARIES))
-        return versions
+        corpus = read_corpus(self.data, "test")
+        return corpus.select(range(min(len(corpus), self.sentences or len(corpus))))
 
-    def write_model(self, model: ComparedModel, folder: Path) -> None:
-        """Exports a model with Optimum into a new folder.
+    def models(self) -> list[tuple[ComparedModel, list[SourceSentence]]]:
+        """Returns the model of the run, if given, and a random model, with their sentences.
 
         Raises:
-            SystemFailedError: if the exporter fails.
+            CorpusError: if the data is unreadable, or a model cannot translate it.
+            RunError, TokenizerError: as `trained_model`.
         """
-        model.write_checkpoint(folder)
-        self._run("-m", "benchmarks.systems.optimum_system", str(folder))
+        corpus = self.corpus()
+        trained = None if self.run is None else trained_model(self.run)
+        random = random_model(self.random, self.vocabulary_size)
+        random_sentences = made_up_sentences(random, lengths_of(corpus, trained))
+        return [*([] if trained is None else [(trained, trained.sentences(corpus))]), (random, random_sentences)]
 
-    def _run(self, *arguments: str) -> str:
-        try:
-            done = subprocess.run(  # noqa: S603 - a fixed command line
-                [self.python, *arguments], check=True, capture_output=True, encoding="utf-8", errors="replace"
-            )
-        except OSError as error:
-            raise SystemFailedError(f"optimum: {self.python}: {error.strerror}; {OPTIMUM_EXPECTED}") from error
-        except subprocess.CalledProcessError as error:
-            last_line = error.stderr.strip().rpartition("\n")[2]
-            raise SystemFailedError(f"optimum: {self.python}: {last_line}; {OPTIMUM_EXPECTED}") from error
-        return done.stdout
+
+def made_up_sentences(model: ComparedModel, lengths: Sequence[tuple[int, int]]) -> list[SourceSentence]:
+    """Returns made-up sentences with the given source and target lengths.
+
+    Raises:
+        CorpusError: if a sentence is too long for the model.
+    """
+    limits = model.model.config
+    for number, (source, target) in enumerate(lengths, start=1):
+        for side, tokens, most in (
+            ("source", source, limits.max_source_tokens),
+            ("target", target, limits.max_target_tokens),
+        ):
+            if tokens > most:
+                problem = f"sentence {number}: {tokens} {side} tokens, expected at most {most}"
+                raise CorpusError(f"{problem}: see random.max_{side}_tokens")
+    return draw_sentences(RANDOM_SEED, lengths, model.model.vocabulary_size, EOS_ID)
+
+
+def lengths_of(corpus: Corpus, model: ComparedModel | None) -> list[tuple[int, int]]:
+    """Returns the source tokens, EOS included, and the target tokens, EOS excluded, of each pair.
+
+    Without a model, counts words and punctuation.
+
+    Raises:
+        CorpusError: if the model cannot translate them.
+    """
+    if model is None:
+        sources = [len(WORDS.findall(source)) + 1 for source in corpus.sources]
+        targets = [len(WORDS.findall(target)) for target in corpus.targets]
+    else:
+        sources = [len(source_ids) for source_ids in model.source_ids(corpus)]
+        targets = [len(model.exportable.tokenizer.encode(target)) for target in corpus.targets]
+    return [(source, max(1, target)) for source, target in zip(sources, targets, strict=True)]

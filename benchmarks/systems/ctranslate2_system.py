@@ -1,4 +1,4 @@
-"""CTranslate2 as a translator and as a decode loop, and Dragoman's models in its format, written by its own library.
+"""CTranslate2 as a translator, and Dragoman's models in its format, written by its own library.
 
 Processes that translate have no torch, whose memory would be counted: `ctranslate2.specs` imports it, on first use.
 """
@@ -12,8 +12,7 @@ import ctranslate2
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.harness.process import Work
-from benchmarks.systems.translating import LENGTH_PENALTY, Batching, SourceSentence, Translator, draw_sources, groups
+from benchmarks.systems.translating import LENGTH_PENALTY, Batching, SourceSentence, Translator, groups
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -115,29 +114,16 @@ def _array(tensor: "Tensor") -> NDArray[np.float32]:
     return np.array(tensor.detach().numpy())
 
 
-class _Model:
-    """A model on a CPU, with tokens by id."""
-
-    def __init__(self, folder: str, compute_type: str, **options: int) -> None:
-        self._pieces: list[str] = json.loads((Path(folder) / "shared_vocabulary.json").read_bytes())
-        self._ids = {piece: token_id for token_id, piece in enumerate(self._pieces)}
-        self._translator = ctranslate2.Translator(folder, device="cpu", compute_type=compute_type, **options)
-
-    def _to_pieces(self, source_ids: Sequence[int]) -> list[str]:
-        """Returns the pieces of a source without EOS, which CTranslate2 adds."""
-        return [self._pieces[token_id] for token_id in source_ids[:-1]]
-
-    def _to_ids(self, pieces: Sequence[str]) -> list[int]:
-        return [self._ids[piece] for piece in pieces]
-
-
-class CTranslate2Translator(_Model, Translator):
-    """Sorts and batches by itself."""
+class CTranslate2Translator(Translator):
+    """Sorts and batches by itself, on a CPU."""
 
     def __init__(self, folder: str, copies: int, threads: int, compute_type: str) -> None:
         """Loads the model; `copies` batches run concurrently, with `threads` each."""
+        self._pieces: list[str] = json.loads((Path(folder) / "shared_vocabulary.json").read_bytes())
+        self._ids = {piece: token_id for token_id, piece in enumerate(self._pieces)}
         # The queue is unbounded: all groups are queued at once.
-        super().__init__(folder, compute_type, inter_threads=copies, intra_threads=threads, max_queued_batches=-1)
+        sizes = {"inter_threads": copies, "intra_threads": threads, "max_queued_batches": -1}
+        self._translator = ctranslate2.Translator(folder, device="cpu", compute_type=compute_type, **sizes)
 
     def translate(self, sentences: Sequence[SourceSentence], beam_size: int, batching: Batching) -> list[Sequence[int]]:
         """Returns the target tokens of each sentence; queues all groups before it reads the first result."""
@@ -145,7 +131,8 @@ class CTranslate2Translator(_Model, Translator):
         for group in groups(sentences):
             shortest, longest = sentences[group[0]].limits
             results = self._translator.translate_batch(
-                [self._to_pieces(sentences[number].source_ids) for number in group],
+                # CTranslate2 adds EOS.
+                [[self._pieces[token_id] for token_id in sentences[number].source_ids[:-1]] for number in group],
                 max_batch_size=batching.size,
                 batch_type=batching.unit,
                 asynchronous=True,
@@ -156,47 +143,5 @@ class CTranslate2Translator(_Model, Translator):
                 return_scores=False,
             )
             pending += zip(group, results, strict=True)
-        targets = {number: self._to_ids(result.result().hypotheses[0]) for number, result in pending}
+        targets = {number: [self._ids[piece] for piece in each.result().hypotheses[0]] for number, each in pending}
         return [targets[number] for number in range(len(sentences))]
-
-
-QUALITY_ROWS = 32
-
-
-class CTranslate2Decoder(_Model):
-    """A decode loop with the fastest setting on a CPU: a worker of one thread per thread."""
-
-    def __init__(self, folder: str, threads: int, compute_type: str) -> None:
-        super().__init__(folder, compute_type, inter_threads=threads, intra_threads=1)
-        self._threads = threads
-
-    def plan(self, *, seed: int, rows: int, source_tokens: int, target_tokens: int) -> Work:
-        """Prepares `rows` sources on each thread."""
-        eos_id = self._ids[CONFIG["eos_token"]]
-        drawn = draw_sources(seed, self._threads * rows, source_tokens, len(self._pieces), eos_id)
-        sources = [self._to_pieces(source) for source in drawn.tolist()]
-
-        def decode(times: int) -> int:
-            return sum(map(len, self._translate(sources * times, rows, target_tokens, target_tokens)))
-
-        return decode
-
-    def decode(self, sources: NDArray[np.int64], target_tokens: int) -> NDArray[np.int64]:
-        """Returns `target_tokens` tokens per source, int64 [R, S] -> int64 [R, target_tokens]; EOS is forbidden."""
-        pieces = [self._to_pieces(source) for source in sources.tolist()]
-        return np.array([*map(self._to_ids, self._translate(pieces, len(sources), target_tokens, target_tokens))])
-
-    def translate(self, sources: Sequence[Sequence[int]], limit: int) -> list[list[int]]:
-        """Returns translations of at most `limit` tokens, EOS excluded; each source ends in EOS."""
-        return [*map(self._to_ids, self._translate([*map(self._to_pieces, sources)], QUALITY_ROWS, 0, limit))]
-
-    def _translate(self, sources: list[list[str]], rows: int, shortest: int, longest: int) -> list[list[str]]:
-        results = self._translator.translate_batch(
-            sources,
-            beam_size=1,
-            max_batch_size=rows,
-            min_decoding_length=shortest,
-            max_decoding_length=longest,
-            return_scores=False,
-        )
-        return [result.hypotheses[0] for result in results]

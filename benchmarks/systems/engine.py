@@ -1,12 +1,10 @@
 """The service's engine with a stopwatch around its phases and around each run of ONNX Runtime.
 
-The measured classes extend those of the server, whose code contains no measurement. A span holds the whole time of a
+The methods of the server are measured from outside: its code contains no measurement. A span holds the whole time of a
 call and its own time: without the measured calls inside it. A stopwatch belongs to one thread.
 
 `LiveEngines` run in threads of their own; `EngineTranslator` is the system that is compared with others, without
-tokenizer and network, and without torch, whose memory would be counted. `SteadyEngine` is stepped in the calling thread
-under constant load: as many sequences run as there are rows for, they end at different steps, and a new one waits
-whenever one has ended.
+tokenizer and network, and without torch, whose memory would be counted.
 """
 
 import time
@@ -21,14 +19,18 @@ import numpy as np
 from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry
 
-from benchmarks.systems.translating import LENGTH_PENALTY, Batching, SourceSentence, Translator, draw_sources
+from benchmarks.systems.translating import LENGTH_PENALTY, Batching, SourceSentence, Translator
 from serve.bundle.bundle import Bundle
+from serve.bundle.manifest import Manifest
 from serve.engine.engine import Engine
 from serve.engine.prefill import longest_first
 from serve.observability.logs import configure_logs
 from serve.observability.metrics import Metrics
 from serve.runtime.cpu import Runtime, Sessions, prefetched_rows
-from serve.runtime.model import Scores
+from serve.runtime.cuda.device import Device
+from serve.runtime.cuda.runtime import DeviceSessions
+from serve.runtime.model import Model
+from serve.runtime.placement import ModelSessions, choose_device
 from serve.scheduler.scheduler import Scheduler
 from serve.scheduler.sequence import DecodingSequence, SequenceSpec
 from serve.search.options import SearchOptions
@@ -74,6 +76,21 @@ RUNS = (ENCODER, DECODER, LOG_PROBABILITIES, TOPK)
 ADMIT, PREFILL, SELECT, BRANCH, RETIRE, STEP = "admit", "prefill", "select", "branch", "retire", "step"
 
 
+def gaps_us(spans: Iterable[Span]) -> list[float]:
+    """Returns the times between successive decoder runs, without other runs of ONNX Runtime, in microseconds."""
+    gaps: list[float] = []
+    ended_ns: int | None = None
+    other_ns = 0
+    for span in spans:
+        if span.name == DECODER:
+            if ended_ns is not None:
+                gaps.append((span.started_ns - ended_ns - other_ns) / 1e3)
+            ended_ns, other_ns = span.ended_ns, 0
+        elif span.name in RUNS:
+            other_ns += span.own_ns
+    return gaps
+
+
 class Watch(Protocol):
     """Measures runs, as `Stopwatch` does."""
 
@@ -115,21 +132,8 @@ def watched(sessions: Sessions, watch: Watch) -> Sessions:
     )
 
 
-class WatchedRuntime(Runtime):
-    """A runtime with measured runs and branches."""
-
-    def __init__(self, sessions: Sessions, slots: int, stopwatch: Stopwatch) -> None:
-        super().__init__(watched(sessions, stopwatch), slots, prefetched_rows(slots))
-        self._stopwatch = stopwatch
-
-    def branch_rows(self, sources: Sequence[int], targets: Sequence[int], positions: Sequence[int]) -> None:
-        """Copies rows over others of the same source."""
-        with self._stopwatch.measure(BRANCH):
-            super().branch_rows(sources, targets, positions)
-
-
 class WatchedEngine(Engine):
-    """An engine whose steps and phases are measured.
+    """An engine whose steps, phases and runs are measured.
 
     Attributes:
         scheduler: supplies this engine only.
@@ -140,28 +144,12 @@ class WatchedEngine(Engine):
         metrics = Metrics(CollectorRegistry(), sessions.manifest.name)
         self.scheduler = Scheduler(slots, slots, prefill_token_budget, metrics)
         self.stopwatch = Stopwatch()
-        super().__init__(WatchedRuntime(sessions, slots, self.stopwatch), self.scheduler, metrics, sessions.manifest)
-
-    def step(self) -> None:
-        """Advances every sequence by one token."""
-        with self.stopwatch.measure(STEP):
-            super().step()
-
-    def _admit(self) -> list[DecodingSequence]:
-        with self.stopwatch.measure(ADMIT):
-            return super()._admit()
-
-    def _prefill(self, sequences: list[DecodingSequence]) -> None:
-        with self.stopwatch.measure(PREFILL):
-            super()._prefill(sequences)
-
-    def _select(self, scores: Scores) -> NDArray[np.bool_]:
-        with self.stopwatch.measure(SELECT):
-            return super()._select(scores)
-
-    def _retire(self, over: NDArray[np.bool_]) -> None:
-        with self.stopwatch.measure(RETIRE):
-            super()._retire(over)
+        runtime = Runtime(watched(sessions, self.stopwatch), slots, prefetched_rows(slots))
+        super().__init__(runtime, self.scheduler, metrics, sessions.manifest)
+        phases = {"_admit": ADMIT, "_prefill": PREFILL, "_select": SELECT, "_retire": RETIRE, "step": STEP}
+        for thing, methods in ((self, phases), (runtime, {"branch_rows": BRANCH})):
+            for method, name in methods.items():
+                setattr(thing, method, self.stopwatch.measure(name)(getattr(thing, method)))
 
 
 # No benchmark queues more rows.
@@ -176,14 +164,14 @@ class Occupancy(NamedTuple):
     waiting: int
 
 
-class CountedRuntime(WatchedRuntime):
+class CountedRuntime(Runtime):
     """A runtime that records the rows of its steps and the waiting sequences."""
 
     def __init__(self, sessions: Sessions, slots: int, scheduler: Scheduler) -> None:
         self.stopwatch = Stopwatch()
         self.steps: list[Occupancy] = []
         self._scheduler = scheduler
-        super().__init__(sessions, slots, self.stopwatch)
+        super().__init__(watched(sessions, self.stopwatch), slots, prefetched_rows(slots))
 
     def decode_step(
         self,
@@ -201,12 +189,20 @@ class CountedRuntime(WatchedRuntime):
 class LiveEngines:
     """Engines that run in threads of their own and share a scheduler."""
 
-    def __init__(self, sessions: Sessions, *, engines: int, slots: int, prefill_token_budget: int) -> None:
+    def __init__(
+        self,
+        manifest: Manifest,
+        make_model: Callable[[Scheduler], Model],
+        *,
+        engines: int,
+        slots: int,
+        prefill_token_budget: int,
+    ) -> None:
         """Starts engines of `slots` rows; at most `prefill_token_budget` source tokens join between two steps."""
-        metrics = Metrics(CollectorRegistry(), sessions.manifest.name)
+        metrics = Metrics(CollectorRegistry(), manifest.name)
         self._scheduler = Scheduler(engines * slots, MOST_WAITING_ROWS, prefill_token_budget, metrics, engines=engines)
-        models = [self._make_runtime(sessions, slots) for _ in range(engines)]
-        self._engines = [Engine(model, self._scheduler, metrics, sessions.manifest) for model in models]
+        models = [make_model(self._scheduler) for _ in range(engines)]
+        self._engines = [Engine(model, self._scheduler, metrics, manifest) for model in models]
         for engine in self._engines:
             engine.start()
 
@@ -232,9 +228,6 @@ class LiveEngines:
         for engine in self._engines:
             engine.stop()
 
-    def _make_runtime(self, sessions: Sessions, slots: int) -> Runtime:
-        return Runtime(sessions, slots, prefetched_rows(slots))
-
 
 class CountedEngines(LiveEngines):
     """Engines that record their decoder runs.
@@ -246,17 +239,19 @@ class CountedEngines(LiveEngines):
     def __init__(self, sessions: Sessions, *, engines: int, slots: int, prefill_token_budget: int) -> None:
         self.runtimes: list[CountedRuntime] = []
         self._slots = slots
-        super().__init__(sessions, engines=engines, slots=slots, prefill_token_budget=prefill_token_budget)
+
+        def make_model(scheduler: Scheduler) -> Model:
+            self.runtimes.append(CountedRuntime(sessions, slots, scheduler))
+            return self.runtimes[-1]
+
+        super().__init__(
+            sessions.manifest, make_model, engines=engines, slots=slots, prefill_token_budget=prefill_token_budget
+        )
 
     @property
     def occupancy(self) -> float:
         """Share of slots taken in steps while sequences wait."""
         return occupancy([step for runtime in self.runtimes for step in runtime.steps], self._slots)
-
-    def _make_runtime(self, sessions: Sessions, slots: int) -> Runtime:
-        runtime = CountedRuntime(sessions, slots, self._scheduler)
-        self.runtimes.append(runtime)
-        return runtime
 
 
 def search_options(shortest: int, longest: int, beam_size: int = 1) -> SearchOptions:
@@ -273,10 +268,20 @@ class EngineTranslator(Translator):
         slots: the current number of rows of each engine.
     """
 
-    def __init__(self, folder: str, copies: int, threads: int, slots: int) -> None:
-        """Starts the engines of a bundle: `copies` with `threads` intra-op threads and `slots` rows each."""
-        self._sessions = Sessions.load(Bundle.open(Path(folder)), threads)
+    def __init__(
+        self, folder: str, copies: int, threads: int, slots: int, prefill_token_budget: int | None = None
+    ) -> None:
+        """Starts the engines of a bundle: `copies` with `threads` intra-op threads and `slots` rows each.
+
+        A bundle of the variant cuda runs on the first GPU. The budget is that of the server by default.
+        """
+        bundle = Bundle.open(Path(folder))
+        on_gpu = choose_device("auto", bundle) == "cuda"
+        self._sessions: ModelSessions = (
+            DeviceSessions.load(bundle, Device("cuda")) if on_gpu else Sessions.load(bundle, threads)
+        )
         self._copies = copies
+        self._prefill_token_budget = prefill_token_budget or ServeSettings().prefill_token_budget
         self.slots = slots
         self._engines = self._start()
 
@@ -300,8 +305,13 @@ class EngineTranslator(Translator):
         self._engines.close()
 
     def _start(self) -> LiveEngines:
-        budget = ServeSettings().prefill_token_budget
-        return LiveEngines(self._sessions, engines=self._copies, slots=self.slots, prefill_token_budget=budget)
+        return LiveEngines(
+            self._sessions.manifest,
+            lambda _: self._sessions.runtime(self.slots, prefetched_rows(self.slots)),
+            engines=self._copies,
+            slots=self.slots,
+            prefill_token_budget=self._prefill_token_budget,
+        )
 
 
 def load_engines(**options: Any) -> EngineTranslator:
@@ -320,69 +330,3 @@ def occupancy(steps: list[Occupancy], slots: int) -> float:
     """Returns the share of slots taken in steps while sequences wait; 1 if none ever waits."""
     busy = [step.rows for step in steps if step.waiting]
     return sum(busy) / (len(busy) * slots) if busy else 1.0
-
-
-SEED = 1
-
-
-@dataclass(frozen=True, slots=True)
-class SteadyLoad:
-    """A constant load.
-
-    Attributes:
-        beam_size: rows of a sequence; divides `rows`.
-        source_tokens: of every sequence, EOS included.
-        target_tokens: of every sequence, EOS excluded.
-        prefill_token_budget: maximum source tokens that join between two steps.
-    """
-
-    rows: int
-    beam_size: int
-    source_tokens: int
-    target_tokens: int
-    prefill_token_budget: int
-
-    @property
-    def sequences(self) -> int:
-        """Concurrent sequences."""
-        return self.rows // self.beam_size
-
-
-class SteadyEngine:
-    """An engine under a constant load."""
-
-    def __init__(self, sessions: Sessions, load: SteadyLoad) -> None:
-        """Starts empty; the first `warm_up_steps` steps, which fill the rows, are not representative."""
-        manifest = sessions.manifest
-        self._load = load
-        self._engine = WatchedEngine(sessions, load.rows, load.prefill_token_budget)
-        self._sources: list[list[int]] = draw_sources(
-            SEED, load.sequences, load.source_tokens, manifest.vocabulary_size, manifest.eos_id
-        ).tolist()
-        self._ended: list[int] = []
-        for place in range(load.sequences):
-            self._submit(place, 1 + place * load.target_tokens // load.sequences)
-
-    @property
-    def warm_up_steps(self) -> int:
-        """Steps until all rows are occupied and all first sequences have ended."""
-        return 2 * self._load.target_tokens
-
-    def run(self, steps: int, advance: Callable[[], object]) -> list[Span]:
-        """Makes some steps and returns their spans; calls `advance` after each."""
-        spans = self._engine.stopwatch.spans
-        spans.clear()
-        for _ in range(steps):
-            self._engine.step()
-            while self._ended:
-                self._submit(self._ended.pop(), self._load.target_tokens)
-            advance()
-        return spans[:]
-
-    def _submit(self, place: int, target_tokens: int) -> None:
-        def on_finish(sequence: DecodingSequence) -> None:
-            raise_error(sequence)
-            self._ended.append(place)
-
-        options = search_options(target_tokens, target_tokens, self._load.beam_size)
-        self._engine.scheduler.submit([DecodingSequence(tuple(self._sources[place]), options, None, on_finish)])

@@ -13,19 +13,13 @@ from pathlib import Path
 from typing import Literal, Self, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks.harness.process import Work
 
+# Beam sizes by search; the larger beam needs the most memory and comes last.
+SEARCHES = {"greedy": 1, "beam 4": 4}
 # Smaller ids are special tokens.
 FIRST_PIECE = 4
-
-
-def draw_sources(seed: int, rows: int, length: int, vocabulary_size: int, eos_id: int) -> NDArray[np.int64]:
-    """Returns random sources of one length, int64 [rows, length], each ending in EOS; reproducible."""
-    sources = np.random.default_rng(seed).integers(FIRST_PIECE, vocabulary_size, size=(rows, length))
-    sources[:, -1] = eos_id
-    return sources
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +160,7 @@ class Translator(ABC):
     def translate(self, sentences: Sequence[SourceSentence], beam_size: int, batching: Batching) -> list[Sequence[int]]:
         """Returns the target tokens of each sentence, EOS excluded; `batching` is for systems that do not choose it."""
 
-    def plan(
+    def prepare(
         self, *, sentences: str, beam_size: int, batching: str, alone: int | None = None, output: str | None = None
     ) -> Work:
         """Prepares a translation; translates a part of the sentences as a warm-up.
@@ -184,14 +178,10 @@ class Translator(ABC):
         for part in [spread(everything, 1 + len(everything) // WARM_UP_SHARE)] if alone is None else parts[:2]:
             self.translate(part, beam_size, chosen)
 
-        def translate(times: int) -> int:
-            tokens = 0
-            for _ in range(times):
-                translations = [self.translate(part, beam_size, chosen) for part in parts]
-                tokens += sum(len(target) for translated in translations for target in translated)
+        def translate() -> int:
+            targets = [list(target) for part in parts for target in self.translate(part, beam_size, chosen)]
             if output is not None:
-                listed = [list(target) for translated in translations for target in translated]
-                Path(output).write_text(json.dumps(listed), encoding="utf-8")
-            return tokens
+                Path(output).write_text(json.dumps(targets), encoding="utf-8")
+            return sum(map(len, targets))
 
         return translate

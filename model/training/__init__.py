@@ -1,1 +1,1 @@
-"""Training: the step, its loss, the trainer, and the commands `dragoman train` and `dragoman throughput`."""
+"""Training: the step, its loss, the trainer, and the command `dragoman train`."""

@@ -89,7 +89,8 @@ part "batch invariance" dragoman verify "$out/cuda" --data "$data" --device cuda
 part "BLEU" dragoman evaluate "$out/cuda" --data "$data"
 part "BLEU of PyTorch" dragoman evaluate "$run" --data "$data"
 part "attention kernels" kernels
-part "bench device" dragoman bench device "$out/cuda" --data "$data" --run "$run" --json "$out/bench.json"
+# The log ends with the tables; offline.json has the speed of each number of rows.
+part "bench offline" dragoman bench offline --plan benchmarks/plans/gpu.yaml --set "run=$run" --set "data=$data" --out "$out"
 part "capacity at p99 100 ms" while_serving dragoman load --find-capacity --protocol grpc \
   --rate "${CAPACITY_RATE:-200}" --out "$out/capacity"
 

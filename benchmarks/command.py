@@ -1,0 +1,94 @@
+"""`dragoman bench QUESTION`: measures the plan of a question and writes the report."""
+
+import re
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+from pydantic_settings import BaseSettings, CliPositionalArg, NoDecode, SettingsConfigDict
+
+from benchmarks.harness.plan import PlanError, Question
+from benchmarks.harness.process import AffinityError, SystemFailedError
+from benchmarks.harness.report import ReportError, ReportFiles
+from model.data.corpus import CorpusError
+from model.provenance import Provenance, command_line
+from model.run import RunError
+from model.tokenizer.tokenizer import TokenizerError
+from serve.bundle.bundle import BundleError
+
+# Reported by every question.
+FAILURES = (
+    AffinityError,
+    BundleError,
+    CorpusError,
+    PlanError,
+    ReportError,
+    RunError,
+    SystemFailedError,
+    TokenizerError,
+)
+
+# The settings of a plan are joined with commas on the command line and in the environment, and may contain commas.
+COMMA_BEFORE_SETTING = re.compile(r",(?=[a-z_.]+=)")
+Settings = Annotated[
+    tuple[str, ...],
+    NoDecode,
+    BeforeValidator(lambda value: COMMA_BEFORE_SETTING.split(value) if isinstance(value, str) else value),
+]
+
+
+class BenchCommand(BaseSettings):
+    """Answers a question about speed by a measurement, and compares Dragoman with other systems.
+
+    offline: the engine and other inference libraries: throughput, latency, memory and quality. online: servers under
+    the same open-loop load. service: the overhead of the service over its engine. replicas: several servers on the same
+    CPUs, and their cost. scheduling: how the engine schedules concurrent requests. profile: the phases of an engine
+    step. throughput: training compared with torch.nn.Transformer.
+
+    The plan of a question has its parameters: the models, the systems and the load. --show-plan prints it with its
+    defaults. --plan and --set override them. All systems take turns in every round. A table shows the median of the
+    rounds, and the median and range of the ratio to Dragoman. Use an otherwise idle machine.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="DRAGOMAN_BENCH_", frozen=True, extra="forbid")
+
+    question: CliPositionalArg[
+        Literal["offline", "online", "service", "replicas", "scheduling", "profile", "throughput"]
+    ] = Field(description="what to measure")
+    plan: Path | None = Field(None, description="YAML file that overrides defaults of the plan")
+    set: Settings = Field(
+        (),
+        description="a field of the plan, as random.d_model=64; repeat it for several fields",
+        json_schema_extra={"placeholder": "KEY=VALUE"},
+    )
+    rounds: int | None = Field(None, ge=1, description="turns of each system; default: as in the plan")
+    out: Path = Field(Path("bench"), description="folder for QUESTION.md and QUESTION.json")
+    document: Path | None = Field(None, description="Markdown file; the tables replace its <!-- QUESTION --> section")
+    show_plan: bool = Field(False, description="print the plan with its defaults, and exit")
+
+    def cli_cmd(self) -> None:
+        """Measures, prints and writes the results.
+
+        Raises:
+            SystemExit: with the reason, if the plan is invalid, a system fails, or a file cannot be written.
+        """
+        question: Question[Any] = import_module(f"benchmarks.{self.question}").QUESTION
+        if self.show_plan:
+            print(question.plan.describe())
+            return
+        try:
+            self._answer(question)
+        except FAILURES + question.errors as error:
+            raise SystemExit(f"dragoman bench {self.question}: {error}") from error
+
+    def _answer(self, question: Question[Any]) -> None:
+        rounds = [] if self.rounds is None else [f"rounds={self.rounds}"]
+        plan = question.plan.read(self.plan, [*self.set, *rounds])
+        files = ReportFiles(self.question, self.out, self.document)
+        files.prepare()
+        report = question.measure(plan)
+        command = command_line("bench", self, positional="question")
+        provenance = Provenance.now(command, question.libraries, report.threads, report.environments)
+        print(f"{report}\n\n{provenance}")
+        files.write(report, plan.model_dump(mode="json"), provenance)

@@ -1,0 +1,129 @@
+"""The plan of a benchmark: its parameters, with defaults that a YAML file and `KEY=VALUE` settings override.
+
+A `Question` joins a plan with the function that measures it. A module `benchmarks.NAME` with a `QUESTION` is answered
+by `dragoman bench NAME`.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any, Generic, Self, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from benchmarks.harness.report import Report
+
+# CPU numbers, from 0.
+Cpus = Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
+
+
+class PlanError(Exception):
+    """A plan is invalid; the message names the field, the value and what is expected."""
+
+
+class Plan(BaseModel):
+    """The parameters that all benchmarks have."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rounds: int = Field(5, ge=1, description="turns of each system")
+
+    @classmethod
+    def read(cls, path: Path | None, settings: Iterable[str]) -> Self:
+        """Returns the defaults, overridden by a YAML file and then by settings such as `random.d_model=64`.
+
+        Raises:
+            PlanError: if the file, a setting or a value is invalid.
+        """
+        values = cls._defaults()
+        for changes in ([] if path is None else [_read(path)]) + [_parse(each) for each in settings]:
+            values = _merge(values, changes)
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            raise PlanError("; ".join(_explain(dict(each)) for each in error.errors())) from error
+
+    @classmethod
+    def describe(cls) -> str:
+        """Returns the defaults as a YAML file; a comment describes each field."""
+        defaults = cls._defaults()
+        lines = []
+        for name, field in cls.model_fields.items():
+            lines.append(f"# {field.description}{' (required)' if field.is_required() else ''}")
+            lines.append(f"{name}: {json.dumps(defaults.get(name))}")  # JSON is YAML
+        return "\n".join(lines)
+
+    @classmethod
+    def _defaults(cls) -> dict[str, Any]:
+        return cls.model_construct().model_dump(mode="json", warnings=False)  # without the required fields
+
+
+AnyPlan = TypeVar("AnyPlan", bound=Plan)
+
+
+@dataclass(frozen=True, slots=True)
+class Question(Generic[AnyPlan]):
+    """A benchmark.
+
+    Attributes:
+        plan: its parameters.
+        measure: measures a plan.
+        libraries: distributions whose versions the report names.
+        errors: exceptions that `measure` reports, in addition to those of the harness.
+    """
+
+    plan: type[AnyPlan]
+    measure: Callable[[AnyPlan], Report]
+    libraries: tuple[str, ...]
+    errors: tuple[type[Exception], ...] = ()
+
+
+def require_libraries(libraries: Iterable[str]) -> None:
+    """Checks that libraries are installed, without importing them.
+
+    Raises:
+        ModuleNotFoundError: for the first library that is missing.
+    """
+    for library in libraries:
+        if find_spec(library) is None:
+            raise ModuleNotFoundError(f"No module named {library!r}", name=library)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise PlanError(f"plan: {path}: expected a YAML file: {error}") from error
+    if not isinstance(content, dict):
+        raise PlanError(f"plan: {path}: expected a mapping of fields")
+    return content
+
+
+def _parse(setting: str) -> dict[str, Any]:
+    name, equals, text = setting.partition("=")
+    try:
+        value: Any = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise PlanError(f"set: {setting}: expected a value in YAML: {error}") from error
+    if not name or not equals:
+        raise PlanError(f"set: {setting}: expected KEY=VALUE")
+    for key in reversed(name.split(".")):
+        value = {key: value}
+    return dict(value)
+
+
+def _merge(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the values with changes; mappings are merged, everything else is replaced."""
+    merged = dict(values)
+    for name, change in changes.items():
+        old = merged.get(name)
+        merged[name] = _merge(old, change) if isinstance(old, dict) and isinstance(change, dict) else change
+    return merged
+
+
+def _explain(problem: Mapping[str, Any]) -> str:
+    given = "" if problem["type"] == "missing" else f", got {problem['input']!r}"
+    return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}{given}"

@@ -1,0 +1,270 @@
+"""The phases of an engine step, and the operators of the decoder.
+
+The scheduler, engine and runtime of the server run in this process under a steady load: all rows are occupied, and a
+new sequence starts whenever one ends. The engine runs twice for each number of rows: once for its phases, from the
+spans of a stopwatch, and once with the profiler of ONNX Runtime. The profiler adds about a microsecond per node: its
+shares are more reliable than its sums. It writes Chrome trace events: a list of objects, times in microseconds.
+"""
+
+import json
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field
+
+from benchmarks.harness.plan import Plan, PlanError, Question
+from benchmarks.harness.report import Figures, Report, Table, cells_of
+from benchmarks.harness.rounds import take_turns
+from benchmarks.systems.engine import (
+    ADMIT,
+    BRANCH,
+    DECODER,
+    ENCODER,
+    LOG_PROBABILITIES,
+    PREFILL,
+    RETIRE,
+    SELECT,
+    STEP,
+    TOPK,
+    Span,
+    WatchedEngine,
+    gaps_us,
+    raise_error,
+    search_options,
+)
+from benchmarks.systems.translating import draw_sentences
+from serve.bundle.bundle import Bundle
+from serve.bundle.manifest import Manifest
+from serve.runtime.cpu import Sessions
+from serve.scheduler.sequence import DecodingSequence
+from serve.settings import ServeSettings
+
+
+class ProfilePlan(Plan):
+    """The bundle and its load."""
+
+    rounds: int = Field(1, ge=1, description="turns of each number of rows")
+    bundle: Path = Field(description="bundle for the CPU, made by `dragoman export`")
+    rows: Annotated[tuple[Annotated[int, Field(gt=0)], ...], Field(min_length=1)] = Field(
+        (1, 8, 32), description="rows of every step"
+    )
+    beam_size: int = Field(1, gt=0, description="rows of a sequence")
+    source_tokens: int = Field(20, gt=1, description="length of each source, EOS included")
+    target_tokens: int = Field(32, gt=0, description="length of each target")
+    steps: int = Field(300, gt=1, description="measured steps per number of rows")
+    threads: int = Field(1, gt=0, description="ONNX Runtime threads of the engine")
+    heaviest: int = Field(8, ge=0, description="number of slowest nodes to list")
+
+    def check(self, manifest: Manifest) -> None:
+        """Checks that the bundle can carry the load.
+
+        Raises:
+            PlanError: if not.
+        """
+        for field, value, most in (
+            ("source_tokens", self.source_tokens, manifest.max_source_tokens),
+            ("target_tokens", self.target_tokens, manifest.max_target_tokens),
+        ):
+            if value > most:
+                raise PlanError(f"{field}: expected at most {most}, as the bundle allows, got {value}")
+        for rows in self.rows:
+            if rows % self.beam_size:
+                raise PlanError(f"rows: expected multiples of beam_size {self.beam_size}, got {rows}")
+
+
+SEED = 1
+
+
+class SteadyEngine:
+    """An engine under a constant load, stepped in the calling thread.
+
+    As many sequences run as there are rows for. They end at different steps, and a new one waits whenever one has
+    ended.
+    """
+
+    def __init__(self, sessions: Sessions, rows: int, plan: ProfilePlan) -> None:
+        """Fills the rows with steps that are not representative."""
+        self._plan = plan
+        self._engine = WatchedEngine(sessions, rows, ServeSettings().prefill_token_budget)
+        sequences = rows // plan.beam_size
+        lengths = [(plan.source_tokens, plan.target_tokens)] * sequences
+        manifest = sessions.manifest
+        self._sentences = draw_sentences(SEED, lengths, manifest.vocabulary_size, manifest.eos_id)
+        self._ended: list[int] = []
+        for place in range(sequences):
+            self._submit(place, 1 + place * plan.target_tokens // sequences)
+        # After these steps all rows are occupied and all first sequences have ended.
+        self._run(2 * plan.target_tokens)
+
+    def measure(self) -> list[Span]:
+        """Returns the spans of the measured steps."""
+        return self._run(self._plan.steps)
+
+    def _run(self, steps: int) -> list[Span]:
+        spans = self._engine.stopwatch.spans
+        spans.clear()
+        for _ in range(steps):
+            self._engine.step()
+            while self._ended:
+                self._submit(self._ended.pop(), self._plan.target_tokens)
+        return spans[:]
+
+    def _submit(self, place: int, target_tokens: int) -> None:
+        def on_finish(sequence: DecodingSequence) -> None:
+            raise_error(sequence)
+            self._ended.append(place)
+
+        options = search_options(target_tokens, target_tokens, self._plan.beam_size)
+        source_ids = self._sentences[place].source_ids
+        self._engine.scheduler.submit([DecodingSequence(source_ids, options, None, on_finish)])
+
+
+# In the order of a step; the remainder is last.
+PHASES = {
+    ADMIT: "admit",
+    ENCODER: "prefill: encoder run",
+    PREFILL: "prefill: around it",
+    DECODER: "decode: decoder run",
+    LOG_PROBABILITIES: "select: log-probabilities run",
+    TOPK: "select: top-k run",
+    SELECT: "select: around it",
+    BRANCH: "branch",
+    RETIRE: "retire",
+    STEP: "rest",
+}
+
+
+def phase_times_us(spans: Iterable[Span]) -> dict[str, list[float]]:
+    """Returns the own times of each phase in the order of a step; one entry per step that has it."""
+    times: dict[str, list[float]] = {name: [] for name in PHASES}
+    current_ns: defaultdict[str, int] = defaultdict(int)
+    for span in spans:
+        current_ns[span.name] += span.own_ns
+        if span.name == STEP:
+            for name, own_ns in current_ns.items():
+                times[name].append(own_ns / 1e3)
+            current_ns.clear()
+    return {name: some for name, some in times.items() if some}
+
+
+# Suffix of a node's name in the profile, and names of a run and of the run without its preparation.
+KERNEL_SUFFIX = "_kernel_time"
+RUN, EXECUTION = "model_run", "SequentialExecutor::Execute"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTime:
+    """A node of the graph.
+
+    Attributes:
+        output: shape of a row of its first output in the largest run, as `x 4000`.
+        microseconds: per run, mean of the middle half of all runs, which excludes the effect of other processes.
+    """
+
+    name: str
+    operator: str
+    output: str
+    microseconds: float
+
+
+def read_profile(path: Path, runs: int) -> tuple[list[NodeTime], float]:
+    """Reads a profile, of which the last `runs` runs count.
+
+    Returns the nodes, the slowest first, and the microseconds of a run outside all nodes, mostly overhead of the
+    profiler.
+    """
+    events: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+    start = [event["ts"] for event in events if event["name"] == RUN][-runs]
+    counted = [event for event in events if event.get("ts", 0) >= start and event["ph"] == "X"]
+    by_node = defaultdict[str, list[dict[str, Any]]](list)
+    for event in counted:
+        if event["name"].endswith(KERNEL_SUFFIX):
+            by_node[event["args"]["node_index"]].append(event)  # names may be empty
+    nodes = sorted(map(_node, by_node.values()), key=lambda node: -node.microseconds)
+    inside = middle_mean([event["dur"] for event in counted if event["name"] == EXECUTION])
+    return nodes, inside - sum(node.microseconds for node in nodes)
+
+
+def middle_mean(times: Sequence[float]) -> float:
+    """Returns the mean of the middle half; finer than the median, because the times are whole microseconds."""
+    ordered, outside = sorted(times), len(times) // 4
+    return statistics.mean(ordered[outside : len(ordered) - outside])
+
+
+def _node(events: Sequence[dict[str, Any]]) -> NodeTime:
+    largest = max(events, key=lambda event: math.prod(_output_shape(event)))
+    return NodeTime(
+        largest["name"].removesuffix(KERNEL_SUFFIX),
+        largest["args"]["op_name"],
+        "".join(f" x {size}" for size in _output_shape(largest)[1:]).strip(),
+        middle_mean([event["dur"] for event in events]),
+    )
+
+
+def _output_shape(event: dict[str, Any]) -> list[int]:
+    """Returns the shape of the first output; the profiler maps its type to the sizes."""
+    outputs: list[dict[str, list[int]]] = event["args"]["output_type_shape"]
+    return [size for sizes in outputs[:1] for each in sizes.values() for size in each]
+
+
+def step_figures(spans: Sequence[Span]) -> dict[str, Figures]:
+    """Returns the figures of measured steps by table; median and p99 of a phase cover the steps that have it."""
+    steps = [(span.ended_ns - span.started_ns) / 1e3 for span in spans if span.name == STEP]
+    phases = {PHASES[name]: some for name, some in phase_times_us(spans).items()}
+    everything = sum(map(sum, phases.values()))
+    times = {**phases, "whole step": steps, "between decoder runs, no run": gaps_us(spans)}
+    return {
+        "phase of a step: median, us": {row: float(np.median(some)) for row, some in times.items()},
+        "phase of a step: p99, us": {row: float(np.percentile(some, 99)) for row, some in times.items()},
+        "phase: % of the time": {row: 100 * sum(some) / everything for row, some in phases.items()},
+        "phase: % of the steps have it": {row: 100 * len(some) / len(steps) for row, some in phases.items()},
+    }
+
+
+def graph_figures(nodes: Sequence[NodeTime], between_us: float, heaviest: int) -> dict[str, Figures]:
+    """Returns the figures of the decoder by table: its operators and its `heaviest` slowest nodes."""
+    operators: defaultdict[str, float] = defaultdict(float)
+    for node in nodes:
+        operators[node.operator] += node.microseconds
+    slowest = dict(sorted(operators.items(), key=lambda each: -each[1]))
+    everything = sum(slowest.values())
+    return {
+        "operator of the decoder: us per step": {**slowest, "between nodes": between_us},
+        "operator of the decoder: % of the nodes": {row: 100 * each / everything for row, each in slowest.items()},
+        "heaviest nodes: us per step": {
+            f"{node.name}: {node.operator} {node.output}": node.microseconds for node in nodes[:heaviest]
+        },
+    }
+
+
+def measure(plan: ProfilePlan) -> Report:
+    """Measures the phases without the profiler, and the nodes of the decoder with it.
+
+    Raises:
+        BundleError: if the bundle is invalid.
+        PlanError: if the bundle cannot carry the load.
+    """
+    bundle = Bundle.open(plan.bundle)
+    plan.check(bundle.manifest)
+    sessions = Sessions.load(bundle, plan.threads)
+    tables = defaultdict[str, dict[str, list[Figures]]](lambda: defaultdict(list))
+    for rows in take_turns(list(dict.fromkeys(plan.rows)), plan.rounds, "profile"):
+        found = step_figures(SteadyEngine(sessions, rows, plan).measure())
+        with TemporaryDirectory(prefix="dragoman-") as folder:
+            profiled = Sessions.load(bundle, plan.threads, profile_prefix=Path(folder) / "decoder")
+            SteadyEngine(profiled, rows, plan).measure()
+            found |= graph_figures(*read_profile(Path(profiled.decoder.end_profiling()), plan.steps), plan.heaviest)
+        for table, figures in found.items():
+            tables[table][f"{rows} row{'' if rows == 1 else 's'}"].append(figures)
+    shown = [Table(name, cells_of(columns)) for name, columns in tables.items()]
+    return Report(shown, f"threads of the engine: {plan.threads}")
+
+
+QUESTION = Question(ProfilePlan, measure, ("onnxruntime", "numpy"))

@@ -1,0 +1,95 @@
+"""`dragoman bench` reads a plan, measures a question and writes its report."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+import dragoman
+from benchmarks.command import BenchCommand
+from tests.support.paths import ROOT
+
+QUESTIONS = ("offline", "online", "service", "replicas", "scheduling", "profile", "throughput")
+TINY = {"steps": 3, "vocabulary_size": 50, "batch_tokens": 100, "model": {"d_model": 16, "d_ff": 16, "heads": 2}}
+
+
+def refusal(*arguments: str) -> str:
+    """Returns the error message of a call."""
+    with pytest.raises(SystemExit) as ended:
+        dragoman.run("bench", list(arguments))
+    return str(ended.value.code)
+
+
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor")
+def test_a_question_is_measured_as_planned_and_written_with_its_provenance(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "plan.yaml").write_text(yaml.safe_dump(TINY), encoding="utf-8")
+    document = tmp_path / "document.md"
+    document.write_text("<!-- throughput --><!-- /throughput -->", encoding="utf-8")
+    layers = ["--set", "model.encoder_layers=1", "--set", "model.decoder_layers=1"]
+    where = ["--out", str(tmp_path / "out"), "--document", str(document)]
+    dragoman.run("bench", ["throughput", "--plan", str(tmp_path / "plan.yaml"), *layers, "--rounds", "2", *where])
+    text = (tmp_path / "out" / "throughput.md").read_text(encoding="utf-8")
+    assert text in capsys.readouterr().out
+    assert text.strip() in document.read_text(encoding="utf-8")
+    assert f"Measured by `dragoman bench throughput --plan {tmp_path}/plan.yaml --set model.encoder_layers=1 " in text
+    written = yaml.safe_load((tmp_path / "out" / "throughput.json").read_text(encoding="utf-8"))
+    plan = written["plan"]
+    assert (plan["rounds"], plan["steps"], plan["model"]["encoder_layers"]) == (2, 3, 1)
+    (table,) = written["tables"]
+    assert {cell["column"]: len(cell["rounds"]) for cell in table["cells"]} == {
+        "dragoman": 2,
+        "torch.nn.Transformer": 2,
+    }
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_every_question_shows_its_plan(question: str, capsys: pytest.CaptureFixture[str]) -> None:
+    dragoman.run("bench", [question, "--show-plan"])
+    assert yaml.safe_load(capsys.readouterr().out)["rounds"] >= 1
+
+
+@pytest.mark.parametrize("plan", sorted((ROOT / "benchmarks" / "plans").iterdir()), ids=lambda path: str(path.name))
+def test_the_plans_of_the_repository_are_valid(plan: Path) -> None:
+    from benchmarks.offline import OfflinePlan  # noqa: PLC0415 - slow
+
+    OfflinePlan.read(plan, [])
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_question_with_a_section_in_the_documentation_is_written_there(question: str) -> None:
+    pages = [path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "measurements").glob("*.md")]
+    documented = [page for page in pages if f"<!-- {question} -->" in page]
+    assert all(page.count(f"<!-- /{question} -->") == 1 for page in documented)
+    assert documented or question in ("profile", "throughput")
+
+
+def test_a_missing_library_is_reported_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    problem = refusal("offline", "--out", str(tmp_path), "--set", "systems=[ctranslate2]")
+    assert problem.startswith("dragoman bench: ctranslate2 is not installed, expected the extra peers")
+
+
+def test_an_unknown_question_is_rejected_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    assert refusal("graphs") == "2"
+    error = capsys.readouterr().err
+    assert all(question in error for question in QUESTIONS)
+
+
+def test_a_setting_may_contain_commas() -> None:
+    command = BenchCommand(question="offline", set="data=files:a.en,b.de,rows=[1, 2]")
+    assert command.set == ("data=files:a.en,b.de", "rows=[1, 2]")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--rounds", "2", "--set", "steps=0"], "dragoman bench throughput: steps: "),
+        (["--plan", "nowhere.yaml"], "dragoman bench throughput: plan: nowhere.yaml: "),
+        (["--document", "nowhere.md"], "dragoman bench throughput: document: nowhere.md: "),
+    ],
+)
+def test_invalid_input_is_reported_before_measuring(arguments: list[str], problem: str, tmp_path: Path) -> None:
+    assert refusal("throughput", "--out", str(tmp_path), *arguments).startswith(problem)

@@ -1,0 +1,211 @@
+"""`dragoman bench offline` measures every system of a trained and a random model, and validates its input first."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from benchmarks.harness.process import SystemFailedError, Turn
+from benchmarks.harness.report import Report, Table, cells_of
+from benchmarks.harness.rounds import Round
+from benchmarks.offline import (
+    Measured,
+    OfflinePlan,
+    OfflineSystem,
+    best_size,
+    figures_of,
+    measure,
+    references_of,
+    same_of,
+    tables_of,
+)
+from model.data.corpus import CorpusError
+from model.run import RunError, RunFolder
+from tests.support.optimum import PYTHON, needs_optimum
+
+SHAPE = {"d_model": 64, "d_ff": 64, "heads": 4, "encoder_layers": 1, "decoder_layers": 1}
+QUICK = {"rounds": 1, "alone": 2, "alone_threads": [1], "engines": 1, "sentences": 6, "vocabulary_size": 100}
+# Several exports and a dozen processes: minutes on a busy machine.
+pytestmark = pytest.mark.timeout(900)
+
+
+def plan_of(data: str, **fields: Any) -> OfflinePlan:
+    sizes = {"batches": ["2:examples"], "slots": [8], "systems": ["dragoman:fp32", "ctranslate2"]}
+    return OfflinePlan.model_validate({"data": data, "random": SHAPE, **QUICK, **sizes, **fields})
+
+
+@pytest.fixture(scope="module", name="report")
+def _report(toy_run: RunFolder, toy_data: str) -> Report:
+    """The report on the toy model and a random one, with trials of sizes."""
+    systems = ["dragoman:fp32", "dragoman:int8-static", "ctranslate2:fp32", "ctranslate2:int8"]
+    sizes = {"batches": ["2:examples", "40:tokens"], "slots": [8, 16]}
+    return measure(plan_of(toy_data, run=toy_run.path, systems=systems, **sizes))
+
+
+def figures(table: Table, row: str) -> dict[str, list[float]]:
+    return {cell.column: cell.rounds for cell in table.cells if cell.row == row}
+
+
+def test_each_dragoman_is_compared_with_the_baselines_of_its_precision(report: Report) -> None:
+    columns = [list(dict.fromkeys(cell.column for cell in table.cells)) for table in report.tables]
+    floats, integers = ["dragoman:fp32", "ctranslate2:fp32"], ["dragoman:int8-static", "ctranslate2:int8"]
+    assert columns == [floats, integers] * 2
+    assert [table.base for table in report.tables] == ["dragoman:fp32", "dragoman:int8-static"] * 2
+
+
+def test_a_random_model_writes_exactly_the_tokens_of_the_references(report: Report) -> None:
+    """In every system."""
+    ratios = {
+        round(speed / figures(table, f"{search}, sentences/s")[column][0], 3)
+        for table in report.tables[2:]
+        for search in ("greedy", "beam 4")
+        for column, (speed,) in figures(table, f"{search}, tokens/s").items()
+    }
+    assert len(ratios) == 1
+    assert ratios.pop() > 3
+
+
+def test_a_trained_model_has_quality_and_the_translations_of_ctranslate2(report: Report) -> None:
+    for search in ("greedy", "beam 4"):
+        trained = [figures(table, f"{search}, BLEU") for table in report.tables[:2]]
+        assert min(score for scores in trained for (score,) in scores.values()) > 50
+        same = [figures(table, f"{search}, same as ctranslate2, %") for table in report.tables]
+        assert same == [{"dragoman:fp32": [100]}, {}, {}, {}]
+        assert not any(figures(table, f"{search}, BLEU") for table in report.tables[2:])
+
+
+def test_baselines_try_batches_and_engines_try_rows_in_several_passes(report: Report) -> None:
+    for model in report.details.values():
+        for name, details in model.items():
+            sizes = {"8:rows", "16:rows"} if name.startswith("dragoman") else {"2:examples", "40:tokens"}
+            for trials in details["trials_tokens_per_second"].values():
+                assert set(trials) == sizes
+                assert {len(speeds) for speeds in trials.values()} == {2}
+
+
+def test_8_bit_integers_have_smaller_files(report: Report) -> None:
+    fp32, int8 = (figures(table, "files, MB") for table in report.tables[2:])
+    assert int8["dragoman:int8-static"] < fp32["dragoman:fp32"]
+
+
+def test_torch_is_not_needed_in_the_engines_nor_the_libraries_of_unused_baselines(
+    toy_data: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torch alone would make their processes twice as large."""
+    for library in ("ctranslate2", "transformers"):
+        monkeypatch.setitem(sys.modules, library, None)
+    systems = ["dragoman:fp32", "dragoman:fp32:portable", "pytorch"]
+    table, _ = measure(plan_of(toy_data, systems=systems, alone=1)).tables
+    memory = figures(table, "memory, MB")
+    assert memory["dragoman:fp32"][0] < 0.6 * memory["pytorch:fp32"][0]
+
+
+@pytest.mark.parametrize("library", ["ctranslate2", "transformers"])
+def test_a_missing_library_is_found_before_measuring(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(ModuleNotFoundError) as missing:
+        measure(plan_of("tsv:nowhere.en-de.tsv", systems=[library]))
+    assert missing.value.name == library
+
+
+@needs_optimum
+def test_optimum_is_measured_in_its_environment_and_translates_like_ctranslate2(
+    toy_run: RunFolder, toy_data: str
+) -> None:
+    systems = ["dragoman:fp32", "ctranslate2", "optimum"]
+    report = measure(plan_of(toy_data, run=toy_run.path, systems=systems, optimum_python=PYTHON))
+    assert figures(report.tables[0], "beam 4, same as ctranslate2, %")["optimum:fp32"] == [100]
+    assert list(report.environments["optimum"]) == ["optimum-onnx", "transformers", "onnxruntime"]
+
+
+@pytest.mark.parametrize("python", [Path("nowhere/python"), Path(sys.executable)])
+def test_optimum_without_its_environment_is_rejected_with_how_to_make_it(python: Path, toy_data: str) -> None:
+    with pytest.raises(SystemFailedError, match=f"^optimum: {python}: .*`make optimum`"):
+        measure(plan_of(toy_data, systems=["optimum"], optimum_python=python))
+
+
+def test_a_model_that_transformers_does_not_support_is_rejected(toy_data: str) -> None:
+    with pytest.raises(RunError, match=r"^random: norm: rms: expected layer"):
+        measure(plan_of(toy_data, systems=["transformers"], random={**SHAPE, "norm": "rms"}))
+
+
+def test_data_of_another_direction_is_rejected(toy_run: RunFolder, tmp_path: Path) -> None:
+    (tmp_path / "pairs.de-en.tsv").write_text("wort\tword\n", encoding="utf-8")
+    with pytest.raises(CorpusError, match=r"^data: de-en: "):
+        measure(plan_of(f"tsv:{tmp_path / 'pairs.de-en.tsv'}", run=toy_run.path))
+
+
+@pytest.mark.parametrize(
+    ("text", "full"),
+    [
+        ("optimum", "optimum:fp32"),
+        ("dragoman:int8:cpu", "dragoman:int8"),
+        ("dragoman:fp32:portable", "dragoman:fp32:portable"),
+    ],
+)
+def test_a_system_is_written_as_it_is_read(text: str, full: str) -> None:
+    system = OfflineSystem.model_validate(text)
+    assert str(system) == full
+    assert OfflineSystem.model_validate(full) == system
+
+
+@pytest.mark.parametrize("text", ["", "marian", "ctranslate2:int4", "pytorch:fp16", "dragoman:fp32:cpu:1"])
+def test_an_unknown_system_is_rejected(text: str) -> None:
+    with pytest.raises(ValidationError, match="OfflineSystem"):
+        OfflineSystem.model_validate(text)
+
+
+def test_the_fastest_pass_decides_about_the_size() -> None:
+    """A single slow pass does not count."""
+    assert best_size({"2:examples": [90.0, 40.0], "40:tokens": [80.0, 85.0]}) == "2:examples"
+
+
+def measured(name: str, seconds: float) -> Measured:
+    """Returns two rounds, the second one twice as slow; two threads are faster than one."""
+
+    def rounds(seconds: float) -> list[Round]:
+        return [
+            Round(0.1, dict.fromkeys(("greedy", "beam 4"), Turn(300, each, 10**7))) for each in (seconds, 2 * seconds)
+        ]
+
+    targets = {"greedy": [[4], [5]], "beam 4": [[4], [6]]}
+    alone = {1: rounds(seconds), 2: rounds(seconds / 2)}
+    return Measured(OfflineSystem.model_validate(name), 2_000_000, {}, rounds(seconds), alone, targets)
+
+
+def test_figures_have_their_units_and_the_best_number_of_threads() -> None:
+    first, second = figures_of(measured("dragoman", 2.0), sentences=100, alone=10)
+    assert first.items() >= {"greedy, tokens/s": 150, "beam 4, sentences/s": 50, "greedy, alone, ms": 100}.items()
+    assert second.items() >= {"greedy, tokens/s": 75, "beam 4, sentences/s": 25, "greedy, alone, ms": 200}.items()
+    assert first.items() >= {"memory, MB": 10, "load, ms": 100, "files, MB": 2}.items()
+
+
+def test_a_baseline_without_a_precision_is_shown_with_its_own() -> None:
+    """This shows the gain of 8-bit integers over systems that lack them."""
+    systems = [measured(name, 1.0) for name in ("dragoman:int8", "ctranslate2", "ctranslate2:int8", "pytorch")]
+    cells = cells_of({str(each.system): figures_of(each, 100, 10) for each in systems})
+    (table,) = tables_of(systems, cells, "m30k")
+    assert list(dict.fromkeys(cell.column for cell in table.cells)) == [
+        "dragoman:int8",
+        "ctranslate2:int8",
+        "pytorch:fp32",
+    ]
+
+
+def test_translations_are_compared_with_the_reference_of_the_same_floats() -> None:
+    names = ["dragoman", "dragoman:int8", "ctranslate2:int8", "pytorch", "ctranslate2", "dragoman:fp16:cuda"]
+    pairs = references_of([measured(name, 1.0) for name in [*names, "pytorch:fp16:cuda"]])
+    assert [(str(each.system), str(reference.system)) for each, reference in pairs] == [
+        ("dragoman:fp32", "ctranslate2:fp32"),
+        ("pytorch:fp32", "ctranslate2:fp32"),
+        ("dragoman:fp16:cuda", "pytorch:fp16:cuda"),
+    ]
+
+
+def test_a_sentence_differs_if_any_token_differs() -> None:
+    reference = measured("ctranslate2", 1.0)
+    other = replace(measured("dragoman", 1.0), targets={"greedy": [[4], [5]], "beam 4": [[4], [6, 7]]})
+    assert same_of(other, reference) == {"greedy, same as ctranslate2, %": 100, "beam 4, same as ctranslate2, %": 50}

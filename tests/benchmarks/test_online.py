@@ -1,0 +1,257 @@
+"""`dragoman bench online` measures servers in turns under the same load; the baselines batch requests in a window."""
+
+import asyncio
+import os
+import sys
+import threading
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from benchmarks import online
+from benchmarks.baseline_server import BaselineApi, BaselineServer, Batcher
+from benchmarks.harness.report import Report
+from benchmarks.online import OnlinePlan, ServedModel, Setting, best_setting, measure, settings_of, tables_of
+from benchmarks.systems.compared_model import trained_model
+from benchmarks.systems.translating import Batching, SourceSentence, Translator
+from loadtest.clients import OK, Targets, open_clients
+from loadtest.results import CapacityResult, CurvePoint
+from loadtest.scenario import LoadRequest
+from loadtest.tally import Percentiles
+from model.data.corpus import CorpusError, read_corpus
+from model.run import RunFolder
+from model.tokenizer.tokenizer import EOS_ID, Tokenizer
+
+CPUS = sorted(os.sched_getaffinity(0))
+# No test reads the figures: a trial shows little more than that servers answer.
+QUICK: dict[str, Any] = {"rounds": 1, "alone_seconds": 0.5, "trial_seconds": 0.5, "tolerance": 0.9, "first_rate": 32}
+QUICK |= {"searches": ["greedy"], "windows_ms": [0, 1], "max_lag_seconds": 10, "slots": 8, "baselines": ["ctranslate2"]}
+QUICK |= {"server_cpus": CPUS[:1], "generator_cpus": CPUS[-1:]}
+# Servers are started a dozen times: minutes on a busy machine.
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.fixture(scope="module", name="report")
+def _report(toy_run: RunFolder, toy_data: str) -> Report:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(online, "WARM_UP_SECONDS", 0.2)
+        return measure(OnlinePlan.model_validate({"run": toy_run.path, "data": toy_data, **QUICK}))
+
+
+def test_every_server_is_measured(report: Report) -> None:
+    cells = [cell for cell in report.tables[0].cells if cell.row == "goodput, requests/s"]
+    assert {cell.column: len(cell.rounds) for cell in cells} == {"dragoman": 1, "ctranslate2": 1}
+
+
+def test_baselines_try_every_window_and_dragoman_its_defaults(report: Report) -> None:
+    tried = report.details["greedy"]["tried"]
+    assert list(tried["dragoman"]) == ["1 x 1 threads"]
+    assert list(tried["ctranslate2"]) == ["1 x 1 threads, window 0 ms", "1 x 1 threads, window 1 ms"]
+    assert min(tried["ctranslate2"].values()) > 0
+
+
+def test_the_bound_is_three_times_the_slower_single_request_of_dragoman_and_ctranslate2(report: Report) -> None:
+    alone = [cell.rounds[0] for cell in report.tables[0].cells if cell.row == "alone, p50, ms"]
+    assert report.details["greedy"]["bound_seconds"] == pytest.approx(3 * max(alone) / 1000)
+
+
+def test_a_missing_library_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    with pytest.raises(ModuleNotFoundError, match="ctranslate2"):
+        measure(OnlinePlan(run=tmp_path))
+
+
+def test_data_of_another_direction_is_rejected(toy_run: RunFolder, tmp_path: Path) -> None:
+    (tmp_path / "pairs.de-en.tsv").write_text("wort\tword\n", encoding="utf-8")
+    with pytest.raises(CorpusError, match="data: de-en: expected a direction"):
+        measure(OnlinePlan(run=toy_run.path, data=f"tsv:{tmp_path / 'pairs.de-en.tsv'}"))
+
+
+def test_the_curve_leaves_out_void_trials() -> None:
+    percentiles = Percentiles(0.01, 0.02, 0.03, 0.04, 0.05)
+    good = CurvePoint(12.0, 11.0, 10.0, percentiles, 0.0, None)
+    void = CurvePoint(24.0, 11.0, 5.0, percentiles, 0.5, "late")
+    found = {
+        "dragoman": [CapacityResult("", 0.1, 90.0, [], [good, void], None)],
+        "pytorch": [CapacityResult("", 0.1, None, [], [], None)],
+    }
+    goodput, curves = tables_of("greedy", "bound", {"dragoman": 0.01, "pytorch": 0.5}, found)
+    assert [cell.rounds for cell in goodput.cells if cell.row == "goodput, requests/s"] == [[90.0], [0.0]]
+    assert [(cell.row, cell.column, cell.rounds) for cell in curves.cells] == [("0.1", "dragoman", [10.0])]
+
+
+@pytest.mark.parametrize(
+    ("rates", "expected"),
+    [
+        ({(1, 2.0): 100.0, (1, 5.0): 104.0, (1, 10.0): 90.0}, (1, 2.0)),
+        ({(1, 2.0): 100.0, (1, 5.0): 106.0, (1, 10.0): 110.0}, (1, 5.0)),
+        ({(1, 2.0): 100.0, (2, 5.0): 150.0}, (2, 5.0)),
+        ({(1, None): 0.0}, (1, None)),
+    ],
+)
+def test_the_best_setting_is_the_fastest_and_a_longer_window_has_to_be_clearly_faster(
+    rates: dict[tuple[int, float | None], float], expected: tuple[int, float | None]
+) -> None:
+    tried = {Setting(copies, 1, window): rate for (copies, window), rate in rates.items()}
+    best = best_setting(tried)
+    assert (best.copies, best.window_ms) == expected
+
+
+def test_every_shape_and_window_of_a_baseline_is_tried_with_as_many_threads_as_cpus() -> None:
+    plan = OnlinePlan(run=Path("run"), server_cpus=(0, 1), windows_ms=(2, 5))
+    found = {system: settings_of(system, plan) for system in plan.systems}
+    assert {system: len(settings) for system, settings in found.items()} == {
+        "dragoman": 1,
+        "ctranslate2": 4,
+        "onnx": 2,
+        "pytorch": 2,
+    }
+    assert all(each.copies * each.threads == 2 for settings in found.values() for each in settings)
+
+
+def test_static_batches_have_a_slot_for_every_row(toy_run: RunFolder, toy_data: str, tmp_path: Path) -> None:
+    plan = OnlinePlan(run=toy_run.path, server_cpus=(0, 1))
+    served = ServedModel(trained_model(toy_run.path), read_corpus(toy_data, "test"), tmp_path, plan)
+    command = served.command("onnx", settings_of("onnx", plan)[0], 4, (1, 2))
+    server = BaselineServer.model_validate_json(command[-1])
+    assert server.options["slots"] == server.size * 4
+    assert (server.workers, server.options["copies"], server.options["threads"]) == (1, 2, 1)
+
+
+class Parrot(Translator):
+    """Translates each source into itself, and records the lengths of the sources of its batches."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+
+    def translate(self, sentences: Sequence[SourceSentence], beam_size: int, batching: Batching) -> list[Sequence[int]]:
+        del beam_size, batching
+        self.batches.append([len(each.source_ids) for each in sentences])
+        return [each.source_ids[:-1] for each in sentences]
+
+
+@pytest.fixture(name="server")
+def _server(tokenizer: Tokenizer, tmp_path: Path) -> BaselineServer:
+    path = tmp_path / "tokenizer.model"
+    path.write_bytes(tokenizer.model)
+    limits = {"longest": 20, "beam_size": 4, "size": 8, "window_seconds": 0.2, "workers": 1, "waiting": 100}
+    words = {"tokenizer": path, "prefix": (), "suffix": (EOS_ID,)}
+    return BaselineServer.model_validate({"port": 0, "translator": "unused", "options": {}, **words, **limits})
+
+
+def translate(
+    server: BaselineServer, translator: Translator, lengths: Iterable[int], **changes: float
+) -> list[int | BaseException]:
+    """Returns the number of target tokens of sentences of some lengths that are submitted at once, or the errors."""
+
+    async def run() -> list[int | BaseException]:
+        batcher = Batcher(server.model_copy(update=changes), translator)
+        running = asyncio.create_task(batcher.run())
+        sentences = [SourceSentence((5,) * length, 0, 20) for length in lengths]
+        answers = await asyncio.gather(*map(batcher.translate, sentences), return_exceptions=True)
+        running.cancel()
+        return [answer if isinstance(answer, BaseException) else len(answer) for answer in answers]
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, [[1, 2, 3, 4]]),
+        ({"size": 2, "window_seconds": 60.0}, [[1, 2], [3, 4]]),
+        ({"window_seconds": 0.0}, [[1, 2, 3, 4]]),
+    ],
+    ids=["within the window", "full", "queued, without a window"],
+)
+def test_sentences_share_a_batch(server: BaselineServer, changes: dict[str, float], expected: list[list[int]]) -> None:
+    parrot = Parrot()
+    assert translate(server, parrot, range(1, 5), **changes) == [0, 1, 2, 3]
+    assert parrot.batches == expected
+
+
+def test_a_full_queue_rejects_at_once(server: BaselineServer) -> None:
+    answers = translate(server, Parrot(), range(1, 6), waiting=2)
+    assert sum(isinstance(answer, asyncio.QueueFull) for answer in answers) == 3
+
+
+def test_a_canceled_request_is_not_computed(server: BaselineServer) -> None:
+    parrot = Parrot()
+
+    async def run() -> None:
+        batcher = Batcher(server, parrot)
+        gone = asyncio.create_task(batcher.translate(SourceSentence((5,), 0, 20)))
+        await asyncio.sleep(0)
+        gone.cancel()
+        running = asyncio.create_task(batcher.run())
+        await batcher.translate(SourceSentence((5, 5), 0, 20))
+        running.cancel()
+
+    asyncio.run(run())
+    assert parrot.batches == [[2]]
+
+
+def test_an_error_in_a_batch_ends_the_server(server: BaselineServer) -> None:
+    class Broken(Parrot):
+        def translate(self, *_: object) -> list[Sequence[int]]:
+            raise ValueError("broken")
+
+    async def run() -> None:
+        batcher = Batcher(server, Broken())
+        waiting = asyncio.create_task(batcher.translate(SourceSentence((5,), 0, 20)))
+        try:
+            await batcher.run()
+        finally:
+            waiting.cancel()
+
+    with pytest.raises(ExceptionGroup, match="unhandled errors"):
+        asyncio.run(run())
+
+
+def test_workers_compute_concurrently(server: BaselineServer) -> None:
+    """Each of two batches waits for the other one."""
+    barrier = threading.Barrier(2, timeout=20.0)
+
+    class Meeting(Parrot):
+        def translate(
+            self, sentences: Sequence[SourceSentence], beam_size: int, batching: Batching
+        ) -> list[Sequence[int]]:
+            barrier.wait()
+            return super().translate(sentences, beam_size, batching)
+
+    assert translate(server, Meeting(), (1, 2), size=1, window_seconds=0.0, workers=2) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("requests", "expected"),
+    [
+        ([(4, "alpha beta."), (4, "one.", "two.")], [OK, OK]),
+        ([(1, "alpha.")], ["400 invalid"]),
+        ([(4, *["alpha."] * 9)], ["429 queue_full"]),
+    ],
+    ids=["served", "another beam size", "beyond the queue"],
+)
+def test_a_baseline_answers_the_load_generator(
+    server: BaselineServer, requests: list[tuple[Any, ...]], expected: list[str]
+) -> None:
+    async def run() -> list[str]:
+        api = BaselineApi(server.model_copy(update={"waiting": 8}), Parrot())
+        app = web.Application()
+        app.add_routes(api.routes())
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        batching = asyncio.create_task(api.batcher.run())
+        async with open_clients(Targets("", f"http://127.0.0.1:{runner.addresses[0][1]}"), {"rest"}) as client:
+            sent = [
+                LoadRequest(tuple(texts), "rest", options={"beam_size": beam_size}) for beam_size, *texts in requests
+            ]
+            answers = await asyncio.gather(*map(client.send, sent))
+        batching.cancel()
+        await runner.cleanup()
+        return [answer.outcome for answer in answers]
+
+    assert asyncio.run(run()) == expected

@@ -1,0 +1,96 @@
+"""`dragoman bench replicas` measures one and two servers on the same CPUs, and the cost of a million sentences."""
+
+import os
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from benchmarks.harness.report import Report
+from benchmarks.replicas import Layout, ReplicasPlan, measure, million_cost
+from loadtest.server_metrics import ServerState, together
+
+CPU = min(os.sched_getaffinity(0))
+QUICK = {"rounds": 1, "seconds": 0.3, "warm_up_seconds": 0.1, "clients": 4, "slots": 4, "replicas": (1, 2)}
+QUICK |= {"server_cpus": (CPU,), "generator_cpus": (CPU,), "cpu_hour_price": 0.5}
+# Three servers and two processes of clients.
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module", name="report")
+def _report(toy_bundle: Path) -> Report:
+    return measure(ReplicasPlan.model_validate({"bundle": toy_bundle, **QUICK}))
+
+
+@pytest.fixture(name="rows")
+def _rows(report: Report) -> dict[str, list[float]]:
+    """The figures of one replica and of two, by row."""
+    rows: dict[str, list[float]] = {}
+    for cell in report.tables[0].cells:
+        rows.setdefault(cell.row, []).extend(cell.rounds)
+    return rows
+
+
+def test_every_replica_is_used_and_all_sentences_are_counted(report: Report, rows: dict[str, list[float]]) -> None:
+    assert "shared with the clients" in report.tables[0].text
+    assert [cell.column for cell in report.tables[0].cells][:2] == ["1 replica", "2 replicas"]
+    assert rows["engine threads in all"] == [1, 2]
+    assert rows["slots in all"] == [4, 4]
+    assert rows["failed requests"] == rows["uncounted requests"] == [0, 0]
+    one, two = rows["share of the least asked server"]
+    assert one == 1
+    assert 0 < two <= 0.5
+
+
+def test_two_processes_need_more_memory_than_one_but_only_one_cpu(rows: dict[str, list[float]]) -> None:
+    one, two = rows["resident memory, MiB"]
+    assert 0 < one < two
+    assert min(rows["from start to ready, s"]) > 0
+    # The counter of a process has steps of 10 ms, and is read a moment before or after the clock.
+    assert all(0 < used < 1.7 for used in rows["CPUs used"])
+
+
+def test_the_cost_follows_from_the_throughput(rows: dict[str, list[float]]) -> None:
+    hours = [1e6 / (rate * 0.7 * 3600) for rate in rows["sentences/s"]]
+    assert rows["CPU-hours of a million sentences"] == pytest.approx(hours)
+    assert rows["price of a million sentences"] == pytest.approx([each * 0.5 for each in hours])
+
+
+def test_numbers_of_replicas_ascend() -> None:
+    with pytest.raises(ValidationError, match="replicas"):
+        ReplicasPlan(bundle=Path("bundle"), replicas=(2, 1))
+
+
+@pytest.mark.parametrize(
+    ("cpus", "expected"),
+    [
+        (2, [Layout(1, 2, 30), Layout(2, 1, 30), Layout(3, 1, 20)]),
+        (6, [Layout(1, 6, 10), Layout(2, 3, 10), Layout(3, 2, 10)]),
+    ],
+)
+def test_there_is_one_engine_per_cpu_and_the_same_total_of_slots(cpus: int, expected: list[Layout]) -> None:
+    """Each replica has at least one engine, so that more replicas than CPUs have more threads."""
+    found = [Layout.of(replicas, cpus=cpus, slots=60) for replicas in (1, 2, 3)]
+    assert found == expected
+    assert [each.figures["slots in all"] for each in found] == [60, 60, 60]
+
+
+@pytest.mark.parametrize(("slots", "expected"), [(64, 63), (1, 3)])
+def test_slots_are_rounded_down_to_equal_shares(slots: int, expected: int) -> None:
+    assert Layout.of(3, cpus=2, slots=slots).figures["slots in all"] == expected
+
+
+def test_the_cost_of_a_million_sentences_is_that_of_the_cpus_meanwhile() -> None:
+    """At 100 sentences a second, half of the time idle, a million take 20,000 seconds of two CPUs."""
+    plan = ReplicasPlan(bundle=Path("bundle"), utilization=0.5, cpu_hour_price=0.09)
+    assert list(million_cost(100.0, plan).values()) == pytest.approx([2 * 20_000 / 3600, 1.0])
+    without = plan.model_copy(update={"cpu_hour_price": None})
+    assert list(million_cost(100.0, without)) == ["CPU-hours of a million sentences"]
+
+
+def test_the_states_of_servers_are_added_up() -> None:
+    def state(rows: int, requests: dict[str, int]) -> ServerState:
+        return ServerState(rows, 8, 1, 2, requests, {"a": 0.5}, {"a": 4.0}, 1.5, 1000, 7)
+
+    found = together([state(3, {"ok": 1}), state(4, {"ok": 2, "late": 5})])
+    assert found == ServerState(7, 16, 2, 4, {"ok": 3, "late": 5}, {"a": 1.0}, {"a": 8.0}, 3.0, 2000, 14)

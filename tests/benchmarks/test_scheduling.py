@@ -1,0 +1,77 @@
+"""`dragoman bench scheduling` measures every part of a trained and a random model."""
+
+import pytest
+
+from benchmarks.harness.report import Report
+from benchmarks.scheduling import SchedulingPlan, measure
+from benchmarks.systems.engine import Occupancy, occupancy
+from model.run import RunFolder
+from serve.system import available_cpus
+from tests.support.toy import toy_test_sentences, write_pairs
+
+SHAPE = {"d_model": 64, "d_ff": 64, "heads": 4, "encoder_layers": 1, "decoder_layers": 1, "max_target_tokens": 24}
+QUICK = {"rounds": 2, "alone": 2, "slots": 8, "budgets": (8, 64), "bursts": 2, "neighbors": (2,), "short_requests": 4}
+SENTENCES = 30
+Columns = dict[str, list[float]]
+# The rounds of both models, by row and column, for each part.
+Parts = dict[str, list[dict[str, Columns]]]
+# A dozen processes and two exports: minutes on a busy machine.
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="module", name="report")
+def _report(toy_run: RunFolder, tmp_path_factory: pytest.TempPathFactory) -> Report:
+    data = write_pairs(tmp_path_factory.mktemp("data"), "few", toy_test_sentences()[:SENTENCES])
+    plan = {"run": toy_run.path, "data": data, "random": SHAPE, "vocabulary_size": 100, **QUICK}
+    return measure(SchedulingPlan.model_validate(plan))
+
+
+@pytest.fixture(name="parts")
+def _parts(report: Report) -> Parts:
+    found: Parts = {}
+    for table in report.tables:
+        part, model = table.text.split(", ", 1)
+        assert model.startswith(("**run**: ", "**random**: "))
+        rows: dict[str, Columns] = {}
+        for cell in table.cells:
+            rows.setdefault(cell.row, {})[cell.column] = cell.rounds
+        found.setdefault(part, []).append(rows)
+    assert [len(models) for models in found.values()] == [2, 2, 2, 2]
+    return found
+
+
+def test_both_modes_are_measured_with_all_cpus(parts: Parts) -> None:
+    cpus = available_cpus()
+    for rows in parts["modes"]:
+        assert list(rows) == ["all at once, tokens/s", "one sentence at a time, ms"]
+        for columns in rows.values():
+            assert list(columns) == [f"throughput: {cpus} x 1", f"latency: 1 x {cpus}"]
+            assert all(len(rounds) == 2 and min(rounds) > 0 for rounds in columns.values())
+
+
+def test_a_burst_joins_in_fewer_steps_with_a_larger_prefill_budget(parts: Parts) -> None:
+    for rows in parts["prefill"]:
+        assert min(rows["steps in which it joins"]["8"]) > max(rows["steps in which it joins"]["64"])
+        longest, medians = rows["longest stall of all bursts, ms"], rows["longest stall, ms"]
+        assert all(longest[budget] >= medians[budget] for budget in ("8", "64"))
+
+
+def test_short_requests_are_measured_alone_and_with_long_ones(parts: Parts) -> None:
+    for rows in parts["head-of-line"]:
+        medians, p99s = rows["short request, median, ms"], rows["short request, p99, ms"]
+        assert list(medians) == ["0", "2"]
+        for neighbors in medians:
+            assert all(low <= high for low, high in zip(medians[neighbors], p99s[neighbors], strict=True))
+        assert "0" not in rows.get("long request, ms", {})
+
+
+def test_slots_are_taken_while_sequences_wait(parts: Parts) -> None:
+    for rows in parts["work-conservation"]:
+        taken = rows["slots taken while something waits"]
+        assert list(taken) == ["greedy", "beam 4"]
+        assert all(0.9 < share <= 1 for rounds in taken.values() for share in rounds)
+
+
+def test_occupancy_counts_only_steps_while_sequences_wait() -> None:
+    assert occupancy([Occupancy(8, 3), Occupancy(6, 1), Occupancy(1, 0)], slots=8) == 14 / 16
+    assert occupancy([Occupancy(1, 0)], slots=8) == 1

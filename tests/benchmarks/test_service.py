@@ -1,0 +1,202 @@
+"""`dragoman bench service` measures one client and many; the watched server attributes its CPU time."""
+
+import os
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic_settings import CliApp
+
+from benchmarks.harness.report import Report
+from benchmarks.served import ServedSentence, read_sentences
+from benchmarks.service import (
+    Answer,
+    LoneClientError,
+    ServicePlan,
+    engine_client,
+    grpc_client,
+    measure,
+    measure_lone,
+    rest_client,
+)
+from benchmarks.systems.engine import watched
+from benchmarks.watched_server import RunClock, WatchedServer, read_cpu_times
+from loadtest.scenario import Languages, LoadRequest
+from model.data.corpus import CorpusError
+from serve.bundle.bundle import Bundle
+from serve.registry.engine_models import load_models
+from serve.settings import ServeSettings
+from tests.support.live import LiveService, run_service
+from tests.support.toy import toy_test_sentences
+
+CPU = min(os.sched_getaffinity(0))
+QUICK: dict[str, Any] = {"rounds": 1, "seconds": 0.3, "warm_up_seconds": 0.1, "clients": 4, "slots": 4, "sentences": 4}
+QUICK |= {"server_cpus": (CPU,), "generator_cpus": (CPU,)}
+# Two servers and a process of clients.
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module", name="report")
+def _report(toy_bundle: Path) -> Report:
+    return measure(ServicePlan.model_validate({"bundle": toy_bundle, **QUICK}))
+
+
+def rows_of(report: Report, number: int) -> dict[str, dict[str, float]]:
+    """Returns the only round of each cell of a table, by row and column."""
+    rows: dict[str, dict[str, float]] = {}
+    for cell in report.tables[number].cells:
+        (rows.setdefault(cell.row, {})[cell.column],) = cell.rounds
+    return rows
+
+
+def test_one_client_asks_in_every_way_and_is_compared_with_the_engine(report: Report) -> None:
+    rows = rows_of(report, 0)
+    assert list(rows["a sentence, ms"]) == ["engine", "gRPC", "REST"]
+    for name, median in rows["over the engine, ms"].items():
+        assert rows["- lower quartile"][name] <= median <= rows["- upper quartile"][name]
+    assert "engine" not in rows["over the engine, ms"]
+
+
+def test_clients_and_server_count_the_same_requests(report: Report) -> None:
+    rows = rows_of(report, 1)
+    assert list(rows["sentences/s"]) == ["gRPC", "REST", "TranslateMany"]
+    assert min(rows["sentences/s"].values()) > 0
+    assert set(rows["failed requests"].values()) == set(rows["uncounted requests"].values()) == {0}
+
+
+def test_cpu_of_runs_is_part_of_engine_threads_and_of_the_process(report: Report) -> None:
+    rows = rows_of(report, 1)
+    for interface in rows["sentences/s"]:
+        assert 0 < rows["ONNX Runtime, share of CPU"][interface] < rows["engine threads, share of CPU"][interface] < 1
+        assert 1 <= rows["rows of a decoder step"][interface] <= 4
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"words": 1}, "words: 1: expected more"),
+        ({"data": "tsv:{folder}/pairs.de-en.tsv"}, "de-en: expected a direction"),
+        ({"data": "tsv:{folder}/long.en-de.tsv"}, "expected sentences"),
+    ],
+)
+def test_invalid_input_is_reported_before_measuring(
+    toy_bundle: Path, tmp_path: Path, change: dict[str, Any], reason: str
+) -> None:
+    (tmp_path / "pairs.de-en.tsv").write_text("wort\tword\n", encoding="utf-8")
+    (tmp_path / "long.en-de.tsv").write_text(f"{'bird ' * 99}\tx\n", encoding="utf-8")
+    change = {name: each.format(folder=tmp_path) if name == "data" else each for name, each in change.items()}
+    with pytest.raises(CorpusError, match=reason):
+        measure(ServicePlan.model_validate({"bundle": toy_bundle, **QUICK, **change}))
+
+
+def test_texts_that_the_server_would_segment_are_left_out(toy_bundle: Path, tmp_path: Path) -> None:
+    (tmp_path / "pairs.en-de.tsv").write_text("bird\tx\nbird boat. Moon bread.\tx\nmoon\tx\n", encoding="utf-8")
+    sentences = read_sentences(Bundle.open(toy_bundle), f"tsv:{tmp_path / 'pairs.en-de.tsv'}").sentences
+    assert [each.text for each in sentences] == ["bird", "moon"]
+
+
+def test_without_data_the_golden_sentences_of_the_first_direction_are_translated(toy_bundle: Path) -> None:
+    bundle = Bundle.open(toy_bundle)
+    other = bundle.golden[0].model_copy(update={"source_language": "de", "target_language": "en"})
+    sentences = read_sentences(replace(bundle, golden=(other, *bundle.golden)), None).sentences
+    assert [each.text for each in sentences] == [each.source for each in bundle.golden]
+    assert [each.source.source_ids for each in sentences] == [each.source_ids for each in bundle.golden]
+
+
+def test_max_target_ratio_limits_the_translations_of_every_client(toy_server: LiveService, toy_bundle: Path) -> None:
+    """An untrained model writes up to the limit."""
+    sentences = read_sentences(Bundle.open(toy_bundle), None, max_target_ratio=0.5)
+    first = max(sentences.sentences, key=lambda each: len(each.source.source_ids))
+    languages = Languages(sentences.direction.source, sentences.direction.target)
+    request = LoadRequest((), languages=languages, options={"max_target_ratio": 0.5})
+    with (
+        engine_client(toy_bundle, 4, sentences.tokenizer) as engine,
+        grpc_client(toy_server.grpc_target, request) as grpc,
+        rest_client(f"127.0.0.1:{toy_server.service.http_port}", request) as rest,
+    ):
+        bounded = {client(first)() for client in (engine, grpc, rest)}
+    whole = toy_server.post({"text": first.text}).json()["translations"][0]["text"]
+    assert bounded != {whole}
+    assert len(bounded) == 1
+
+
+class SlowClient:
+    """Takes a time that depends on the sentence, plus a constant, on a clock that all clients share."""
+
+    now_ns = 0
+
+    def __init__(self, more_ms: int, answer: str = "ja") -> None:
+        self._more_ms = more_ms
+        self._answer = answer
+
+    def __call__(self, sentence: ServedSentence) -> Answer:
+        SlowClient.now_ns += (len(sentence.text) + self._more_ms) * 1_000_000
+        return lambda: self._answer
+
+
+@pytest.fixture(name="sentences")
+def _sentences(toy_bundle: Path) -> list[ServedSentence]:
+    return list(read_sentences(Bundle.open(toy_bundle), None).sentences[:5])
+
+
+def test_times_are_compared_sentence_by_sentence(sentences: list[ServedSentence]) -> None:
+    """The times of sentences differ; the overhead of an interface is constant."""
+    assert len({len(each.text) for each in sentences}) > 1
+    clients = {"engine": SlowClient(0), "gRPC": SlowClient(1), "REST": SlowClient(3)}
+    found = measure_lone(clients, sentences, 2, lambda: SlowClient.now_ns)
+    median = float(np.median([len(each.text) for each in sentences]))
+    assert found["engine"] == [{"a sentence, ms": median}] * 2
+    for name, over in (("gRPC", 1), ("REST", 3)):
+        assert [list(each.values()) for each in found[name]] == [[median + over, over, over, over]] * 2
+
+
+def test_a_translation_that_differs_from_the_engine_is_reported(sentences: list[ServedSentence]) -> None:
+    clients = {"engine": SlowClient(0), "REST": SlowClient(1, answer="nein")}
+    with pytest.raises(LoneClientError, match=r"^REST: .*: nein: expected ja"):
+        measure_lone(clients, sentences, 1, lambda: SlowClient.now_ns)
+
+
+def test_a_watched_server_answers_bitwise_as_the_plain_one(
+    toy_server: LiveService, toy_bundle: Path, tmp_path: Path
+) -> None:
+    clock = RunClock(tmp_path / "clock")
+    settings = ServeSettings(bundle=toy_bundle, engines=1, threads_per_engine=1, slots=8)
+    models = load_models(settings, Bundle.open(toy_bundle), change=lambda sessions: watched(sessions, clock))
+    with run_service(toy_bundle, models) as service:
+        for options in ({}, {"beam_size": 4, "hypotheses": 2}, {"temperature": 0.7, "seed": 7}):
+            body = {"text": toy_test_sentences()[:6], "options": options}
+            answers = [each.post(body).json()["translations"] for each in (toy_server, service)]
+            assert answers[0] == answers[1]
+    assert read_cpu_times(tmp_path / "clock")["ONNX Runtime"] > 0
+
+
+def test_only_runs_are_counted_in_all_threads_even_if_they_fail(tmp_path: Path) -> None:
+    clock = RunClock(tmp_path / "clock")
+
+    def work() -> tuple[float, float]:
+        with pytest.raises(ZeroDivisionError), clock.measure("decoder"):
+            sum(range(100_000)) / 0
+        sum(range(100_000))
+        with clock.measure("encoder"):
+            pass
+        runs, engines = read_cpu_times(tmp_path / "clock").values()
+        return runs, engines
+
+    alone = work()
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    both = tuple(read_cpu_times(tmp_path / "clock").values())
+    assert 0 < alone[0] < alone[1]
+    assert alone[0] < both[0] < both[1]
+    assert alone[1] < both[1]
+
+
+@pytest.mark.parametrize("options", [["--threads-per-engine=2"], ['--models={"toy": {"threads_per_engine": 2}}']])
+def test_engines_with_several_threads_are_rejected(toy_bundle: Path, tmp_path: Path, options: list[str]) -> None:
+    """ONNX Runtime would work in threads that the clock does not measure."""
+    with pytest.raises(SystemExit, match="--threads-per-engine: 2: expected 1"):
+        CliApp.run(WatchedServer, cli_args=[str(toy_bundle), "--clock-file", str(tmp_path / "clock"), *options])
