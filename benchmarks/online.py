@@ -31,10 +31,9 @@ from benchmarks.online_results import (
 )
 from benchmarks.online_server import BaselineServer
 from benchmarks.systems.compared_model import ComparedModel, compute_type, trained_model
-from loadtest.objective import Objective
 from loadtest.report_files import ReportFiles
 from loadtest.results import CapacityResult, RunResult
-from loadtest.scenario import ConstantPhase, Languages, RequestKind, Scenario, SearchOptions
+from loadtest.scenario import ConstantPhase, Languages, Objective, RequestKind, Scenario, SearchOptions
 from loadtest.served_process import ServedProcess, ServedProcessError
 from loadtest.session import LiveView, LoadSession, SessionOptions
 from model.data.corpus import Corpus, read_corpus
@@ -299,9 +298,9 @@ class _Measured:
         options = self.benchmark.options
         with self._serve(setting) as served:
             await served.wait_ready()
-            session_options = self._session_options(served, objective)
+            scenario = self._scenario(WARM_UP_SECONDS, objective)
             async with LoadSession.open(
-                session_options, self._scenario(WARM_UP_SECONDS), self.benchmark.corpus.sources, self.view
+                self._session_options(served), scenario, self.benchmark.corpus.sources, self.view
             ) as session:
                 return await session.find_capacity(
                     str(self.system), options.first_rate, options.trial_seconds, options.tolerance, curve=curve
@@ -310,25 +309,29 @@ class _Measured:
     async def _closed_loop(self, setting: Setting, users: int, seconds: float) -> list[RunResult]:
         with self._serve(setting) as served:
             await served.wait_ready()
-            session_options = self._session_options(served, Objective(), users)
+            scenario = self._scenario(seconds, Objective())
             async with LoadSession.open(
-                session_options, self._scenario(seconds), self.benchmark.corpus.sources, self.view
+                self._session_options(served, users), scenario, self.benchmark.corpus.sources, self.view
             ) as session:
                 return await session.run(f"{self.system}, {setting}")
 
-    def _session_options(self, served: ServedProcess, objective: Objective, users: int | None = None) -> SessionOptions:
+    def _session_options(self, served: ServedProcess, users: int | None = None) -> SessionOptions:
         options = self.benchmark.options
-        return SessionOptions(
-            served.targets, options.processes, options.generator_cpus, objective, options.max_lag_seconds, 1, users
-        )
+        return SessionOptions(served.targets, options.processes, options.generator_cpus, users)
 
-    def _scenario(self, seconds: float) -> Scenario:
+    def _scenario(self, seconds: float, objective: Objective) -> Scenario:
         search = SearchOptions(beam_size=self.beam_size)
         # Enough different requests for a closed loop.
         phase = ConstantPhase(name="closed", arrivals="constant", rate=50.0, duration_seconds=seconds)
         languages = asdict(Languages(*self.benchmark.corpus.languages))
         kind = RequestKind(protocol="rest", options=search, **languages)
-        return Scenario(warm_up_seconds=WARM_UP_SECONDS, requests=(kind,), phases=(phase,))
+        return Scenario(
+            warm_up_seconds=WARM_UP_SECONDS,
+            requests=(kind,),
+            phases=(phase,),
+            objective=objective,
+            max_lag_seconds=self.benchmark.options.max_lag_seconds,
+        )
 
     @contextmanager
     def _serve(self, setting: Setting) -> Iterator[ServedProcess]:

@@ -13,7 +13,6 @@ from pydantic_core import to_json
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
 from loadtest.command import exit_with_message
-from loadtest.objective import Objective
 from loadtest.reliability.chaos import FAULTS, PROTOCOLS, ChaosRound, Fault, S, Served, run_round
 from loadtest.reliability.chaos_load import (
     CapacitySearch,
@@ -26,6 +25,7 @@ from loadtest.reliability.chaos_load import (
 from loadtest.reliability.replicas import Replicas, balanced_by_clients, behind_nginx, start_replicas
 from loadtest.scenario import (
     MAX_RATE,
+    Objective,
     RequestKind,
     ScenarioError,
     SearchOptions,

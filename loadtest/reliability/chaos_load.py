@@ -13,14 +13,13 @@ from rich.console import Console
 
 from loadtest.clients import OK, Targets, open_session
 from loadtest.generator import Generators
-from loadtest.objective import Objective
 from loadtest.reliability.chaos import LATE, PHASE, PROCESSES, Fault, Served, nothing
 from loadtest.reliability.replicas import Replicas
 from loadtest.results import CapacityResult
-from loadtest.scenario import LoadProtocol, PoissonPhase, RequestKind, Scenario, ScenarioError
+from loadtest.scenario import LoadProtocol, Objective, PoissonPhase, RequestKind, Scenario, ScenarioError
 from loadtest.server_metrics import MetricsReader
 from loadtest.session import LiveView, LoadSession, SessionOptions
-from loadtest.terminal_report import format_capacity
+from loadtest.tables import format_capacity
 
 LONGEST_SECONDS = 180.0
 # Unary calls only: neither nginx nor gRPC retries a stream that has begun.
@@ -156,9 +155,15 @@ async def found_load(
     """
     objective = search.objective
     # Latency starts at the intended send time and so includes the lag: a bound on the lag alone is not needed.
-    options = SessionOptions(served.targets, PROCESSES, (), objective, objective.latency_seconds, seed)
+    options = SessionOptions(served.targets, PROCESSES, ())
     phase = PoissonPhase(name=PHASE, arrivals="poisson", rate=first_rate, duration_seconds=search.trial_seconds)
-    scenario = Scenario(requests=tuple(kinds), phases=(phase,))
+    scenario = Scenario(
+        requests=tuple(kinds),
+        phases=(phase,),
+        objective=objective,
+        max_lag_seconds=objective.latency_seconds,
+        seed=seed,
+    )
     protocols = {kind.protocol for kind in kinds}
     with LiveView.open(Console(stderr=True)) as view:
         async with (

@@ -11,7 +11,6 @@ import pytest
 
 from loadtest.clients import OK
 from loadtest.generator import Generators
-from loadtest.objective import Objective
 from loadtest.reliability.chaos import PROTOCOLS, ChaosRound, Fault, run_round
 from loadtest.reliability.chaos_load import (
     LONGEST_SECONDS,
@@ -23,7 +22,7 @@ from loadtest.reliability.chaos_load import (
     restart,
 )
 from loadtest.reliability.replicas import Replicas, balanced_by_clients, behind_nginx, find_nginx, start_replicas, until
-from loadtest.scenario import RequestKind
+from loadtest.scenario import Objective, RequestKind
 from loadtest.served_process import ServedProcess
 from serve.server_process import is_ready
 from tests.support import served_fakes
