@@ -17,7 +17,6 @@ from rich.console import Console
 
 from loadtest.clients import Targets
 from loadtest.generator import GeneratorLostError
-from loadtest.report_files import ReportFileError
 from loadtest.results import CapacityResult, LoadDocument, RunResult, to_line
 from loadtest.scenario import (
     LoadProtocol,
@@ -53,7 +52,7 @@ def exit_with_message(command: str) -> Iterator[None]:
     """
     try:
         yield
-    except (ScenarioError, FileError, ReportFileError, GeneratorLostError) as error:
+    except (ScenarioError, FileError, GeneratorLostError) as error:
         raise SystemExit(f"{command}: {error}") from error
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None
@@ -200,18 +199,9 @@ class LoadCommand(ConnectionOptions):
         voids = [run.void for run in runs]
         if capacity is not None:
             voids += [capacity.void, *(point.void for point in capacity.curve)]
-        return LoadDocument(
-            provenance.command,
-            provenance.machine,
-            provenance.versions,
-            provenance.date,
-            self.model_dump(mode="json"),
-            scenario,
-            describe(sentences),
-            runs,
-            capacity,
-            any(void is not None for void in voids),
-        )
+        void = any(each is not None for each in voids)
+        settings = self.model_dump(mode="json")
+        return LoadDocument(provenance, settings, scenario, describe(sentences), runs, capacity, void)
 
 
 def _over(scenario: Scenario, protocol: LoadProtocol) -> Scenario:
@@ -267,5 +257,5 @@ class LoadReportCommand(BaseSettings):
             try:
                 self.out.write_text(page, encoding="utf-8")
             except OSError as error:
-                raise ReportFileError(f"out: {self.out}: {error.strerror}") from error
+                raise FileError(f"out: {self.out}: {error.strerror}") from error
         print(self.out)

@@ -15,9 +15,9 @@ import plotly.graph_objects as go
 from plotly.colors import qualitative
 from plotly.subplots import make_subplots
 
-from loadtest.report_files import ReportFileError
 from loadtest.results import LoadDocument, RunResult, from_json, to_json
 from loadtest.tables import Table, curve_table, kind_table, run_table, summary, warnings
+from serve.files import FileError
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ th, td { border-bottom: 1px solid #d0d7de; padding: .2rem .75rem; text-align: ri
 th:first-child, td:first-child { text-align: left; }
 .wide { overflow-x: auto; }
 .warning { color: #b42318; }
-code { overflow-wrap: anywhere; }
+p { overflow-wrap: anywhere; }
 """
 
 
@@ -179,8 +179,7 @@ def _body(documents: Mapping[str, LoadDocument]) -> Iterator[str]:
     }
     for name, each in documents.items():
         words = f"{each.sentences['sentences']:.0f} sentences, median {each.sentences['words_p50']:.0f} words"
-        conditions = f"{each.machine}; {each.versions}; {each.date}; {words}"
-        yield f"<p><b>{escape(name)}</b>: <code>{escape(each.command)}</code> ({escape(conditions)})</p>"
+        yield f"<p><b>{escape(name)}</b>: {escape(words)}. {escape(str(each.provenance))}</p>"
     if runs:
         yield _html(run_table(runs)) + _html(kind_table(runs))
     yield from (f'<p class="warning">{escape(warning)}</p>' for warning in warnings(runs))
@@ -202,23 +201,23 @@ def write_report(folder: Path, document: LoadDocument) -> None:
     """Writes load.json and load.html into a folder and creates the folder if needed.
 
     Raises:
-        ReportFileError: if a file cannot be written.
+        FileError: if a file cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "load.json").write_bytes(to_json(document))
         (folder / "load.html").write_text(render({folder.resolve().name: document}), encoding="utf-8")
     except OSError as error:
-        raise ReportFileError(f"out: {error.filename}: {error.strerror}") from error
+        raise FileError(f"out: {error.filename}: {error.strerror}") from error
 
 
 def read_report(path: Path) -> LoadDocument:
     """Reads load.json.
 
     Raises:
-        ReportFileError: if the file cannot be read or is not a report.
+        FileError: if the file cannot be read or is not a report.
     """
     try:
         return from_json(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise ReportFileError(f"{path}: {error}") from error
+        raise FileError(f"{path}: {error}") from error

@@ -15,6 +15,7 @@ from loadtest.measurement import Run
 from loadtest.scenario import Scenario, describe_errors
 from loadtest.server_metrics import PhaseTime, ServerState, phase_times, rows_per_step
 from loadtest.tally import LatencyHistogram, PercentilePoint, Percentiles, Tally, span
+from model.provenance import Provenance
 
 Loop = Literal["open", "closed"]
 
@@ -249,15 +250,11 @@ class LoadDocument:
     """All results of one command, its settings, scenario and provenance.
 
     Attributes:
-        date: in UTC.
         sentences: number of sentences, and percentiles of their words.
         void: whether any run is void.
     """
 
-    command: str
-    machine: str
-    versions: str
-    date: str
+    provenance: Provenance
     settings: dict[str, object]
     scenario: Scenario
     sentences: dict[str, float]

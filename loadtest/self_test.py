@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Self
 
@@ -181,36 +181,19 @@ BACKLOG = 4096
 _BODY = b'{"translations": [{}]}'
 _ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (len(_BODY), _BODY)
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
-_END_OF_HEADERS = b"\r\n\r\n"
 
 
-class _InstantAnswers(asyncio.Protocol):
-    """A connection to the server that answers every complete request at once with one translation."""
-
-    def __init__(self) -> None:
-        self._received = b""
-        self._transport: asyncio.WriteTransport
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if not isinstance(transport, asyncio.WriteTransport):
-            raise TypeError("transport: expected a stream transport")
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        self._received += data
-        while (end := self._end_of_request()) is not None:
-            self._received = self._received[end:]
-            self._transport.write(_ANSWER)
-
-    def _end_of_request(self) -> int | None:
-        head, found, body = self._received.partition(_END_OF_HEADERS)
-        length = _LENGTH.search(head)
-        body_bytes = 0 if length is None else int(length[1])
-        return len(head) + len(found) + body_bytes if found and len(body) >= body_bytes else None
+async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answers every request of a connection at once with one translation."""
+    with suppress(asyncio.IncompleteReadError, ConnectionError):
+        while True:
+            length = _LENGTH.search(await reader.readuntil(b"\r\n\r\n"))
+            await reader.readexactly(0 if length is None else int(length[1]))
+            writer.write(_ANSWER)
 
 
 async def _serve() -> None:
-    server = await asyncio.get_running_loop().create_server(_InstantAnswers, HOST, 0, backlog=BACKLOG)
+    server = await asyncio.start_server(_answer, HOST, 0, backlog=BACKLOG)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 
