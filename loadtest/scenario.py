@@ -8,7 +8,7 @@ origin, or a JSON object with `seconds` and optionally `text` and `options`, nam
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -96,7 +96,8 @@ class LoadRequest:
             "count": len(self.texts),
             "model": self.model,
             "options": self.options,
-            **asdict(self.languages),
+            "source_language": self.languages.source_language,
+            "target_language": self.languages.target_language,
         }
 
     def body(self, protocol: RequestProtocol) -> dict[str, Any]:
