@@ -40,7 +40,7 @@ COMMANDS = {
     "load": ("loadtest.command:LoadCommand", "measure latency and capacity of a server under load"),
     "load self-test": ("loadtest.self_test:SelfTestCommand", "verify the load generator with a stalled server"),
     "load chaos": ("loadtest.reliability.chaos:ChaosCommand", "kill and stall server and clients under load"),
-    "load report": ("loadtest.report_command:LoadReportCommand", "compare load results on one HTML page"),
+    "load report": ("loadtest.command:LoadReportCommand", "compare load results on one HTML page"),
     "load soak": ("loadtest.reliability.soak:SoakCommand", "load a server for hours and reconcile the counts"),
 }
 # The title of the group of commands that begins with each of these.
@@ -54,7 +54,7 @@ EXTRAS = {
     "cpu": ("onnxruntime",),
     "cuda": ("onnxruntime", "pynvml"),
     "export": ("onnx", "onnxscript", "torch"),
-    "bench": ("aiohttp", "hdrh", "jinja2", "matplotlib", "rich"),
+    "bench": ("aiohttp", "hdrh", "matplotlib", "plotly", "rich"),
     "train": ("datasets", "lightning", "matplotlib", "sacrebleu", "sacremoses", "torch"),
     "peers": ("ctranslate2", "safetensors", "transformers"),
     "tracing": ("opentelemetry",),

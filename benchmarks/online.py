@@ -30,9 +30,8 @@ from benchmarks.served import serving
 from benchmarks.systems.compared_model import ComparedModel, compute_type, trained_model
 from benchmarks.systems.translating import SEARCHES
 from loadtest.generator import GeneratorLostError
-from loadtest.objective import Objective
 from loadtest.results import CapacityResult
-from loadtest.scenario import ConstantPhase, RequestKind, Scenario, SearchOptions
+from loadtest.scenario import ConstantPhase, Objective, RequestKind, Scenario, SearchOptions
 from loadtest.served_process import ServedProcessError
 from loadtest.session import CURVE_SHARES, LiveView, LoadSession, SessionOptions
 from model.data.corpus import Corpus, read_corpus
@@ -242,13 +241,17 @@ class MeasuredServer:
             source_language=direction.source,
             target_language=direction.target,
         )
-        scenario = Scenario(warm_up_seconds=WARM_UP_SECONDS, requests=(kind,), phases=(phase,))
+        scenario = Scenario(
+            warm_up_seconds=WARM_UP_SECONDS,
+            requests=(kind,),
+            phases=(phase,),
+            objective=objective,
+            max_lag_seconds=plan.max_lag_seconds,
+        )
         async with serving(
             lambda ports: self.served.command(self.system, setting, self.beam_size, ports), plan.server_cpus
         ) as (server,):
-            options = SessionOptions(
-                server.targets, plan.processes, plan.generator_cpus, objective, plan.max_lag_seconds, 1, users
-            )
+            options = SessionOptions(server.targets, plan.processes, plan.generator_cpus, users)
             async with LoadSession.open(options, scenario, self.served.corpus.sources, self.view) as session:
                 yield session
 

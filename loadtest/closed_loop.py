@@ -14,7 +14,7 @@ from loadtest.generator import Generators
 from loadtest.plan import Plan, draw_plan
 from loadtest.scenario import ConstantPhase, RequestKind, Scenario
 from loadtest.server_metrics import MetricsReader, ServerState
-from loadtest.tally import Bound, Record
+from loadtest.tally import Record
 
 SEED = 1
 # Upper bound; the clients normally go on until they are stopped.
@@ -64,7 +64,7 @@ class ClosedLoop:
         """Draws the requests of the clients at random from the texts."""
         # A closed loop ignores the rate. It only determines how many requests the plan holds.
         rate = self.clients * SENTENCES_OF_A_CLIENT / LONGEST_SECONDS
-        phase = ConstantPhase(arrivals="constant", rate=rate, duration_seconds=LONGEST_SECONDS)
+        phase = ConstantPhase(rate=rate, duration_seconds=LONGEST_SECONDS)
         return draw_plan(Scenario(warm_up_seconds=0, requests=(kind,), phases=(phase,)), texts, SEED)
 
     async def keep_busy(
@@ -82,9 +82,7 @@ class ClosedLoop:
         """
         record = Record(plan, self.clients)
         start_seconds = generators.start_seconds(plan)
-        asking = asyncio.ensure_future(
-            generators.carry_out(plan, start_seconds, Bound(), record.add, users=self.clients)
-        )
+        asking = asyncio.ensure_future(generators.carry_out(plan, start_seconds, None, record.add, users=self.clients))
         try:
             await asyncio.sleep(start_seconds + self.warm_up_seconds - time.monotonic())
             first = await read()

@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import signal
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -24,8 +25,9 @@ import numpy as np
 
 from loadtest.clients import GONE, Answer, Client, Targets, open_clients
 from loadtest.plan import Plan
-from loadtest.scenario import LoadProtocol, LoadRequest
-from loadtest.tally import Bound, Cell, PackedTallies, Sample, Tally
+from loadtest.protocols import PROTOCOLS, Protocols
+from loadtest.scenario import LoadProtocol, LoadRequest, Objective
+from loadtest.tally import Cell, Sample, Tallies, Tally
 
 
 class Recorder(Protocol):
@@ -101,27 +103,22 @@ class Order:
 
     plan: Plan
     start_seconds: float
-    bound: Bound
+    objective: Objective | None
     users: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Halt:
-    """Stops sending requests of the current order."""
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """Every request of an order has ended, and all tallies were reported."""
+# The messages between the processes, next to orders and tallies: the parent stops the sending of the current order;
+# a process has reported the last tallies of an order.
+HALT, DONE = "halt", "done"
 
 
 class TallyBook:
     """Counts requests by time slice and kind, and returns the counts in increments."""
 
-    def __init__(self, plan: Plan, bound: Bound) -> None:
+    def __init__(self, plan: Plan, objective: Objective | None) -> None:
         self._ends = [each.end_seconds for each in plan.slices]
-        self._bound = bound
-        self._tallies: dict[Cell, Tally] = {}
+        self._objective = objective
+        self._tallies: defaultdict[Cell, Tally] = defaultdict(Tally)
 
     def begin(self, request: LoadRequest, intended_seconds: float) -> None:
         """Counts a request that is being sent."""
@@ -129,20 +126,16 @@ class TallyBook:
 
     def end(self, sample: Sample) -> None:
         """Counts a request that has ended."""
-        self._tally(sample.request, sample.intended_seconds).record(sample, self._bound)
+        self._tally(sample.request, sample.intended_seconds).record(sample, self._objective)
 
-    def take(self) -> PackedTallies:
+    def take(self) -> Tallies:
         """Returns the tallies since the last call."""
-        taken, self._tallies = self._tallies, {}
-        return {cell: tally.pack() for cell, tally in taken.items()}
+        taken, self._tallies = self._tallies, defaultdict(Tally)
+        return taken
 
     def _tally(self, request: LoadRequest, intended_seconds: float) -> Tally:
         number = min(int(np.searchsorted(self._ends, intended_seconds, side="right")), len(self._ends) - 1)
-        cell = Cell(number, request.kind)
-        tally = self._tallies.get(cell)
-        if tally is None:
-            tally = self._tallies[cell] = Tally()
-        return tally
+        return self._tallies[Cell(number, request.kind)]
 
 
 def work(
@@ -150,39 +143,46 @@ def work(
     targets: Targets,
     protocols: Collection[LoadProtocol],
     cpus: Collection[int],
+    known: Protocols,
 ) -> None:
     """Runs orders until the connection closes, on the given CPUs (empty for any), and reports tallies."""
     # The parent process handles Ctrl-C and then closes the connection.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if cpus:
         os.sched_setaffinity(0, cpus)
-    asyncio.run(_Worker(connection).serve(targets, protocols))
+
+    async def serve() -> None:
+        worker = _Worker(connection)
+        async with open_clients(targets, protocols, known) as client:
+            await worker.serve(client)
+
+    asyncio.run(serve())
 
 
 class _Worker:
+    """Runs the orders of a process. Reads its connection from the moment of its creation."""
+
     def __init__(self, connection: "Connection[object, object]") -> None:
         self._connection = connection
         self._orders: asyncio.Queue[Order | None] = asyncio.Queue()
         self._stop = asyncio.Event()
+        asyncio.get_running_loop().add_reader(connection.fileno(), self._read)
 
-    async def serve(self, targets: Targets, protocols: Collection[LoadProtocol]) -> None:
-        loop = asyncio.get_running_loop()
-        loop.add_reader(self._connection.fileno(), self._read)
-        async with open_clients(targets, protocols) as client:
-            while (order := await self._orders.get()) is not None:
-                self._stop.clear()
-                book = TallyBook(order.plan, order.bound)
-                reporting = asyncio.create_task(self._report(book))
-                if order.users is None:
-                    await run_open_loop(client, order.plan, order.start_seconds, book, self._stop)
-                else:
-                    parts = (order.plan.part(number, order.users) for number in range(order.users))
-                    # With more users than requests, some parts are empty; those users send the whole plan.
-                    users = [part if part.requests else order.plan for part in parts if order.plan.requests]
-                    await run_closed_loop(client, users, order.start_seconds, book, self._stop)
-                reporting.cancel()
-                self._send(book.take())
-                self._send(Done())
+    async def serve(self, client: Client) -> None:
+        while (order := await self._orders.get()) is not None:
+            self._stop.clear()
+            book = TallyBook(order.plan, order.objective)
+            reporting = asyncio.create_task(self._report(book))
+            if order.users is None:
+                await run_open_loop(client, order.plan, order.start_seconds, book, self._stop)
+            else:
+                parts = (order.plan.part(number, order.users) for number in range(order.users))
+                # With more users than requests, some parts are empty; those users send the whole plan.
+                users = [part if part.requests else order.plan for part in parts if order.plan.requests]
+                await run_closed_loop(client, users, order.start_seconds, book, self._stop)
+            reporting.cancel()
+            self._send(book.take())
+            self._send(DONE)
 
     async def _report(self, book: TallyBook) -> None:
         while True:
@@ -202,18 +202,18 @@ class _Worker:
         except EOFError:
             asyncio.get_running_loop().remove_reader(self._connection.fileno())
             message = None
-        if isinstance(message, Order):
+        if message is None or message == HALT:
+            self._stop.set()
+        if message is None or isinstance(message, Order):
             self._orders.put_nowait(message)
-            return
-        self._stop.set()
-        if message is None:
-            self._orders.put_nowait(None)
 
 
 # Time to send the parts of a plan to the processes before the run starts.
 AHEAD_SECONDS = 0.2
 AHEAD_SECONDS_PER_REQUEST = 2e-5
 END_SECONDS = 10.0
+
+OnTallies = Callable[[Tallies], None]
 
 
 class GeneratorLostError(Exception):
@@ -229,15 +229,23 @@ class Generators:
     @classmethod
     @asynccontextmanager
     async def run(
-        cls, count: int, targets: Targets, protocols: Collection[LoadProtocol], cpus: Collection[int] = ()
+        cls,
+        count: int,
+        targets: Targets,
+        protocols: Collection[LoadProtocol],
+        cpus: Collection[int] = (),
+        known: Protocols = PROTOCOLS,
     ) -> AsyncIterator[Self]:
-        """Starts processes on the given CPUs (empty for any), and ends them with the block."""
+        """Starts processes on the given CPUs (empty for any), and ends them with the block.
+
+        `known` defines the protocols.
+        """
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([work.__module__])
         processes = []
         for _ in range(count):
             parent_end, child_end = context.Pipe()
-            process = context.Process(target=work, args=(child_end, targets, protocols, cpus), daemon=True)
+            process = context.Process(target=work, args=(child_end, targets, protocols, cpus, known), daemon=True)
             process.start()
             child_end.close()
             processes.append(_Process(process, parent_end))
@@ -260,8 +268,8 @@ class Generators:
         self,
         plan: Plan,
         start_seconds: float,
-        bound: Bound,
-        on_tallies: Callable[[PackedTallies], None],
+        objective: Objective | None,
+        on_tallies: OnTallies,
         *,
         users: int | None = None,
         may_be_lost: bool = False,
@@ -276,7 +284,7 @@ class Generators:
         """
         count = len(self._processes)
         shares = [None if users is None else len(range(number, users, count)) for number in range(count)]
-        orders = [Order(plan.part(number, count), start_seconds, bound, share) for number, share in enumerate(shares)]
+        orders = [Order(plan.part(number, count), start_seconds, objective, each) for number, each in enumerate(shares)]
         await asyncio.gather(
             *(
                 process.carry_out(order, on_tallies, may_be_lost=may_be_lost)
@@ -287,10 +295,12 @@ class Generators:
     def halt(self) -> None:
         """Stops sending requests of the current run."""
         for each in self._processes:
-            each.halt()
+            each.send(HALT)
 
 
 class _Process:
+    """A generator process and the messages that it has sent; None if it has died."""
+
     def __init__(self, process: ForkServerProcess, connection: "Connection[object, object]") -> None:
         self._process = process
         self._connection = connection
@@ -305,10 +315,10 @@ class _Process:
             raise AssertionError("the process has been started")
         return pid
 
-    async def carry_out(self, order: Order, on_tallies: Callable[[PackedTallies], None], *, may_be_lost: bool) -> None:
+    async def carry_out(self, order: Order, on_tallies: OnTallies, *, may_be_lost: bool) -> None:
         # A large plan exceeds the pipe's buffer, so the send blocks until the process has read it.
-        await asyncio.to_thread(self._send, order)
-        while not isinstance(message := await self._messages.get(), Done):
+        await asyncio.to_thread(self.send, order)
+        while (message := await self._messages.get()) != DONE:
             if isinstance(message, dict):
                 on_tallies(message)
             elif may_be_lost:
@@ -316,21 +326,18 @@ class _Process:
             else:
                 raise GeneratorLostError(f"a load generator process exited with status {self._process.exitcode}")
 
-    def halt(self) -> None:
-        self._send(Halt())
+    def send(self, message: object) -> None:
+        try:
+            self._connection.send(message)
+        except OSError:
+            # The process is dead; the reader of its messages reports that.
+            self._process.kill()
 
     def close(self) -> None:
         self._loop.remove_reader(self._connection.fileno())
         self._connection.close()
         self._process.join(END_SECONDS)
         self._process.kill()
-
-    def _send(self, message: object) -> None:
-        try:
-            self._connection.send(message)
-        except OSError:
-            # The process is dead; the reader of its messages reports that.
-            self._process.kill()
 
     def _read(self) -> None:
         try:

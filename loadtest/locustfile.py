@@ -1,4 +1,4 @@
-"""Locust users of both interfaces, and a load that grows in steps, in a CLOSED LOOP.
+"""Locust users of both interfaces, in a CLOSED LOOP.
 
 A Locust user waits for its answer before it sends the next request. A stalled server gets fewer requests, so these
 percentiles look better than what users would see. `dragoman load` measures latency; this file shows how many users the
@@ -10,62 +10,39 @@ server can serve. Settings are environment variables such as DRAGOMAN_LOCUST_GRP
 import logging
 import random
 import time
-from typing import Any, Self
+from typing import Any
 
 import grpc
 import grpc.experimental.gevent
-from locust import FastHttpUser, LoadTestShape, User, constant, events, task
-from pydantic import Field, ValidationError
+from gevent import get_hub
+from locust import FastHttpUser, User, constant, events, task
+from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
-from loadtest.clients import TRANSLATE_PATH
-from loadtest.scenario import DEFAULT_SENTENCES
-from protos.translation_pb2 import TranslateRequest
+from loadtest.clients import TRANSLATE_PATH, body_of, message_of
+from loadtest.scenario import DEFAULT_SENTENCES, Languages, LoadRequest
 from protos.translation_pb2_grpc import TranslationServiceStub
 from serve.clients.channel import open_channel
 from serve.clients.options import ConnectionOptions
-from serve.files import FileError
-
-ENVIRONMENT = "DRAGOMAN_LOCUST_"
 
 
 class LocustSettings(ConnectionOptions):
-    """Address of the gRPC interface, connection settings, and the growth of the load."""
+    """Address of the gRPC interface, target language and connection settings."""
 
-    model_config = SettingsConfigDict(env_prefix=ENVIRONMENT, frozen=True, extra="forbid")
+    model_config = SettingsConfigDict(
+        env_prefix="DRAGOMAN_LOCUST_", frozen=True, extra="forbid", hide_input_in_errors=True
+    )
 
     grpc_target: str = Field("127.0.0.1:8001", description="Address of the gRPC interface.")
     target_language: str = Field("", description="Target language; required by models with several.")
-    step_users: int = Field(4, ge=1, description="Users added per step.")
-    step_seconds: float = Field(30.0, gt=0, description="Length of a step.")
-    steps: int = Field(8, ge=1, description="Number of steps.")
-
-    @classmethod
-    def read(cls) -> Self:
-        """Reads the settings from the environment.
-
-        Raises:
-            SystemExit: with one line per invalid variable; the message never shows the key.
-        """
-        try:
-            settings = cls()
-            settings.connection()
-        except ValidationError as error:
-            raise SystemExit("\n".join(_line(dict(each)) for each in error.errors())) from error
-        except FileError as error:
-            raise SystemExit(f"{ENVIRONMENT}: {error}") from error
-        return settings
-
-
-def _line(error: dict[str, object]) -> str:
-    (name, *_) = error["loc"] if isinstance(error["loc"], tuple) else ("",)
-    return f"{ENVIRONMENT}{str(name).upper()}: {error['input']!r}: {error['msg']}"
 
 
 # Without it, gRPC's threads would block all users of the process.
 grpc.experimental.gevent.init_gevent()
+# Timers count from the loop's last look at the clock. Without this line the imports would shorten --run-time.
+get_hub().loop.update_now()
 
-SETTINGS = LocustSettings.read()
+SETTINGS = LocustSettings()
 CONNECTION = SETTINGS.connection(timeout_seconds=30.0)
 HEADERS = dict(CONNECTION.metadata)
 # The name in all of Locust's tables and files.
@@ -75,6 +52,11 @@ LABEL = "translate (closed loop)"
 @events.test_start.add_listener  # type: ignore[untyped-decorator]
 def _warn_of_closed_loop(**_: object) -> None:
     logging.getLogger(__name__).warning("closed loop: these percentiles do not measure latency under load")
+
+
+def _draw_request() -> LoadRequest:
+    languages = Languages(target_language=SETTINGS.target_language)
+    return LoadRequest((random.choice(DEFAULT_SENTENCES),), languages=languages)
 
 
 class RestUser(FastHttpUser):
@@ -89,8 +71,7 @@ class RestUser(FastHttpUser):
     @task
     def translate(self) -> None:
         """Translates a sentence."""
-        body = {"text": random.choice(DEFAULT_SENTENCES), "target_language": SETTINGS.target_language}
-        self.client.post(TRANSLATE_PATH, json=body, name=LABEL)
+        self.client.post(TRANSLATE_PATH, json=body_of(_draw_request()), name=LABEL)
 
 
 class GrpcUser(User):
@@ -107,13 +88,13 @@ class GrpcUser(User):
     @task
     def translate(self) -> None:
         """Translates a sentence."""
-        request = TranslateRequest(text=[random.choice(DEFAULT_SENTENCES)], target_language=SETTINGS.target_language)
+        message = message_of(_draw_request())
         started_seconds = time.perf_counter()
         failure: grpc.RpcError | None = None
         answer_bytes = 0
         try:
             answer_bytes = self._stub.Translate(
-                request, timeout=CONNECTION.timeout_seconds, metadata=CONNECTION.metadata
+                message, timeout=CONNECTION.timeout_seconds, metadata=CONNECTION.metadata
             ).ByteSize()
         except grpc.RpcError as error:
             failure = error
@@ -129,13 +110,3 @@ class GrpcUser(User):
     def on_stop(self) -> None:
         """Closes the connection."""
         self._channel.close()
-
-
-class Steps(LoadTestShape):
-    """Adds users in steps until the last step is over."""
-
-    def tick(self) -> tuple[int, float] | None:
-        """Returns the current number of users and the spawn rate per second; None at the end."""
-        run_seconds: float = self.get_run_time()  # type: ignore[no-untyped-call]
-        step = int(run_seconds / SETTINGS.step_seconds) + 1
-        return None if step > SETTINGS.steps else (step * SETTINGS.step_users, float(SETTINGS.step_users))

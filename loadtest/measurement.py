@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 
 from loadtest.generator import Generators
 from loadtest.plan import Plan
+from loadtest.scenario import Objective
 from loadtest.server_metrics import MetricsReader, ServerState
-from loadtest.tally import Bound, Record, span
+from loadtest.tally import Record, span
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,6 @@ class StabilityRule:
 
 
 WATCH_SECONDS = 1.0
-NO_BOUND = Bound()
 
 
 @dataclass(slots=True)
@@ -96,7 +96,7 @@ async def measure(
     plan: Plan,
     metrics: MetricsReader,
     *,
-    bound: Bound = NO_BOUND,
+    objective: Objective | None = None,
     users: int | None = None,
     rule: StabilityRule | None = None,
     watcher: Watcher = lambda _run: None,
@@ -115,7 +115,9 @@ async def measure(
     run = Run(Record(plan, users), generators.start_seconds(plan), stable=None if rule is None else False)
     if first_state is not None:
         run.states.append((0.0, first_state))
-    sending = generators.carry_out(plan, run.start_seconds, bound, run.record.add, users=users, may_be_lost=may_be_lost)
+    sending = generators.carry_out(
+        plan, run.start_seconds, objective, run.record.add, users=users, may_be_lost=may_be_lost
+    )
     sent = asyncio.ensure_future(sending)
     disturbing = asyncio.ensure_future(disturb(run))
     try:

@@ -1,149 +1,96 @@
 """The report of a load as files: load.json holds all results, load.html shows tables and plots.
 
-A page is rendered from documents alone, so that it can be rendered again and can compare several loads. It loads no
-other file. Plots are SVG for light and dark backgrounds: text and axes inherit the color of the page's text.
+A page is rendered from documents alone, so that it can be rendered again and can compare several loads. It holds the
+library of the plots and loads no other file. A click on a run in the legend hides it in all plots.
 """
 
-import io
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from html import escape
 from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
-from cycler import cycler
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+import plotly.graph_objects as go
+from plotly.colors import qualitative
+from plotly.subplots import make_subplots
 
-from loadtest.report_files import ReportFileError
-from loadtest.results import CapacityResult, LoadDocument, RunResult, ServerResult, from_json, to_json
-
-COLORS = ("#3b82f6", "#e0672f", "#2fa36b", "#b05fd0", "#c29a1c", "#d64577")
-# Placeholder for `currentColor`, which matplotlib cannot write.
-_INK = "#010203"
-_STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    "font.size": 9,
-    "axes.titlesize": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.alpha": 0.2,
-    "legend.frameon": False,
-    "axes.prop_cycle": cycler(color=COLORS),
-    **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), _INK),
-    "grid.color": _INK,
-}
-_SIZE_INCHES = (7.0, 2.6)
-_NINES = (0.0, 50.0, 90.0, 99.0, 99.9, 99.99, 99.999)
+from loadtest.results import LoadDocument, RunResult, from_json, to_json
+from loadtest.tables import Table, curve_table, kind_table, run_table, summary, warnings
+from serve.files import FileError
 
 
-def draw_latency(result: RunResult) -> str:
-    """Draws the latency of a run over time as SVG."""
-    with _drawing("latency over time", "s", "ms") as (axes, found):
-        for name, values in {
-            "p50": [each.p50 for each in result.points],
-            "p99": [each.p99 for each in result.points],
-        }.items():
-            seconds = [each.seconds for each, value in zip(result.points, values, strict=True) if value is not None]
-            axes.plot(seconds, [1000 * value for value in values if value is not None], label=name, marker=".")
-        _scale_milliseconds(axes)
-    return found[0]
+@dataclass(frozen=True, slots=True)
+class _Plot:
+    """A plot with lines of every run or capacity search.
+
+    Attributes:
+        x, y: titles of the axes; values in seconds are shown in ms, percentiles on a scale of nines.
+        points: where a `RunResult` or `LoadDocument` holds the points.
+        x_of: attribute of the points.
+        lines: attributes of the points, by the dash of their line.
+        log: whether the y axis is logarithmic.
+    """
+
+    title: str
+    x: str
+    y: str
+    points: str
+    x_of: str
+    lines: dict[str, str]
+    log: bool = False
+
+    @property
+    def heading(self) -> str:
+        """The title, and what the dashes mean if there are several."""
+        meanings = [f"{dash}: {name.replace('_', ' ')}" for dash, name in self.lines.items()]
+        return f"<b>{self.title}</b><br>{', '.join(meanings)}" if len(meanings) > 1 else f"<b>{self.title}</b>"
+
+    def points_of(self, owner: object) -> list[Any]:
+        """Returns the points of a run or a document; none if it has no such points."""
+        found: Any = owner
+        for step in self.points.split("."):
+            found = getattr(found, step, None)
+        return [point for point in found or () if getattr(point, "percent", 0) != LAST_PERCENT]
+
+    def scaled(self, axis: str, value: float | None) -> float | None:
+        """Returns a value on an axis."""
+        if value is None or axis not in ("ms", "percentile"):
+            return value
+        return 1000 * value if axis == "ms" else _nines(value)
 
 
-def draw_throughput(result: RunResult) -> str:
-    """Draws sent, answered and failed requests over time."""
-    with _drawing("requests over time", "s", "requests/s") as (axes, found):
-        seconds = [each.seconds for each in result.points]
-        axes.plot(seconds, [each.sent_per_second for each in result.points], label="sent", linestyle="--")
-        axes.plot(seconds, [each.ok_per_second for each in result.points], label="answered")
-        axes.plot(seconds, [each.failed_per_second for each in result.points], label="failed")
-        axes.set_ylim(bottom=0)
-    return found[0]
-
-
-def draw_distribution(results: Mapping[str, RunResult]) -> str:
-    """Draws the latency by percentile of runs that have answers."""
-    with _drawing("latency by percentile", "percentile", "ms") as (axes, found):
-        for name, result in results.items():
-            curve = [(percent, seconds) for percent, seconds in result.curve if percent < 100]  # noqa: PLR2004
-            axes.plot([_nines(percent) for percent, _ in curve], [1000 * seconds for _, seconds in curve], label=name)
-        axes.set_xscale("log")
-        axes.xaxis.set_major_locator(FixedLocator([_nines(percent) for percent in _NINES]))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 - 100 / value:.6g}"))
-        _scale_milliseconds(axes)
-    return found[0]
-
-
-def draw_capacity(results: Mapping[str, CapacityResult]) -> str:
-    """Draws goodput and throughput over the offered rate, for several searches."""
-    with _drawing("goodput against offered load", "offered requests/s", "requests/s") as (axes, found):
-        most = 0.0
-        for (name, result), color in zip(results.items(), cycle(COLORS), strict=False):
-            offered = [each.offered_per_second for each in result.curve]
-            most = max(most, *offered, 0.0)
-            goodput = [each.goodput_per_second for each in result.curve]
-            answered = [each.requests_per_second for each in result.curve]
-            axes.plot(offered, goodput, label=f"{name}: goodput", marker=".", color=color)
-            axes.plot(offered, answered, label=f"{name}: answered", linestyle=":", color=color)
-        axes.plot([0, most], [0, most], color=_INK, alpha=0.4, linewidth=0.8)
-    return found[0]
-
-
-def draw_occupancy(server: ServerResult) -> str:
-    """Draws running rows, rows per decoder step and waiting sequences over time."""
-    with _drawing("batch occupancy", "s", "rows, sequences") as (axes, found):
-        seconds = [each.seconds for each in server.points]
-        axes.plot(seconds, [each.rows for each in server.points], label="rows running")
-        steps = [(each.seconds, each.rows_per_step) for each in server.points if each.rows_per_step is not None]
-        axes.plot([each for each, _ in steps], [rows for _, rows in steps], label="rows per decode step, mean")
-        axes.plot(seconds, [each.waiting for each in server.points], label="sequences waiting")
-        axes.axhline(server.slots, color=_INK, alpha=0.4, linestyle="--", label="slots")
-        axes.set_ylim(bottom=0)
-    return found[0]
-
-
-def draw_phases(server: ServerResult) -> str:
-    """Draws the mean time of each phase of the server."""
-    with _drawing("phases of the server, mean", "ms", "") as (axes, found):
-        names = list(reversed(server.phases))
-        means = [1000 * server.phases[name].seconds / server.phases[name].times for name in names]
-        bars = axes.barh(names, means, color=COLORS[0])
-        axes.bar_label(bars, [f"{mean:.3g}" for mean in means], padding=3)
-        axes.grid(visible=False)
-        axes.margins(x=0.1)
-    return found[0]
-
-
-@contextmanager
-def _drawing(title: str, x: str, y: str) -> Iterator[tuple[Axes, Sequence[str]]]:
-    """Yields axes, and a list that receives the SVG when the block ends."""
-    found: list[str] = []
-    with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=_SIZE_INCHES, layout="constrained")
-        axes = figure.subplots()
-        yield axes, found
-        axes.set_title(title, loc="left")
-        axes.set_xlabel(x)
-        axes.set_ylabel(y)
-        if axes.get_legend_handles_labels()[0]:
-            axes.legend(fontsize=8)
-        file = io.StringIO()
-        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    picture = file.getvalue()
-    found.append(picture[picture.index("<svg") :].replace(_INK, "currentColor"))
-
-
-def _scale_milliseconds(axes: Axes) -> None:
-    axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(FuncFormatter(_plain))
-    axes.yaxis.set_minor_formatter(FuncFormatter(_plain))
-    axes.tick_params(axis="y", which="minor", labelsize=6)
+LAST_PERCENT = 100.0
+_PERCENTS = (0.0, 50.0, 90.0, 99.0, 99.9, 99.99, 99.999)
+_TICKS_MS = [digit * 10.0**power for power in range(-2, 6) for digit in (1, 2, 5)]
+_PLOTS = (
+    _Plot("latency over time", "s", "ms", "points", "seconds", {"solid": "p99", "dot": "p50"}, log=True),
+    _Plot(
+        "requests over time",
+        "s",
+        "requests/s",
+        "points",
+        "seconds",
+        {"solid": "ok_per_second", "dot": "sent_per_second", "dash": "failed_per_second"},
+    ),
+    _Plot("latency by percentile", "percentile", "ms", "curve", "percent", {"solid": "seconds"}, log=True),
+    _Plot(
+        "batch occupancy of the server",
+        "s",
+        "rows, sequences",
+        "server.points",
+        "seconds",
+        {"solid": "rows_per_step", "dot": "rows", "dash": "waiting"},
+    ),
+    _Plot(
+        "goodput over offered load",
+        "offered requests/s",
+        "requests/s",
+        "capacity.curve",
+        "offered_per_second",
+        {"solid": "goodput_per_second", "dot": "requests_per_second"},
+    ),
+)
 
 
 def _nines(percent: float) -> float:
@@ -151,73 +98,126 @@ def _nines(percent: float) -> float:
     return 100 / (100 - percent)
 
 
-def _plain(value: float, _: object) -> str:
-    return f"{value:g}"
+def _draw(owners: Mapping[str, RunResult | LoadDocument]) -> go.Figure:
+    """Draws all plots that have points, two in a row, and the phases of the server's work."""
+    plots = [plot for plot in _PLOTS if any(map(plot.points_of, owners.values()))]
+    served = {name: each.server for name, each in owners.items() if isinstance(each, RunResult) and each.server}
+    headings = [plot.heading for plot in plots] + ["<b>phases of the server's work, mean</b>"] * bool(served)
+    rows = (len(headings) + 1) // 2
+    figure = make_subplots(rows, 2, subplot_titles=headings, vertical_spacing=0.3 / max(rows, 1))
+    colors = dict(zip(owners, cycle(qualitative.D3), strict=False))
+    for number, plot in enumerate(plots):
+        _draw_lines(figure, plot, owners, colors, {"row": number // 2 + 1, "col": number % 2 + 1})
+    place = {"row": rows, "col": 2 - len(headings) % 2}
+    for name, server in served.items():
+        means = {phase: 1000 * each.seconds / each.times for phase, each in server.phases.items()}
+        bar = go.Bar(x=list(means), y=list(means.values()), legendgroup=name, name=name, marker={"color": colors[name]})
+        figure.add_trace(bar, **place)
+        figure.update_yaxes(title="ms", **place)
+    for name in owners:
+        # One entry per run in the legend, which shows or hides all its lines.
+        for trace in list(figure.select_traces(selector={"legendgroup": name}))[1:]:
+            trace.showlegend = False
+    legend = {"orientation": "h", "y": 1 + 80 / (_PLOT_PIXELS * rows), "yanchor": "bottom"}
+    return figure.update_layout(template="plotly_white", height=_PLOT_PIXELS * rows + 100, legend=legend)
 
 
-_TEMPLATE = Path(__file__).with_name("report.html.jinja")
+_PLOT_PIXELS = 380
+
+
+def _draw_lines(
+    figure: go.Figure,
+    plot: _Plot,
+    owners: Mapping[str, RunResult | LoadDocument],
+    colors: Mapping[str, str],
+    place: Mapping[str, int],
+) -> None:
+    for name, owner in owners.items():
+        points = plot.points_of(owner)
+        for dash, attribute in plot.lines.items() if points else ():
+            line = go.Scatter(
+                x=[plot.scaled(plot.x, getattr(point, plot.x_of)) for point in points],
+                y=[plot.scaled(plot.y, getattr(point, attribute)) for point in points],
+                name=name,
+                legendgroup=name,
+                line={"color": colors[name], "dash": dash},
+            )
+            figure.add_trace(line, **place)
+    figure.update_xaxes(title=plot.x, **place)
+    figure.update_yaxes(title=plot.y, **({"type": "log", "tickvals": _TICKS_MS} if plot.log else {}), **place)
+    if plot.x == "percentile":
+        labels = [f"{percent:g}" for percent in _PERCENTS]
+        figure.update_xaxes(type="log", tickvals=[*map(_nines, _PERCENTS)], ticktext=labels, **place)
+
+
+_STYLE = """
+body { color: #1b1f24; font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 80rem; padding: 0 1rem; }
+table { border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular-nums; }
+th, td { border-bottom: 1px solid #d0d7de; padding: .2rem .75rem; text-align: right; }
+th:first-child, td:first-child { text-align: left; }
+.wide { overflow-x: auto; }
+.warning { color: #b42318; }
+p { overflow-wrap: anywhere; }
+"""
 
 
 def render(documents: Mapping[str, LoadDocument]) -> str:
     """Renders documents, by name, as one HTML page."""
+    title = f"dragoman load: {', '.join(documents)}"
+    body = "\n".join(_body(documents))
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        f"<style>{_STYLE}</style></head>\n<body><h1>Load</h1>\n{body}\n</body></html>\n"
+    )
+
+
+def _body(documents: Mapping[str, LoadDocument]) -> Iterator[str]:
     runs = {
-        _name(documents, document_name, run.name, number): run
-        for document_name, document in documents.items()
-        for number, run in enumerate(document.runs)
+        f"{name}, {run.name}" if len(documents) > 1 else run.name: run
+        for name, document in documents.items()
+        for run in document.runs
     }
-    answered = {name: run for name, run in runs.items() if run.curve}
-    capacities = {name: each.capacity for name, each in documents.items() if each.capacity is not None}
-    environment = Environment(
-        loader=FileSystemLoader(_TEMPLATE.parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
-    return environment.get_template(_TEMPLATE.name).render(
-        documents=documents,
-        runs=runs,
-        capacities=capacities,
-        distribution=_svg(draw_distribution(answered)) if answered else "",
-        goodput=_svg(draw_capacity(capacities)) if capacities else "",
-        pictures={name: list(_pictures(run)) for name, run in runs.items()},
-    )
+    for name, each in documents.items():
+        words = f"{each.sentences['sentences']:.0f} sentences, median {each.sentences['words_p50']:.0f} words"
+        yield f"<p><b>{escape(name)}</b>: {escape(words)}. {escape(str(each.provenance))}</p>"
+    if runs:
+        yield _html(run_table(runs)) + _html(kind_table(runs))
+    yield from (f'<p class="warning">{escape(warning)}</p>' for warning in warnings(runs))
+    for name, each in documents.items():
+        if each.capacity is not None:
+            yield f"<h2>{escape(name)}: {escape(summary(each.capacity))}</h2>" + _html(curve_table(each.capacity.curve))
+    yield _draw({**runs, **documents}).to_html(full_html=False, include_plotlyjs=True)
 
 
-def _name(documents: Mapping[str, LoadDocument], document: str, run: str, number: int) -> str:
-    several = len({each.name for each in documents[document].runs}) < len(documents[document].runs)
-    return f"{document}, {run}" + (f" {number + 1}" if several else "")
-
-
-def _pictures(run: RunResult) -> Iterator[Markup]:
-    yield _svg(draw_latency(run))
-    yield _svg(draw_throughput(run))
-    if run.server is not None:
-        yield _svg(draw_occupancy(run.server))
-        yield _svg(draw_phases(run.server))
-
-
-def _svg(picture: str) -> Markup:
-    return Markup(picture)  # noqa: S704 - our own SVG; matplotlib has escaped the names in it
+def _html(table: Table) -> str:
+    if not table.rows:
+        return ""
+    rows = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in table.rows]
+    heading = "".join(f"<th>{escape(cell)}</th>" for cell in table.heading)
+    return f'<div class="wide"><table><tr>{heading}</tr>{"".join(f"<tr>{row}</tr>" for row in rows)}</table></div>'
 
 
 def write_report(folder: Path, document: LoadDocument) -> None:
     """Writes load.json and load.html into a folder and creates the folder if needed.
 
     Raises:
-        ReportFileError: if a file cannot be written.
+        FileError: if a file cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "load.json").write_bytes(to_json(document))
-        (folder / "load.html").write_text(render({folder.name: document}), encoding="utf-8")
+        (folder / "load.html").write_text(render({folder.resolve().name: document}), encoding="utf-8")
     except OSError as error:
-        raise ReportFileError(f"out: {error.filename}: {error.strerror}") from error
+        raise FileError(f"out: {error.filename}: {error.strerror}") from error
 
 
 def read_report(path: Path) -> LoadDocument:
     """Reads load.json.
 
     Raises:
-        ReportFileError: if the file cannot be read or is not a report.
+        FileError: if the file cannot be read or is not a report.
     """
     try:
         return from_json(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise ReportFileError(f"{path}: {error}") from error
+        raise FileError(f"{path}: {error}") from error

@@ -12,8 +12,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from loadtest.clients import GONE, OK
 from loadtest.measurement import Run
-from loadtest.server_metrics import ServerState, phase_times, rows_per_step
-from loadtest.tally import LatencyHistogram, Percentiles, Tally, span
+from loadtest.scenario import Scenario, describe_errors
+from loadtest.server_metrics import PhaseTime, ServerState, phase_times, rows_per_step
+from loadtest.tally import LatencyHistogram, PercentilePoint, Percentiles, Tally, span
+from model.provenance import Provenance
 
 Loop = Literal["open", "closed"]
 
@@ -23,7 +25,7 @@ class RequestsResult:
     """Counts and percentiles of some requests: `sent` equals `ok + gone + failed`. Percentiles are None without values.
 
     Attributes:
-        good: requests answered within the bounds of the objective; all answered ones if there is none.
+        good: requests answered within the bounds of the objective.
         gone: requests that their clients canceled on purpose.
         errors: failed requests by status and reason.
         lag_seconds: delay of the generator.
@@ -73,20 +75,12 @@ class ServerPoint:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerPhase:
-    """Count and total duration of a phase of the server's work, including the warm-up."""
-
-    times: int
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
 class ServerResult:
     """Server metrics over a run: slots, points over time, phases by name, CPU time, and resident memory at the end."""
 
     slots: int
     points: list[ServerPoint]
-    phases: dict[str, ServerPhase]
+    phases: dict[str, PhaseTime]
     cpu_seconds: float
     resident_bytes: int
 
@@ -102,7 +96,7 @@ class RunResult:
         offered_per_second: planned requests; in a closed loop, sent requests.
         requests_per_second: answered requests, until the last answer.
         goodput_per_second: requests answered within the bounds of the objective.
-        curve: pairs of latency percentile and seconds.
+        curve: distribution of the latency.
         server: None if the server's metrics could not be read.
         void: why the run is void; None if it is valid.
     """
@@ -120,7 +114,7 @@ class RunResult:
     all: RequestsResult
     kinds: dict[str, RequestsResult]
     points: list[Point]
-    curve: list[tuple[float, float]]
+    curve: list[PercentilePoint]
     server: ServerResult | None
     void: str | None
 
@@ -164,16 +158,8 @@ def _phase_result(run: Run, phase: str, max_lag_seconds: float) -> RunResult:
 def requests_result(tally: Tally) -> RequestsResult:
     """Converts a tally to plain values."""
     errors = {outcome: count for outcome, count in sorted(tally.outcomes.items()) if outcome not in (OK, GONE)}
-    return RequestsResult(
-        tally.sent,
-        tally.ok,
-        tally.good,
-        tally.gone,
-        errors,
-        tally.latency.percentiles(),
-        tally.first_token.percentiles(),
-        tally.lag.percentiles(),
-    )
+    durations = (each.percentiles() for each in (tally.latency, tally.first_token, tally.lag))
+    return RequestsResult(tally.sent, tally.ok, tally.good, tally.gone, errors, *durations)
 
 
 def why_void(lag: LatencyHistogram, max_lag_seconds: float) -> str | None:
@@ -217,9 +203,7 @@ def _server_result(
         ServerPoint(seconds, state.rows, state.waiting, rows_per_step(earlier, state))
         for (_, earlier), (seconds, state) in pairwise(wanted)
     ]
-    phases = {
-        name: ServerPhase(each.times, each.seconds) for name, each in phase_times(first, last).items() if each.times
-    }
+    phases = {name: each for name, each in phase_times(first, last).items() if each.times}
     return ServerResult(last.slots, points, phases, last.cpu_seconds - first.cpu_seconds, last.resident_bytes)
 
 
@@ -263,19 +247,16 @@ class CapacityResult:
 
 @dataclass(frozen=True, slots=True)
 class LoadDocument:
-    """All results of one command, its settings and its provenance.
+    """All results of one command, its settings, scenario and provenance.
 
     Attributes:
-        date: in UTC.
         sentences: number of sentences, and percentiles of their words.
         void: whether any run is void.
     """
 
-    command: str
-    machine: str
-    versions: str
-    date: str
+    provenance: Provenance
     settings: dict[str, object]
+    scenario: Scenario
     sentences: dict[str, float]
     runs: list[RunResult]
     capacity: CapacityResult | None
@@ -305,7 +286,4 @@ def from_json(content: bytes) -> LoadDocument:
     try:
         return _DOCUMENTS.validate_json(content)
     except ValidationError as error:
-        first = error.errors()[0]
-        raise ValueError(
-            f"expected a `dragoman load` report: {'.'.join(map(str, first['loc']))}: {first['msg']}"
-        ) from error
+        raise ValueError(f"expected a `dragoman load` report: {describe_errors(error)}") from error

@@ -1,4 +1,4 @@
-"""A load: phases in order, and kinds of requests mixed by weight. Written as a YAML scenario.
+"""A load as data: kinds of requests mixed by weight, phases in order, and the objective. Written as a YAML scenario.
 
 A phase draws its send times before the run. That makes the load open-loop: a slow answer cannot delay later requests.
 Texts are drawn with replacement from a file or from built-in sentences, so that their lengths vary.
@@ -7,7 +7,7 @@ A trace of recorded traffic is a UTF-8 file with one request per line. A line is
 origin, or a JSON object with `seconds` and optionally `text` and `options`, named as in a request to the server.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -17,116 +17,43 @@ import yaml
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
+from loadtest.protocols import PROTOCOLS, Protocols, RequestProtocol
 from serve.translation.fields import SearchFields
 
-# Shape (requests,), seconds from the start of the run, ascending, each in [0, duration).
+# Seconds from the start of a phase, ascending, shape (requests,).
 Arrivals = NDArray[np.float64]
-# Maps times, shape (n,), seconds from the start, to requests per second, same shape.
-RateFunction = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+# A key of `PROTOCOLS`, or of the protocols of a scenario.
+LoadProtocol = str
+
+MAX_RATE = 100_000.0
+# A trace ends so long after its last recorded request.
+AFTER_A_TRACE_SECONDS = 1.0
+Rate = Annotated[float, Field(gt=0, le=MAX_RATE, description="Mean requests per second.")]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+# Types of the options for texts and languages, shared by all commands that generate load.
+SentencesPath = Annotated[Path | None, Field(description="UTF-8 file, one sentence per line. Default: built-in ones.")]
+SourceLanguage = Annotated[str, Field(description="Language of the sentences (ISO 639-1), for multilingual models.")]
+TargetLanguage = Annotated[str, Field(description="Language of the translations (ISO 639-1), for multilingual models.")]
 
 
-def poisson_arrivals(rate: float, duration_seconds: float, seed: int) -> Arrivals:
-    """Returns the arrivals of a Poisson process of the mean `rate` per second; the same seed gives the same arrivals.
-
-    Given their number, the arrivals of a Poisson process are independent and uniform over the interval (Kingman 1993,
-    Poisson Processes, section 2.4), so two draws make an exact one.
-    """
-    return _poisson(rate, duration_seconds, np.random.default_rng(seed))
+class ScenarioError(Exception):
+    """A scenario or a file that it names cannot be used; the message names the field and the expected value."""
 
 
-def constant_arrivals(rate: float, duration_seconds: float) -> Arrivals:
-    """Returns arrivals exactly `1 / rate` seconds apart, the first at 0."""
-    return np.arange(round(rate * duration_seconds), dtype=np.float64) / rate
+class _Part(BaseModel):
+    """Base of scenario models; unknown fields are rejected."""
 
-
-def burst_arrivals(
-    rate: float, peak_rate: float, duration_seconds: float, seed: int, *, every_seconds: float, burst_seconds: float
-) -> Arrivals:
-    """Returns the arrivals of a Poisson process whose mean rate jumps between two values.
-
-    Every period of `every_seconds` ends with a burst at `peak_rate`.
-    """
-
-    def rate_at(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
-        in_burst = seconds % every_seconds >= every_seconds - burst_seconds
-        return np.where(in_burst, peak_rate, rate)
-
-    return _varying(rate_at, max(rate, peak_rate), duration_seconds, seed)
-
-
-def ramp_arrivals(rate: float, last_rate: float, duration_seconds: float, seed: int) -> Arrivals:
-    """Returns the arrivals of a Poisson process whose mean rate changes linearly from `rate` to `last_rate`."""
-
-    def rate_at(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.asarray(rate + (last_rate - rate) * seconds / duration_seconds)
-
-    return _varying(rate_at, max(rate, last_rate), duration_seconds, seed)
-
-
-def replayed_arrivals(times: Sequence[float], speed: float) -> Arrivals:
-    """Shifts recorded times to start at 0 and divides them by `speed`."""
-    recorded: Arrivals = np.asarray(times, dtype=np.float64)
-    return np.asarray((recorded - recorded[0]) / speed)
-
-
-def _varying(rate_at: RateFunction, peak_rate: float, duration_seconds: float, seed: int) -> Arrivals:
-    """Thins a Poisson process of the peak rate: an arrival stays with probability rate / peak (Lewis, Shedler 1979)."""
-    generator = np.random.default_rng(seed)
-    candidates = _poisson(peak_rate, duration_seconds, generator)
-    kept = generator.uniform(0.0, peak_rate, len(candidates)) < rate_at(candidates)
-    return np.asarray(candidates[kept])
-
-
-def _poisson(rate: float, duration_seconds: float, generator: np.random.Generator) -> Arrivals:
-    count = generator.poisson(rate * duration_seconds)
-    return np.sort(generator.uniform(0.0, duration_seconds, count))
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class SearchOptions(SearchFields):
-    """The server's search options in lax mode: flags are text, and YAML has no tuples."""
+    """The server's search options in lax mode: YAML has no tuples."""
 
     model_config = ConfigDict(strict=False)
 
     def given(self) -> dict[str, Any]:
         """Returns the options that differ from their defaults, by the names of the API."""
         return self.model_dump(exclude_defaults=True, mode="json")
-
-
-class TracedRequest(BaseModel):
-    """A recorded request."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    seconds: float = Field(allow_inf_nan=False, description="Time of the request, from any origin.")
-    text: tuple[str, ...] | None = Field(None, min_length=1, description="Texts. Default: drawn sentences.")
-    options: SearchOptions | None = Field(None, description="Search options. Default: those of its kind.")
-
-
-_LINE: TypeAdapter[float | TracedRequest] = TypeAdapter(float | TracedRequest)
-
-
-def read_trace(path: Path) -> list[TracedRequest]:
-    """Reads the requests of a trace, sorted by time.
-
-    Raises:
-        OSError: if the file cannot be read.
-        ValueError: with the number of the first invalid line, or if there are no requests.
-    """
-    requests = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        if not line.strip():
-            continue
-        try:
-            parsed = _LINE.validate_json(line)
-        except ValidationError as error:
-            raise ValueError(f"line {number}: expected seconds or an object: {error.errors()[-1]['msg']}") from error
-        requests.append(parsed if isinstance(parsed, TracedRequest) else TracedRequest(seconds=parsed))
-    if not requests:
-        raise ValueError("expected at least one request")
-    return sorted(requests, key=lambda request: request.seconds)
-
-
-LoadProtocol = Literal["grpc", "grpc-stream", "grpc-many", "rest", "rest-stream"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +73,7 @@ class LoadRequest:
         options: search options, by the names of the API.
         timeout_seconds: deadline, also sent to the server.
         cancel_after_seconds: when its client cancels it; None if the client waits for the answer.
+        fields: more fields of the body.
     """
 
     texts: tuple[str, ...]
@@ -155,65 +83,83 @@ class LoadRequest:
     options: Mapping[str, Any] = field(default_factory=dict)
     timeout_seconds: float = 10.0
     cancel_after_seconds: float | None = None
+    model: str = ""
+    fields: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def values(self) -> dict[str, Any]:
+        """The values of the names in a protocol's templates."""
+        return {
+            "texts": self.texts,
+            "text": self.texts[0] if self.texts else "",
+            "encoded_texts": [text.encode() for text in self.texts],
+            "count": len(self.texts),
+            "model": self.model,
+            "options": self.options,
+            "source_language": self.languages.source_language,
+            "target_language": self.languages.target_language,
+        }
 
-MAX_RATE = 100_000.0
-Rate = Annotated[float, Field(gt=0, le=MAX_RATE, description="Mean requests per second.")]
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-
-
-class ScenarioError(Exception):
-    """A scenario or a file that it names cannot be used; the message names the field and the expected value."""
-
-
-class _Part(BaseModel):
-    """Base of scenario models; unknown fields are rejected."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    def body(self, protocol: RequestProtocol) -> dict[str, Any]:
+        """Returns the body of the request in a protocol."""
+        return {**protocol.write(self.values), **self.fields}
 
 
 class Phase(_Part):
-    """A phase of a load."""
+    """A part of a load."""
 
     name: str = Field("load", min_length=1, description="Name in reports.")
 
-    def draw(self, duration_seconds: float, seed: int) -> Arrivals:
+    def draw(self, random: np.random.Generator) -> Arrivals:
         """Returns the send times in seconds from the start of the phase."""
         raise NotImplementedError
 
 
 class TimedPhase(Phase):
-    """A phase with a duration and a rate."""
+    """A phase with a duration, a Poisson process whose mean rate may vary."""
 
     duration_seconds: Seconds = Field(30.0, description="Length of the phase.")
     rate: Rate = 20.0
+
+    def draw(self, random: np.random.Generator) -> Arrivals:
+        """Thins a Poisson process of the peak rate: an arrival stays with probability rate / peak.
+
+        The method is that of Lewis and Shedler (1979). Given their number, the arrivals of a Poisson process are
+        independent and uniform over the interval (Kingman 1993, Poisson Processes, section 2.4).
+        """
+        peak = self._peak
+        candidates = np.sort(random.uniform(0.0, self.duration_seconds, random.poisson(peak * self.duration_seconds)))
+        kept = random.uniform(0.0, peak, len(candidates)) < self._rate_at(candidates)
+        return np.asarray(candidates[kept])
+
+    @property
+    def _peak(self) -> float:
+        return self.rate
+
+    def _rate_at(self, seconds: Arrivals) -> Arrivals:
+        return np.full_like(seconds, self.rate)
 
 
 class PoissonPhase(TimedPhase):
     """Poisson arrivals: requests of many independent users."""
 
-    arrivals: Literal["poisson"]
-
-    def draw(self, duration_seconds: float, seed: int) -> Arrivals:
-        """Draws the arrivals of the phase."""
-        return poisson_arrivals(self.rate, duration_seconds, seed)
+    arrivals: Literal["poisson"] = "poisson"
 
 
 class ConstantPhase(TimedPhase):
-    """Requests at equal intervals."""
+    """Requests at equal intervals, the first at 0."""
 
-    arrivals: Literal["constant"]
+    arrivals: Literal["constant"] = "constant"
 
-    def draw(self, duration_seconds: float, seed: int) -> Arrivals:  # noqa: ARG002 - nothing is random
+    def draw(self, random: np.random.Generator) -> Arrivals:  # noqa: ARG002 - nothing is random
         """Returns the arrivals of the phase."""
-        return constant_arrivals(self.rate, duration_seconds)
+        return np.arange(round(self.rate * self.duration_seconds), dtype=np.float64) / self.rate
 
 
 class BurstPhase(TimedPhase):
-    """A Poisson process whose rate jumps to a peak and back."""
+    """A Poisson process whose rate jumps to a peak and back; every period ends with a burst."""
 
-    arrivals: Literal["burst"]
-    rate: Rate = Field(20.0, description="Mean requests per second between bursts.")
+    arrivals: Literal["burst"] = "burst"
     peak_rate: Rate = Field(100.0, description="Mean requests per second in a burst.")
     every_seconds: Seconds = Field(10.0, description="From the start of one burst to the next.")
     burst_seconds: Seconds = Field(1.0, description="Length of a burst.")
@@ -224,51 +170,77 @@ class BurstPhase(TimedPhase):
             raise ValueError(f"burst_seconds: expected at most every_seconds, got {self.burst_seconds}")
         return self
 
-    def draw(self, duration_seconds: float, seed: int) -> Arrivals:
-        """Draws the arrivals of the phase."""
-        return burst_arrivals(
-            self.rate,
-            self.peak_rate,
-            duration_seconds,
-            seed,
-            every_seconds=self.every_seconds,
-            burst_seconds=self.burst_seconds,
-        )
+    @property
+    def _peak(self) -> float:
+        return max(self.rate, self.peak_rate)
+
+    def _rate_at(self, seconds: Arrivals) -> Arrivals:
+        in_burst = seconds % self.every_seconds >= self.every_seconds - self.burst_seconds
+        return np.where(in_burst, self.peak_rate, self.rate)
 
 
 class RampPhase(TimedPhase):
-    """A Poisson process whose rate changes linearly."""
+    """A Poisson process whose rate changes linearly from `rate` to `last_rate`."""
 
-    arrivals: Literal["ramp"]
-    rate: Rate = Field(20.0, description="Mean requests per second at the start.")
+    arrivals: Literal["ramp"] = "ramp"
     last_rate: Rate = Field(100.0, description="Mean requests per second at the end.")
 
-    def draw(self, duration_seconds: float, seed: int) -> Arrivals:
-        """Draws the arrivals of the phase."""
-        return ramp_arrivals(self.rate, self.last_rate, duration_seconds, seed)
+    @property
+    def _peak(self) -> float:
+        return max(self.rate, self.last_rate)
+
+    def _rate_at(self, seconds: Arrivals) -> Arrivals:
+        return np.asarray(self.rate + (self.last_rate - self.rate) * seconds / self.duration_seconds)
+
+
+class TracedRequest(_Part):
+    """A recorded request."""
+
+    seconds: float = Field(allow_inf_nan=False, description="Time of the request, from any origin.")
+    text: tuple[str, ...] | None = Field(None, min_length=1, description="Texts. Default: drawn sentences.")
+    options: SearchOptions | None = Field(None, description="Search options. Default: those of its kind.")
 
 
 class ReplayPhase(Phase):
     """Requests at the times of a recorded trace."""
 
-    arrivals: Literal["replay"]
+    arrivals: Literal["replay"] = "replay"
     trace: Path = Field(description="File with one request per line, relative to the scenario.")
     speed: float = Field(1.0, gt=0, allow_inf_nan=False, description="Factor by which the trace is sped up.")
 
     def read(self) -> list[TracedRequest]:
-        """Reads the recorded requests.
+        """Reads the recorded requests, sorted by time.
 
         Raises:
-            ScenarioError: if the trace cannot be read.
+            ScenarioError: if the trace cannot be read; names the first invalid line.
         """
         try:
-            return read_trace(self.trace)
+            return sorted(_read_trace(self.trace), key=lambda request: request.seconds)
         except (OSError, ValueError) as error:
             raise ScenarioError(f"trace: {self.trace}: {error}") from error
 
-    def draw(self, duration_seconds: float, seed: int) -> Arrivals:  # noqa: ARG002 - nothing is random
-        """Returns the recorded times."""
-        return replayed_arrivals([request.seconds for request in self.read()], self.speed)
+    def draw(self, random: np.random.Generator) -> Arrivals:  # noqa: ARG002 - nothing is random
+        """Returns the recorded times, from 0."""
+        seconds = np.array([request.seconds for request in self.read()])
+        return np.asarray((seconds - seconds[0]) / self.speed)
+
+
+_LINE: TypeAdapter[float | TracedRequest] = TypeAdapter(float | TracedRequest)
+
+
+def _read_trace(path: Path) -> list[TracedRequest]:
+    requests = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            parsed = _LINE.validate_json(line)
+        except ValidationError as error:
+            raise ValueError(f"line {number}: expected seconds or an object: {error.errors()[-1]['msg']}") from error
+        requests.append(parsed if isinstance(parsed, TracedRequest) else TracedRequest(seconds=parsed))
+    if not requests:
+        raise ValueError("expected at least one request")
+    return requests
 
 
 AnyPhase = Annotated[
@@ -288,21 +260,69 @@ class RequestKind(_Part):
     text: str | None = Field(None, description="Text of every request. Default: drawn sentences.")
     source_language: str = Field("", description="ISO 639-1 code of the sentences.")
     target_language: str = Field("", description="ISO 639-1 code of the translations.")
+    model: str = Field("", description="Name of the model, for servers of several.")
     options: SearchOptions = Field(SearchOptions(), description="Search options.")
+    fields: dict[str, Any] = Field({}, description="More fields of the body, as the protocol names them.")
     timeout_seconds: float = Field(10.0, gt=0, le=3600, description="Timeout of a request.")
     cancelled_share: float = Field(0.0, ge=0, le=1, description="Share of requests that their clients cancel.")
     cancelled_within_seconds: Seconds = Field(0.5, description="Latest cancellation; the time is random.")
 
+    def check(self, protocols: Protocols) -> None:
+        """Checks that the protocol exists and sends all that this kind sets.
+
+        Raises:
+            ValueError: names the field.
+        """
+        if self.protocol not in protocols:
+            raise ValueError(f"protocol: expected one of {', '.join(protocols)}, got {self.protocol!r}")
+        names = protocols[self.protocol].names
+        for name in ("source_language", "target_language", "model", "options"):
+            if name not in names and getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"{name}: expected none, because {self.protocol} does not send it")
+        if "$model" in protocols[self.protocol].call and not self.model:
+            raise ValueError(f"model: expected a name, because the path of {self.protocol} contains it")
+        if names.isdisjoint({"texts", "encoded_texts", "each"}) and set(self.texts) != {1}:
+            raise ValueError(f"texts: expected one text, because {self.protocol} sends no more")
+
+
+class Objective(_Part):
+    """A service level objective: a latency percentile and a share of failed requests."""
+
+    percentile: float = Field(99.0, gt=0, lt=100, description="Bounded latency percentile.")
+    latency_seconds: float = Field(0.3, gt=0, allow_inf_nan=False, description="Upper bound of that percentile.")
+    first_token_seconds: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description="Bound of the first token of streams. Default: none."
+    )
+    failed_share: float = Field(0.0, ge=0, lt=1, description="Share of requests that may fail.")
+
+    @model_validator(mode="after")
+    def _check_first_token(self) -> Self:
+        if self.first_token_seconds is not None and self.first_token_seconds > self.latency_seconds:
+            raise ValueError(f"first_token_seconds: expected at most latency_seconds, got {self.first_token_seconds}")
+        return self
+
+    def __str__(self) -> str:
+        first = "" if self.first_token_seconds is None else f", first token <= {self.first_token_seconds * 1000:g} ms"
+        latency = f"p{self.percentile:g} <= {self.latency_seconds * 1000:g} ms{first}"
+        return f"{latency}, failed {'0' if not self.failed_share else f'<= {self.failed_share:.2%}'}"
+
 
 class Scenario(_Part):
-    """A load: kinds of requests and phases."""
+    """A load: kinds of requests, phases, and what is required of the server and of the generator."""
 
     sentences: Path | None = Field(
         None, description="UTF-8 file, one sentence per line, relative to the scenario. Default: built-in ones."
     )
+    protocols: dict[str, RequestProtocol] = Field({}, description="More protocols, in the form of protocols.yaml.")
     warm_up_seconds: float = Field(3.0, ge=0, allow_inf_nan=False, description="Load before the first phase.")
     requests: tuple[RequestKind, ...] = Field((RequestKind(),), min_length=1, description="Kinds of requests.")
     phases: tuple[AnyPhase, ...] = Field(min_length=1, description="Phases, in order.")
+    objective: Objective = Field(Objective(), description="Bounds of good answers, and goal of the capacity search.")
+    max_lag_seconds: float = Field(0.01, gt=0, description="Largest p99 of the generator's lag in a valid run.")
+    trial_seconds: Seconds = Field(10.0, description="Capacity search: measured length of a trial.")
+    tolerance: float = Field(0.05, gt=0, lt=1, description="Capacity search: relative tolerance of the rate.")
+    connections: int = Field(2, ge=1, description="gRPC connections per process of the generator.")
+    seed: int = Field(1, ge=0, description="Seed of the send times and requests.")
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
@@ -313,7 +333,34 @@ class Scenario(_Part):
             twice = next((name for name in names if names.count(name) > 1), None)
             if twice is not None:
                 raise ValueError(f"{field_name}: name: expected different names, got {twice!r} twice")
+        for number, kind in enumerate(self.requests):
+            try:
+                kind.check(self.known_protocols)
+            except ValueError as error:
+                raise ValueError(f"requests.{number}.{error}") from error
         return self
+
+    @property
+    def known_protocols(self) -> Protocols:
+        """The built-in protocols and those of the scenario."""
+        return {**PROTOCOLS, **self.protocols}
+
+    def with_fields(self, of_kinds: Mapping[str, Any], of_phases: Mapping[str, Any], **fields: object) -> Self:
+        """Returns the scenario with other values of fields, of all its kinds and of all its phases with a rate.
+
+        Raises:
+            ScenarioError: if the result is invalid.
+        """
+        if of_phases and not any(isinstance(phase, TimedPhase) for phase in self.phases):
+            raise ScenarioError(f"{next(iter(of_phases))}: expected a scenario with a phase that is no replay")
+        phases = [
+            phase.model_copy(update=of_phases) if isinstance(phase, TimedPhase) else phase for phase in self.phases
+        ]
+        kinds = [kind.model_copy(update=of_kinds) for kind in self.requests]
+        try:
+            return type(self).model_validate({**dict(self), **fields, "requests": kinds, "phases": phases})
+        except ValidationError as error:
+            raise ScenarioError(describe_errors(error)) from error
 
 
 def read_scenario(path: Path) -> Scenario:
@@ -326,14 +373,10 @@ def read_scenario(path: Path) -> Scenario:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
         scenario = Scenario.model_validate(content)
     except ValidationError as error:
-        problems = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-        raise ScenarioError(f"{path}: {'; '.join(problem.removeprefix(': ') for problem in problems)}") from error
+        raise ScenarioError(f"{path}: {describe_errors(error)}") from error
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ScenarioError(f"{path}: {error}") from error
-    return _anchored(scenario, path.parent)
-
-
-def _anchored(scenario: Scenario, folder: Path) -> Scenario:
+    folder = path.parent
     phases = tuple(
         phase.model_copy(update={"trace": folder / phase.trace}) if isinstance(phase, ReplayPhase) else phase
         for phase in scenario.phases
@@ -342,10 +385,12 @@ def _anchored(scenario: Scenario, folder: Path) -> Scenario:
     return scenario.model_copy(update={"phases": phases, "sentences": sentences})
 
 
-# Types of the options for texts and languages, shared by all commands that generate load.
-SentencesPath = Annotated[Path | None, Field(description="UTF-8 file, one sentence per line. Default: built-in ones.")]
-SourceLanguage = Annotated[str, Field(description="Language of the sentences (ISO 639-1), for multilingual models.")]
-TargetLanguage = Annotated[str, Field(description="Language of the translations (ISO 639-1), for multilingual models.")]
+def describe_errors(error: ValidationError) -> str:
+    """Returns every invalid field with its problem, in one line."""
+    problems = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+    return "; ".join(problem.removeprefix(": ") for problem in problems)
+
+
 # Sentences of the demo grammar, short and long.
 DEFAULT_SENTENCES = (
     "Peter is not sleeping.",

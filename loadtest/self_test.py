@@ -3,16 +3,20 @@
 A signal stops a server that answers at once. The latencies are then known: requests that arrive during the stall wait
 for its end, spread evenly from its whole length down to zero. A closed loop hides the stall because its users wait and
 send fewer requests (coordinated omission).
+
+Run as a program, this module is that server: it prints its port and serves until it is killed. It parses only lengths,
+so that it answers the hundreds of requests that queue during a stall within moments.
 """
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Self
 
@@ -22,14 +26,13 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from loadtest.clients import Targets
 from loadtest.generator import Generators
-from loadtest.instant_server import HOST
 from loadtest.measurement import Run, measure
 from loadtest.plan import draw_plan
 from loadtest.results import why_void
 from loadtest.scenario import DEFAULT_SENTENCES, ConstantPhase, RequestKind, Scenario
 from loadtest.server_metrics import MetricsReader
+from loadtest.tables import milliseconds
 from loadtest.tally import Tally
-from loadtest.terminal_report import milliseconds
 
 # Largest relative deviation of the measured percentile from the expected one.
 TOLERANCE = 0.1
@@ -99,10 +102,10 @@ class SelfTestCommand(BaseSettings):
     def cli_cmd(self) -> None:
         """Runs the test and prints the result; exits with status 1 if the generator is wrong."""
         result = asyncio.run(self.run())
-        print(f"stall of the server: {milliseconds(result.stall_seconds)}")
-        print(f"p{self.percentile:g} expected: {milliseconds(result.expected_seconds)}")
-        print(f"p{self.percentile:g} of the open loop: {milliseconds(result.open_seconds)}")
-        print(f"p{self.percentile:g} of a CLOSED LOOP with one user: {milliseconds(result.closed_seconds)}")
+        print(f"stall of the server: {milliseconds(result.stall_seconds)} ms")
+        print(f"p{self.percentile:g} expected: {milliseconds(result.expected_seconds)} ms")
+        print(f"p{self.percentile:g} of the open loop: {milliseconds(result.open_seconds)} ms")
+        print(f"p{self.percentile:g} of a CLOSED LOOP with one user: {milliseconds(result.closed_seconds)} ms")
         print(f"{result.sent} sent, {result.unanswered} unanswered; {result.void or 'the generator was on time'}")
         print(to_json({**asdict(result), "passed": result.passed}).decode())
         if not result.passed:
@@ -146,9 +149,7 @@ class SelfTestCommand(BaseSettings):
                 os.kill(process, signal.SIGCONT)
             stalled_seconds = time.monotonic() - begun_seconds
 
-        phase = ConstantPhase(
-            name="stalled", arrivals="constant", rate=self.rate, duration_seconds=self.duration_seconds
-        )
+        phase = ConstantPhase(name="stalled", rate=self.rate, duration_seconds=self.duration_seconds)
         timeout_seconds = 10 * self.stall_seconds + 10
         scenario = Scenario(
             warm_up_seconds=0,
@@ -163,7 +164,7 @@ class SelfTestCommand(BaseSettings):
 @contextmanager
 def _run_server() -> Iterator[tuple[int, str]]:
     """Runs the instant server until the block ends; yields its process id and base URL."""
-    command = [sys.executable, "-m", "loadtest.instant_server"]
+    command = [sys.executable, "-m", "loadtest.self_test"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own command line
         if process.stdout is None:
             raise AssertionError("stdout is a pipe")
@@ -171,3 +172,31 @@ def _run_server() -> Iterator[tuple[int, str]]:
             yield process.pid, f"http://{HOST}:{int(process.stdout.readline())}"
         finally:
             process.kill()
+
+
+HOST = "127.0.0.1"
+# Connections made during a stall wait in the kernel's queue. A full queue would delay them by a SYN retry of one
+# second.
+BACKLOG = 4096
+_BODY = b'{"translations": [{}]}'
+_ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (len(_BODY), _BODY)
+_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
+
+
+async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answers every request of a connection at once with one translation."""
+    with suppress(asyncio.IncompleteReadError, ConnectionError):
+        while True:
+            length = _LENGTH.search(await reader.readuntil(b"\r\n\r\n"))
+            await reader.readexactly(0 if length is None else int(length[1]))
+            writer.write(_ANSWER)
+
+
+async def _serve() -> None:
+    server = await asyncio.start_server(_answer, HOST, 0, backlog=BACKLOG)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve())

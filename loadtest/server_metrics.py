@@ -6,25 +6,18 @@ does not learn its outcome on the server. All other counts must match, outcome b
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import Self, TypeVar
+from dataclasses import dataclass, fields
+from typing import Any, Self
 
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
 from loadtest.clients import GONE, OK, TIMED_OUT, Targets, open_session
+from loadtest.protocols import PROTOCOLS
 from loadtest.scenario import LoadProtocol
 
-# Label values of the server's metrics: protocol and method.
-INTERFACES: dict[LoadProtocol, str] = {
-    "grpc": "grpc translate",
-    "grpc-stream": "grpc translate_stream",
-    "grpc-many": "grpc translate_many",
-    "rest": "rest translate",
-    "rest-stream": "rest translate_stream",
-}
 UNKNOWN_TO_CLIENTS = frozenset({GONE, TIMED_OUT, "DEADLINE_EXCEEDED"})
 # Server outcomes by gRPC status; over REST the outcome holds the reason itself.
 _STATUSES = {OK: "ok", "INVALID_ARGUMENT": "invalid", "RESOURCE_EXHAUSTED": "queue_full", "INTERNAL": "internal"}
@@ -40,7 +33,7 @@ def mismatches(
         counted: server-side counts by protocol, method and outcome, as in "grpc translate ok".
         killed: upper bound of the requests that killed clients sent, by protocol.
     """
-    for protocol, interface in INTERFACES.items():
+    for protocol, interface in ((name, each.interface) for name, each in PROTOCOLS.items()):
         outcomes = seen.get(protocol, {})
         unknown = sum(count for outcome, count in outcomes.items() if outcome in UNKNOWN_TO_CLIENTS)
         clients: Counter[str] = Counter()
@@ -86,8 +79,6 @@ PHASES = {
     "decoder runs": "dragoman_engine_step_seconds decode",
 }
 _DECODED = "dragoman_engine_step_sequences decode"
-
-Figure = TypeVar("Figure", int, float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,26 +157,15 @@ def rows_per_step(first: ServerState, last: ServerState) -> float | None:
 
 def together(states: Sequence[ServerState]) -> ServerState:
     """Sums the metrics of several servers."""
+    return ServerState(*(_sum([getattr(state, part.name) for state in states]) for part in fields(ServerState)))
 
-    def added(figures: Iterable[Mapping[str, Figure]]) -> dict[str, Figure]:
-        total: dict[str, Figure] = {}
-        for each in figures:
-            for name, figure in each.items():
-                total[name] = total[name] + figure if name in total else figure
-        return total
 
-    return ServerState(
-        rows=sum(each.rows for each in states),
-        slots=sum(each.slots for each in states),
-        waiting=sum(each.waiting for each in states),
-        in_flight=sum(each.in_flight for each in states),
-        requests=added(each.requests for each in states),
-        totals=added(each.totals for each in states),
-        counts=added(each.counts for each in states),
-        cpu_seconds=sum(each.cpu_seconds for each in states),
-        resident_bytes=sum(each.resident_bytes for each in states),
-        open_files=sum(each.open_files for each in states),
-    )
+def _sum(figures: Sequence[Any]) -> Any:
+    """Adds numbers, or mappings of numbers."""
+    if not isinstance(figures[0], dict):
+        return sum(figures)
+    names = dict.fromkeys(name for each in figures for name in each)
+    return {name: sum(each.get(name, 0) for each in figures) for name in names}
 
 
 def _suffixed(name: str, suffix: str) -> str:

@@ -16,13 +16,12 @@ from rich.table import Table
 from loadtest.clients import OK, Targets
 from loadtest.generator import Generators
 from loadtest.measurement import Run, StabilityRule, measure
-from loadtest.objective import Objective
-from loadtest.plan import draw_plan
-from loadtest.results import CapacityResult, CurvePoint, RunResult, results_of, why_void
+from loadtest.plan import Plan, draw_plan
+from loadtest.results import CapacityResult, CurvePoint, RunResult, results_of
 from loadtest.scenario import PoissonPhase, Scenario, ScenarioError
 from loadtest.server_metrics import MetricsReader
+from loadtest.tables import milliseconds
 from loadtest.tally import Tally
-from loadtest.terminal_report import milliseconds
 
 # Shares of the capacity at which goodput is measured.
 CURVE_SHARES = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0)
@@ -116,10 +115,14 @@ class LiveView:
     def show(self, run: Run) -> None:
         """Shows the current state of a run."""
         if self._live is not None:
-            self._live.update(_table(self._title, run), refresh=True)
+            table = Table(title=self._title, title_justify="left", show_header=False)
+            for row in figures(run).items():
+                table.add_row(*row)
+            self._live.update(table, refresh=True)
         elif run.now_seconds >= self._next_line_seconds:
             self._next_line_seconds += LINE_SECONDS
-            self._console.print(_line(self._title, run), highlight=False, soft_wrap=True)
+            line = ", ".join(f"{name} {value}" for name, value in figures(run).items())
+            self._console.print(f"{self._title}: {line}", highlight=False, soft_wrap=True, markup=False)
 
 
 def figures(run: Run) -> dict[str, str]:
@@ -133,26 +136,13 @@ def figures(run: Run) -> dict[str, str]:
         "rate": f"{recent.sent / max(1e-9, run.now_seconds - begin_seconds):.1f}/s",
         "in flight": str(record.in_flight),
         "ok": str(record.outcomes[OK]),
+        **{f"p{percent}, ms": milliseconds(recent.latency.percentile(percent)) for percent in PERCENTS},
+        **{f"failed: {name}": str(count) for name, count in record.failed.items()},
     }
-    for percent in PERCENTS:
-        seconds = recent.latency.percentile(percent)
-        shown[f"p{percent}"] = "-" if seconds is None else milliseconds(seconds)
-    shown |= {f"failed: {name}": str(count) for name, count in sorted(record.outcomes.items()) if name != OK}
     if run.states:
         _, state = run.states[-1]
         shown |= {"server's rows": f"{state.rows} of {state.slots}", "server's queue": str(state.waiting)}
     return shown
-
-
-def _table(title: str, run: Run) -> Table:
-    table = Table(title=title, title_justify="left", show_header=False)
-    for name, value in figures(run).items():
-        table.add_row(name, value)
-    return table
-
-
-def _line(title: str, run: Run) -> str:
-    return f"{title}: " + ", ".join(f"{name} {value}" for name, value in figures(run).items())
 
 
 TRIAL_WARM_UP_SECONDS = 2.0
@@ -160,11 +150,10 @@ TRIAL_WARM_UP_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """Options of a session.
+    """How a session sends its load.
 
     Attributes:
         cpus: of the generator processes; empty for any.
-        max_lag_seconds: a run is void if the p99 of its lag exceeds this.
         users: number of users in a closed loop; None for an open loop.
         until_stable: whether the only phase is repeated until its windows agree.
     """
@@ -172,32 +161,20 @@ class SessionOptions:
     targets: Targets
     processes: int
     cpus: Sequence[int]
-    objective: Objective
-    max_lag_seconds: float
-    seed: int
     users: int | None = None
     until_stable: bool = False
 
 
+@dataclass(frozen=True, slots=True)
 class LoadSession:
-    """Runs of one scenario."""
+    """Runs of one scenario over open connections."""
 
-    def __init__(
-        self,
-        options: SessionOptions,
-        scenario: Scenario,
-        sentences: Sequence[str],
-        *,
-        generators: Generators,
-        metrics: MetricsReader,
-        view: LiveView,
-    ) -> None:
-        self._options = options
-        self._scenario = scenario
-        self._sentences = sentences
-        self._generators = generators
-        self._metrics = metrics
-        self._view = view
+    options: SessionOptions
+    scenario: Scenario
+    sentences: Sequence[str]
+    generators: Generators
+    metrics: MetricsReader
+    view: LiveView
 
     @classmethod
     @asynccontextmanager
@@ -206,11 +183,12 @@ class LoadSession:
     ) -> AsyncIterator[Self]:
         """Opens the connections and starts the generators, and stops them when the block ends."""
         protocols = {kind.protocol for kind in scenario.requests}
+        known = scenario.known_protocols
         async with (
             MetricsReader.open(options.targets) as metrics,
-            Generators.run(options.processes, options.targets, protocols, options.cpus) as generators,
+            Generators.run(options.processes, options.targets, protocols, options.cpus, known) as generators,
         ):
-            yield cls(options, scenario, sentences, generators=generators, metrics=metrics, view=view)
+            yield cls(options, scenario, sentences, generators, metrics, view)
 
     async def run(self, title: str) -> list[RunResult]:
         """Runs the scenario, once or until its windows agree, and returns the result of each phase.
@@ -219,21 +197,12 @@ class LoadSession:
             ScenarioError: if windows must agree and there are several phases.
             GeneratorLostError: if a generator dies.
         """
-        options = self._options
-        rule = StabilityRule(percent=options.objective.percentile) if options.until_stable else None
-        if rule is not None and len(self._scenario.phases) > 1:
-            raise ScenarioError(f"until-stable: expected one phase, got {len(self._scenario.phases)}")
-        self._view.begin(title)
-        run = await measure(
-            self._generators,
-            draw_plan(self._scenario, self._sentences, options.seed, 1 if rule is None else rule.most),
-            self._metrics,
-            bound=options.objective.bound,
-            users=options.users,
-            rule=rule,
-            watcher=self._view.show,
-        )
-        return results_of(run, options.max_lag_seconds)
+        scenario = self.scenario
+        rule = StabilityRule(percent=scenario.objective.percentile) if self.options.until_stable else None
+        if rule is not None and len(scenario.phases) > 1:
+            raise ScenarioError(f"until-stable: expected one phase, got {len(scenario.phases)}")
+        plan = draw_plan(scenario, self.sentences, scenario.seed, 1 if rule is None else rule.most)
+        return results_of(await self._measure(title, plan, rule), scenario.max_lag_seconds)
 
     async def find_capacity(
         self, title: str, first_rate: float, trial_seconds: float, tolerance: float, *, curve: bool = True
@@ -243,42 +212,47 @@ class LoadSession:
         Raises:
             GeneratorLostError: if a generator dies.
         """
+        objective = self.scenario.objective
         trials: list[tuple[float, CurvePoint]] = []
 
         async def meets(rate: float) -> bool:
             tally, point = await self._try(f"{title}, {rate:.1f}/s", rate, trial_seconds, len(trials))
             trials.append((rate, point))
-            return point.void is None and self._options.objective.is_met(tally)
+            return point.void is None and tally.meets(objective)
 
         found = await find_capacity(meets, first_rate, tolerance)
         points = []
         for number, rate in enumerate(curve_rates(found) if curve and found is not None else ()):
             points.append((await self._try(f"{title}, {rate:.1f}/s", rate, trial_seconds, len(trials) + number))[1])
-        objective = self._options.objective
-        tried = [point for _, point in trials]
         higher = [point.void for rate, point in trials if found is None or rate > found]
         void = higher[-1] if higher and None not in higher else None
+        tried = [point for _, point in trials]
         return CapacityResult(str(objective), objective.latency_seconds, found, tried, points, void)
 
     async def _try(self, title: str, rate: float, seconds: float, number: int) -> tuple[Tally, CurvePoint]:
         """Runs one trial with a Poisson load."""
-        phase = PoissonPhase(name="trial", arrivals="poisson", rate=rate, duration_seconds=seconds)
-        scenario = self._scenario.model_copy(update={"phases": (phase,), "warm_up_seconds": TRIAL_WARM_UP_SECONDS})
-        plan = draw_plan(scenario, self._sentences, self._options.seed + number)
-        self._view.begin(title)
-        run = await measure(
-            self._generators, plan, self._metrics, bound=self._options.objective.bound, watcher=self._view.show
-        )
-        numbers = run.record.slices_of(phase.name)
-        tally = run.record.tally(numbers)
-        planned = run.record.planned()
-        elapsed_seconds = max(seconds, tally.last_seconds - TRIAL_WARM_UP_SECONDS)
-        point = CurvePoint(
-            sum(planned[each] for each in numbers) / seconds,
-            tally.ok / elapsed_seconds,
-            tally.good / elapsed_seconds,
-            tally.latency.percentiles(),
+        phase = PoissonPhase(name="trial", rate=rate, duration_seconds=seconds)
+        scenario = self.scenario.model_copy(update={"phases": (phase,), "warm_up_seconds": TRIAL_WARM_UP_SECONDS})
+        run = await self._measure(title, draw_plan(scenario, self.sentences, scenario.seed + number))
+        (result,) = results_of(run, scenario.max_lag_seconds)
+        tally = run.record.tally(run.record.slices_of(phase.name))
+        return tally, CurvePoint(
+            result.offered_per_second,
+            result.requests_per_second,
+            result.goodput_per_second,
+            result.all.latency_seconds,
             tally.failed_share,
-            why_void(tally.lag, self._options.max_lag_seconds),
+            result.void,
         )
-        return tally, point
+
+    async def _measure(self, title: str, plan: Plan, rule: StabilityRule | None = None) -> Run:
+        self.view.begin(title)
+        return await measure(
+            self.generators,
+            plan,
+            self.metrics,
+            objective=self.scenario.objective,
+            users=self.options.users,
+            rule=rule,
+            watcher=self.view.show,
+        )

@@ -14,7 +14,7 @@ from hdrh.histogram import HdrHistogram
 
 from loadtest.clients import GONE, OK
 from loadtest.plan import WARM_UP, Plan, Slice
-from loadtest.scenario import LoadRequest
+from loadtest.scenario import LoadRequest, Objective
 
 MICROSECONDS = 1_000_000
 LONGEST_MICROSECONDS = 3600 * MICROSECONDS
@@ -35,18 +35,31 @@ class Percentiles:
     max: float
 
 
+class PercentilePoint(NamedTuple):
+    """A point of the distribution of durations."""
+
+    percent: float
+    seconds: float
+
+
 class LatencyHistogram:
     """A histogram of durations, clamped to the range from a microsecond to an hour."""
 
-    def __init__(self) -> None:
-        # Created on demand: most histograms stay empty.
-        self._made: HdrHistogram | None = None
+    # Created on demand: most histograms stay empty.
+    _made: HdrHistogram | None = None
 
     @property
     def _histogram(self) -> HdrHistogram:
         if self._made is None:
             self._made = HdrHistogram(1, LONGEST_MICROSECONDS, DIGITS, word_size=COUNT_BYTES)
         return self._made
+
+    def __getstate__(self) -> bytes | None:
+        # Compressed, for the pipe between two processes.
+        return bytes(self._histogram.encode()) if self.count else None
+
+    def __setstate__(self, packed: bytes) -> None:
+        self._histogram.decode_and_add(packed)
 
     def record(self, seconds: float) -> None:
         """Adds a duration."""
@@ -73,26 +86,17 @@ class LatencyHistogram:
         found = [seconds for seconds in map(self.percentile, (50, 90, 99, 99.9, 100)) if seconds is not None]
         return Percentiles(*found) if found else None
 
-    def curve(self) -> Iterator[tuple[float, float]]:
-        """Yields pairs of percentile and seconds, as far as the number of durations supports them."""
+    def curve(self) -> Iterator[PercentilePoint]:
+        """Yields the distribution, as far as the number of durations supports them."""
         for percent in CURVE_PERCENTILES if self.count else ():
             seconds = self.percentile(percent)
             if seconds is not None and (percent == 100.0 or self.count * (100 - percent) >= 100):  # noqa: PLR2004
-                yield percent, seconds
+                yield PercentilePoint(percent, seconds)
 
     def add(self, other: Self) -> None:
         """Adds the durations of another histogram."""
         if other.count:
             self._histogram.add(other._histogram)
-
-    def pack(self) -> bytes:
-        """Serializes the histogram for `add_packed`; no bytes if it is empty."""
-        return bytes(self._histogram.encode()) if self.count else b""
-
-    def add_packed(self, packed: bytes) -> None:
-        """Adds a serialized histogram."""
-        if packed:
-            self._histogram.decode_and_add(packed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +118,6 @@ class Sample:
     first_seconds: float | None = None
 
     @property
-    def ok(self) -> bool:
-        """Whether it was answered correctly."""
-        return self.outcome == OK
-
-    @property
     def latency_seconds(self) -> float:
         """Latency from the intended send time."""
         return self.ended_seconds - self.intended_seconds
@@ -133,24 +132,13 @@ class Sample:
         """Delay of the generator, not of the server."""
         return self.sent_seconds - self.intended_seconds
 
-
-class Bound(NamedTuple):
-    """The time bounds of a good answer, in seconds; None for no bound."""
-
-    latency_seconds: float | None = None
-    first_token_seconds: float | None = None
-
-    def holds(self, sample: Sample) -> bool:
-        """Returns whether a request was answered within the bounds. The first-token bound applies to streams only."""
-        first_token_seconds = sample.first_token_seconds
-        return (
-            sample.ok
-            and (self.latency_seconds is None or sample.latency_seconds <= self.latency_seconds)
-            and (
-                self.first_token_seconds is None
-                or first_token_seconds is None
-                or first_token_seconds <= self.first_token_seconds
-            )
+    def within(self, objective: Objective | None) -> bool:
+        """Returns whether the times meet the objective's bounds. The first-token bound applies to streams only."""
+        if objective is None:
+            return True
+        first_seconds, most_seconds = self.first_token_seconds, objective.first_token_seconds
+        return self.latency_seconds <= objective.latency_seconds and (
+            first_seconds is None or most_seconds is None or first_seconds <= most_seconds
         )
 
 
@@ -160,7 +148,7 @@ class Tally:
 
     Attributes:
         texts: of the answered requests.
-        good: requests answered within the bounds.
+        good: requests answered within the bounds of the objective.
         last_seconds: end of the last request, from the start of the run.
         latency: of answered requests, from the intended send time.
         first_token: of streamed answers, from the intended send time to the first part.
@@ -209,65 +197,42 @@ class Tally:
         """Share of failed requests, without canceled ones; 0 if there are none."""
         return self.failed / max(1, self.ok + self.failed)
 
-    def record(self, sample: Sample, bound: Bound) -> None:
+    def record(self, sample: Sample, objective: Objective | None = None) -> None:
         """Counts an ended request. `sent` was counted before."""
         self.outcomes[sample.outcome] += 1
         self.last_seconds = max(self.last_seconds, sample.ended_seconds)
         self.lag.record(sample.lag_seconds)
-        if not sample.ok:
+        if sample.outcome != OK:
             return
         self.texts += len(sample.request.texts)
-        self.good += bound.holds(sample)
+        self.good += sample.within(objective)
         self.latency.record(sample.latency_seconds)
         if sample.first_token_seconds is not None:
             self.first_token.record(sample.first_token_seconds)
 
     def add(self, other: Self) -> None:
         """Adds another tally."""
-        self._add_counts(other.sent, other.outcomes, other.texts, other.good, other.last_seconds)
+        self.sent += other.sent
+        self.outcomes += other.outcomes
+        self.texts += other.texts
+        self.good += other.good
+        self.last_seconds = max(self.last_seconds, other.last_seconds)
         self.latency.add(other.latency)
         self.first_token.add(other.first_token)
         self.lag.add(other.lag)
 
-    def pack(self) -> "PackedTally":
-        """Serializes the tally for another process."""
-        return PackedTally(
-            self.sent,
-            self.outcomes,
-            self.texts,
-            self.good,
-            self.last_seconds,
-            self.latency.pack(),
-            self.first_token.pack(),
-            self.lag.pack(),
+    def meets(self, objective: Objective) -> bool:
+        """Returns whether ended requests meet an objective. An empty tally does not."""
+
+        def within(durations: LatencyHistogram, most_seconds: float | None) -> bool:
+            found = durations.percentile(objective.percentile)
+            return most_seconds is None or (found is not None and found <= most_seconds)
+
+        return (
+            self.failed_share <= objective.failed_share
+            and within(self.latency, objective.latency_seconds)
+            and within(self.first_token, objective.first_token_seconds)
         )
-
-    def add_packed(self, packed: "PackedTally") -> None:
-        """Adds a serialized tally."""
-        self._add_counts(packed.sent, packed.outcomes, packed.texts, packed.good, packed.last_seconds)
-        self.latency.add_packed(packed.latency)
-        self.first_token.add_packed(packed.first_token)
-        self.lag.add_packed(packed.lag)
-
-    def _add_counts(self, sent: int, outcomes: Counter[str], texts: int, good: int, last_seconds: float) -> None:
-        self.sent += sent
-        self.outcomes += outcomes
-        self.texts += texts
-        self.good += good
-        self.last_seconds = max(self.last_seconds, last_seconds)
-
-
-class PackedTally(NamedTuple):
-    """A tally with serialized histograms."""
-
-    sent: int
-    outcomes: Counter[str]
-    texts: int
-    good: int
-    last_seconds: float
-    latency: bytes
-    first_token: bytes
-    lag: bytes
 
 
 class Cell(NamedTuple):
@@ -277,15 +242,7 @@ class Cell(NamedTuple):
     kind: str
 
 
-PackedTallies = dict[Cell, PackedTally]
-
-
-class _Part(NamedTuple):
-    """A kind of requests in one window of a phase."""
-
-    phase: str
-    window: int
-    kind: str
+Tallies = dict[Cell, Tally]
 
 
 class Record:
@@ -298,16 +255,17 @@ class Record:
         self.outcomes: Counter[str] = Counter()
         # Two indexes instead of one by slice and kind, which would hold a histogram for every pair.
         self._by_slice: defaultdict[int, Tally] = defaultdict(Tally)
-        self._by_kind: defaultdict[_Part, Tally] = defaultdict(Tally)
+        # By kind, phase and window.
+        self._by_kind: defaultdict[tuple[str, str, int], Tally] = defaultdict(Tally)
 
-    def add(self, tallies: PackedTallies) -> None:
+    def add(self, tallies: Tallies) -> None:
         """Adds the tallies of a process."""
-        for cell, packed in tallies.items():
-            self.sent += packed.sent
-            self.outcomes += packed.outcomes
-            self._by_slice[cell.slice_number].add_packed(packed)
+        for cell, tally in tallies.items():
+            self.sent += tally.sent
+            self.outcomes += tally.outcomes
+            self._by_slice[cell.slice_number].add(tally)
             each = self.plan.slices[cell.slice_number]
-            self._by_kind[_Part(each.phase, each.window, cell.kind)].add_packed(packed)
+            self._by_kind[cell.kind, each.phase, each.window].add(tally)
 
     @property
     def phases(self) -> list[str]:
@@ -317,7 +275,7 @@ class Record:
     @property
     def kinds(self) -> list[str]:
         """Kinds of the requests that were sent."""
-        return list(dict.fromkeys(part.kind for part in self._by_kind))
+        return list(dict.fromkeys(kind for kind, _, _ in self._by_kind))
 
     @property
     def in_flight(self) -> int:
@@ -345,8 +303,8 @@ class Record:
         """Returns the tally of a kind in a phase, or in some of its windows."""
         return Tally.sum(
             tally
-            for part, tally in self._by_kind.items()
-            if part.kind == kind and part.phase == phase and (windows is None or part.window in windows)
+            for (of_kind, of_phase, window), tally in self._by_kind.items()
+            if (of_kind, of_phase) == (kind, phase) and (windows is None or window in windows)
         )
 
     def planned(self) -> Counter[int]:

@@ -16,11 +16,15 @@ from loadtest.clients import GONE, OK, Answer, Client
 from loadtest.generator import run_closed_loop, run_open_loop
 from loadtest.plan import Plan, Slice
 from loadtest.results import why_void
-from loadtest.scenario import Arrivals, LoadRequest, constant_arrivals, poisson_arrivals
-from loadtest.tally import Bound, Sample, Tally
+from loadtest.scenario import Arrivals, ConstantPhase, LoadRequest, PoissonPhase
+from loadtest.tally import Sample, Tally
 
 T = TypeVar("T")
 START_SECONDS = 5.0
+
+
+def constant_arrivals(rate: float, seconds: float) -> Arrivals:
+    return ConstantPhase(rate=rate, duration_seconds=seconds).draw(np.random.default_rng())
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
@@ -118,7 +122,7 @@ def tally_of(samples: Sequence[Sample]) -> Tally:
     tally = Tally()
     for sample in samples:
         tally.sent += 1
-        tally.record(sample, Bound())
+        tally.record(sample)
     return tally
 
 
@@ -156,7 +160,7 @@ def test_a_stall_delays_no_send_time() -> None:
 
 
 def test_requests_keep_the_times_of_a_poisson_plan() -> None:
-    arrivals = poisson_arrivals(50.0, 20.0, seed=1)
+    arrivals = PoissonPhase(rate=50.0, duration_seconds=20.0).draw(np.random.default_rng(1))
     samples = generate(StallingServer(5.0, 1.0), make_plan(arrivals, 20.0)).samples
     assert np.array_equal(sorted(sample.intended_seconds for sample in samples), arrivals)
     assert max(sample.lag_seconds for sample in samples) == pytest.approx(0.0, abs=1e-6)

@@ -1,65 +1,81 @@
-"""Scenario files: valid content, and the messages for invalid content."""
+"""Scenarios as data: files, send times, and the plans that are drawn from them."""
 
+from collections import Counter
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
 
-from loadtest.scenario import ReplayPhase, ScenarioError, read_scenario
+from loadtest.command import _READY_MADE
+from loadtest.plan import WARM_UP, Plan, draw_plan
+from loadtest.scenario import (
+    DEFAULT_SENTENCES,
+    Arrivals,
+    BurstPhase,
+    ConstantPhase,
+    Objective,
+    PoissonPhase,
+    RampPhase,
+    ReplayPhase,
+    Scenario,
+    ScenarioError,
+    TimedPhase,
+    describe,
+    read_scenario,
+    read_sentences,
+)
 from tests.support.paths import ROOT
 
-WHOLE = """
-sentences: test.en
-warm_up_seconds: 2
-requests:
-  - {name: short, weight: 8, protocol: grpc}
-  - name: pages
-    protocol: rest-stream
-    texts: {1: 3, 8: 1}
-    options: {beam_size: 4}
-    source_language: en
-    target_language: de
-    timeout_seconds: 2
-    cancelled_share: 0.1
-phases:
-  - {name: steady, arrivals: poisson, rate: 50, duration_seconds: 10}
-  - {name: clockwork, arrivals: constant, rate: 50, duration_seconds: 10}
-  - {name: bursts, arrivals: burst, rate: 5, peak_rate: 50, every_seconds: 5, burst_seconds: 1}
-  - {name: morning, arrivals: ramp, rate: 5, last_rate: 50}
-  - {name: yesterday, arrivals: replay, trace: trace.jsonl, speed: 2}
-"""
+SENTENCES = ("One.", "Two.", "Three.")
+STEADY = {"name": "steady", "arrivals": "constant", "rate": 10, "duration_seconds": 5}
+BUSY = {**STEADY, "rate": 1000}
 
 
-def write(folder: Path, content: str) -> Path:
-    path = folder / "scenario.yaml"
-    path.write_text(content)
+def write(folder: Path, content: str, name: str = "scenario.yaml") -> Path:
+    path = folder / name
+    path.write_text(content, encoding="utf-8")
     return path
 
 
-def test_a_scenario_holds_every_kind_of_phase_and_request_kinds(tmp_path: Path) -> None:
-    scenario = read_scenario(write(tmp_path, WHOLE))
-    assert [phase.arrivals for phase in scenario.phases] == ["poisson", "constant", "burst", "ramp", "replay"]
+def make_plan(*, windows: int = 1, seed: int = 1, **content: Any) -> Plan:
+    scenario = Scenario.model_validate({"phases": [STEADY], "warm_up_seconds": 0, **content})
+    return draw_plan(scenario, SENTENCES, seed, windows)
+
+
+def draw(phase: TimedPhase, seed: int = 1) -> Arrivals:
+    return phase.draw(np.random.default_rng(seed))
+
+
+def test_the_example_of_the_documentation_is_valid_and_its_paths_are_relative_to_the_file(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "loadtest.md").read_text(encoding="utf-8")
+    begin = text.index("    sentences: test.en")
+    scenario = read_scenario(write(tmp_path, dedent(text[begin : text.index("\n\n", begin)])))
+    assert [phase.arrivals for phase in scenario.phases] == ["poisson", "burst", "ramp", "replay"]
     assert scenario.requests[1].options.given() == {"beam_size": 4}
-    assert scenario.requests[1].texts == {1: 3.0, 8: 1.0}
-
-
-def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
-    scenario = read_scenario(write(tmp_path, WHOLE))
     replay = scenario.phases[-1]
     assert isinstance(replay, ReplayPhase)
-    assert (scenario.sentences, replay.trace) == (tmp_path / "test.en", tmp_path / "trace.jsonl")
+    assert (scenario.sentences, replay.trace) == (tmp_path / "test.en", tmp_path / "requests.jsonl")
+
+
+@pytest.mark.parametrize("path", _READY_MADE.values(), ids=str)
+def test_ready_made_scenarios_are_valid(path: Path) -> None:
+    assert draw_plan(read_scenario(path), DEFAULT_SENTENCES, seed=1).requests
+
+
+PHASES = "phases: [{arrivals: poisson}]\n"
 
 
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ("phases: [{arrivals: poisson}]\ncolor: green", r"color: Extra inputs"),
+        (f"{PHASES}color: green", r"color: Extra inputs"),
         ("phases: [{arrivals: poisson, speed: 2}]", r"phases\.0\.poisson\.speed: Extra inputs"),
-        ("phases: [{arrivals: poisson}]\nrequests: [{protocl: grpc}]", r"requests\.0\.protocl: Extra inputs"),
-        (
-            "phases: [{arrivals: poisson}]\nrequests: [{options: {beam: 4}}]",
-            r"requests\.0\.options.*beam|unknown field",
-        ),
+        (f"{PHASES}requests: [{{options: {{beam: 4}}}}]", r"requests\.0\.options.*beam|unknown field"),
         ("phases: [{arrivals: waves}]", r"phases\.0: .*'poisson', 'constant', 'burst', 'ramp', 'replay'"),
         ("phases: [{arrivals: poisson, rate: 0}]", r"phases\.0\.poisson\.rate: .*greater than 0"),
         ("phases: [{arrivals: burst, every_seconds: 1, burst_seconds: 2}]", r"burst_seconds: "),
@@ -68,6 +84,14 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
         ("warm_up_seconds: 1", r"phases: Field required"),
         ("phases: [", r"expected the node content"),
         ("just text", r"valid dictionary"),
+        (f"{PHASES}requests: [{{protocol: soap}}]", r"requests\.0\.protocol: .*'soap'"),
+        (f"{PHASES}requests: [{{protocol: open-inference-rest}}]", r"requests\.0\.model: "),
+        (f"{PHASES}requests: [{{protocol: rest-score, options: {{beam_size: 4}}}}]", r"requests\.0\.options: "),
+        (f"{PHASES}requests: [{{protocol: generate, model: m, texts: {{2: 1}}}}]", r"requests\.0\.texts: "),
+        (f"{PHASES}protocols: {{x: {{transport: http, call: /, body: {{q: $words}}, answer: a}}}}", r"x: .*\$words"),
+        (f"{PHASES}protocols: {{x: {{transport: sse, call: /, body: {{}}, answer: a}}}}", r"x: .*result: "),
+        (f"{PHASES}protocols: {{x: {{transport: grpc, call: /a.B/C, body: {{}}, answer: a}}}}", r"x: .*call: /a\.B/C"),
+        (f"{PHASES}objective: {{latency_seconds: 0.1, first_token_seconds: 0.2}}", r"objective: .*first_token_seconds"),
     ],
 )
 def test_an_invalid_field_is_named(tmp_path: Path, content: str, problem: str) -> None:
@@ -75,14 +99,147 @@ def test_an_invalid_field_is_named(tmp_path: Path, content: str, problem: str) -
         read_scenario(write(tmp_path, content))
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+def test_a_missing_scenario_is_named(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match=r"nowhere\.yaml"):
         read_scenario(tmp_path / "nowhere.yaml")
 
 
-def test_the_example_of_the_documentation_is_valid(tmp_path: Path) -> None:
-    text = (ROOT / "docs" / "loadtest.md").read_text(encoding="utf-8")
-    begin = text.index("    sentences: test.en")
-    block = text[begin : text.index("\n\n", begin)]
-    scenario = read_scenario(write(tmp_path, dedent(block)))
-    assert [phase.name for phase in scenario.phases] == ["steady", "bursts", "morning", "yesterday"]
+def test_poisson_gaps_are_exponential_with_the_given_rate() -> None:
+    """20,000 arrivals, six standard deviations are 849. An exponential's standard deviation equals its mean."""
+    arrivals = draw(PoissonPhase(rate=200.0, duration_seconds=100.0))
+    assert abs(len(arrivals) - 20_000) < 849
+    gaps = np.diff(arrivals)
+    assert (gaps.mean(), gaps.std()) == pytest.approx((1 / 200, 1 / 200), rel=0.05)
+
+
+@given(rate=st.floats(0.1, 500.0), seconds=st.floats(0.1, 5.0), seed=st.integers(0, 2**32))
+def test_arrivals_ascend_within_the_phase_and_are_reproducible(rate: float, seconds: float, seed: int) -> None:
+    phase = PoissonPhase(rate=rate, duration_seconds=seconds)
+    arrivals = draw(phase, seed)
+    assert np.all(np.diff(arrivals) >= 0)
+    assert np.all((arrivals >= 0) & (arrivals <= seconds))
+    assert np.array_equal(arrivals, draw(phase, seed))
+
+
+def test_constant_arrivals_are_evenly_spaced_from_zero() -> None:
+    assert draw(ConstantPhase(rate=4.0, duration_seconds=1.0)).tolist() == [0.0, 0.25, 0.5, 0.75]
+
+
+def test_bursts_come_at_the_end_of_every_period() -> None:
+    """Of 1,000 s, 100 have 50/s and 900 have 5/s: 5,000 and 4,500 arrivals are expected."""
+    arrivals = draw(BurstPhase(rate=5, peak_rate=50, duration_seconds=1000, every_seconds=10, burst_seconds=1))
+    in_burst = arrivals % 10.0 >= 9.0
+    assert in_burst.sum() == pytest.approx(5000, abs=6 * 5000**0.5)
+    assert (~in_burst).sum() == pytest.approx(4500, abs=6 * 4500**0.5)
+
+
+@pytest.mark.parametrize(("rate", "last_rate", "first", "last"), [(10, 100, 1450, 9550), (100, 10, 9550, 1450)])
+def test_a_ramp_has_its_rates_at_its_ends(rate: int, last_rate: int, first: int, last: int) -> None:
+    """In the first and the last 100 s of 1,000 s."""
+    arrivals = draw(RampPhase(rate=rate, last_rate=last_rate, duration_seconds=1000))
+    assert (arrivals < 100.0).sum() == pytest.approx(first, abs=6 * first**0.5)
+    assert (arrivals >= 900.0).sum() == pytest.approx(last, abs=6 * last**0.5)
+
+
+def test_phases_follow_the_warm_up_and_each_other() -> None:
+    ramp = {"name": "ramp", "arrivals": "ramp", "rate": 50, "last_rate": 50, "duration_seconds": 10}
+    plan = make_plan(phases=[STEADY, ramp], warm_up_seconds=3)
+    assert {each.phase: each.end_seconds for each in plan.slices} == {WARM_UP: 3.0, "steady": 8.0, "ramp": 18.0}
+    assert np.all(np.diff(plan.arrivals) >= 0)
+    steady = (plan.arrivals >= 3.0) & (plan.arrivals < 8.0)
+    assert plan.arrivals[steady].tolist() == pytest.approx((3 + np.arange(50) / 10).tolist())
+
+
+def test_slices_leave_no_gap_and_hold_every_request() -> None:
+    plan = make_plan(windows=2, warm_up_seconds=1.5)
+    assert [each.begin_seconds for each in plan.slices[1:]] == [each.end_seconds for each in plan.slices[:-1]]
+    for number, arrival in zip(plan.slice_numbers(), plan.arrivals.tolist(), strict=True):
+        assert plan.slices[number].begin_seconds <= arrival < plan.slices[number].end_seconds
+
+
+def test_windows_repeat_a_phase_with_other_requests() -> None:
+    plan = make_plan(windows=3)
+    assert {each.window for each in plan.slices} == {0, 1, 2}
+    assert len(plan.requests) == 150
+    assert plan.requests[:50] != plan.requests[50:100]
+
+
+def test_the_same_seed_gives_the_same_requests() -> None:
+    first, same, other = (make_plan(seed=seed) for seed in (1, 1, 2))
+    assert first.requests == same.requests != other.requests
+
+
+def test_kinds_and_numbers_of_texts_are_drawn_by_weight() -> None:
+    kinds = [{"name": "often", "weight": 9, "texts": {1: 3, 8: 1}}, {"name": "rarely", "protocol": "rest"}]
+    requests = make_plan(phases=[BUSY], requests=kinds).requests
+    counts = Counter(request.kind for request in requests)
+    assert counts["rarely"] == pytest.approx(500, abs=6 * 450**0.5)
+    texts = Counter(len(request.texts) for request in requests if request.kind == "often")
+    assert texts[8] == pytest.approx(counts["often"] / 4, abs=6 * 850**0.5)
+
+
+def test_the_given_share_of_clients_cancels_at_random_times() -> None:
+    plan = make_plan(phases=[BUSY], requests=[{"cancelled_share": 0.2}])
+    times = [each.cancel_after_seconds for each in plan.requests if each.cancel_after_seconds is not None]
+    assert len(times) == pytest.approx(1000, abs=6 * 800**0.5)
+    assert max(times) <= 0.5
+    assert np.mean(times) == pytest.approx(0.25, abs=0.03)
+
+
+def test_a_kind_may_have_a_fixed_text_and_more_fields_of_the_body() -> None:
+    (request, *_) = make_plan(requests=[{"text": " ", "fields": {"markup": "html"}}]).requests
+    assert (request.texts, request.fields) == ((" ",), {"markup": "html"})
+
+
+def test_a_replay_sends_the_recorded_requests_at_their_times(tmp_path: Path) -> None:
+    lines = '{"seconds": 9, "text": ["Recorded."], "options": {"beam_size": 2}}\n\n7\n'
+    trace = write(tmp_path, lines, "trace.jsonl")
+    plan = make_plan(phases=[{"arrivals": "replay", "trace": trace, "speed": 4}], warm_up_seconds=1)
+    measured = [number for number, arrival in enumerate(plan.arrivals.tolist()) if arrival >= 1.0]
+    assert plan.arrivals[measured].tolist() == [1.0, 1.5]
+    assert plan.requests[measured[0]].texts[0] in SENTENCES
+    assert plan.requests[measured[1]].texts == ("Recorded.",)
+    assert plan.requests[measured[1]].options == {"beam_size": 2}
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("0.5\nsoon\n", "line 2: "),
+        ('{"seconds": 1, "words": "One."}', "line 1: .*Extra inputs"),
+        ('{"text": ["One."]}', "line 1: .*Field required"),
+        ("\n", "expected at least one request"),
+    ],
+)
+def test_an_invalid_line_of_a_trace_is_named(tmp_path: Path, content: str, problem: str) -> None:
+    with pytest.raises(ScenarioError, match=rf"^trace: .*trace\.jsonl: {problem}"):
+        ReplayPhase(trace=write(tmp_path, content, "trace.jsonl")).read()
+
+
+def test_parts_of_a_plan_make_up_the_whole() -> None:
+    plan = make_plan()
+    parts = [plan.part(number, 3) for number in range(3)]
+    assert sorted(time for part in parts for time in part.arrivals.tolist()) == plan.arrivals.tolist()
+    assert sum(len(part.requests) for part in parts) == len(plan.requests)
+
+
+def test_blank_lines_are_no_sentences(tmp_path: Path) -> None:
+    assert read_sentences(write(tmp_path, "One.\n\n  \nZwölf.\n")) == ("One.", "Zwölf.")
+
+
+@pytest.mark.parametrize("content", [b"\n\n", b"\x1f\x8b"], ids=["blank", "binary"])
+def test_a_file_without_sentences_is_rejected(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "sentences.txt").write_bytes(content)
+    with pytest.raises(ScenarioError, match=r"^sentences: .*sentences\.txt: "):
+        read_sentences(tmp_path / "sentences.txt")
+
+
+def test_sentences_are_described_by_their_words() -> None:
+    counts = {"sentences": 3, "words_p50": 2, "words_p90": 3, "words_max": 3}
+    assert describe(("one", "one two", "one two three")) == counts
+
+
+def test_an_objective_has_a_short_text_form_and_possible_bounds() -> None:
+    assert str(Objective()) == "p99 <= 300 ms, failed 0"
+    with pytest.raises(ValidationError, match="first_token_seconds: "):
+        Objective(latency_seconds=0.1, first_token_seconds=0.2)

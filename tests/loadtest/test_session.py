@@ -1,4 +1,4 @@
-"""The search for the highest rate that meets an objective, on servers of known capacity."""
+"""The search for the highest rate that meets an objective, on servers of known capacity, and stable windows."""
 
 import asyncio
 from collections.abc import Iterator
@@ -8,17 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loadtest.measurement import StabilityRule, Window
 from loadtest.session import curve_rates, find_capacity
 
 
-def search(capacity: float, first_rate: float = 20.0, tolerance: float = 0.05) -> tuple[float | None, list[float]]:
+def search(capacity: float, first_rate: float = 20.0) -> tuple[float | None, list[float]]:
     tried: list[float] = []
 
     async def meets(rate: float) -> bool:
         tried.append(rate)
         return rate <= capacity
 
-    return asyncio.run(find_capacity(meets, first_rate, tolerance)), tried
+    return asyncio.run(find_capacity(meets, first_rate, 0.05)), tried
 
 
 @given(first_rate=st.floats(0.5, 5000), times=st.floats(0.02, 10_000))
@@ -46,11 +47,30 @@ def test_a_server_that_never_meets_the_objective_has_no_capacity() -> None:
 
 
 def test_a_search_takes_few_trials() -> None:
-    _, tried = search(333.0)
-    assert len(tried) <= 20
+    assert len(search(333.0)[1]) <= 20
 
 
 def test_the_curve_spans_a_tenth_to_twice_the_capacity() -> None:
     rates = curve_rates(50.0)
     assert (rates[0], rates[-1]) == (5.0, 100.0)
     assert 50.0 in rates
+
+
+STEADY = [Window(100.0, 0.2)] * 3
+
+
+@pytest.mark.parametrize(
+    ("windows", "stable"),
+    [
+        ([Window(100.0, 0.2), Window(95.0, 0.21), Window(105.0, 0.19)], True),
+        ([Window(1.0, 9.0), *STEADY], True),
+        ([*STEADY, Window(1.0, 9.0)], False),
+        (STEADY[:2], False),
+        ([*STEADY[:2], Window(130.0, 0.2)], False),
+        ([*STEADY[:2], Window(100.0, 0.3)], False),
+        ([*STEADY[:2], Window(0.0, None)], False),
+    ],
+    ids=["within a tenth", "only the last", "the last differs", "too few", "throughput", "latency", "no answer"],
+)
+def test_windows_are_stable_if_the_last_three_agree_within_a_tenth(windows: list[Window], *, stable: bool) -> None:
+    assert StabilityRule().is_stable(windows) is stable

@@ -1,0 +1,145 @@
+"""Results as tables, for the terminal and the page."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from io import StringIO
+from typing import NamedTuple
+
+from rich import box
+from rich.console import Console
+from rich.table import Table as RichTable
+
+from loadtest.results import CapacityResult, CurvePoint, RunResult
+from loadtest.tally import Percentiles
+
+# With fewer requests, the p99.9 rests on the slowest few.
+FEWEST_FOR_P99_9 = 10_000
+NONE = "-"
+_COLUMNS = 160
+
+
+class Table(NamedTuple):
+    """Cells of a table; the first column holds text, the others mostly numbers."""
+
+    heading: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+def milliseconds(seconds: float | None) -> str:
+    """Formats a duration in milliseconds, without the unit."""
+    return NONE if seconds is None else f"{seconds * 1000:,.1f}"
+
+
+_PERCENTILES = ("p50", "p90", "p99", "p99.9", "max")
+
+
+def percentile(of: Percentiles | None, name: str) -> str:
+    """Formats a percentile in milliseconds."""
+    return NONE if of is None else milliseconds(getattr(of, name.replace(".", "_")))
+
+
+def run_table(runs: Mapping[str, RunResult]) -> Table:
+    """Returns the figures of runs, a column for each; a row that is empty for all runs is left out."""
+    cells: dict[str, Callable[[RunResult], str]] = {
+        "loop": lambda run: "open" if run.users is None else f"CLOSED, {run.users} users",
+        "offered, requests/s": lambda run: f"{run.offered_per_second:,.1f}",
+        "answered, requests/s": lambda run: f"{run.requests_per_second:,.1f}",
+        "answered, texts/s": lambda run: f"{run.texts_per_second:,.1f}",
+        "goodput, requests/s": lambda run: f"{run.goodput_per_second:,.1f}",
+        "sent": lambda run: f"{run.all.sent:,}",
+        "failed": lambda run: f"{run.all.failed:,}",
+        "canceled": lambda run: f"{run.all.gone:,}" if run.all.gone else NONE,
+    }
+    durations: list[tuple[str, Sequence[str], Callable[[RunResult], Percentiles | None]]] = [
+        ("latency", _PERCENTILES, lambda run: run.all.latency_seconds),
+        ("first token", ("p50", "p99"), lambda run: run.all.first_token_seconds),
+        ("generator lag", ("p99",), lambda run: run.all.lag_seconds if run.users is None else None),
+    ]
+    rows = [(label, *map(cell, runs.values())) for label, cell in cells.items()]
+    rows += [
+        (f"{label} {name}, ms", *(percentile(of(run), name) for run in runs.values()))
+        for label, names, of in durations
+        for name in names
+    ]
+    return Table(("", *runs), [row for row in rows if set(row[1:]) != {NONE}])
+
+
+def kind_table(runs: Mapping[str, RunResult]) -> Table:
+    """Returns the counts of every kind of requests, for runs with several kinds or with failures."""
+    rows = [
+        (
+            f"{name}: {kind}",
+            f"{each.sent:,}",
+            f"{each.ok:,}",
+            percentile(each.latency_seconds, "p50"),
+            percentile(each.latency_seconds, "p99"),
+            ", ".join(f"{count:,} x {reason}" for reason, count in each.errors.items()) or NONE,
+        )
+        for name, run in runs.items()
+        for kind, each in run.kinds.items()
+        if len(run.kinds) > 1 or run.all.errors
+    ]
+    return Table(("kind of requests", "sent", "ok", "p50, ms", "p99, ms", "failed"), rows)
+
+
+def curve_table(points: Sequence[CurvePoint]) -> Table:
+    """Returns the results of offered rates."""
+    rows = [
+        (
+            f"{point.offered_per_second:,.1f}{'' if point.void is None else ' VOID'}",
+            f"{point.requests_per_second:,.1f}",
+            f"{point.goodput_per_second:,.1f}",
+            f"{point.failed_share:.1%}",
+            percentile(point.latency_seconds, "p50"),
+            percentile(point.latency_seconds, "p99"),
+        )
+        for point in points
+    ]
+    return Table(("offered/s", "answered/s", "goodput/s", "failed", "p50, ms", "p99, ms"), rows)
+
+
+def warnings(runs: Mapping[str, RunResult]) -> Iterator[str]:
+    """Yields what limits the meaning of the figures."""
+    for name, run in runs.items():
+        if run.void is not None:
+            yield f"{name}: VOID: {run.void}"
+        if run.users is not None:
+            yield f"{name}: CLOSED LOOP: users wait for their answers, so this does not measure latency under load"
+        if run.stable is False:
+            used, tried = run.windows
+            yield f"{name}: the last {used} of {tried} windows do NOT agree within the tolerance; measure longer"
+    if few := [name for name, run in runs.items() if run.all.ok < FEWEST_FOR_P99_9]:
+        yield f"p99.9 is unreliable with fewer than {FEWEST_FOR_P99_9:,} answers: {', '.join(few)}"
+
+
+def summary(capacity: CapacityResult) -> str:
+    """Returns the objective and the capacity in one line."""
+    found = capacity.capacity_per_second
+    first = "no rate meets the objective" if found is None else f"{found:,.1f} requests/s"
+    void = "" if capacity.void is None else f"; VOID: all higher rates are void: {capacity.void}"
+    return f"capacity ({capacity.objective}): {first}{void}"
+
+
+def format_runs(runs: Mapping[str, RunResult]) -> str:
+    """Formats runs for a terminal."""
+    tables = [table for table in (run_table(runs), kind_table(runs)) if table.rows]
+    return "\n".join([*map(_text, tables), *warnings(runs)])
+
+
+def format_capacity(capacity: CapacityResult) -> str:
+    """Formats the result of a capacity search for a terminal."""
+    lines = [summary(capacity), "trials:", _text(curve_table(capacity.trials))]
+    if capacity.curve:
+        lines += ["from 0.1 to 2 times the capacity:", _text(curve_table(capacity.curve))]
+    return "\n".join(lines)
+
+
+def _text(table: Table) -> str:
+    shown = RichTable(box=box.MARKDOWN)
+    for number, name in enumerate(table.heading):
+        shown.add_column(name, justify="right" if number else "left")
+    for row in table.rows:
+        shown.add_row(*row)
+    console = Console(file=StringIO(), width=_COLUMNS)
+    with console.capture() as captured:
+        console.print(shown, markup=False, highlight=False)
+    return captured.get().strip("\n")
