@@ -26,9 +26,10 @@ def test_every_module_of_the_packages_is_in_the_wheel(wheel: ZipFile) -> None:
 
 
 def test_data_of_the_packages_are_in_the_wheel(wheel: ZipFile) -> None:
-    recipes = {path.relative_to(ROOT).as_posix() for path in (ROOT / "model" / "recipes").iterdir() if path.is_file()}
-    assert recipes
-    assert {*recipes, "protos/translation.proto"} <= set(wheel.namelist())
+    folders = (ROOT / "model" / "recipes", ROOT / "loadtest" / "scenarios")
+    files = {path.relative_to(ROOT).as_posix() for folder in folders for path in folder.iterdir() if path.is_file()}
+    assert files
+    assert {*files, "protos/translation.proto", "loadtest/protocols.yaml"} <= set(wheel.namelist())
 
 
 def test_the_wheel_holds_no_tests_and_no_caches(wheel: ZipFile) -> None:

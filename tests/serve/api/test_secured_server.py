@@ -73,9 +73,8 @@ def https_url(live: LiveService) -> str:
 def load(live: LiveService, folder: Path, *options: str) -> dict[str, Any]:
     """Sends requests over every protocol; returns the single run of the report in the folder."""
     (folder / "sentences.txt").write_text(LINES)
-    (folder / "all.yaml").write_text(SCENARIO)
-    # No machine lags by that much.
-    where = ["--grpc-target", live.grpc_target, "--rest-url", https_url(live), "--max-lag-seconds", "60"]
+    (folder / "all.yaml").write_text(f"{SCENARIO}\nmax_lag_seconds: 60\n")  # no machine lags by that much
+    where = ["--grpc-target", live.grpc_target, "--rest-url", https_url(live)]
     dragoman.run("load", [*where, "--scenario", str(folder / "all.yaml"), "--out", str(folder / "out"), *options])
     (run,) = json.loads((folder / "out" / "load.json").read_bytes())["runs"]
     assert set(run["kinds"]) == set(PROTOCOLS)
@@ -101,7 +100,7 @@ def test_a_load_over_every_protocol_is_answered_and_the_metrics_are_read(
     assert run["all"]["sent"] == run["all"]["ok"] == 30
     assert run["server"] is not None
     document = json.loads((tmp_path / "out" / "load.json").read_bytes())
-    assert "--tls-key-file" in document["command"]
+    assert "--tls-key-file" in document["provenance"]["command"]
     assert KEY not in written_by(tmp_path, capfd)
 
 
