@@ -130,7 +130,7 @@ class ApiKeys:
         if self._file is not None:
             self._file.refresh()
 
-    def opens(self, authorization: str) -> bool:
+    def accepts(self, authorization: str) -> bool:
         """Returns whether the `authorization` header holds a valid key."""
         scheme, _, key = authorization.partition(" ")
         shown = _digest(key.strip().encode(errors="replace"))
@@ -167,7 +167,7 @@ class Authenticator:
         self._certificates = certificates
 
     @property
-    def locked(self) -> bool:
+    def required(self) -> bool:
         """Whether any authentication is required."""
         return self._keys is not None or self._certificates
 
@@ -178,7 +178,7 @@ class Authenticator:
 
     def check_key(self, authorization: str) -> None:
         """Raises UnauthorizedError if a key is required and the `authorization` header has no valid one."""
-        if self._keys is not None and not self._keys.opens(authorization):
+        if self._keys is not None and not self._keys.accepts(authorization):
             raise UnauthorizedError("authorization: expected `Bearer` and a key")
 
     def refresh(self) -> None:

@@ -50,7 +50,7 @@ class RequestGuard(grpc.aio.ServerInterceptor):
         if handler is not None:
             path = str(handler_call_details.method)
             handler = self._shed(handler, path)
-            if self._authenticator.locked:
+            if self._authenticator.required:
                 metadata = dict(handler_call_details.invocation_metadata or ())
                 handler = self.check_key(handler, path, str(metadata.get(KEY_METADATA, "")))
         return handler  # type: ignore[no-any-return]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from serve.engine.rows import NO_TOKEN, Columns, End, Rows
 from serve.runtime.model import Scores
 from serve.search import beam
-from serve.search.constraints import forbid_repeated_ngrams, penalise_repetition, postpone_end, suppress
+from serve.search.constraints import forbid_repeated_ngrams, penalize_repetition, postpone_end, suppress
 from serve.search.patience import enough_hypotheses
 from serve.search.sampling import draw
 
@@ -205,7 +205,7 @@ def constrain(columns: Columns, logits: NDArray[np.float32], free: NDArray[np.bo
     """Applies the constraints of R rows to logits, float32 [R, V], in place; only `free` rows, bool [R], change."""
     penalties = np.where(free, columns.repetition_penalties, 1)
     if (penalties != 1).any():
-        penalise_repetition(logits, columns.target_ids, columns.positions, penalties)
+        penalize_repetition(logits, columns.target_ids, columns.positions, penalties)
     sizes = np.where(free, columns.ngram_sizes, 0)
     if sizes.any():
         forbid_repeated_ngrams(logits, columns.target_ids, columns.positions, sizes, eos_id=eos_id)

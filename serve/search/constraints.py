@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 PEEKED_TOKENS = 64
 
 
-def penalise_repetition(
+def penalize_repetition(
     logits: NDArray[np.float32],
     target_ids: NDArray[np.int64],
     lengths: NDArray[np.integer],

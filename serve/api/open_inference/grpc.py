@@ -27,9 +27,9 @@ from serve.api.open_inference.protocol import (
     OpenInference,
     Parameters,
     Tensor,
-    check_notes,
     check_outputs,
     check_shape,
+    check_tensor_parameters,
     check_text_input,
     decode_texts,
     unpack_texts,
@@ -208,11 +208,11 @@ def _inference(request: messages.ModelInferRequest, deadline_seconds: float | No
         raise InvalidRequestError("inputs", f"{len(request.inputs)} tensors, expected 1, {TEXT_INPUT!r}")
     tensor = request.inputs[0]
     check_text_input(tensor.name, tensor.datatype, _INPUT_FIELD)
-    check_notes(tensor.parameters, _INPUT_FIELD)
+    check_tensor_parameters(tensor.parameters, _INPUT_FIELD)
     texts = _texts(request)
     check_shape(tensor.shape, len(texts), _INPUT_FIELD)
     for index, output in enumerate(request.outputs):
-        check_notes(output.parameters, f"outputs[{index}]")
+        check_tensor_parameters(output.parameters, f"outputs[{index}]")
     values = {name: _value(parameter) for name, parameter in request.parameters.items() if name != _EMPTY_FINAL}
     return Inference(
         model=request.model_name,

@@ -13,9 +13,9 @@ from serve.api.open_inference.protocol import (
     TEXT_INPUT,
     Inferred,
     Tensor,
-    check_notes,
     check_outputs,
     check_shape,
+    check_tensor_parameters,
     check_text_input,
     unpack_texts,
 )
@@ -214,11 +214,11 @@ class TensorRequest:
             raise InvalidRequestError("inputs", f"{len(body.inputs)} tensors, expected 1, {TEXT_INPUT!r}")
         tensor = body.inputs[0]
         check_text_input(tensor.name, tensor.datatype, _INPUT_FIELD)
-        check_notes(tensor.parameters, _INPUT_FIELD)
+        check_tensor_parameters(tensor.parameters, _INPUT_FIELD)
         self.texts = _read_texts(tensor, behind)
         check_shape(tensor.shape, len(self.texts), _INPUT_FIELD)
         for index, output in enumerate(body.outputs):
-            check_notes(output.parameters, f"outputs[{index}]")
+            check_tensor_parameters(output.parameters, f"outputs[{index}]")
         self.outputs = check_outputs([output.name for output in body.outputs])
 
     @classmethod
@@ -239,7 +239,7 @@ class TensorRequest:
         """Parameters of the translation, without those of the response format."""
         return {name: value for name, value in self.body.parameters.items() if name != ALL_BINARY}
 
-    def wants_bytes(self, name: str) -> bool:
+    def returns_bytes(self, name: str) -> bool:
         """Whether an output tensor is returned as bytes."""
         default = self.body.parameters.get(ALL_BINARY, False)
         notes = next((output.parameters for output in self.body.outputs if output.name == name), {})
@@ -252,7 +252,7 @@ def write_answer(inferred: Inferred, request: TensorRequest) -> tuple[dict[str, 
     behind: list[bytes] = []
     for tensor in inferred.tensors:
         output: dict[str, Any] = {"name": tensor.name, "shape": list(tensor.shape), "datatype": tensor.datatype}
-        if request.wants_bytes(tensor.name):
+        if request.returns_bytes(tensor.name):
             behind.append(tensor.pack())
             output["parameters"] = {BINARY_SIZE: len(behind[-1])}
         else:

@@ -35,7 +35,7 @@ TEXT_OUTPUT = "text_output"
 # Any number of texts. Input of shape [n, 1] gets output of shape [n, 1].
 SHAPE = (-1,)
 
-_REFUSED_NOTES = ("classification", "shared_memory_region", "shared_memory_offset", "shared_memory_byte_size")
+_UNSUPPORTED_PARAMETERS = ("classification", "shared_memory_region", "shared_memory_offset", "shared_memory_byte_size")
 _LENGTH = struct.Struct("<I")
 _FORMATS = {"FP64": "d", "INT64": "q"}
 
@@ -93,10 +93,10 @@ def check_text_input(name: str, datatype: str, field: str) -> None:
         raise InvalidRequestError(f"{field}.datatype", f"{datatype[:64]!r}, expected 'BYTES'")
 
 
-def check_notes(names: Iterable[str], field: str) -> None:
+def check_tensor_parameters(names: Iterable[str], field: str) -> None:
     """Raises InvalidRequestError if tensor parameters request an unsupported extension; ignores other parameters."""
     for name in names:
-        if name in _REFUSED_NOTES:
+        if name in _UNSUPPORTED_PARAMETERS:
             raise InvalidRequestError(
                 f"{field}.parameters.{name}", "given, expected none: the extension is not supported"
             )
@@ -194,7 +194,7 @@ class Parameters(Fields):
             parameters = {name: value if name in texts else _number(value) for name, value in own.items()}
             parsed = cls.model_validate({**parameters, OPTIONS: options})
         except InvalidRequestError as error:
-            raise in_our_words(error) from error
+            raise with_protocol_names(error) from error
         except ValidationError as error:
             raise refusal(error, PARAMETERS) from error
         for name, only in _ONLY.items():
@@ -211,7 +211,7 @@ class Parameters(Fields):
         return 1 - max(self.priority, 1)
 
 
-def in_our_words(error: InvalidRequestError) -> InvalidRequestError:
+def with_protocol_names(error: InvalidRequestError) -> InvalidRequestError:
     """Returns an error with the field names of this protocol."""
     field = error.field
     if field.partition("[")[0] == "text":
@@ -338,7 +338,7 @@ class OpenInference:
         try:
             response = await self._dispatcher.translate(_translate_request(inference), record)
         except InvalidRequestError as error:
-            raise in_our_words(error) from error
+            raise with_protocol_names(error) from error
         return _inferred(inference, served, response)
 
     async def stream(self, inference: Inference, record: RequestRecord) -> AsyncGenerator[Inferred]:
@@ -360,7 +360,7 @@ class OpenInference:
                     elif event.text:
                         yield _grown(inference, served, event.text)
         except InvalidRequestError as error:
-            raise in_our_words(error) from error
+            raise with_protocol_names(error) from error
 
     def _find(self, name: str, version: str) -> ServedModel:
         served = self._models.get(name)

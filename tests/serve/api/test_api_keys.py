@@ -158,7 +158,7 @@ def test_an_invalid_file_keeps_the_previous_keys(tmp_path: Path, content: bytes 
     with capture_logs() as logs:
         ring.refresh()
         ring.refresh()
-    assert ring.opens("Bearer first")
+    assert ring.accepts("Bearer first")
     assert [log["log_level"] for log in logs] == ["warning"]
 
 
@@ -193,6 +193,6 @@ def test_keys_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None
 @given(st.text(max_size=5), st.text("abc", min_size=1, max_size=5))
 def test_only_exact_keys_are_valid(shown: str, key: str) -> None:
     ring = ApiKeys([key])
-    assert ring.opens(f"Bearer {key}")
-    assert not ring.opens(shown)
-    assert ring.opens(f"Bearer {shown}") == (shown.strip() == key)
+    assert ring.accepts(f"Bearer {key}")
+    assert not ring.accepts(shown)
+    assert ring.accepts(f"Bearer {shown}") == (shown.strip() == key)

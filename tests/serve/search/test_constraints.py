@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from serve.search.constraints import (
     PEEKED_TOKENS,
     forbid_repeated_ngrams,
-    penalise_repetition,
+    penalize_repetition,
     postpone_end,
     suppress,
 )
@@ -69,14 +69,14 @@ def test_tokens_that_a_row_has_are_penalized_once_and_no_others(rows: Rows, data
         ]
         for logits, target, penalty in zip(rows.logits, rows.targets(), penalties, strict=True)
     ]
-    penalise_repetition(rows.logits, rows.target_ids, rows.lengths, penalties)
+    penalize_repetition(rows.logits, rows.target_ids, rows.lengths, penalties)
     assert rows.logits.tolist() == np.array(expected).tolist()
 
 
 def test_a_penalty_makes_positive_and_negative_logits_smaller_and_keeps_impossible_ones() -> None:
     lowest = np.finfo(np.float32).min
     logits = np.array([[3.0, -3.0, 0.0, -np.inf, lowest, 1.0]], np.float32)
-    penalise_repetition(logits, np.arange(5)[np.newaxis], np.array([5]), np.array([2.0], np.float32))
+    penalize_repetition(logits, np.arange(5)[np.newaxis], np.array([5]), np.array([2.0], np.float32))
     assert logits.tolist() == [[1.5, -6.0, 0.0, -np.inf, -np.inf, 1.0]]
 
 
@@ -141,8 +141,8 @@ def test_a_row_is_bitwise_the_same_alone_and_among_others(rows: Rows, data: st.D
     penalties = np.array(data.draw(st.lists(st.sampled_from([0.7, 1.1]), min_size=count, max_size=count)), np.float32)
     lonely = [rows.alone(row) for row in range(count)]
     for row, one in enumerate(lonely):
-        penalise_repetition(one.logits, one.target_ids, one.lengths, penalties[[row]])
+        penalize_repetition(one.logits, one.target_ids, one.lengths, penalties[[row]])
         forbid_repeated_ngrams(one.logits, one.target_ids, one.lengths, sizes[[row]], eos_id=EOS_ID)
-    penalise_repetition(rows.logits, rows.target_ids, rows.lengths, penalties)
+    penalize_repetition(rows.logits, rows.target_ids, rows.lengths, penalties)
     forbid_repeated_ngrams(rows.logits, rows.target_ids, rows.lengths, sizes, eos_id=EOS_ID)
     assert rows.logits.tobytes() == b"".join(one.logits.tobytes() for one in lonely)
