@@ -69,6 +69,8 @@ class Window:
     """The unanswered items of a call, across its streams."""
 
     def __init__(self, items: Items, in_flight: int) -> None:
+        if in_flight < 1:
+            raise ValueError(f"in_flight: {in_flight}, expected at least 1")
         self._source = items
         self._places = asyncio.Semaphore(in_flight)
         self._numbers = count()

@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Self, TypeVar, Unpack
 
@@ -95,7 +96,11 @@ class RestClient:
     async def _attempt(self, fields: Mapping[str, Any], deadline_seconds: float) -> httpx.Response:
         remaining_seconds = deadline_seconds - time.monotonic()
         headers = {TIMEOUT_HEADER: str(max(1, math.ceil(remaining_seconds * 1000)))}
-        return await self._session.post(TRANSLATE_PATH, json=fields, headers=headers)
+        send = partial(self._session.post, TRANSLATE_PATH, json=fields, headers=headers)
+        try:
+            return await send()
+        except httpx.RemoteProtocolError:
+            return await send()  # the server closed an idle connection while the request was sent
 
 
 def _pause_seconds(response: httpx.Response) -> float:

@@ -149,6 +149,49 @@ def test_an_error_of_the_iterator_is_raised_after_the_results(live: LiveService,
         ask(live.grpc_target, PATIENT, "translate_many", items())
 
 
+def test_an_exit_of_the_iterator_leaves_the_blocking_client_usable(live: LiveService) -> None:
+    def items() -> Iterator[str]:
+        yield TEXTS[0]
+        raise SystemExit(3)
+
+    with TranslationClient.open(live.grpc_target, PATIENT) as client:
+        with pytest.raises(SystemExit):
+            list(client.translate_many(items()))
+        assert len(client.translate(TEXTS[:2]).translations) == 2
+
+
+def test_closing_the_blocking_client_ends_calls_that_wait_for_items(live: LiveService) -> None:
+    asked, ended, release = threading.Event(), threading.Event(), threading.Event()
+
+    def items() -> Iterator[str]:
+        asked.set()
+        release.wait(WAIT_SECONDS)
+        yield from ()
+
+    def call(client: TranslationClient) -> None:
+        with pytest.raises(ServerFailedError):
+            list(client.translate_many(items()))
+        ended.set()
+
+    with TranslationClient.open(live.grpc_target, PATIENT) as client:
+        calling = threading.Thread(target=call, args=(client,))
+        calling.start()
+        assert asked.wait(WAIT_SECONDS)
+    assert ended.wait(WAIT_SECONDS)
+    release.set()
+    calling.join(WAIT_SECONDS)
+    with pytest.raises(ServerFailedError):
+        client.translate(TEXTS[0])
+
+
+def test_a_window_without_places_is_refused(live: LiveService) -> None:
+    with (
+        TranslationClient.open(live.grpc_target, PATIENT) as client,
+        pytest.raises(ValueError, match="in_flight"),
+    ):
+        list(client.translate_many(TEXTS, in_flight=0))
+
+
 def test_an_early_stop_cancels_the_items_in_flight(gated: LiveService, model: GatedModel, ask: Ask) -> None:
     async def stop_async() -> None:
         async with (
