@@ -15,7 +15,7 @@ setup: .venv/installed
 	$(INSTALL) -e '.[cpu,train,export,bench,peers,ray,tracing,locust,dev]'
 	touch $@
 
-# What `make demo` requires, which installs sooner.
+# Installs the extras of `make demo` only, which is faster.
 .venv/trains: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(INSTALL) -e '.[cpu,train,export]'
@@ -70,17 +70,17 @@ $(DEMO)/attention/%/done: | $(DEMO)/corpus/train.en
 quality: $(DEMO)/verified
 	$(BIN)/dragoman evaluate $(DEMO)/bundle --data files:$(DEMO)/corpus/test.en,$(DEMO)/corpus/test.de --minimum-exact 0.97
 
-# For the tests of deploy/nginx.
+# The tests of deploy/nginx need nginx.
 nginx:
 	tests/unpack_nginx.sh .nginx
 
 # One process per CPU; the tests of a file run in one process, because they share slow fixtures.
 test: setup optimum nginx
-	PATH=$$PATH:$(CURDIR)/.nginx/usr/sbin $(BIN)/pytest --numprocesses auto --dist loadfile
+	PATH="$$PATH:$(CURDIR)/.nginx/usr/sbin" $(BIN)/pytest --numprocesses auto --dist loadfile
 
 # Tests the promises of docs/reliability.md with all rounds, and fills in its table.
 reliability: setup nginx
-	PATH=$$PATH:$(CURDIR)/.nginx/usr/sbin $(BIN)/pytest tests -m promise --thorough --soak-seconds=$(SOAK_SECONDS) --timeout=0 --promises=docs/reliability.md
+	PATH="$$PATH:$(CURDIR)/.nginx/usr/sbin" $(BIN)/pytest tests -m promise --thorough --soak-seconds=$(SOAK_SECONDS) --timeout=0 --promises=docs/reliability.md
 
 # The same for the soak with fake models only; SOAK_SECONDS=3600 runs for an hour.
 endurance: setup
@@ -108,14 +108,14 @@ bench: setup optimum
 	$(BIN)/dragoman bench service --set bundle=$(BENCH_RUN) $(BENCH_OPTIONS)
 
 # Measures the latency at 100 requests per second and the capacity; demo/load/load.html has plots.
-capacity: $(DEMO)/verified
+capacity: setup $(DEMO)/verified
 	$(BIN)/dragoman serve $(DEMO)/bundle --lame-duck-seconds 0 & trap "kill $$!" EXIT; \
 	  curl --silent --fail --retry 60 --retry-connrefused --retry-delay 1 http://127.0.0.1:8000/readyz && \
 	  $(BIN)/dragoman load --protocol grpc,rest --rate 100 --out $(DEMO)/load && \
 	  $(BIN)/dragoman load --find-capacity --rate 100 --out $(DEMO)/capacity
 
 # An hour of valid and invalid requests, killed clients and replaced models; SECONDS=60 is shorter.
-soak: $(DEMO)/verified
+soak: setup $(DEMO)/verified
 	$(BIN)/dragoman load soak $(DEMO)/bundle --duration-seconds $(or $(SECONDS),3600)
 
 protos: setup

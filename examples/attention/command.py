@@ -12,7 +12,7 @@ from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
 from examples.attention.layers import draw_costs, format_costs, measure_layers
 from examples.attention.maps import AttentionMaps, SentenceTooLongError, draw_heads, draw_summaries, force_maps
-from examples.attention.quality import compare, draw_results, format_results
+from examples.attention.quality import compare, draw_results, format_results, readable_pairs
 from export.origin import read_origin
 from export.source_model import Exportable
 from model.data.corpus import Corpus, CorpusError, read_corpus
@@ -53,8 +53,9 @@ class AttentionCommand(BaseSettings):
         try:
             corpus = read_corpus(self.data, self.split, self.multi30k_folder)
             models = self._read_models()
+            readable = readable_pairs(models, corpus)
             maps = {number: self._force(models, corpus, number) for number in self.sentence}
-        except (CorpusError, RunError, TokenizerError, SentenceTooLongError) as error:
+        except (CorpusError, RunError, TokenizerError) as error:
             raise SystemExit(f"dragoman attention: {error}") from error
         self.out.mkdir(parents=True, exist_ok=True)
         print("drawing maps", flush=True)
@@ -64,7 +65,7 @@ class AttentionCommand(BaseSettings):
         costs = list(measure_layers(lengths, self.width))
         draw_costs(costs, self.out / "layers.svg")
         print("translating", flush=True)
-        results = compare(models, corpus, self.batch_size, self.timed_sentences)
+        results = compare(models, readable, self.batch_size, self.timed_sentences)
         draw_results(results, self.batch_size, self.out / "quality.svg")
         sections.append(f"## Cost of a layer\n\n![](layers.svg)\n\n{format_costs(costs)}")
         sections.append(f"## Quality and speed\n\n![](quality.svg)\n\n{format_results(results, self.batch_size)}")
@@ -80,7 +81,13 @@ class AttentionCommand(BaseSettings):
         if not 1 <= number <= len(corpus):
             raise SystemExit(f"dragoman attention: sentence: {number}: expected 1 to {len(corpus)}")
         pair = corpus.direction, corpus.sources[number - 1], corpus.targets[number - 1]
-        return {name: force_maps(model, *pair) for name, model in models.items()}
+        maps = {}
+        for name, model in models.items():
+            try:
+                maps[name] = force_maps(model, *pair)
+            except SentenceTooLongError as error:
+                raise SystemExit(f"dragoman attention: sentence: {number}: {name}: {error}") from error
+        return maps
 
     def _draw_maps(self, maps: dict[int, dict[str, AttentionMaps]], corpus: Corpus) -> Iterator[str]:
         """Yields a section of the report per picture."""

@@ -53,6 +53,18 @@ def compare(models: Mapping[str, Exportable], corpus: Corpus, batch_size: int, t
     return results
 
 
+def readable_pairs(models: Mapping[str, Exportable], corpus: Corpus) -> Corpus:
+    """Returns the pairs whose source every model can read."""
+
+    def readable(text: str) -> bool:
+        return all(
+            len(source_ids_of(each, corpus.direction, text)) <= each.model.limits.max_source_tokens
+            for each in models.values()
+        )
+
+    return corpus.select([index for index, text in enumerate(corpus.sources) if readable(text)])
+
+
 def translate(model: TranslationModel, sources: Sources, batch_size: int) -> list[tuple[int, ...]]:
     """Returns the target ids of each source, by greedy search in batches of similar length."""
     order = sorted(range(len(sources)), key=lambda index: len(sources[index]))

@@ -97,7 +97,7 @@ class CorpusCommand(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="DRAGOMAN_CORPUS_", frozen=True, extra="forbid")
 
     out: Path = Field(description="the folder to write train, validation and test files (.en, .de) to")
-    seed: int = Field(7, description="the sentences belong to this number: same seed, same corpus")
+    seed: int = Field(7, description="seed of the random generator")
     train_pairs: int = Field(180_000, ge=0, description="sentence pairs to train on")
     validation_pairs: int = Field(1_000, ge=0, description="sentence pairs to watch while training")
     test_pairs: int = Field(1_000, ge=0, description="sentence pairs to measure with")

@@ -88,7 +88,7 @@ class Clause(NamedTuple):
     adverb: Text
     negative: bool
     others: dict[str, Text]
-    """Texts of the sentence that belong to the clause: its time, what is asked for, and a relative clause."""
+    """Texts of the clause: its time, the part that a question asks for, and a relative clause."""
 
     def english(self, form: str) -> str:
         """Returns a statement, or a question if `form` is `ask`."""
@@ -251,7 +251,7 @@ class Grammar:
         return Text.joined(degree, self._new(Text.parse(f"{adjective} = {german}")))
 
     def _relative_clause(self, phrase: NounPhrase, mood: str) -> Text:
-        """Returns what a person or an animal does, or what a person does with a thing."""
+        """Returns a relative clause about the phrase: an action of a person or an animal, or with a thing."""
         of_people = CLASSES[phrase.noun_class].of_people
         pronoun = self._new(relative("who" if of_people else "that", phrase))
         if of_people or phrase.noun_class == "animals":

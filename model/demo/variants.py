@@ -31,6 +31,8 @@ def tagged(text: Text, random: Callable[[], float]) -> Variant:
     """Encloses a phrase and its translation in `<b>` and `</b>`."""
     english, german, links = _words(text)
     options = list(_phrases(len(english), links))
+    if not options:
+        return None
     start, end, german_start, german_end = options[int(random() * len(options))]
     return _enclosed(english, start, end), _enclosed(german, german_start, german_end)
 

@@ -29,7 +29,13 @@ def test_data_of_the_packages_are_in_the_wheel(wheel: ZipFile) -> None:
     folders = (ROOT / "model" / "recipes", ROOT / "loadtest" / "scenarios")
     files = {path.relative_to(ROOT).as_posix() for folder in folders for path in folder.iterdir() if path.is_file()}
     assert files
-    assert {*files, "protos/translation.proto", "loadtest/protocols.yaml"} <= set(wheel.namelist())
+    single = {
+        "protos/translation.proto",
+        "loadtest/protocols.yaml",
+        "model/demo/lexicon.yaml",
+        "model/demo/sentences.yaml",
+    }
+    assert {*files, *single} <= set(wheel.namelist())
 
 
 def test_the_wheel_holds_no_tests_and_no_caches(wheel: ZipFile) -> None:
