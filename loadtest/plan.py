@@ -92,7 +92,8 @@ def _draw_parts(
         rate = _first_rate(scenario.phases[0])
         phases.insert(0, (PoissonPhase(name=WARM_UP, rate=rate, duration_seconds=scenario.warm_up_seconds), 0))
     for phase, window in phases:
-        arrivals = phase.draw(random)
+        # Of its own, so that the send times do not depend on the kinds of requests.
+        arrivals = phase.draw(np.random.default_rng(random.integers(1 << 62)))
         traced: Sequence[TracedRequest | None] = [None] * len(arrivals)
         if isinstance(phase, ReplayPhase):
             traced = phase.read()
