@@ -46,7 +46,7 @@ COMMANDS = {
 # The title of the group of commands that begins with each of these.
 GROUPS = {"corpus": "Train", "export": "Export", "serve": "Serve", "translate": "Translate", "evaluate": "Measure"}
 # Modules whose commands start processes or write into temporary folders.
-LEAVING_THINGS = ("export.", "loadtest.", "benchmarks.", "serve.demo:")
+NEED_CLEANUP = ("export.", "loadtest.", "benchmarks.", "serve.demo:")
 # The exit status of shells after SIGTERM.
 TERMINATED = 128 + signal.SIGTERM
 # The libraries of each extra, by the names of their modules.
@@ -86,7 +86,7 @@ def main() -> None:
     for words in (2, 1):
         name = " ".join(arguments[:words])
         if name in COMMANDS:
-            if COMMANDS[name][0].startswith(LEAVING_THINGS):
+            if COMMANDS[name][0].startswith(NEED_CLEANUP):
                 # SystemExit, unlike the signal, lets them remove processes and temporary folders.
                 signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
             run(name, arguments[words:])

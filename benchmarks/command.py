@@ -48,7 +48,9 @@ class BenchCommand(BaseSettings):
 
     The plan of a question has its parameters: the models, the systems and the load. --show-plan prints it with its
     defaults. --plan and --set override them. All systems take turns in every round. A table shows the median of the
-    rounds, and the median and range of the ratio to Dragoman. Use an otherwise idle machine.
+    rounds, and the median and range of a ratio within a round. offline, online and throughput divide Dragoman's figure
+    by that of the system. replicas and scheduling divide the figure by that of the first column. Use an otherwise idle
+    machine.
     """
 
     model_config = SettingsConfigDict(env_prefix="DRAGOMAN_BENCH_", frozen=True, extra="forbid")

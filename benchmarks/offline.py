@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_serializer, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_serializer, model_validator
 
 from benchmarks.harness.plan import Question, require_libraries
 from benchmarks.harness.process import Launch
@@ -112,6 +112,14 @@ class OfflinePlan(ModelsPlan):
     alone_threads: Annotated[tuple[Annotated[int, Field(gt=0)], ...], Field(min_length=1)] = Field(
         (1, 2), description="thread counts to try for one sentence at a time"
     )
+
+    @field_validator("systems")
+    @classmethod
+    def _check_systems(cls, systems: tuple[OfflineSystem, ...]) -> tuple[OfflineSystem, ...]:
+        twice = next((str(system) for system in systems if systems.count(system) > 1), None)
+        if twice is not None:
+            raise ValueError(f"expected different systems, got {twice} twice")
+        return systems
 
     @property
     def threads(self) -> int:

@@ -259,7 +259,7 @@ class MeasuredServer:
 def tables_of(
     search: str, bound: str, alone: Mapping[str, float], found: Mapping[str, list[CapacityResult]]
 ) -> list[Table]:
-    """Returns a table of the goodput, the ratios to it, and the curves around that of the first round."""
+    """Returns a table of the goodput and its ratios, with a note per void search, and the curves of the first round."""
     cells = [Cell("alone, p50, ms", system, [1000 * each], compared=False) for system, each in alone.items()]
     for system, results in found.items():
         cells.append(Cell("goodput, requests/s", system, [each.capacity_per_second or 0.0 for each in results]))
@@ -269,8 +269,14 @@ def tables_of(
         for system, results in found.items()
         if place < len(results[0].curve) and results[0].curve[place].void is None
     ]
+    voids = [
+        f"{system}, round {number}: VOID: all higher rates are void: {result.void}"
+        for system, results in found.items()
+        for number, result in enumerate(results, start=1)
+        if result.void is not None
+    ]
     offered = "Goodput, requests/s, at multiples of the goodput of the first round; void trials are left out:"
-    return [Table(search, cells, DRAGOMAN, text=bound), Table("offered", curves, text=offered)]
+    return [Table(search, cells, DRAGOMAN, text=bound, notes=voids), Table("offered", curves, text=offered)]
 
 
 async def measure_search(
@@ -298,9 +304,9 @@ async def measure_search(
     details = {
         "bound_seconds": bound_seconds,
         "tried": {system: {str(each): rate for each, rate in rates.items()} for system, rates in tried.items()},
-        "curves": {system: list(map(asdict, results[0].curve)) for system, results in found.items()},
+        "capacities": {system: list(map(asdict, results)) for system, results in found.items()},
     }
-    return [replace(goodput, notes=[f"Settings: {settings}."]), curves], details
+    return [replace(goodput, notes=[f"Settings: {settings}.", *goodput.notes]), curves], details
 
 
 def measure(plan: OnlinePlan) -> Report:

@@ -35,7 +35,6 @@ TIMED_OUT = "timeout"
 DEADLINE_EXCEEDED = grpc.StatusCode.DEADLINE_EXCEEDED.name
 TIMEOUT_HEADER = "x-request-timeout-ms"
 TRANSLATE_PATH = PROTOCOLS["rest"].call
-STREAM_PATH = PROTOCOLS["rest-stream"].call
 
 
 @dataclass(frozen=True, slots=True)

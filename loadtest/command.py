@@ -141,8 +141,8 @@ class LoadCommand(ConnectionOptions):
         security = replace(security, tls=security.tls or scheme == "https")
         return Targets(self.grpc_target, self.rest_url, security=security)
 
-    def scenarios(self) -> dict[str, Scenario]:
-        """Returns the scenario of each run, by the name of its protocol or of the scenario.
+    def described_scenario(self) -> Scenario:
+        """Reads the scenario and replaces its fields by the given options; only the runs apply `protocol`.
 
         Raises:
             ScenarioError: if the options conflict or the scenario cannot be used.
@@ -155,8 +155,7 @@ class LoadCommand(ConnectionOptions):
         if not path.suffix and self.scenario not in _READY_MADE:
             known = ", ".join(_READY_MADE)
             raise ScenarioError(f"scenario: expected a YAML file or one of {known}, got {self.scenario!r}")
-        scenario = self._changed(read_scenario(_READY_MADE.get(self.scenario, path)))
-        return {name: _over(scenario, name) for name in self.protocol} or {path.stem: scenario}
+        return self._changed(read_scenario(_READY_MADE.get(self.scenario, path)))
 
     def _changed(self, scenario: Scenario) -> Scenario:
         """Returns the scenario with the values of the given options."""
@@ -173,19 +172,25 @@ class LoadCommand(ConnectionOptions):
     async def _run(self) -> LoadDocument:
         runs: list[RunResult] = []
         capacity: CapacityResult | None = None
-        scenarios = self.scenarios()
-        (scenario, *_) = scenarios.values()
+        scenario = self.described_scenario()
+        scenarios = {name: _over(scenario, name) for name in self.protocol} or {Path(self.scenario).stem: scenario}
         sentences = read_sentences(scenario.sentences)
         targets = replace(self.targets, connections=scenario.connections)
         options = SessionOptions(targets, self.processes, self.generator_cpus, self.closed_loop, self.until_stable)
-        with LiveView.open(Console(stderr=True)) as view:
-            for name, each in scenarios.items():
-                async with LoadSession.open(options, each, sentences, view) as session:
-                    if self.find_capacity:
-                        capacity = await _find_capacity(session, name)
-                    else:
-                        runs += await session.run(name)
-        print(format_runs({run.name: run for run in runs}) if capacity is None else format_capacity(capacity))
+        try:
+            with LiveView.open(Console(stderr=True)) as view:
+                for name, each in scenarios.items():
+                    async with LoadSession.open(options, each, sentences, view) as session:
+                        if self.find_capacity:
+                            capacity = await _find_capacity(session, name)
+                        else:
+                            runs += await session.run(name)
+        finally:
+            # If a later run fails, the results of the earlier ones are printed all the same.
+            if capacity is not None:
+                print(format_capacity(capacity))
+            elif runs:
+                print(format_runs({run.name: run for run in runs}))
         return self._document(runs, capacity, scenario, sentences)
 
     def _document(

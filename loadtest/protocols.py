@@ -91,6 +91,21 @@ class RequestProtocol(BaseModel):
         filled: dict[str, Any] = _fill(self.body, values)
         return filled
 
+    def check_fields(self, fields: Mapping[str, Any]) -> None:
+        """Checks that a gRPC request accepts additional fields; the body of an HTTP request may have any.
+
+        Raises:
+            ValueError: names the field.
+        """
+        for name, value in fields.items() if self.grpc else ():
+            try:
+                self.request_class(**{name: value})
+            except (TypeError, ValueError) as error:
+                message = self.request_class.DESCRIPTOR.name
+                raise ValueError(
+                    f"fields.{name}: expected a field of {message} and a value of its type, got {value!r}: {error}"
+                ) from error
+
     def path(self, values: Mapping[str, Any]) -> str:
         """Returns the HTTP path of a request."""
         return _NAME.sub(lambda name: str(values[name[1]]), self.call)

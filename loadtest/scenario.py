@@ -283,6 +283,7 @@ class RequestKind(_Part):
             raise ValueError(f"model: expected a name, because the path of {self.protocol} contains it")
         if names.isdisjoint({"texts", "encoded_texts", "each"}) and set(self.texts) != {1}:
             raise ValueError(f"texts: expected one text, because {self.protocol} sends no more")
+        protocols[self.protocol].check_fields(self.fields)
 
 
 class Objective(_Part):

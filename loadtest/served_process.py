@@ -106,14 +106,6 @@ class ServedProcess:
         """Sends a signal to the server."""
         self._running.send_signal(number)
 
-    async def pause(self, seconds: float) -> None:
-        """Stalls the server (SIGSTOP, SIGCONT)."""
-        self.send(signal.SIGSTOP)
-        try:
-            await asyncio.sleep(seconds)
-        finally:
-            self.send(signal.SIGCONT)
-
     async def stop(self) -> None:
         """Stops the server (SIGTERM) and waits until it has exited.
 

@@ -47,8 +47,8 @@ FAULT_AT = 1 / 4
 STALL_SECONDS = 1.0
 # Time to restore lost connections: the longest gRPC reconnect backoff and a margin.
 RECONNECT_SECONDS = 1.5
-# Longest recovery. Later, no request is sent, which fails the round.
-RECOVERY_SECONDS = 180.0
+# Longest recovery of a server, and of replicas. Later, no request is sent, which fails the round.
+RECOVERY_SECONDS, REPLICAS_RECOVERY_SECONDS = 60.0, 180.0
 # Neither nginx nor gRPC retries a stream that has begun.
 UNARY = frozenset({"grpc", "rest"})
 # The server's default: several times what nginx or the clients need to notice that a replica is leaving.
@@ -139,8 +139,10 @@ async def _nothing(*_: object) -> None:
 
 async def _stall(process_id: int) -> None:
     os.kill(process_id, signal.SIGSTOP)
-    await asyncio.sleep(STALL_SECONDS)
-    os.kill(process_id, signal.SIGCONT)
+    try:
+        await asyncio.sleep(STALL_SECONDS)
+    finally:
+        os.kill(process_id, signal.SIGCONT)
 
 
 async def _stop_answering(replicas: Replicas, _generators: Generators) -> None:
@@ -181,6 +183,7 @@ class Fault:
         outcomes: outcomes that the fault explains.
         retried: whether all requests are unary and gRPC clients retry them by the published service config.
         mend: cleans up after the round.
+        recovery_seconds: bound of the time from the fault to the recovery.
     """
 
     name: str
@@ -189,6 +192,7 @@ class Fault:
     kills_client: bool = False
     retried: bool = False
     mend: Callable[[Replicas], Awaitable[None]] = _nothing
+    recovery_seconds: float = RECOVERY_SECONDS
 
 
 FAULTS = (
@@ -198,11 +202,12 @@ FAULTS = (
     Fault("client stalled", lambda _, generators: _stall(generators.process_ids[0]), LATE),
     Fault("client killed", kill_client, ANSWERED, kills_client=True),
 )
+_ReplicaFault = partial(Fault, recovery_seconds=REPLICAS_RECOVERY_SECONDS)
 REPLICA_FAULTS = (
     FAULTS[0],
-    Fault("all replicas restarted in turn", _restart_all, ANSWERED),
-    Fault("a replica killed and started again", _kill_server, ANSWERED, retried=True),
-    Fault("a replica stands still", _stop_answering, LATE, retried=True, mend=_replace_server),
+    _ReplicaFault("all replicas restarted in turn", _restart_all, ANSWERED),
+    _ReplicaFault("a replica killed and started again", _kill_server, ANSWERED, retried=True),
+    _ReplicaFault("a replica stalled", _stop_answering, LATE, retried=True, mend=_replace_server),
 )
 
 
@@ -227,7 +232,7 @@ async def run_round(replicas: Replicas, fault: Fault, load: Load, seconds: float
             generators.halt()
 
     # The requests of a killed client are only known if the plan is run to its end.
-    run = await load.run(replicas, seconds if lost else seconds + RECOVERY_SECONDS, disturb)
+    run = await load.run(replicas, seconds if lost else seconds + fault.recovery_seconds, disturb)
     await fault.mend(replicas)
     found, record = await judge(fault.name, run, load, replicas), run.record
     sent = len(record.plan.requests) if lost else record.sent
@@ -316,7 +321,7 @@ class ChaosCommand(ReliabilityCommand):
     async def _rounds(self, folder: Path) -> list[Findings]:
         greedy, beam = dict.fromkeys(PROTOCOLS, 3.0), dict.fromkeys(PROTOCOLS, 1.0)
         load = self.load((("greedy", greedy, {}, ANSWERED), ("beam 4", beam, BEAM, ANSWERED)), self.timeout_seconds)
-        faults = [fault for fault in self._faults if fault.name in (self.only or fault.name)]
+        faults = [fault for fault in self._faults if not self.only or fault.name in self.only]
         command = partial(server_command, self.bundle, lame_duck_seconds=LAME_DUCK_SECONDS)
         findings: list[Findings] = []
         with ExitStack() as stack:

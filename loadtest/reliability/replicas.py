@@ -27,6 +27,8 @@ PROTOCOLS: tuple[LoadProtocol, ...] = ("grpc", "grpc-stream", "grpc-many", "rest
 # HTTP and gRPC ports in the configuration: nginx's own, then those of each replica.
 PORTS = (8000, 8001, 8010, 8011, 8020, 8021, 8030, 8031)
 STOP_SECONDS = 20.0
+# Longest time until a server is idle after a load.
+IDLE_SECONDS = 20.0
 PROBE_SECONDS = 2.0
 MISSED_SECONDS = 5.0  # a busy machine notices late
 
@@ -68,12 +70,12 @@ class Replicas:
         """Starts a replica again, by default the victim, and waits until it is ready and has ended a request."""
         self.each[number].start()
         await self.each[number].wait_ready()
-        await _state(self.servers[number], lambda state: any(state.requests.values()))
+        await _state(self.servers[number], lambda state: any(state.requests.values()), START_SECONDS)
 
     async def idle(self) -> list[ServerState | None]:
         """Returns the metrics of each replica once it is idle; None if it is not idle in time."""
         return [
-            await _state(each, lambda state: state.rows == state.waiting == state.in_flight == 0)
+            await _state(each, lambda state: state.rows == state.waiting == state.in_flight == 0, IDLE_SECONDS)
             for each in self.servers
         ]
 
@@ -165,8 +167,8 @@ def free_ports(count: int) -> tuple[int, ...]:
         return tuple(listener.getsockname()[1] for listener in listeners)
 
 
-async def _state(server: Targets, condition: Callable[[ServerState], bool]) -> ServerState | None:
-    deadline_seconds = time.monotonic() + START_SECONDS
+async def _state(server: Targets, condition: Callable[[ServerState], bool], seconds: float) -> ServerState | None:
+    deadline_seconds = time.monotonic() + seconds
     async with MetricsReader.open(server) as metrics:
         while time.monotonic() < deadline_seconds:
             state = await metrics.read()

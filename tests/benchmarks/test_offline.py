@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from benchmarks.harness.plan import PlanError
 from benchmarks.harness.process import SystemFailedError, Turn
 from benchmarks.harness.report import Report, Table, cells_of
 from benchmarks.harness.rounds import Round
@@ -156,6 +157,11 @@ def test_a_system_is_written_as_it_is_read(text: str, full: str) -> None:
 def test_an_unknown_system_is_rejected(text: str) -> None:
     with pytest.raises(ValidationError, match="OfflineSystem"):
         OfflineSystem.model_validate(text)
+
+
+def test_a_system_is_measured_once_however_it_is_written() -> None:
+    with pytest.raises(PlanError, match=r"systems: .*pytorch:fp32 twice"):
+        OfflinePlan.read(None, ["systems=[dragoman, pytorch, 'pytorch:fp32']"])
 
 
 def test_the_fastest_pass_decides_about_the_size() -> None:

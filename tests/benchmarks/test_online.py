@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import sys
 import threading
 from collections.abc import Iterable, Sequence
@@ -46,6 +47,12 @@ def test_every_server_is_measured(report: Report) -> None:
     assert {cell.column: len(cell.rounds) for cell in cells} == {"dragoman": 1, "ctranslate2": 1}
 
 
+def test_the_details_have_the_search_of_every_round(report: Report) -> None:
+    capacities = report.details["greedy"]["capacities"]
+    assert {system: len(rounds) for system, rounds in capacities.items()} == {"dragoman": 1, "ctranslate2": 1}
+    assert all(rounds[0]["trials"] for rounds in capacities.values())
+
+
 def test_baselines_try_every_window_and_dragoman_its_defaults(report: Report) -> None:
     tried = report.details["greedy"]["tried"]
     assert list(tried["dragoman"]) == ["1 x 1 threads"]
@@ -81,6 +88,13 @@ def test_the_curve_leaves_out_void_trials() -> None:
     goodput, curves = tables_of("greedy", "bound", {"dragoman": 0.01, "pytorch": 0.5}, found)
     assert [cell.rounds for cell in goodput.cells if cell.row == "goodput, requests/s"] == [[90.0], [0.0]]
     assert [(cell.row, cell.column, cell.rounds) for cell in curves.cells] == [("0.1", "dragoman", [10.0])]
+
+
+def test_a_void_search_has_a_note_with_its_system_round_and_reason() -> None:
+    good, void = (CapacityResult("", 0.1, 90.0, [], [], reason) for reason in (None, "the generator was late"))
+    goodput, _ = tables_of("greedy", "bound", {"dragoman": 0.01}, {"dragoman": [good, void], "onnx": [good, good]})
+    (note,) = goodput.notes
+    assert re.search(r"dragoman.* 2: .*the generator was late", note)
 
 
 @pytest.mark.parametrize(

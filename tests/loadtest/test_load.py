@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from loadtest.command import LoadCommand
+from loadtest.generator import GeneratorLostError
 from loadtest.protocols import PROTOCOLS
-from loadtest.results import from_json
+from loadtest.results import RunResult, from_json
+from loadtest.session import LoadSession
 from tests.support.live import LiveService
 
 STEADY = "{name: steady, arrivals: constant, rate: 40, duration_seconds: 0.5}"
@@ -62,11 +64,14 @@ def test_invalid_requests_are_counted_and_not_lost(
     assert [run["errors"] for run in runs] == [{"INVALID_ARGUMENT": 20}, {"INVALID_ARGUMENT": 20}, {"400 invalid": 20}]
 
 
+MIXED_KINDS = """
+requests:
+  - {name: plain, weight: 4, texts: {2: 1}}
+  - {name: beam, protocol: rest, options: {beam_size: 2}, texts: {2: 1}}
+"""
 MIXED = f"""
 warm_up_seconds: 0
-requests:
-  - {{name: plain, weight: 4, texts: {{2: 1}}}}
-  - {{name: beam, protocol: rest, options: {{beam_size: 2}}, texts: {{2: 1}}}}
+{MIXED_KINDS}
 phases:
   - {STEADY}
   - {{name: again, arrivals: replay, trace: trace.jsonl}}
@@ -163,12 +168,40 @@ def test_a_late_generator_exits_with_status_1_and_marks_the_run_void(
 def test_options_replace_the_fields_of_the_scenario() -> None:
     options: dict[str, Any] = {"rate": 7.0, "duration_seconds": 5.0, "target_language": "de"}
     command = LoadCommand(scenario="interfaces", sentences=Path("lines.txt"), latency_seconds=0.1, **options)
-    (scenario,) = command.scenarios().values()
+    scenario = command.described_scenario()
     (phase,) = scenario.phases
     assert scenario.sentences == Path("lines.txt")
     assert {"rate": 7.0, "duration_seconds": 5.0}.items() <= dict(phase).items()
     assert {kind.target_language for kind in scenario.requests} == {"de"}
     assert scenario.objective.latency_seconds == 0.1
+
+
+def test_the_report_has_the_scenario_that_the_options_describe_not_that_of_one_protocol(
+    live: LiveService, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    load(live, tmp_path, MIXED_KINDS, protocol=("rest-stream", "grpc")).cli_cmd()
+    document = document_of(capsys)
+    assert [run["name"] for run in document["runs"]] == ["rest-stream", "grpc"]
+    assert [kind["protocol"] for kind in document["scenario"]["requests"]] == ["grpc", "rest"]
+    assert [phase["name"] for phase in document["scenario"]["phases"]] == ["steady"]
+
+
+def test_a_lost_generator_does_not_discard_the_results_of_earlier_runs(
+    live: LiveService, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure = LoadSession.run
+
+    async def run(session: LoadSession, title: str) -> list[RunResult]:
+        if title == "grpc":
+            raise GeneratorLostError("a generator was lost")
+        return await measure(session, title)
+
+    monkeypatch.setattr(LoadSession, "run", run)
+    with pytest.raises(SystemExit, match="a generator was lost"):
+        load(live, tmp_path, protocol=("rest", "grpc")).cli_cmd()
+    heading, *_ = capsys.readouterr().out.splitlines()
+    assert "rest" in heading
+    assert "grpc" not in heading
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,8 @@ PHASES = "phases: [{arrivals: poisson}]\n"
         (f"{PHASES}requests: [{{protocol: open-inference-rest}}]", r"requests\.0\.model: "),
         (f"{PHASES}requests: [{{protocol: rest-score, options: {{beam_size: 4}}}}]", r"requests\.0\.options: "),
         (f"{PHASES}requests: [{{protocol: generate, model: m, texts: {{2: 1}}}}]", r"requests\.0\.texts: "),
+        (f"{PHASES}requests: [{{fields: {{markupp: html}}}}]", r"requests\.0\.fields\.markupp: .*TranslateRequest"),
+        (f"{PHASES}requests: [{{protocol: grpc-many, fields: {{model: 3}}}}]", r"requests\.0\.fields\.model: .*got 3"),
         (f"{PHASES}protocols: {{x: {{transport: http, call: /, body: {{q: $words}}, answer: a}}}}", r"x: .*\$words"),
         (f"{PHASES}protocols: {{x: {{transport: sse, call: /, body: {{}}, answer: a}}}}", r"x: .*result: "),
         (f"{PHASES}protocols: {{x: {{transport: grpc, call: /a.B/C, body: {{}}, answer: a}}}}", r"x: .*call: /a\.B/C"),
@@ -187,7 +189,7 @@ def test_the_given_share_of_clients_cancels_at_random_times() -> None:
 
 
 def test_a_kind_may_have_a_fixed_text_and_more_fields_of_the_body() -> None:
-    (request, *_) = make_plan(requests=[{"text": " ", "fields": {"markup": "html"}}]).requests
+    (request, *_) = make_plan(requests=[{"protocol": "rest", "text": " ", "fields": {"markup": "html"}}]).requests
     assert (request.texts, request.fields) == ((" ",), {"markup": "html"})
 
 

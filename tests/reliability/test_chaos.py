@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -19,6 +21,9 @@ from loadtest.served_process import ServedProcessError
 from tests.support import served_fakes
 from tests.support.live import WAIT_SECONDS, eventually
 from tests.support.paths import ROOT
+
+if TYPE_CHECKING:
+    from loadtest.generator import Generators
 
 KINDS = [(RequestKind(name=each, protocol=each, timeout_seconds=5), frozenset({OK})) for each in PROTOCOLS]
 NAMED = {fault.name: fault for fault in FAULTS}
@@ -55,6 +60,20 @@ def test_clients_reconnect_to_a_killed_server(server: Replicas) -> None:
     assert found.figures["lost"] == 0
     assert found.figures["ended_afterwards"] > 0
     assert outcomes(found) & LOST_CONNECTION
+
+
+def test_a_stalled_client_runs_again_if_the_round_is_canceled(server: Replicas) -> None:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as process:
+        client = cast("Generators", SimpleNamespace(process_ids=[process.pid]))
+
+        async def cancel() -> None:
+            await asyncio.wait_for(NAMED["client stalled"].happen(server, client), 0.05)
+
+        with pytest.raises(TimeoutError):
+            asyncio.run(cancel())
+        state = Path(f"/proc/{process.pid}/stat").read_text(encoding="ascii").split()[2]
+        process.kill()
+    assert state != "T"
 
 
 def test_a_failed_start_is_reported_with_the_last_log_line(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ async def hang(replicas: Replicas, _generators: Generators) -> None:
     assert not is_ready(replicas.victim.ports[0])
 
 
-STALLED = NAMED["a replica stands still"]
+STALLED = NAMED["a replica stalled"]
 
 
 @pytest.mark.promise("R37")

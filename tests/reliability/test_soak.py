@@ -1,5 +1,6 @@
 """R30, R33, R35: a server under mixed load, whose clients are killed and whose model is replaced."""
 
+import itertools
 import json
 from collections import Counter
 from pathlib import Path
@@ -9,7 +10,9 @@ import numpy as np
 import pytest
 
 import dragoman
+from loadtest.reliability.replicas import Replicas
 from loadtest.reliability.soak import MIX, MORE, MOST_GROWTH_MEBIBYTES, growth_per_hour, leaks
+from loadtest.server_metrics import ServerState
 from model.tokenizer.tokenizer import Tokenizer
 from tests.support import served_fakes
 from tests.support.live import direction, put_bundle
@@ -34,7 +37,8 @@ def soak(command: list[str], capsys: pytest.CaptureFixture[str], seconds: float)
     """Returns the findings of a soak and the exit status of the command."""
     times = [f"--duration-seconds={seconds}", f"--every-seconds={max(0.7, seconds / 1000)}"]
     try:
-        dragoman.run("load soak", [*command, "--rate=60", *times])
+        # With this seed, two seconds of load have requests of every kind.
+        dragoman.run("load soak", [*command, "--rate=60", "--seed=4", *times])
         status = None
     except SystemExit as ended:
         status = ended.code
@@ -77,6 +81,21 @@ def test_an_outcome_that_a_kind_does_not_explain_is_a_problem(
     found, status = soak(command, capsys, 0.5)
     assert status == 1
     assert ["INVALID_ARGUMENT" in problem for problem in found["problems"]] == [True]
+
+
+def test_counts_that_cannot_be_reconciled_are_a_problem(
+    command: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server is not idle in time before the load, so there are no first counts."""
+    idle, readings = Replicas.idle, itertools.count()
+
+    async def late(replicas: Replicas) -> list[ServerState | None]:
+        return await idle(replicas) if next(readings) else [None]
+
+    monkeypatch.setattr(Replicas, "idle", late)
+    found, status = soak(command, capsys, 0.5)
+    assert status == 1
+    assert ["metrics" in problem for problem in found["problems"]] == [True]
 
 
 def test_four_fifths_of_the_mix_are_valid() -> None:
