@@ -86,7 +86,7 @@ class ServerFailedError(CallError):
     """Any other error, caused by the server or a proxy."""
 
 
-_KINDS: dict[StatusCode, type[CallError]] = {
+KINDS: dict[StatusCode, type[CallError]] = {
     StatusCode.INVALID_ARGUMENT: BadRequestError,
     StatusCode.NOT_FOUND: NoSuchModelError,
     StatusCode.UNAUTHENTICATED: KeyRefusedError,
@@ -99,7 +99,7 @@ _CODES = {code.value[0]: code for code in StatusCode}
 
 
 def _typed(code: StatusCode, message: str, status: Status | None) -> CallError:
-    return _KINDS.get(code, ServerFailedError)(code, message, status)
+    return KINDS.get(code, ServerFailedError)(code, message, status)
 
 
 def call_error(error: Any) -> CallError:
