@@ -42,7 +42,7 @@ Part = Literal["modes", "prefill", "head-of-line", "work-conservation"]
 CALM_STEPS = 8
 # Target tokens of a burst's sequences.
 BURST_TOKENS = 8
-OCCUPANCY = "slots taken while something waits"
+OCCUPANCY = "slots taken while something waits, %"
 
 
 class SchedulingPlan(ModelsPlan):
@@ -162,7 +162,7 @@ def measure_prefill(model: ScheduledModel) -> Table:
         return {
             **{name: statistics.median(each[name] for each in bursts) for name in bursts[0]},
             "longest stall of all bursts, ms": max(each["longest stall, ms"] for each in bursts),
-            OCCUPANCY: engines.occupancy,
+            OCCUPANCY: 100 * engines.occupancy,
             "all at once, tokens/s": sum(len(sequence.best.target_ids) for sequence in ended) / took,
         }
 
@@ -292,7 +292,7 @@ def measure_conservation(model: ScheduledModel) -> Table:
         gaps = [gap for runtime in engines.runtimes for gap in gaps_us(runtime.stopwatch.spans)]
         median, p99 = np.percentile(gaps, (50, 99)).tolist()
         runs = "between decoder runs, us"
-        return {OCCUPANCY: engines.occupancy, f"{runs}: median": median, f"{runs}: p99": p99}
+        return {OCCUPANCY: 100 * engines.occupancy, f"{runs}: median": median, f"{runs}: p99": p99}
 
     found = in_turns(model, "work-conservation", list(SEARCHES), measure)
     return Table("all sentences at once", cells_of(found))

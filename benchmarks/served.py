@@ -219,10 +219,10 @@ def _figures(first: _Reading, last: _Reading) -> Figures:
     seconds, cpu_seconds = last.seconds - first.seconds, last.state.cpu_seconds - first.state.cpu_seconds
     return {
         "sentences/s": sum(sentences) / seconds,
-        "share of the least asked server": min(sentences) / sum(sentences),
+        **({"least asked server, %": 100 * min(sentences) / sum(sentences)} if len(sentences) > 1 else {}),
         "rows of a decoder step": rows_per_step(first.state, last.state) or 0.0,
         "CPU of a sentence, ms": 1000 * cpu_seconds / sum(sentences),
         "CPUs used": cpu_seconds / seconds,
-        **{f"{part}, share of CPU": (last.parts[part] - first.parts[part]) / cpu_seconds for part in first.parts},
+        **{f"CPU in {part}, %": 100 * (last.parts[part] - first.parts[part]) / cpu_seconds for part in first.parts},
         "resident memory, MiB": last.state.resident_bytes / MEBIBYTE,
     }
