@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 
 from export.evaluate.system import Progress, Search, SystemUnusableError
@@ -48,11 +49,14 @@ class ServiceSystem:
             raise SystemUnusableError(str(error)) from error
 
     async def _translate(self, corpora: Sequence[Corpus], progress: Progress) -> list[list[str]]:
+        answered, numbers = asyncio.Event(), count()
         async with self.open_translator() as translator:
 
             async def translate(sentence: tuple[Corpus, int]) -> str:
                 corpus, index = sentence
                 text, (source, target) = corpus.sources[index], corpus.languages
+                if next(numbers) > 0:
+                    await answered.wait()  # an unusable server fails one call, not all in flight
                 try:
                     # A line pairs with its reference, even if it holds several sentences.
                     response = await translator.translate(
@@ -65,6 +69,7 @@ class ServiceSystem:
                 except NotTranslatedError as error:
                     message = f"{self.name}: {source}-{target}, sentence {index + 1}: {error}"
                     raise SystemUnusableError(message) from error
+                answered.set()
                 progress.update()
                 return response.translations[0].text
 

@@ -38,7 +38,7 @@ def soak(command: list[str], capsys: pytest.CaptureFixture[str], seconds: float)
     times = [f"--duration-seconds={seconds}", f"--every-seconds={max(0.7, seconds / 1000)}"]
     try:
         # With this seed, two seconds of load have requests of every kind.
-        dragoman.run("load soak", [*command, "--rate=60", "--seed=4", *times])
+        dragoman.run("load soak", [*command, "--rate=120", "--seed=4", *times])
         status = None
     except SystemExit as ended:
         status = ended.code
