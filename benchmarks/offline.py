@@ -320,7 +320,7 @@ REFERENCES: tuple[Maker, ...] = ("ctranslate2", "pytorch")
 
 
 def references_of(systems: Sequence[Measured]) -> list[tuple[Measured, Measured]]:
-    """Returns the systems whose translations are compared, each with its reference."""
+    """Returns pairs of a system and the reference that its translations are compared with."""
     ranked = sorted(
         (each for each in systems if each.system.maker in REFERENCES and not each.system.eight_bits),
         key=lambda each: REFERENCES.index(each.system.maker),

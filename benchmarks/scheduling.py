@@ -83,7 +83,7 @@ class ScheduledModel:
         return [SequenceSpec(each.source_ids, search_options(*each.limits, beam_size)) for each in self.sentences]
 
     def made_up(self, source_tokens: int, target_tokens: int, eos_id: int) -> SequenceSpec:
-        """Returns a source of `source_tokens` whose translation has exactly `target_tokens`."""
+        """Returns a source of `source_tokens`, to be translated to exactly `target_tokens`."""
         words = [token for sentence in self.sentences for token in sentence.source_ids[:-1]]
         body = (words * source_tokens)[: source_tokens - 1]
         return SequenceSpec((*body, eos_id), search_options(target_tokens, target_tokens))

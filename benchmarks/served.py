@@ -21,6 +21,7 @@ from benchmarks.systems.translating import SourceSentence
 from loadtest.clients import OK, Targets
 from loadtest.closed_loop import ClosedLoop, read_state
 from loadtest.generator import Generators
+from loadtest.protocols import PROTOCOLS
 from loadtest.reliability.replicas import Command, balanced_by_clients, start_replicas
 from loadtest.scenario import RequestKind, SearchOptions
 from loadtest.served_process import ServedProcess
@@ -133,12 +134,6 @@ def engine_options(engines: int, slots: int) -> list[str]:
 
 
 Interface = Literal["grpc", "rest", "grpc-many"]
-# Keys of the server's request counter.
-_REQUESTS: dict[Interface, str] = {
-    "grpc": "grpc translate ok",
-    "rest": "rest translate ok",
-    "grpc-many": "grpc translate_many ok",
-}
 # CPU seconds of parts of a server, by name.
 Parts = Mapping[str, float]
 
@@ -188,6 +183,7 @@ class BusyClients:
             target_language=direction.target,
             options=self.options,
         )
+        counter = f"{PROTOCOLS[interface].interface} ok"
         requests = loop.plan(kind, [each.text for each in self.sentences.sentences])
         async with AsyncExitStack() as stack:
             metrics = [await stack.enter_async_context(MetricsReader.open(server)) for server in self.servers]
@@ -197,7 +193,7 @@ class BusyClients:
 
             async def read() -> _Reading:
                 states = await asyncio.gather(*map(read_state, metrics))
-                answered = [state.requests.get(_REQUESTS[interface], 0) for state in states]
+                answered = [state.requests.get(counter, 0) for state in states]
                 return _Reading(time.monotonic(), answered, together(states), self.read_parts())
 
             before = await read()

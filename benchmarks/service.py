@@ -234,7 +234,7 @@ async def many_clients(plan: ServicePlan, sentences: ServedSentences) -> dict[st
                 plan,
                 sentences,
                 replace(server.targets, connections=1),
-                server.servers,
+                (server.targets,),
                 plan.options,
                 lambda: read_cpu_times(clock),
             )

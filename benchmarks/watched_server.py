@@ -69,7 +69,7 @@ class WatchedServer(ServeSettings):
         """
         for settings in (self, *map(self.of_model, self.models)):
             if settings.engine_threads != 1:
-                problem = "expected 1: the work of others than the engine's own thread would be missed"
+                problem = "expected 1: the CPU clock covers only the engine's own thread"
                 raise SystemExit(f"watched_server: --threads-per-engine: {settings.engine_threads}: {problem}")
         clock = RunClock(self.clock_file)
         serve(self, load=partial(load_models, change=lambda sessions: watched(sessions, clock)))

@@ -60,11 +60,6 @@ class ServedProcess:
         return Targets(f"{HOST}:{self._grpc_port}", f"http://{HOST}:{self._http_port}")
 
     @property
-    def servers(self) -> tuple[Targets, ...]:
-        """The addresses as a tuple, as for several replicas."""
-        return (self.targets,)
-
-    @property
     def process_id(self) -> int:
         """Process id."""
         return self._running.pid

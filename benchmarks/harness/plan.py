@@ -21,7 +21,7 @@ Cpus = Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
 
 
 class PlanError(Exception):
-    """A plan is invalid; the message names the field, the value and what is expected."""
+    """A plan is invalid; the message names the field, the value and the expected one."""
 
 
 class Plan(BaseModel):
@@ -71,7 +71,7 @@ class Question(Generic[AnyPlan]):
     Attributes:
         plan: its parameters.
         measure: measures a plan.
-        libraries: distributions whose versions the report names.
+        libraries: distributions; the report lists their versions.
         errors: exceptions that `measure` reports, in addition to those of the harness.
     """
 

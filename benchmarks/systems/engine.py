@@ -4,7 +4,7 @@ The methods of the server are measured from outside: its code contains no measur
 call and its own time: without the measured calls inside it. A stopwatch belongs to one thread.
 
 `LiveEngines` run in threads of their own; `EngineTranslator` is the system that is compared with others, without
-tokenizer and network, and without torch, whose memory would be counted.
+tokenizer and network. It does not import torch, because the memory of torch would count.
 """
 
 import time
@@ -133,7 +133,7 @@ def watched(sessions: Sessions, watch: Watch) -> Sessions:
 
 
 class WatchedEngine(Engine):
-    """An engine whose steps, phases and runs are measured.
+    """An engine with measured steps, phases and runs.
 
     Attributes:
         scheduler: supplies this engine only.

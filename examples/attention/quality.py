@@ -54,7 +54,7 @@ def compare(models: Mapping[str, Exportable], corpus: Corpus, batch_size: int, t
 
 
 def readable_pairs(models: Mapping[str, Exportable], corpus: Corpus) -> Corpus:
-    """Returns the pairs whose source every model can read."""
+    """Returns the pairs with a source that fits the limit of every model."""
 
     def readable(text: str) -> bool:
         return all(

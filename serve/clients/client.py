@@ -74,17 +74,16 @@ class TranslationClient:
         return self._iterate(self._client.translate_many(_in_thread(iter(items)), in_flight=in_flight, **timing))
 
     def _run(self, function: Callable[[], Awaitable[T]]) -> T:
-        closed = ServerFailedError(grpc.StatusCode.CANCELLED, "the client is closed")
         try:
             future = self._portal.start_task_soon(function)
         except RuntimeError as error:
-            raise closed from error
+            raise _closed() from error
         try:
             return future.result()
         except _ItemsError as error:
             raise error.args[0] from None
         except (CancelledError, grpc.aio.UsageError) as error:
-            raise closed from error
+            raise _closed() from error
         except BaseException:
             future.cancel()  # Ctrl-C interrupts only this thread
             raise
@@ -97,6 +96,10 @@ class TranslationClient:
             # Fails if the client is closed or the call is being canceled: both end the call.
             with suppress(RuntimeError, ServerFailedError):
                 self._run(results.aclose)
+
+
+def _closed() -> ServerFailedError:
+    return ServerFailedError(grpc.StatusCode.CANCELLED, "the client is closed")
 
 
 async def _in_thread(items: Iterator[T]) -> AsyncIterator[T]:
