@@ -3,6 +3,7 @@
 A subcommand is imported only when it runs, so that `--help` is quick; a client is imported at its first use.
 """
 
+import os
 import signal
 import sys
 from argparse import ArgumentParser
@@ -78,6 +79,7 @@ def main() -> None:
     Raises:
         SystemExit: with status 0 after --help, 1 after a reported failure, 2 after wrong usage.
     """
+    _open_standard_streams()
     arguments = sys.argv[1:]
     if not arguments or arguments[0] in ("-h", "--help"):
         print(usage())
@@ -93,6 +95,17 @@ def main() -> None:
             return
     print(f"{usage()}\n\ndragoman: {arguments[0]!r} is not a command", file=sys.stderr)
     raise SystemExit(2)
+
+
+def _open_standard_streams() -> None:
+    """Opens each closed standard stream on the null device; else the next file or socket would take its place."""
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(descriptor, "w" if descriptor else "r", closefd=False))  # noqa: SIM115 - as Python's own
 
 
 def usage() -> str:

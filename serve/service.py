@@ -25,6 +25,7 @@ from serve.api.open_inference.grpc import OpenInferenceGrpc
 from serve.api.open_inference.http import OpenInferenceHttp
 from serve.api.open_inference.protocol import OpenInference
 from serve.api.server import HttpServer, channel_options, open_port
+from serve.observability.log_writer import LOG_WRITER
 from serve.observability.metrics import ServiceMetrics
 from serve.registry.dispatcher import Dispatcher
 from serve.registry.lame_duck import run_lame_duck
@@ -68,6 +69,7 @@ class Service:
         ProcessCollector(registry=metrics.registry)
         metrics.registry.register(GC_COLLECTOR)
         metrics.registry.register(PLATFORM_COLLECTOR)
+        metrics.registry.register(LOG_WRITER)
         if any(model.pipeline.settings.device == "cuda" for model in models):
             metrics.registry.register(GpuCollector())
         metrics.set_build(

@@ -15,6 +15,7 @@ from hypothesis import settings
 from model.tokenizer.tokenizer import Tokenizer, train_tokenizer
 from serve.bundle.bundle import Bundle
 from serve.bundle.manifest import AttentionHead, GraphVariant, Precision
+from serve.observability.log_writer import LOG_WRITER
 from tests.support.fakes import EOS_ID, VOCABULARY, FakeModel, FiniteModel, translate
 from tests.support.live import LONG_TEXT, MAX_TARGET_TOKENS, GatedModel, LiveService, run_service, write_bundle
 
@@ -223,6 +224,7 @@ def restored_logs() -> Iterator[None]:
     handlers, level = logging.root.handlers[:], logging.root.level
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     yield
+    LOG_WRITER.open(None)
     structlog.reset_defaults()
     structlog.configure(processors=PLAIN_LOGS)
     logging.root.handlers[:] = handlers

@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, TextIO, cast
 
 import structlog
 
 from serve.errors import CancelledError, InternalError, ServiceError
+from serve.observability.log_writer import LOG_WRITER, RepetitionFilter
 from serve.observability.metrics import NO_MODEL, OK, Method, Protocol, ServiceMetrics
 from serve.observability.traces import Trace, begin_trace
 from serve.observability.usage import RequestUsage
@@ -63,6 +64,7 @@ def configure_logs(log_format: LogFormat, *, texts: bool = False) -> None:
         log_format: "json" for machines, "console" for people.
         texts: whether the line of a request holds its texts and translations.
     """
+    LOG_WRITER.open(sys.stderr)
     global _texts_wanted  # noqa: PLW0603 - logging is configured per process
     _texts_wanted = texts
     common: list[Any] = [structlog.stdlib.add_log_level, structlog.processors.TimeStamper(fmt="iso", utc=True)]
@@ -74,11 +76,12 @@ def configure_logs(log_format: LogFormat, *, texts: bool = False) -> None:
     structlog.configure(
         processors=[*common, *renderers],
         # Directly to the stream: going through the standard library doubles the cost of a request's line.
-        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(cast("TextIO", LOG_WRITER)),
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
     )
     to_line = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderers]
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(LOG_WRITER)
+    handler.addFilter(RepetitionFilter(LOG_WRITER))
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=common, processors=to_line))
     logging.basicConfig(handlers=[handler], level=logging.INFO, force=True)
     # uvicorn's start and stop lines duplicate those of the service.

@@ -1,0 +1,196 @@
+"""Writes log lines to standard error in a thread of its own, so that a log that cannot be written stops nothing.
+
+A pipe that nobody reads blocks the thread only. A full disk or a lost reader costs the lines, which are counted. Once
+the log works again, one line reports how many were lost.
+"""
+
+import logging
+import os
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from typing import TextIO
+
+import structlog
+from prometheus_client.metrics_core import CounterMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+# Enough for the requests of some seconds; further lines are dropped while the log is blocked.
+WAITING_BYTES = 4 << 20
+# Lines of this time are written together.
+BATCH_SECONDS = 0.01
+BATCH_LINES = 1000
+LOG_THREAD = "log"
+REPETITION_SECONDS = 1.0
+REMEMBERED_MESSAGES = 1000
+
+_log = structlog.get_logger("dragoman")
+
+
+class LogWriter(Collector):
+    """A text stream whose `write` neither blocks nor raises. Thread-safe.
+
+    Attributes:
+        errors: failed writes.
+        dropped: lost lines.
+    """
+
+    def __init__(self, waiting_bytes: int = WAITING_BYTES) -> None:
+        """Starts without a stream.
+
+        Args:
+            waiting_bytes: characters that may wait for the stream.
+        """
+        self._waiting_bytes = waiting_bytes
+        self._waiting: queue.SimpleQueue[str | threading.Event] = queue.SimpleQueue()
+        self._bytes = 0
+        self._lock = threading.Lock()
+        self._stream: TextIO | None = None
+        self._descriptor: int | None = None
+        self._thread: threading.Thread | None = None
+        self._flushing = threading.Event()
+        self.errors = 0
+        self.dropped = 0
+        self._reported = 0
+
+    def open(self, stream: TextIO | None) -> None:
+        """Writes to another stream from now on. A stream in memory cannot block and is written at once."""
+        self.flush(BATCH_SECONDS)
+        self._stream = stream
+        self._descriptor = _descriptor(stream)
+        if self._descriptor is not None and self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=LOG_THREAD, daemon=True)
+            self._thread.start()
+
+    def write(self, text: str) -> int:
+        """Takes lines to write; drops them if too many wait."""
+        if self._descriptor is None:
+            self._write_now(text)
+            return len(text)
+        if threading.current_thread() is self._thread:  # the report of lost lines, which must not wait behind others
+            self._write_to_descriptor(text)
+            return len(text)
+        with self._lock:
+            if self._bytes + len(text) <= self._waiting_bytes:
+                self._bytes += len(text)
+                self._waiting.put(text)
+            else:
+                self.dropped += _lines(text)
+        return len(text)
+
+    def flush(self, seconds: float = 0.0) -> None:
+        """Waits until all lines are written, but no longer than some seconds."""
+        if self._thread is not None and seconds > 0:
+            written = threading.Event()
+            self._waiting.put(written)
+            self._flushing.set()
+            written.wait(seconds)
+
+    def drop(self, lines: int = 1) -> None:
+        """Counts lines that were not written on purpose."""
+        with self._lock:
+            self.dropped += lines
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields the counters of Prometheus."""
+        errors = CounterMetricFamily("dragoman_log_errors", "Failed writes of the log.")
+        errors.add_metric((), self.errors)
+        yield errors
+        dropped = CounterMetricFamily(
+            "dragoman_log_lines_dropped", "Lost log lines: failed writes, a blocked log, or repetitions."
+        )
+        dropped.add_metric((), self.dropped)
+        yield dropped
+
+    def _run(self) -> None:
+        while True:
+            batch = [self._waiting.get()]
+            if not self._flushing.wait(BATCH_SECONDS):
+                # Meanwhile, more lines may have come.
+                batch += self._ready(BATCH_LINES)
+            self._flushing.clear()
+            # Only a log that works can report its losses.
+            if self._write_batch(batch) and self.dropped > self._reported:
+                lost, self._reported = self.dropped - self._reported, self.dropped
+                _log.warning("log_lines_dropped", lines=lost)
+
+    def _ready(self, count: int) -> Iterator[str | threading.Event]:
+        for _ in range(count):
+            try:
+                yield self._waiting.get_nowait()
+            except queue.Empty:
+                return
+
+    def _write_batch(self, batch: list[str | threading.Event]) -> bool:
+        """Writes the lines of a batch; returns whether all of them are written."""
+        text = "".join(each for each in batch if isinstance(each, str))
+        written = self._write_to_descriptor(text)
+        with self._lock:
+            self._bytes -= len(text)
+        for each in batch:
+            if isinstance(each, threading.Event):
+                each.set()
+        return written
+
+    def _write_to_descriptor(self, text: str) -> bool:
+        left = memoryview(text.encode("utf-8", "backslashreplace"))
+        try:
+            while left and self._descriptor is not None:
+                left = left[os.write(self._descriptor, left) :]
+        except OSError:
+            self._fail(bytes(left).count(b"\n"))
+            return False
+        return True
+
+    def _write_now(self, text: str) -> None:
+        try:
+            if self._stream is not None:
+                self._stream.write(text)
+        except (OSError, ValueError):  # ValueError: a closed stream
+            self._fail(_lines(text))
+
+    def _fail(self, lines: int) -> None:
+        with self._lock:
+            self.errors += 1
+            self.dropped += lines
+
+
+LOG_WRITER = LogWriter()
+"""The log of this process."""
+
+
+class RepetitionFilter(logging.Filter):
+    """Lets the same message of a library pass once a second, and counts the others as dropped.
+
+    asyncio reports each failed `accept`, thousands of times a second while no file descriptor is free.
+    """
+
+    def __init__(self, writer: LogWriter) -> None:
+        """Starts without a message."""
+        super().__init__()
+        self._writer = writer
+        self._passed: dict[tuple[str, str], float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Returns whether a message passes."""
+        now_seconds = time.monotonic()
+        key = (record.name, str(record.msg))
+        if now_seconds - self._passed.get(key, -REPETITION_SECONDS) < REPETITION_SECONDS:
+            self._writer.drop()
+            return False
+        if len(self._passed) >= REMEMBERED_MESSAGES:
+            self._passed.clear()
+        self._passed[key] = now_seconds
+        return True
+
+
+def _descriptor(stream: TextIO | None) -> int | None:
+    try:
+        return None if stream is None else stream.fileno()
+    except (OSError, ValueError):
+        return None
+
+
+def _lines(text: str) -> int:
+    return max(1, text.count("\n"))

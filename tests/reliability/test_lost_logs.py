@@ -1,0 +1,147 @@
+"""A server whose log cannot be written serves, follows its key file, and ends as usual."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
+
+import httpx
+import pytest
+
+from tests.support.live import LONG_TEXT, WAIT_SECONDS, eventually
+from tests.support.paths import ROOT
+from tests.support.processes import PROGRAM
+
+MORE_THAN_A_PIPE_HOLDS = 600
+
+
+def free_port() -> int:
+    """Returns a port that is free now."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+@contextmanager
+def served(
+    bundle_path: Path, stderr: IO[Any] | int | None, *options: str, closed: bool = False
+) -> Iterator[tuple[httpx.Client, Any]]:
+    """Yields a client of a ready server whose standard error goes to a place, and its process."""
+    port = free_port()
+    command = [sys.executable, "-c", PROGRAM, "open", str(bundle_path), *options, "--http-port", str(port)]
+    if closed:
+        command = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *command]
+    with (
+        subprocess.Popen(command, stderr=stderr, cwd=ROOT) as process,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=WAIT_SECONDS) as client,
+    ):
+        try:
+            eventually(lambda: is_ready(client))
+            yield client, process
+        finally:
+            process.kill()
+
+
+def is_ready(client: httpx.Client) -> bool:
+    """Returns whether the server is ready."""
+    try:
+        return client.get("/readyz").is_success
+    except httpx.TransportError:
+        return False
+
+
+def ends_well(process: Any) -> bool:
+    """Stops a server by its signal; returns whether its exit status is 0."""
+    process.send_signal(signal.SIGTERM)
+    return bool(process.wait(WAIT_SECONDS) == 0)
+
+
+@contextmanager
+def lost_reader() -> Iterator[int]:
+    """Yields the end of a pipe whose reader is gone."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    yield writing
+    os.close(writing)
+
+
+@contextmanager
+def full_disk() -> Iterator[int]:
+    """Yields a file on a full disk."""
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        yield full.fileno()
+
+
+@pytest.mark.parametrize("place", [lost_reader, full_disk])
+def test_a_lost_log_changes_no_status_and_keys_are_followed(bundle_path: Path, tmp_path: Path, place: Any) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("first\n")
+    with place() as stderr, served(bundle_path, stderr, "--api-keys-file", str(keys)) as (client, process):
+
+        def status(key: str, text: str = "a b") -> int:
+            headers = {"authorization": f"Bearer {key}"}
+            return client.post("/v1/translate", json={"text": text}, headers=headers).status_code
+
+        def accepts(key: str) -> bool:
+            return status(key) == 200
+
+        assert [status("first"), status("wrong"), status("first", "")] == [200, 401, 400]
+        for old, new in (("first", "second"), ("second", "third")):
+            keys.write_text(f"{new}\n")
+            eventually(partial(accepts, new))
+            assert status(old) == 401
+        metrics = client.get("/metrics").text
+        errors = next(line for line in metrics.splitlines() if line.startswith("dragoman_log_errors_total"))
+        assert float(errors.split()[1]) > 0
+        assert ends_well(process)
+
+
+def test_an_accepted_request_is_answered_after_the_signal_although_the_log_is_lost(bundle_path: Path) -> None:
+    with lost_reader() as stderr, served(bundle_path, stderr, "--drain-seconds", "30") as (client, process):
+        # Its body is long enough that the signal comes while it is translated.
+        with ThreadPoolExecutor() as pool:
+            answer = pool.submit(client.post, "/v1/translate", json={"text": [LONG_TEXT] * 8})
+            eventually(lambda: "dragoman_inflight_requests 1.0" in client.get("/metrics").text or answer.done())
+            process.send_signal(signal.SIGTERM)
+            assert answer.result().status_code == 200
+        assert process.wait(WAIT_SECONDS) == 0
+
+
+def test_a_pipe_that_nobody_reads_stops_nothing(bundle_path: Path) -> None:
+    with served(bundle_path, subprocess.PIPE) as (client, process):
+        statuses = {
+            client.post("/v1/translate", json={"text": "a b"}).status_code for _ in range(MORE_THAN_A_PIPE_HOLDS)
+        }
+        assert statuses == {200}
+        assert client.get("/healthz").status_code == 200
+        assert ends_well(process)
+
+
+def test_a_server_without_standard_streams_serves_and_ends(bundle_path: Path) -> None:
+    with served(bundle_path, None, closed=True) as (client, process):
+        assert client.post("/v1/translate", json={"text": "a b"}).status_code == 200
+        assert ends_well(process)
+
+
+def test_a_log_that_is_read_again_has_all_lines(bundle_path: Path) -> None:
+    reading, writing = os.pipe()
+    with served(bundle_path, writing) as (client, process):
+        os.close(writing)
+        for _ in range(MORE_THAN_A_PIPE_HOLDS):
+            client.post("/v1/translate", json={"text": "a b"})
+        received: list[bytes] = []
+        reader = threading.Thread(target=lambda: received.extend(iter(lambda: os.read(reading, 1 << 16), b"")))
+        reader.start()
+        assert ends_well(process)
+        reader.join()
+    os.close(reading)
+    log = b"".join(received)
+    assert log.count(b'"event": "request"') == MORE_THAN_A_PIPE_HOLDS
+    assert b'"event": "stopped"' in log

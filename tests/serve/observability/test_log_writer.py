@@ -1,0 +1,133 @@
+"""A log that cannot be written blocks nothing and raises nothing; lost lines are counted and reported."""
+
+import io
+import json
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
+
+import pytest
+import structlog
+from prometheus_client import CollectorRegistry
+
+from serve.observability.log_writer import LogWriter, RepetitionFilter
+from tests.support.live import eventually
+
+PIPE_BYTES = 1 << 20
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, TextIO]]:
+    """Returns the two ends of a pipe: a descriptor to read from, and a stream to write to."""
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "w") as stream:
+        yield reading, stream
+        os.close(reading)
+
+
+def reported_to(writer: LogWriter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes the writer report its losses to itself, as JSON."""
+    log = structlog.wrap_logger(structlog.WriteLogger(writer), processors=[structlog.processors.JSONRenderer()])  # type: ignore[arg-type]
+    monkeypatch.setattr("serve.observability.log_writer._log", log)
+
+
+def reported_lines(received: bytes) -> int:
+    """Returns how many lost lines the reports name together."""
+    return sum(
+        json.loads(line)["lines"] for line in received.splitlines() if line.startswith(b"{") and line.endswith(b"}")
+    )
+
+
+def test_lines_come_in_order(pipe: tuple[int, TextIO]) -> None:
+    reading, stream = pipe
+    writer = LogWriter()
+    writer.open(stream)
+    for number in range(1000):
+        writer.write(f"{number}\n")
+    writer.flush(seconds=10)
+    assert os.read(reading, PIPE_BYTES).split() == [str(number).encode() for number in range(1000)]
+
+
+def test_a_pipe_that_nobody_reads_blocks_nobody_and_its_lost_lines_are_reported(
+    pipe: tuple[int, TextIO], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, stream = pipe
+    writer = LogWriter(waiting_bytes=10_000)
+    reported_to(writer, monkeypatch)
+    writer.open(stream)
+    for _ in range(200):
+        writer.write("x" * 999 + "\n")
+        writer.flush(seconds=0.001)
+    assert writer.dropped > 0
+    received = b""
+    while received.count(b"x" * 999) + (reported := reported_lines(received)) < 200:
+        received += os.read(reading, PIPE_BYTES)
+    assert reported == writer.dropped
+
+
+def test_a_lost_reader_and_a_full_disk_are_counted() -> None:
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        writer = LogWriter()
+        writer.open(full)
+        writer.write("one\ntwo\n")
+        writer.flush(seconds=10)
+    assert (writer.errors, writer.dropped) == (1, 2)
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as stream:
+        writer.open(stream)
+        writer.write("three\n")
+        writer.flush(seconds=10)
+    assert (writer.errors, writer.dropped) == (2, 3)
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_closed_or_missing_stream_is_no_error_of_the_caller(closed: bool) -> None:
+    stream = io.StringIO()
+    stream.close()
+    writer = LogWriter()
+    writer.open(stream if closed else None)
+    writer.write("lost\n")
+    assert writer.dropped == (1 if closed else 0)
+
+
+def test_the_counters_are_metrics() -> None:
+    writer, registry = LogWriter(), CollectorRegistry()
+    registry.register(writer)
+    writer.drop(3)
+    assert registry.get_sample_value("dragoman_log_lines_dropped_total") == 3
+    assert registry.get_sample_value("dragoman_log_errors_total") == 0
+
+
+def test_a_repeated_message_of_a_library_passes_once_a_second() -> None:
+    writer = LogWriter()
+    writer.open(output := io.StringIO())
+    handler = logging.StreamHandler(writer)
+    handler.addFilter(RepetitionFilter(writer))
+    logger = logging.getLogger("a library that repeats itself")
+    logger.addHandler(handler)
+    for _ in range(100):
+        logger.error("out of file descriptors")
+        logger.error("something else")
+    assert output.getvalue().splitlines() == ["out of file descriptors", "something else"]
+    assert writer.dropped == 198
+
+
+def test_threads_lose_no_line(pipe: tuple[int, TextIO]) -> None:
+    reading, stream = pipe
+    writer = LogWriter()
+    writer.open(stream)
+    threads = [
+        threading.Thread(target=lambda name=name: [writer.write(f"{name}\n") for _ in range(500)]) for name in "abcd"
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    writer.flush(seconds=10)
+    received = os.read(reading, PIPE_BYTES).split()
+    assert {name: received.count(name.encode()) for name in "abcd"} == dict.fromkeys("abcd", 500)
+    eventually(lambda: writer.dropped == 0)
