@@ -16,41 +16,44 @@ WORKDIR /source
 RUN python -m venv --without-pip /opt/dragoman
 COPY constraints.txt pyproject.toml deploy/requirements.py ./
 
-FROM build AS cpu-dependencies
-RUN python requirements.py cpu tracing > requirements.txt \
-  && pip --python /opt/dragoman/bin/python install --requirement requirements.txt
+# Hashes of every file that may be installed; `make locks` writes these lists. They leave no version open.
+FROM build AS locked
+ENV PIP_CONSTRAINT= PIP_REQUIRE_HASHES=1 PIP_NO_DEPS=1
+COPY deploy/locks/ ./
+
+FROM locked AS cpu-dependencies
+RUN pip --python /opt/dragoman/bin/python install --requirement cpu.txt
 
 # Has the layout of the environment, so that it can be copied into it.
-FROM build AS code
+FROM locked AS code
+# The backend that builds the wheel.
+RUN pip install --requirement build.txt
+ENV PIP_REQUIRE_HASHES=0
 COPY README.md LICENSE dragoman.py ./
 COPY model/ model/
 COPY export/ export/
 COPY protos/ protos/
 COPY serve/ serve/
 COPY loadtest/ loadtest/
-RUN pip --python /opt/dragoman/bin/python install --no-deps --prefix /code .
+RUN pip wheel --no-build-isolation --wheel-dir /wheels . \
+  && pip --python /opt/dragoman/bin/python install --prefix /code /wheels/*.whl
 
 # The base of both serving images; bundles change least often and are the lowest layer.
 FROM base AS serving
 LABEL org.opencontainers.image.title="Dragoman" \
   org.opencontainers.image.description="Neural machine translation with continuous batching, over gRPC and REST" \
-  org.opencontainers.image.licenses="Apache-2.0"
+  org.opencontainers.image.licenses="Apache-2.0 AND LicenseRef-Multi30k-non-commercial" \
+  org.opencontainers.image.documentation="The included models are for non-commercial research and education only: see /bundles/README.md"
 # BUNDLES: folder of the build context to include. BUNDLE: its bundle to serve by default.
 ARG BUNDLES=bundles
 ARG BUNDLE=multi30k
-COPY ${BUNDLES}/ /bundles/
+# Readable by the user of the image, whatever the permissions in the build context.
+COPY --chmod=755 ${BUNDLES}/ /bundles/
 ENV PATH=/opt/dragoman/bin:$PATH DRAGOMAN_BUNDLE=/bundles/${BUNDLE}
 EXPOSE 8000 8001
 STOPSIGNAL SIGTERM
-# Liveness only: a server that warms up or drains is healthy; /readyz is for load balancers. The check does not verify
-# the certificate, because it connects to localhost.
-HEALTHCHECK --interval=10s --timeout=3s --start-period=30s CMD ["python", "-c", "\
-from os import environ; from ssl import _create_unverified_context as trusting; \
-from urllib.request import HTTPSHandler, ProxyHandler, build_opener; \
-port = environ.get('DRAGOMAN_HTTP_PORT', '8000'); \
-scheme = 'https' if environ.get('DRAGOMAN_TLS_CERTIFICATE_FILE') else 'http'; \
-opener = build_opener(ProxyHandler({}), HTTPSHandler(context=trusting())); \
-opener.open(f'{scheme}://127.0.0.1:{port}/healthz', timeout=2)"]
+# Liveness only: a server that warms up or drains is healthy; /readyz is for load balancers.
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30s CMD ["python", "-m", "serve.health"]
 ENTRYPOINT ["dragoman"]
 CMD ["serve"]
 
@@ -60,9 +63,8 @@ COPY --from=code /code /opt/dragoman
 USER 10001:10001
 
 # CUDA and cuDNN come from PyPI with ONNX Runtime; the driver comes from the host.
-FROM build AS cuda-dependencies
-RUN python requirements.py cuda tracing > requirements.txt \
-  && pip --python /opt/dragoman/bin/python install --requirement requirements.txt
+FROM locked AS cuda-dependencies
+RUN pip --python /opt/dragoman/bin/python install --requirement cuda.txt
 
 FROM serving AS cuda
 # Rejects bundles for a CPU, so that no GPU is idle unnoticed. BUNDLES must contain a bundle of the variant `cuda`.

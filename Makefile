@@ -7,7 +7,7 @@ SOAK_SECONDS ?= 60
 BENCH_RUN ?= bundles/multi30k-en-de
 BENCH_DATA ?= multi30k:en-de
 BENCH_OPTIONS = --set data=$(BENCH_DATA) --document docs/measurements/benchmarks.md $(if $(ROUNDS),--rounds $(ROUNDS))
-.PHONY: figures setup optimum nginx demo attention quality test reliability endurance fmt check bench capacity soak protos
+.PHONY: figures setup optimum nginx demo attention quality test reliability endurance fmt check bench capacity soak protos locks
 
 setup: .venv/installed
 
@@ -122,3 +122,12 @@ protos: setup
 	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/python -m grpc_tools.protoc -I. \
 	  -I$$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))") \
 	  --python_out=. --grpc_python_out=. --mypy_out=. --mypy_grpc_out=. protos/translation.proto protos/inference.proto
+
+# Hashes of every file that the images may install, in the versions of constraints.txt.
+locks: setup
+	for set in "cpu tracing" "cuda tracing"; do \
+	  $(BIN)/python deploy/requirements.py $$set | $(LOCK) --output-file deploy/locks/$${set%% *}.txt -; done
+	echo hatchling | $(LOCK) --output-file deploy/locks/build.txt -
+
+LOCK = $(BIN)/pip-compile --quiet --generate-hashes --no-header --no-annotate --strip-extras --allow-unsafe \
+  --no-emit-index-url --no-emit-find-links --constraint constraints.txt

@@ -41,9 +41,16 @@ def test_the_file_system_of_the_server_is_read_only() -> None:
     assert SERVER["cap_drop"] == ["ALL"]
 
 
-def test_only_the_server_is_reachable_from_other_machines() -> None:
-    for name, service in SERVICES.items():
-        assert name == "dragoman" or all(port.startswith("127.0.0.1:") for port in service["ports"])
+def test_nothing_is_reachable_from_other_machines() -> None:
+    assert all(port.startswith("127.0.0.1:") for service in SERVICES.values() for port in service["ports"])
+
+
+def test_the_server_requires_keys() -> None:
+    assert SERVER["environment"]["DRAGOMAN_API_KEYS"].startswith("${DRAGOMAN_API_KEYS:?")
+
+
+def test_every_service_has_limits() -> None:
+    assert all({"mem_limit", "pids_limit"} <= set(service) for service in SERVICES.values())
 
 
 def test_prometheus_scrapes_the_port_of_the_server() -> None:

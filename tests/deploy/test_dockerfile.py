@@ -1,6 +1,5 @@
 """Properties of the images without a build: the instructions of their stages."""
 
-import ast
 import json
 import re
 import subprocess
@@ -10,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.certificates import Authority
-from tests.support.live import run_service
 from tests.support.paths import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -108,8 +105,8 @@ def test_code_is_copied_over_dependencies(target: str) -> None:
 
 @each_image
 def test_dependencies_do_not_depend_on_code(target: str) -> None:
-    copied = " ".join(arguments_of(lineage(f"{target}-dependencies"), "COPY"))
-    assert copied == "constraints.txt pyproject.toml deploy/requirements.py ./"
+    copied = set(arguments_of(lineage(f"{target}-dependencies"), "COPY"))
+    assert copied <= {"constraints.txt pyproject.toml deploy/requirements.py ./", "deploy/locks/ ./"}
 
 
 @each_image
@@ -126,13 +123,38 @@ def test_it_uploads_no_usage_data(target: str) -> None:
     assert any("ORT_DISABLE_TELEMETRY=1" in variables for variables in arguments_of(lineage(target), "ENV"))
 
 
-@pytest.mark.parametrize(("target", "extras"), [("cpu", ["cpu", "tracing"]), ("cuda", ["cuda", "tracing"])])
-def test_a_serving_image_holds_one_runtime_tracing_and_no_torch(target: str, extras: list[str]) -> None:
-    (command,) = arguments_of(STAGES[f"{target}-dependencies"], "RUN")
-    assert command.startswith(f"python requirements.py {' '.join(extras)} > requirements.txt ")
-    listed = requirements(*extras)
-    assert sum(name.startswith("onnxruntime") for name in listed) == 1
-    assert "torch" not in listed
+def locked(name: str) -> dict[str, str]:
+    """Returns the version of each package in a list of hashes."""
+    text = (ROOT / "deploy" / "locks" / f"{name}.txt").read_text()
+    return dict(re.findall(r"^([\w.-]+)==([^ ]+) \\\n +--hash=sha256:", text, re.MULTILINE))
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_a_serving_image_installs_one_runtime_tracing_and_no_torch_by_hash(target: str) -> None:
+    assert arguments_of(STAGES[f"{target}-dependencies"], "RUN") == [
+        f"pip --python /opt/dragoman/bin/python install --requirement {target}.txt"
+    ]
+    (variables,) = arguments_of(STAGES["locked"], "ENV")
+    assert "PIP_REQUIRE_HASHES=1" in variables
+    packages = locked(target)
+    assert sum(name.startswith("onnxruntime") for name in packages) == 1
+    assert "opentelemetry-sdk" in packages
+    assert "torch" not in packages
+
+
+@pytest.mark.parametrize(
+    ("name", "extras"), [("cpu", ["cpu", "tracing"]), ("cuda", ["cuda", "tracing"]), ("build", [])]
+)
+def test_locked_versions_are_those_of_the_constraints(name: str, extras: list[str]) -> None:
+    """`make locks` writes the lists again."""
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    constraints = dict(line.lower().replace("_", "-").split("==") for line in lines if "==" in line)
+    packages = locked(name)
+    # CUDA's libraries follow from the version of ONNX Runtime.
+    own = {package: version for package, version in packages.items() if not package.startswith("nvidia-c")}
+    assert {package: constraints.get(package) for package in own} == own
+    if extras:
+        assert {re.split(r"[\[=<>]", requirement)[0].lower() for requirement in requirements(*extras)} <= set(packages)
 
 
 def test_requirements_are_those_of_the_project() -> None:
@@ -141,50 +163,35 @@ def test_requirements_are_those_of_the_project() -> None:
     assert requirements("cpu", "train", "export").count("torch") == 1
 
 
-def test_every_installation_is_constrained_and_leaves_no_cache() -> None:
+def test_every_installation_is_constrained_or_locked_and_leaves_no_cache() -> None:
     """The variables also apply to the build of the wheel, unlike an option."""
     (variables,) = arguments_of(STAGES["build"], "ENV")
     assert "PIP_CONSTRAINT=/source/constraints.txt" in variables
     assert "PIP_NO_CACHE_DIR=1" in variables
     installing = {name for name, stage in STAGES.items() for run in arguments_of(stage, "RUN") if " install " in run}
     assert installing == {"cpu-dependencies", "cuda-dependencies", "train-dependencies", "code"}
-    assert all(STAGES[name][0][1].startswith("build AS ") for name in installing)
+    parents = {name: STAGES[name][0][1].partition(" AS ")[0] for name in installing}
+    assert {name for name, parent in parents.items() if parent == "locked"} == installing - {"train-dependencies"}
+    assert parents["train-dependencies"] == "build"
 
 
 def test_a_serving_image_is_stopped_by_sigterm() -> None:
     assert arguments_of(STAGES["serving"], "STOPSIGNAL") == ["SIGTERM"]
 
 
-def test_the_health_check_is_python_that_asks_for_liveness() -> None:
+def test_the_health_check_runs_a_module_of_the_image() -> None:
     (check,) = arguments_of(STAGES["serving"], "HEALTHCHECK")
-    interpreter, flag, program = json.loads(check[check.index("[") :])
-    assert (interpreter, flag) == ("python", "-c")
-    assert "/healthz" in program
-    ast.parse(program)
+    assert json.loads(check[check.index("[") :]) == ["python", "-m", "serve.health"]
 
 
-@pytest.mark.parametrize("mutual", [None, False, True])
-def test_the_health_check_works_with_and_without_tls(
-    bundle_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mutual: bool | None
-) -> None:
-    """Without TLS, with TLS, and with TLS that requires client certificates."""
-    authority = Authority(tmp_path)
-    settings = {} if mutual is None else authority.settings()
-    if mutual:
-        settings["tls_client_ca_file"] = authority.file
-    (check,) = arguments_of(STAGES["serving"], "HEALTHCHECK")
-    with run_service(bundle_path, **settings) as live:
-        monkeypatch.setenv("DRAGOMAN_HTTP_PORT", str(live.service.http_port))
-        if settings:
-            monkeypatch.setenv("DRAGOMAN_TLS_CERTIFICATE_FILE", str(settings["tls_certificate_file"]))
-        exec(json.loads(check[check.index("[") :])[2], {})  # noqa: S102 - our own code
-        monkeypatch.setenv("DRAGOMAN_TLS_CERTIFICATE_FILE", "" if settings else "other")
-        with pytest.raises(OSError):  # noqa: PT011 - the check fails with any error
-            exec(json.loads(check[check.index("[") :])[2], {})  # noqa: S102
+def test_included_bundles_are_readable_by_every_user() -> None:
+    """The build context may hold files that only their owner can read."""
+    assert [copy for copy in arguments_of(STAGES["serving"], "COPY") if "/bundles/" in copy] == [
+        "--chmod=755 ${BUNDLES}/ /bundles/"
+    ]
 
 
 def test_a_serving_image_serves_its_included_bundles() -> None:
-    assert "${BUNDLES}/ /bundles/" in arguments_of(STAGES["serving"], "COPY")
     assert any("DRAGOMAN_BUNDLE=/bundles/${BUNDLE}" in line for line in arguments_of(STAGES["serving"], "ENV"))
     assert arguments_of(STAGES["serving"], "CMD") == ['["serve"]']
 
@@ -195,7 +202,7 @@ def test_no_copied_file_is_ignored_by_docker() -> None:
     copies = [
         copy for stage in STAGES.values() for copy in arguments_of(stage, "COPY") if not copy.startswith("--from")
     ]
-    sources = {source for copy in copies for source in copy.split()[:-1]} - {"${BUNDLES}/"}
+    sources = {source for copy in copies for source in copy.split()[:-1]} - {"${BUNDLES}/", "--chmod=755"}
     assert sources | {"bundles/"} <= {line.removeprefix("!") for line in allowed}
 
 
