@@ -150,8 +150,8 @@ def test_locked_versions_are_those_of_the_constraints(name: str, extras: list[st
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     constraints = dict(line.lower().replace("_", "-").split("==") for line in lines if "==" in line)
     packages = locked(name)
-    # CUDA's libraries follow from the version of ONNX Runtime.
-    own = {package: version for package, version in packages.items() if not package.startswith("nvidia-c")}
+    # The versions of CUDA follow from that of ONNX Runtime.
+    own = {package: version for package, version in packages.items() if not package.startswith("nvidia-")}
     assert {package: constraints.get(package) for package in own} == own
     if extras:
         assert {re.split(r"[\[=<>]", requirement)[0].lower() for requirement in requirements(*extras)} <= set(packages)
