@@ -39,7 +39,7 @@ from serve.clients.options import ConnectionOptions
 from serve.files import FileError
 
 INTERRUPTED = 130
-LIBRARIES = ("grpcio", "aiohttp", "hdrhistogram", "numpy")
+LIBRARIES = ("grpcio", "aiohttp", "numpy")
 _READY_MADE = {path.stem: path for path in sorted((Path(__file__).parent / "scenarios").glob("*.yaml"))}
 
 

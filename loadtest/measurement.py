@@ -9,11 +9,11 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from loadtest.generator import Generators
+from loadtest.clients import OK
+from loadtest.generator import REPORT_SECONDS, Generators
 from loadtest.plan import Plan
-from loadtest.scenario import Objective
+from loadtest.samples import Samples, percentile
 from loadtest.server_metrics import MetricsReader, ServerState
-from loadtest.tally import Record, span
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +64,30 @@ class Run:
 
     Attributes:
         start_seconds: by the machine's monotonic clock.
+        users: of a closed loop; None for an open loop.
         states: server metrics, each with its seconds from the start of the run.
         windows: ended windows of the only phase, if stability is asked for.
         stable: whether they agree; None if stability is not asked for.
     """
 
-    record: Record
+    plan: Plan
     start_seconds: float
+    users: int | None = None
     states: list[tuple[float, ServerState]] = field(default_factory=list)
     windows: list[Window] = field(default_factory=list)
     stable: bool | None = None
+    _parts: list[Samples] = field(default_factory=list)
+
+    def add(self, samples: Samples) -> None:
+        """Adds requests of a process."""
+        self._parts.append(samples)
+
+    @property
+    def samples(self) -> Samples:
+        """The requests so far, including the warm-up."""
+        if len(self._parts) != 1:
+            self._parts = [Samples.join(self._parts)]
+        return self._parts[0]
 
     @property
     def now_seconds(self) -> float:
@@ -94,9 +108,8 @@ async def _nothing(_run: Run) -> None:
 async def measure(
     generators: Generators,
     plan: Plan,
-    metrics: MetricsReader,
+    metrics: MetricsReader | None = None,
     *,
-    objective: Objective | None = None,
     users: int | None = None,
     rule: StabilityRule | None = None,
     watcher: Watcher = lambda _run: None,
@@ -111,23 +124,21 @@ async def measure(
     Raises:
         GeneratorLostError: if a process dies and `may_be_lost` is false.
     """
-    first_state = await metrics.read()
-    run = Run(Record(plan, users), generators.start_seconds(plan), stable=None if rule is None else False)
+    first_state = None if metrics is None else await metrics.read()
+    run = Run(plan, generators.start_seconds(plan), users, stable=None if rule is None else False)
     if first_state is not None:
         run.states.append((0.0, first_state))
-    sending = generators.carry_out(
-        plan, run.start_seconds, objective, run.record.add, users=users, may_be_lost=may_be_lost
-    )
-    sent = asyncio.ensure_future(sending)
-    disturbing = asyncio.ensure_future(disturb(run))
+    sending = generators.carry_out(plan, run.start_seconds, run.add, users=users, may_be_lost=may_be_lost)
+    sent, disturbing = asyncio.ensure_future(sending), asyncio.ensure_future(disturb(run))
     try:
         while not sent.done():
             await asyncio.wait((sent,), timeout=WATCH_SECONDS)
+            if disturbing.done():
+                disturbing.result()
             await _look(run, metrics, rule, watcher)
             if run.stable:
                 generators.halt()
-        sent.result()
-        await disturbing
+        await asyncio.gather(sent, disturbing)
     finally:
         disturbing.cancel()
         sent.cancel()
@@ -135,8 +146,8 @@ async def measure(
     return run
 
 
-async def _look(run: Run, metrics: MetricsReader, rule: StabilityRule | None, watcher: Watcher) -> None:
-    state = await metrics.read()
+async def _look(run: Run, metrics: MetricsReader | None, rule: StabilityRule | None, watcher: Watcher) -> None:
+    state = None if metrics is None else await metrics.read()
     if state is not None:
         run.states.append((run.now_seconds, state))
     if rule is not None and not run.stable:
@@ -146,17 +157,14 @@ async def _look(run: Run, metrics: MetricsReader, rule: StabilityRule | None, wa
 
 def _close_windows(run: Run, rule: StabilityRule) -> None:
     """Adds the next windows, in order, whose requests have all ended."""
-    (phase,) = run.record.phases
-    planned = run.record.planned()
-    while not run.stable:
-        numbers = run.record.slices_of(phase, [len(run.windows)])
-        if not numbers:
+    (parts,) = run.plan.phases.values()
+    for _, begin_seconds, end_seconds in parts[len(run.windows) :]:
+        samples = run.samples.between(begin_seconds, end_seconds)
+        expected = len(samples.begun) if run.users else run.plan.planned(begin_seconds, end_seconds)
+        # Requests of the last REPORT_SECONDS may not be reported yet.
+        if run.stable or run.now_seconds < end_seconds + REPORT_SECONDS or samples.outcomes.total() < expected:
             return
-        begin_seconds, end_seconds = span([run.record.plan.slices[number] for number in numbers])
-        tally = run.record.tally(numbers)
-        expected = tally.sent if run.record.users is not None else sum(planned[number] for number in numbers)
-        if run.now_seconds < end_seconds or tally.ended < expected:
-            return
-        elapsed_seconds = max(end_seconds, tally.last_seconds) - begin_seconds
-        run.windows.append(Window(tally.ok / elapsed_seconds, tally.latency.percentile(rule.percent)))
+        elapsed_seconds = max(end_seconds, samples.last_seconds) - begin_seconds
+        latency_seconds = percentile(samples.latency, rule.percent)
+        run.windows.append(Window(samples.outcomes[OK] / elapsed_seconds, latency_seconds))
         run.stable = rule.is_stable(run.windows)

@@ -24,15 +24,15 @@ from pydantic import Field, model_validator
 from pydantic_core import to_json
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from loadtest.clients import Targets
+from loadtest.clients import OK, Targets
 from loadtest.generator import Generators
 from loadtest.measurement import Run, measure
 from loadtest.plan import draw_plan
 from loadtest.results import why_void
+from loadtest.samples import Samples, percentile
 from loadtest.scenario import DEFAULT_SENTENCES, ConstantPhase, RequestKind, Scenario
 from loadtest.server_metrics import MetricsReader
 from loadtest.tables import milliseconds
-from loadtest.tally import Tally
 
 # Largest relative deviation of the measured percentile from the expected one.
 TOLERANCE = 0.1
@@ -125,17 +125,17 @@ class SelfTestCommand(BaseSettings):
         return SelfTestResult(
             stalled,
             felt_seconds,
-            whole.latency.percentile(self.percentile) or 0.0,
-            closed.latency.percentile(self.percentile) or 0.0,
-            whole.sent,
-            whole.sent - whole.ok,
+            percentile(whole.latency, self.percentile) or 0.0,
+            percentile(closed.latency, self.percentile) or 0.0,
+            len(whole.begun),
+            len(whole.begun) - whole.outcomes[OK],
             why_void(whole.lag, self.max_lag_seconds),
         )
 
     async def _run(
         self, generators: Generators, metrics: MetricsReader, process: int, users: int | None
-    ) -> tuple[float, Tally]:
-        """Returns the actual length of the stall and the tally of the requests."""
+    ) -> tuple[float, Samples]:
+        """Returns the actual length of the stall and the requests."""
         stalled_seconds = 0.0
 
         async def stall(run: Run) -> None:
@@ -158,7 +158,7 @@ class SelfTestCommand(BaseSettings):
         )
         plan = draw_plan(scenario, DEFAULT_SENTENCES, seed=1)
         run = await measure(generators, plan, metrics, users=users, disturb=stall)
-        return stalled_seconds, run.record.tally(run.record.slices_of(phase.name))
+        return stalled_seconds, run.samples
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from loadtest.results import CapacityResult, CurvePoint, RunResult
-from loadtest.tally import Percentiles
+from loadtest.samples import Percentiles
 
 # With fewer requests, the p99.9 rests on the slowest few.
 FEWEST_FOR_P99_9 = 10_000

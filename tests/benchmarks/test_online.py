@@ -20,8 +20,8 @@ from benchmarks.systems.compared_model import trained_model
 from benchmarks.systems.translating import Batching, SourceSentence, Translator
 from loadtest.clients import OK, Targets, open_clients
 from loadtest.results import CapacityResult, CurvePoint
-from loadtest.scenario import LoadRequest
-from loadtest.tally import Percentiles
+from loadtest.samples import Percentiles
+from loadtest.scenario import LoadRequest, RequestKind, SearchOptions
 from model.data.corpus import CorpusError, read_corpus
 from model.run import RunFolder
 from model.tokenizer.tokenizer import EOS_ID, Tokenizer
@@ -261,7 +261,8 @@ def test_a_baseline_answers_the_load_generator(
         batching = asyncio.create_task(api.batcher.run())
         async with open_clients(Targets("", f"http://127.0.0.1:{runner.addresses[0][1]}"), {"rest"}) as client:
             sent = [
-                LoadRequest(tuple(texts), "rest", options={"beam_size": beam_size}) for beam_size, *texts in requests
+                LoadRequest(tuple(texts), RequestKind(protocol="rest"), SearchOptions(beam_size=beam_size))
+                for beam_size, *texts in requests
             ]
             answers = await asyncio.gather(*map(client.send, sent))
         batching.cancel()

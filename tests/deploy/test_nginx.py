@@ -10,8 +10,7 @@ import grpc
 import httpx
 import pytest
 
-from loadtest.reliability.replicas import Replicas, behind_nginx, find_nginx, free_ports
-from loadtest.served_process import ServedProcess
+from loadtest.reliability.replicas import Replicas, ServedProcess, behind_nginx, find_nginx, free_ports
 from protos.translation_pb2 import TranslateRequest
 from protos.translation_pb2_grpc import TranslationServiceStub
 from serve.api.server import IDLE_SECONDS

@@ -121,7 +121,7 @@ def test_a_capacity_search_reports_goodput_around_the_capacity(
 ) -> None:
     """Every rate meets a bound of 60 s."""
     monkeypatch.setattr("loadtest.session.TRIAL_WARM_UP_SECONDS", 0.0)
-    monkeypatch.setattr("loadtest.session.MOST_DOUBLINGS", 1)
+    monkeypatch.setattr("loadtest.session.HIGHEST", 2.0)
     monkeypatch.setattr("loadtest.session.CURVE_SHARES", (1.0, 2.0))
     load(live, tmp_path, "trial_seconds: 0.1", find_capacity=True).cli_cmd()
     output = capsys.readouterr().out
@@ -136,7 +136,7 @@ def test_a_capacity_that_the_generator_limits_is_void(
 ) -> None:
     """No generator is punctual to the nanosecond, so every trial is void."""
     monkeypatch.setattr("loadtest.session.TRIAL_WARM_UP_SECONDS", 0.0)
-    monkeypatch.setattr("loadtest.session.MOST_HALVINGS", 1)
+    monkeypatch.setattr("loadtest.session.LOWEST", 0.5)
     with pytest.raises(SystemExit):
         load(live, tmp_path, "trial_seconds: 0.1\nmax_lag_seconds: 1e-9", find_capacity=True).cli_cmd()
     document = document_of(capsys)

@@ -21,9 +21,9 @@ from loadtest.results import (
     from_json,
     to_json,
 )
+from loadtest.samples import PercentilePoint, Percentiles
 from loadtest.scenario import PoissonPhase, Scenario
 from loadtest.server_metrics import PhaseTime
-from loadtest.tally import PercentilePoint, Percentiles
 from model.provenance import Provenance
 
 PERCENTILES = Percentiles(0.01, 0.02, 0.03, 0.04, 0.05)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadtest.measurement import StabilityRule, Window
-from loadtest.session import curve_rates, find_capacity
+from loadtest.session import find_capacity
 
 
 def search(capacity: float, first_rate: float = 20.0) -> tuple[float | None, list[float]]:
@@ -48,12 +48,6 @@ def test_a_server_that_never_meets_the_objective_has_no_capacity() -> None:
 
 def test_a_search_takes_few_trials() -> None:
     assert len(search(333.0)[1]) <= 20
-
-
-def test_the_curve_spans_a_tenth_to_twice_the_capacity() -> None:
-    rates = curve_rates(50.0)
-    assert (rates[0], rates[-1]) == (5.0, 100.0)
-    assert 50.0 in rates
 
 
 STEADY = [Window(100.0, 0.2)] * 3
