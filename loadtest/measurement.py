@@ -5,9 +5,13 @@ throughput and a latency percentile deviate by at most 10 % from their means.
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
 
 from loadtest.clients import OK
 from loadtest.generator import REPORT_SECONDS, Generators
@@ -15,44 +19,23 @@ from loadtest.plan import Plan
 from loadtest.samples import Samples, percentile
 from loadtest.server_metrics import MetricsReader, ServerState
 
+# So many windows in a row must agree, by this largest relative deviation from their mean. After the most windows, the
+# run ends all the same.
+ALIKE, WITHIN, MOST_WINDOWS = 3, 0.1, 10
 
-@dataclass(frozen=True, slots=True)
-class Window:
-    """Answered requests per second and the watched latency percentile of one window; None without answers."""
+
+class Window(NamedTuple):
+    """Answered requests per second and the watched latency percentile of one window; NaN without answers."""
 
     requests_per_second: float
-    latency_seconds: float | None
+    latency_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class StabilityRule:
-    """When consecutive windows are stable.
-
-    Attributes:
-        alike: windows in a row that must agree.
-        within: largest relative deviation from their mean.
-        most: largest number of windows.
-        percent: latency percentile.
-    """
-
-    alike: int = 3
-    within: float = 0.1
-    most: int = 10
-    percent: float = 99.0
-
-    def is_stable(self, windows: Sequence[Window]) -> bool:
-        """Returns whether the last windows agree."""
-        last = windows[-self.alike :]
-        latencies = [window.latency_seconds for window in last if window.latency_seconds is not None]
-        return (
-            len(last) == len(latencies) == self.alike
-            and self._agree([window.requests_per_second for window in last])
-            and self._agree(latencies)
-        )
-
-    def _agree(self, values: Sequence[float]) -> bool:
-        mean = sum(values) / len(values)
-        return max(abs(value - mean) for value in values) <= self.within * mean
+def are_stable(windows: Sequence[Window]) -> bool:
+    """Returns whether the last windows agree."""
+    last = np.array(windows[-ALIKE:])
+    deviations = np.abs(last - last.mean(axis=0)) <= WITHIN * last.mean(axis=0)
+    return len(windows) >= ALIKE and bool(deviations.all())
 
 
 WATCH_SECONDS = 1.0
@@ -111,21 +94,21 @@ async def measure(
     metrics: MetricsReader | None = None,
     *,
     users: int | None = None,
-    rule: StabilityRule | None = None,
+    stable_percent: float | None = None,
     watcher: Watcher = lambda _run: None,
     disturb: Disturbance = _nothing,
     may_be_lost: bool = False,
 ) -> Run:
     """Runs a plan and returns the run.
 
-    `users` makes it a closed loop. `rule` ends it when the windows of the plan's only phase are stable. `disturb` runs
-    concurrently with the load and must end by itself.
+    `users` makes it a closed loop. With `stable_percent`, a latency percentile, the run ends when the windows of the
+    plan's only phase are stable. `disturb` runs concurrently with the load and must end by itself.
 
     Raises:
         GeneratorLostError: if a process dies and `may_be_lost` is false.
     """
     first_state = None if metrics is None else await metrics.read()
-    run = Run(plan, generators.start_seconds(plan), users, stable=None if rule is None else False)
+    run = Run(plan, generators.start_seconds(plan), users, stable=None if stable_percent is None else False)
     if first_state is not None:
         run.states.append((0.0, first_state))
     sending = generators.carry_out(plan, run.start_seconds, run.add, users=users, may_be_lost=may_be_lost)
@@ -135,9 +118,13 @@ async def measure(
             await asyncio.wait((sent,), timeout=WATCH_SECONDS)
             if disturbing.done():
                 disturbing.result()
-            await _look(run, metrics, rule, watcher)
+            if state := None if metrics is None else await metrics.read():
+                run.states.append((run.now_seconds, state))
+            if stable_percent is not None and not run.stable:
+                _close_windows(run, stable_percent)
             if run.stable:
                 generators.halt()
+            watcher(run)
         await asyncio.gather(sent, disturbing)
     finally:
         disturbing.cancel()
@@ -146,16 +133,7 @@ async def measure(
     return run
 
 
-async def _look(run: Run, metrics: MetricsReader | None, rule: StabilityRule | None, watcher: Watcher) -> None:
-    state = None if metrics is None else await metrics.read()
-    if state is not None:
-        run.states.append((run.now_seconds, state))
-    if rule is not None and not run.stable:
-        _close_windows(run, rule)
-    watcher(run)
-
-
-def _close_windows(run: Run, rule: StabilityRule) -> None:
+def _close_windows(run: Run, percent: float) -> None:
     """Adds the next windows, in order, whose requests have all ended."""
     (parts,) = run.plan.phases.values()
     for _, begin_seconds, end_seconds in parts[len(run.windows) :]:
@@ -165,6 +143,6 @@ def _close_windows(run: Run, rule: StabilityRule) -> None:
         if run.stable or run.now_seconds < end_seconds + REPORT_SECONDS or samples.outcomes.total() < expected:
             return
         elapsed_seconds = max(end_seconds, samples.last_seconds) - begin_seconds
-        latency_seconds = percentile(samples.latency, rule.percent)
+        latency_seconds = percentile(samples.latency, percent) or math.nan
         run.windows.append(Window(samples.outcomes[OK] / elapsed_seconds, latency_seconds))
-        run.stable = rule.is_stable(run.windows)
+        run.stable = are_stable(run.windows)

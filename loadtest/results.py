@@ -6,7 +6,6 @@ A run whose generator was late is void, because its latency would be charged to 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
@@ -19,7 +18,6 @@ from loadtest.scenario import Objective, Scenario, describe_errors
 from loadtest.server_metrics import PhaseTime, ServerState, phase_times, rows_per_step
 from model.provenance import Provenance
 
-Loop = Literal["open", "closed"]
 # Largest number of slices of a phase, and their smallest length.
 MOST_POINTS = 120
 SHORTEST_SLICE_SECONDS = 0.5
@@ -49,6 +47,11 @@ class RequestsResult:
     def failed(self) -> int:
         """Failed requests."""
         return sum(self.errors.values())
+
+    @property
+    def failed_share(self) -> float:
+        """Share of failed requests, without canceled ones; 0 if there are none."""
+        return self.failed / max(1, self.ok + self.failed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,19 +98,19 @@ class RunResult:
     """The result of one phase, without its warm-up.
 
     Attributes:
-        loop: "open" or "closed"; closed-loop latency does not measure latency under load.
+        users: of a closed loop, whose latency is not that under load; None for an open loop.
         windows: number of windows used and number of windows run.
         stable: whether the windows agreed; None if stability was not asked for.
         offered_per_second: planned requests; in a closed loop, sent requests.
         requests_per_second: answered requests, until the last answer.
         goodput_per_second: requests answered within the bounds of the objective.
+        meets_objective: whether the percentile and the share of failures are within their bounds.
         curve: distribution of the latency.
         server: None if the server's metrics could not be read.
         void: why the run is void; None if it is valid.
     """
 
     name: str
-    loop: Loop
     users: int | None
     seconds: float
     windows: tuple[int, int]
@@ -116,6 +119,7 @@ class RunResult:
     requests_per_second: float
     texts_per_second: float
     goodput_per_second: float
+    meets_objective: bool
     all: RequestsResult
     kinds: dict[str, RequestsResult]
     points: list[Point]
@@ -139,7 +143,6 @@ def _phase_result(run: Run, parts: Sequence[Part], objective: Objective, max_lag
     offered = len(samples.begun) if run.users is not None else run.plan.planned(begin_seconds, end_seconds)
     return RunResult(
         name=used[0].phase,
-        loop="open" if run.users is None else "closed",
         users=run.users,
         seconds=seconds,
         windows=(len(used), max(len(run.windows), 1)),
@@ -148,6 +151,7 @@ def _phase_result(run: Run, parts: Sequence[Part], objective: Objective, max_lag
         requests_per_second=samples.outcomes[OK] / elapsed_seconds,
         texts_per_second=float(samples.answered[:, TEXTS].sum()) / elapsed_seconds,
         goodput_per_second=samples.good(objective) / elapsed_seconds,
+        meets_objective=samples.meets(objective),
         all=_requests_result(samples, objective),
         kinds={name: _requests_result(kind, objective) for name, kind in samples.kinds().items()},
         points=list(_points(samples, begin_seconds, end_seconds)),
@@ -217,25 +221,6 @@ def _server_result(
 
 
 @dataclass(frozen=True, slots=True)
-class CurvePoint:
-    """The result of one offered rate.
-
-    Attributes:
-        goodput_per_second: requests answered within the bounds of the objective.
-        latency_seconds: of the answered requests; None if there are none.
-        failed_share: share of failed requests, without canceled ones.
-        void: why the point is void.
-    """
-
-    offered_per_second: float
-    requests_per_second: float
-    goodput_per_second: float
-    latency_seconds: Percentiles | None
-    failed_share: float
-    void: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class CapacityResult:
     """The highest rate that meets an objective, and the results around it.
 
@@ -249,8 +234,8 @@ class CapacityResult:
     objective: str
     bound_seconds: float
     capacity_per_second: float | None
-    trials: list[CurvePoint]
-    curve: list[CurvePoint]
+    trials: list[RunResult]
+    curve: list[RunResult]
     void: str | None = None
 
 
@@ -282,8 +267,8 @@ def to_json(document: LoadDocument) -> bytes:
 
 def to_line(document: LoadDocument) -> str:
     """Serializes a document as one line of JSON, without the data of the plots."""
-    left_out = {"points", "curve", "server"}
-    return _DOCUMENTS.dump_json(document, exclude={"runs": {"__all__": left_out}}).decode()
+    runs = {"__all__": {"points", "curve", "server"}}
+    return _DOCUMENTS.dump_json(document, exclude={"runs": runs, "capacity": {"trials": runs, "curve": runs}}).decode()
 
 
 def from_json(content: bytes) -> LoadDocument:

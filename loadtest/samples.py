@@ -128,12 +128,6 @@ class Samples:
         return len(self.begun) - self.outcomes.total()
 
     @property
-    def failed_share(self) -> float:
-        """Share of failed requests, without canceled ones; 0 if there are none."""
-        failed = sum(self.errors.values())
-        return failed / max(1, self.outcomes[OK] + failed)
-
-    @property
     def answered(self) -> Rows:
         """The answered requests."""
         return np.concatenate([_NO_ROWS, *(rows for (_, outcome), rows in self.ended.items() if outcome == OK)])
@@ -177,8 +171,9 @@ class Samples:
             found = percentile(durations, objective.percentile)
             return bound_seconds is None or (found is not None and found <= bound_seconds)
 
+        failed = sum(self.errors.values())
         return (
-            self.failed_share <= objective.failed_share
+            failed / max(1, failed + self.outcomes[OK]) <= objective.failed_share
             and within(self.latency, objective.latency_seconds)
             and within(self.first_token, objective.first_token_seconds)
         )

@@ -16,10 +16,10 @@ from rich.table import Table
 
 from loadtest.clients import OK, Targets
 from loadtest.generator import Generators
-from loadtest.measurement import Run, StabilityRule, measure
+from loadtest.measurement import MOST_WINDOWS, Run, measure
 from loadtest.plan import Plan, draw_plan
-from loadtest.results import CapacityResult, CurvePoint, RunResult, results_of
-from loadtest.samples import Samples, percentile
+from loadtest.results import CapacityResult, RunResult, results_of
+from loadtest.samples import percentile
 from loadtest.scenario import PoissonPhase, Scenario, ScenarioError
 from loadtest.server_metrics import MetricsReader
 from loadtest.tables import milliseconds
@@ -171,12 +171,12 @@ class LoadSession:
             GeneratorLostError: if a generator dies.
         """
         scenario = self.scenario
-        rule = StabilityRule(percent=scenario.objective.percentile) if self.options.until_stable else None
-        if rule is not None and len(scenario.phases) > 1:
+        if not self.options.until_stable:
+            return await self._measure(title, draw_plan(scenario, self.sentences, scenario.seed))
+        if len(scenario.phases) > 1:
             raise ScenarioError(f"until-stable: expected one phase, got {len(scenario.phases)}")
-        plan = draw_plan(scenario, self.sentences, scenario.seed, 1 if rule is None else rule.most)
-        run = await self._measure(title, plan, rule)
-        return results_of(run, scenario.objective, scenario.max_lag_seconds)
+        plan = draw_plan(scenario, self.sentences, scenario.seed, MOST_WINDOWS)
+        return await self._measure(title, plan, scenario.objective.percentile)
 
     async def find_capacity(
         self, title: str, first_rate: float, trial_seconds: float, tolerance: float, *, curve: bool = True
@@ -186,47 +186,35 @@ class LoadSession:
         Raises:
             GeneratorLostError: if a generator dies.
         """
-        objective = self.scenario.objective
-        tried: list[tuple[float, CurvePoint]] = []
+        objective, tried = self.scenario.objective, list[tuple[float, RunResult]]()
 
-        async def measure_rate(rate: float) -> tuple[Samples, CurvePoint]:
-            samples, point = await self._try(f"{title}, {rate:.1f}/s", rate, trial_seconds, len(tried))
-            tried.append((rate, point))
-            return samples, point
+        async def measure_rate(rate: float) -> RunResult:
+            result = await self._try(f"{title}, {rate:.1f}/s", rate, trial_seconds, len(tried))
+            tried.append((rate, result))
+            return result
 
         async def meets(rate: float) -> bool:
-            samples, point = await measure_rate(rate)
-            return point.void is None and samples.meets(objective)
+            result = await measure_rate(rate)
+            return result.void is None and result.meets_objective
 
         found = await find_capacity(meets, first_rate, tolerance)
-        trials = tried.copy()
-        for share in CURVE_SHARES if curve else ():
-            if found is not None:
-                await measure_rate(share * found)
-        higher = [point.void for rate, point in trials if rate > (found or 0.0)]
+        trials = [result for _, result in tried]
+        higher = [result.void for rate, result in tried if rate > (found or 0.0)]
         void = higher[-1] if higher and None not in higher else None
-        points = [point for _, point in tried]
-        searched, around = points[: len(trials)], points[len(trials) :]
-        return CapacityResult(str(objective), objective.latency_seconds, found, searched, around, void)
+        rates = [share * found for share in CURVE_SHARES] if curve and found is not None else []
+        points = [await measure_rate(rate) for rate in rates]
+        return CapacityResult(str(objective), objective.latency_seconds, found, trials, points, void)
 
-    async def _try(self, title: str, rate: float, seconds: float, number: int) -> tuple[Samples, CurvePoint]:
+    async def _try(self, title: str, rate: float, seconds: float, number: int) -> RunResult:
         """Runs one trial with a Poisson load."""
-        phase = PoissonPhase(name="trial", rate=rate, duration_seconds=seconds)
+        phase = PoissonPhase(name=title, rate=rate, duration_seconds=seconds)
         scenario = self.scenario.model_copy(update={"phases": (phase,), "warm_up_seconds": TRIAL_WARM_UP_SECONDS})
-        run = await self._measure(title, draw_plan(scenario, self.sentences, scenario.seed + number))
-        (result,) = results_of(run, scenario.objective, scenario.max_lag_seconds)
-        ((_, begin_seconds, _),) = run.plan.phases[phase.name]
-        samples = run.samples.between(begin_seconds)
-        return samples, CurvePoint(
-            result.offered_per_second,
-            result.requests_per_second,
-            result.goodput_per_second,
-            result.all.latency_seconds,
-            samples.failed_share,
-            result.void,
-        )
+        plan = draw_plan(scenario, self.sentences, scenario.seed + number)
+        (result,) = await self._measure(title, plan)
+        return result
 
-    async def _measure(self, title: str, plan: Plan, rule: StabilityRule | None = None) -> Run:
+    async def _measure(self, title: str, plan: Plan, percent: float | None = None) -> list[RunResult]:
         self.view.begin(title)
         users, watcher = self.options.users, self.view.show
-        return await measure(self.generators, plan, self.metrics, users=users, rule=rule, watcher=watcher)
+        run = await measure(self.generators, plan, self.metrics, users=users, stable_percent=percent, watcher=watcher)
+        return results_of(run, self.scenario.objective, self.scenario.max_lag_seconds)
