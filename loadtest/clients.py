@@ -244,15 +244,16 @@ class _Stream:
     async def _exchange_once(self) -> tuple[str, float | None]:
         """Exchanges messages until the stream ends; returns its outcome, and the retry delay if there is one."""
         self._unsent = asyncio.Queue()
-        for message, _ in self._unanswered.values():
-            self._unsent.put_nowait(message)
+        for message, future in self._unanswered.values():
+            if not future.done():
+                self._unsent.put_nowait(message)
         stream = self._open(metadata=self._metadata)
         writing = asyncio.create_task(_write(stream, self._unsent))
         try:
             async for response in stream:
-                _, future = self._unanswered.get(response.id, (None, None))
-                if future is not None and not future.done():  # else the client has left
-                    future.set_result(response)
+                asked = self._unanswered.get(response.id)
+                if asked is not None and not asked[1].done():  # else the client has left
+                    asked[1].set_result(response)
         except grpc.aio.AioRpcError as error:
             failure = stream_error(error)
             pause_seconds = failure.retry_after_seconds if isinstance(failure, UnavailableError) else None

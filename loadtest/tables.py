@@ -141,4 +141,5 @@ def _text(table: Table) -> str:
         shown.add_row(*row)
     with console.capture() as captured:
         console.print(shown, markup=False, highlight=False)
-    return captured.get().strip("\n")
+    # The box has blank edges above and below.
+    return "\n".join(line for line in captured.get().splitlines() if line.strip())

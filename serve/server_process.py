@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from http import HTTPStatus
 from pathlib import Path
 from typing import Self
@@ -143,14 +143,15 @@ def read_last_line(log: Path) -> str:
     return next((line for line in reversed(lines) if line.strip()), "no output")
 
 
-def choose_ports(http_port: int, grpc_port: int) -> tuple[int, int]:
-    """Returns both ports, with a free port in place of 0.
+def choose_ports(*ports: int) -> tuple[int, ...]:
+    """Returns the ports, with a free port in place of each 0.
 
     Raises:
         OSError: if a port is taken: its server would answer the requests.
     """
-    with socket.create_server((HOST, http_port)) as first, socket.create_server((HOST, grpc_port)) as second:
-        return first.getsockname()[1], second.getsockname()[1]
+    with ExitStack() as stack:
+        listeners = [stack.enter_context(socket.create_server((HOST, port))) for port in ports]
+        return tuple(listener.getsockname()[1] for listener in listeners)
 
 
 def server_command(

@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +19,7 @@ from loadtest.clients import Targets
 from loadtest.scenario import LoadProtocol
 from loadtest.server_metrics import MetricsReader, ServerState
 from serve.clients.channel import KEEPALIVE_SECONDS, KEEPALIVE_TIMEOUT_SECONDS
-from serve.server_process import HOST, POLL_SECONDS, ServerProcess, ServerProcessError
+from serve.server_process import HOST, POLL_SECONDS, ServerProcess, ServerProcessError, choose_ports
 
 PROTOCOLS: tuple[LoadProtocol, ...] = ("grpc", "grpc-stream", "grpc-many", "rest", "rest-stream")
 # HTTP and gRPC ports in the configuration: nginx's own, then those of each replica.
@@ -95,7 +94,7 @@ def start_replicas(
     command: Command, folder: Path, count: int = 3, settings: Mapping[str, str] | None = None
 ) -> Iterator[tuple[ServedProcess, ...]]:
     """Starts replicas with logs in a folder and environment variables, and kills them when the block ends."""
-    ports = free_ports(2 * count)
+    ports = choose_ports(*[0] * (2 * count))
     each = tuple(
         ServedProcess(command(pair), pair, folder / f"replica-{number}.log", settings)
         for number, pair in enumerate(zip(ports[::2], ports[1::2], strict=True))
@@ -133,7 +132,7 @@ def behind_nginx(
     program = find_nginx()
     if program is None:
         raise ServerProcessError("nginx: not found; install nginx")
-    http_port, grpc_port, *_ = own = free_ports(2)
+    http_port, grpc_port, *_ = own = choose_ports(0, 0)
     ports = dict(zip(PORTS, (*own, *(port for served in each for port in served.ports)), strict=True))
     text = (deployed / "nginx.conf").read_text(encoding="utf-8")
     text = re.sub(r"\b80[0-3][01]\b", lambda port: str(ports[int(port[0])]), text)
@@ -172,13 +171,6 @@ def _running(command: Sequence[str], **settings: str) -> Iterator[None]:
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-
-
-def free_ports(count: int) -> tuple[int, ...]:
-    """Returns unused ports."""
-    with ExitStack() as stack:
-        listeners = [stack.enter_context(socket.create_server((HOST, 0))) for _ in range(count)]
-        return tuple(listener.getsockname()[1] for listener in listeners)
 
 
 async def _state(server: Targets, condition: Callable[[ServerState], bool], seconds: float) -> ServerState | None:
