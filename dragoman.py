@@ -55,7 +55,7 @@ EXTRAS = {
     "cpu": ("onnxruntime",),
     "cuda": ("onnxruntime", "pynvml"),
     "export": ("onnx", "onnxscript", "torch"),
-    "bench": ("aiohttp", "hdrh", "matplotlib", "plotly", "rich"),
+    "bench": ("aiohttp", "matplotlib", "plotly", "rich"),
     "train": ("datasets", "lightning", "matplotlib", "sacrebleu", "sacremoses", "torch"),
     "peers": ("ctranslate2", "safetensors", "transformers"),
     "tracing": ("opentelemetry",),

@@ -32,12 +32,11 @@ from benchmarks.systems.translating import SEARCHES
 from loadtest.generator import GeneratorLostError
 from loadtest.results import CapacityResult
 from loadtest.scenario import ConstantPhase, Objective, RequestKind, Scenario, SearchOptions
-from loadtest.served_process import ServedProcessError
 from loadtest.session import CURVE_SHARES, LiveView, LoadSession, SessionOptions
 from model.data.corpus import Corpus, read_corpus
 from serve.bundle.manifest import BundleDirection, Precision
 from serve.bundle.tokenizer import TOKENIZER_FILE, write_tokenizer
-from serve.server_process import server_command
+from serve.server_process import ServerProcessError, server_command
 from serve.settings import QUEUE_PER_SLOT
 
 DRAGOMAN = "dragoman"
@@ -211,12 +210,12 @@ class MeasuredServer:
         """Returns the median latency of single requests, in seconds.
 
         Raises:
-            ServedProcessError: if the server answers none.
+            ServerProcessError: if the server answers none.
         """
         async with self._load(setting, self.served.plan.alone_seconds, Objective(), 1) as session:
             (result,) = await session.run(f"{self.system}, {setting}")
         if result.all.latency_seconds is None:
-            raise ServedProcessError(f"{self.system}: expected answers, got none: {result.all.errors}")
+            raise ServerProcessError(f"{self.system}: expected answers, got none: {result.all.errors}")
         return result.all.latency_seconds.p50
 
     async def capacity(self, setting: Setting, bound_seconds: float, *, curve: bool) -> CapacityResult:
@@ -287,7 +286,7 @@ async def measure_search(
     Raises:
         AffinityError: if a CPU is not available.
         GeneratorLostError: if a generator process ends.
-        ServedProcessError: if a server does not become ready or answers nothing.
+        ServerProcessError: if a server does not become ready or answers nothing.
     """
     tried = {system: await server.try_settings() for system, server in servers.items()}
     best = {system: best_setting(rates) for system, rates in tried.items()}
@@ -334,5 +333,5 @@ QUESTION = Question(
     OnlinePlan,
     measure,
     ("onnxruntime", "ctranslate2", "torch", "aiohttp", "numpy"),
-    (GeneratorLostError, ServedProcessError),
+    (GeneratorLostError, ServerProcessError),
 )

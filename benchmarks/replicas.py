@@ -34,9 +34,8 @@ from benchmarks.served import (
 from loadtest.closed_loop import BusyServerError
 from loadtest.generator import GeneratorLostError
 from loadtest.reliability.replicas import balanced_by_clients
-from loadtest.served_process import ServedProcessError
 from serve.bundle.bundle import Bundle
-from serve.server_process import server_command
+from serve.server_process import ServerProcessError, server_command
 
 SENTENCES = 1_000_000
 SECONDS_PER_HOUR = 3600
@@ -120,7 +119,7 @@ async def take_turn(layout: Layout, plan: ReplicasPlan, sentences: ServedSentenc
         AffinityError: if a CPU is not available.
         BusyServerError: if a replica exposes no metrics, or all are idle.
         GeneratorLostError: if a client process ends.
-        ServedProcessError: if a replica does not become ready.
+        ServerProcessError: if a replica does not become ready.
     """
 
     def command(ports: tuple[int, int]) -> list[str]:
@@ -174,5 +173,5 @@ QUESTION = Question(
     ReplicasPlan,
     measure,
     ("onnxruntime", "grpcio", "uvicorn", "numpy"),
-    (BusyServerError, GeneratorLostError, ServedProcessError),
+    (BusyServerError, GeneratorLostError, ServerProcessError),
 )

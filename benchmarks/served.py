@@ -22,9 +22,8 @@ from loadtest.clients import OK, Targets
 from loadtest.closed_loop import ClosedLoop, read_state
 from loadtest.generator import Generators
 from loadtest.protocols import PROTOCOLS
-from loadtest.reliability.replicas import Command, balanced_by_clients, start_replicas
+from loadtest.reliability.replicas import Command, ServedProcess, balanced_by_clients, start_replicas
 from loadtest.scenario import RequestKind, SearchOptions
-from loadtest.served_process import ServedProcess
 from loadtest.server_metrics import MetricsReader, ServerState, rows_per_step, together
 from model.data.corpus import CorpusError, read_corpus
 from model.tokenizer.tokenizer import TextTokenizer
@@ -119,7 +118,7 @@ async def serving(command: Command, cpus: Collection[int], count: int = 1) -> As
 
     Raises:
         AffinityError: if a CPU is not available.
-        ServedProcessError: if a server does not become ready.
+        ServerProcessError: if a server does not become ready.
     """
     with TemporaryDirectory(prefix="dragoman-") as folder, ExitStack() as stack:
         with running_on(cpus):
@@ -203,9 +202,9 @@ class BusyClients:
             served = sum((await read()).answered) - sum(before.answered)
         return {
             **_figures(busy.first, busy.last),
-            "failed requests": sum(busy.record.failed.values()),
+            "failed requests": sum(busy.samples.errors.values()),
             # Only the servers or only the clients count them as answered, warm-up included.
-            "uncounted requests": abs(served - busy.record.outcomes[OK]),
+            "uncounted requests": abs(served - busy.samples.outcomes[OK]),
         }
 
 

@@ -41,18 +41,18 @@ from benchmarks.served import (
 from benchmarks.systems.engine import EngineTranslator
 from benchmarks.systems.translating import Batching
 from benchmarks.watched_server import read_cpu_times
-from loadtest.clients import TRANSLATE_PATH, body_of, message_of
+from loadtest.clients import TRANSLATE_PATH
 from loadtest.closed_loop import BusyServerError
 from loadtest.generator import GeneratorLostError
-from loadtest.scenario import Languages, LoadRequest, SearchOptions
-from loadtest.served_process import ServedProcessError
+from loadtest.protocols import PROTOCOLS
+from loadtest.scenario import LoadRequest, RequestKind, SearchOptions
 from model.data.corpus import CorpusError
 from model.tokenizer.tokenizer import TextTokenizer
 from protos.translation_pb2 import TranslateRequest
 from protos.translation_pb2_grpc import TranslationServiceStub
 from serve.bundle.bundle import Bundle
 from serve.errors import ServiceError
-from serve.server_process import server_command
+from serve.server_process import ServerProcessError, server_command
 from serve.translation.fields import TargetRatio
 
 TIMEOUT_SECONDS = 30.0
@@ -104,7 +104,7 @@ def engine_client(bundle: Path, slots: int, tokenizer: TextTokenizer) -> Iterato
 def grpc_client(target: str, request: LoadRequest) -> Iterator[LoneClient]:
     """Keeps a gRPC channel to a server until the block ends; every request has the options of `request`."""
     with grpc.insecure_channel(target) as channel:
-        stub, options = TranslationServiceStub(channel), message_of(request)
+        stub, options = TranslationServiceStub(channel), TranslateRequest(**request.body(PROTOCOLS["grpc"]))
 
         def ask(sentence: ServedSentence) -> Answer:
             message = TranslateRequest(text=[sentence.text])
@@ -119,7 +119,7 @@ def grpc_client(target: str, request: LoadRequest) -> Iterator[LoneClient]:
 def rest_client(address: str, request: LoadRequest) -> Iterator[LoneClient]:
     """Keeps an HTTP connection to a server until the block ends; every request has the options of `request`."""
     with closing(http.client.HTTPConnection(address, timeout=TIMEOUT_SECONDS)) as connection:
-        options = body_of(request)
+        options = request.body(PROTOCOLS["rest"])
 
         def ask(sentence: ServedSentence) -> Answer:
             body = json.dumps({**options, "text": sentence.text})
@@ -185,8 +185,8 @@ def measure_lone(
 
 async def one_client(plan: ServicePlan, sentences: ServedSentences) -> dict[str, list[Figures]]:
     """Measures one client; server and bare engine have one engine each."""
-    languages = Languages(sentences.direction.source, sentences.direction.target)
-    request = LoadRequest((), languages=languages, options=plan.options.given())
+    source, target = sentences.direction.source, sentences.direction.target
+    request = LoadRequest((), RequestKind(source_language=source, target_language=target, options=plan.options))
 
     def command(ports: tuple[int, int]) -> list[str]:
         return [*server_command(plan.bundle, *ports), *engine_options(1, plan.slots)]
@@ -282,5 +282,5 @@ QUESTION = Question(
     ServicePlan,
     measure,
     ("onnxruntime", "grpcio", "uvicorn", "numpy"),
-    (BusyServerError, GeneratorLostError, LoneClientError, ServedProcessError, ServiceError),
+    (BusyServerError, GeneratorLostError, LoneClientError, ServerProcessError, ServiceError),
 )

@@ -13,7 +13,7 @@ import json
 import math
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any, Protocol
 
@@ -32,6 +32,7 @@ GONE = "gone"
 WRONG_COUNT = "wrong number of translations"
 NO_RESULT = "stream ended without a result"
 TIMED_OUT = "timeout"
+UNAVAILABLE = grpc.StatusCode.UNAVAILABLE.name
 DEADLINE_EXCEEDED = grpc.StatusCode.DEADLINE_EXCEEDED.name
 TIMEOUT_HEADER = "x-request-timeout-ms"
 TRANSLATE_PATH = PROTOCOLS["rest"].call
@@ -55,16 +56,6 @@ class Client(Protocol):
 def outcome_of(translations: int, request: LoadRequest) -> str:
     """Returns OK if the answer holds one translation per text."""
     return OK if translations == len(request.texts) else WRONG_COUNT
-
-
-def message_of(request: LoadRequest) -> TranslateRequest:
-    """Converts a request to its gRPC message."""
-    return TranslateRequest(**request.body(PROTOCOLS["grpc"]))
-
-
-def body_of(request: LoadRequest) -> dict[str, Any]:
-    """Converts a request to the JSON body of REST."""
-    return request.body(PROTOCOLS["rest"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +84,7 @@ class _AnyClient:
         self._clients = clients
 
     async def send(self, request: LoadRequest) -> Answer:
-        return await self._clients[request.protocol].send(request)
+        return await self._clients[request.kind.protocol].send(request)
 
 
 @asynccontextmanager
@@ -113,8 +104,7 @@ async def open_clients(
             metadata = targets.security.metadata
             for name, protocol in wanted.items():
                 if protocol.transport == "grpc-many":
-                    clients[name] = many = GrpcManyClient(protocol, channels, metadata)
-                    stack.push_async_callback(many.close)
+                    clients[name] = GrpcManyClient(protocol, channels, metadata)
                 elif protocol.grpc:
                     clients[name] = GrpcClient(protocol, channels, metadata)
         if not all(each.grpc for each in wanted.values()):
@@ -167,7 +157,7 @@ class GrpcClient:
     async def send(self, request: LoadRequest) -> Answer:
         """Returns OK or the gRPC status, and the time of the first part of a stream."""
         message = self._request_class(**request.body(self._protocol))
-        call: Any = next(self._calls)(message, timeout=request.timeout_seconds, metadata=self._metadata)
+        call: Any = next(self._calls)(message, timeout=request.kind.timeout_seconds, metadata=self._metadata)
         first_seconds: float | None = None
         outcome = NO_RESULT
         try:
@@ -186,42 +176,15 @@ class GrpcManyClient:
     """Sends requests over several streams in turn."""
 
     def __init__(self, protocol: RequestProtocol, channels: Sequence[grpc.aio.Channel], metadata: Metadata) -> None:
-        self._all = [_Stream(protocol, channel, metadata) for channel in channels]
-        self._streams = itertools.cycle(self._all)
+        self._streams = itertools.cycle(_Stream(protocol, channel, metadata) for channel in channels)
 
     async def send(self, request: LoadRequest) -> Answer:
         """Returns OK, or the gRPC status of the answer or the stream."""
         try:
-            async with asyncio.timeout(request.timeout_seconds):
+            async with asyncio.timeout(request.kind.timeout_seconds):
                 return Answer(await next(self._streams).ask(request))
         except TimeoutError:
             return Answer(DEADLINE_EXCEEDED)
-
-    async def close(self) -> None:
-        """Ends all streams."""
-        for stream in self._all:
-            await stream.close()
-
-
-@dataclass(slots=True)
-class _Waiting:
-    """An unanswered request: its message and its future outcome."""
-
-    message: TranslateManyRequest
-    request: LoadRequest
-    outcome: asyncio.Future[str]
-
-    def end(self, outcome: str) -> None:
-        if not self.outcome.done():
-            self.outcome.set_result(outcome)
-
-
-@dataclass(slots=True)
-class _Call:
-    """One open stream: messages to send, and unanswered requests by id."""
-
-    waiting: dict[str, _Waiting] = field(default_factory=dict)
-    messages: asyncio.Queue[TranslateManyRequest] = field(default_factory=asyncio.Queue)
 
 
 _STATUSES = {status.value[0]: status.name for status in grpc.StatusCode}
@@ -239,81 +202,75 @@ class _Stream:
             response_deserializer=TranslateManyResponse.FromString,
         )
         self._numbers = itertools.count()
-        self._call: _Call | None = None
-        self._exchange_task: asyncio.Task[None] | None = None
+        # Messages by id, with the futures of their responses, or of the outcome of the stream.
+        self._unanswered: dict[str, tuple[TranslateManyRequest, asyncio.Future[TranslateManyResponse | str]]] = {}
+        self._unsent: asyncio.Queue[TranslateManyRequest] = asyncio.Queue()
+        self._exchanging: asyncio.Task[None] | None = None
 
     async def ask(self, request: LoadRequest) -> str:
-        if self._call is None:
-            self._begin(_Call())
-        call, name = self._call, str(next(self._numbers))
-        if call is None:
-            raise AssertionError("the stream has been opened")
-        translate = TranslateRequest(**request.body(self._protocol))
-        message = TranslateManyRequest(id=name, request=translate, timeout_seconds=request.timeout_seconds)
-        waiting = call.waiting[name] = _Waiting(message, request, asyncio.get_running_loop().create_future())
-        call.messages.put_nowait(message)
+        message = TranslateManyRequest(
+            id=str(next(self._numbers)),
+            request=TranslateRequest(**request.body(self._protocol)),
+            timeout_seconds=request.kind.timeout_seconds,
+        )
+        future: asyncio.Future[TranslateManyResponse | str] = asyncio.get_running_loop().create_future()
+        self._unanswered[message.id] = message, future
+        self._unsent.put_nowait(message)
+        if self._exchanging is None or self._exchanging.done():
+            self._exchanging = asyncio.create_task(self._exchange())
         try:
-            return await waiting.outcome
+            response = await future
         finally:
-            call.waiting.pop(name, None)
-
-    async def close(self) -> None:
-        if self._exchange_task is not None:
-            self._exchange_task.cancel()
-            await asyncio.gather(self._exchange_task, return_exceptions=True)
-
-    def _begin(self, call: _Call, pause_seconds: float = 0.0) -> None:
-        self._call = call
-        self._exchange_task = asyncio.create_task(self._exchange(call, pause_seconds))
-
-    async def _exchange(self, call: _Call, pause_seconds: float) -> None:
-        """Exchanges requests and answers until the stream ends; its status then fails the waiting requests."""
-        await asyncio.sleep(pause_seconds)
-        ended, pushback_seconds = NO_RESULT, None
-        stream = self._open(metadata=self._metadata)
-
-        async def write() -> None:
-            # The reading side raises the same error and handles it.
-            with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-                # A write to a rejected call would lose its status, so wait for the initial metadata first.
-                await stream.initial_metadata()
-                while True:
-                    await stream.write(await call.messages.get())
-
-        writing = asyncio.create_task(write())
-        try:
-            async for response in stream:
-                if response.id in call.waiting:  # else the client has left
-                    waiting = call.waiting[response.id]
-                    waiting.end(self._outcome(response, waiting.request))
-        except grpc.aio.AioRpcError as error:
-            failure = stream_error(error)
-            ended = failure.code.name
-            if isinstance(failure, UnavailableError):
-                pushback_seconds = failure.retry_after_seconds
-        finally:
-            # Set before any await: requests that arrive from now on belong to the next stream.
-            self._call = None
-            writing.cancel()
-            stream.cancel()
-            if pushback_seconds is not None and call.waiting:
-                self._resend(call, pushback_seconds)
-            else:
-                for waiting in list(call.waiting.values()):
-                    waiting.end(ended)
-            await asyncio.gather(writing, return_exceptions=True)
-
-    def _resend(self, call: _Call, pause_seconds: float) -> None:
-        """Sends the unanswered requests again on a new stream."""
-        successor = _Call(call.waiting)
-        for waiting in call.waiting.values():
-            successor.messages.put_nowait(waiting.message)
-        self._begin(successor, pause_seconds)
-
-    def _outcome(self, response: TranslateManyResponse, request: LoadRequest) -> str:
+            self._unanswered.pop(message.id, None)
+        if isinstance(response, str):
+            return response
         if response.HasField("error"):
             return _STATUSES.get(response.error.code, str(response.error.code))
         return outcome_of(self._protocol.count(response.response), request)
+
+    async def _exchange(self) -> None:
+        """Opens streams while they end with a retry delay; the last one's status ends the unanswered requests."""
+        ended, pause_seconds = await self._exchange_once()
+        while pause_seconds is not None and self._unanswered:
+            await asyncio.sleep(pause_seconds)
+            ended, pause_seconds = await self._exchange_once()
+            if ended == UNAVAILABLE and pause_seconds is None:
+                # The stream was opened on the closing connection; the next one opens another.
+                ended, pause_seconds = await self._exchange_once()
+        for _, future in self._unanswered.values():
+            if not future.done():
+                future.set_result(ended)
+
+    async def _exchange_once(self) -> tuple[str, float | None]:
+        """Exchanges messages until the stream ends; returns its outcome, and the retry delay if there is one."""
+        self._unsent = asyncio.Queue()
+        for message, future in self._unanswered.values():
+            if not future.done():
+                self._unsent.put_nowait(message)
+        stream = self._open(metadata=self._metadata)
+        writing = asyncio.create_task(_write(stream, self._unsent))
+        try:
+            async for response in stream:
+                asked = self._unanswered.get(response.id)
+                if asked is not None and not asked[1].done():  # else the client has left
+                    asked[1].set_result(response)
+        except grpc.aio.AioRpcError as error:
+            failure = stream_error(error)
+            pause_seconds = failure.retry_after_seconds if isinstance(failure, UnavailableError) else None
+            return failure.code.name, pause_seconds
+        finally:
+            writing.cancel()
+            stream.cancel()
+        return NO_RESULT, None
+
+
+async def _write(stream: grpc.aio.StreamStreamCall[Any, Any], messages: asyncio.Queue[TranslateManyRequest]) -> None:
+    # The reading side raises the same error and handles it.
+    with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+        # A write to a rejected call would lose its status, so wait for the initial metadata first.
+        await stream.initial_metadata()
+        while True:
+            await stream.write(await messages.get())
 
 
 class HttpClient:
@@ -333,9 +290,9 @@ class HttpClient:
             async with self._session.post(
                 self._protocol.path(request.values),
                 json=request.body(self._protocol),
-                timeout=aiohttp.ClientTimeout(total=request.timeout_seconds),
+                timeout=aiohttp.ClientTimeout(total=request.kind.timeout_seconds),
                 # gRPC sends the deadline itself. HTTP needs a header, so that no translation outlives its client.
-                headers={TIMEOUT_HEADER: str(math.ceil(request.timeout_seconds * 1000))},
+                headers={TIMEOUT_HEADER: str(math.ceil(request.kind.timeout_seconds * 1000))},
             ) as response:
                 if self._protocol.transport == "http" or response.status != HTTPStatus.OK:
                     return Answer(self._outcome(response.status, await response.read(), request))

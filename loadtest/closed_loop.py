@@ -5,16 +5,16 @@ ends of the measured time, while the clients go on.
 """
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from loadtest.generator import Generators
+from loadtest.measurement import Run, measure
 from loadtest.plan import Plan, draw_plan
+from loadtest.samples import Samples
 from loadtest.scenario import ConstantPhase, RequestKind, Scenario
 from loadtest.server_metrics import MetricsReader, ServerState
-from loadtest.tally import Record
 
 SEED = 1
 # Upper bound; the clients normally go on until they are stopped.
@@ -47,7 +47,7 @@ async def read_state(metrics: MetricsReader) -> ServerState:
 class BusyTime(Generic[Reading]):
     """The requests of a closed loop with its warm-up, and the metrics at both ends of the measured time."""
 
-    record: Record
+    samples: Samples
     first: Reading
     last: Reading
 
@@ -80,23 +80,17 @@ class ClosedLoop:
             BusyServerError: if the servers make no progress, or from `read`.
             GeneratorLostError: if a generator process dies.
         """
-        record = Record(plan, self.clients)
-        start_seconds = generators.start_seconds(plan)
-        asking = asyncio.ensure_future(generators.carry_out(plan, start_seconds, None, record.add, users=self.clients))
-        try:
-            await asyncio.sleep(start_seconds + self.warm_up_seconds - time.monotonic())
-            first = await read()
-            while True:
-                await asyncio.wait((asking,), timeout=self.seconds)
-                last = await read()
-                if worked(first, last):
-                    break
-                if asking.done():
-                    asking.result()
+        readings: list[Reading] = []
+
+        async def watch(run: Run) -> None:
+            await asyncio.sleep(self.warm_up_seconds - run.now_seconds)
+            readings.append(await read())
+            while len(readings) == 1 or not worked(readings[0], readings[-1]):
+                if run.now_seconds > LONGEST_SECONDS:
                     raise BusyServerError("no request was answered in the measured time")
+                await asyncio.sleep(self.seconds)
+                readings.append(await read())
             generators.halt()
-            await asking
-        finally:
-            asking.cancel()
-            await asyncio.gather(asking, return_exceptions=True)
-        return BusyTime(record, first, last)
+
+        run = await measure(generators, plan, users=self.clients, disturb=watch)
+        return BusyTime(run.samples, readings[0], readings[-1])

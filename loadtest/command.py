@@ -27,7 +27,6 @@ from loadtest.scenario import (
     SentencesPath,
     SourceLanguage,
     TargetLanguage,
-    TimedPhase,
     describe,
     read_scenario,
     read_sentences,
@@ -39,7 +38,7 @@ from serve.clients.options import ConnectionOptions
 from serve.files import FileError
 
 INTERRUPTED = 130
-LIBRARIES = ("grpcio", "aiohttp", "hdrhistogram", "numpy")
+LIBRARIES = ("grpcio", "aiohttp", "numpy")
 _READY_MADE = {path.stem: path for path in sorted((Path(__file__).parent / "scenarios").glob("*.yaml"))}
 
 
@@ -159,14 +158,14 @@ class LoadCommand(ConnectionOptions):
 
     def _changed(self, scenario: Scenario) -> Scenario:
         """Returns the scenario with the values of the given options."""
-        given = {name: value for name, value in self if value not in (None, "")}
-        fields = {name: given[name] for name in ("sentences",) if name in given}
-        if self.latency_seconds is not None:
-            fields["objective"] = scenario.objective.model_copy(update={"latency_seconds": self.latency_seconds})
+
+        def given(*names: str) -> dict[str, object]:
+            return {name: value for name in names if (value := getattr(self, name)) not in (None, "")}
+
+        objective = scenario.objective.model_copy(update=given("latency_seconds"))
+        of_kinds = given("source_language", "target_language", "model")
         return scenario.with_fields(
-            {name: given[name] for name in ("source_language", "target_language", "model") if name in given},
-            {name: given[name] for name in ("rate", "duration_seconds") if name in given},
-            **fields,
+            of_kinds, given("rate", "duration_seconds"), objective=objective, **given("sentences")
         )
 
     async def _run(self) -> LoadDocument:
@@ -182,7 +181,8 @@ class LoadCommand(ConnectionOptions):
                 for name, each in scenarios.items():
                     async with LoadSession.open(options, each, sentences, view) as session:
                         if self.find_capacity:
-                            capacity = await _find_capacity(session, name)
+                            rate = each.phases[0].rate
+                            capacity = await session.find_capacity(name, rate, each.trial_seconds, each.tolerance)
                         else:
                             runs += await session.run(name)
         finally:
@@ -191,20 +191,8 @@ class LoadCommand(ConnectionOptions):
                 print(format_capacity(capacity))
             elif runs:
                 print(format_runs({run.name: run for run in runs}))
-        return self._document(runs, capacity, scenario, sentences)
-
-    def _document(
-        self,
-        runs: list[RunResult],
-        capacity: CapacityResult | None,
-        scenario: Scenario,
-        sentences: tuple[str, ...],
-    ) -> LoadDocument:
         provenance = Provenance.now(command_line("load", self), LIBRARIES, f"generator processes: {self.processes}")
-        voids = [run.void for run in runs]
-        if capacity is not None:
-            voids += [capacity.void, *(point.void for point in capacity.curve)]
-        void = any(each is not None for each in voids)
+        void = any(each.void is not None for each in (*runs, *([capacity, *capacity.curve] if capacity else ())))
         settings = self.model_dump(mode="json")
         return LoadDocument(provenance, settings, scenario, describe(sentences), runs, capacity, void)
 
@@ -216,13 +204,6 @@ def _over(scenario: Scenario, protocol: LoadProtocol) -> Scenario:
         for phase in scenario.phases
     ]
     return scenario.model_copy(update={"phases": tuple(phases)}).with_fields({"protocol": protocol}, {})
-
-
-async def _find_capacity(session: LoadSession, title: str) -> CapacityResult:
-    scenario, first = session.scenario, session.scenario.phases[0]
-    if not isinstance(first, TimedPhase):
-        raise ScenarioError("find-capacity: expected a scenario whose first phase has a rate")
-    return await session.find_capacity(title, first.rate, scenario.trial_seconds, scenario.tolerance)
 
 
 def _scheme_of(url: str) -> str:

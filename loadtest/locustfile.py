@@ -9,7 +9,6 @@ server can serve. Settings are environment variables such as DRAGOMAN_LOCUST_GRP
 
 import logging
 import random
-import time
 from typing import Any
 
 import grpc
@@ -19,9 +18,8 @@ from locust import FastHttpUser, User, constant, events, task
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
-from loadtest.clients import TRANSLATE_PATH, body_of, message_of
-from loadtest.scenario import DEFAULT_SENTENCES, Languages, LoadRequest
-from protos.translation_pb2_grpc import TranslationServiceStub
+from loadtest.protocols import PROTOCOLS
+from loadtest.scenario import DEFAULT_SENTENCES, LoadRequest, RequestKind
 from serve.clients.channel import open_channel
 from serve.clients.options import ConnectionOptions
 
@@ -45,6 +43,8 @@ get_hub().loop.update_now()
 SETTINGS = LocustSettings()
 CONNECTION = SETTINGS.connection(timeout_seconds=30.0)
 HEADERS = dict(CONNECTION.metadata)
+KIND = RequestKind(target_language=SETTINGS.target_language)
+REST, GRPC = PROTOCOLS["rest"], PROTOCOLS["grpc"]
 # The name in all of Locust's tables and files.
 LABEL = "translate (closed loop)"
 
@@ -55,8 +55,7 @@ def _warn_of_closed_loop(**_: object) -> None:
 
 
 def _draw_request() -> LoadRequest:
-    languages = Languages(target_language=SETTINGS.target_language)
-    return LoadRequest((random.choice(DEFAULT_SENTENCES),), languages=languages)
+    return LoadRequest((random.choice(DEFAULT_SENTENCES),), KIND)
 
 
 class RestUser(FastHttpUser):
@@ -71,7 +70,7 @@ class RestUser(FastHttpUser):
     @task
     def translate(self) -> None:
         """Translates a sentence."""
-        self.client.post(TRANSLATE_PATH, json=body_of(_draw_request()), name=LABEL)
+        self.client.post(REST.call, json=_draw_request().body(REST), name=LABEL)
 
 
 class GrpcUser(User):
@@ -83,29 +82,17 @@ class GrpcUser(User):
         """Opens the connection."""
         super().__init__(*arguments)
         self._channel = open_channel(SETTINGS.grpc_target, CONNECTION, [("grpc.use_local_subchannel_pool", 1)])
-        self._stub = TranslationServiceStub(self._channel)
+        self._call = self._channel.unary_unary(
+            GRPC.call, GRPC.request_class.SerializeToString, GRPC.response_class.FromString
+        )
 
     @task
     def translate(self) -> None:
         """Translates a sentence."""
-        message = message_of(_draw_request())
-        started_seconds = time.perf_counter()
-        failure: grpc.RpcError | None = None
-        answer_bytes = 0
-        try:
-            answer_bytes = self._stub.Translate(
-                message, timeout=CONNECTION.timeout_seconds, metadata=CONNECTION.metadata
-            ).ByteSize()
-        except grpc.RpcError as error:
-            failure = error
-        self.environment.events.request.fire(
-            request_type="gRPC",
-            name=LABEL,
-            response_time=1000 * (time.perf_counter() - started_seconds),
-            response_length=answer_bytes,
-            exception=failure,
-            context={},
-        )
+        message = GRPC.request_class(**_draw_request().body(GRPC))
+        with self.environment.events.request.measure("gRPC", LABEL) as measured:
+            response = self._call(message, timeout=CONNECTION.timeout_seconds, metadata=CONNECTION.metadata)
+            measured["response_length"] = response.ByteSize()
 
     def on_stop(self) -> None:
         """Closes the connection."""

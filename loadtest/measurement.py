@@ -5,54 +5,37 @@ throughput and a latency percentile deviate by at most 10 % from their means.
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from loadtest.generator import Generators
+import numpy as np
+
+from loadtest.clients import OK
+from loadtest.generator import REPORT_SECONDS, Generators
 from loadtest.plan import Plan
-from loadtest.scenario import Objective
+from loadtest.samples import Samples, percentile
 from loadtest.server_metrics import MetricsReader, ServerState
-from loadtest.tally import Record, span
+
+# So many windows in a row must agree, by this largest relative deviation from their mean. After the most windows, the
+# run ends all the same.
+ALIKE, WITHIN, MOST_WINDOWS = 3, 0.1, 10
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
-    """Answered requests per second and the watched latency percentile of one window; None without answers."""
+class Window(NamedTuple):
+    """Answered requests per second and the watched latency percentile of one window; NaN without answers."""
 
     requests_per_second: float
-    latency_seconds: float | None
+    latency_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class StabilityRule:
-    """When consecutive windows are stable.
-
-    Attributes:
-        alike: windows in a row that must agree.
-        within: largest relative deviation from their mean.
-        most: largest number of windows.
-        percent: latency percentile.
-    """
-
-    alike: int = 3
-    within: float = 0.1
-    most: int = 10
-    percent: float = 99.0
-
-    def is_stable(self, windows: Sequence[Window]) -> bool:
-        """Returns whether the last windows agree."""
-        last = windows[-self.alike :]
-        latencies = [window.latency_seconds for window in last if window.latency_seconds is not None]
-        return (
-            len(last) == len(latencies) == self.alike
-            and self._agree([window.requests_per_second for window in last])
-            and self._agree(latencies)
-        )
-
-    def _agree(self, values: Sequence[float]) -> bool:
-        mean = sum(values) / len(values)
-        return max(abs(value - mean) for value in values) <= self.within * mean
+def are_stable(windows: Sequence[Window]) -> bool:
+    """Returns whether the last windows agree."""
+    last = np.array(windows[-ALIKE:])
+    deviations = np.abs(last - last.mean(axis=0)) <= WITHIN * last.mean(axis=0)
+    return len(windows) >= ALIKE and bool(deviations.all())
 
 
 WATCH_SECONDS = 1.0
@@ -64,16 +47,30 @@ class Run:
 
     Attributes:
         start_seconds: by the machine's monotonic clock.
+        users: of a closed loop; None for an open loop.
         states: server metrics, each with its seconds from the start of the run.
         windows: ended windows of the only phase, if stability is asked for.
         stable: whether they agree; None if stability is not asked for.
     """
 
-    record: Record
+    plan: Plan
     start_seconds: float
+    users: int | None = None
     states: list[tuple[float, ServerState]] = field(default_factory=list)
     windows: list[Window] = field(default_factory=list)
     stable: bool | None = None
+    _parts: list[Samples] = field(default_factory=list)
+
+    def add(self, samples: Samples) -> None:
+        """Adds requests of a process."""
+        self._parts.append(samples)
+
+    @property
+    def samples(self) -> Samples:
+        """The requests so far, including the warm-up."""
+        if len(self._parts) != 1:
+            self._parts = [Samples.join(self._parts)]
+        return self._parts[0]
 
     @property
     def now_seconds(self) -> float:
@@ -94,40 +91,41 @@ async def _nothing(_run: Run) -> None:
 async def measure(
     generators: Generators,
     plan: Plan,
-    metrics: MetricsReader,
+    metrics: MetricsReader | None = None,
     *,
-    objective: Objective | None = None,
     users: int | None = None,
-    rule: StabilityRule | None = None,
+    stable_percent: float | None = None,
     watcher: Watcher = lambda _run: None,
     disturb: Disturbance = _nothing,
     may_be_lost: bool = False,
 ) -> Run:
     """Runs a plan and returns the run.
 
-    `users` makes it a closed loop. `rule` ends it when the windows of the plan's only phase are stable. `disturb` runs
-    concurrently with the load and must end by itself.
+    `users` makes it a closed loop. With `stable_percent`, a latency percentile, the run ends when the windows of the
+    plan's only phase are stable. `disturb` runs concurrently with the load and must end by itself.
 
     Raises:
         GeneratorLostError: if a process dies and `may_be_lost` is false.
     """
-    first_state = await metrics.read()
-    run = Run(Record(plan, users), generators.start_seconds(plan), stable=None if rule is None else False)
+    first_state = None if metrics is None else await metrics.read()
+    run = Run(plan, generators.start_seconds(plan), users, stable=None if stable_percent is None else False)
     if first_state is not None:
         run.states.append((0.0, first_state))
-    sending = generators.carry_out(
-        plan, run.start_seconds, objective, run.record.add, users=users, may_be_lost=may_be_lost
-    )
-    sent = asyncio.ensure_future(sending)
-    disturbing = asyncio.ensure_future(disturb(run))
+    sending = generators.carry_out(plan, run.start_seconds, run.add, users=users, may_be_lost=may_be_lost)
+    sent, disturbing = asyncio.ensure_future(sending), asyncio.ensure_future(disturb(run))
     try:
         while not sent.done():
             await asyncio.wait((sent,), timeout=WATCH_SECONDS)
-            await _look(run, metrics, rule, watcher)
+            if disturbing.done():
+                disturbing.result()
+            if state := None if metrics is None else await metrics.read():
+                run.states.append((run.now_seconds, state))
+            if stable_percent is not None and not run.stable:
+                _close_windows(run, stable_percent)
             if run.stable:
                 generators.halt()
-        sent.result()
-        await disturbing
+            watcher(run)
+        await asyncio.gather(sent, disturbing)
     finally:
         disturbing.cancel()
         sent.cancel()
@@ -135,28 +133,16 @@ async def measure(
     return run
 
 
-async def _look(run: Run, metrics: MetricsReader, rule: StabilityRule | None, watcher: Watcher) -> None:
-    state = await metrics.read()
-    if state is not None:
-        run.states.append((run.now_seconds, state))
-    if rule is not None and not run.stable:
-        _close_windows(run, rule)
-    watcher(run)
-
-
-def _close_windows(run: Run, rule: StabilityRule) -> None:
+def _close_windows(run: Run, percent: float) -> None:
     """Adds the next windows, in order, whose requests have all ended."""
-    (phase,) = run.record.phases
-    planned = run.record.planned()
-    while not run.stable:
-        numbers = run.record.slices_of(phase, [len(run.windows)])
-        if not numbers:
+    (parts,) = run.plan.phases.values()
+    for _, begin_seconds, end_seconds in parts[len(run.windows) :]:
+        samples = run.samples.between(begin_seconds, end_seconds)
+        expected = len(samples.begun) if run.users else run.plan.planned(begin_seconds, end_seconds)
+        # Requests of the last REPORT_SECONDS may not be reported yet.
+        if run.stable or run.now_seconds < end_seconds + REPORT_SECONDS or samples.outcomes.total() < expected:
             return
-        begin_seconds, end_seconds = span([run.record.plan.slices[number] for number in numbers])
-        tally = run.record.tally(numbers)
-        expected = tally.sent if run.record.users is not None else sum(planned[number] for number in numbers)
-        if run.now_seconds < end_seconds or tally.ended < expected:
-            return
-        elapsed_seconds = max(end_seconds, tally.last_seconds) - begin_seconds
-        run.windows.append(Window(tally.ok / elapsed_seconds, tally.latency.percentile(rule.percent)))
-        run.stable = rule.is_stable(run.windows)
+        elapsed_seconds = max(end_seconds, samples.last_seconds) - begin_seconds
+        latency_seconds = percentile(samples.latency, percent) or math.nan
+        run.windows.append(Window(samples.outcomes[OK] / elapsed_seconds, latency_seconds))
+        run.stable = are_stable(run.windows)

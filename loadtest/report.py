@@ -4,12 +4,11 @@ A page is rendered from documents alone, so that it can be rendered again and ca
 library of the plots and loads no other file. A click on a run in the legend hides it in all plots.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 from plotly.colors import qualitative
@@ -20,8 +19,7 @@ from loadtest.tables import Table, curve_table, kind_table, run_table, summary, 
 from serve.files import FileError
 
 
-@dataclass(frozen=True, slots=True)
-class _Plot:
+class _Plot(NamedTuple):
     """A plot with lines of every run or capacity search.
 
     Attributes:
@@ -40,12 +38,6 @@ class _Plot:
     lines: dict[str, str]
     log: bool = False
 
-    @property
-    def heading(self) -> str:
-        """The title, and what the dashes mean if there are several."""
-        meanings = [f"{dash}: {name.replace('_', ' ')}" for dash, name in self.lines.items()]
-        return f"<b>{self.title}</b><br>{', '.join(meanings)}" if len(meanings) > 1 else f"<b>{self.title}</b>"
-
     def points_of(self, owner: object) -> list[Any]:
         """Returns the points of a run or a document; none if it has no such points."""
         found: Any = owner
@@ -53,56 +45,46 @@ class _Plot:
             found = getattr(found, step, None)
         return [point for point in found or () if getattr(point, "percent", 0) != LAST_PERCENT]
 
-    def scaled(self, axis: str, value: float | None) -> float | None:
-        """Returns a value on an axis."""
-        if value is None or axis not in ("ms", "percentile"):
-            return value
-        return 1000 * value if axis == "ms" else _nines(value)
-
 
 LAST_PERCENT = 100.0
 _PERCENTS = (0.0, 50.0, 90.0, 99.0, 99.9, 99.99, 99.999)
 _TICKS_MS = [digit * 10.0**power for power in range(-2, 6) for digit in (1, 2, 5)]
+_PLOT_PIXELS = 380
+_FLOW = {"solid": "ok_per_second", "dot": "sent_per_second", "dash": "failed_per_second"}
+_ROWS = {"solid": "rows_per_step", "dot": "rows", "dash": "waiting"}
+_GOODPUT = {"solid": "goodput_per_second", "dot": "requests_per_second"}
 _PLOTS = (
     _Plot("latency over time", "s", "ms", "points", "seconds", {"solid": "p99", "dot": "p50"}, log=True),
-    _Plot(
-        "requests over time",
-        "s",
-        "requests/s",
-        "points",
-        "seconds",
-        {"solid": "ok_per_second", "dot": "sent_per_second", "dash": "failed_per_second"},
-    ),
+    _Plot("requests over time", "s", "requests/s", "points", "seconds", _FLOW),
     _Plot("latency by percentile", "percentile", "ms", "curve", "percent", {"solid": "seconds"}, log=True),
-    _Plot(
-        "batch occupancy of the server",
-        "s",
-        "rows, sequences",
-        "server.points",
-        "seconds",
-        {"solid": "rows_per_step", "dot": "rows", "dash": "waiting"},
-    ),
+    _Plot("batch occupancy of the server", "s", "rows, sequences", "server.points", "seconds", _ROWS),
     _Plot(
         "goodput over offered load",
         "offered requests/s",
         "requests/s",
         "capacity.curve",
         "offered_per_second",
-        {"solid": "goodput_per_second", "dot": "requests_per_second"},
+        _GOODPUT,
     ),
 )
+# How values are placed on an axis. 90, 99 and 99.9 % are equally far apart on a log axis.
+_SCALES: dict[str, Callable[[float], float]] = {
+    "ms": lambda seconds: 1000 * seconds,
+    "percentile": lambda percent: 100 / (100 - percent),
+}
 
 
-def _nines(percent: float) -> float:
-    """Returns the x position of a percentile; 90, 99 and 99.9 are equally far apart on a log axis."""
-    return 100 / (100 - percent)
+def _values(points: Sequence[Any], attribute: str, axis: str) -> list[float | None]:
+    scale = _SCALES.get(axis, float)
+    values = (getattr(point, attribute) for point in points)
+    return [None if value is None else scale(value) for value in values]
 
 
 def _draw(owners: Mapping[str, RunResult | LoadDocument]) -> go.Figure:
     """Draws all plots that have points, two in a row, and the phases of the server's work."""
     plots = [plot for plot in _PLOTS if any(map(plot.points_of, owners.values()))]
     served = {name: each.server for name, each in owners.items() if isinstance(each, RunResult) and each.server}
-    headings = [plot.heading for plot in plots] + ["<b>phases of the server's work, mean</b>"] * bool(served)
+    headings = [*map(_heading, plots), *["<b>phases of the server's work, mean</b>"][: len(served)]]
     rows = (len(headings) + 1) // 2
     figure = make_subplots(rows, 2, subplot_titles=headings, vertical_spacing=0.3 / max(rows, 1))
     colors = dict(zip(owners, cycle(qualitative.D3), strict=False))
@@ -122,7 +104,10 @@ def _draw(owners: Mapping[str, RunResult | LoadDocument]) -> go.Figure:
     return figure.update_layout(template="plotly_white", height=_PLOT_PIXELS * rows + 100, legend=legend)
 
 
-_PLOT_PIXELS = 380
+def _heading(plot: _Plot) -> str:
+    """Returns the title, and what the dashes mean if there are several."""
+    meanings = [f"{dash}: {name.replace('_', ' ')}" for dash, name in plot.lines.items()]
+    return f"<b>{plot.title}</b>" + (f"<br>{', '.join(meanings)}" if len(meanings) > 1 else "")
 
 
 def _draw_lines(
@@ -135,19 +120,14 @@ def _draw_lines(
     for name, owner in owners.items():
         points = plot.points_of(owner)
         for dash, attribute in plot.lines.items() if points else ():
-            line = go.Scatter(
-                x=[plot.scaled(plot.x, getattr(point, plot.x_of)) for point in points],
-                y=[plot.scaled(plot.y, getattr(point, attribute)) for point in points],
-                name=name,
-                legendgroup=name,
-                line={"color": colors[name], "dash": dash},
-            )
+            x, y = _values(points, plot.x_of, plot.x), _values(points, attribute, plot.y)
+            line = go.Scatter(x=x, y=y, name=name, legendgroup=name, line={"color": colors[name], "dash": dash})
             figure.add_trace(line, **place)
     figure.update_xaxes(title=plot.x, **place)
     figure.update_yaxes(title=plot.y, **({"type": "log", "tickvals": _TICKS_MS} if plot.log else {}), **place)
     if plot.x == "percentile":
-        labels = [f"{percent:g}" for percent in _PERCENTS]
-        figure.update_xaxes(type="log", tickvals=[*map(_nines, _PERCENTS)], ticktext=labels, **place)
+        ticks = {"tickvals": [*map(_SCALES["percentile"], _PERCENTS)], "ticktext": [f"{each:g}" for each in _PERCENTS]}
+        figure.update_xaxes(type="log", **ticks, **place)
 
 
 _STYLE = """

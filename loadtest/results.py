@@ -3,21 +3,24 @@
 A run whose generator was late is void, because its latency would be charged to the server.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
 
+import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from loadtest.clients import GONE, OK
 from loadtest.measurement import Run
-from loadtest.scenario import Scenario, describe_errors
+from loadtest.plan import Part
+from loadtest.samples import TEXTS, Durations, PercentilePoint, Percentiles, Samples, curve, percentile
+from loadtest.scenario import Objective, Scenario, describe_errors
 from loadtest.server_metrics import PhaseTime, ServerState, phase_times, rows_per_step
-from loadtest.tally import LatencyHistogram, PercentilePoint, Percentiles, Tally, span
 from model.provenance import Provenance
 
-Loop = Literal["open", "closed"]
+# Largest number of slices of a phase, and their smallest length.
+MOST_POINTS = 120
+SHORTEST_SLICE_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,11 @@ class RequestsResult:
     def failed(self) -> int:
         """Failed requests."""
         return sum(self.errors.values())
+
+    @property
+    def failed_share(self) -> float:
+        """Share of failed requests, without canceled ones; 0 if there are none."""
+        return self.failed / max(1, self.ok + self.failed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,19 +98,19 @@ class RunResult:
     """The result of one phase, without its warm-up.
 
     Attributes:
-        loop: "open" or "closed"; closed-loop latency does not measure latency under load.
+        users: of a closed loop, whose latency is not that under load; None for an open loop.
         windows: number of windows used and number of windows run.
         stable: whether the windows agreed; None if stability was not asked for.
         offered_per_second: planned requests; in a closed loop, sent requests.
         requests_per_second: answered requests, until the last answer.
         goodput_per_second: requests answered within the bounds of the objective.
+        meets_objective: whether the percentile and the share of failures are within their bounds.
         curve: distribution of the latency.
         server: None if the server's metrics could not be read.
         void: why the run is void; None if it is valid.
     """
 
     name: str
-    loop: Loop
     users: int | None
     seconds: float
     windows: tuple[int, int]
@@ -111,6 +119,7 @@ class RunResult:
     requests_per_second: float
     texts_per_second: float
     goodput_per_second: float
+    meets_objective: bool
     all: RequestsResult
     kinds: dict[str, RequestsResult]
     points: list[Point]
@@ -119,52 +128,54 @@ class RunResult:
     void: str | None
 
 
-def results_of(run: Run, max_lag_seconds: float) -> list[RunResult]:
+def results_of(run: Run, objective: Objective, max_lag_seconds: float) -> list[RunResult]:
     """Returns the result of each phase of an ended run; void if the p99 of its open-loop lag is too high."""
-    return [_phase_result(run, phase, max_lag_seconds) for phase in run.record.phases]
+    return [_phase_result(run, parts, objective, max_lag_seconds) for parts in run.plan.phases.values()]
 
 
-def _phase_result(run: Run, phase: str, max_lag_seconds: float) -> RunResult:
-    record = run.record
+def _phase_result(run: Run, parts: Sequence[Part], objective: Objective, max_lag_seconds: float) -> RunResult:
     # Of windows repeated until they agree, only the last three count.
-    windows = None if run.stable is None else range(len(run.windows))[-3:]
-    numbers = record.slices_of(phase, windows)
-    slices = [record.plan.slices[number] for number in numbers]
-    begin_seconds, end_seconds = span(slices)
-    tally = record.tally(numbers)
-    elapsed_seconds = max(end_seconds, tally.last_seconds) - begin_seconds
-    planned = record.planned()
-    offered = tally.sent if record.users is not None else sum(planned[number] for number in numbers)
+    used = parts if run.stable is None else parts[: len(run.windows)][-3:]
+    begin_seconds, end_seconds = used[0].begin_seconds, used[-1].end_seconds
+    seconds = end_seconds - begin_seconds
+    samples = run.samples.between(begin_seconds, end_seconds)
+    elapsed_seconds = max(end_seconds, samples.last_seconds) - begin_seconds
+    offered = len(samples.begun) if run.users is not None else run.plan.planned(begin_seconds, end_seconds)
     return RunResult(
-        name=phase,
-        loop="open" if record.users is None else "closed",
-        users=record.users,
-        seconds=end_seconds - begin_seconds,
-        windows=(len({each.window for each in slices}), max(len(run.windows), 1)),
+        name=used[0].phase,
+        users=run.users,
+        seconds=seconds,
+        windows=(len(used), max(len(run.windows), 1)),
         stable=run.stable,
-        offered_per_second=offered / (end_seconds - begin_seconds),
-        requests_per_second=tally.ok / elapsed_seconds,
-        texts_per_second=tally.texts / elapsed_seconds,
-        goodput_per_second=tally.good / elapsed_seconds,
-        all=requests_result(tally),
-        kinds={kind: requests_result(record.tally_of_kind(kind, phase, windows)) for kind in record.kinds},
-        points=[_point(run, number) for number in numbers],
-        curve=list(tally.latency.curve()),
+        offered_per_second=offered / seconds,
+        requests_per_second=samples.outcomes[OK] / elapsed_seconds,
+        texts_per_second=float(samples.answered[:, TEXTS].sum()) / elapsed_seconds,
+        goodput_per_second=samples.good(objective) / elapsed_seconds,
+        meets_objective=samples.meets(objective),
+        all=_requests_result(samples, objective),
+        kinds={name: _requests_result(kind, objective) for name, kind in samples.kinds().items()},
+        points=list(_points(samples, begin_seconds, end_seconds)),
+        curve=list(curve(samples.latency)),
         server=_server_result(run.states, begin_seconds, end_seconds),
-        void=why_void(tally.lag, max_lag_seconds) if record.users is None else None,
+        void=why_void(samples.lag, max_lag_seconds) if run.users is None else None,
     )
 
 
-def requests_result(tally: Tally) -> RequestsResult:
-    """Converts a tally to plain values."""
-    errors = {outcome: count for outcome, count in sorted(tally.outcomes.items()) if outcome not in (OK, GONE)}
-    durations = (each.percentiles() for each in (tally.latency, tally.first_token, tally.lag))
-    return RequestsResult(tally.sent, tally.ok, tally.good, tally.gone, errors, *durations)
+def _requests_result(samples: Samples, objective: Objective) -> RequestsResult:
+    counts, durations = samples.outcomes, (samples.latency, samples.first_token, samples.lag)
+    return RequestsResult(
+        len(samples.begun),
+        counts[OK],
+        samples.good(objective),
+        counts[GONE],
+        samples.errors,
+        *map(Percentiles.of, durations),
+    )
 
 
-def why_void(lag: LatencyHistogram, max_lag_seconds: float) -> str | None:
+def why_void(lag: Durations, max_lag_seconds: float) -> str | None:
     """Returns why a run with this lag is void; None if it is valid."""
-    late_seconds = lag.percentile(99)
+    late_seconds = percentile(lag, 99)
     if late_seconds is None:
         return "no request was sent after the warm-up; raise the rate or the duration"
     if late_seconds > max_lag_seconds:
@@ -174,18 +185,20 @@ def why_void(lag: LatencyHistogram, max_lag_seconds: float) -> str | None:
     return None
 
 
-def _point(run: Run, number: int) -> Point:
-    each = run.record.plan.slices[number]
-    tally = run.record.tally([number])
-    seconds = each.end_seconds - each.begin_seconds
-    return Point(
-        (each.begin_seconds + each.end_seconds) / 2,
-        tally.sent / seconds,
-        tally.ok / seconds,
-        tally.failed / seconds,
-        tally.latency.percentile(50),
-        tally.latency.percentile(99),
-    )
+def _points(samples: Samples, begin_seconds: float, end_seconds: float) -> Iterator[Point]:
+    count = max(1, min(MOST_POINTS, int((end_seconds - begin_seconds) / SHORTEST_SLICE_SECONDS)))
+    edges = np.linspace(begin_seconds, end_seconds, count + 1).tolist()
+    for begin, end in pairwise(edges):
+        part, seconds = samples.between(begin, end), end - begin
+        latency, counts = part.latency, part.outcomes
+        yield Point(
+            (begin + end) / 2,
+            len(part.begun) / seconds,
+            counts[OK] / seconds,
+            sum(part.errors.values()) / seconds,
+            percentile(latency, 50),
+            percentile(latency, 99),
+        )
 
 
 def _server_result(
@@ -208,25 +221,6 @@ def _server_result(
 
 
 @dataclass(frozen=True, slots=True)
-class CurvePoint:
-    """The result of one offered rate.
-
-    Attributes:
-        goodput_per_second: requests answered within the bounds of the objective.
-        latency_seconds: of the answered requests; None if there are none.
-        failed_share: share of failed requests, without canceled ones.
-        void: why the point is void.
-    """
-
-    offered_per_second: float
-    requests_per_second: float
-    goodput_per_second: float
-    latency_seconds: Percentiles | None
-    failed_share: float
-    void: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class CapacityResult:
     """The highest rate that meets an objective, and the results around it.
 
@@ -240,8 +234,8 @@ class CapacityResult:
     objective: str
     bound_seconds: float
     capacity_per_second: float | None
-    trials: list[CurvePoint]
-    curve: list[CurvePoint]
+    trials: list[RunResult]
+    curve: list[RunResult]
     void: str | None = None
 
 
@@ -273,8 +267,8 @@ def to_json(document: LoadDocument) -> bytes:
 
 def to_line(document: LoadDocument) -> str:
     """Serializes a document as one line of JSON, without the data of the plots."""
-    left_out = {"points", "curve", "server"}
-    return _DOCUMENTS.dump_json(document, exclude={"runs": {"__all__": left_out}}).decode()
+    runs = {"__all__": {"points", "curve", "server"}}
+    return _DOCUMENTS.dump_json(document, exclude={"runs": runs, "capacity": {"trials": runs, "curve": runs}}).decode()
 
 
 def from_json(content: bytes) -> LoadDocument:

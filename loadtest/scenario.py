@@ -9,13 +9,14 @@ origin, or a JSON object with `seconds` and optionally `text` and `options`, nam
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import yaml
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from loadtest.protocols import PROTOCOLS, Protocols, RequestProtocol
 from serve.translation.fields import SearchFields
@@ -46,6 +47,10 @@ class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+# A path in a scenario file is relative to its folder, which is the context of the validation.
+_RelativePath = Annotated[Path, AfterValidator(lambda path, info: (info.context or Path()) / path)]
+
+
 class SearchOptions(SearchFields):
     """The server's search options in lax mode: YAML has no tuples."""
 
@@ -56,85 +61,29 @@ class SearchOptions(SearchFields):
         return self.model_dump(exclude_defaults=True, mode="json")
 
 
-@dataclass(frozen=True, slots=True)
-class Languages:
-    """Languages of a request as ISO 639-1 codes; both are empty for a server with one direction."""
-
-    source_language: str = ""
-    target_language: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class LoadRequest:
-    """A request of a load.
-
-    Attributes:
-        kind: name in reports.
-        options: search options, by the names of the API.
-        timeout_seconds: deadline, also sent to the server.
-        cancel_after_seconds: when its client cancels it; None if the client waits for the answer.
-        fields: more fields of the body.
-    """
-
-    texts: tuple[str, ...]
-    protocol: LoadProtocol = "grpc"
-    kind: str = "requests"
-    languages: Languages = Languages()
-    options: Mapping[str, Any] = field(default_factory=dict)
-    timeout_seconds: float = 10.0
-    cancel_after_seconds: float | None = None
-    model: str = ""
-    fields: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def values(self) -> dict[str, Any]:
-        """The values of the names in a protocol's templates."""
-        return {
-            "texts": self.texts,
-            "text": self.texts[0] if self.texts else "",
-            "encoded_texts": [text.encode() for text in self.texts],
-            "count": len(self.texts),
-            "model": self.model,
-            "options": self.options,
-            "source_language": self.languages.source_language,
-            "target_language": self.languages.target_language,
-        }
-
-    def body(self, protocol: RequestProtocol) -> dict[str, Any]:
-        """Returns the body of the request in a protocol."""
-        return {**protocol.write(self.values), **self.fields}
-
-
-class Phase(_Part):
+class _Phase(_Part):
     """A part of a load."""
 
     name: str = Field("load", min_length=1, description="Name in reports.")
 
-    def draw(self, random: np.random.Generator) -> Arrivals:
-        """Returns the send times in seconds from the start of the phase."""
-        raise NotImplementedError
 
-
-class TimedPhase(Phase):
+class TimedPhase(_Phase):
     """A phase with a duration, a Poisson process whose mean rate may vary."""
 
     duration_seconds: Seconds = Field(30.0, description="Length of the phase.")
     rate: Rate = 20.0
 
     def draw(self, random: np.random.Generator) -> Arrivals:
-        """Thins a Poisson process of the peak rate: an arrival stays with probability rate / peak.
+        """Returns the send times in seconds from the start of the phase.
 
-        The method is that of Lewis and Shedler (1979). Given their number, the arrivals of a Poisson process are
-        independent and uniform over the interval (Kingman 1993, Poisson Processes, section 2.4).
+        Thins a Poisson process of the peak rate: an arrival stays with probability rate / peak (Lewis and Shedler
+        1979). Given their number, the arrivals of a Poisson process are independent and uniform over the interval
+        (Kingman 1993, Poisson Processes, section 2.4).
         """
-        peak = self._peak
+        peak = max(value for name, value in self if name in ("rate", "peak_rate", "last_rate"))
         candidates = np.sort(random.uniform(0.0, self.duration_seconds, random.poisson(peak * self.duration_seconds)))
         kept = random.uniform(0.0, peak, len(candidates)) < self._rate_at(candidates)
         return np.asarray(candidates[kept])
-
-    @property
-    def _peak(self) -> float:
-        return self.rate
 
     def _rate_at(self, seconds: Arrivals) -> Arrivals:
         return np.full_like(seconds, self.rate)
@@ -170,10 +119,6 @@ class BurstPhase(TimedPhase):
             raise ValueError(f"burst_seconds: expected at most every_seconds, got {self.burst_seconds}")
         return self
 
-    @property
-    def _peak(self) -> float:
-        return max(self.rate, self.peak_rate)
-
     def _rate_at(self, seconds: Arrivals) -> Arrivals:
         in_burst = seconds % self.every_seconds >= self.every_seconds - self.burst_seconds
         return np.where(in_burst, self.peak_rate, self.rate)
@@ -184,10 +129,6 @@ class RampPhase(TimedPhase):
 
     arrivals: Literal["ramp"] = "ramp"
     last_rate: Rate = Field(100.0, description="Mean requests per second at the end.")
-
-    @property
-    def _peak(self) -> float:
-        return max(self.rate, self.last_rate)
 
     def _rate_at(self, seconds: Arrivals) -> Arrivals:
         return np.asarray(self.rate + (self.last_rate - self.rate) * seconds / self.duration_seconds)
@@ -201,46 +142,54 @@ class TracedRequest(_Part):
     options: SearchOptions | None = Field(None, description="Search options. Default: those of its kind.")
 
 
-class ReplayPhase(Phase):
+_LINE: TypeAdapter[float | TracedRequest] = TypeAdapter(float | TracedRequest)
+
+
+class ReplayPhase(_Phase):
     """Requests at the times of a recorded trace."""
 
     arrivals: Literal["replay"] = "replay"
-    trace: Path = Field(description="File with one request per line, relative to the scenario.")
+    trace: _RelativePath = Field(description="File with one request per line, relative to the scenario.")
     speed: float = Field(1.0, gt=0, allow_inf_nan=False, description="Factor by which the trace is sped up.")
 
-    def read(self) -> list[TracedRequest]:
-        """Reads the recorded requests, sorted by time.
+    @cached_property
+    def recorded(self) -> list[TracedRequest]:
+        """The recorded requests, sorted by time.
 
         Raises:
             ScenarioError: if the trace cannot be read; names the first invalid line.
         """
         try:
-            return sorted(_read_trace(self.trace), key=lambda request: request.seconds)
+            lines = self.trace.read_text(encoding="utf-8").splitlines()
         except (OSError, ValueError) as error:
             raise ScenarioError(f"trace: {self.trace}: {error}") from error
+        requests = [self._parse(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
+        if not requests:
+            raise ScenarioError(f"trace: {self.trace}: expected at least one request")
+        return sorted(requests, key=lambda request: request.seconds)
 
-    def draw(self, random: np.random.Generator) -> Arrivals:  # noqa: ARG002 - nothing is random
-        """Returns the recorded times, from 0."""
-        seconds = np.array([request.seconds for request in self.read()])
-        return np.asarray((seconds - seconds[0]) / self.speed)
-
-
-_LINE: TypeAdapter[float | TracedRequest] = TypeAdapter(float | TracedRequest)
-
-
-def _read_trace(path: Path) -> list[TracedRequest]:
-    requests = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        if not line.strip():
-            continue
+    def _parse(self, number: int, line: str) -> TracedRequest:
         try:
             parsed = _LINE.validate_json(line)
         except ValidationError as error:
-            raise ValueError(f"line {number}: expected seconds or an object: {error.errors()[-1]['msg']}") from error
-        requests.append(parsed if isinstance(parsed, TracedRequest) else TracedRequest(seconds=parsed))
-    if not requests:
-        raise ValueError("expected at least one request")
-    return requests
+            problem = f"line {number}: expected seconds or an object: {error.errors()[-1]['msg']}"
+            raise ScenarioError(f"trace: {self.trace}: {problem}") from error
+        return parsed if isinstance(parsed, TracedRequest) else TracedRequest(seconds=parsed)
+
+    @property
+    def duration_seconds(self) -> float:
+        """Length of the phase."""
+        return (self.recorded[-1].seconds - self.recorded[0].seconds) / self.speed + AFTER_A_TRACE_SECONDS
+
+    @property
+    def rate(self) -> float:
+        """Mean requests per second."""
+        return len(self.recorded) / self.duration_seconds
+
+    def draw(self, random: np.random.Generator) -> Arrivals:  # noqa: ARG002 - nothing is random
+        """Returns the recorded times, from 0."""
+        seconds = np.array([request.seconds for request in self.recorded])
+        return np.asarray((seconds - seconds[0]) / self.speed)
 
 
 AnyPhase = Annotated[
@@ -286,6 +235,40 @@ class RequestKind(_Part):
         protocols[self.protocol].check_fields(self.fields)
 
 
+@dataclass(frozen=True, slots=True)
+class LoadRequest:
+    """A request of a load.
+
+    Attributes:
+        options: search options; None: those of its kind.
+        cancel_after_seconds: when its client cancels it; None if the client waits for the answer.
+    """
+
+    texts: tuple[str, ...]
+    kind: RequestKind = field(default_factory=RequestKind)
+    options: SearchOptions | None = None
+    cancel_after_seconds: float | None = None
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The values of the names in a protocol's templates."""
+        kind = self.kind
+        return {
+            "texts": self.texts,
+            "text": self.texts[0] if self.texts else "",
+            "encoded_texts": [text.encode() for text in self.texts],
+            "count": len(self.texts),
+            "model": kind.model,
+            "options": (self.options or kind.options).given(),
+            "source_language": kind.source_language,
+            "target_language": kind.target_language,
+        }
+
+    def body(self, protocol: RequestProtocol) -> dict[str, Any]:
+        """Returns the body of the request in a protocol."""
+        return {**protocol.write(self.values), **self.kind.fields}
+
+
 class Objective(_Part):
     """A service level objective: a latency percentile and a share of failed requests."""
 
@@ -311,7 +294,7 @@ class Objective(_Part):
 class Scenario(_Part):
     """A load: kinds of requests, phases, and what is required of the server and of the generator."""
 
-    sentences: Path | None = Field(
+    sentences: _RelativePath | None = Field(
         None, description="UTF-8 file, one sentence per line, relative to the scenario. Default: built-in ones."
     )
     protocols: dict[str, RequestProtocol] = Field({}, description="More protocols, in the form of protocols.yaml.")
@@ -372,18 +355,11 @@ def read_scenario(path: Path) -> Scenario:
     """
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        scenario = Scenario.model_validate(content)
+        return Scenario.model_validate(content, context=path.parent)
     except ValidationError as error:
         raise ScenarioError(f"{path}: {describe_errors(error)}") from error
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ScenarioError(f"{path}: {error}") from error
-    folder = path.parent
-    phases = tuple(
-        phase.model_copy(update={"trace": folder / phase.trace}) if isinstance(phase, ReplayPhase) else phase
-        for phase in scenario.phases
-    )
-    sentences = None if scenario.sentences is None else folder / scenario.sentences
-    return scenario.model_copy(update={"phases": phases, "sentences": sentences})
 
 
 def describe_errors(error: ValidationError) -> str:

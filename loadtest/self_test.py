@@ -24,15 +24,15 @@ from pydantic import Field, model_validator
 from pydantic_core import to_json
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from loadtest.clients import Targets
+from loadtest.clients import OK, Targets
 from loadtest.generator import Generators
 from loadtest.measurement import Run, measure
 from loadtest.plan import draw_plan
 from loadtest.results import why_void
+from loadtest.samples import Samples, percentile
 from loadtest.scenario import DEFAULT_SENTENCES, ConstantPhase, RequestKind, Scenario
-from loadtest.server_metrics import MetricsReader
 from loadtest.tables import milliseconds
-from loadtest.tally import Tally
+from serve.server_process import HOST
 
 # Largest relative deviation of the measured percentile from the expected one.
 TOLERANCE = 0.1
@@ -102,10 +102,13 @@ class SelfTestCommand(BaseSettings):
     def cli_cmd(self) -> None:
         """Runs the test and prints the result; exits with status 1 if the generator is wrong."""
         result = asyncio.run(self.run())
-        print(f"stall of the server: {milliseconds(result.stall_seconds)} ms")
-        print(f"p{self.percentile:g} expected: {milliseconds(result.expected_seconds)} ms")
-        print(f"p{self.percentile:g} of the open loop: {milliseconds(result.open_seconds)} ms")
-        print(f"p{self.percentile:g} of a CLOSED LOOP with one user: {milliseconds(result.closed_seconds)} ms")
+        for label, seconds in (
+            ("stall of the server", result.stall_seconds),
+            (f"p{self.percentile:g} expected", result.expected_seconds),
+            (f"p{self.percentile:g} of the open loop", result.open_seconds),
+            (f"p{self.percentile:g} of a CLOSED LOOP with one user", result.closed_seconds),
+        ):
+            print(f"{label}: {milliseconds(seconds)} ms")
         print(f"{result.sent} sent, {result.unanswered} unanswered; {result.void or 'the generator was on time'}")
         print(to_json({**asdict(result), "passed": result.passed}).decode())
         if not result.passed:
@@ -114,28 +117,21 @@ class SelfTestCommand(BaseSettings):
     async def run(self) -> SelfTestResult:
         """Measures a stall with both loops."""
         with _run_server() as (process, url):
-            targets = Targets("", url)
-            async with (
-                MetricsReader.open(targets) as metrics,
-                Generators.run(self.processes, targets, {"rest"}) as generators,
-            ):
-                stalled, whole = await self._run(generators, metrics, process, users=None)
-                _, closed = await self._run(generators, metrics, process, users=1)
-        felt_seconds = stalled - (100 - self.percentile) / 100 * self.duration_seconds
+            async with Generators.run(self.processes, Targets("", url), {"rest"}) as generators:
+                stalled, samples = await self._run(generators, process, users=None)
+                _, closed = await self._run(generators, process, users=1)
         return SelfTestResult(
             stalled,
-            felt_seconds,
-            whole.latency.percentile(self.percentile) or 0.0,
-            closed.latency.percentile(self.percentile) or 0.0,
-            whole.sent,
-            whole.sent - whole.ok,
-            why_void(whole.lag, self.max_lag_seconds),
+            stalled - (100 - self.percentile) / 100 * self.duration_seconds,
+            percentile(samples.latency, self.percentile) or 0.0,
+            percentile(closed.latency, self.percentile) or 0.0,
+            len(samples.begun),
+            len(samples.begun) - samples.outcomes[OK],
+            why_void(samples.lag, self.max_lag_seconds),
         )
 
-    async def _run(
-        self, generators: Generators, metrics: MetricsReader, process: int, users: int | None
-    ) -> tuple[float, Tally]:
-        """Returns the actual length of the stall and the tally of the requests."""
+    async def _run(self, generators: Generators, process: int, users: int | None) -> tuple[float, Samples]:
+        """Returns the actual length of the stall, and the requests."""
         stalled_seconds = 0.0
 
         async def stall(run: Run) -> None:
@@ -149,16 +145,11 @@ class SelfTestCommand(BaseSettings):
                 os.kill(process, signal.SIGCONT)
             stalled_seconds = time.monotonic() - begun_seconds
 
-        phase = ConstantPhase(name="stalled", rate=self.rate, duration_seconds=self.duration_seconds)
-        timeout_seconds = 10 * self.stall_seconds + 10
-        scenario = Scenario(
-            warm_up_seconds=0,
-            requests=(RequestKind(protocol="rest", timeout_seconds=timeout_seconds),),
-            phases=(phase,),
-        )
-        plan = draw_plan(scenario, DEFAULT_SENTENCES, seed=1)
-        run = await measure(generators, plan, metrics, users=users, disturb=stall)
-        return stalled_seconds, run.record.tally(run.record.slices_of(phase.name))
+        phase = ConstantPhase(rate=self.rate, duration_seconds=self.duration_seconds)
+        kind = RequestKind(protocol="rest", timeout_seconds=10 * self.stall_seconds + 10)
+        plan = draw_plan(Scenario(warm_up_seconds=0, requests=(kind,), phases=(phase,)), DEFAULT_SENTENCES, seed=1)
+        run = await measure(generators, plan, users=users, disturb=stall)
+        return stalled_seconds, run.samples
 
 
 @contextmanager
@@ -174,10 +165,6 @@ def _run_server() -> Iterator[tuple[int, str]]:
             process.kill()
 
 
-HOST = "127.0.0.1"
-# Connections made during a stall wait in the kernel's queue. A full queue would delay them by a SYN retry of one
-# second.
-BACKLOG = 4096
 _BODY = b'{"translations": [{}]}'
 _ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (len(_BODY), _BODY)
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
@@ -193,7 +180,9 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 
 async def _serve() -> None:
-    server = await asyncio.start_server(_answer, HOST, 0, backlog=BACKLOG)
+    # Connections made during a stall wait in the kernel's queue. A full queue would delay them by a SYN retry of one
+    # second.
+    server = await asyncio.start_server(_answer, HOST, 0, backlog=4096)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 

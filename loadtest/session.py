@@ -4,6 +4,7 @@ The search for the highest rate that meets an objective doubles the rate, then b
 terminal, elsewhere a line every 10 seconds. It goes to standard error, so that standard output holds only results.
 """
 
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -15,21 +16,18 @@ from rich.table import Table
 
 from loadtest.clients import OK, Targets
 from loadtest.generator import Generators
-from loadtest.measurement import Run, StabilityRule, measure
+from loadtest.measurement import MOST_WINDOWS, Run, measure
 from loadtest.plan import Plan, draw_plan
-from loadtest.results import CapacityResult, CurvePoint, RunResult, results_of
+from loadtest.results import CapacityResult, RunResult, results_of
+from loadtest.samples import percentile
 from loadtest.scenario import PoissonPhase, Scenario, ScenarioError
 from loadtest.server_metrics import MetricsReader
 from loadtest.tables import milliseconds
-from loadtest.tally import Tally
 
 # Shares of the capacity at which goodput is measured.
 CURVE_SHARES = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0)
-# A disturbed machine can make a good rate fail, but never a bad rate succeed. So a failed trial is repeated.
-TRIES = 2
-MOST_DOUBLINGS = 24
-# A trial at a lower rate has too few requests.
-MOST_HALVINGS = 6
+# Bounds of the search as multiples of its first rate. A trial at a lower rate has too few requests.
+LOWEST, HIGHEST = 1 / 64, 2.0**24
 
 # Returns whether a rate meets the objective.
 Trial = Callable[[float], Awaitable[bool]]
@@ -38,53 +36,29 @@ Trial = Callable[[float], Awaitable[bool]]
 async def find_capacity(meets: Trial, first_rate: float, tolerance: float) -> float | None:
     """Searches the highest rate that meets an objective; returns None if no tried rate does.
 
-    `meets` may fail by chance but not succeed by chance. The search ends when the lowest failed rate is at most the
-    share `tolerance` above the highest rate that met the objective.
+    `meets` may fail by chance but not succeed by chance: a disturbed machine can make a good rate fail. So a failed
+    trial is repeated. The search ends when the lowest failed rate is at most the share `tolerance` above the highest
+    rate that met the objective.
     """
-    low, high = await _bracket(meets, first_rate)
-    if low is None or high is None:
-        return low
-    while high > low * (1 + tolerance):
-        # Geometric mean, because the tolerance is relative.
-        middle = (low * high) ** 0.5
-        if await _try(meets, middle):
-            low = middle
+    low, high, rate = 0.0, math.inf, first_rate
+    while low * (1 + tolerance) < high and LOWEST <= rate / first_rate <= HIGHEST:
+        if await meets(rate) or await meets(rate):
+            low = rate
         else:
-            high = middle
-    return low
-
-
-async def _bracket(meets: Trial, first_rate: float) -> tuple[float | None, float | None]:
-    """Returns a rate that meets the objective and a higher one that does not; None for a rate that was not found."""
-    rate = first_rate
-    if await _try(meets, rate):
-        for _ in range(MOST_DOUBLINGS):
-            if not await _try(meets, 2 * rate):
-                return rate, 2 * rate
-            rate *= 2
-        return rate, None
-    for _ in range(MOST_HALVINGS):
-        if await _try(meets, rate / 2):
-            return rate / 2, rate
-        rate /= 2
-    return None, rate
-
-
-async def _try(meets: Trial, rate: float) -> bool:
-    for _ in range(TRIES):
-        if await meets(rate):
-            return True
-    return False
-
-
-def curve_rates(capacity: float) -> list[float]:
-    """Returns rates from 0.1 to 2 times a capacity."""
-    return [share * capacity for share in CURVE_SHARES]
+            high = rate
+        if not low:
+            rate = high / 2
+        elif high == math.inf:
+            rate = 2 * low
+        else:
+            # Geometric mean, because the tolerance is relative.
+            rate = math.sqrt(low * high)
+    return low or None
 
 
 LINE_SECONDS = 10.0
-# The view shows percentiles of the last slices, not of the whole run.
-RECENT_SLICES = 5
+# The view shows percentiles of the last seconds, not of the whole run.
+RECENT_SECONDS = 5.0
 PERCENTS = (50, 90, 99, 99.9)
 
 
@@ -127,17 +101,16 @@ class LiveView:
 
 def figures(run: Run) -> dict[str, str]:
     """Returns the displayed values of a run, by name."""
-    record = run.record
-    past = [number for number, each in enumerate(record.plan.slices) if each.begin_seconds <= run.now_seconds]
-    recent = record.tally(past[-RECENT_SLICES:])
-    begin_seconds = record.plan.slices[past[-RECENT_SLICES:][0]].begin_seconds if past else 0.0
+    samples, now_seconds = run.samples, max(1e-9, run.now_seconds)
+    recent = samples.between(now_seconds - RECENT_SECONDS)
+    latency = recent.latency
     shown = {
-        "time": f"{max(0.0, run.now_seconds):.0f} of {record.plan.duration_seconds:.0f} s",
-        "rate": f"{recent.sent / max(1e-9, run.now_seconds - begin_seconds):.1f}/s",
-        "in flight": str(record.in_flight),
-        "ok": str(record.outcomes[OK]),
-        **{f"p{percent}, ms": milliseconds(recent.latency.percentile(percent)) for percent in PERCENTS},
-        **{f"failed: {name}": str(count) for name, count in record.failed.items()},
+        "time": f"{now_seconds:.0f} of {run.plan.duration_seconds:.0f} s",
+        "rate": f"{len(recent.begun) / min(now_seconds, RECENT_SECONDS):.1f}/s",
+        "in flight": str(samples.in_flight),
+        "ok": str(samples.outcomes[OK]),
+        **{f"p{percent}, ms": milliseconds(percentile(latency, percent)) for percent in PERCENTS},
+        **{f"failed: {name}": str(count) for name, count in samples.errors.items()},
     }
     if run.states:
         _, state = run.states[-1]
@@ -198,11 +171,12 @@ class LoadSession:
             GeneratorLostError: if a generator dies.
         """
         scenario = self.scenario
-        rule = StabilityRule(percent=scenario.objective.percentile) if self.options.until_stable else None
-        if rule is not None and len(scenario.phases) > 1:
+        if not self.options.until_stable:
+            return await self._measure(title, draw_plan(scenario, self.sentences, scenario.seed))
+        if len(scenario.phases) > 1:
             raise ScenarioError(f"until-stable: expected one phase, got {len(scenario.phases)}")
-        plan = draw_plan(scenario, self.sentences, scenario.seed, 1 if rule is None else rule.most)
-        return results_of(await self._measure(title, plan, rule), scenario.max_lag_seconds)
+        plan = draw_plan(scenario, self.sentences, scenario.seed, MOST_WINDOWS)
+        return await self._measure(title, plan, scenario.objective.percentile)
 
     async def find_capacity(
         self, title: str, first_rate: float, trial_seconds: float, tolerance: float, *, curve: bool = True
@@ -212,47 +186,35 @@ class LoadSession:
         Raises:
             GeneratorLostError: if a generator dies.
         """
-        objective = self.scenario.objective
-        trials: list[tuple[float, CurvePoint]] = []
+        objective, tried = self.scenario.objective, list[tuple[float, RunResult]]()
+
+        async def measure_rate(rate: float) -> RunResult:
+            result = await self._try(f"{title}, {rate:.1f}/s", rate, trial_seconds, len(tried))
+            tried.append((rate, result))
+            return result
 
         async def meets(rate: float) -> bool:
-            tally, point = await self._try(f"{title}, {rate:.1f}/s", rate, trial_seconds, len(trials))
-            trials.append((rate, point))
-            return point.void is None and tally.meets(objective)
+            result = await measure_rate(rate)
+            return result.void is None and result.meets_objective
 
         found = await find_capacity(meets, first_rate, tolerance)
-        points = []
-        for number, rate in enumerate(curve_rates(found) if curve and found is not None else ()):
-            points.append((await self._try(f"{title}, {rate:.1f}/s", rate, trial_seconds, len(trials) + number))[1])
-        higher = [point.void for rate, point in trials if found is None or rate > found]
+        trials = [result for _, result in tried]
+        higher = [result.void for rate, result in tried if rate > (found or 0.0)]
         void = higher[-1] if higher and None not in higher else None
-        tried = [point for _, point in trials]
-        return CapacityResult(str(objective), objective.latency_seconds, found, tried, points, void)
+        rates = [share * found for share in CURVE_SHARES] if curve and found is not None else []
+        points = [await measure_rate(rate) for rate in rates]
+        return CapacityResult(str(objective), objective.latency_seconds, found, trials, points, void)
 
-    async def _try(self, title: str, rate: float, seconds: float, number: int) -> tuple[Tally, CurvePoint]:
+    async def _try(self, title: str, rate: float, seconds: float, number: int) -> RunResult:
         """Runs one trial with a Poisson load."""
-        phase = PoissonPhase(name="trial", rate=rate, duration_seconds=seconds)
+        phase = PoissonPhase(name=title, rate=rate, duration_seconds=seconds)
         scenario = self.scenario.model_copy(update={"phases": (phase,), "warm_up_seconds": TRIAL_WARM_UP_SECONDS})
-        run = await self._measure(title, draw_plan(scenario, self.sentences, scenario.seed + number))
-        (result,) = results_of(run, scenario.max_lag_seconds)
-        tally = run.record.tally(run.record.slices_of(phase.name))
-        return tally, CurvePoint(
-            result.offered_per_second,
-            result.requests_per_second,
-            result.goodput_per_second,
-            result.all.latency_seconds,
-            tally.failed_share,
-            result.void,
-        )
+        plan = draw_plan(scenario, self.sentences, scenario.seed + number)
+        (result,) = await self._measure(title, plan)
+        return result
 
-    async def _measure(self, title: str, plan: Plan, rule: StabilityRule | None = None) -> Run:
+    async def _measure(self, title: str, plan: Plan, percent: float | None = None) -> list[RunResult]:
         self.view.begin(title)
-        return await measure(
-            self.generators,
-            plan,
-            self.metrics,
-            objective=self.scenario.objective,
-            users=self.options.users,
-            rule=rule,
-            watcher=self.view.show,
-        )
+        users, watcher = self.options.users, self.view.show
+        run = await measure(self.generators, plan, self.metrics, users=users, stable_percent=percent, watcher=watcher)
+        return results_of(run, self.scenario.objective, self.scenario.max_lag_seconds)

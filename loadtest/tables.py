@@ -8,13 +8,13 @@ from rich import box
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from loadtest.results import CapacityResult, CurvePoint, RunResult
-from loadtest.tally import Percentiles
+from loadtest.results import CapacityResult, RunResult
+from loadtest.samples import Percentiles
 
 # With fewer requests, the p99.9 rests on the slowest few.
 FEWEST_FOR_P99_9 = 10_000
 NONE = "-"
-_COLUMNS = 160
+_WIDTH = 160
 
 
 class Table(NamedTuple):
@@ -81,16 +81,16 @@ def kind_table(runs: Mapping[str, RunResult]) -> Table:
     return Table(("kind of requests", "sent", "ok", "p50, ms", "p99, ms", "failed"), rows)
 
 
-def curve_table(points: Sequence[CurvePoint]) -> Table:
+def curve_table(points: Sequence[RunResult]) -> Table:
     """Returns the results of offered rates."""
     rows = [
         (
             f"{point.offered_per_second:,.1f}{'' if point.void is None else ' VOID'}",
             f"{point.requests_per_second:,.1f}",
             f"{point.goodput_per_second:,.1f}",
-            f"{point.failed_share:.1%}",
-            percentile(point.latency_seconds, "p50"),
-            percentile(point.latency_seconds, "p99"),
+            f"{point.all.failed_share:.1%}",
+            percentile(point.all.latency_seconds, "p50"),
+            percentile(point.all.latency_seconds, "p99"),
         )
         for point in points
     ]
@@ -134,12 +134,12 @@ def format_capacity(capacity: CapacityResult) -> str:
 
 
 def _text(table: Table) -> str:
-    shown = RichTable(box=box.MARKDOWN)
-    for number, name in enumerate(table.heading):
-        shown.add_column(name, justify="right" if number else "left")
+    shown, console = RichTable(*table.heading, box=box.MARKDOWN), Console(file=StringIO(), width=_WIDTH)
+    for column in shown.columns[1:]:
+        column.justify = "right"
     for row in table.rows:
         shown.add_row(*row)
-    console = Console(file=StringIO(), width=_COLUMNS)
     with console.capture() as captured:
         console.print(shown, markup=False, highlight=False)
-    return captured.get().strip("\n")
+    # The box has blank edges above and below.
+    return "\n".join(line for line in captured.get().splitlines() if line.strip())

@@ -1,12 +1,14 @@
 """Runs `dragoman serve` as a subprocess: ports, command line, start, readiness, stop. Its output goes to a log file."""
 
 import http.client
+import os
+import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from http import HTTPStatus
 from pathlib import Path
 from typing import Self
@@ -24,39 +26,81 @@ class ServerProcessError(Exception):
 
 
 class ServerProcess:
-    """A running server."""
+    """A server that can be stopped, killed and started again; `settings` are environment variables."""
 
-    def __init__(self, process: subprocess.Popen[bytes], http_port: int, log: Path) -> None:
-        self._process = process
+    def __init__(
+        self, command: Sequence[str], http_port: int, log: Path, settings: Mapping[str, str] | None = None
+    ) -> None:
+        self._command = command
         self._http_port = http_port
         self._log = log
+        self._environment = {**os.environ, **(settings or {})}
+        self._started: subprocess.Popen[bytes] | None = None
 
     @classmethod
     @contextmanager
-    def run(cls, command: list[str], http_port: int, log: Path) -> Iterator[Self]:
+    def run(cls, command: Sequence[str], http_port: int, log: Path) -> Iterator[Self]:
         """Runs a server until the block ends, then stops it with SIGTERM.
 
         Raises:
             ServerProcessError: if the exit status is not 0.
         """
-        with log.open("wb") as file:
-            # In another session the server gets no Ctrl-C, which would be a second signal and cut its drain short.
-            process = subprocess.Popen(  # noqa: S603 - our own command line
-                command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
-            )
-        server = cls(process, http_port, log)
+        server = cls(command, http_port, log)
+        server.start()
         try:
             yield server
-        finally:
-            process.terminate()
-            try:
-                process.wait(STOP_SECONDS)
-            except BaseException:
-                process.kill()
-                process.wait()
-                raise
-        if process.returncode != 0:
-            raise server.failure("when it was stopped")
+        except BaseException:
+            server._terminate()
+            raise
+        server.stop()
+
+    def start(self) -> None:
+        """Starts the server without waiting until it is ready."""
+        with self._log.open("ab") as file:
+            # In another session the server gets no Ctrl-C, which would be a second signal and cut its drain short.
+            self._started = subprocess.Popen(  # noqa: S603 - our own command line
+                self._command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True, env=self._environment
+            )
+
+    @property
+    def _process(self) -> subprocess.Popen[bytes]:
+        if self._started is None:
+            raise AssertionError("the server has been started")
+        return self._started
+
+    @property
+    def process_id(self) -> int:
+        """Process id."""
+        return self._process.pid
+
+    def send(self, number: signal.Signals) -> None:
+        """Sends a signal to the server."""
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """Kills the server (SIGKILL)."""
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> None:
+        """Stops the server (SIGTERM).
+
+        Raises:
+            ServerProcessError: if the exit status is not 0, or the server had to be killed after STOP_SECONDS.
+        """
+        self._terminate()
+        if self._process.returncode != 0:
+            raise self.failure("when it was stopped")
+
+    def _terminate(self) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        except BaseException:
+            self.kill()
+            raise
 
     def wait_until_ready(self, timeout_seconds: float) -> None:
         """Waits until the server is ready.
@@ -70,7 +114,8 @@ class ServerProcess:
                 if self._process.poll() is not None:
                     raise self.failure("before it was ready")
                 if time.monotonic() > deadline_seconds:
-                    raise ServerProcessError(f"the server was not ready after {timeout_seconds} seconds")
+                    problem = f"the server was not ready after {timeout_seconds} seconds"
+                    raise ServerProcessError(f"{problem}: {read_last_line(self._log)}")
                 bar.refresh()
                 time.sleep(POLL_SECONDS)
 
@@ -98,14 +143,15 @@ def read_last_line(log: Path) -> str:
     return next((line for line in reversed(lines) if line.strip()), "no output")
 
 
-def choose_ports(http_port: int, grpc_port: int) -> tuple[int, int]:
-    """Returns both ports, with a free port in place of 0.
+def choose_ports(*ports: int) -> tuple[int, ...]:
+    """Returns the ports, with a free port in place of each 0.
 
     Raises:
         OSError: if a port is taken: its server would answer the requests.
     """
-    with socket.create_server((HOST, http_port)) as first, socket.create_server((HOST, grpc_port)) as second:
-        return first.getsockname()[1], second.getsockname()[1]
+    with ExitStack() as stack:
+        listeners = [stack.enter_context(socket.create_server((HOST, port))) for port in ports]
+        return tuple(listener.getsockname()[1] for listener in listeners)
 
 
 def server_command(

@@ -37,9 +37,8 @@ from loadtest.scenario import (
     TargetLanguage,
     read_sentences,
 )
-from loadtest.served_process import ServedProcessError
 from loadtest.server_metrics import MetricsReader
-from serve.server_process import server_command
+from serve.server_process import ServerProcessError, server_command
 
 PHASE = "load"
 PROCESSES = 2
@@ -121,13 +120,13 @@ class Findings:
 
 async def judge(name: str, run: Run, load: Load, replicas: Replicas) -> Findings:
     """Checks that every request has an allowed outcome, and that the servers become idle."""
-    found = Findings(name)
+    found, seen = Findings(name), run.samples.kinds()
     for kind, allowed in load.kinds:
-        found.outcomes[kind.name] = outcomes = dict(run.record.tally_of_kind(kind.name, PHASE).outcomes)
+        found.outcomes[kind.name] = outcomes = dict(seen[kind.name].outcomes) if kind.name in seen else {}
         unexpected = [f"{count} x {outcome}" for outcome, count in outcomes.items() if outcome not in allowed]
         found.problems.extend(f"{kind.name}: {each}: unexpected outcome" for each in unexpected)
-    if run.record.in_flight and not load.may_be_lost:
-        found.problems.append(f"{run.record.in_flight} requests without an outcome")
+    if run.samples.in_flight and not load.may_be_lost:
+        found.problems.append(f"{run.samples.in_flight} requests without an outcome")
     idle = zip(replicas.servers, await replicas.idle(), strict=True)
     found.problems.extend(f"{server.rest}: not idle" for server, state in idle if state is None)
     return found
@@ -151,14 +150,14 @@ async def _stop_answering(replicas: Replicas, _generators: Generators) -> None:
 
 
 async def _restart_all(replicas: Replicas, _generators: Generators) -> None:
-    for number, served in enumerate(replicas.each):
-        await served.stop()
-        await replicas.start(number)
+    for served in replicas.each:
+        await asyncio.to_thread(served.stop)
+        await replicas.start(served)
 
 
 async def _kill_server(replicas: Replicas, _generators: Generators) -> None:
     replicas.victim.kill()
-    await replicas.start()
+    await replicas.start(replicas.victim)
     await asyncio.sleep(RECONNECT_SECONDS)
 
 
@@ -166,7 +165,7 @@ async def _replace_server(replicas: Replicas) -> None:
     """Kills and starts the victim, as a process supervisor does with a process that is not live."""
     replicas.victim.kill()
     replicas.victim.start()
-    await replicas.victim.wait_ready()
+    await replicas.wait_ready()
 
 
 async def kill_client(_replicas: Replicas, generators: Generators) -> None:
@@ -215,7 +214,7 @@ async def run_round(replicas: Replicas, fault: Fault, load: Load, seconds: float
     """Runs a round of load and injects a fault after its first quarter; `seconds` do not include the fault.
 
     The figure `sent` includes planned requests of a killed client, and `lost` are requests without an outcome. Raises
-    ServedProcessError if a server does not recover.
+    ServerProcessError if a server does not recover.
     """
     protocols = [each for each in replicas.protocols if not fault.retried or each in UNARY]
     kinds = [(kind, fault.outcomes) for kind, _ in load.kinds if kind.protocol in protocols]
@@ -234,18 +233,17 @@ async def run_round(replicas: Replicas, fault: Fault, load: Load, seconds: float
     # The requests of a killed client are only known if the plan is run to its end.
     run = await load.run(replicas, seconds if lost else seconds + fault.recovery_seconds, disturb)
     await fault.mend(replicas)
-    found, record = await judge(fault.name, run, load, replicas), run.record
-    sent = len(record.plan.requests) if lost else record.sent
-    calm = [number for number, each in enumerate(record.plan.slices) if each.begin_seconds >= over_seconds]
-    after = record.tally(calm)
-    found.figures.update(sent=sent, ok=record.outcomes[OK], lost=sent - record.outcomes.total())
-    found.figures.update(recovered_seconds=round(over_seconds, 1), ended_afterwards=after.ended)
+    found, samples = await judge(fault.name, run, load, replicas), run.samples
+    sent = len(run.plan.requests) if lost else len(samples.begun)
+    after = samples.between(over_seconds).outcomes
+    found.figures.update(sent=sent, ok=samples.outcomes[OK], lost=sent - samples.outcomes.total())
+    found.figures.update(recovered_seconds=round(over_seconds, 1), ended_afterwards=after.total())
     if lost and not found.figures["lost"]:
         found.problems.append("no request was lost with the killed client")
-    if not after.ended:
+    if not after.total():
         found.problems.append("no request was sent after the recovery; raise --round-seconds")
-    if after.ended > after.ok:
-        found.problems.append(f"{after.ended - after.ok} requests failed after the recovery")
+    if after.total() > after[OK]:
+        found.problems.append(f"{after.total() - after[OK]} requests failed after the recovery")
     return found
 
 
@@ -275,7 +273,7 @@ def report(command: str, rounds: Callable[[Path], Coroutine[None, None, list[Fin
     with exit_with_message(command), TemporaryDirectory(prefix="dragoman-") as folder:
         try:
             findings = asyncio.run(rounds(Path(folder)))
-        except (OSError, ServedProcessError) as error:
+        except (OSError, ServerProcessError) as error:
             raise ScenarioError(str(error)) from error
     print(to_json({"rounds": findings}).decode())
     if any(found.problems for found in findings):

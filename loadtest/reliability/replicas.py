@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,15 +17,14 @@ from pathlib import Path
 
 from loadtest.clients import Targets
 from loadtest.scenario import LoadProtocol
-from loadtest.served_process import POLL_SECONDS, START_SECONDS, ServedProcess, ServedProcessError
 from loadtest.server_metrics import MetricsReader, ServerState
 from serve.clients.channel import KEEPALIVE_SECONDS, KEEPALIVE_TIMEOUT_SECONDS
-from serve.server_process import HOST
+from serve.server_process import HOST, POLL_SECONDS, ServerProcess, ServerProcessError, choose_ports
 
 PROTOCOLS: tuple[LoadProtocol, ...] = ("grpc", "grpc-stream", "grpc-many", "rest", "rest-stream")
 # HTTP and gRPC ports in the configuration: nginx's own, then those of each replica.
 PORTS = (8000, 8001, 8010, 8011, 8020, 8021, 8030, 8031)
-STOP_SECONDS = 20.0
+START_SECONDS, STOP_SECONDS = 120.0, 20.0
 # Longest time until a server is idle after a load.
 IDLE_SECONDS = 20.0
 PROBE_SECONDS = 2.0
@@ -34,6 +32,17 @@ MISSED_SECONDS = 5.0  # a busy machine notices late
 
 # Returns the command line of a replica by its HTTP and gRPC ports.
 Command = Callable[[tuple[int, int]], Sequence[str]]
+
+
+class ServedProcess(ServerProcess):
+    """A server process with its HTTP and gRPC ports and their addresses."""
+
+    def __init__(
+        self, command: Sequence[str], ports: tuple[int, int], log: Path, settings: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(command, ports[0], log, settings)
+        self.ports = ports
+        self.targets = Targets(f"{HOST}:{ports[1]}", f"http://{HOST}:{ports[0]}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,26 +71,22 @@ class Replicas:
         return self.each[-1]
 
     async def wait_ready(self) -> None:
-        """Waits until all replicas are ready; raises ServedProcessError if one exits or takes too long."""
-        for served in self.each:
-            await served.wait_ready()
+        """Waits until all replicas are ready; raises ServerProcessError if one exits or takes too long."""
+        await asyncio.gather(*(asyncio.to_thread(served.wait_until_ready, START_SECONDS) for served in self.each))
 
-    async def start(self, number: int = -1) -> None:
-        """Starts a replica again, by default the victim, and waits until it is ready and has ended a request."""
-        self.each[number].start()
-        await self.each[number].wait_ready()
-        await _state(self.servers[number], lambda state: any(state.requests.values()), START_SECONDS)
+    async def start(self, served: ServedProcess) -> None:
+        """Starts a replica again, and waits until it is ready and has ended a request."""
+        served.start()
+        await asyncio.to_thread(served.wait_until_ready, START_SECONDS)
+        await _state(served.targets, lambda state: any(state.requests.values()), START_SECONDS)
 
     async def idle(self) -> list[ServerState | None]:
         """Returns the metrics of each replica once it is idle; None if it is not idle in time."""
-        return [
-            await _state(each, lambda state: state.rows == state.waiting == state.in_flight == 0, IDLE_SECONDS)
-            for each in self.servers
-        ]
+        return [await _state(server, lambda state: state.is_idle, IDLE_SECONDS) for server in self.servers]
 
     async def stop(self) -> None:
-        """Stops all replicas; raises ServedProcessError if one does not exit with status 0."""
-        await asyncio.gather(*(served.stop() for served in self.each))
+        """Stops all replicas; raises ServerProcessError if one does not exit with status 0."""
+        await asyncio.gather(*(asyncio.to_thread(served.stop) for served in self.each))
 
 
 @contextmanager
@@ -89,12 +94,16 @@ def start_replicas(
     command: Command, folder: Path, count: int = 3, settings: Mapping[str, str] | None = None
 ) -> Iterator[tuple[ServedProcess, ...]]:
     """Starts replicas with logs in a folder and environment variables, and kills them when the block ends."""
-    ports = free_ports(2 * count)
+    ports = choose_ports(*[0] * (2 * count))
+    each = tuple(
+        ServedProcess(command(pair), pair, folder / f"replica-{number}.log", settings)
+        for number, pair in enumerate(zip(ports[::2], ports[1::2], strict=True))
+    )
     with ExitStack() as stack:
-        yield tuple(
-            stack.enter_context(ServedProcess.run(command(pair), pair, folder / f"replica-{number}.log", settings))
-            for number, pair in enumerate(zip(ports[::2], ports[1::2], strict=True))
-        )
+        for served in each:
+            served.start()
+            stack.callback(served.kill)
+        yield each
 
 
 def alone(served: ServedProcess) -> Replicas:
@@ -118,12 +127,12 @@ def behind_nginx(
     """Runs nginx in front of three replicas, and the script that watches them, until the block ends.
 
     `deployed` holds `nginx.conf` and `watch_replicas.sh`. `folder` replaces /run/dragoman and gets the logs. Raises
-    OSError or ServedProcessError if nginx is not installed or its configuration cannot be used.
+    OSError or ServerProcessError if nginx is not installed or its configuration cannot be used.
     """
     program = find_nginx()
     if program is None:
-        raise ServedProcessError("nginx: not found; install nginx")
-    http_port, grpc_port, *_ = own = free_ports(2)
+        raise ServerProcessError("nginx: not found; install nginx")
+    http_port, grpc_port, *_ = own = choose_ports(0, 0)
     ports = dict(zip(PORTS, (*own, *(port for served in each for port in served.ports)), strict=True))
     text = (deployed / "nginx.conf").read_text(encoding="utf-8")
     text = re.sub(r"\b80[0-3][01]\b", lambda port: str(ports[int(port[0])]), text)
@@ -135,7 +144,7 @@ def behind_nginx(
     nginx = [program, "-e", "stderr", "-c", str(folder / "nginx.conf"), "-g", f"daemon off;{user}"]
     checked = subprocess.run([*nginx, "-t"], capture_output=True, text=True, check=False)  # noqa: S603 - our own command
     if checked.returncode != 0:
-        raise ServedProcessError(f"nginx: {checked.stderr.strip()}")
+        raise ServerProcessError(f"nginx: {checked.stderr.strip()}")
     watch = [str(deployed / "watch_replicas.sh"), str(folder / "out"), *(served.targets.rest for served in each)]
     exclusion_seconds = watch_seconds + PROBE_SECONDS + MISSED_SECONDS
     targets = Targets(f"{HOST}:{grpc_port}", f"http://{HOST}:{http_port}")
@@ -157,14 +166,11 @@ def _running(command: Sequence[str], **settings: str) -> Iterator[None]:
         yield
     finally:
         os.killpg(process.pid, signal.SIGTERM)
-        process.wait(STOP_SECONDS)
-
-
-def free_ports(count: int) -> tuple[int, ...]:
-    """Returns unused ports."""
-    with ExitStack() as stack:
-        listeners = [stack.enter_context(socket.create_server((HOST, 0))) for _ in range(count)]
-        return tuple(listener.getsockname()[1] for listener in listeners)
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 async def _state(server: Targets, condition: Callable[[ServerState], bool], seconds: float) -> ServerState | None:

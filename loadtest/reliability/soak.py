@@ -20,13 +20,14 @@ from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 from rich.console import Console
 
-from loadtest.clients import GONE, OK
+from loadtest.clients import GONE, OK, TIMED_OUT
 from loadtest.generator import Generators
 from loadtest.measurement import Run, Watcher
+from loadtest.protocols import PROTOCOLS
 from loadtest.reliability.chaos import BEAM, LATE, Findings, Load, ReliabilityCommand, Row, judge, kill_client, report
 from loadtest.reliability.replicas import Replicas, alone, start_replicas
 from loadtest.scenario import LoadProtocol
-from loadtest.server_metrics import ServerState, mismatches
+from loadtest.server_metrics import ServerState
 from loadtest.session import LiveView
 from serve.server_process import server_command
 
@@ -55,6 +56,45 @@ MIX: tuple[Row, ...] = (
     ("too long", {"grpc": 1}, {"text": "word " * 10_000}, frozenset({"INVALID_ARGUMENT"})),
     ("too large", {"rest": 1}, {"text": "word " * 500_000}, frozenset({"413 too_large"})),
 )
+
+
+# The client of a canceled or timed-out request does not learn its outcome on the server.
+UNKNOWN_TO_CLIENTS = frozenset({GONE, TIMED_OUT, "DEADLINE_EXCEEDED"})
+# Server outcomes by gRPC status; over REST the outcome holds the reason itself.
+_STATUSES = {"INVALID_ARGUMENT": "invalid", "RESOURCE_EXHAUSTED": "queue_full", "INTERNAL": "internal"}
+
+
+def mismatches(
+    seen: Mapping[LoadProtocol, Mapping[str, int]], counted: Mapping[str, int], killed: Mapping[LoadProtocol, int]
+) -> Iterator[str]:
+    """Yields the differences between the counts of clients and server, by interface and outcome.
+
+    Args:
+        seen: client-side counts by protocol and outcome.
+        counted: server-side counts by protocol, method and outcome, as in "grpc translate ok".
+        killed: upper bound of the requests that killed clients sent, by protocol.
+    """
+    for name, protocol in PROTOCOLS.items():
+        clients, unknown, interface = Counter[str](), killed.get(name, 0), protocol.interface
+        for outcome, count in seen.get(name, {}).items():
+            if outcome in UNKNOWN_TO_CLIENTS:
+                unknown += count
+            else:
+                clients[_reason(outcome)] += count
+        names = [each for each in counted if each.startswith(f"{interface} ")]
+        server = Counter({each.removeprefix(f"{interface} "): counted[each] for each in names})
+        for reason in sorted(clients.keys() | server.keys()):
+            if server[reason] < clients[reason] or (server[reason] > clients[reason] and not unknown):
+                yield f"{interface}: {reason}: clients {clients[reason]}, server {server[reason]}"
+        surplus = server.total() - clients.total()
+        if unknown and surplus > unknown:
+            yield f"{interface}: server: expected at most {unknown} more requests than clients, got {surplus}"
+
+
+def _reason(outcome: str) -> str:
+    """Converts a client-side outcome to the server's outcome."""
+    status, _, reason = outcome.partition(" ")
+    return reason if status.isdecimal() and reason else _STATUSES.get(outcome, outcome)
 
 
 async def run_soak(
@@ -103,7 +143,7 @@ async def _lose_client(replicas: Replicas, load: Load) -> int:
     killed = kind.model_copy(update={"protocol": KILLED_PROTOCOL})
     load = replace(load, kinds=[(killed, outcomes)], rate=KILLED_RATE, may_be_lost=True)
     run = await load.run(replicas, 2 * KILLED_AFTER_SECONDS, kill)
-    return len(run.record.plan.requests)
+    return len(run.plan.requests)
 
 
 async def _replace_model(url: str, bundle: Path) -> bool:

@@ -7,7 +7,8 @@ import sys
 import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from aiohttp import web
@@ -19,9 +20,8 @@ from benchmarks.online import OnlinePlan, ServedModel, Setting, best_setting, me
 from benchmarks.systems.compared_model import trained_model
 from benchmarks.systems.translating import Batching, SourceSentence, Translator
 from loadtest.clients import OK, Targets, open_clients
-from loadtest.results import CapacityResult, CurvePoint
-from loadtest.scenario import LoadRequest
-from loadtest.tally import Percentiles
+from loadtest.results import CapacityResult, RunResult
+from loadtest.scenario import LoadRequest, RequestKind, SearchOptions
 from model.data.corpus import CorpusError, read_corpus
 from model.run import RunFolder
 from model.tokenizer.tokenizer import EOS_ID, Tokenizer
@@ -78,9 +78,8 @@ def test_data_of_another_direction_is_rejected(toy_run: RunFolder, tmp_path: Pat
 
 
 def test_the_curve_leaves_out_void_trials() -> None:
-    percentiles = Percentiles(0.01, 0.02, 0.03, 0.04, 0.05)
-    good = CurvePoint(12.0, 11.0, 10.0, percentiles, 0.0, None)
-    void = CurvePoint(24.0, 11.0, 5.0, percentiles, 0.5, "late")
+    good = cast("RunResult", SimpleNamespace(goodput_per_second=10.0, void=None))
+    void = cast("RunResult", SimpleNamespace(goodput_per_second=5.0, void="late"))
     found = {
         "dragoman": [CapacityResult("", 0.1, 90.0, [], [good, void], None)],
         "pytorch": [CapacityResult("", 0.1, None, [], [], None)],
@@ -261,7 +260,8 @@ def test_a_baseline_answers_the_load_generator(
         batching = asyncio.create_task(api.batcher.run())
         async with open_clients(Targets("", f"http://127.0.0.1:{runner.addresses[0][1]}"), {"rest"}) as client:
             sent = [
-                LoadRequest(tuple(texts), "rest", options={"beam_size": beam_size}) for beam_size, *texts in requests
+                LoadRequest(tuple(texts), RequestKind(protocol="rest"), SearchOptions(beam_size=beam_size))
+                for beam_size, *texts in requests
             ]
             answers = await asyncio.gather(*map(client.send, sent))
         batching.cancel()

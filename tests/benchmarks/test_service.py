@@ -24,7 +24,7 @@ from benchmarks.service import (
 )
 from benchmarks.systems.engine import watched
 from benchmarks.watched_server import RunClock, WatchedServer, read_cpu_times
-from loadtest.scenario import Languages, LoadRequest
+from loadtest.scenario import LoadRequest, RequestKind, SearchOptions
 from model.data.corpus import CorpusError
 from serve.bundle.bundle import Bundle
 from serve.registry.engine_models import load_models
@@ -110,8 +110,9 @@ def test_max_target_ratio_limits_the_translations_of_every_client(toy_server: Li
     """An untrained model writes up to the limit."""
     sentences = read_sentences(Bundle.open(toy_bundle), None, max_target_ratio=0.5)
     first = max(sentences.sentences, key=lambda each: len(each.source.source_ids))
-    languages = Languages(sentences.direction.source, sentences.direction.target)
-    request = LoadRequest((), languages=languages, options={"max_target_ratio": 0.5})
+    source, target = sentences.direction.source, sentences.direction.target
+    options = SearchOptions(max_target_ratio=0.5)
+    request = LoadRequest((), RequestKind(source_language=source, target_language=target, options=options))
     with (
         engine_client(toy_bundle, 4, sentences.tokenizer) as engine,
         grpc_client(toy_server.grpc_target, request) as grpc,

@@ -10,14 +10,13 @@ import grpc
 import httpx
 import pytest
 
-from loadtest.reliability.replicas import Replicas, behind_nginx, find_nginx, free_ports
-from loadtest.served_process import ServedProcess
+from loadtest.reliability.replicas import Replicas, ServedProcess, behind_nginx, find_nginx
 from protos.translation_pb2 import TranslateRequest
 from protos.translation_pb2_grpc import TranslationServiceStub
 from serve.api.server import IDLE_SECONDS
 from serve.clients.channel import ClientSettings
 from serve.clients.client import TranslationClient
-from serve.server_process import is_ready
+from serve.server_process import choose_ports, is_ready
 from serve.settings import ServeSettings
 from tests.serve.api.test_event_stream import read_events
 from tests.support.live import LONG_TEXT, NO_TLS, WAIT_SECONDS, GatedModel, LiveService, eventually
@@ -131,7 +130,7 @@ def test_clients_that_watch_health_work_without_the_health_service(nginx: Replic
 
 
 def test_without_any_replica_clients_get_a_retry_delay(tmp_path: Path) -> None:
-    ports = iter(free_ports(6))
+    ports = iter(choose_ports(*[0] * 6))
     with in_front_of(tmp_path, *zip(ports, ports, strict=True)) as nginx:
         with client(nginx) as rest:
             answer = rest.post(TRANSLATE, json={"text": LONG_TEXT})

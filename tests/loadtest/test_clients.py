@@ -22,7 +22,7 @@ from loadtest.clients import (
     open_clients,
 )
 from loadtest.protocols import PROTOCOLS, Protocols, RequestProtocol
-from loadtest.scenario import Languages, LoadProtocol, LoadRequest
+from loadtest.scenario import LoadProtocol, LoadRequest, RequestKind
 from protos import translation_pb2_grpc
 from protos.translation_pb2 import (
     TranslateManyRequest,
@@ -99,7 +99,7 @@ async def rest_server(handler: RestHandler) -> AsyncIterator[Targets]:
 
 async def send(targets: Targets, *requests: LoadRequest, known: Protocols = PROTOCOLS) -> list[str]:
     """Sends requests at the same time and returns their outcomes."""
-    async with open_clients(targets, {request.protocol for request in requests}, known) as client:
+    async with open_clients(targets, {request.kind.protocol for request in requests}, known) as client:
         return [answer.outcome for answer in await asyncio.gather(*map(client.send, requests))]
 
 
@@ -120,7 +120,8 @@ def send_rest(handler: RestHandler, *requests: LoadRequest, known: Protocols = P
 
 
 def ask(*texts: str, protocol: LoadProtocol, timeout_seconds: float = PATIENT_SECONDS) -> LoadRequest:
-    return LoadRequest(texts, protocol, languages=Languages("en", "de"), timeout_seconds=timeout_seconds)
+    languages = {"source_language": "en", "target_language": "de"}
+    return LoadRequest(texts, RequestKind(protocol=protocol, timeout_seconds=timeout_seconds, **languages))
 
 
 async def answer_one(request: TranslateRequest, context: Context) -> int:
@@ -271,9 +272,11 @@ def test_a_protocol_of_another_service_is_data() -> None:
             return web.json_response({"error": "too many"}, status=403)
         return web.json_response({"translatedText": "Eins."})
 
-    fields = {"format": "html", "alternatives": 2}
-    requests = [
-        LoadRequest(texts, "libretranslate", languages=Languages("en", "de"), fields=fields)
-        for texts in (("One.",), ("One.", "Two."))
-    ]
+    kind = RequestKind(
+        protocol="libretranslate",
+        source_language="en",
+        target_language="de",
+        fields={"format": "html", "alternatives": 2},
+    )
+    requests = [LoadRequest(("One.",), kind), LoadRequest(("One.", "Two."), kind)]
     assert send_rest(answer, *requests, known={"libretranslate": protocol}) == [OK, "403 too many"]

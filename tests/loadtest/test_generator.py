@@ -5,8 +5,7 @@ The time of `VirtualTimeLoop` passes only when every task waits for a timer, so 
 
 import asyncio
 import selectors
-from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,10 +13,10 @@ import pytest
 
 from loadtest.clients import GONE, OK, Answer, Client
 from loadtest.generator import run_closed_loop, run_open_loop
-from loadtest.plan import Plan, Slice
+from loadtest.plan import Part, Plan
 from loadtest.results import why_void
+from loadtest.samples import ENDED, INTENDED, SENT, Book, Percentiles, Samples, percentile
 from loadtest.scenario import Arrivals, ConstantPhase, LoadRequest, PoissonPhase
-from loadtest.tally import Sample, Tally
 
 T = TypeVar("T")
 START_SECONDS = 5.0
@@ -47,21 +46,6 @@ class _JumpingSelector(selectors.SelectSelector):
         if timeout is not None and timeout > 0:
             self._loop.now_seconds += timeout
         return super().select(0)
-
-
-@dataclass
-class Notes:
-    """Records everything."""
-
-    begun: list[float] = field(default_factory=list)
-    samples: list[Sample] = field(default_factory=list)
-
-    def begin(self, request: LoadRequest, intended_seconds: float) -> None:
-        del request
-        self.begun.append(intended_seconds)
-
-    def end(self, sample: Sample) -> None:
-        self.samples.append(sample)
 
 
 class StallingServer:
@@ -101,77 +85,69 @@ def run_virtual(loop: VirtualTimeLoop, main: Coroutine[Any, Any, T]) -> T:
 
 def make_plan(arrivals: Arrivals, seconds: float, request: LoadRequest | None = None) -> Plan:
     requests = [request or LoadRequest(("A sentence.",))] * len(arrivals)
-    return Plan(arrivals, requests, (Slice("load", 0, 0.0, seconds),))
+    return Plan(arrivals, requests, (Part("load", 0.0, seconds),))
 
 
-def generate(client: Client, plan: Plan, loop: VirtualTimeLoop | None = None, users: int | None = None) -> Notes:
-    notes = Notes()
+def generate(client: Client, plan: Plan, loop: VirtualTimeLoop | None = None, users: int | None = None) -> Samples:
+    book = Book()
 
     async def run() -> None:
         stop = asyncio.Event()
         if users is None:
-            await run_open_loop(client, plan, START_SECONDS, notes, stop)
+            await run_open_loop(client, plan, START_SECONDS, book, stop)
         else:
-            await run_closed_loop(client, [plan] * users, START_SECONDS, notes, stop)
+            await run_closed_loop(client, [plan] * users, START_SECONDS, book, stop)
 
     run_virtual(loop or VirtualTimeLoop(), run())
-    return notes
+    return book.take()
 
 
-def tally_of(samples: Sequence[Sample]) -> Tally:
-    tally = Tally()
-    for sample in samples:
-        tally.sent += 1
-        tally.record(sample)
-    return tally
+def latencies(samples: Samples) -> Percentiles:
+    found = Percentiles.of(samples.latency)
+    assert found is not None
+    return found
 
 
 def test_a_stall_is_charged_to_every_request_that_arrives_during_it() -> None:
     """2 s of stall in 60 s at 100/s delay 200 of 6,000 requests by 2.00, 1.99, ... s; the p99 (the 61st) is 1.4 s."""
-    samples = generate(StallingServer(20.0, 2.0), make_plan(constant_arrivals(100.0, 60.0), 60.0)).samples
-    latency = tally_of(samples).latency.percentiles()
-    assert latency is not None
-    assert sum(sample.latency_seconds > 0.001 for sample in samples) == 200
-    assert latency.p99 == pytest.approx(1.4, rel=0.001)
-    assert latency.max == pytest.approx(2.0, rel=0.001)
-    assert latency.p50 == pytest.approx(0.0, abs=1e-5)
+    samples = generate(StallingServer(20.0, 2.0), make_plan(constant_arrivals(100.0, 60.0), 60.0))
+    found = latencies(samples)
+    assert np.sum(samples.latency > 0.001) == 200
+    assert (found.p50, found.p99, found.max) == pytest.approx((0.0, 1.4, 2.0), abs=1e-6)
 
 
 def test_a_closed_loop_hardly_shows_the_same_stall() -> None:
     """A waiting user sends no requests: one of 5,800 requests is slow, which no percentile shows."""
-    notes = generate(StallingServer(20.0, 2.0, 0.01), make_plan(constant_arrivals(1.0, 1.0), 60.0), users=1)
-    latency = tally_of(notes.samples).latency.percentiles()
-    assert latency is not None
-    assert latency.p99_9 == pytest.approx(0.01, rel=0.001)
-    assert latency.max == pytest.approx(2.01, rel=0.01)
+    samples = generate(StallingServer(20.0, 2.0, 0.01), make_plan(constant_arrivals(1.0, 1.0), 60.0), users=1)
+    found = latencies(samples)
+    assert found.p99_9 == pytest.approx(0.01, rel=0.001)
+    assert found.max == pytest.approx(2.01, rel=0.01)
 
 
 def test_each_user_of_a_closed_loop_waits_for_its_own_answer() -> None:
-    notes = generate(StallingServer(99.0, 0.0, 0.5), make_plan(constant_arrivals(1.0, 1.0), 10.0), users=3)
-    assert len(notes.samples) == 60
-    assert all(sample.lag_seconds == 0.0 for sample in notes.samples)
+    samples = generate(StallingServer(99.0, 0.0, 0.5), make_plan(constant_arrivals(1.0, 1.0), 10.0), users=3)
+    assert samples.lag.tolist() == [0.0] * 60
 
 
 def test_a_stall_delays_no_send_time() -> None:
     arrivals = constant_arrivals(100.0, 10.0)
-    notes = generate(StallingServer(2.0, 5.0), make_plan(arrivals, 10.0))
-    assert notes.begun == arrivals.tolist()
-    assert sorted(sample.sent_seconds for sample in notes.samples) == pytest.approx(arrivals.tolist())
+    samples = generate(StallingServer(2.0, 5.0), make_plan(arrivals, 10.0))
+    assert samples.begun.tolist() == arrivals.tolist()
+    assert sorted(samples.answered[:, SENT]) == pytest.approx(arrivals.tolist())
 
 
 def test_requests_keep_the_times_of_a_poisson_plan() -> None:
     arrivals = PoissonPhase(rate=50.0, duration_seconds=20.0).draw(np.random.default_rng(1))
-    samples = generate(StallingServer(5.0, 1.0), make_plan(arrivals, 20.0)).samples
-    assert np.array_equal(sorted(sample.intended_seconds for sample in samples), arrivals)
-    assert max(sample.lag_seconds for sample in samples) == pytest.approx(0.0, abs=1e-6)
+    samples = generate(StallingServer(5.0, 1.0), make_plan(arrivals, 20.0))
+    assert np.array_equal(np.sort(samples.answered[:, INTENDED]), arrivals)
+    assert samples.lag.max() == pytest.approx(0.0, abs=1e-6)
 
 
 def test_a_busy_generator_is_late_and_its_run_is_void() -> None:
     """With 20 ms of work every 10 ms, request i is late by 10 ms times i: the 99th of 100 by 0.98 s."""
     loop = VirtualTimeLoop()
-    notes = generate(BusyClient(loop, 0.02), make_plan(constant_arrivals(100.0, 1.0), 1.0), loop)
-    lag = tally_of(notes.samples).lag
-    assert lag.percentile(99) == pytest.approx(0.98, rel=0.001)
+    lag = generate(BusyClient(loop, 0.02), make_plan(constant_arrivals(100.0, 1.0), 1.0), loop).lag
+    assert percentile(lag, 99) == pytest.approx(0.98)
     problem = why_void(lag, 0.01)
     assert problem is not None
     assert "lag p99 980" in problem
@@ -181,32 +157,33 @@ def test_a_busy_generator_is_late_and_its_run_is_void() -> None:
 def test_latency_includes_the_lag() -> None:
     """The latency of a late request starts at the intended time and includes the lag."""
     loop = VirtualTimeLoop()
-    samples = generate(BusyClient(loop, 0.02), make_plan(constant_arrivals(100.0, 1.0), 1.0), loop).samples
-    assert all(sample.latency_seconds == pytest.approx(sample.lag_seconds + 0.02) for sample in samples)
+    samples = generate(BusyClient(loop, 0.02), make_plan(constant_arrivals(100.0, 1.0), 1.0), loop)
+    assert samples.latency == pytest.approx(samples.lag + 0.02)
 
 
 def test_a_canceled_request_has_its_own_outcome() -> None:
     request = LoadRequest(("A sentence.",), cancel_after_seconds=0.25)
-    notes = generate(StallingServer(0.0, 5.0), make_plan(constant_arrivals(1.0, 2.0), 2.0, request))
-    assert [sample.outcome for sample in notes.samples] == [GONE, GONE]
-    assert [sample.latency_seconds for sample in notes.samples] == pytest.approx([0.25, 0.25])
+    samples = generate(StallingServer(0.0, 5.0), make_plan(constant_arrivals(1.0, 2.0), 2.0, request))
+    assert samples.outcomes == {GONE: 2}
+    (rows,) = samples.ended.values()
+    assert rows[:, ENDED] - rows[:, INTENDED] == pytest.approx([0.25, 0.25])
 
 
 def test_a_request_answered_before_its_cancellation_is_ok() -> None:
     request = LoadRequest(("A sentence.",), cancel_after_seconds=9.0)
-    notes = generate(StallingServer(0.0, 5.0), make_plan(constant_arrivals(1.0, 1.0), 1.0, request))
-    assert [sample.outcome for sample in notes.samples] == [OK]
+    samples = generate(StallingServer(0.0, 5.0), make_plan(constant_arrivals(1.0, 1.0), 1.0, request))
+    assert samples.outcomes == {OK: 1}
 
 
 def test_nothing_is_sent_after_a_stop() -> None:
-    notes = Notes()
+    book = Book()
 
     async def run() -> None:
         stop = asyncio.Event()
         asyncio.get_running_loop().call_at(START_SECONDS + 2.05, stop.set)
-        await run_open_loop(
-            StallingServer(0.0, 5.0), make_plan(constant_arrivals(10.0, 10.0), 10.0), START_SECONDS, notes, stop
-        )
+        plan = make_plan(constant_arrivals(10.0, 10.0), 10.0)
+        await run_open_loop(StallingServer(0.0, 5.0), plan, START_SECONDS, book, stop)
 
     run_virtual(VirtualTimeLoop(), run())
-    assert len(notes.begun) == len(notes.samples) == 21
+    samples = book.take()
+    assert len(samples.begun) == samples.outcomes.total() == 21

@@ -102,7 +102,7 @@ def test_all_users_of_a_closed_loop_are_busy_and_the_report_is_labeled(
     output = capsys.readouterr().out
     assert "CLOSED LOOP" in output
     (run,) = json.loads(output.splitlines()[-1])["runs"]
-    assert (run["loop"], run["users"]) == ("closed", users)
+    assert run["users"] == users
     assert run["all"]["ok"] == run["all"]["sent"] >= users
 
 
@@ -121,13 +121,13 @@ def test_a_capacity_search_reports_goodput_around_the_capacity(
 ) -> None:
     """Every rate meets a bound of 60 s."""
     monkeypatch.setattr("loadtest.session.TRIAL_WARM_UP_SECONDS", 0.0)
-    monkeypatch.setattr("loadtest.session.MOST_DOUBLINGS", 1)
+    monkeypatch.setattr("loadtest.session.HIGHEST", 2.0)
     monkeypatch.setattr("loadtest.session.CURVE_SHARES", (1.0, 2.0))
     load(live, tmp_path, "trial_seconds: 0.1", find_capacity=True).cli_cmd()
     output = capsys.readouterr().out
     capacity = json.loads(output.splitlines()[-1])["capacity"]
     assert (capacity["capacity_per_second"], capacity["bound_seconds"]) == (80.0, 60.0)
-    assert [point["failed_share"] for point in capacity["curve"]] == [0.0] * 2
+    assert [point["all"]["errors"] for point in capacity["curve"]] == [{}] * 2
     assert "80.0 requests/s" in output
 
 
@@ -136,7 +136,7 @@ def test_a_capacity_that_the_generator_limits_is_void(
 ) -> None:
     """No generator is punctual to the nanosecond, so every trial is void."""
     monkeypatch.setattr("loadtest.session.TRIAL_WARM_UP_SECONDS", 0.0)
-    monkeypatch.setattr("loadtest.session.MOST_HALVINGS", 1)
+    monkeypatch.setattr("loadtest.session.LOWEST", 0.5)
     with pytest.raises(SystemExit):
         load(live, tmp_path, "trial_seconds: 0.1\nmax_lag_seconds: 1e-9", find_capacity=True).cli_cmd()
     document = document_of(capsys)

@@ -11,7 +11,6 @@ import pytest
 import dragoman
 from loadtest.results import (
     CapacityResult,
-    CurvePoint,
     LoadDocument,
     Point,
     RequestsResult,
@@ -21,16 +20,15 @@ from loadtest.results import (
     from_json,
     to_json,
 )
+from loadtest.samples import PercentilePoint, Percentiles
 from loadtest.scenario import PoissonPhase, Scenario
 from loadtest.server_metrics import PhaseTime
-from loadtest.tally import PercentilePoint, Percentiles
 from model.provenance import Provenance
 
 PERCENTILES = Percentiles(0.01, 0.02, 0.03, 0.04, 0.05)
 REQUESTS = RequestsResult(11, 10, 9, 0, {"<429> queue_full": 1}, PERCENTILES, None, PERCENTILES)
 RUN = RunResult(
     name="steady",
-    loop="open",
     users=None,
     seconds=2.0,
     windows=(1, 1),
@@ -39,6 +37,7 @@ RUN = RunResult(
     requests_per_second=5.0,
     texts_per_second=5.0,
     goodput_per_second=4.5,
+    meets_objective=True,
     all=REQUESTS,
     kinds={"requests": REQUESTS},
     points=[Point(0.5, 5.0, 5.0, 0.0, 0.01, 0.02), Point(1.5, 6.0, 5.0, 1.0, None, None)],
@@ -55,7 +54,7 @@ DOCUMENT = LoadDocument(
     capacity=None,
     void=False,
 )
-CURVE = [CurvePoint(5.0, 5.0, 5.0, PERCENTILES, 0.0, None)]
+CURVE = [RUN]
 SEARCHED = replace(DOCUMENT, runs=[], capacity=CapacityResult("p99 <= 300 ms", 0.3, 5.0, CURVE, CURVE * 2))
 
 
@@ -88,7 +87,7 @@ def test_a_document_survives_a_json_round_trip() -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_several_reports_are_compared_on_one_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    closed = replace(DOCUMENT, runs=[replace(RUN, loop="closed", users=3, server=None)])
+    closed = replace(DOCUMENT, runs=[replace(RUN, users=3, server=None)])
     page = compare(monkeypatch, DOCUMENT, closed, SEARCHED)
     for text in ("report0, steady", "report1, steady", "CLOSED, 3 users", "report2: capacity"):
         assert text in page

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from loadtest.command import _READY_MADE
 from loadtest.plan import WARM_UP, Plan, draw_plan
+from loadtest.protocols import PROTOCOLS
 from loadtest.scenario import (
     DEFAULT_SENTENCES,
     Arrivals,
@@ -146,22 +147,21 @@ def test_a_ramp_has_its_rates_at_its_ends(rate: int, last_rate: int, first: int,
 def test_phases_follow_the_warm_up_and_each_other() -> None:
     ramp = {"name": "ramp", "arrivals": "ramp", "rate": 50, "last_rate": 50, "duration_seconds": 10}
     plan = make_plan(phases=[STEADY, ramp], warm_up_seconds=3)
-    assert {each.phase: each.end_seconds for each in plan.slices} == {WARM_UP: 3.0, "steady": 8.0, "ramp": 18.0}
+    assert {each.phase: each.end_seconds for each in plan.parts} == {WARM_UP: 3.0, "steady": 8.0, "ramp": 18.0}
     assert np.all(np.diff(plan.arrivals) >= 0)
     steady = (plan.arrivals >= 3.0) & (plan.arrivals < 8.0)
     assert plan.arrivals[steady].tolist() == pytest.approx((3 + np.arange(50) / 10).tolist())
 
 
-def test_slices_leave_no_gap_and_hold_every_request() -> None:
+def test_parts_leave_no_gap_and_hold_every_request() -> None:
     plan = make_plan(windows=2, warm_up_seconds=1.5)
-    assert [each.begin_seconds for each in plan.slices[1:]] == [each.end_seconds for each in plan.slices[:-1]]
-    for number, arrival in zip(plan.slice_numbers(), plan.arrivals.tolist(), strict=True):
-        assert plan.slices[number].begin_seconds <= arrival < plan.slices[number].end_seconds
+    assert [each.begin_seconds for each in plan.parts[1:]] == [each.end_seconds for each in plan.parts[:-1]]
+    assert sum(plan.planned(begin, end) for _, begin, end in plan.parts) == len(plan.requests)
 
 
 def test_windows_repeat_a_phase_with_other_requests() -> None:
     plan = make_plan(windows=3)
-    assert {each.window for each in plan.slices} == {0, 1, 2}
+    assert len(plan.phases["steady"]) == 3
     assert len(plan.requests) == 150
     assert plan.requests[:50] != plan.requests[50:100]
 
@@ -174,9 +174,9 @@ def test_the_same_seed_gives_the_same_requests() -> None:
 def test_kinds_and_numbers_of_texts_are_drawn_by_weight() -> None:
     kinds = [{"name": "often", "weight": 9, "texts": {1: 3, 8: 1}}, {"name": "rarely", "protocol": "rest"}]
     requests = make_plan(phases=[BUSY], requests=kinds).requests
-    counts = Counter(request.kind for request in requests)
+    counts = Counter(request.kind.name for request in requests)
     assert counts["rarely"] == pytest.approx(500, abs=6 * 450**0.5)
-    texts = Counter(len(request.texts) for request in requests if request.kind == "often")
+    texts = Counter(len(request.texts) for request in requests if request.kind.name == "often")
     assert texts[8] == pytest.approx(counts["often"] / 4, abs=6 * 850**0.5)
 
 
@@ -190,7 +190,7 @@ def test_the_given_share_of_clients_cancels_at_random_times() -> None:
 
 def test_a_kind_may_have_a_fixed_text_and_more_fields_of_the_body() -> None:
     (request, *_) = make_plan(requests=[{"protocol": "rest", "text": " ", "fields": {"markup": "html"}}]).requests
-    assert (request.texts, request.fields) == ((" ",), {"markup": "html"})
+    assert (request.texts, request.body(PROTOCOLS["rest"])["markup"]) == ((" ",), "html")
 
 
 def test_a_replay_sends_the_recorded_requests_at_their_times(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_a_replay_sends_the_recorded_requests_at_their_times(tmp_path: Path) -> 
     assert plan.arrivals[measured].tolist() == [1.0, 1.5]
     assert plan.requests[measured[0]].texts[0] in SENTENCES
     assert plan.requests[measured[1]].texts == ("Recorded.",)
-    assert plan.requests[measured[1]].options == {"beam_size": 2}
+    assert plan.requests[measured[1]].values["options"] == {"beam_size": 2}
 
 
 @pytest.mark.parametrize(
@@ -215,12 +215,12 @@ def test_a_replay_sends_the_recorded_requests_at_their_times(tmp_path: Path) -> 
 )
 def test_an_invalid_line_of_a_trace_is_named(tmp_path: Path, content: str, problem: str) -> None:
     with pytest.raises(ScenarioError, match=rf"^trace: .*trace\.jsonl: {problem}"):
-        ReplayPhase(trace=write(tmp_path, content, "trace.jsonl")).read()
+        _ = ReplayPhase(trace=write(tmp_path, content, "trace.jsonl")).recorded
 
 
-def test_parts_of_a_plan_make_up_the_whole() -> None:
+def test_shares_of_a_plan_make_up_the_whole() -> None:
     plan = make_plan()
-    parts = [plan.part(number, 3) for number in range(3)]
+    parts = [plan.share(number, 3) for number in range(3)]
     assert sorted(time for part in parts for time in part.arrivals.tolist()) == plan.arrivals.tolist()
     assert sum(len(part.requests) for part in parts) == len(plan.requests)
 

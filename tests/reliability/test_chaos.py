@@ -17,7 +17,7 @@ from loadtest.clients import OK
 from loadtest.reliability.chaos import FAULTS, LOST_CONNECTION, Fault, Findings, Load, run_round
 from loadtest.reliability.replicas import PROTOCOLS, Replicas, alone, start_replicas
 from loadtest.scenario import RequestKind
-from loadtest.served_process import ServedProcessError
+from serve.server_process import ServerProcessError
 from tests.support import served_fakes
 from tests.support.live import WAIT_SECONDS, eventually
 from tests.support.paths import ROOT
@@ -79,7 +79,7 @@ def test_a_stalled_client_runs_again_if_the_round_is_canceled(server: Replicas) 
 def test_a_failed_start_is_reported_with_the_last_log_line(tmp_path: Path) -> None:
     with (
         start_replicas(lambda ports: served_fakes.command(tmp_path / "nowhere", ports), tmp_path, 1) as each,
-        pytest.raises(ServedProcessError, match="nowhere"),
+        pytest.raises(ServerProcessError, match="nowhere"),
     ):
         asyncio.run(alone(*each).wait_ready())
 

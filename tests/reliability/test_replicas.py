@@ -15,13 +15,13 @@ from loadtest.reliability.chaos import REPLICA_FAULTS, Fault, Findings, Load, ru
 from loadtest.reliability.replicas import (
     PROTOCOLS,
     Replicas,
+    ServedProcess,
     balanced_by_clients,
     behind_nginx,
     find_nginx,
     start_replicas,
 )
 from loadtest.scenario import RequestKind
-from loadtest.served_process import ServedProcess
 from serve.server_process import is_ready
 from tests.support import served_fakes
 from tests.support.live import eventually

@@ -11,7 +11,7 @@ import pytest
 
 import dragoman
 from loadtest.reliability.replicas import Replicas
-from loadtest.reliability.soak import MIX, MORE, MOST_GROWTH_MEBIBYTES, growth_per_hour, leaks
+from loadtest.reliability.soak import MIX, MORE, MOST_GROWTH_MEBIBYTES, growth_per_hour, leaks, mismatches
 from loadtest.server_metrics import ServerState
 from model.tokenizer.tokenizer import Tokenizer
 from tests.support import served_fakes
@@ -116,3 +116,47 @@ def test_the_growth_of_memory_is_measured_despite_noise() -> None:
     steady = [(float(second), 200.0 + each) for second, each in enumerate(noise)]
     assert abs(growth_per_hour(steady)) < GROWTH_MEBIBYTES_PER_HOUR
     assert growth_per_hour([(second, value + second / 400) for second, value in steady]) > GROWTH_MEBIBYTES_PER_HOUR
+
+
+SEEN: dict[str, dict[str, int]] = {
+    "grpc": {"ok": 5, "INVALID_ARGUMENT": 2},
+    "rest": {"ok": 3, "413 too_large": 1},
+    "grpc-stream": {"ok": 2, "gone": 3, "DEADLINE_EXCEEDED": 1},
+}
+COUNTED = {
+    "grpc translate ok": 5,
+    "grpc translate invalid": 2,
+    "rest translate ok": 3,
+    "rest translate too_large": 1,
+    "grpc translate_stream ok": 3,
+    "grpc translate_stream cancelled": 2,
+    "rest other ok": 7,
+}
+
+
+def test_equal_counts_match_and_unknown_outcomes_are_tolerated() -> None:
+    """Of the four requests with an unknown outcome, the server answered one, dropped two and never received one."""
+    assert list(mismatches(SEEN, COUNTED, {})) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "problem"),
+    [
+        ("grpc translate ok", 6, "grpc translate: ok: "),
+        ("grpc translate ok", 4, "grpc translate: ok: "),
+        ("rest translate too_large", 0, "rest translate: too_large: "),
+        ("rest translate internal", 1, "rest translate: internal: "),
+        ("grpc translate_stream ok", 1, "grpc translate_stream: ok: "),
+        ("grpc translate_stream cancelled", 4, "grpc translate_stream: server: "),
+        ("rest translate_stream ok", 1, "rest translate_stream: ok: "),
+    ],
+)
+def test_a_different_count_is_reported(name: str, count: int, problem: str) -> None:
+    (found,) = mismatches(SEEN, {**COUNTED, name: count}, {})
+    assert found.startswith(problem)
+
+
+def test_requests_of_killed_clients_are_tolerated_up_to_their_number() -> None:
+    counted = {**COUNTED, "rest translate_stream cancelled": 4}
+    assert list(mismatches(SEEN, counted, {"rest-stream": 4})) == []
+    assert len(list(mismatches(SEEN, counted, {"rest-stream": 3}))) == 1

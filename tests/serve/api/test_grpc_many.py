@@ -12,7 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from loadtest.clients import OK, Targets, open_clients
-from loadtest.scenario import LoadRequest
+from loadtest.scenario import LoadRequest, RequestKind
 from protos.translation_pb2 import SearchOptions, TranslateManyRequest, TranslateRequest
 from tests.support.calls import failure_of
 from tests.support.conversation import Conversation, converse
@@ -61,7 +61,7 @@ def test_a_stream_at_its_maximum_duration_responds_to_read_requests(bundle_path:
 
 def test_the_load_generator_resends_unanswered_requests_on_a_new_stream(bundle_path: Path) -> None:
     async def ask(target: str) -> list[str]:
-        request = LoadRequest((LONG_TEXT,), "grpc-many", timeout_seconds=WAIT_SECONDS)
+        request = LoadRequest((LONG_TEXT,), RequestKind(protocol="grpc-many", timeout_seconds=WAIT_SECONDS))
         async with open_clients(Targets(target, "", 1), {"grpc-many"}) as client:
             asking = []
             for _ in range(40):

@@ -1,0 +1,201 @@
+"""The requests of a run as arrays: when each was sent and answered, by kind and outcome.
+
+Samples of several processes are concatenated, so percentiles are exact. Latency starts at the intended send time.
+"""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadtest.clients import GONE, OK
+from loadtest.scenario import LoadRequest, Objective
+
+# The points get denser toward the slow requests at the end.
+CURVE_PERCENTILES = (0.0, *(100 - 100 / 2 ** (step / 4) for step in range(1, 57)), 100.0)
+# Columns of the rows: times in seconds from the start of the run, and the number of texts. The intended time is the
+# actual one in a closed loop. The time of the first part is NaN if the answer was not streamed.
+INTENDED, SENT, ENDED, FIRST, TEXTS = range(5)
+# Shape (requests, 5).
+Rows = NDArray[np.float64]
+# Seconds, ascending, shape (requests,).
+Durations = NDArray[np.float64]
+
+
+def percentile(durations: Durations, percent: float) -> float | None:
+    """Returns the smallest duration that at least `percent` % do not exceed; None without durations."""
+    if not len(durations):
+        return None
+    # Rounded, because 99.9 % of 1,000 is a little more than 999 in floating point.
+    rank = max(1, math.ceil(round(percent / 100 * len(durations), 6)))
+    return float(durations[rank - 1])
+
+
+@dataclass(frozen=True, slots=True)
+class Percentiles:
+    """Percentiles of durations, in seconds."""
+
+    p50: float
+    p90: float
+    p99: float
+    p99_9: float
+    max: float
+
+    @classmethod
+    def of(cls, durations: Durations) -> Self | None:
+        """Returns the percentiles; None without durations."""
+        found = [percentile(durations, percent) for percent in (50, 90, 99, 99.9, 100)]
+        return cls(*(seconds for seconds in found if seconds is not None)) if len(durations) else None
+
+
+class PercentilePoint(NamedTuple):
+    """A point of the distribution of durations."""
+
+    percent: float
+    seconds: float
+
+
+def curve(durations: Durations) -> Iterator[PercentilePoint]:
+    """Yields the distribution as far as the number of durations supports it, then the longest duration."""
+    for percent in CURVE_PERCENTILES:
+        seconds = percentile(durations, percent)
+        if seconds is not None and (percent == 100.0 or len(durations) * (100 - percent) >= 100):  # noqa: PLR2004
+            yield PercentilePoint(percent, seconds)
+
+
+_NO_ROWS: Rows = np.empty((0, 5))
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Requests, of a whole run or of a part of it.
+
+    Attributes:
+        begun: intended times of all requests that were sent, shape (requests,).
+        ended: the requests that have ended, by kind and outcome.
+    """
+
+    begun: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    ended: Mapping[tuple[str, str], Rows] = field(default_factory=dict)
+
+    @classmethod
+    def join(cls, parts: Iterable[Self]) -> Self:
+        """Returns the requests of all parts."""
+        parts, ended = [cls(), *parts], defaultdict[tuple[str, str], list[Rows]](list)
+        for part in parts:
+            for key, rows in part.ended.items():
+                ended[key].append(rows)
+        begun = np.concatenate([part.begun for part in parts])
+        return cls(begun, {key: np.concatenate(rows) for key, rows in ended.items()})
+
+    def between(self, begin_seconds: float, end_seconds: float = math.inf) -> Self:
+        """Returns the requests whose intended times are in an interval, without its end."""
+
+        def inside(seconds: NDArray[np.float64]) -> NDArray[np.bool_]:
+            return (seconds >= begin_seconds) & (seconds < end_seconds)
+
+        chosen = {key: rows[inside(rows[:, INTENDED])] for key, rows in self.ended.items()}
+        return type(self)(self.begun[inside(self.begun)], {key: rows for key, rows in chosen.items() if len(rows)})
+
+    def kinds(self) -> dict[str, Self]:
+        """Returns the ended requests of each kind."""
+        split = defaultdict[str, dict[tuple[str, str], Rows]](dict)
+        for (kind, outcome), rows in self.ended.items():
+            split[kind][kind, outcome] = rows
+        begun = {kind: np.concatenate([rows[:, INTENDED] for rows in parts.values()]) for kind, parts in split.items()}
+        return {kind: type(self)(begun[kind], parts) for kind, parts in split.items()}
+
+    @property
+    def outcomes(self) -> Counter[str]:
+        """Ended requests by outcome."""
+        counts = Counter[str]()
+        for (_, outcome), rows in self.ended.items():
+            counts[outcome] += len(rows)
+        return counts
+
+    @property
+    def errors(self) -> dict[str, int]:
+        """Requests that ended without an answer and were not canceled on purpose, by outcome, sorted."""
+        return {outcome: count for outcome, count in sorted(self.outcomes.items()) if outcome not in (OK, GONE)}
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that have not ended."""
+        return len(self.begun) - self.outcomes.total()
+
+    @property
+    def answered(self) -> Rows:
+        """The answered requests."""
+        return np.concatenate([_NO_ROWS, *(rows for (_, outcome), rows in self.ended.items() if outcome == OK)])
+
+    @property
+    def latency(self) -> Durations:
+        """Latencies of answered requests."""
+        rows = self.answered
+        return np.sort(rows[:, ENDED] - rows[:, INTENDED])
+
+    @property
+    def first_token(self) -> Durations:
+        """Times from the intended send time to the first part of streamed answers."""
+        durations = self.answered[:, FIRST] - self.answered[:, INTENDED]
+        return np.sort(durations[~np.isnan(durations)])
+
+    @property
+    def lag(self) -> Durations:
+        """Delays of the generator, of all ended requests."""
+        rows = np.concatenate([_NO_ROWS, *self.ended.values()])
+        # A timer may fire a nanosecond early.
+        return np.sort(np.maximum(0.0, rows[:, SENT] - rows[:, INTENDED]))
+
+    @property
+    def last_seconds(self) -> float:
+        """End of the last ended request, from the start of the run."""
+        return max((float(rows[:, ENDED].max()) for rows in self.ended.values()), default=0.0)
+
+    def good(self, objective: Objective) -> int:
+        """Counts the answers within the bounds of an objective. The first-token bound applies to streams only."""
+        rows = self.answered
+        first_seconds = rows[:, FIRST] - rows[:, INTENDED]
+        bound_seconds = math.inf if objective.first_token_seconds is None else objective.first_token_seconds
+        in_time = rows[:, ENDED] - rows[:, INTENDED] <= objective.latency_seconds
+        return int(np.sum(in_time & (np.isnan(first_seconds) | (first_seconds <= bound_seconds))))
+
+    def meets(self, objective: Objective) -> bool:
+        """Returns whether the ended requests meet an objective. No request does not."""
+
+        def within(durations: Durations, bound_seconds: float | None) -> bool:
+            found = percentile(durations, objective.percentile)
+            return bound_seconds is None or (found is not None and found <= bound_seconds)
+
+        failed = sum(self.errors.values())
+        return (
+            failed / max(1, failed + self.outcomes[OK]) <= objective.failed_share
+            and within(self.latency, objective.latency_seconds)
+            and within(self.first_token, objective.first_token_seconds)
+        )
+
+
+class Book:
+    """Records requests, and returns the records in increments. Times are seconds from the start of the run."""
+
+    def __init__(self) -> None:
+        self._begun: list[float] = []
+        self._ended = defaultdict[tuple[str, str], list[tuple[float, ...]]](list)
+
+    def begin(self, intended_seconds: float) -> None:
+        """Records that a request is being sent."""
+        self._begun.append(intended_seconds)
+
+    def end(self, request: LoadRequest, outcome: str, times: tuple[float, float, float, float]) -> None:
+        """Records that a request has ended; `times` are those of the columns."""
+        self._ended[request.kind.name, outcome].append((*times, len(request.texts)))
+
+    def take(self) -> Samples:
+        """Returns what was recorded since the last call."""
+        samples = Samples(np.array(self._begun), {key: np.array(rows) for key, rows in self._ended.items()})
+        self._begun, self._ended = [], defaultdict(list)
+        return samples
