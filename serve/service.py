@@ -129,9 +129,9 @@ class Service:
         Raises:
             ListenError: if a port cannot be opened.
         """
+        http_socket = open_port(self._settings.host, self._settings.http_port)
         # The error of gRPC has no reason, so a plain socket tries the port first.
         open_port(self._settings.host, self._settings.grpc_port).close()
-        http_socket = open_port(self._settings.host, self._settings.http_port)
         self.http_port = http_socket.getsockname()[1]
         self._http_task = asyncio.create_task(self._http.serve([http_socket]))
         self.grpc_port = await self._grpc.listen(self._settings.host, self._settings.grpc_port)

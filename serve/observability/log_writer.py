@@ -4,6 +4,7 @@ A pipe that nobody reads blocks the thread only. A full disk or a lost reader co
 the log works again, one line reports how many were lost.
 """
 
+import atexit
 import logging
 import os
 import queue
@@ -22,6 +23,9 @@ WAITING_BYTES = 4 << 20
 BATCH_SECONDS = 0.01
 BATCH_LINES = 1000
 LOG_THREAD = "log"
+EXIT_SECONDS = 1.0
+# A stream that another process made nonblocking is tried again after that time.
+RETRY_SECONDS = 0.05
 REPETITION_SECONDS = 1.0
 REMEMBERED_MESSAGES = 1000
 
@@ -45,7 +49,7 @@ class LogWriter(Collector):
         self._waiting_bytes = waiting_bytes
         self._waiting: queue.SimpleQueue[str | threading.Event] = queue.SimpleQueue()
         self._bytes = 0
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a destructor may log while its thread writes
         self._stream: TextIO | None = None
         self._descriptor: int | None = None
         self._thread: threading.Thread | None = None
@@ -62,6 +66,7 @@ class LogWriter(Collector):
         if self._descriptor is not None and self._thread is None:
             self._thread = threading.Thread(target=self._run, name=LOG_THREAD, daemon=True)
             self._thread.start()
+            atexit.register(self.flush, EXIT_SECONDS)
 
     def write(self, text: str) -> int:
         """Takes lines to write; drops them if too many wait."""
@@ -137,7 +142,10 @@ class LogWriter(Collector):
         left = memoryview(text.encode("utf-8", "backslashreplace"))
         try:
             while left and self._descriptor is not None:
-                left = left[os.write(self._descriptor, left) :]
+                try:
+                    left = left[os.write(self._descriptor, left) :]
+                except BlockingIOError:
+                    time.sleep(RETRY_SECONDS)
         except OSError:
             self._fail(bytes(left).count(b"\n"))
             return False
@@ -175,7 +183,7 @@ class RepetitionFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Returns whether a message passes."""
         now_seconds = time.monotonic()
-        key = (record.name, str(record.msg))
+        key = (record.name, str(record.msg).partition("\n")[0])
         if now_seconds - self._passed.get(key, -REPETITION_SECONDS) < REPETITION_SECONDS:
             self._writer.drop()
             return False
