@@ -176,9 +176,13 @@ class Authenticator:
         if self._certificates and not shown:
             raise UnauthorizedError("client certificate: none, expected one signed by a trusted authority")
 
-    def check_key(self, authorization: str) -> None:
-        """Raises UnauthorizedError if a key is required and the `authorization` header has no valid one."""
-        if self._keys is not None and not self._keys.accepts(authorization):
+    def check_key(self, *authorizations: str) -> None:
+        """Raises UnauthorizedError if a key is required and the only `authorization` header has no valid one."""
+        if self._keys is None:
+            return
+        if len(authorizations) > 1:
+            raise UnauthorizedError("authorization: expected one header, got several")
+        if not any(map(self._keys.accepts, authorizations)):
             raise UnauthorizedError("authorization: expected `Bearer` and a key")
 
     def refresh(self) -> None:

@@ -7,6 +7,7 @@ Metrics are written in pieces with pauses, because one piece would hold the inte
 import asyncio
 import contextlib
 import math
+import resource
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -21,7 +22,16 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from serve.api.auth import Tls
 from serve.settings import ServeSettings
 
-MAX_PENDING_CALLS = 1_000_000
+# Concurrent calls of a connection; clients queue more. A call without a message takes 15 to 25 kB.
+MAX_STREAMS = 256
+# Calls of all connections that the event loop has not seen yet. Beyond it, gRPC ends calls as CANCELLED, without a
+# reason and a retry delay, so that it is far above what clients send while the event loop is busy.
+MAX_PENDING_CALLS = 4096
+MAX_CONNECTIONS = 1024
+# Share of the open files of the process.
+CONNECTIONS_PER_FILE = 0.25
+# Time for the TLS handshake and the first frame.
+HANDSHAKE_SECONDS = 10.0
 # gRPC options are C integers; the largest value means never.
 MAX_MILLISECONDS = 2**31 - 1
 
@@ -35,7 +45,9 @@ def channel_options(settings: ServeSettings) -> ChannelOptions:
         # Otherwise a second server could bind the same port and take half of the connections.
         "grpc.so_reuseport": 0,
         "grpc.max_receive_message_length": settings.max_body_bytes,
-        # Beyond these limits gRPC ends calls as CANCELLED without a trace; the scheduler rejects them with a reason.
+        "grpc.max_concurrent_streams": MAX_STREAMS,
+        "grpc.max_allowed_incoming_connections": _max_connections(),
+        "grpc.server_handshake_timeout_ms": _milliseconds(HANDSHAKE_SECONDS),
         "grpc.server.max_pending_requests": MAX_PENDING_CALLS,
         "grpc.server.max_pending_requests_hard_limit": MAX_PENDING_CALLS,
         "grpc.keepalive_time_ms": _milliseconds(settings.grpc_keepalive_seconds),
@@ -45,14 +57,18 @@ def channel_options(settings: ServeSettings) -> ChannelOptions:
         # Connections without calls also need pings to detect that they are dead; such pings carry no data.
         "grpc.keepalive_permit_without_calls": 1,
         "grpc.http2.max_pings_without_data": 0,
-        "grpc.http2.min_recv_ping_interval_without_data_ms": _milliseconds(settings.grpc_min_ping_interval_seconds),
+        "grpc.http2.min_ping_interval_without_data_ms": _milliseconds(settings.grpc_min_ping_interval_seconds),
     }
     if math.isfinite(longest_seconds):
         options["grpc.max_connection_age_ms"] = _milliseconds(longest_seconds)
         options["grpc.max_connection_age_grace_ms"] = _milliseconds(settings.grpc_max_connection_age_grace_seconds)
-    if settings.grpc_max_calls is not None:
-        options["grpc.max_concurrent_streams"] = settings.grpc_max_calls
     return tuple(options.items())
+
+
+def _max_connections() -> int:
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unlimited = files == resource.RLIM_INFINITY
+    return MAX_CONNECTIONS if unlimited else min(MAX_CONNECTIONS, int(files * CONNECTIONS_PER_FILE))
 
 
 def _milliseconds(seconds: float) -> int:
