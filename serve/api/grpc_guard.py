@@ -5,7 +5,6 @@ would delay admitted calls: it is counted but not logged, except for a missing k
 flow control slows them down.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
@@ -16,6 +15,7 @@ from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
 
 from serve.api.auth import Authenticator
 from serve.api.grpc_call import REQUEST_ID_KEY, Context, abort, call_headers, error_trailers, recorded_call
+from serve.api.grpc_unread import UnreadResponses
 from serve.api.grpc_waits import Waits
 from serve.api.load_shedding import REFUSAL, LoadShedder
 from serve.api.open_inference.grpc import PROBES
@@ -26,9 +26,7 @@ from serve.observability.metrics import NO_MODEL, Method, ServiceMetrics
 KEY_METADATA = "authorization"
 # A client sends the message of a unary call with its headers or right after them.
 MESSAGE_SECONDS = 10.0
-# Time to read the response of a unary call, as for each message of a stream.
-RESPONSE_SECONDS = 60.0
-# Unary calls that wait for their message, or whose response waits for the client.
+# Unary calls that wait for their message.
 WAITING_CALLS = 1024
 
 
@@ -48,7 +46,7 @@ class RequestGuard(grpc.aio.ServerInterceptor):
         self._metrics = metrics
         self._methods = methods
         self._messages = Waits("message of the call", WAITING_CALLS, MESSAGE_SECONDS)
-        self._responses = Waits("reading of the response", WAITING_CALLS, RESPONSE_SECONDS)
+        self._unread = UnreadResponses()
         self._guarded: dict[str, Any] = {}
         # shared by all calls, because it is slow to build
         self._full_trailers = error_trailers(QueueFullError(REFUSAL))
@@ -90,11 +88,11 @@ class RequestGuard(grpc.aio.ServerInterceptor):
                     self._check_metadata(context)
                 request = messages if handler.request_streaming else await self._receive(context, method)
                 response = await serve(request, context)
+                if not handler.response_streaming:
+                    self._unread.add(response, context)
             except ServiceError as error:
                 await self._refuse(method, error, context)
             else:
-                if not handler.response_streaming:
-                    self._limit_sending(context)
                 return response
 
         make = grpc.stream_stream_rpc_method_handler
@@ -117,13 +115,6 @@ class RequestGuard(grpc.aio.ServerInterceptor):
             missing = InvalidRequestError("request", "expected one message, got none")
             await abort(context, missing, error_trailers(missing))
         return message
-
-    def _limit_sending(self, context: Context) -> None:
-        """Cancels the call if the client does not read the response, which gRPC sends after the handler returns."""
-        task: Any = asyncio.current_task()
-        finish = self._responses.begin(lambda _: task.cancel())
-
-        context.add_done_callback(lambda _: finish())  # type: ignore[arg-type]  # the stub lacks the argument
 
     async def _refuse(self, method: Method, error: ServiceError, context: Context) -> None:
         if isinstance(error, UnauthorizedError):

@@ -50,6 +50,8 @@ class Health(health_pb2_grpc.HealthServicer):
         Raises:
             ServiceError: if the watch lasts too long or there are too many.
         """
+        # Otherwise a watch that ends during its first message could get no status.
+        await context.send_initial_metadata(())
         sent = None
         async with self._watches.limit():
             while True:

@@ -11,6 +11,10 @@ from contextlib import asynccontextmanager
 from serve.api.load_shedding import REFUSAL
 from serve.errors import DeadlineExceededError, QueueFullError, ServiceError
 
+# Streams of requests that wait for their next message.
+IDLE_STREAMS = 1024
+IDLE_STREAM_SECONDS = 300.0
+
 End = Callable[[ServiceError], object]
 
 
@@ -76,4 +80,4 @@ class Waits:
 
 def idle_streams() -> Waits:
     """Returns the bounds of streams of requests that wait for their next message."""
-    return Waits("message of the stream", 1024, 300.0)
+    return Waits("message of the stream", IDLE_STREAMS, IDLE_STREAM_SECONDS)
