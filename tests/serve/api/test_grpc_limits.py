@@ -77,7 +77,7 @@ class Server:
             try:
                 response = method(MESSAGE, timeout=WAIT_SECONDS, metadata=metadata)
             except grpc.RpcError as error:
-                return str(error.code().name)  # type: ignore[attr-defined]
+                return str(error.code().name)
             return str(response.translations[0].text)
 
     def run(self, attack: "Callable[[Link, Counter[str]], Coroutine[Any, Any, None]]", **settings: int) -> Counter[str]:
