@@ -5,8 +5,8 @@ take its place.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from types import TracebackType
 
 from serve.api.load_shedding import REFUSAL
 from serve.errors import DeadlineExceededError, QueueFullError, ServiceError
@@ -35,10 +35,9 @@ class Waits:
         many waits.
         """
         if len(self._ends) >= self._limit:
-            self._end(next(iter(self._ends)), QueueFullError(REFUSAL))
+            self._end(next(iter(self._ends)), QueueFullError)
         key = object()
-        late = DeadlineExceededError(f"{self._awaited}: expected within {self._seconds:g} s, got none")
-        timer = asyncio.get_running_loop().call_later(self._seconds, self._end, key, late)
+        timer = asyncio.get_running_loop().call_later(self._seconds, self._end, key, DeadlineExceededError)
         self._ends[key] = end
 
         def finish() -> None:
@@ -47,35 +46,46 @@ class Waits:
 
         return finish
 
-    @asynccontextmanager
-    async def limit(self) -> AsyncIterator[None]:
-        """Cancels the block when its wait ends.
+    def limit(self) -> "LimitedWait":
+        """Returns the context of one wait, which cancels its block when the wait ends.
 
-        Raises:
-            DeadlineExceededError: after the time.
-            QueueFullError: if there are too many waits.
+        It raises DeadlineExceededError after the time, and QueueFullError if there are too many waits.
         """
-        errors: list[ServiceError] = []
-        loop = asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(None) as timeout:
+        return LimitedWait(self)
 
-                def end(error: ServiceError) -> None:
-                    errors.append(error)
-                    timeout.reschedule(loop.time())
-
-                finish = self.begin(end)
-                try:
-                    yield
-                finally:
-                    finish()
-        except TimeoutError:
-            raise errors[0] from None
-
-    def _end(self, key: object, error: ServiceError) -> None:
+    def _end(self, key: object, kind: type[ServiceError]) -> None:
         end = self._ends.pop(key, None)
         if end is not None:
-            end(error)
+            late = f"{self._awaited}: expected within {self._seconds:g} s, got none"
+            end(kind(REFUSAL if kind is QueueFullError else late))
+
+
+class LimitedWait:
+    """See `Waits.limit`. A class, because a generator would take twice the time, for every call."""
+
+    def __init__(self, waits: Waits) -> None:
+        self._waits = waits
+        self._timeout = asyncio.timeout(None)
+        self._error: ServiceError | None = None
+
+    async def __aenter__(self) -> None:
+        await self._timeout.__aenter__()
+        self._finish = self._waits.begin(self._end)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._finish()
+        try:
+            await self._timeout.__aexit__(kind, error, trace)
+        except TimeoutError:
+            if self._error is not None:
+                raise self._error from None
+            raise
+
+    def _end(self, error: ServiceError) -> None:
+        self._error = error
+        self._timeout.reschedule(asyncio.get_running_loop().time())
 
 
 def idle_streams() -> Waits:

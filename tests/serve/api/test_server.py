@@ -112,7 +112,9 @@ def test_a_connection_with_too_frequent_pings_is_closed(bundle_path: Path, secon
         connection.sendall(frame(PING, bytes(8)) * 9)
         if allowed:
             answers = (flags for kind, flags, _ in frames(connection) if kind == PING)
-            assert [next(answers) for _ in range(9)] == [ACKNOWLEDGED] * 9
+            for _ in range(9):
+                assert next(answers) == ACKNOWLEDGED
+                connection.sendall(frame(PING, bytes(8)))
         else:
             assert farewell(connection) == (ENHANCE_YOUR_CALM, b"too_many_pings")
 
