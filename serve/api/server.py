@@ -24,9 +24,11 @@ from serve.settings import ServeSettings
 
 # Concurrent calls of a connection; clients queue more. A call without a message takes 15 to 25 kB.
 MAX_STREAMS = 256
-# Calls of all connections that the event loop has not seen yet. Beyond it, gRPC ends calls as CANCELLED, without a
-# reason and a retry delay, so that it is far above what clients send while the event loop is busy.
-MAX_PENDING_CALLS = 4096
+# Calls of all connections that the event loop has not seen yet; more if there are many rows. gRPC ends further ones as
+# CANCELLED, without a reason and a retry delay. A longer queue would delay the calls of all clients during a flood.
+MAX_PENDING_CALLS = 1024
+# For each row that runs or waits.
+PENDING_CALLS_PER_ROW = 2
 MAX_CONNECTIONS = 1024
 # Share of the open files of the process.
 CONNECTIONS_PER_FILE = 0.25
@@ -41,6 +43,7 @@ ChannelOptions = tuple[tuple[str, int], ...]
 def channel_options(settings: ServeSettings) -> ChannelOptions:
     """Returns the gRPC options of the server."""
     longest_seconds = settings.grpc_max_connection_age_seconds
+    pending_calls = max(MAX_PENDING_CALLS, PENDING_CALLS_PER_ROW * (settings.total_slots + settings.max_waiting))
     options = {
         # Otherwise a second server could bind the same port and take half of the connections.
         "grpc.so_reuseport": 0,
@@ -48,8 +51,8 @@ def channel_options(settings: ServeSettings) -> ChannelOptions:
         "grpc.max_concurrent_streams": MAX_STREAMS,
         "grpc.max_allowed_incoming_connections": _max_connections(),
         "grpc.server_handshake_timeout_ms": _milliseconds(HANDSHAKE_SECONDS),
-        "grpc.server.max_pending_requests": MAX_PENDING_CALLS,
-        "grpc.server.max_pending_requests_hard_limit": MAX_PENDING_CALLS,
+        "grpc.server.max_pending_requests": pending_calls,
+        "grpc.server.max_pending_requests_hard_limit": pending_calls,
         "grpc.keepalive_time_ms": _milliseconds(settings.grpc_keepalive_seconds),
         "grpc.keepalive_timeout_ms": _milliseconds(settings.grpc_keepalive_timeout_seconds),
         # Otherwise an unanswered ping waits for the default of one minute.
