@@ -86,13 +86,14 @@ class RequestGuard(grpc.aio.ServerInterceptor):
             try:
                 if not is_open:
                     self._check_metadata(context)
+                self._unread.check(context)
                 request = messages if handler.request_streaming else await self._receive(context, method)
                 response = await serve(request, context)
-                if not handler.response_streaming:
-                    self._unread.add(response, context)
             except ServiceError as error:
                 await self._refuse(method, error, context)
             else:
+                if not handler.response_streaming:
+                    self._unread.add(response, context)
                 return response
 
         make = grpc.stream_stream_rpc_method_handler

@@ -22,15 +22,14 @@ class UnreadResponses:
         self._bytes = Counter[str]()  # by connection
         self._total_bytes = 0
 
-    def add(self, response: Message, context: Context) -> None:
-        """Counts a response until it is sent.
-
-        Raises:
-            QueueFullError: if too much is unread, of this connection too.
-        """
-        connection, size_bytes = context.peer(), response.ByteSize()
-        if self._total_bytes >= UNREAD_BYTES and connection in self._bytes:
+    def check(self, context: Context) -> None:
+        """Raises QueueFullError if too much is unread, of the connection of this call too."""
+        if self._total_bytes >= UNREAD_BYTES and context.peer() in self._bytes:
             raise QueueFullError(REFUSAL)
+
+    def add(self, response: Message, context: Context) -> None:
+        """Counts a response until it is sent."""
+        connection, size_bytes = context.peer(), response.ByteSize()
         self._count(connection, size_bytes)
         context.add_done_callback(lambda _: self._count(connection, -size_bytes))  # type: ignore[arg-type]  # wrong stub
 
