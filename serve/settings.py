@@ -69,9 +69,6 @@ class ConnectionSettings(BaseModel):
         gt=0,
         description="Time for the open calls of a connection that reached its age",
     )
-    grpc_max_calls: int | None = Field(
-        None, ge=1, description="Concurrent calls per gRPC connection (default: no limit)"
-    )
 
 
 TOML_SUFFIX = ".toml"

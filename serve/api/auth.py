@@ -103,7 +103,7 @@ def _new_context() -> ssl.SSLContext:
 
 
 FILE = "api-keys-file"
-# The visible ASCII characters, which a header can carry.
+# A header can carry only visible ASCII characters; white space separates scheme and key.
 _KEY = re.compile(rb"[!-~]+")
 
 
@@ -140,6 +140,12 @@ class ApiKeys:
         return scheme.lower() == "bearer" and any(matches)
 
 
+def _check_form(key: bytes, place: str) -> None:
+    """Raises FileError if no header can carry the key; the error does not contain it."""
+    if not _KEY.fullmatch(key):
+        raise FileError(f"--{place}: expected a key of visible ASCII characters, without white space")
+
+
 def _digest(key: bytes) -> bytes:
     return hashlib.sha256(key).digest()
 
@@ -150,9 +156,7 @@ def _load_keys(path: Path) -> tuple[bytes, ...]:
         key = line.strip()
         if not key or key.startswith(b"#"):
             continue
-        if not _KEY.fullmatch(key):
-            problem = "expected a key of visible ASCII characters, without white space"
-            raise FileError(f"--{FILE}: {path}: line {number}: {problem}")
+        _check_form(key, f"{FILE}: {path}: line {number}")
         digests.append(_digest(key))
     if not digests:
         raise FileError(f"--{FILE}: {path}: expected one key per line, got none")
@@ -176,9 +180,13 @@ class Authenticator:
         if self._certificates and not shown:
             raise UnauthorizedError("client certificate: none, expected one signed by a trusted authority")
 
-    def check_key(self, authorization: str) -> None:
-        """Raises UnauthorizedError if a key is required and the `authorization` header has no valid one."""
-        if self._keys is not None and not self._keys.accepts(authorization):
+    def check_key(self, *authorizations: str) -> None:
+        """Raises UnauthorizedError if a key is required and the only `authorization` header has no valid one."""
+        if self._keys is None:
+            return
+        if len(authorizations) > 1:
+            raise UnauthorizedError("authorization: expected one header, got several")
+        if not any(map(self._keys.accepts, authorizations)):
             raise UnauthorizedError("authorization: expected `Bearer` and a key")
 
     def refresh(self) -> None:
@@ -200,10 +208,13 @@ class Security:
         """Reads every file that the settings name.
 
         Raises:
-            FileError: if a file is invalid, or the files do not fit together.
+            FileError: if a file or a key is invalid, or the files do not fit together.
             SystemExit: if the admin key cannot be read.
         """
         tls, admin_key = _open_tls(settings), settings.read_admin_key()
+        if admin_key is not None:
+            file = settings.admin_key_file
+            _check_form(admin_key.encode(), "admin-key" if file is None else f"admin-key-file: {file}")
         return cls(
             tls=tls,
             authenticator=Authenticator(_open_keys(settings), certificates=tls is not None and tls.mutual),
@@ -240,4 +251,6 @@ def _open_keys(settings: ServeSettings) -> ApiKeys | None:
     keys = settings.api_keys.get_secret_value().split()
     if not keys:
         raise FileError("--api-keys: expected one or more keys separated by white space, got none")
+    for number, key in enumerate(keys, start=1):
+        _check_form(key.encode(), f"api-keys: key {number}")
     return ApiKeys(keys)

@@ -7,15 +7,15 @@ from typing import Any, TypeVar
 
 import grpc.aio
 from google.protobuf.message import Message
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2_grpc
 from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
-from grpc_health.v1.health import aio as health_aio
-from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from protos.translation_pb2 import DESCRIPTOR, GetModelRequest, ListModelsRequest, ScoreRequest, TranslateRequest
 from serve.api.auth import Authenticator, Tls
 from serve.api.grpc_call import Context, answer, call_headers, recorded_call, send
 from serve.api.grpc_guard import RequestGuard
+from serve.api.grpc_health import Health
 from serve.api.grpc_many import ManyStream
 from serve.api.grpc_messages import (
     ItemParser,
@@ -28,6 +28,8 @@ from serve.api.grpc_messages import (
     stream_response,
     translate_response,
 )
+from serve.api.grpc_reflection import Reflection
+from serve.api.grpc_waits import idle_streams
 from serve.api.load_shedding import LoadShedder
 from serve.api.open_inference.grpc import METHODS as INFERENCE_METHODS
 from serve.api.open_inference.grpc import SERVICE as INFERENCE_SERVICE
@@ -82,8 +84,8 @@ class GrpcApi:
         self._stream_unanswered_texts = stream_unanswered_texts
         self._stream_seconds = stream_seconds
         self._draining = asyncio.Event()
-        self._healthy_names: set[str] = set()
-        self._health = health_aio.HealthServicer()
+        self._idle_streams = idle_streams()
+        self._health = Health()
         self._tls = tls
         self._guard = RequestGuard(authenticator, load_shedder, metrics, METHODS)
         self._server = grpc.aio.server(interceptors=[self._guard], options=options)
@@ -101,7 +103,8 @@ class GrpcApi:
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         described = (SERVICE, INFERENCE_SERVICE, HEALTH_SERVICE, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(described, self._server)
+        add_reflection: Any = reflection_pb2_grpc.add_ServerReflectionServicer_to_server  # without types
+        add_reflection(Reflection(described), self._server)
 
     def handler(self, method: str, authorization: str) -> Any:
         """Returns the handler of a method for a call received by another server; checks `authorization`."""
@@ -124,13 +127,9 @@ class GrpcApi:
 
     async def set_serving(self, serving: bool, models: Mapping[str, bool]) -> None:
         """Publishes the health of the service, and of each model as SERVICE/NAME."""
-        ready = {"": serving, SERVICE: serving, **{f"{SERVICE}/{name}": each for name, each in models.items()}}
-        for name, each in ready.items():
-            status = health_pb2.HealthCheckResponse.SERVING if each else health_pb2.HealthCheckResponse.NOT_SERVING
-            await self._health.set(name, status)
-        for name in self._healthy_names - ready.keys():
-            await self._health.set(name, health_pb2.HealthCheckResponse.SERVICE_UNKNOWN)
-        self._healthy_names = set(ready)
+        self._health.publish(
+            {"": serving, SERVICE: serving, **{f"{SERVICE}/{name}": each for name, each in models.items()}}
+        )
 
     def drain(self) -> None:
         """Stops reading streams of requests; requests that were read still get responses."""
@@ -197,6 +196,7 @@ class GrpcApi:
                 self._metrics,
                 unanswered_texts=self._stream_unanswered_texts,
                 longest_seconds=self._stream_seconds,
+                idle=self._idle_streams,
                 draining=self._draining,
             )
             await stream.run()

@@ -1,10 +1,12 @@
-"""Guards gRPC calls before their messages are read: load shedding and API keys.
+"""Guards gRPC calls before their messages are read: API keys, load shedding, and bounds of the waits for clients.
 
-One interceptor covers every service. Probes and health checks need no key. A shed call must be cheap, or refusals would
-delay admitted calls: it is counted but not logged. Streams of requests are not shed; flow control slows them down.
+One interceptor covers every service. Probes and health checks need no key. A refused call must be cheap, or refusals
+would delay admitted calls: it is counted but not logged, except for a missing key. Streams of requests are not shed;
+flow control slows them down.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 import grpc
@@ -13,17 +15,23 @@ from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
 
 from serve.api.auth import Authenticator
 from serve.api.grpc_call import REQUEST_ID_KEY, Context, abort, call_headers, error_trailers, recorded_call
+from serve.api.grpc_unread import UnreadResponses
+from serve.api.grpc_waits import Waits
 from serve.api.load_shedding import REFUSAL, LoadShedder
 from serve.api.open_inference.grpc import PROBES
-from serve.errors import QueueFullError, UnauthorizedError
+from serve.errors import InvalidRequestError, QueueFullError, ServiceError, UnauthorizedError
 from serve.observability.logs import choose_request_id
 from serve.observability.metrics import NO_MODEL, Method, ServiceMetrics
 
 KEY_METADATA = "authorization"
+# A client sends the message of a unary call with its headers or right after them.
+MESSAGE_SECONDS = 10.0
+# Unary calls that wait for their message.
+WAITING_CALLS = 1024
 
 
 class RequestGuard(grpc.aio.ServerInterceptor):
-    """Replaces the handler of a refused call with a handler that rejects it."""
+    """Replaces each handler with one that refuses or bounds its calls."""
 
     def __init__(
         self,
@@ -37,56 +45,90 @@ class RequestGuard(grpc.aio.ServerInterceptor):
         self._load_shedder = load_shedder
         self._metrics = metrics
         self._methods = methods
+        self._messages = Waits("message of the call", WAITING_CALLS, MESSAGE_SECONDS)
+        self._unread = UnreadResponses()
+        self._guarded: dict[str, Any] = {}
         # shared by all calls, because it is slow to build
-        self._shed_metadata = error_trailers(QueueFullError(REFUSAL))
+        self._full_trailers = error_trailers(QueueFullError(REFUSAL))
 
     async def intercept_service(
         self,
         continuation: "Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]]",
         handler_call_details: grpc.HandlerCallDetails,
-    ) -> "grpc.RpcMethodHandler[Any, Any]":
-        """Returns the handler of a call, or a handler that rejects the call."""
-        handler: Any = await continuation(handler_call_details)
-        if handler is not None:
-            path = str(handler_call_details.method)
-            handler = self._shed(handler, path)
-            if self._authenticator.required:
-                metadata = dict(handler_call_details.invocation_metadata or ())
-                handler = self.check_key(handler, path, str(metadata.get(KEY_METADATA, "")))
-        return handler  # type: ignore[no-any-return]
+    ) -> Any:
+        """Returns the guarded handler of a method; None if the method is unknown."""
+        path = str(handler_call_details.method)
+        guarded = self._guarded.get(path)
+        if guarded is None:
+            handler = await continuation(handler_call_details)
+            if handler is not None:
+                guarded = self._guarded[path] = self._guard(handler, path)
+        return guarded
 
     def check_key(self, handler: Any, path: str, authorization: str) -> Any:
         """Returns the handler of /SERVICE/METHOD if the API key is valid, else a handler that rejects the call."""
-        if path in PROBES or path.startswith(f"/{HEALTH_SERVICE}/"):
-            return handler
         try:
             self._authenticator.check_key(authorization)
         except UnauthorizedError as error:
-            return self._refuse(handler, self._methods.get(path, "other"), error)
+            refuse = partial(self._refuse, self._methods.get(path, "other"), error)
+            return handler._replace(**{_kind(handler): lambda _, context: refuse(context)})
         return handler
 
-    def _shed(self, handler: Any, path: str) -> Any:
-        """Returns the handler if there is capacity, or a handler that rejects the call without reading a message."""
-        method = self._methods.get(path)
-        if method is None or handler.request_streaming or self._load_shedder.open:
-            return handler
-        error = self._load_shedder.refuse()
+    def _guard(self, handler: Any, path: str) -> Any:
+        """Returns a handler that checks the call, then reads the message of a unary call within the limits.
 
-        async def refuse(_: object, context: Context) -> None:
-            self._metrics.start_request()
-            self._metrics.finish_request(NO_MODEL, "grpc", method, error.reason, 0.0)
-            request_id = choose_request_id(call_headers(context).get(REQUEST_ID_KEY))
-            await abort(context, error, ((REQUEST_ID_KEY, request_id), *self._shed_metadata))
+        To gRPC, every method reads a stream: it would wait for the message of a unary method without a limit.
+        """
+        serve, method = getattr(handler, _kind(handler)), self._methods.get(path, "other")
+        is_open = path in PROBES or path.startswith(f"/{HEALTH_SERVICE}/")
 
-        return grpc.stream_stream_rpc_method_handler(refuse)
+        async def guarded(messages: object, context: Context) -> Any:
+            try:
+                if not is_open:
+                    self._check_metadata(context)
+                self._unread.check(context)
+                request = messages if handler.request_streaming else await self._receive(context, method)
+                response = await serve(request, context)
+            except ServiceError as error:
+                await self._refuse(method, error, context)
+            else:
+                if not handler.response_streaming:
+                    self._unread.add(response, context)
+                return response
 
-    def _refuse(self, handler: Any, method: Method, error: UnauthorizedError) -> Any:
-        async def refuse(_: object, context: Context) -> None:
+        make = grpc.stream_stream_rpc_method_handler
+        if not handler.response_streaming:
+            make = grpc.stream_unary_rpc_method_handler
+        return make(guarded, handler.request_deserializer, handler.response_serializer)
+
+    def _check_metadata(self, context: Context) -> None:
+        if self._authenticator.required:
+            metadata = context.invocation_metadata() or ()
+            self._authenticator.check_key(*(str(value) for key, value in metadata if key == KEY_METADATA))
+
+    async def _receive(self, context: Context, method: Method) -> Any:
+        """Returns the message of a unary call; raises ServiceError if the call is shed or the message is late."""
+        if method != "other" and not self._load_shedder.open:
+            raise self._load_shedder.refuse()
+        async with self._messages.limit():
+            message = await context.read()
+        if message is grpc.aio.EOF:  # often, the client has canceled the call
+            missing = InvalidRequestError("request", "expected one message, got none")
+            await abort(context, missing, error_trailers(missing))
+        return message
+
+    async def _refuse(self, method: Method, error: ServiceError, context: Context) -> None:
+        if isinstance(error, UnauthorizedError):
             async with recorded_call(self._metrics, method, context):
                 raise error
+        self._metrics.start_request()
+        self._metrics.finish_request(NO_MODEL, "grpc", method, error.reason, 0.0)
+        request_id = choose_request_id(call_headers(context).get(REQUEST_ID_KEY))
+        trailers = self._full_trailers if isinstance(error, QueueFullError) else error_trailers(error)
+        await abort(context, error, ((REQUEST_ID_KEY, request_id), *trailers))
 
-        # Same streaming kind as the original: otherwise gRPC waits for messages that never arrive.
-        kind = "_".join(
-            "stream" if streaming else "unary" for streaming in (handler.request_streaming, handler.response_streaming)
-        )
-        return handler._replace(**{kind: refuse})
+
+def _kind(handler: Any) -> str:
+    """Returns the name of the handler's function, as in `unary_stream`."""
+    directions = (handler.request_streaming, handler.response_streaming)
+    return "_".join("stream" if streaming else "unary" for streaming in directions)

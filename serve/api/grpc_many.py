@@ -15,6 +15,7 @@ import structlog
 from protos.translation_pb2 import TranslateManyRequest, TranslateManyResponse, TranslateRequest
 from serve.api.grpc_call import REQUEST_ID_KEY, Context, abort, answer, recorded, rich_status, trailers
 from serve.api.grpc_messages import Item, translate_response
+from serve.api.grpc_waits import Waits
 from serve.errors import DrainingError, InvalidRequestError, ServiceError
 from serve.observability.logs import RequestRecord, choose_request_id
 from serve.observability.metrics import ServiceMetrics
@@ -39,12 +40,13 @@ class ManyStream:
         *,
         unanswered_texts: int,
         longest_seconds: float,
+        idle: Waits,
         draining: asyncio.Event,
     ) -> None:
         """Prepares the call; `run` serves it.
 
         The request ids start with the id in `headers`. The stream is read while fewer than `unanswered_texts` texts are
-        unanswered, for at most `longest_seconds`, until `draining` is set.
+        unanswered, for at most `longest_seconds`, until `draining` is set or the wait for a request ends by `idle`.
         """
         self._context = context
         self._headers = headers
@@ -53,6 +55,7 @@ class ManyStream:
         self._metrics = metrics
         self._limit_texts = unanswered_texts
         self._longest_seconds = longest_seconds
+        self._idle = idle
         self._draining = draining
         self._stream = FairnessKey()
         self._read = 0
@@ -78,7 +81,7 @@ class ManyStream:
             seconds = round(time.monotonic() - started_seconds, 6)
             _log.info("stream", request_id=self._request_id, requests=self._read, duration_seconds=seconds)
         if self._interrupted:
-            why = "shutting down" if self._draining.is_set() else "the stream reached its maximum duration"
+            why = "shutting down" if self._draining.is_set() else "the stream was idle or reached its maximum duration"
             error = DrainingError(f"{why}; resend the unanswered requests on a new stream")
             await abort(self._context, error, trailers(self._request_id, error))
         self._context.set_trailing_metadata(trailers(self._request_id))
@@ -92,6 +95,7 @@ class ManyStream:
         """Returns the next request when there is room for it; None at the end of reading."""
         await self._has_room.wait()
         reading = asyncio.ensure_future(self._context.read())
+        finish = self._idle.begin(lambda _: closing.cancel())
         try:
             await asyncio.wait((reading, closing), return_when=asyncio.FIRST_COMPLETED)
             if not reading.done():
@@ -99,6 +103,7 @@ class ManyStream:
                 return None
             item = reading.result()
         finally:
+            finish()
             reading.cancel()
         if not isinstance(item, Item):  # end of the stream
             return None

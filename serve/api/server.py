@@ -7,6 +7,7 @@ Metrics are written in pieces with pauses, because one piece would hold the inte
 import asyncio
 import contextlib
 import math
+import resource
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -21,7 +22,18 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from serve.api.auth import Tls
 from serve.settings import ServeSettings
 
-MAX_PENDING_CALLS = 1_000_000
+# Concurrent calls of a connection; clients queue more. A call without a message takes 15 to 25 kB.
+MAX_STREAMS = 256
+# Calls of all connections that the event loop has not seen yet; more if there are many rows. gRPC ends further ones as
+# CANCELLED, without a reason and a retry delay. A longer queue would delay the calls of all clients during a flood.
+MAX_PENDING_CALLS = 1024
+# For each row that runs or waits.
+PENDING_CALLS_PER_ROW = 2
+MAX_CONNECTIONS = 1024
+# Share of the open files of the process.
+CONNECTIONS_PER_FILE = 0.25
+# Time for the TLS handshake and the first frame.
+HANDSHAKE_SECONDS = 10.0
 # gRPC options are C integers; the largest value means never.
 MAX_MILLISECONDS = 2**31 - 1
 
@@ -31,13 +43,16 @@ ChannelOptions = tuple[tuple[str, int], ...]
 def channel_options(settings: ServeSettings) -> ChannelOptions:
     """Returns the gRPC options of the server."""
     longest_seconds = settings.grpc_max_connection_age_seconds
+    pending_calls = max(MAX_PENDING_CALLS, PENDING_CALLS_PER_ROW * (settings.total_slots + settings.max_waiting))
     options = {
         # Otherwise a second server could bind the same port and take half of the connections.
         "grpc.so_reuseport": 0,
         "grpc.max_receive_message_length": settings.max_body_bytes,
-        # Beyond these limits gRPC ends calls as CANCELLED without a trace; the scheduler rejects them with a reason.
-        "grpc.server.max_pending_requests": MAX_PENDING_CALLS,
-        "grpc.server.max_pending_requests_hard_limit": MAX_PENDING_CALLS,
+        "grpc.max_concurrent_streams": MAX_STREAMS,
+        "grpc.max_allowed_incoming_connections": _max_connections(),
+        "grpc.server_handshake_timeout_ms": _milliseconds(HANDSHAKE_SECONDS),
+        "grpc.server.max_pending_requests": pending_calls,
+        "grpc.server.max_pending_requests_hard_limit": pending_calls,
         "grpc.keepalive_time_ms": _milliseconds(settings.grpc_keepalive_seconds),
         "grpc.keepalive_timeout_ms": _milliseconds(settings.grpc_keepalive_timeout_seconds),
         # Otherwise an unanswered ping waits for the default of one minute.
@@ -45,14 +60,18 @@ def channel_options(settings: ServeSettings) -> ChannelOptions:
         # Connections without calls also need pings to detect that they are dead; such pings carry no data.
         "grpc.keepalive_permit_without_calls": 1,
         "grpc.http2.max_pings_without_data": 0,
-        "grpc.http2.min_recv_ping_interval_without_data_ms": _milliseconds(settings.grpc_min_ping_interval_seconds),
+        "grpc.http2.min_ping_interval_without_data_ms": _milliseconds(settings.grpc_min_ping_interval_seconds),
     }
     if math.isfinite(longest_seconds):
         options["grpc.max_connection_age_ms"] = _milliseconds(longest_seconds)
         options["grpc.max_connection_age_grace_ms"] = _milliseconds(settings.grpc_max_connection_age_grace_seconds)
-    if settings.grpc_max_calls is not None:
-        options["grpc.max_concurrent_streams"] = settings.grpc_max_calls
     return tuple(options.items())
+
+
+def _max_connections() -> int:
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unlimited = files == resource.RLIM_INFINITY
+    return MAX_CONNECTIONS if unlimited else min(MAX_CONNECTIONS, int(files * CONNECTIONS_PER_FILE))
 
 
 def _milliseconds(seconds: float) -> int:

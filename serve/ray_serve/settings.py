@@ -56,7 +56,6 @@ BROUGHT_BY_RAY = frozenset(
         "grpc_min_ping_interval_seconds",
         "grpc_max_connection_age_seconds",
         "grpc_max_connection_age_grace_seconds",
-        "grpc_max_calls",
         "stream_unanswered_texts",
         "admin_key",
         "admin_key_file",

@@ -199,7 +199,7 @@ def test_a_model_replaced_under_load_fails_no_request(
     versions = {"old": toy_bundle, "new": wide_bundle.folder}
     for name, bundle in (*versions.items(), ("changing", toy_bundle)):
         copytree(bundle, tmp_path / name)
-    mine, enough, key = sentences[:5], threading.Event(), "the key"
+    mine, enough, key = sentences[:5], threading.Event(), "the-key"
     versions_in_turn = ("new", "old", "new")
     options = ("--engines", "1", "--slots", "4", "--queue-limit", "500", "--admin-key", key)
     with serve(tmp_path, *options) as server, ThreadPoolExecutor(8) as pool:

@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 from protos import inference_pb2 as messages
 from serve.api.grpc_call import Context, call_headers, deadline_scope, recorded, send
 from serve.api.grpc_messages import RequestParser
+from serve.api.grpc_waits import idle_streams
 from serve.api.open_inference.protocol import (
     EXTENSIONS,
     OUTPUTS,
@@ -63,6 +64,7 @@ class OpenInferenceGrpc:
     def __init__(self, open_inference: OpenInference, metrics: ServiceMetrics) -> None:
         self._open_inference = open_inference
         self._metrics = metrics
+        self._idle_streams = idle_streams()
 
     def handlers(self, make: MakeHandler) -> dict[str, Any]:
         """Returns the handler of each method."""
@@ -138,8 +140,12 @@ class OpenInferenceGrpc:
         inferred = await self._open_inference.infer(_inference(request, deadline_seconds), record)
         return _response(inferred, raw=bool(request.raw_input_contents))
 
-    async def _stream_infer(self, requests: AsyncIterator[Parsed], context: Context) -> None:
-        """Serves the requests of a stream concurrently; ends when all of them have their last response."""
+    async def _stream_infer(self, _: object, context: Context) -> None:
+        """Serves the requests of a stream concurrently; ends when all of them have their last response.
+
+        Raises:
+            ServiceError: if the client is idle for too long, or there are too many idle streams.
+        """
         headers = call_headers(context)
         places = asyncio.Semaphore(STREAM_REQUESTS)
         writing = asyncio.Lock()
@@ -154,11 +160,25 @@ class OpenInferenceGrpc:
             finally:
                 places.release()
 
+        ended: ServiceError | None = None
         async with asyncio.TaskGroup() as answering:
             await places.acquire()
-            async for request in requests:
-                answering.create_task(answer(request))
-                await places.acquire()
+            try:
+                async for request in self._requests(context):
+                    answering.create_task(answer(request))
+                    await places.acquire()
+            except ServiceError as error:
+                ended = error
+        if ended is not None:
+            raise ended
+
+    async def _requests(self, context: Context) -> AsyncIterator[Parsed]:
+        while True:
+            async with self._idle_streams.limit():
+                request = await context.read()
+            if request is grpc.aio.EOF:
+                return
+            yield request
 
     async def _answer_one(
         self,

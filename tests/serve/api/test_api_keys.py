@@ -176,11 +176,27 @@ def test_an_invalid_key_file_is_rejected_with_path_and_line(tmp_path: Path, cont
 
 @pytest.mark.parametrize(
     ("settings", "name"),
-    [({"api_keys": " "}, "--api-keys"), ({"api_keys": "key", "api_keys_file": "a file"}, "--api-keys-file: a file")],
+    [
+        ({"api_keys": " "}, "--api-keys"),
+        ({"api_keys": "key", "api_keys_file": "a file"}, "--api-keys-file: a file"),
+        ({"api_keys": "key schl\u00fcssel"}, "--api-keys: key 2"),
+        ({"api_keys": "k\x7fey"}, "--api-keys: key 1"),
+        ({"admin_key": "schl\u00fcssel"}, "--admin-key"),
+        ({"admin_key": " "}, "--admin-key"),
+        ({"admin_key": "two words"}, "--admin-key"),
+    ],
 )
-def test_keys_that_are_blank_or_given_twice_are_rejected_by_name(settings: dict[str, str], name: str) -> None:
-    with pytest.raises(FileError, match=f"^{name}: "):
+def test_keys_that_no_header_can_carry_or_given_twice_are_rejected_by_name(settings: dict[str, str], name: str) -> None:
+    with pytest.raises(FileError, match=f"^{name}: ") as raised:
         Security.open(ServeSettings.model_validate(settings))
+    assert "schl" not in str(raised.value)
+
+
+def test_an_admin_key_in_a_file_is_checked(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    path.write_text("two words\n")
+    with pytest.raises(FileError, match=f"^--admin-key-file: {path}: "):
+        Security.open(ServeSettings(admin_key_file=path))
 
 
 def test_keys_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

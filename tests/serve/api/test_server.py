@@ -12,7 +12,15 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 
 from protos.translation_pb2 import TranslateRequest
-from serve.api.server import PAUSE_SECONDS, HttpServer, ListenError, channel_options, open_port, write_metrics
+from serve.api.server import (
+    MAX_STREAMS,
+    PAUSE_SECONDS,
+    HttpServer,
+    ListenError,
+    channel_options,
+    open_port,
+    write_metrics,
+)
 from serve.observability.metrics import ServiceMetrics
 from serve.settings import ServeSettings
 from tests.support.live import TRANSLATE_METHOD, WAIT_SECONDS, LiveService, run_service
@@ -92,15 +100,23 @@ def test_a_connection_without_ping_acknowledgments_is_closed(bundle_path: Path) 
     assert PING in kinds
 
 
-def test_calls_and_pings_of_a_connection_are_limited(bundle_path: Path) -> None:
-    limits: dict[str, Any] = {"grpc_min_ping_interval_seconds": 60, "grpc_max_calls": 7}
-    with run_service(bundle_path, **limits) as live:
-        with connect(live) as connection:
-            announced = next(payload for kind, _, payload in frames(connection) if kind == SETTINGS)
-        with connect(live) as connection:
-            connection.sendall(frame(PING, bytes(8)) * 9)
+def test_the_calls_of_a_connection_are_limited(bundle_path: Path) -> None:
+    with run_service(bundle_path) as live, connect(live) as connection:
+        announced = next(payload for kind, _, payload in frames(connection) if kind == SETTINGS)
+    assert dict(struct.iter_unpack(">HI", announced))[MAX_CONCURRENT_STREAMS] == MAX_STREAMS
+
+
+@pytest.mark.parametrize(("seconds", "allowed"), [(0, True), (60, False)])
+def test_a_connection_with_too_frequent_pings_is_closed(bundle_path: Path, seconds: float, *, allowed: bool) -> None:
+    with run_service(bundle_path, grpc_min_ping_interval_seconds=seconds) as live, connect(live) as connection:
+        connection.sendall(frame(PING, bytes(8)) * 9)
+        if allowed:
+            answers = (flags for kind, flags, _ in frames(connection) if kind == PING)
+            for _ in range(9):
+                assert next(answers) == ACKNOWLEDGED
+                connection.sendall(frame(PING, bytes(8)))
+        else:
             assert farewell(connection) == (ENHANCE_YOUR_CALM, b"too_many_pings")
-    assert dict(struct.iter_unpack(">HI", announced))[MAX_CONCURRENT_STREAMS] == 7
 
 
 @pytest.mark.parametrize("age", ["inf", 1e9])

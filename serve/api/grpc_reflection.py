@@ -1,0 +1,48 @@
+"""`grpc.reflection.v1alpha.ServerReflection` with bounded streams."""
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import aclosing
+from typing import Any
+
+import grpc.aio
+from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest
+
+from serve.api.grpc_call import Context, send
+from serve.api.grpc_waits import Waits
+from serve.errors import RequestTooLargeError
+
+# Tools list a few services and close the stream.
+STREAMS = 64
+IDLE_SECONDS = 60.0
+STREAM_MESSAGES = 1000
+
+
+class Reflection(reflection.aio.ReflectionServicer):
+    """Describes the services to tools such as grpcurl."""
+
+    def __init__(self, services: Iterable[str]) -> None:
+        super().__init__(services)
+        self._waits = Waits("message of the stream", STREAMS, IDLE_SECONDS)
+
+    async def ServerReflectionInfo(self, _: object, context: Context) -> None:  # type: ignore[override]  # noqa: N802
+        """Answers the messages of a stream.
+
+        Raises:
+            ServiceError: if the stream has too many messages, is idle for too long, or there are too many streams.
+        """
+        answering: Any = super().ServerReflectionInfo(
+            self._read(context), context
+        )  # the stub lacks its being a generator
+        async with aclosing(answering) as responses:
+            async for response in responses:
+                await send(context, response)
+
+    async def _read(self, context: Context) -> AsyncIterator[ServerReflectionRequest]:
+        for _ in range(STREAM_MESSAGES):
+            async with self._waits.limit():
+                message = await context.read()
+            if message is grpc.aio.EOF:
+                return
+            yield message
+        raise RequestTooLargeError(f"stream: expected at most {STREAM_MESSAGES} messages")

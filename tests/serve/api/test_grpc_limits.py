@@ -1,0 +1,315 @@
+"""What gRPC clients may leave waiting, by raw HTTP/2: over plain connections, TLS and mutual TLS."""
+
+import asyncio
+import ssl
+import threading
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from protos.translation_pb2 import TranslateRequest, TranslateResponse
+from tests.support.attacks import http2
+from tests.support.attacks.link import EndedError, Link, Target
+from tests.support.certificates import Authority
+from tests.support.live import STREAM_METHOD, TRANSLATE_METHOD, WAIT_SECONDS, LiveService, eventually, run_service
+from tests.support.processes import read_log, start_process
+
+MANY_METHOD = http2.TRANSLATE_MANY
+INFER_METHOD = "/inference.GRPCInferenceService/ModelStreamInfer"
+CHECK_METHOD = "/grpc.health.v1.Health/Check"
+MESSAGE = TranslateRequest(text=["alpha beta."])
+REQUEST = http2.prefixed(MESSAGE.SerializeToString())
+DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, INVALID = "grpc-status 4", "grpc-status 8", "grpc-status 3"
+UNAVAILABLE, UNAUTHENTICATED = "grpc-status 14", "grpc-status 16"
+NEVER_SECONDS = 600.0
+
+
+@dataclass(frozen=True)
+class Transport:
+    """How clients connect: settings of the server, and what clients need for them."""
+
+    settings: dict[str, Any]
+    context: ssl.SSLContext | None = None
+    credentials: grpc.ChannelCredentials | None = None
+
+    def channel(self, port: int) -> grpc.Channel:
+        """Opens a well-behaved client."""
+        target, options = f"127.0.0.1:{port}", [("grpc.use_local_subchannel_pool", 1)]
+        if self.credentials is None:
+            return grpc.insecure_channel(target, options)
+        return grpc.secure_channel(target, self.credentials, options)
+
+
+@pytest.fixture(name="transport", params=["plain", "tls", "mutual"])
+def _transport(request: pytest.FixtureRequest, tmp_path: Path) -> Transport:
+    if request.param == "plain":
+        return Transport({})
+    authority = Authority(tmp_path)
+    settings, client = authority.settings(), None
+    if request.param == "mutual":
+        client = authority.issue("client", "client")
+        settings["tls_client_ca_file"] = authority.file
+    context = authority.context(client)
+    context.set_alpn_protocols(["h2"])
+    return Transport(settings, context, authority.credentials(client))
+
+
+@dataclass(frozen=True)
+class Server:
+    """A service with limits of a test, and clients."""
+
+    live: LiveService
+    transport: Transport
+
+    def translate(self, *metadata: tuple[str, str]) -> str:
+        """Returns a translation for a well-behaved client with a new connection, or the name of the status."""
+        with self.transport.channel(self.live.service.grpc_port) as channel:
+            method: Any = channel.unary_unary(
+                TRANSLATE_METHOD, TranslateRequest.SerializeToString, TranslateResponse.FromString
+            )
+            try:
+                response = method(MESSAGE, timeout=WAIT_SECONDS, metadata=metadata)
+            except grpc.RpcError as error:
+                return str(error.code().name)
+            return str(response.translations[0].text)
+
+    def run(self, attack: "Callable[[Link, Counter[str]], Coroutine[Any, Any, None]]", **settings: int) -> Counter[str]:
+        """Runs a client with these settings of HTTP/2 on one connection; returns the answers."""
+
+        async def run() -> Counter[str]:
+            counts = Counter[str]()
+            target = Target(self.live.service.grpc_port, self.transport.context)
+            link = await Link.open(target, http2.Http2Answers(counts))
+            with closing(link):
+                await http2.begin(link, **settings)
+                await attack(link, counts)
+            return counts
+
+        return asyncio.run(run())
+
+
+@contextmanager
+def serve(bundle_path: Path, transport: Transport, **settings: Any) -> Iterator[Server]:
+    with run_service(bundle_path, **transport.settings, **settings) as live:
+        yield Server(live, transport)
+
+
+async def expect(counts: Counter[str], answer: str, count: int = 1) -> None:
+    """Waits for answers."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        while counts[answer] < count:  # noqa: ASYNC110 - the counter has no event
+            await asyncio.sleep(0.005)
+
+
+@pytest.mark.parametrize("attack", [http2.streams_reset, http2.streams_left])
+@pytest.mark.parametrize("options", [[], ["--api-keys", "first"]], ids=["open", "keys"])
+def test_forty_thousand_calls_cost_little_memory(
+    bundle_path: Path,
+    transport: Transport,
+    monkeypatch: pytest.MonkeyPatch,
+    attack: Callable[[Link], Coroutine[Any, Any, None]],
+    options: list[str],
+) -> None:
+    """Reset at once, or left open: without a limit of streams, they took 500 to 750 MiB, which the process kept."""
+    monkeypatch.setattr(http2, "HELD_SECONDS", 1.0)
+    files = [text for name, path in transport.settings.items() for text in (f"--{name.replace('_', '-')}", str(path))]
+
+    async def attack_twice(port: int) -> None:
+        links = [await Link.open(Target(port, transport.context), http2.Http2Answers(Counter())) for _ in range(2)]
+        await asyncio.gather(*map(attack, links), return_exceptions=True)
+        for link in links:
+            link.close()
+
+    with start_process(bundle_path, "open", *files, *options) as process:
+        while (ready := read_log(process))["event"] != "ready":
+            pass
+        threading.Thread(target=process.communicate, daemon=True).start()  # a full pipe would block the server
+        statm = Path(f"/proc/{process.pid}/statm")
+        before_pages = int(statm.read_text().split()[1])
+        asyncio.run(attack_twice(ready["grpc_port"]))
+        assert (int(statm.read_text().split()[1]) - before_pages) * 4096 < 30 << 20
+        with transport.channel(ready["grpc_port"]) as channel:
+            stub: Any = health_pb2_grpc.HealthStub(channel)
+            assert stub.Check(health_pb2.HealthCheckRequest(), timeout=WAIT_SECONDS).status
+
+
+def test_connections_are_bounded(bundle_path: Path, transport: Transport, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("serve.api.server.MAX_CONNECTIONS", 2)
+    with serve(bundle_path, transport) as server:
+        with ExitStack() as stack:
+            for _ in range(2):
+                channel = stack.enter_context(transport.channel(server.live.service.grpc_port))
+                grpc.channel_ready_future(channel).result(WAIT_SECONDS)
+            assert server.translate() == "UNAVAILABLE"
+        eventually(lambda: server.translate() != "UNAVAILABLE")
+
+
+def test_a_connection_without_settings_is_closed(
+    bundle_path: Path, transport: Transport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or without a TLS handshake; gRPC would wait for two minutes."""
+    monkeypatch.setattr("serve.api.server.HANDSHAKE_SECONDS", 0.2)
+
+    async def wait_for_end(port: int) -> None:
+        link = await Link.open(Target(port), http2.Http2Answers(Counter()))
+        with closing(link), pytest.raises(EndedError):
+            async with asyncio.timeout(WAIT_SECONDS):
+                await link.hold()
+
+    with serve(bundle_path, transport) as server:
+        asyncio.run(wait_for_end(server.live.service.grpc_port))
+
+
+@pytest.mark.parametrize("method", [TRANSLATE_METHOD, STREAM_METHOD, CHECK_METHOD, http2.WATCH])
+def test_a_call_without_a_message_ends(
+    bundle_path: Path, transport: Transport, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """Its client sent no deadline."""
+    monkeypatch.setattr("serve.api.grpc_guard.MESSAGE_SECONDS", 0.2)
+
+    async def attack(link: Link, counts: Counter[str]) -> None:
+        await link.send(http2.headers(1, method) + http2.data(1, REQUEST[:-1]))
+        await expect(counts, DEADLINE_EXCEEDED)
+        await link.send(http2.headers(3, method, end=True))
+        await expect(counts, INVALID)
+
+    with serve(bundle_path, transport) as server:
+        server.run(attack)
+
+
+def test_calls_without_messages_keep_nobody_out(
+    bundle_path: Path, transport: Transport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The longest wait ends for a new call."""
+    monkeypatch.setattr("serve.api.grpc_guard.MESSAGE_SECONDS", NEVER_SECONDS)
+    monkeypatch.setattr("serve.api.grpc_guard.WAITING_CALLS", 50)
+
+    with serve(bundle_path, transport) as server:
+
+        async def attack(link: Link, counts: Counter[str]) -> None:
+            await link.send(b"".join(http2.headers(1 + 2 * number) for number in range(200)))
+            await expect(counts, RESOURCE_EXHAUSTED, 150)
+            assert await asyncio.to_thread(server.translate) not in ("RESOURCE_EXHAUSTED", "UNAVAILABLE")
+            await expect(counts, RESOURCE_EXHAUSTED, 151)
+
+        assert server.run(attack)[RESOURCE_EXHAUSTED] == 151
+
+
+def test_the_memory_of_unread_responses_is_bounded(
+    bundle_path: Path, transport: Transport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that reads is served meanwhile."""
+    with serve(bundle_path, transport) as server:
+
+        async def attack(link: Link, counts: Counter[str]) -> None:
+            await link.send(http2.headers(1) + http2.data(1, REQUEST, end=True))
+            await asyncio.to_thread(eventually, lambda: server.live.metric("requests_total", outcome="ok") == 1)
+            monkeypatch.setattr("serve.api.grpc_unread.UNREAD_BYTES", 1)
+            await link.send(http2.headers(3) + http2.data(3, REQUEST, end=True))
+            await expect(counts, RESOURCE_EXHAUSTED)
+            assert await asyncio.to_thread(server.translate) not in ("RESOURCE_EXHAUSTED", "UNAVAILABLE")
+
+        server.run(attack, INITIAL_WINDOW_SIZE=0)
+        monkeypatch.setattr("serve.api.grpc_unread.UNREAD_BYTES", 1)
+        eventually(lambda: not server.live.service._grpc._guard._unread._bytes)
+
+
+def test_an_unread_watch_delays_neither_others_nor_the_shutdown(bundle_path: Path, transport: Transport) -> None:
+    """The library holds a lock while it writes: health, keys and certificates did not change any more."""
+    with serve(bundle_path, transport) as server:
+
+        async def attack(link: Link, _: Counter[str]) -> None:
+            await link.send(http2.headers(1, http2.WATCH) + http2.data(1, http2.prefixed(b""), end=True))
+            with transport.channel(server.live.service.grpc_port) as channel:
+                stub: Any = health_pb2_grpc.HealthStub(channel)
+                watch = stub.Watch(health_pb2.HealthCheckRequest(), timeout=WAIT_SECONDS)
+                assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
+                server.live.stop()
+                assert next(watch).status == health_pb2.HealthCheckResponse.NOT_SERVING
+            server.live.join()
+
+        server.run(attack, INITIAL_WINDOW_SIZE=0)
+
+
+def test_watches_are_bounded(bundle_path: Path, transport: Transport, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("serve.api.grpc_health.WATCHES", 3)
+
+    async def attack(link: Link, counts: Counter[str]) -> None:
+        for number in range(5):
+            stream_id = 1 + 2 * number
+            await link.send(http2.headers(stream_id, http2.WATCH) + http2.data(stream_id, http2.prefixed(b"")))
+        await expect(counts, RESOURCE_EXHAUSTED, 2)
+
+    with serve(bundle_path, transport) as server:
+        assert server.run(attack)[RESOURCE_EXHAUSTED] == 2
+
+
+@pytest.mark.parametrize(("method", "status"), [(MANY_METHOD, UNAVAILABLE), (INFER_METHOD, DEADLINE_EXCEEDED)])
+def test_an_idle_stream_of_requests_ends(
+    bundle_path: Path, transport: Transport, monkeypatch: pytest.MonkeyPatch, method: str, status: str
+) -> None:
+    monkeypatch.setattr("serve.api.grpc_waits.IDLE_STREAM_SECONDS", 0.2)
+
+    async def attack(link: Link, counts: Counter[str]) -> None:
+        await link.send(http2.headers(1, method))
+        await expect(counts, status)
+
+    with serve(bundle_path, transport) as server:
+        server.run(attack)
+
+
+@pytest.mark.parametrize(("method", "status"), [(MANY_METHOD, UNAVAILABLE), (INFER_METHOD, RESOURCE_EXHAUSTED)])
+def test_idle_streams_of_requests_are_bounded(
+    bundle_path: Path, transport: Transport, monkeypatch: pytest.MonkeyPatch, method: str, status: str
+) -> None:
+    monkeypatch.setattr("serve.api.grpc_waits.IDLE_STREAMS", 3)
+
+    async def attack(link: Link, counts: Counter[str]) -> None:
+        await link.send(b"".join(http2.headers(1 + 2 * number, method) for number in range(5)))
+        await expect(counts, status, 2)
+
+    with serve(bundle_path, transport) as server:
+        assert server.run(attack)[status] == 2
+
+
+def test_a_stream_of_reflection_is_bounded(
+    bundle_path: Path, transport: Transport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serve.api.grpc_reflection.STREAM_MESSAGES", 3)
+    monkeypatch.setattr("serve.api.grpc_reflection.IDLE_SECONDS", 0.2)
+    message = http2.prefixed(http2.LIST_SERVICES)
+
+    async def attack(link: Link, counts: Counter[str]) -> None:
+        await link.send(http2.headers(1, http2.REFLECTION) + http2.data(1, message * 4))
+        await expect(counts, RESOURCE_EXHAUSTED)
+        await link.send(http2.headers(3, http2.REFLECTION) + http2.data(3, message))
+        await expect(counts, DEADLINE_EXCEEDED)
+
+    with serve(bundle_path, transport) as server:
+        server.run(attack)
+
+
+def test_several_authorization_headers_are_rejected(bundle_path: Path, transport: Transport) -> None:
+    """Otherwise a proxy might check another one than the server."""
+    right, wrong = ("authorization", "Bearer first"), ("authorization", "Bearer second")
+    with serve(bundle_path, transport, api_keys="first") as server:
+        assert server.translate(right) not in ("UNAUTHENTICATED", "UNAVAILABLE")
+        for several in ((right, right), (right, wrong), (wrong, right)):
+            assert server.translate(*several) == "UNAUTHENTICATED"
+
+
+def test_a_call_without_a_key_ends_before_its_message(bundle_path: Path, transport: Transport) -> None:
+    async def attack(link: Link, counts: Counter[str]) -> None:
+        for number, method in enumerate((TRANSLATE_METHOD, STREAM_METHOD, MANY_METHOD, http2.REFLECTION)):
+            await link.send(http2.headers(1 + 2 * number, method))
+        await expect(counts, UNAUTHENTICATED, 4)
+
+    with serve(bundle_path, transport, api_keys="first") as server:
+        server.run(attack)
