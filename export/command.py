@@ -18,7 +18,8 @@ from model.config import Direction
 from model.data.corpus import CorpusError, Specifications, read_lines
 from model.run import RunError
 from model.tokenizer.tokenizer import TokenizerError
-from serve.bundle.manifest import AttentionHead, GraphVariant, Precision
+from serve.bundle.bundle import BundleError
+from serve.bundle.manifest import MODEL_NAMES, AttentionHead, GraphVariant, Precision, is_model_name
 
 ORIGINS = ("run", "from_marian", "from_ctranslate2")
 # Limit for golden sentences and activation ranges; more sentences add no information.
@@ -78,6 +79,9 @@ class ExportCommand(BaseSettings):
         """Exports the model and prints the size of the bundle."""
         if self.out.exists():
             raise SystemExit(f"dragoman export: out: {self.out}: exists, expected the name of a new folder")
+        name = self.name or self.out.resolve().name
+        if not is_model_name(name):
+            raise SystemExit(f"dragoman export: name: {name!r}: expected {MODEL_NAMES}")
         given = {origin: getattr(self, origin) for origin in ORIGINS if getattr(self, origin) is not None}
         if len(given) != 1:
             raise SystemExit("dragoman export: expected one of run, --from-marian and --from-ctranslate2")
@@ -93,12 +97,11 @@ class ExportCommand(BaseSettings):
             )
         try:
             exportable, samples = self._read(origin, path)
-            name = self.name or self.out.resolve().name
             options = BundleOptions(name, self.variant, self.precision, tuple(map(_read_head, self.align)))
             bundle = write_bundle(exportable, samples, self.out, options)
         except UnsupportedGraphError as error:
             raise SystemExit(f"dragoman export: {error}") from error
-        except (CorpusError, ImportedModelError, RunError, TokenizerError) as error:
+        except (BundleError, CorpusError, ImportedModelError, RunError, TokenizerError) as error:
             raise SystemExit(f"dragoman export: {origin.replace('_', '-')}: {error}") from error
         size_bytes = sum(path.stat().st_size for path in self.out.iterdir())
         print(f"{self.out}: {size_bytes / 1e6:.1f} MB, {len(bundle.golden)} golden sentences")

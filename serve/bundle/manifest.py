@@ -6,7 +6,7 @@ known models: a hostile manifest must not take the memory or the time of a serve
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, TypeGuard
 
 from pydantic import (
     BaseModel,
@@ -14,6 +14,7 @@ from pydantic import (
     Discriminator,
     Field,
     StringConstraints,
+    TypeAdapter,
     ValidationError,
     field_validator,
     model_validator,
@@ -23,6 +24,8 @@ from pydantic import (
 FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$", max_length=128)]
 # A label of metrics, a part of paths and of health checks.
 ModelName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64)]
+MODEL_NAMES = "1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-', the first a letter or digit"
+_MODEL_NAME = TypeAdapter(ModelName)
 # Of a tensor or a module, a library or a measurement.
 Name = Annotated[str, StringConstraints(max_length=256)]
 Piece = Annotated[str, StringConstraints(max_length=1024)]
@@ -350,6 +353,15 @@ class Manifest(Record):
             if actual != expected:
                 raise ValueError(f"{field}: expected {', '.join(expected)} for the states, got {', '.join(actual)}")
         return self
+
+
+def is_model_name(name: object) -> TypeGuard[str]:
+    """Returns whether a value is a valid name of a model."""
+    try:
+        _MODEL_NAME.validate_python(name)
+    except ValidationError:
+        return False
+    return True
 
 
 def first_problem(error: ValidationError) -> str:

@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import TypeVar
 
 import structlog
-from pydantic import TypeAdapter, ValidationError
 
 from model.tokenizer.tokenizer import TokenizerError
 from serve.bundle.bundle import MANIFEST_FILE, MOST_MANIFEST_BYTES, Bundle, BundleError
 from serve.bundle.files import read_json, sha256_of
-from serve.bundle.manifest import ModelName
+from serve.bundle.manifest import MODEL_NAMES, is_model_name
 from serve.engine.engine import ENGINE_THREAD
 from serve.errors import ServiceError
 from serve.observability.metrics import ServiceMetrics
@@ -32,7 +31,6 @@ from serve.settings import ServeSettings
 from serve.system import SIDE_THREAD, run_in_daemon_thread
 
 T = TypeVar("T")
-_NAME = TypeAdapter(ModelName)
 # For a single bundle whose manifest has no valid name; opening the bundle then reports the problem.
 _UNNAMED = "model"
 
@@ -80,11 +78,9 @@ class ModelFolder:
 
 
 def _check_name(path: Path) -> str:
-    try:
-        return _NAME.validate_python(path.name)
-    except ValidationError as error:
-        problem = "invalid name of a model, expected 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-'"
-        raise BundleError(f"{path}: {problem}") from error
+    if not is_model_name(path.name):
+        raise BundleError(f"{path}: invalid name of a model, expected {MODEL_NAMES}")
+    return path.name
 
 
 def _find(name: str, path: Path) -> FoundBundle:
@@ -97,9 +93,10 @@ def _find(name: str, path: Path) -> FoundBundle:
 def _read_name(manifest: Path) -> str:
     try:
         content = read_json(manifest, MOST_MANIFEST_BYTES)
-        return _NAME.validate_python(content.get("name") if isinstance(content, dict) else None)
     except (OSError, ValueError):
         return _UNNAMED
+    name = content.get("name") if isinstance(content, dict) else None
+    return name if is_model_name(name) else _UNNAMED
 
 
 # Returns a model for each engine of a pipeline with these settings.
