@@ -19,7 +19,7 @@ from model.data.corpus import CorpusError, Specifications, read_lines
 from model.run import RunError
 from model.tokenizer.tokenizer import TokenizerError
 from serve.bundle.bundle import BundleError
-from serve.bundle.manifest import MODEL_NAMES, AttentionHead, GraphVariant, Precision, is_model_name
+from serve.bundle.manifest import MODEL_NAMES, MOST_TOKENS, AttentionHead, GraphVariant, Precision, is_model_name
 
 ORIGINS = ("run", "from_marian", "from_ctranslate2")
 # Limit for golden sentences and activation ranges; more sentences add no information.
@@ -69,10 +69,10 @@ class ExportCommand(BaseSettings):
         description="imports: file of at most 1,000 texts for golden sentences, one per line",
     )
     max_source_tokens: int | None = Field(
-        None, gt=1, description="imports: longest source; if omitted, 256 or the model's positions"
+        None, gt=1, le=MOST_TOKENS, description="imports: longest source; if omitted, 256 or the model's positions"
     )
     max_target_tokens: int | None = Field(
-        None, gt=1, description="imports: longest translation; if omitted, as for sources"
+        None, gt=1, le=MOST_TOKENS, description="imports: longest translation; if omitted, as for sources"
     )
 
     def cli_cmd(self) -> None:

@@ -43,7 +43,7 @@ def mutate(data: DataObject, path: Path) -> None:
     elif path.suffix == ".onnx":
         path.write_bytes(draw_message(data, onnx.load(path, load_external_data=False)))
     elif path.suffix in (".model", ".spm") and data.draw(st.booleans(), "structured"):
-        message = sentencepiece_model_pb2.ModelProto.FromString(content)
+        message = sentencepiece_model_pb2.ModelProto.FromString(content)  # type: ignore[attr-defined]
         path.write_bytes(draw_message(data, message))
     elif path.suffix == ".safetensors":
         path.write_bytes(draw_safetensors(data, content))
