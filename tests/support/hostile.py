@@ -1,6 +1,6 @@
 """Loads mutated bundles and imports mutated models, in a process of its own with limited memory.
 
-`python -m tests.support.hostile KIND FOLDER EXAMPLES`: the folder holds the intact files. Exits with 0 if every
+`python -m tests.support.hostile KIND EXAMPLES FOLDER...`: the folders hold the intact files. Exits with 0 if every
 mutation either loads or is refused by the documented error in one printable line, and no file appears outside. After a
 crash of a library, the folder `FOLDER-mutated` holds the files that caused it.
 """
@@ -112,9 +112,9 @@ def refusals(documented: type[Exception]) -> Iterator[None]:
         assert 0 < len(message) <= MOST_CHARACTERS, message
 
 
-def attack(kind: str, folder: Path, examples: int) -> None:
-    """Runs the mutations of a folder in a process of its own."""
-    command = [sys.executable, "-m", "tests.support.hostile", kind, str(folder), str(examples)]
+def attack(kind: str, examples: int, *folders: Path) -> None:
+    """Runs mutations of each folder in a process of its own."""
+    command = [sys.executable, "-m", "tests.support.hostile", kind, str(examples), *map(str, folders)]
     process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert process.returncode == 0, f"{process.returncode}: {process.stderr[-4000:]}"
 
@@ -122,9 +122,8 @@ def attack(kind: str, folder: Path, examples: int) -> None:
 KINDS: dict[str, Callable[[DataObject, Path], None]] = {"bundle": load_bundle, "import": import_model}
 
 
-def main(kind: str, intact: Path, examples: int) -> None:
-    """Runs the mutations, always the same ones, with limits of address space and of touched memory."""
-    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_BYTES, ADDRESS_BYTES))
+def main(kind: str, examples: int, intact: Path) -> None:
+    """Runs the mutations of a folder, always the same ones, and checks the memory that they touched."""
     folder = intact.parent / f"{intact.name}-mutated" / "model"
     folder.parent.mkdir()
 
@@ -150,4 +149,6 @@ def main(kind: str, intact: Path, examples: int) -> None:
 if __name__ == "__main__":
     faulthandler.enable()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_BYTES, ADDRESS_BYTES))
+    for name in sys.argv[3:]:
+        main(sys.argv[1], int(sys.argv[2]), Path(name))

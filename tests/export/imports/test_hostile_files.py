@@ -153,13 +153,10 @@ def test_an_option_that_is_no_number_is_named(tmp_path: Path, number: float) -> 
     assert "encoder/num_heads" in refusal(import_ctranslate2, tmp_path)
 
 
-def test_mutated_checkpoints_are_imported_or_refused(marian: Path, tmp_path: Path, *, thorough: bool) -> None:
-    attack("import", copytree(marian, tmp_path / "marian"), 3000 if thorough else 60)
-
-
-def test_mutated_ctranslate2_models_are_imported_or_refused(
-    tokenizer: Tokenizer, tmp_path: Path, *, thorough: bool
+def test_mutated_models_are_imported_or_refused(
+    marian: Path, tokenizer: Tokenizer, tmp_path: Path, *, thorough: bool
 ) -> None:
     spec = spec_of(random_model(1, tokenizer.vocabulary_size), tokenizer.source_pieces)
-    write_model(tmp_path / "model", spec, tokenizer=tokenizer)
-    attack("import", tmp_path / "model", 3000 if thorough else 60)
+    write_model(tmp_path / "ctranslate2", spec, tokenizer=tokenizer)
+    copytree(marian, tmp_path / "marian")
+    attack("import", 3000 if thorough else 50, tmp_path / "ctranslate2", tmp_path / "marian")
