@@ -18,7 +18,8 @@ from model.config import Direction
 from model.data.corpus import CorpusError, Specifications, read_lines
 from model.run import RunError
 from model.tokenizer.tokenizer import TokenizerError
-from serve.bundle.manifest import AttentionHead, GraphVariant, Precision
+from serve.bundle.bundle import BundleError
+from serve.bundle.manifest import MODEL_NAMES, MOST_TOKENS, AttentionHead, GraphVariant, Precision, is_model_name
 
 ORIGINS = ("run", "from_marian", "from_ctranslate2")
 # Limit for golden sentences and activation ranges; more sentences add no information.
@@ -68,16 +69,19 @@ class ExportCommand(BaseSettings):
         description="imports: file of at most 1,000 texts for golden sentences, one per line",
     )
     max_source_tokens: int | None = Field(
-        None, gt=1, description="imports: longest source; if omitted, 256 or the model's positions"
+        None, gt=1, le=MOST_TOKENS, description="imports: longest source; if omitted, 256 or the model's positions"
     )
     max_target_tokens: int | None = Field(
-        None, gt=1, description="imports: longest translation; if omitted, as for sources"
+        None, gt=1, le=MOST_TOKENS, description="imports: longest translation; if omitted, as for sources"
     )
 
     def cli_cmd(self) -> None:
         """Exports the model and prints the size of the bundle."""
         if self.out.exists():
             raise SystemExit(f"dragoman export: out: {self.out}: exists, expected the name of a new folder")
+        name = self.name or self.out.resolve().name
+        if not is_model_name(name):
+            raise SystemExit(f"dragoman export: name: {name!r}: expected {MODEL_NAMES}")
         given = {origin: getattr(self, origin) for origin in ORIGINS if getattr(self, origin) is not None}
         if len(given) != 1:
             raise SystemExit("dragoman export: expected one of run, --from-marian and --from-ctranslate2")
@@ -93,12 +97,11 @@ class ExportCommand(BaseSettings):
             )
         try:
             exportable, samples = self._read(origin, path)
-            name = self.name or self.out.resolve().name
             options = BundleOptions(name, self.variant, self.precision, tuple(map(_read_head, self.align)))
             bundle = write_bundle(exportable, samples, self.out, options)
         except UnsupportedGraphError as error:
             raise SystemExit(f"dragoman export: {error}") from error
-        except (CorpusError, ImportedModelError, RunError, TokenizerError) as error:
+        except (BundleError, CorpusError, ImportedModelError, RunError, TokenizerError) as error:
             raise SystemExit(f"dragoman export: {origin.replace('_', '-')}: {error}") from error
         size_bytes = sum(path.stat().st_size for path in self.out.iterdir())
         print(f"{self.out}: {size_bytes / 1e6:.1f} MB, {len(bundle.golden)} golden sentences")

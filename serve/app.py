@@ -3,14 +3,14 @@
 import asyncio
 import os
 import signal
-import threading
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import structlog
 
 from serve.api.server import ListenError
-from serve.engine.engine import ENGINE_THREAD
+from serve.bundle.bundle import BundleError
 from serve.files import FileError
 from serve.observability.log_writer import LOG_WRITER
 from serve.observability.logs import configure_logs
@@ -19,11 +19,11 @@ from serve.observability.traces import configure_traces, stop_traces
 from serve.registry.dispatcher import Dispatcher
 from serve.registry.engine_models import load_models
 from serve.registry.lifecycle import Lifecycle, Stage
-from serve.registry.loader import LOAD_ERRORS, LoadModels, ModelLoader
+from serve.registry.loader import LoadModels, ModelLoader, load_threads
 from serve.registry.registry import ModelRegistry
 from serve.service import Service
 from serve.settings import ServeSettings
-from serve.system import SIDE_THREAD, run_in_daemon_thread, trim_memory
+from serve.system import trim_memory
 
 # Time for the last lines of the log at the end.
 LOG_SECONDS = 1.0
@@ -57,16 +57,22 @@ def serve(settings: ServeSettings, load: LoadModels = load_models) -> None:
         SystemExit: with one line, if the service cannot start.
     """
     configure_logs_and_traces(settings)
+    problem = None
     try:
         asyncio.run(_serve(settings, load))
-    except (ListenError, FileError, *LOAD_ERRORS) as error:
-        raise SystemExit(f"dragoman serve: {error}") from error
+    except (BundleError, FileError, ListenError, OSError) as error:
+        problem = f"dragoman serve: {error}"
     finally:
         stop_traces()
         LOG_WRITER.flush(LOG_SECONDS)
-    if any(thread.name in (ENGINE_THREAD, SIDE_THREAD) for thread in threading.enumerate()):
+    if load_threads():
         # The thread loads a model or hangs. It would continue to compute while the interpreter finalizes.
-        os._exit(0)
+        if problem is not None:
+            print(problem, file=sys.stderr)
+        sys.stderr.flush()
+        os._exit(0 if problem is None else 1)
+    if problem is not None:
+        raise SystemExit(problem)
 
 
 @asynccontextmanager
@@ -74,13 +80,11 @@ async def open_dispatcher(settings: ServeSettings) -> AsyncIterator[Dispatcher]:
     """Yields a dispatcher with ready models, for use in this process; opens no port.
 
     Raises:
-        BundleError: if no bundle can be served with these settings.
-        GoldenMismatchError: if a translation differs from its golden sentence.
-        TokenizerError: if the tokenizer of a bundle is invalid.
+        BundleError: if a bundle cannot be served with these settings.
     """
     metrics = ServiceMetrics()
     loader = ModelLoader(settings, metrics, load_models)
-    models = ModelRegistry(await run_in_daemon_thread(loader.open_all))
+    models = ModelRegistry(await loader.open_all())
     lifecycle = Lifecycle(metrics, models)
     try:
         for model in models:
@@ -97,7 +101,7 @@ async def open_service(settings: ServeSettings, load: LoadModels = load_models) 
 
     Raises:
         FileError: if the file of API keys is invalid.
-        LOAD_ERRORS: if a bundle cannot be served, or a translation differs from its golden sentence.
+        BundleError: if a bundle cannot be served, or a translation differs from its golden sentence.
     """
     service = await _build(settings, load)
     async with service.without_ports():
@@ -107,7 +111,7 @@ async def open_service(settings: ServeSettings, load: LoadModels = load_models) 
 async def _build(settings: ServeSettings, load: LoadModels) -> Service:
     metrics = ServiceMetrics()
     loader = ModelLoader(settings, metrics, load)
-    return Service(settings, ModelRegistry(await run_in_daemon_thread(loader.open_all)), loader, metrics)
+    return Service(settings, ModelRegistry(await loader.open_all()), loader, metrics)
 
 
 async def _serve(settings: ServeSettings, load: LoadModels) -> None:

@@ -284,6 +284,12 @@ class ServeSettings(ConnectionSettings, ModelSettings, BaseSettings):
         allow_inf_nan=False,
         description="A longer engine step counts as a hang: neither ready nor live",
     )
+    load_timeout_seconds: float = Field(
+        300.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="Longest time to open a bundle, and to load and verify it",
+    )
     lame_duck_seconds: float = Field(
         5.0,
         ge=0,

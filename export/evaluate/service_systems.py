@@ -12,13 +12,13 @@ from pathlib import Path
 
 from export.evaluate.system import Progress, Search, SystemUnusableError
 from model.data.corpus import Corpus
+from serve.bundle.bundle import BundleError
 from serve.clients.aio import AsyncTranslationClient
 from serve.clients.channel import ClientSettings
 from serve.clients.errors import NotTranslatedError
 from serve.clients.local import LocalTranslator
 from serve.clients.rest import RestClient
 from serve.clients.translate import map_in_order
-from serve.registry.loader import LOAD_ERRORS
 from serve.translation.fields import SearchFields
 
 # Rows in flight; a server with one engine can queue or run all of them.
@@ -45,7 +45,7 @@ class ServiceSystem:
         """
         try:
             return asyncio.run(self._translate(corpora, progress))
-        except LOAD_ERRORS as error:
+        except (BundleError, OSError) as error:
             raise SystemUnusableError(str(error)) from error
 
     async def _translate(self, corpora: Sequence[Corpus], progress: Progress) -> list[list[str]]:

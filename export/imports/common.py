@@ -4,9 +4,9 @@
 models without sentences. The texts have no meaning: they only compare the server's translation with PyTorch's.
 """
 
-import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
@@ -20,7 +20,8 @@ from torch import Tensor
 from model.config import TransformerConfig
 from model.network.transformer import Transformer
 from model.tokenizer.tokenizer import WORD_START, TokenizerError
-from serve.bundle.manifest import BundleDirection, first_problem
+from serve.bundle import files
+from serve.bundle.manifest import MOST_VOCABULARY, BundleDirection, first_problem
 
 # The default limits of imported models, those of our own models.
 USUAL_MAX_TOKENS = 256
@@ -31,7 +32,13 @@ _LANGUAGE_PIECE = re.compile(r">>(.+)<<")
 
 
 class ImportedModelError(Exception):
-    """The files are no model that can be imported. The message names the file, the field and the expected value."""
+    """The files are no model that can be imported.
+
+    The message is one line that names the file, the field and the expected value.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(files.one_line(message))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +80,27 @@ class Limits:
         return max(self.max_source_tokens, self.max_target_tokens + 1)
 
 
-def read_json(path: Path) -> object:
-    """Reads a JSON file; raises ImportedModelError if it is missing or not JSON."""
+@contextmanager
+def importing(path: Path) -> Iterator[None]:
+    """Converts every error of the block: libraries raise exceptions of any type for damaged files.
+
+    Raises:
+        ImportedModelError: instead of any other exception.
+    """
     try:
-        return json.loads(read_bytes(path))
+        yield
+    except ImportedModelError:
+        raise
+    except Exception as error:
+        raise ImportedModelError(f"{path}: cannot be imported: {type(error).__name__}: {error}") from error
+
+
+def read_json(path: Path) -> object:
+    """Reads a JSON file; raises ImportedModelError if it is missing, too large or not JSON."""
+    try:
+        return files.read_json(path)
+    except OSError as error:
+        raise ImportedModelError(f"{path}: {error.strerror}") from error
     except ValueError as error:
         raise ImportedModelError(f"{path}: not JSON: {error}") from error
 
@@ -90,9 +114,9 @@ def read_fields(path: Path) -> dict[str, object]:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Reads a file; raises ImportedModelError if that fails."""
+    """Reads a file that is small in every known model; raises ImportedModelError if that fails."""
     try:
-        return path.read_bytes()
+        return files.read_file(path)
     except OSError as error:
         raise ImportedModelError(f"{path}: {error.strerror}") from error
 
@@ -191,7 +215,7 @@ def check_pieces(path: Path, pieces: object) -> tuple[str, ...]:
     """Checks the pieces of a vocabulary, a list or an object of piece and id, and returns them by id.
 
     Raises:
-        ImportedModelError: if the content is neither, or ids are missing.
+        ImportedModelError: if the content is neither, ids are missing, or there are too many pieces.
     """
     if isinstance(pieces, dict):
         if sorted(pieces.values(), key=str) != sorted(range(len(pieces)), key=str):
@@ -199,6 +223,8 @@ def check_pieces(path: Path, pieces: object) -> tuple[str, ...]:
         pieces = sorted(pieces, key=pieces.__getitem__)
     if not isinstance(pieces, list) or not pieces or not all(isinstance(piece, str) for piece in pieces):
         raise ImportedModelError(f"{path}: expected a list of pieces, or an object of piece and id")
+    if len(pieces) > MOST_VOCABULARY:
+        raise ImportedModelError(f"{path}: {len(pieces)} pieces, expected at most {MOST_VOCABULARY}")
     return tuple(pieces)
 
 
@@ -230,6 +256,9 @@ class Tensors:
     """
 
     def __init__(self, path: Path, tensors: Mapping[str, object]) -> None:
+        """Raises ImportedModelError if a name is no text."""
+        if not all(isinstance(name, str) for name in tensors):
+            raise ImportedModelError(f"{path}: expected tensors by name")
         self._path = path
         self._left = dict(tensors)
 
@@ -273,9 +302,18 @@ class Tensors:
         tensor = self._left.pop(name, None)
         if tensor is None:
             return None
-        if not isinstance(tensor, Tensor):
-            raise ImportedModelError(f"{self._path}: {name}: expected a tensor")
+        if not isinstance(tensor, Tensor) or not _is_dense(tensor):
+            raise ImportedModelError(f"{self._path}: {name}: expected a dense tensor of real numbers")
         return tensor.float()
+
+
+def _is_dense(tensor: Tensor) -> bool:
+    """Returns whether a tensor has memory of its own for every value; others grow when they are copied."""
+    if tensor.layout is not torch.strided or tensor.is_nested or tensor.device.type != "cpu":
+        return False
+    if tensor.is_complex() or tensor.is_quantized:
+        return False
+    return tensor.numel() * tensor.element_size() <= tensor.untyped_storage().nbytes()
 
 
 def grown(weight: Tensor, rows: int) -> Tensor:

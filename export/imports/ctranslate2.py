@@ -26,11 +26,13 @@ from export.imports.common import (
     find_limits,
     find_piece,
     grown,
+    importing,
     read_fields,
 )
 from export.imports.ctranslate2_files import (
     CONFIG_FILE,
     FIRST_WITH_CONFIG,
+    MODEL_FILE,
     PAD_PIECES,
     Config,
     ModelFile,
@@ -109,8 +111,11 @@ def read_transformer(path: Path, file: ModelFile, config: Config) -> Transformer
     # Strings among the variables are the configuration of earlier versions.
     stored = {name: value for name, value in variables.items() if name not in ROOT_OPTIONS}
     scalars = {name: float(value.reshape(())) for name, value in stored.items() if value.size == 1 and value.ndim == 0}
+    for name, value in scalars.items():
+        if not math.isfinite(value):
+            raise ImportedModelError(f"{path}: {name}: {value}: expected a finite number")
     flags = {name for name, value in stored.items() if value.dtype == np.int8}
-    tensors = {name: torch.tensor(value, dtype=torch.float32) for name, value in stored.items() if name not in scalars}
+    tensors = {name: torch.from_numpy(value) for name, value in stored.items() if name not in scalars}
     with Tensors(path, tensors) as weights:
         return _Reader(path, scalars, flags, weights).read(config)
 
@@ -122,7 +127,7 @@ def computed_positions(length: int, d_model: int) -> Tensor:
     Source: CTranslate2's src/layers/common.cc, which uses the formula of tensor2tensor.
     """
     halves = torch.arange(d_model // 2, dtype=torch.float64)
-    scales = torch.exp(halves * (-math.log(10000.0) / (d_model // 2 - 1)))
+    scales = torch.exp(halves * (-math.log(10000.0) / max(1, d_model // 2 - 1)))
     angles = torch.arange(1, length + 1, dtype=torch.float64)[:, None] * scales
     return torch.cat((angles.sin(), angles.cos()), dim=1).float()
 
@@ -162,7 +167,7 @@ class _Reader:
             source_embedding=source_embedding,
             target_embedding=target_embedding,
             output=output,
-            output_bias=weights.take_optional("decoder/projection/bias"),
+            output_bias=self._output_bias(len(output)),
             positions=(
                 weights.take_optional("encoder/position_encodings/encodings"),
                 weights.take_optional("decoder/position_encodings/encodings"),
@@ -174,6 +179,10 @@ class _Reader:
         older, newer = f"{stack}/embeddings/weight", f"{stack}/embeddings_0/weight"
         name = newer if self._weights.has(newer) else older
         return self._weights.take_matrix(name)
+
+    def _output_bias(self, size: int) -> Tensor | None:
+        name = "decoder/projection/bias"
+        return self._weights.take(name, (size,)) if self._weights.has(name) else None
 
     def _shape(self, d_model: int) -> dict[str, object]:
         """Returns the fields that both stacks must share, and the number of layers of each stack."""
@@ -252,7 +261,7 @@ class _Reader:
         names = parts.split()
         packed = dict(self._linear("packed", theirs))
         shape = tuple(packed["packed.weight"].shape)
-        if shape[0] % len(names) or not shape[0]:
+        if shape[0] % len(names):
             raise self._refusal(f"{theirs}/weight", shape, f"a multiple of {len(names)} rows")
         for kind in ("weight", "bias"):
             for name, part in zip(names, packed[f"packed.{kind}"].chunk(len(names)), strict=True):
@@ -295,7 +304,6 @@ def _per_stack(variables: dict[str, Variable]) -> dict[str, Variable]:
     return {**{name: value for name, value in variables.items() if name not in WHOLE_MODEL_OPTIONS}, **handed}
 
 
-MODEL_FILE = "model.bin"
 # Language tokens of M2M100, NLLB and mBART: __de__, deu_Latn, de_DE.
 _FIRST_TOKEN = re.compile(r"__[a-z]{2,3}__|[a-z]{3}_[A-Z][a-z]{3}|[a-z]{2}_[A-Z]{2}")
 
@@ -306,7 +314,7 @@ def import_ctranslate2(path: Path, options: ImportOptions) -> Exportable:
     Raises:
         ImportedModelError: if the path is no such model, or Dragoman's models do not support it.
     """
-    with open_package(path) as package:
+    with importing(path), open_package(path) as package:
         folder = package.model
         file = read_model_file(folder / MODEL_FILE)
         config = read_config(folder, file)

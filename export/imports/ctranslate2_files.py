@@ -16,13 +16,17 @@ that contains a CTranslate2 model. Its sentence splitting is not used.
 """
 
 import math
+import os
+import re
+import shutil
 import struct
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +46,8 @@ from export.imports.common import (
 )
 from model.tokenizer.piece_tokenizer import PieceTokenizer
 from model.tokenizer.tokenizer import TokenizerError
+from serve.bundle.files import open_file
+from serve.bundle.manifest import MOST_AXES
 
 OLDEST_VERSION, NEWEST_VERSION = 2, 6
 FIRST_WITH_ALIASES, FIRST_WITH_TYPES = 3, 4
@@ -71,9 +77,11 @@ def read_model_file(path: Path) -> ModelFile:
     Raises:
         ImportedModelError: if the file is not a model.bin, is damaged, or has an unsupported version.
     """
-    content = read_bytes(path)
     try:
-        return _Reader(content).model_file()
+        with open_file(path) as file:
+            return _Reader(file).model_file()
+    except OSError as error:
+        raise ImportedModelError(f"{path}: {error.strerror}") from error
     except _DamageError as error:
         raise ImportedModelError(f"{path}: not a CTranslate2 model: {error}") from error
 
@@ -112,11 +120,11 @@ class _DamageError(Exception):
 
 
 class _Reader:
-    """Parses bytes from a position that advances with every read."""
+    """Parses a file as it reads it: memory holds no more than the variables."""
 
-    def __init__(self, content: bytes) -> None:
-        self._content = content
-        self._position = 0
+    def __init__(self, file: BufferedReader) -> None:
+        self._file = file
+        self._size_bytes = self._left_bytes = os.fstat(file.fileno()).st_size
 
     def model_file(self) -> ModelFile:
         """Parses the whole file."""
@@ -133,13 +141,15 @@ class _Reader:
                 variables[alias] = variables[name]
                 if f"{name}_scale" in variables:
                     variables[f"{alias}_scale"] = variables[f"{name}_scale"]
-        if self._position != len(self._content):
-            raise _DamageError(f"{len(self._content) - self._position} bytes after the end")
+        if self._left_bytes:
+            raise _DamageError(f"{self._left_bytes} bytes after the end")
         return ModelFile(version, specification, revision, variables)
 
     def _variable(self, version: int) -> tuple[str, Variable]:
         name = self._string()
         shape = tuple(self._number("I") for _ in range(self._number("B")))
+        if len(shape) > MOST_AXES or 0 in shape:
+            raise _DamageError(f"{name}: shape is {shape}, expected at most {MOST_AXES} sizes above 0")
         kind = self._number("B")
         kinds = dict(enumerate(TYPES)) if version >= FIRST_WITH_TYPES else TYPE_OF_ITEM_BYTES
         if kind not in kinds:
@@ -149,7 +159,8 @@ class _Reader:
         length = self._number("I") * (1 if version >= FIRST_WITH_TYPES else kind)
         if length != math.prod(shape) * dtype.itemsize:
             raise _DamageError(f"{name}: {length} bytes, expected {math.prod(shape) * dtype.itemsize}")
-        value = np.frombuffer(self._take(length), dtype).reshape(shape)
+        # PyTorch shares the memory of writable arrays.
+        value = np.frombuffer(bytearray(self._take(length)), dtype).reshape(shape)
         if kinds[kind] == "bfloat16":
             value = (value.astype(np.uint32) << 16).view(np.float32)
         return name, value
@@ -168,17 +179,15 @@ class _Reader:
         return int(number)
 
     def _take(self, length: int) -> bytes:
-        taken = self._content[self._position : self._position + length]
+        taken = self._file.read(length) if length <= self._left_bytes else b""
         if len(taken) < length:
-            raise _DamageError(f"ends after {len(self._content)} bytes, expected more")
-        self._position += length
+            raise _DamageError(f"ends after {self._size_bytes} bytes, expected more")
+        self._left_bytes -= length
         return taken
 
 
 METADATA_FILE = "metadata.json"
 MODEL_FOLDER = "model"
-# Limit for the unpacked archive; no supported model is larger.
-LARGEST_BYTES = 16 * 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,21 +214,44 @@ def open_package(path: Path) -> Iterator[OpenPackage]:
 
 
 def _extract(path: Path, folder: Path) -> Path:
-    """Unpacks an archive and returns the folder that contains the metadata."""
+    """Unpacks the members of an archive that are read, and returns the folder that contains the metadata."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            size_bytes = sum(member.file_size for member in archive.infolist())
-            if size_bytes > LARGEST_BYTES:
-                raise ImportedModelError(f"{path}: unpacks to {size_bytes} bytes, expected at most {LARGEST_BYTES}")
-            archive.extractall(folder)
+        with open_file(path) as file, zipfile.ZipFile(file) as archive:
+            root = _find_root(path, archive)
+            members = [each for each in archive.infolist() if each.filename in {root + name for name in MEMBERS}]
+            _check_sizes(path, members)
+            for member in members:
+                target = folder / member.filename.removeprefix(root)
+                target.parent.mkdir(exist_ok=True)
+                with archive.open(member) as source, target.open("wb") as unpacked:
+                    shutil.copyfileobj(source, unpacked)
     except (zipfile.BadZipFile, zlib.error, OSError, EOFError, NotImplementedError, RuntimeError) as error:
         raise ImportedModelError(
             f"{path}: expected a model folder or an Argos package (zip archive): {error}"
         ) from error
-    found = sorted(folder.glob(METADATA_FILE)) + sorted(folder.glob(f"*/{METADATA_FILE}"))
-    if not found:
+    return folder
+
+
+def _find_root(path: Path, archive: zipfile.ZipFile) -> str:
+    """Returns the folder of the metadata in an archive, the first in alphabetical order: empty, or as in `en_de/`."""
+    names = sorted(archive.namelist(), key=lambda name: (name.count("/"), name))
+    found = next((name for name in names if re.fullmatch(rf"([^/]+/)?{re.escape(METADATA_FILE)}", name)), None)
+    if found is None:
         raise ImportedModelError(f"{path}: expected an Argos package with {METADATA_FILE}")
-    return found[0].parent
+    return found.removesuffix(METADATA_FILE)
+
+
+def _check_sizes(path: Path, members: Sequence[zipfile.ZipInfo]) -> None:
+    """Checks what the members unpack to; `zipfile` unpacks no member beyond its stated size."""
+    if len({member.filename for member in members}) < len(members):
+        raise ImportedModelError(f"{path}: expected each member once")
+    for member in members:
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise ImportedModelError(f"{path}: {member.filename}: expected a stored or deflated member")
+    size_bytes = sum(member.file_size for member in members)
+    most_bytes = max(UNCHECKED_BYTES, MOST_RATIO * path.stat().st_size)
+    if size_bytes > most_bytes:
+        raise ImportedModelError(f"{path}: unpacks to {size_bytes} bytes, expected at most {most_bytes}")
 
 
 def _describe(folder: Path) -> OpenPackage:
@@ -236,7 +268,10 @@ def _describe(folder: Path) -> OpenPackage:
     return OpenPackage(folder / MODEL_FOLDER, source, target)
 
 
+MODEL_FILE = "model.bin"
 CONFIG_FILE = "config.json"
+BPE_FILE = "bpe.model"
+VOCABULARIES = ("shared", "source", "target", "source_1")
 # First binary version with config.json; earlier ones store its fields as variables.
 FIRST_WITH_CONFIG = 6
 # File names of source and target SentencePiece models, in the model's folder or its parent.
@@ -248,6 +283,24 @@ TOKENIZERS = (
     ("spm.model", "spm.model"),
 )
 PAD_PIECES = ("<blank>", "<pad>")
+# The members of a package that are read, and those by whose presence a model is refused.
+IN_FOLDER = (BPE_FILE, *{name for pair in TOKENIZERS for name in pair})
+MEMBERS = (
+    METADATA_FILE,
+    *IN_FOLDER,
+    *(
+        f"{MODEL_FOLDER}/{name}"
+        for name in (
+            *IN_FOLDER,
+            MODEL_FILE,
+            CONFIG_FILE,
+            *(f"{side}_vocabulary.{suffix}" for side in VOCABULARIES for suffix in ("json", "txt")),
+        )
+    ),
+)
+# Trained weights compress to a half at best; small packages may be of zeros.
+MOST_RATIO = 10
+UNCHECKED_BYTES = 16 << 20
 
 
 class Config(BaseModel):
@@ -321,10 +374,8 @@ def read_tokenizer(folder: Path, config: Config, vocabularies: Vocabularies) -> 
 
 def _find_tokenizers(folder: Path) -> tuple[Path, Path]:
     for place in (folder, folder.parent):
-        if (place / "bpe.model").exists():
-            raise ImportedModelError(
-                f"{place / 'bpe.model'}: byte pair encoding of words, expected a SentencePiece model"
-            )
+        if (place / BPE_FILE).exists():
+            raise ImportedModelError(f"{place / BPE_FILE}: byte pair encoding of words, expected a SentencePiece model")
         for source, target in TOKENIZERS:
             if (place / source).is_file() and (place / target).is_file():
                 return place / source, place / target

@@ -5,7 +5,9 @@ library `transformers`. Rejects unsupported fields by name.
 """
 
 import math
+import zipfile
 from collections.abc import Iterator, Mapping
+from io import BufferedReader
 from pathlib import Path
 from typing import Annotated
 
@@ -24,6 +26,7 @@ from export.imports.common import (
     find_limits,
     find_piece,
     grown,
+    importing,
     language_pieces,
     read_bytes,
     read_fields,
@@ -34,6 +37,8 @@ from export.source_model import Exportable
 from model.network.transformer import Transformer
 from model.tokenizer.piece_tokenizer import PieceTokenizer
 from model.tokenizer.tokenizer import TokenizerError
+from serve.bundle.files import open_file
+from serve.bundle.manifest import MOST_TOKENS, MOST_VOCABULARY
 
 CONFIG_FILE = "config.json"
 GENERATION_FILE = "generation_config.json"
@@ -78,9 +83,9 @@ class MarianConfig(BaseModel):
     encoder_ffn_dim: int = Field(gt=0)
     decoder_ffn_dim: int = Field(gt=0)
     activation_function: str
-    vocab_size: int = Field(gt=0)
-    decoder_vocab_size: int | None = None
-    max_position_embeddings: int = Field(gt=1)
+    vocab_size: int = Field(gt=0, le=MOST_VOCABULARY)
+    decoder_vocab_size: int | None = Field(None, gt=0, le=MOST_VOCABULARY)
+    max_position_embeddings: int = Field(gt=1, le=MOST_TOKENS)
     scale_embedding: bool = False
     share_encoder_decoder_embeddings: bool = True
     tie_word_embeddings: bool = True
@@ -184,25 +189,26 @@ def import_marian(folder: Path, options: ImportOptions) -> Exportable:
     Raises:
         ImportedModelError: if the folder is no checkpoint, or Dragoman's models do not support it.
     """
-    config = read_marian_config(folder)
-    settings = read_fields(folder / TOKENIZER_CONFIG_FILE) if (folder / TOKENIZER_CONFIG_FILE).exists() else {}
-    tokenizer = _tokenizer(folder, config, settings)
-    model = _model(folder, config, options)
-    eos = _special_piece(settings, "eos_token", "</s>")
-    return Exportable(
-        model=model,
-        tokenizer=tokenizer,
-        directions=find_directions(
-            tokenizer.source_pieces,
-            options,
-            source=_text(settings.get("source_lang")),
-            target=_text(settings.get("target_lang")),
-        ),
-        source_suffix=(find_piece(folder / "vocab.json", tokenizer.source_pieces, eos),),
-        unk_id=tokenizer.unk_id,
-        training={"imported_from": "marian", "config": read_fields(folder / CONFIG_FILE)},
-        steps=0,
-    )
+    with importing(folder):
+        config = read_marian_config(folder)
+        settings = read_fields(folder / TOKENIZER_CONFIG_FILE) if (folder / TOKENIZER_CONFIG_FILE).exists() else {}
+        tokenizer = _tokenizer(folder, config, settings)
+        model = _model(folder, config, options)
+        eos = _special_piece(settings, "eos_token", "</s>")
+        return Exportable(
+            model=model,
+            tokenizer=tokenizer,
+            directions=find_directions(
+                tokenizer.source_pieces,
+                options,
+                source=_text(settings.get("source_lang")),
+                target=_text(settings.get("target_lang")),
+            ),
+            source_suffix=(find_piece(folder / "vocab.json", tokenizer.source_pieces, eos),),
+            unk_id=tokenizer.unk_id,
+            training={"imported_from": "marian", "config": read_fields(folder / CONFIG_FILE)},
+            steps=0,
+        )
 
 
 def _tokenizer(folder: Path, config: MarianConfig, settings: dict[str, object]) -> PieceTokenizer:
@@ -263,15 +269,30 @@ def read_tensors(folder: Path) -> Tensors:
     if not path.exists():
         raise ImportedModelError(f"{folder}: expected {safe.name} or {pickled.name} in one file")
     try:
+        with open_file(path) as file:
+            if path == pickled:
+                _check_compression(path, file)
         if path == safe:
             from safetensors.torch import load_file  # noqa: PLC0415 - only this format needs the library
 
             return Tensors(path, load_file(path))
         return Tensors(path, torch.load(path, map_location="cpu", weights_only=True))
+    except ImportedModelError:
+        raise
     except ModuleNotFoundError as error:
         raise ImportedModelError(f"{path}: requires the library safetensors: pip install safetensors") from error
     except Exception as error:  # damaged files raise exceptions of any type
         raise ImportedModelError(f"{path}: cannot be read: {error}") from error
+
+
+def _check_compression(path: Path, file: BufferedReader) -> None:
+    """Refuses a checkpoint that is larger in memory than on disk: PyTorch compresses none."""
+    if not zipfile.is_zipfile(file):
+        return
+    with zipfile.ZipFile(file) as archive:
+        size_bytes, most_bytes = sum(each.file_size for each in archive.infolist()), path.stat().st_size
+    if size_bytes > most_bytes:
+        raise ImportedModelError(f"{path}: unpacks to {size_bytes} bytes, expected at most {most_bytes}")
 
 
 def marian_positions(length: int, d_model: int) -> Tensor:
@@ -316,23 +337,27 @@ def _embeddings(tensors: Tensors, config: MarianConfig) -> dict[str, Tensor]:
     # A checkpoint stores a tied matrix under one of its names or under all of them.
     stored = {name: tensors.take_optional(name) for name in (SHARED, SOURCE, TARGET, OUTPUT)}
     if config.tied:
-        embedding = _first(tensors, stored, SHARED, SOURCE, TARGET, OUTPUT)
-        return {"embedding.weight": grown(embedding, size), "output_bias": bias}
+        embedding = _first(tensors, stored, size, SHARED, SOURCE, TARGET, OUTPUT)
+        return {"embedding.weight": embedding, "output_bias": bias}
     shared = (SHARED,) if config.share_encoder_decoder_embeddings else ()
     target_names = (TARGET, *shared, OUTPUT) if config.tie_word_embeddings else (TARGET, *shared)
-    target = _first(tensors, stored, *target_names)
-    output = target if config.tie_word_embeddings else _first(tensors, stored, OUTPUT)
+    source = _first(tensors, stored, config.vocab_size, SOURCE, *shared)
+    target = _first(tensors, stored, config.target_size, *target_names)
+    output = target if config.tie_word_embeddings else _first(tensors, stored, config.target_size, OUTPUT)
     return {
-        "embedding.weight": grown(_first(tensors, stored, SOURCE, *shared), size),
+        "embedding.weight": grown(source, size),
         "target_embedding.weight": grown(target, size),
         "output.weight": grown(output, size),
         "output_bias": bias,
     }
 
 
-def _first(tensors: Tensors, stored: dict[str, Tensor | None], *names: str) -> Tensor:
+def _first(tensors: Tensors, stored: dict[str, Tensor | None], rows: int, *names: str) -> Tensor:
     found = next((stored[name] for name in names if stored[name] is not None), None)
-    return tensors.take(names[0]) if found is None else found
+    matrix = tensors.take(names[0]) if found is None else found
+    if len(matrix) != rows:
+        raise ImportedModelError(f"{names[0]}: shape is {tuple(matrix.shape)}, expected {rows} rows")
+    return matrix
 
 
 def _special_piece(settings: dict[str, object], field: str, usual: str) -> str:

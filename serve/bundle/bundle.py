@@ -4,8 +4,6 @@
 not match it. This module imports neither torch nor ONNX Runtime.
 """
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +11,8 @@ from typing import Self
 
 from pydantic import TypeAdapter, ValidationError
 
-from serve.bundle.manifest import BundleDirection, GoldenSentence, Manifest, first_problem
+from serve.bundle.files import one_line, read_file, read_json, sha256_of
+from serve.bundle.manifest import GoldenSentence, Manifest, first_problem
 
 MANIFEST_FILE = "manifest.json"
 ENCODER_FILE = "encoder.onnx"
@@ -25,10 +24,15 @@ WEIGHTS_FILE = "weights.bin"
 GOLDEN_FILE = "golden.json"
 GRAPH_FILES = (ENCODER_FILE, DECODER_FILE, LOG_PROBABILITIES_FILE, TOPK_FILE)
 EARLIER_VERSIONS = (1, 2, 3, 4)
+# The largest known manifest has less than 100 kB.
+MOST_MANIFEST_BYTES = 8 << 20
 
 
 class BundleError(Exception):
-    """The folder is not a valid bundle; the message names the file and the problem."""
+    """The folder is not a valid bundle; the message is one line that names the file and the problem."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(one_line(message))
 
 
 _GOLDEN = TypeAdapter(tuple[GoldenSentence, ...])
@@ -60,7 +64,7 @@ class Bundle:
         for name in expected_files:
             if name not in manifest.files:
                 raise BundleError(f"{folder / MANIFEST_FILE}: files: {name} is not listed, expected its sha256")
-        return cls(folder, manifest, _read_golden(folder / GOLDEN_FILE, manifest.directions))
+        return cls(folder, manifest, _read_golden(folder / GOLDEN_FILE, manifest))
 
     @property
     def encoder_path(self) -> Path:
@@ -95,7 +99,7 @@ def write_golden(folder: Path, golden: tuple[GoldenSentence, ...]) -> None:
 
 def file_hashes(folder: Path) -> Mapping[str, str]:
     """Returns the sha256 of every file of a new bundle except the manifest."""
-    return {path.name: _sha256(path) for path in sorted(folder.iterdir()) if path.name != MANIFEST_FILE}
+    return {path.name: sha256_of(path) for path in sorted(folder.iterdir()) if path.name != MANIFEST_FILE}
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
@@ -105,7 +109,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 def _read_manifest(path: Path) -> Manifest:
     try:
-        content = json.loads(path.read_bytes())
+        content = read_json(path, MOST_MANIFEST_BYTES)
     except OSError as error:
         raise BundleError(f"{path}: {error.strerror}, expected a bundle made by `dragoman export`") from error
     except ValueError as error:
@@ -122,16 +126,16 @@ def _read_manifest(path: Path) -> Manifest:
         raise _explain(path, error) from error
 
 
-def _read_golden(path: Path, directions: tuple[BundleDirection, ...]) -> tuple[GoldenSentence, ...]:
+def _read_golden(path: Path, manifest: Manifest) -> tuple[GoldenSentence, ...]:
     try:
-        golden = _GOLDEN.validate_json(path.read_bytes())
+        golden = _GOLDEN.validate_json(read_file(path))
+        manifest.check_golden(golden)
+    except OSError as error:
+        raise BundleError(f"{path}: {error.strerror}") from error
     except ValidationError as error:
         raise _explain(path, error) from error
-    known = {(direction.source, direction.target) for direction in directions}
-    for number, sentence in enumerate(golden):
-        if (sentence.source_language, sentence.target_language) not in known:
-            asked = f"{sentence.source_language}-{sentence.target_language}"
-            raise BundleError(f"{path}: {number}: {asked}: expected one of {', '.join(map(str, directions))}")
+    except ValueError as error:
+        raise BundleError(f"{path}: {error}") from error
     return golden
 
 
@@ -140,13 +144,9 @@ def _explain(path: Path, error: ValidationError) -> BundleError:
 
 
 def _check_file(path: Path, expected: str) -> None:
-    if not path.is_file():
-        raise BundleError(f"{path}: no such file, although the manifest lists it")
-    actual = _sha256(path)
+    try:
+        actual = sha256_of(path)
+    except OSError as error:
+        raise BundleError(f"{path}: {error.strerror}, although the manifest lists it") from error
     if actual != expected:
         raise BundleError(f"{path}: sha256 is {actual}, expected {expected} as in the manifest: the file was changed")
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

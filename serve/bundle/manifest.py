@@ -1,10 +1,12 @@
 """The records of `manifest.json` and `golden.json`, and the checks of their consistency. Reads no files.
 
-Records are immutable and reject unknown fields.
+Records are immutable and reject unknown fields. Every number, text and list has an upper bound, far above those of
+known models: a hostile manifest must not take the memory or the time of a server.
 """
 
+from collections import Counter
 from collections.abc import Iterable
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, TypeGuard
 
 from pydantic import (
     BaseModel,
@@ -12,13 +14,30 @@ from pydantic import (
     Discriminator,
     Field,
     StringConstraints,
+    TypeAdapter,
     ValidationError,
     field_validator,
     model_validator,
 )
 
 # No folder part: a manifest must not refer to files outside its bundle.
-FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
+FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$", max_length=128)]
+# A label of metrics, a part of paths and of health checks.
+ModelName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64)]
+MODEL_NAMES = "1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-', the first a letter or digit"
+_MODEL_NAME = TypeAdapter(ModelName)
+# Of a tensor or a module, a library or a measurement.
+Name = Annotated[str, StringConstraints(max_length=256)]
+Piece = Annotated[str, StringConstraints(max_length=1024)]
+Text = Annotated[str, StringConstraints(max_length=100_000)]
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+
+MOST_TOKENS = 1 << 16
+MOST_VOCABULARY = 1 << 20
+Tokens = Annotated[int, Field(gt=0, le=MOST_TOKENS)]
+TokenId = Annotated[int, Field(ge=0, lt=MOST_VOCABULARY)]
+TokenIds = Annotated[tuple[TokenId, ...], Field(max_length=MOST_TOKENS)]
+Size = Annotated[int, Field(gt=0, le=1 << 31)]
 
 
 class Record(BaseModel):
@@ -58,8 +77,8 @@ class PieceSpec(Record):
     target_model: FileName
     source_vocabulary: FileName
     target_vocabulary: FileName
-    unknown_piece: str
-    special_pieces: tuple[str, ...]
+    unknown_piece: Piece
+    special_pieces: tuple[Piece, ...] = Field(max_length=10_000)
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -79,9 +98,11 @@ Precision = Literal["fp32", "fp16", "int8", "int8-static"]
 EIGHT_BITS: tuple[Precision, ...] = ("int8", "int8-static")
 # Lengths that differ between rows, in tokens.
 Length = Literal["source", "target"]
-Dimension = Annotated[int, Field(gt=0)] | Length
+Dimension = Size | Length
 Element = Literal["float", "int8"]
 WeightType = Literal["float32", "int8"]
+MOST_AXES = 8
+MOST_STATES = 4096
 
 # Graph inputs besides the state, in this order; a graph may lack inputs that it does not use.
 ENCODER_INPUTS = ("source_ids", "source_lengths")
@@ -103,7 +124,7 @@ class BundleDirection(Record):
 
     source: Language
     target: Language
-    source_prefix: tuple[int, ...] = ()
+    source_prefix: TokenIds = ()
 
     def __str__(self) -> str:
         return f"{self.source}-{self.target}"
@@ -122,8 +143,8 @@ class StateSpec(Record):
         element: floats of the graphs' precision, or 8-bit integers.
     """
 
-    name: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
-    shape: tuple[Dimension, ...]
+    name: Name = Field(pattern=r"^[a-z][a-z0-9_]*$")
+    shape: tuple[Dimension, ...] = Field(max_length=MOST_AXES)
     element: Element = "float"
 
     @field_validator("shape")
@@ -155,8 +176,8 @@ class StateSpec(Record):
 class AttentionHead(Record):
     """A head of the decoder's cross-attention; both indices count from 0."""
 
-    layer: int = Field(ge=0)
-    head: int = Field(ge=0)
+    layer: int = Field(ge=0, lt=1000)
+    head: int = Field(ge=0, lt=1000)
 
     def __str__(self) -> str:
         return f"{self.layer}:{self.head}"
@@ -179,17 +200,17 @@ class GoldenSentence(Record):
 
     source_language: Language
     target_language: Language
-    source: str
-    source_ids: tuple[int, ...]
-    target_ids: tuple[int, ...]
-    target: str
+    source: Text
+    source_ids: TokenIds
+    target_ids: TokenIds
+    target: Text
 
 
 class GraphSignature(Record):
     """Names of a graph's inputs and outputs, in order."""
 
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
+    inputs: tuple[Name, ...] = Field(max_length=MOST_STATES)
+    outputs: tuple[Name, ...] = Field(max_length=MOST_STATES)
 
 
 class SharedWeight(Record):
@@ -202,11 +223,11 @@ class SharedWeight(Record):
         offset_bytes: start in the file of weights.
     """
 
-    encoder_name: str
-    decoder_name: str
+    encoder_name: Name
+    decoder_name: Name
     type: WeightType
-    shape: tuple[Annotated[int, Field(gt=0)], ...]
-    offset_bytes: int = Field(ge=0)
+    shape: tuple[Size, ...] = Field(max_length=MOST_AXES)
+    offset_bytes: int = Field(ge=0, lt=1 << 50)
 
 
 class Provenance(Record):
@@ -219,11 +240,11 @@ class Provenance(Record):
         scores: measurements at export, for example the share of identical sentences.
     """
 
-    created: str
-    versions: dict[str, str]
+    created: Name
+    versions: dict[Name, Name] = Field(max_length=100)
     training: dict[str, object]
-    steps: int
-    scores: dict[str, float]
+    steps: int = Field(ge=0, lt=1 << 50)
+    scores: dict[Name, float] = Field(max_length=1000)
 
 
 class Manifest(Record):
@@ -241,28 +262,28 @@ class Manifest(Record):
     """
 
     format_version: Literal[5] = 5
-    name: str
-    vocabulary_size: int = Field(gt=0)
-    directions: tuple[BundleDirection, ...] = Field(min_length=1)
-    source_suffix: tuple[int, ...]
+    name: ModelName
+    vocabulary_size: int = Field(gt=0, le=MOST_VOCABULARY)
+    directions: tuple[BundleDirection, ...] = Field(min_length=1, max_length=10_000)
+    source_suffix: TokenIds
     tokenizer: TokenizerSpec
-    states: tuple[StateSpec, ...]
-    alignment_heads: tuple[AttentionHead, ...] = ()
-    pad_id: int
-    unk_id: int
-    bos_id: int
-    eos_id: int
-    max_source_tokens: int = Field(gt=0)
-    max_target_tokens: int = Field(gt=0)
+    states: tuple[StateSpec, ...] = Field(max_length=MOST_STATES)
+    alignment_heads: tuple[AttentionHead, ...] = Field((), max_length=10_000)
+    pad_id: TokenId
+    unk_id: TokenId
+    bos_id: TokenId
+    eos_id: TokenId
+    max_source_tokens: Tokens
+    max_target_tokens: Tokens
     variant: GraphVariant = "cpu"
     precision: Precision
-    activation_ranges: dict[str, ActivationRange] = Field(default_factory=dict)
-    cache_ranges: dict[str, ActivationRange] = Field(default_factory=dict)
-    opset: int
+    activation_ranges: dict[Name, ActivationRange] = Field(default_factory=dict, max_length=10_000)
+    cache_ranges: dict[Name, ActivationRange] = Field(default_factory=dict, max_length=10_000)
+    opset: int = Field(gt=0, lt=1000)
     encoder: GraphSignature
     decoder: GraphSignature
-    shared_weights: tuple[SharedWeight, ...] = ()
-    files: dict[FileName, str]
+    shared_weights: tuple[SharedWeight, ...] = Field((), max_length=10_000)
+    files: dict[FileName, Sha256] = Field(max_length=100)
     provenance: Provenance
 
     @property
@@ -290,11 +311,32 @@ class Manifest(Record):
         for direction in self.directions:
             self._check_in_vocabulary(f"directions: {direction}: source_prefix", direction.source_prefix)
         self._check_in_vocabulary("source_suffix", self.source_suffix)
+        for name in ("pad_id", "unk_id", "bos_id", "eos_id"):
+            self._check_in_vocabulary(name, (getattr(self, name),))
         return self
 
     def _check_in_vocabulary(self, field: str, ids: tuple[int, ...]) -> None:
-        if not all(0 <= token_id < self.vocabulary_size for token_id in ids):
+        if any(token_id >= self.vocabulary_size for token_id in ids):
             raise ValueError(f"{field}: expected ids below {self.vocabulary_size}, got {ids}")
+
+    def check_golden(self, golden: Iterable[GoldenSentence]) -> None:
+        """Checks golden sentences against directions, limits and vocabulary.
+
+        Raises:
+            ValueError: with the number and the field of the first wrong sentence.
+        """
+        known = {(direction.source, direction.target) for direction in self.directions}
+        for number, sentence in enumerate(golden):
+            if (sentence.source_language, sentence.target_language) not in known:
+                asked = f"{sentence.source_language}-{sentence.target_language}"
+                raise ValueError(f"{number}: {asked}: expected one of {', '.join(map(str, self.directions))}")
+            for field, ids, least, most in (
+                ("source_ids", sentence.source_ids, 1, self.max_source_tokens),
+                ("target_ids", sentence.target_ids, 0, self.max_target_tokens),
+            ):
+                self._check_in_vocabulary(f"{number}: {field}", ids)
+                if not least <= len(ids) <= most:
+                    raise ValueError(f"{number}: {field}: expected {least} to {most} ids, got {len(ids)}")
 
     @model_validator(mode="after")
     def _check_signatures(self) -> Self:
@@ -313,6 +355,15 @@ class Manifest(Record):
         return self
 
 
+def is_model_name(name: object) -> TypeGuard[str]:
+    """Returns whether a value is a valid name of a model."""
+    try:
+        _MODEL_NAME.validate_python(name)
+    except ValidationError:
+        return False
+    return True
+
+
 def first_problem(error: ValidationError) -> str:
     """Returns the first validation error as `field: problem`; an error of the whole record has no field."""
     first = error.errors()[0]
@@ -322,7 +373,6 @@ def first_problem(error: ValidationError) -> str:
 
 
 def _check_unique(names: Iterable[str]) -> None:
-    listed = list(names)
-    twice = next((name for name in listed if listed.count(name) > 1), None)
+    twice = next((name for name, count in Counter(names).items() if count > 1), None)
     if twice is not None:
         raise ValueError(f"expected distinct names, got {twice} twice")

@@ -8,6 +8,7 @@ from pydantic import TypeAdapter, ValidationError
 from model.tokenizer.piece_tokenizer import PieceTokenizer
 from model.tokenizer.tokenizer import TextTokenizer, Tokenizer, TokenizerError
 from serve.bundle.bundle import Bundle
+from serve.bundle.files import read_file
 from serve.bundle.manifest import PieceSpec, SentencePieceSpec
 
 TOKENIZER_FILE = "tokenizer.model"
@@ -20,13 +21,23 @@ def load_tokenizer(bundle: Bundle) -> TextTokenizer:
 
     Raises:
         TokenizerError: if a file does not match the manifest.
+        OSError: if a file cannot be read.
     """
+    tokenizer = _read_tokenizer(bundle)
+    size = bundle.manifest.vocabulary_size
+    most = max(len(tokenizer.source_pieces), len(tokenizer.target_pieces))
+    if most > size:
+        raise TokenizerError(f"{bundle.folder}: the tokenizer has {most} tokens, expected at most {size}")
+    return tokenizer
+
+
+def _read_tokenizer(bundle: Bundle) -> Tokenizer | PieceTokenizer:
     spec, folder = bundle.manifest.tokenizer, bundle.folder
     if isinstance(spec, SentencePieceSpec):
-        return Tokenizer.load(folder / spec.model)
+        return Tokenizer(read_file(folder / spec.model))
     return PieceTokenizer(
-        (folder / spec.source_model).read_bytes(),
-        (folder / spec.target_model).read_bytes(),
+        read_file(folder / spec.source_model),
+        read_file(folder / spec.target_model),
         _read_pieces(folder / spec.source_vocabulary),
         _read_pieces(folder / spec.target_vocabulary),
         unknown_piece=spec.unknown_piece,
@@ -72,6 +83,6 @@ def _to_json(pieces: tuple[str, ...]) -> bytes:
 
 def _read_pieces(path: Path) -> tuple[str, ...]:
     try:
-        return _PIECES.validate_json(path.read_bytes())
+        return _PIECES.validate_json(read_file(path))
     except ValidationError as error:
         raise TokenizerError(f"{path}: expected a JSON list of pieces") from error

@@ -41,7 +41,7 @@ class LocalTranslator:
             options: search options of all texts.
 
         Raises:
-            LOAD_ERRORS: if the bundle cannot be served.
+            BundleError: if the bundle cannot be served.
         """
         from serve.app import open_dispatcher  # noqa: PLC0415 - a client of a server needs no ONNX Runtime
 

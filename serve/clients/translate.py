@@ -17,13 +17,13 @@ from pydantic import ConfigDict, Field
 from pydantic_settings import SettingsConfigDict
 from tqdm import tqdm
 
+from serve.bundle.bundle import BundleError
 from serve.clients.aio import AsyncTranslationClient
 from serve.clients.errors import NotTranslatedError
 from serve.clients.local import LocalTranslator
 from serve.clients.messages import Wanted
 from serve.clients.options import ConnectionOptions
 from serve.files import FileError
-from serve.registry.loader import LOAD_ERRORS
 from serve.translation.fields import SearchFields
 from serve.translation.response import TranslationDelta, TranslationResponse
 
@@ -200,7 +200,7 @@ class TranslateCommand(ConnectionOptions):
         except KeyboardInterrupt:
             _abandon_output()
             raise SystemExit(INTERRUPTED) from None
-        except (OSError, FileError, *LOAD_ERRORS) as error:
+        except (BundleError, FileError, OSError) as error:
             raise SystemExit(f"dragoman translate: {error}") from error
 
     async def _translate(self) -> None:

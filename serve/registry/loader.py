@@ -2,28 +2,36 @@
 
 The served folder is one bundle, or holds one bundle per model in a subfolder with the model's name. The hash of its
 manifest identifies a bundle, because the manifest holds the hashes of all other files.
+
+A bundle is hostile input: every failure, in any library, becomes a `BundleError`, and each part of a load has a time
+limit. The code of a library cannot be stopped, so a load that exceeds the limit leaves threads behind.
 """
 
-import hashlib
-import json
-import re
-from collections.abc import Callable, Iterable
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import structlog
 
 from model.tokenizer.tokenizer import TokenizerError
-from serve.bundle.bundle import MANIFEST_FILE, Bundle, BundleError
+from serve.bundle.bundle import MANIFEST_FILE, MOST_MANIFEST_BYTES, Bundle, BundleError
+from serve.bundle.files import read_json, sha256_of
+from serve.bundle.manifest import MODEL_NAMES, is_model_name
+from serve.engine.engine import ENGINE_THREAD
 from serve.errors import ServiceError
 from serve.observability.metrics import ServiceMetrics
 from serve.registry.pipeline import GoldenMismatchError, Pipeline
 from serve.registry.registry import ServedModel
 from serve.runtime.model import Model
 from serve.settings import ServeSettings
+from serve.system import SIDE_THREAD, run_in_daemon_thread
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-# For a single bundle whose manifest has no name; opening the bundle then reports the problem.
+T = TypeVar("T")
+# For a single bundle whose manifest has no valid name; opening the bundle then reports the problem.
 _UNNAMED = "model"
 
 
@@ -70,37 +78,42 @@ class ModelFolder:
 
 
 def _check_name(path: Path) -> str:
-    if not _NAME.fullmatch(path.name):
-        raise BundleError(f"{path}: invalid name of a model, expected 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-'")
+    if not is_model_name(path.name):
+        raise BundleError(f"{path}: invalid name of a model, expected {MODEL_NAMES}")
     return path.name
 
 
 def _find(name: str, path: Path) -> FoundBundle:
     try:
-        manifest = (path / MANIFEST_FILE).read_bytes()
+        return FoundBundle(name, path, sha256_of(path / MANIFEST_FILE))
     except OSError as error:
         raise BundleError(f"{path / MANIFEST_FILE}: {error.strerror}") from error
-    return FoundBundle(name, path, hashlib.sha256(manifest).hexdigest())
 
 
 def _read_name(manifest: Path) -> str:
     try:
-        name = json.loads(manifest.read_bytes())["name"]
-    except (OSError, ValueError, TypeError, LookupError):
+        content = read_json(manifest, MOST_MANIFEST_BYTES)
+    except (OSError, ValueError):
         return _UNNAMED
-    return name if isinstance(name, str) else _UNNAMED
+    name = content.get("name") if isinstance(content, dict) else None
+    return name if is_model_name(name) else _UNNAMED
 
 
 # Returns a model for each engine of a pipeline with these settings.
 LoadModels = Callable[[ServeSettings, Bundle], Iterable[Model]]
-# The errors of a bundle that cannot be served.
-LOAD_ERRORS = (BundleError, GoldenMismatchError, OSError, ServiceError, TokenizerError)
+# Their messages are complete without the name of their type.
+EXPLAINED_ERRORS = (GoldenMismatchError, OSError, ServiceError, TokenizerError)
 
 log = structlog.get_logger("dragoman")
 
 
+def load_threads() -> frozenset[threading.Thread]:
+    """Returns the threads that load models or compute with them."""
+    return frozenset(each for each in threading.enumerate() if each.name in (ENGINE_THREAD, SIDE_THREAD))
+
+
 class ModelLoader:
-    """Opens bundles and starts their models."""
+    """Opens bundles and starts their models, each part within the time limit."""
 
     def __init__(self, settings: ServeSettings, metrics: ServiceMetrics, load_models: LoadModels) -> None:
         self._settings = settings
@@ -108,46 +121,67 @@ class ModelLoader:
         self._load_models = load_models
         self._folder = ModelFolder(settings.bundle)
 
-    def find(self) -> tuple[FoundBundle, ...]:
+    async def find(self) -> tuple[FoundBundle, ...]:
         """Returns the current bundles.
 
         Raises:
             BundleError: as `ModelFolder.find`.
         """
-        return self._folder.find()
+        return await self._within_limit(self._settings.bundle, run_in_daemon_thread(self._folder.find))
 
-    def open_all(self) -> list[ServedModel]:
+    async def open_all(self) -> list[ServedModel]:
         """Opens all bundles; the models are not loaded yet.
 
         Raises:
             BundleError: if a bundle is invalid.
-            TokenizerError: if a tokenizer is invalid.
         """
-        found = self.find()
+        found = await self.find()
         for name in self._settings.models.keys() - {each.name for each in found}:
             log.warning("unused_model_settings", model=name)
-        return [self.open(each) for each in found]
+        return [await self.open(each) for each in found]
 
-    def open(self, found: FoundBundle) -> ServedModel:
+    async def open(self, found: FoundBundle) -> ServedModel:
         """Opens a bundle; the model is not loaded yet.
 
         Raises:
             BundleError: if the bundle is invalid or does not fit the device.
-            TokenizerError: if its tokenizer is invalid.
         """
-        bundle = Bundle.open(found.path)
-        metrics = self._metrics.of_model(found.name)
-        pipeline = Pipeline(settled(self._settings.of_model(found.name), bundle), bundle, metrics)
-        return ServedModel(found.name, found.manifest_sha256, pipeline)
+        return await self._within_limit(found.path, run_in_daemon_thread(partial(self._open, found)))
 
     async def start(self, model: ServedModel) -> None:
         """Loads and verifies an opened model, which then accepts requests.
 
         Raises:
-            LOAD_ERRORS: if the model cannot be served; the caller stops its engines.
+            BundleError: if the model cannot be served; the caller stops its engines.
         """
         pipeline = model.pipeline
-        await model.start(lambda: self._load_models(pipeline.settings, pipeline.bundle))
+        loading = model.start(lambda: self._load_models(pipeline.settings, pipeline.bundle))
+        await self._within_limit(pipeline.bundle.folder, loading)
+
+    def _open(self, found: FoundBundle) -> ServedModel:
+        bundle = Bundle.open(found.path)
+        metrics = self._metrics.of_model(found.name)
+        pipeline = Pipeline(settled(self._settings.of_model(found.name), bundle), bundle, metrics)
+        return ServedModel(found.name, found.manifest_sha256, pipeline)
+
+    async def _within_limit(self, path: Path, loading: Awaitable[T]) -> T:
+        """Waits for a part of a load.
+
+        Raises:
+            BundleError: if the part fails or takes too long.
+        """
+        limit_seconds = self._settings.load_timeout_seconds
+        try:
+            async with asyncio.timeout(limit_seconds) as limit:
+                return await loading
+        except BundleError:
+            raise
+        except EXPLAINED_ERRORS as error:
+            if limit.expired():
+                raise BundleError(f"{path}: not loaded within --load-timeout-seconds: {limit_seconds:g}") from error
+            raise BundleError(f"{path}: {error}") from error
+        except Exception as error:  # libraries raise exceptions of any type for damaged files
+            raise BundleError(f"{path}: cannot be loaded: {type(error).__name__}: {error}") from error
 
 
 def settled(settings: ServeSettings, bundle: Bundle) -> ServeSettings:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from model.tokenizer.tokenizer import TextTokenizer
 from serve.bundle.bundle import WEIGHTS_FILE, Bundle, BundleError
+from serve.bundle.files import one_line
 from serve.bundle.manifest import BundleDirection, GoldenSentence
 from serve.bundle.tokenizer import load_tokenizer
 from serve.engine.engine import Engine
@@ -73,7 +74,8 @@ async def check_golden(
 
 def _compare(number: int, side: str, expected: tuple[int, ...], actual: tuple[int, ...]) -> None:
     if actual != expected:
-        raise GoldenMismatchError(f"golden sentence {number}: {side} tokens are {actual}, expected {expected}")
+        problem = f"golden sentence {number}: {side} tokens are {actual}, expected {expected}"
+        raise GoldenMismatchError(one_line(problem))
 
 
 # Far more than a step takes: a model that does not answer for so long hangs.

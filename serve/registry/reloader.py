@@ -2,11 +2,16 @@
 
 A model takes requests only after its golden sentences match; until then the previous version continues. The version
 that admitted a request answers it.
+
+A load that exceeds its time limit fails, but its threads may run until the process ends: a graph may loop for years.
+Such a stuck load keeps its memory and its CPUs; `MOST_STUCK_LOADS` of them end all loads.
 """
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from threading import Thread
 
 import structlog
 
@@ -14,9 +19,12 @@ from serve.bundle.bundle import BundleError
 from serve.errors import DrainingError
 from serve.observability.metrics import ServiceMetrics
 from serve.registry.lifecycle import Lifecycle, Stage
-from serve.registry.loader import LOAD_ERRORS, FoundBundle, ModelLoader
+from serve.registry.loader import FoundBundle, ModelLoader, load_threads
 from serve.registry.registry import ModelRegistry
 from serve.system import run_in_daemon_thread, trim_memory
+
+# Stuck loads at which no further load starts.
+MOST_STUCK_LOADS = 2
 
 log = structlog.get_logger("dragoman")
 
@@ -56,6 +64,7 @@ class Reloader:
         self._metrics = metrics
         self._turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[ReloadReport]] = set()
+        self._failed_loads: list[frozenset[Thread]] = []
 
     def start(self) -> asyncio.Task[ReloadReport]:
         """Starts a reload, which waits for earlier ones; the task returns its report."""
@@ -100,8 +109,9 @@ class Reloader:
         if self._lifecycle.stage is not Stage.READY:
             return ReloadReport(problem="the service is starting or shutting down; reload when it is ready")
         try:
-            found = await run_in_daemon_thread(self._loader.find)
-        except (BundleError, OSError) as error:
+            with self._watched():
+                found = await self._loader.find()
+        except BundleError as error:
             return ReloadReport(problem=str(error))
         return await self._follow(found)
 
@@ -113,8 +123,9 @@ class Reloader:
                 report.unchanged.append(each.name)
                 continue
             try:
-                await self._load(each)
-            except LOAD_ERRORS as error:
+                with self._watched():
+                    await self._load(each)
+            except BundleError as error:
                 report.failed[each.name] = str(error)
                 continue
             (report.loaded if served is None else report.replaced).append(each.name)
@@ -125,11 +136,29 @@ class Reloader:
                 report.removed.append(name)
         return report
 
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Remembers the threads that a failed load leaves behind.
+
+        Raises:
+            BundleError: if too many earlier loads are stuck.
+        """
+        self._failed_loads = [each for each in self._failed_loads if any(thread.is_alive() for thread in each)]
+        if len(self._failed_loads) >= MOST_STUCK_LOADS:
+            raise BundleError(f"{MOST_STUCK_LOADS} earlier loads still run after their time limit: restart the server")
+        before = load_threads()
+        try:
+            yield
+        except BaseException:
+            # Loads run one at a time, and only loads start such threads.
+            self._failed_loads.append(load_threads() - before)
+            raise
+
     async def _load(self, found: FoundBundle) -> None:
         """Serves a bundle in place of the model with its name; on an error the latter stays."""
         model = None
         try:
-            model = await run_in_daemon_thread(partial(self._loader.open, found))
+            model = await self._loader.open(found)
             await self._loader.start(model)
         except BaseException:
             # Also if the service stops meanwhile: the engines must not outlive it.

@@ -33,7 +33,8 @@ def session_options(threads: int) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
-    options.log_severity_level = 3
+    # Its exceptions have the messages, and the names in a graph may be anything.
+    options.log_severity_level = 4
     # A spinning thread would take CPU time from other engines and from the event loop.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return options

@@ -17,8 +17,8 @@ from structlog.testing import capture_logs
 from model.tokenizer.tokenizer import Tokenizer
 from protos.translation_pb2 import TranslateRequest
 from serve.api.server import ListenError
+from serve.bundle.bundle import BundleError
 from serve.registry.lifecycle import Stage
-from serve.registry.pipeline import GoldenMismatchError
 from tests.support.fakes import FakeModel
 from tests.support.live import (
     LONG_TEXT,
@@ -225,6 +225,15 @@ def test_a_signal_ends_the_process_with_success(bundle_path: Path, number: signa
         assert events == ["request", "lame_duck", "draining", "stopped"]
 
 
+@pytest.mark.parametrize("kind", ["loading", "warming"])
+def test_a_bundle_that_never_loads_ends_the_process_with_one_line(bundle_path: Path, kind: str) -> None:
+    with start_process(bundle_path, kind, "--load-timeout-seconds", "1") as process:
+        _, log = process.communicate(timeout=WAIT_SECONDS)
+    assert process.returncode == 1
+    assert log.splitlines()[-1].startswith(f"dragoman serve: {bundle_path}: not loaded within ")
+    assert "Traceback" not in log
+
+
 @pytest.mark.promise("R25")
 def test_a_second_signal_ends_the_process_at_once(bundle_path: Path) -> None:
     with start_process(bundle_path, kind="shut") as process, ThreadPoolExecutor() as pool:
@@ -245,5 +254,5 @@ def test_a_wrong_tokenizer_is_detected_even_if_its_hash_is_in_the_manifest(
     tmp_path: Path, tokenizer: Tokenizer, two_way_tokenizer: Tokenizer
 ) -> None:
     bundle_path = write_bundle(tmp_path, two_way_tokenizer, make_golden(tokenizer))
-    with pytest.raises(GoldenMismatchError, match="sentence 0: source "), run_service(bundle_path):
+    with pytest.raises(BundleError, match="sentence 0: source "), run_service(bundle_path):
         pass

@@ -353,7 +353,7 @@ def run_service(
         stop = asyncio.Event()
         metrics = ServiceMetrics()
         loader = ModelLoader(command, metrics, load or (lambda _settings, _bundle: models))
-        service = Service(command, ModelRegistry(loader.open_all()), loader, metrics)
+        service = Service(command, ModelRegistry(await loader.open_all()), loader, metrics)
         await service.listen()
         running = asyncio.create_task(service.run(stop))
         loop = asyncio.get_running_loop()

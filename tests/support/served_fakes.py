@@ -47,7 +47,7 @@ async def _serve(bundle: Path, http_port: int, grpc_port: int, given: dict[str, 
     loop.add_signal_handler(signal.SIGUSR1, hanging.set)
     metrics = ServiceMetrics()
     loader = ModelLoader(settings, metrics, load)
-    service = Service(settings, ModelRegistry(loader.open_all()), loader, metrics)
+    service = Service(settings, ModelRegistry(await loader.open_all()), loader, metrics)
     await service.listen()
     await service.run(stop)
 

@@ -23,8 +23,9 @@ from model.network.translation_model import TranslationModel
 from model.run import RunFolder, TrainedModel
 from model.tokenizer.tokenizer import EOS_ID, PAD_ID, Tokenizer
 from model.training.train import train
-from serve.bundle.bundle import MANIFEST_FILE, WEIGHTS_FILE, Bundle, file_hashes, write_manifest
-from serve.bundle.manifest import GraphVariant, Manifest, Precision
+from serve.bundle.bundle import WEIGHTS_FILE, Bundle
+from serve.bundle.manifest import GraphVariant, Precision
+from tests.support.bundles import reseal
 
 WORDS = {
     "bird": "vogel",
@@ -206,6 +207,4 @@ def spoil_bundle(bundle: Path, out: Path) -> Path:
     """Copies a bundle, reverses the order of its weights and updates the hashes in the manifest."""
     copytree(bundle, out)
     np.fromfile(out / WEIGHTS_FILE, np.float32)[::-1].tofile(out / WEIGHTS_FILE)
-    manifest = Manifest.model_validate_json((out / MANIFEST_FILE).read_bytes())
-    write_manifest(out, manifest.model_copy(update={"files": dict(file_hashes(out))}))
-    return out
+    return reseal(out)

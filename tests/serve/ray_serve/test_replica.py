@@ -29,10 +29,10 @@ from protos.translation_pb2 import (
     TranslateResponse,
 )
 from serve.app import open_service
+from serve.bundle.bundle import BundleError
 from serve.ray_serve.proxy_methods import METHODS, SERVICE, add_translation_service
 from serve.ray_serve.replica import CallEndedError, Replica, ReplicaApp
 from serve.ray_serve.settings import RaySettings
-from serve.registry.pipeline import GoldenMismatchError
 from tests.support.calls import failure_of
 from tests.support.fakes import FakeModel, FiniteModel
 from tests.support.live import LONG_TEXT, WAIT_SECONDS, GatedModel, direction, put_bundle
@@ -270,7 +270,7 @@ async def test_a_replica_with_wrong_golden_sentences_never_starts(
     run: Any, tmp_path: Path, tokenizer: Tokenizer
 ) -> None:
     bundle = put_bundle(tmp_path / "wrong", tokenizer, direction("en-de"), wrong=True)
-    with pytest.raises(GoldenMismatchError):
+    with pytest.raises(BundleError):
         async with run(bundle=bundle):
             raise AssertionError("it started")
 

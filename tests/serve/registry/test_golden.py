@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from model.tokenizer.tokenizer import Tokenizer
+from serve.bundle.bundle import BundleError
 from serve.bundle.manifest import GoldenSentence
-from serve.errors import InternalError
-from serve.registry.pipeline import GoldenMismatchError
 from tests.support.fakes import FakeModel
 from tests.support.live import GOLDEN, direction, make_golden, run_service, write_bundle
 
@@ -28,7 +27,7 @@ def test_one_wrong_token_of_one_sentence_is_enough(
     """The error names the sentence and the side."""
     golden = list(make_golden(tokenizer))
     golden[1] = golden[1].model_copy(update={f"{side}_ids": change(getattr(golden[1], f"{side}_ids"))})
-    with pytest.raises(GoldenMismatchError, match=f"sentence 1: {side} "):
+    with pytest.raises(BundleError, match=f"sentence 1: {side} "):
         serve_golden(tmp_path, tokenizer, tuple(golden))
 
 
@@ -46,12 +45,12 @@ def test_a_sentence_has_the_prefix_of_its_direction(tmp_path: Path, tokenizer: T
     golden = list(make_golden(tokenizer, WAYS))
     golden[-1] = golden[-1].model_copy(update={"source_language": "en", "target_language": "de"})
     bundle_path = write_bundle(tmp_path, tokenizer, tuple(golden), WAYS)
-    with pytest.raises(GoldenMismatchError, match="sentence 5: source "), run_service(bundle_path):
+    with pytest.raises(BundleError, match="sentence 5: source "), run_service(bundle_path):
         pass
 
 
 def test_a_bundle_without_golden_sentences_is_not_served(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    with pytest.raises(GoldenMismatchError):
+    with pytest.raises(BundleError):
         serve_golden(tmp_path, tokenizer, ())
 
 
@@ -72,5 +71,5 @@ def test_golden_sentences_may_wait_for_longer_than_requests(bundle_path: Path) -
 def test_a_model_that_fails_never_serves(bundle_path: Path) -> None:
     model = FakeModel(4)
     model.encode_error = RuntimeError("broken")
-    with pytest.raises(InternalError), run_service(bundle_path, [model]):
+    with pytest.raises(BundleError), run_service(bundle_path, [model]):
         pass

@@ -26,8 +26,10 @@ def test_a_single_bundle_keeps_the_first_name_of_its_manifest(tmp_path: Path) ->
     assert (found.name, found.path) == ("some", tmp_path)
 
 
-@pytest.mark.parametrize("manifest", ["", "[]", '{"name": 3}'])
-def test_a_single_bundle_without_a_name_has_a_default_name(tmp_path: Path, manifest: str) -> None:
+@pytest.mark.parametrize(
+    "manifest", ["", "[]", '{"name": 3}', '{"name": ""}', '{"name": "a\\nb"}', '{"name": "../a"}', "[" * 100_000]
+)
+def test_a_single_bundle_without_a_valid_name_has_a_default_name(tmp_path: Path, manifest: str) -> None:
     put(tmp_path, manifest)
     assert names(tmp_path) == ["model"]
 

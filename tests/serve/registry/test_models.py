@@ -17,7 +17,7 @@ from protos.translation_pb2 import (
     Model,
     TranslateRequest,
 )
-from serve.registry.pipeline import GoldenMismatchError
+from serve.bundle.bundle import BundleError
 from tests.support.fakes import EOS_ID, FakeModel, translate
 from tests.support.live import (
     LONG_TEXT,
@@ -319,5 +319,5 @@ def test_the_documentation_lists_the_models(many: LiveService) -> None:
 def test_one_wrong_bundle_keeps_the_service_from_becoming_ready(tokenizer: Tokenizer, tmp_path: Path) -> None:
     put_bundle(tmp_path / "good", tokenizer, direction("en-de"))
     put_bundle(tmp_path / "wrong", tokenizer, direction("de-en"), wrong=True)
-    with pytest.raises(GoldenMismatchError), run_service(tmp_path, load=load_fakes):
+    with pytest.raises(BundleError), run_service(tmp_path, load=load_fakes):
         pass

@@ -1,20 +1,23 @@
 """Hot reload: added, changed, removed and failing bundles, and requests of replaced models."""
 
 import gc
+import os
+import threading
 import weakref
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from shutil import rmtree
+from shutil import copytree, rmtree
 from typing import Any
 
 import grpc
 import pytest
 
 from model.tokenizer.tokenizer import Tokenizer
-from serve.bundle.bundle import Bundle
-from serve.registry.loader import LoadModels
+from serve.bundle.bundle import MANIFEST_FILE, Bundle
+from serve.registry.loader import LoadModels, load_threads
+from serve.registry.reloader import MOST_STUCK_LOADS
 from serve.runtime.model import Model
 from serve.settings import ServeSettings
 from tests.support.fakes import EOS_ID, FakeModel, translate
@@ -260,6 +263,99 @@ def test_nothing_is_reloaded_before_the_service_is_ready(folder: Path, slow: Gat
         assert set(reload(live, 422)) == {"problem"}
         slow.gate.set()
         eventually(lambda: live.get("/readyz").status_code == 200)
+
+
+LIMIT_SECONDS = 1.0
+
+
+@pytest.fixture
+def stuck() -> Iterator[threading.Event]:
+    """Loads of bundles that translate from Finnish wait for this event."""
+    released = threading.Event()
+    yield released
+    released.set()
+
+
+@pytest.fixture
+def limited(folder: Path, stuck: threading.Event) -> Iterator[LiveService]:
+    def load(settings: ServeSettings, bundle: Bundle) -> list[FakeModel]:
+        if bundle.manifest.directions[0].source == "fi":
+            stuck.wait()
+        return load_fakes(settings, bundle)
+
+    with run_service(folder, load=load, admin_key=KEY, load_timeout_seconds=LIMIT_SECONDS) as live:
+        yield live
+
+
+def test_a_load_without_end_fails_and_the_next_reload_works(
+    limited: LiveService, folder: Path, tokenizer: Tokenizer
+) -> None:
+    put_bundle(folder / "a", tokenizer, direction("fi-de", 9))
+    assert set(reload(limited, 422)["failed"]) == {"a"}
+    assert text_of(limited, "a") == expected(tokenizer, 7)
+    assert limited.metric("reloads_total", outcome="failed") == 1
+    put_bundle(folder / "a", tokenizer, direction("en-de", 9))
+    assert reload(limited) == {"replaced": ["a"], "unchanged": ["b"]}
+    assert text_of(limited, "a") == expected(tokenizer, 9)
+
+
+def test_verification_without_end_fails_and_the_next_reload_works(
+    folder: Path, tokenizer: Tokenizer, slow: GatedModel
+) -> None:
+    given: list[Model] = [slow, FakeModel(2)]
+    models: dict[str, Any] = {"c": lambda: [given.pop(0)]}
+
+    def load(_: ServeSettings, bundle: Bundle) -> list[Model]:
+        return models.get(bundle.folder.name, lambda: [FakeModel(2)])()  # type: ignore[no-any-return]
+
+    with run(folder, load, load_timeout_seconds=LIMIT_SECONDS) as (live, _):
+        put_bundle(folder / "c", tokenizer, direction("en-fr", 8))
+        assert set(reload(live, 422)["failed"]) == {"c"}
+        assert reload(live) == {"loaded": ["c"], "unchanged": ["a", "b"]}
+        assert text_of(live, "c") == expected(tokenizer, 8)
+
+
+def test_too_many_stuck_loads_end_all_loads_until_one_of_them_ends(
+    limited: LiveService, folder: Path, tokenizer: Tokenizer, stuck: threading.Event
+) -> None:
+    """Every stuck load keeps its memory."""
+    put_bundle(folder / "a", tokenizer, direction("fi-de", 9))
+    for _ in range(MOST_STUCK_LOADS):
+        assert "--load-timeout-seconds" in reload(limited, 422)["failed"]["a"]
+    before = load_threads()
+    assert "restart" in reload(limited, 422)["problem"]
+    assert load_threads() == before
+    stuck.set()
+    eventually(lambda: limited.post(path=PATH, headers=HEADERS).status_code == 200)
+    assert text_of(limited, "a") == expected(tokenizer, 9)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), OverflowError("a\nb"), RecursionError("deep"), KeyError("key")])
+def test_an_unexpected_error_of_a_load_is_a_failed_reload(folder: Path, tokenizer: Tokenizer, error: Exception) -> None:
+    def load(settings: ServeSettings, bundle: Bundle) -> list[FakeModel]:
+        if bundle.folder.name == "c":
+            raise error
+        return load_fakes(settings, bundle)
+
+    with run_service(folder, load=load, admin_key=KEY) as live:
+        put_bundle(folder / "c", tokenizer, direction("en-fr", 8))
+        problem = reload(live, 422)["failed"]["c"]
+        assert problem.startswith(f"{folder}/c: ")
+        assert type(error).__name__ in problem
+        assert problem.isprintable()
+        assert live.metric("reload_failed_models") == 1
+
+
+def test_a_pipe_in_place_of_the_manifest_of_a_lone_bundle_is_a_failed_reload(bundle_path: Path, tmp_path: Path) -> None:
+    folder = copytree(bundle_path, tmp_path / "lone")
+    with run_service(folder, load=load_fakes, admin_key=KEY) as live:
+        manifest = (folder / MANIFEST_FILE).read_bytes()
+        (folder / MANIFEST_FILE).unlink()
+        os.mkfifo(folder / MANIFEST_FILE)
+        assert MANIFEST_FILE in reload(live, 422)["problem"]
+        (folder / MANIFEST_FILE).unlink()
+        (folder / MANIFEST_FILE).write_bytes(manifest)
+        assert reload(live) == {"unchanged": ["fake"]}
 
 
 def test_without_an_admin_key_there_is_no_such_call(folder: Path) -> None:

@@ -1,0 +1,62 @@
+"""Reads files of unknown origin: regular ones only, with a limit of size or depth, and errors of one printable line."""
+
+import errno
+import hashlib
+import os
+import stat
+from io import BufferedReader
+from pathlib import Path
+
+from pydantic_core import from_json
+
+# Larger than the JSON files and tokenizers of any known model.
+MOST_BYTES = 64 << 20
+MOST_CHARACTERS = 1000
+
+
+def one_line(text: str) -> str:
+    """Returns a text as one printable line of at most `MOST_CHARACTERS`; a file may put anything into an error."""
+    line = "".join(each if each.isprintable() else "?" for each in " ".join(text[: 2 * MOST_CHARACTERS].split()))
+    return line if len(line) <= MOST_CHARACTERS else line[: MOST_CHARACTERS - 3] + "..."
+
+
+def open_file(path: Path) -> BufferedReader:
+    """Opens a regular file for reading; never waits, as the opening of a FIFO does.
+
+    Raises:
+        OSError: if there is no such file, or it is not a regular one.
+    """
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "expected a regular file", str(path))
+    return file
+
+
+def read_file(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
+    """Returns the content of a regular file.
+
+    Raises:
+        OSError: if the file cannot be read or is larger than `most_bytes`.
+    """
+    with open_file(path) as file:
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise OSError(errno.EFBIG, f"expected at most {most_bytes} bytes", str(path))
+    return content
+
+
+def read_json(path: Path, most_bytes: int = MOST_BYTES) -> object:
+    """Returns the content of a JSON file; the parser limits the depth to 200 and the digits of a number.
+
+    Raises:
+        OSError: as `read_file`.
+        ValueError: if the content is not JSON.
+    """
+    return from_json(read_file(path, most_bytes))
+
+
+def sha256_of(path: Path) -> str:
+    """Returns the sha256 of a regular file; raises OSError as `open_file`."""
+    with open_file(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,154 @@
+"""Loads mutated bundles and imports mutated models, in a process of its own with limited memory.
+
+`python -m tests.support.hostile KIND EXAMPLES FOLDER...`: the folders hold the intact files. Exits with 0 if every
+mutation either loads or is refused by the documented error in one printable line, and no file appears outside. After a
+crash of a library, the folder `FOLDER-mutated` holds the files that caused it.
+"""
+
+import asyncio
+import faulthandler
+import logging
+import resource
+import subprocess
+import sys
+import warnings
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from shutil import copytree, rmtree
+
+import onnx
+import structlog
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from hypothesis.strategies import DataObject
+from sentencepiece import sentencepiece_model_pb2
+
+from serve.bundle.bundle import GOLDEN_FILE, GRAPH_FILES, MANIFEST_FILE, WEIGHTS_FILE, BundleError
+from serve.bundle.files import MOST_CHARACTERS
+from tests.support.bundles import reseal
+from tests.support.mutations import draw_bytes, draw_json, draw_message, draw_safetensors
+from tests.support.paths import ROOT
+
+ADDRESS_BYTES = 16 << 30
+RESIDENT_BYTES = 1 << 30
+
+
+def mutate(data: DataObject, path: Path) -> None:
+    """Changes one file in the way that fits its format."""
+    content = path.read_bytes()
+    if path.suffix == ".json":
+        path.write_bytes(draw_json(data, content))
+    elif path.suffix == ".onnx":
+        path.write_bytes(draw_message(data, onnx.load(path, load_external_data=False)))
+    elif path.suffix in (".model", ".spm") and data.draw(st.booleans(), "structured"):
+        message = sentencepiece_model_pb2.ModelProto.FromString(content)  # type: ignore[attr-defined]
+        path.write_bytes(draw_message(data, message))
+    elif path.suffix == ".safetensors":
+        path.write_bytes(draw_safetensors(data, content))
+    else:
+        path.write_bytes(draw_bytes(data, content))
+
+
+def load_bundle(data: DataObject, folder: Path) -> None:
+    """Changes a file of a bundle and loads the bundle as the service does."""
+    from serve.app import open_dispatcher  # noqa: PLC0415 - imports of models need no ONNX Runtime
+    from serve.settings import ServeSettings  # noqa: PLC0415 - see above
+
+    names = (MANIFEST_FILE, GOLDEN_FILE, *GRAPH_FILES, "tokenizer.model", WEIGHTS_FILE)
+    name = data.draw(st.sampled_from(names), "file")
+    mutate(data, folder / name)
+    if name != MANIFEST_FILE:
+        reseal(folder)
+
+    async def load() -> None:
+        async with open_dispatcher(ServeSettings(bundle=folder, slots=2, engines=1, load_timeout_seconds=20)):
+            pass
+
+    with refusals(BundleError):
+        asyncio.run(load())
+
+
+def import_model(data: DataObject, folder: Path) -> None:
+    """Changes a file of a model in another toolkit's format and imports the model."""
+    from export.imports.common import ImportedModelError, ImportOptions  # noqa: PLC0415 - loads PyTorch
+    from export.imports.ctranslate2 import import_ctranslate2  # noqa: PLC0415 - see above
+    from export.imports.marian import import_marian  # noqa: PLC0415 - see above
+
+    read = import_marian if (folder / "vocab.json").exists() else import_ctranslate2
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    mutate(data, data.draw(st.sampled_from(files), "file"))
+    path = folder
+    if read is import_ctranslate2 and data.draw(st.booleans(), "package"):
+        path = _pack(data, folder)
+    with refusals(ImportedModelError):
+        read(path, ImportOptions("en", "de"))
+
+
+def _pack(data: DataObject, folder: Path) -> Path:
+    """Writes a package with a hostile member, whose bytes may be changed too."""
+    path = folder / "p.argosmodel"
+    name = data.draw(st.sampled_from(("../x", "/x", "en_de/../../x", "en_de/model/model.bin", "en_de/x")), "member")
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, warnings.catch_warnings(action="ignore"):
+        archive.writestr("en_de/metadata.json", '{"from_code": "en", "to_code": "de"}')
+        for file in sorted(folder.iterdir()):
+            if file != path:
+                archive.write(file, f"en_de/model/{file.name}")
+        archive.writestr(name, bytes(data.draw(st.sampled_from((0, 1, 1 << 24)), "size")))
+    if data.draw(st.booleans(), "changed"):
+        path.write_bytes(draw_bytes(data, path.read_bytes()[::-1])[::-1])
+    return path
+
+
+@contextmanager
+def refusals(documented: type[Exception]) -> Iterator[None]:
+    """Catches the documented error, which must be one printable line."""
+    try:
+        yield
+    except documented as error:
+        message = str(error)
+        assert message.isprintable(), message
+        assert 0 < len(message) <= MOST_CHARACTERS, message
+
+
+def attack(kind: str, examples: int, *folders: Path) -> None:
+    """Runs mutations of each folder in a process of its own."""
+    command = [sys.executable, "-m", "tests.support.hostile", kind, str(examples), *map(str, folders)]
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, f"{process.returncode}: {process.stderr[-4000:]}"
+
+
+KINDS: dict[str, Callable[[DataObject, Path], None]] = {"bundle": load_bundle, "import": import_model}
+
+
+def main(kind: str, examples: int, intact: Path) -> None:
+    """Runs the mutations of a folder, always the same ones, and checks the memory that they touched."""
+    folder = intact.parent / f"{intact.name}-mutated" / "model"
+    folder.parent.mkdir()
+
+    @settings(
+        max_examples=examples,
+        derandomize=True,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(st.data())
+    def run(data: DataObject) -> None:
+        rmtree(folder, ignore_errors=True)
+        copytree(intact, folder)
+        KINDS[kind](data, folder)
+        assert list(folder.parent.iterdir()) == [folder]
+
+    run()
+    peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    assert peak_bytes < RESIDENT_BYTES, f"{peak_bytes} bytes"
+
+
+if __name__ == "__main__":
+    faulthandler.enable()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_BYTES, ADDRESS_BYTES))
+    for name in sys.argv[3:]:
+        main(sys.argv[1], int(sys.argv[2]), Path(name))
