@@ -10,7 +10,8 @@ from contextlib import asynccontextmanager
 
 import structlog
 
-from serve.api.server import ListenError
+from serve.api.http_limits import raise_descriptor_limit
+from serve.api.http_server import ListenError
 from serve.engine.engine import ENGINE_THREAD
 from serve.files import FileError
 from serve.observability.logs import configure_logs
@@ -54,6 +55,7 @@ def serve(settings: ServeSettings, load: LoadModels = load_models) -> None:
         SystemExit: with one line, if the service cannot start.
     """
     configure_logs_and_traces(settings)
+    raise_descriptor_limit()
     try:
         asyncio.run(_serve(settings, load))
     except (ListenError, FileError, *LOAD_ERRORS) as error:

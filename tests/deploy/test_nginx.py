@@ -14,7 +14,7 @@ from loadtest.reliability.replicas import Replicas, behind_nginx, find_nginx, fr
 from loadtest.served_process import ServedProcess
 from protos.translation_pb2 import TranslateRequest
 from protos.translation_pb2_grpc import TranslationServiceStub
-from serve.api.server import IDLE_SECONDS
+from serve.api.http_limits import HttpLimits
 from serve.clients.channel import ClientSettings
 from serve.clients.client import TranslationClient
 from serve.server_process import is_ready
@@ -54,7 +54,7 @@ def client(nginx: Replicas) -> httpx.Client:
 
 def test_the_server_keeps_idle_connections_longer_than_nginx() -> None:
     assert CONFIGURATION.count("keepalive_timeout 50s;") == CONFIGURATION.count("  upstream ")
-    assert IDLE_SECONDS > 50
+    assert HttpLimits().idle_seconds > 50
     assert ServeSettings.model_fields["grpc_keepalive_seconds"].default > 50
 
 

@@ -1,0 +1,319 @@
+"""One HTTP/1.1 connection: uvicorn's protocol on httptools, with a limit on everything that a client can delay or grow.
+
+httptools (llhttp) rejects ambiguous framing, line folding and unknown versions. This class adds bounds on the parts of
+a request, the rules of RFC 9112 that llhttp leaves to servers, and the times of `HttpLimits`. Requests on a connection
+are answered in order. The next one starts when the client has read enough of the answers before, so that no request
+waits inside the application for a client that does not read.
+"""
+
+import asyncio
+import socket
+import ssl
+from enum import Enum, auto
+from http import HTTPStatus
+
+import httptools
+from uvicorn._types import ASGI3Application
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from serve.api.http_header import (
+    MAX_HEADER_BYTES,
+    MAX_HEADER_FIELDS,
+    MAX_TARGET_BYTES,
+    HttpRefusalError,
+    check_header,
+    header_too_large,
+    target_too_long,
+)
+from serve.api.http_limits import Connections
+from serve.api.http_problem import raw_problem
+from serve.observability.metrics import CloseReason
+
+# Keys of the request state: whether the client presented a certificate of a trusted authority, and uvicorn's
+# `FlowControl`, whose `write_paused` is true while the client does not read.
+CERTIFIED = "certified"
+FLOW = "flow"
+
+# Requests that wait for the answer to an earlier one.
+MAX_PIPELINED = 16
+MAX_WRITE_BUFFER_BYTES = 64 << 10
+# Input that is discarded before a connection closes.
+MAX_LINGER_BYTES = 1 << 20
+# A client that reads less than this in one sweep does not read.
+LEAST_READ_BYTES = 1 << 10
+_FRAMING = (b"content-length", b"transfer-encoding")
+
+
+class _Message(Enum):
+    """What the parser expects: the start of a request, the rest of its header, or the rest of its body."""
+
+    NEXT = auto()
+    HEADER = auto()
+    BODY = auto()
+
+
+class Connection(HttpToolsProtocol):
+    """A connection from its acceptance to its end."""
+
+    def __init__(self, config: Config, server_state: ServerState, connections: Connections) -> None:
+        super().__init__(config, server_state, {})
+        self.unsent_bytes = 0
+        self._all = connections
+        self._limits = connections.limits
+        self._message = _Message.NEXT
+        self._since_seconds = self._sent_seconds = self.loop.time()
+        self._unparsed_bytes = self._header_bytes = 0
+        self._serving: RequestResponseCycle | None = None
+        self._refusal: HttpRefusalError | None = None
+        self._connected = self._proven = False
+        self._discards = self._lingers = self._replays = False
+
+    def open(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
+        """Starts to serve an accepted socket, after the TLS handshake if there is one."""
+        self._opening = self.loop.create_task(self._open(accepted, tls))
+
+    async def _open(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
+        times = {"ssl_handshake_timeout": self._limits.header_seconds, "ssl_shutdown_timeout": 1.0}
+        try:
+            await self.loop.connect_accepted_socket(lambda: self, accepted, ssl=tls, **(times if tls else {}))
+        except OSError:  # includes errors of TLS and its timeout
+            self._all.metrics.count_closed("handshake")
+        finally:
+            if not self._connected:
+                self._all.remove(self)
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Prepares the state of the requests; after a handshake, the time of the header begins."""
+        super().connection_made(transport)
+        self._connected = True
+        transport.set_write_buffer_limits(MAX_WRITE_BUFFER_BYTES)
+        self._since_seconds = self.loop.time()
+        # The handshake has verified the certificate.
+        self.app_state = {CERTIFIED: bool(transport.get_extra_info("peercert")), FLOW: self.flow}
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Informs the application, also if further requests have arrived since."""
+        self._all.remove(self)
+        if self._serving is not None:
+            self._abandon(self._serving)
+        super().connection_lost(exc)
+
+    def abort(self, reason: CloseReason) -> None:
+        """Closes the connection at once; drops what is not sent."""
+        self._all.metrics.count_closed(reason)
+        if self._connected:
+            self.transport.abort()
+        else:
+            self._opening.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        """Parses input, or discards it if the connection is about to close."""
+        self._unparsed_bytes += len(data)
+        if self._discards:
+            if self._lingers and self._unparsed_bytes > MAX_LINGER_BYTES:
+                self.transport.abort()
+            return
+        try:
+            while data:
+                data = self._parse(data)
+            if self._unparsed_bytes > MAX_HEADER_BYTES:
+                raise (
+                    header_too_large()
+                    if self._message is _Message.HEADER
+                    else HttpRefusalError(
+                        HTTPStatus.BAD_REQUEST, f"expected at most {MAX_HEADER_BYTES} bytes between parts of the body"
+                    )
+                )
+        except HttpRefusalError as refusal:
+            self._refuse(refusal)
+        except httptools.HttpParserError as error:
+            refusal_of_callback = error.__context__
+            if not isinstance(refusal_of_callback, HttpRefusalError):
+                refusal_of_callback = HttpRefusalError(HTTPStatus.BAD_REQUEST, f"invalid HTTP: {error}")
+            self._refuse(refusal_of_callback)
+
+    def _parse(self, data: bytes) -> bytes:
+        """Parses input; returns the rest after an offer to upgrade, which is ignored.
+
+        Java's HTTP client offers HTTP/2 with its first request. httptools takes the body for the other protocol, so a
+        new parser continues behind a header without the offer.
+        """
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as offer:
+            self.parser = httptools.HttpRequestParser(self)
+            self._replays = True
+            fields = [b"%b: %b\r\n" % field for field in self.headers if field[0] in _FRAMING]
+            self.parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % b"".join(fields))
+            return data[offer.args[0] :]
+        return b""
+
+    def on_message_begin(self) -> None:
+        """Begins a request."""
+        if self._replays:
+            return
+        super().on_message_begin()
+        self._message = _Message.HEADER
+        self._header_bytes = 0
+        if self._proven:  # the time of the first header begins with the connection
+            self._since_seconds = self.loop.time()
+
+    def on_url(self, url: bytes) -> None:
+        """Adds a part of the request target."""
+        super().on_url(url)
+        if len(self.url) > MAX_TARGET_BYTES:
+            raise target_too_long()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Adds a field; fields behind a body are ignored."""
+        if self._message is _Message.HEADER:
+            self._header_bytes += len(name) + len(value)
+            if self._header_bytes > MAX_HEADER_BYTES or len(self.headers) >= MAX_HEADER_FIELDS:
+                raise header_too_large()
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Starts the request, or queues it behind an earlier one."""
+        if self._replays:
+            self._replays = False
+            return
+        check_header(self.parser.get_http_version(), self.headers)
+        if len(self.pipeline) >= MAX_PIPELINED:
+            problem = f"expected at most {MAX_PIPELINED} requests without an answer"
+            raise HttpRefusalError(HTTPStatus.SERVICE_UNAVAILABLE, problem, "pipelined")
+        self._message = _Message.BODY
+        self._proven = True
+        self._unparsed_bytes = 0
+        self._all.set_busy(self)
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Adds a part of the body."""
+        self._unparsed_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Ends the request; its answer may be complete by then."""
+        if self.parser.should_upgrade():  # `_parse` continues with the body
+            return
+        self._message = _Message.NEXT
+        self._unparsed_bytes = 0
+        super().on_message_complete()
+        if self._serving is None and not self.pipeline:
+            self._wait()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        if self.flow.write_paused:
+            self.pipeline.append((cycle, app))
+        else:
+            self._serving = cycle
+            super()._start_asgi_task(cycle, app)
+
+    def resume_writing(self) -> None:
+        """Starts the request that waited until the client read earlier answers."""
+        super().resume_writing()
+        if self.pipeline and self._serving is None:
+            self._start_asgi_task(*self.pipeline.pop())
+
+    def on_response_complete(self) -> None:
+        """Starts the next request, or waits for one."""
+        self._serving = None
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+            return
+        self.flow.resume_reading()
+        if self._refusal is not None:
+            self._answer(self._refusal)
+        elif self._message is _Message.BODY and self.expect_100_continue:
+            self._linger()  # the client may omit the body, or not
+        else:
+            self._wait()
+
+    def _wait(self) -> None:
+        """Waits for the client: for the next request, or for the rest of an answered one."""
+        self._since_seconds = self.loop.time()
+        if self._message is not _Message.BODY:
+            self._all.set_idle(self)
+
+    def _refuse(self, refusal: HttpRefusalError) -> None:
+        """Answers with a problem document after the answers to earlier requests, then closes."""
+        self._discards = True
+        self._all.metrics.count_closed(refusal.reason)
+        self._refusal = refusal
+        if self._message is _Message.BODY and refusal.reason != "pipelined":
+            if self.pipeline and self.pipeline[0][0] is self.cycle:
+                self.pipeline.popleft()
+            elif self.cycle.response_started:
+                self._linger()
+                return
+            else:
+                self._abandon(self.cycle)
+                self._serving = None
+        if self._serving is None and not self.pipeline:
+            self._answer(refusal)
+
+    def _answer(self, refusal: HttpRefusalError) -> None:
+        self.transport.write(raw_problem(refusal.status, str(refusal)))
+        self._linger()
+
+    def _abandon(self, cycle: RequestResponseCycle) -> None:
+        """Makes a running request end as if its client had disconnected."""
+        cycle.disconnected = True
+        cycle.message_event.set()
+
+    def _linger(self) -> None:
+        """Ends the output, then discards input until the client closes the connection or the time is over."""
+        self._discards = self._lingers = True
+        self._since_seconds = self.loop.time()
+        self.flow.resume_reading()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+
+    def shutdown(self) -> None:
+        """Closes the connection after the answer to its request, if it has one."""
+        if self._serving is not None:
+            self._serving.keep_alive = False
+        elif not self._lingers:
+            self._linger()
+
+    def sweep(self, now_seconds: float) -> None:
+        """Closes the connection if its client is too late. A TLS handshake has its own timer."""
+        if not self._connected or self.transport.is_closing():
+            return
+        waited_seconds = now_seconds - self._since_seconds
+        if self._stalls(now_seconds):
+            self.abort("send_timeout")
+        elif self._lingers:
+            if waited_seconds > self._limits.linger_seconds:
+                self.transport.abort()
+        elif self._serving is None and not self.pipeline:
+            self._close_late(waited_seconds)
+
+    def _close_late(self, waited_seconds: float) -> None:
+        if self._message is _Message.HEADER:
+            if waited_seconds > self._limits.header_seconds:
+                problem = f"the header did not arrive within {self._limits.header_seconds:g} s"
+                self._refuse(HttpRefusalError(HTTPStatus.REQUEST_TIMEOUT, problem, "header_timeout"))
+            return
+        reason: CloseReason = "idle_timeout"
+        limit_seconds = self._limits.idle_seconds
+        if self._message is _Message.BODY:  # of a request that is answered
+            reason, limit_seconds = "body_timeout", self._limits.body_seconds
+        elif not self._proven:
+            reason, limit_seconds = "header_timeout", self._limits.header_seconds
+        if waited_seconds > limit_seconds:
+            self._all.metrics.count_closed(reason)
+            self._linger()
+
+    def _stalls(self, now_seconds: float) -> bool:
+        """Returns whether the client reads nothing of what it was sent."""
+        unsent = self.transport.get_write_buffer_size()
+        if unsent == 0 or self.unsent_bytes == 0 or unsent <= self.unsent_bytes - LEAST_READ_BYTES:
+            self._sent_seconds = now_seconds
+        self.unsent_bytes = unsent
+        return now_seconds - self._sent_seconds > self._limits.send_seconds
