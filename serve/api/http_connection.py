@@ -9,6 +9,7 @@ waits inside the application for a client that does not read.
 import asyncio
 import socket
 import ssl
+from contextlib import suppress
 from enum import Enum, auto
 from http import HTTPStatus
 
@@ -24,6 +25,7 @@ from serve.api.http_header import (
     MAX_TARGET_BYTES,
     HttpRefusalError,
     check_header,
+    gap_too_large,
     header_too_large,
     target_too_long,
 )
@@ -73,16 +75,20 @@ class Connection(HttpToolsProtocol):
     def open(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
         """Starts to serve an accepted socket, after the TLS handshake if there is one."""
         self._opening = self.loop.create_task(self._open(accepted, tls))
+        self._opening.add_done_callback(lambda opening: self._end_opening(opening, accepted))
 
     async def _open(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
-        times = {"ssl_handshake_timeout": self._limits.header_seconds, "ssl_shutdown_timeout": 1.0}
-        try:
+        limits = self._limits
+        times = {"ssl_handshake_timeout": limits.header_seconds, "ssl_shutdown_timeout": limits.send_seconds}
+        with suppress(OSError):  # includes errors of TLS and its timeout
             await self.loop.connect_accepted_socket(lambda: self, accepted, ssl=tls, **(times if tls else {}))
-        except OSError:  # includes errors of TLS and its timeout
-            self._all.metrics.count_closed("handshake")
-        finally:
-            if not self._connected:
-                self._all.remove(self)
+
+    def _end_opening(self, opening: asyncio.Task[None], accepted: socket.socket) -> None:
+        if not self._connected:
+            if not opening.cancelled():
+                self._all.metrics.count_closed("handshake")
+            self._all.remove(self)
+            accepted.close()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Prepares the state of the requests; after a handshake, the time of the header begins."""
@@ -119,20 +125,13 @@ class Connection(HttpToolsProtocol):
             while data:
                 data = self._parse(data)
             if self._unparsed_bytes > MAX_HEADER_BYTES:
-                raise (
-                    header_too_large()
-                    if self._message is _Message.HEADER
-                    else HttpRefusalError(
-                        HTTPStatus.BAD_REQUEST, f"expected at most {MAX_HEADER_BYTES} bytes between parts of the body"
-                    )
-                )
+                raise header_too_large() if self._message is _Message.HEADER else gap_too_large()
         except HttpRefusalError as refusal:
             self._refuse(refusal)
         except httptools.HttpParserError as error:
-            refusal_of_callback = error.__context__
-            if not isinstance(refusal_of_callback, HttpRefusalError):
-                refusal_of_callback = HttpRefusalError(HTTPStatus.BAD_REQUEST, f"invalid HTTP: {error}")
-            self._refuse(refusal_of_callback)
+            inner = error.__context__  # of a method below
+            invalid = HttpRefusalError(HTTPStatus.BAD_REQUEST, f"invalid HTTP: {error}")
+            self._refuse(inner if isinstance(inner, HttpRefusalError) else invalid)
 
     def _parse(self, data: bytes) -> bytes:
         """Parses input; returns the rest after an offer to upgrade, which is ignored.
@@ -183,11 +182,11 @@ class Connection(HttpToolsProtocol):
         if len(self.pipeline) >= MAX_PIPELINED:
             problem = f"expected at most {MAX_PIPELINED} requests without an answer"
             raise HttpRefusalError(HTTPStatus.SERVICE_UNAVAILABLE, problem, "pipelined")
+        super().on_headers_complete()  # raises for an invalid target
         self._message = _Message.BODY
         self._proven = True
         self._unparsed_bytes = 0
         self._all.set_busy(self)
-        super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         """Adds a part of the body."""
@@ -222,6 +221,7 @@ class Connection(HttpToolsProtocol):
         self._serving = None
         self.server_state.total_requests += 1
         if self.transport.is_closing():
+            self._all.set_idle(self)
             return
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
@@ -245,15 +245,15 @@ class Connection(HttpToolsProtocol):
         self._discards = True
         self._all.metrics.count_closed(refusal.reason)
         self._refusal = refusal
-        if self._message is _Message.BODY and refusal.reason != "pipelined":
+        if self._message is _Message.BODY:  # of the last request that was parsed
             if self.pipeline and self.pipeline[0][0] is self.cycle:
                 self.pipeline.popleft()
-            elif self.cycle.response_started:
-                self._linger()
-                return
             else:
                 self._abandon(self.cycle)
                 self._serving = None
+                if self.cycle.response_started:
+                    self._linger()
+                    return
         if self._serving is None and not self.pipeline:
             self._answer(refusal)
 
@@ -276,14 +276,16 @@ class Connection(HttpToolsProtocol):
 
     def shutdown(self) -> None:
         """Closes the connection after the answer to its request, if it has one."""
-        if self._serving is not None:
+        if not self._connected:
+            self._opening.cancel()
+        elif self._serving is not None:
             self._serving.keep_alive = False
         elif not self._lingers:
             self._linger()
 
     def sweep(self, now_seconds: float) -> None:
         """Closes the connection if its client is too late. A TLS handshake has its own timer."""
-        if not self._connected or self.transport.is_closing():
+        if not self._connected:
             return
         waited_seconds = now_seconds - self._since_seconds
         if self._stalls(now_seconds):
@@ -291,22 +293,24 @@ class Connection(HttpToolsProtocol):
         elif self._lingers:
             if waited_seconds > self._limits.linger_seconds:
                 self.transport.abort()
-        elif self._serving is None and not self.pipeline:
-            self._close_late(waited_seconds)
+        elif self._serving is None and not self.pipeline and not self.transport.is_closing():
+            reason, limit_seconds = self._patience()
+            if waited_seconds > limit_seconds:
+                self._close_late(reason, limit_seconds)
 
-    def _close_late(self, waited_seconds: float) -> None:
-        if self._message is _Message.HEADER:
-            if waited_seconds > self._limits.header_seconds:
-                problem = f"the header did not arrive within {self._limits.header_seconds:g} s"
-                self._refuse(HttpRefusalError(HTTPStatus.REQUEST_TIMEOUT, problem, "header_timeout"))
-            return
-        reason: CloseReason = "idle_timeout"
-        limit_seconds = self._limits.idle_seconds
+    def _patience(self) -> tuple[CloseReason, float]:
+        """Returns how long the client may take, and the reason to close the connection afterwards."""
+        if self._message is _Message.HEADER or not self._proven:
+            return "header_timeout", self._limits.header_seconds
         if self._message is _Message.BODY:  # of a request that is answered
-            reason, limit_seconds = "body_timeout", self._limits.body_seconds
-        elif not self._proven:
-            reason, limit_seconds = "header_timeout", self._limits.header_seconds
-        if waited_seconds > limit_seconds:
+            return "body_timeout", self._limits.body_seconds
+        return "idle_timeout", self._limits.idle_seconds
+
+    def _close_late(self, reason: CloseReason, limit_seconds: float) -> None:
+        if self._message is _Message.HEADER:
+            problem = f"header: expected within {limit_seconds:g} s"
+            self._refuse(HttpRefusalError(HTTPStatus.REQUEST_TIMEOUT, problem, reason))
+        else:
             self._all.metrics.count_closed(reason)
             self._linger()
 

@@ -36,6 +36,12 @@ def header_too_large() -> HttpRefusalError:
     return HttpRefusalError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, problem)
 
 
+def gap_too_large() -> HttpRefusalError:
+    """Returns the refusal of what is neither a header nor a body: line breaks, chunk extensions, trailer fields."""
+    problem = f"expected at most {MAX_HEADER_BYTES} bytes before, between and behind the parts of a body"
+    return HttpRefusalError(HTTPStatus.BAD_REQUEST, problem)
+
+
 def check_header(version: str, headers: Sequence[tuple[bytes, bytes]]) -> None:
     """Checks a complete header with names in lower case.
 

@@ -71,6 +71,9 @@ class LimitedConnection(Protocol):
 
     unsent_bytes: int
 
+    def shutdown(self) -> None:
+        """Closes the connection after the answer to its request."""
+
     def sweep(self, now_seconds: float) -> None:
         """Closes the connection if its client is too late."""
 
@@ -135,16 +138,19 @@ class Connections:
         if connection in self._networks:
             self._idle[connection] = None
 
-    async def sweep(self) -> None:
-        """Checks all connections periodically, until it is canceled."""
-        loop = asyncio.get_running_loop()
-        while True:
-            await asyncio.sleep(self.limits.sweep_seconds)
-            for connection in tuple(self._networks):
-                connection.sweep(loop.time())
-            self._bound_unsent()
+    def sweep(self) -> None:
+        """Closes the connections whose clients are too late. Must be called periodically."""
+        now_seconds = asyncio.get_running_loop().time()
+        for connection in tuple(self._networks):
+            connection.sweep(now_seconds)
+        self._bound_unsent()
 
-    def abort_all(self) -> None:
+    def shut_down(self) -> None:
+        """Closes every connection after the answer to its request."""
+        for connection in tuple(self._networks):
+            connection.shutdown()
+
+    def abort(self) -> None:
         """Closes every connection at once."""
         for connection in tuple(self._networks):
             connection.abort("shutdown")

@@ -26,8 +26,8 @@ MAX_TIMEOUT_MS = 3_600_000
 # Bodies that are being read at once, fewer than connections; together they take as much memory as this many largest.
 MAX_BODIES = 1024
 MAX_LARGEST_BODIES = 32
-# The time of a body is extended in steps of this length, not with each part.
-EXTENSION_SECONDS = 1.0
+# The time of a body is extended in steps of this share of `body_seconds`, not with each part.
+EXTENSION_SHARE = 0.1
 T = TypeVar("T")
 # The `wbits` argument of zlib: 16 is added for a gzip header.
 _WINDOW_BITS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
@@ -107,7 +107,8 @@ class RequestReader:
         """Extends the time by what the size of the received part allows."""
         earned_seconds = self._limits.body_seconds + len(reading.body) / self._limits.body_bytes_per_second
         ends_seconds = min(deadline_seconds, started_seconds + earned_seconds)
-        if reading in self._readings and ends_seconds > (reading.time_limit.when() or 0.0) + EXTENSION_SECONDS:
+        extension_seconds = ends_seconds - (reading.time_limit.when() or 0.0)
+        if reading in self._readings and extension_seconds > EXTENSION_SHARE * self._limits.body_seconds:
             reading.time_limit.reschedule(ends_seconds)
 
     def _late(self, deadline_seconds: float) -> DeadlineExceededError | HTTPException:

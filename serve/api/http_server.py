@@ -27,7 +27,7 @@ ACCEPTED_PER_TURN = 16
 # Pause after a failed `accept`, for example because no file descriptor is free.
 ACCEPT_PAUSE_SECONDS = 1.0
 # At a shutdown: time in which requests in transit are still answered, then maximum time for connections to close.
-LAST_REQUESTS_SECONDS = 0.1
+CLOSE_STEP_SECONDS = 0.1
 CLOSE_SECONDS = 5
 
 log = structlog.get_logger("dragoman")
@@ -130,22 +130,30 @@ class HttpServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begins to accept connections of listening sockets."""
         self._listeners = [Listener(each, self._serve_connection) for each in sockets or ()]
-        self._sweeping = asyncio.create_task(self._connections.sweep())
+        self._sweeping = asyncio.create_task(self._sweep())
         self.started = True
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(self._connections.limits.sweep_seconds)
+            try:
+                self._connections.sweep()
+            except Exception:  # without the sweep, no connection would ever be late
+                log.exception("sweep_failed")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002 - defined by uvicorn
         """Answers requests in transit, then closes all connections."""
         for listener in self._listeners:
             listener.close()
-        await asyncio.sleep(LAST_REQUESTS_SECONDS)
-        for connection in tuple(self.server_state.connections):
-            connection.shutdown()
+        await asyncio.sleep(CLOSE_STEP_SECONDS)
+        self._connections.shut_down()
+        self._sweeping.cancel()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
-                while self._connections or self.server_state.tasks:  # noqa: ASYNC110 - uvicorn has no event for it
-                    await asyncio.sleep(LAST_REQUESTS_SECONDS)
-        self._sweeping.cancel()
-        self._connections.abort_all()
+                while self._connections or self.server_state.tasks:
+                    await asyncio.sleep(CLOSE_STEP_SECONDS)
+                    self._connections.sweep()
+        self._connections.abort()
 
     def _serve_connection(self, accepted: socket.socket, address: str) -> None:
         reason = self._connections.make_room(address)
