@@ -186,7 +186,8 @@ class Connection(HttpToolsProtocol):
         self._message = _Message.BODY
         self._proven = True
         self._unparsed_bytes = 0
-        self._all.set_busy(self)
+        if not self.flow.write_paused:
+            self._all.set_busy(self)
 
     def on_body(self, body: bytes) -> None:
         """Adds a part of the body."""
@@ -210,10 +211,17 @@ class Connection(HttpToolsProtocol):
             self._serving = cycle
             super()._start_asgi_task(cycle, app)
 
+    def pause_writing(self) -> None:
+        """Gives up the place of the connection if others need it, because the client does not read."""
+        super().pause_writing()
+        self._all.set_idle(self)
+
     def resume_writing(self) -> None:
-        """Starts the request that waited until the client read earlier answers."""
+        """Goes on, or starts the request that waited until the client read earlier answers."""
         super().resume_writing()
-        if self.pipeline and self._serving is None:
+        if self._serving is not None or self.pipeline:
+            self._all.set_busy(self)
+        if self._serving is None and self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
 
     def on_response_complete(self) -> None:
@@ -269,6 +277,7 @@ class Connection(HttpToolsProtocol):
     def _linger(self) -> None:
         """Ends the output, then discards input until the client closes the connection or the time is over."""
         self._discards = self._lingers = True
+        self._all.set_idle(self)
         self._since_seconds = self.loop.time()
         self.flow.resume_reading()
         if self.transport.can_write_eof():

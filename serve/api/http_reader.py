@@ -23,8 +23,9 @@ from serve.observability.metrics import ConnectionMetrics
 
 TIMEOUT_HEADER = "x-request-timeout-ms"
 MAX_TIMEOUT_MS = 3_600_000
-# Bodies that are being read at once, fewer than connections; together they take as much memory as this many largest.
-MAX_BODIES = 1024
+# Bodies that are being read at once, as a share of the connections, so that others remain; and their total size, as a
+# number of largest bodies.
+MAX_BODIES_SHARE = 0.25
 MAX_LARGEST_BODIES = 32
 # The time of a body is extended in steps of this share of `body_seconds`, not with each part.
 EXTENSION_SHARE = 0.1
@@ -50,6 +51,7 @@ class RequestReader:
         self._max_body_bytes = max_body_bytes
         self._default_timeout_seconds = default_timeout_seconds
         self._limits = limits
+        self._max_bodies = max(1, int(MAX_BODIES_SHARE * limits.connections))
         self._metrics = metrics
         self._readings: dict[_Reading, None] = {}  # the oldest first
         self._bytes = 0
@@ -93,7 +95,7 @@ class RequestReader:
         reading.body += chunk
         if reading in self._readings:
             self._bytes += len(chunk)
-        while len(self._readings) > MAX_BODIES or self._bytes > MAX_LARGEST_BODIES * self._max_body_bytes:
+        while len(self._readings) > self._max_bodies or self._bytes > MAX_LARGEST_BODIES * self._max_body_bytes:
             oldest = next(iter(self._readings))
             self._remove(oldest)
             oldest.time_limit.reschedule(0.0)

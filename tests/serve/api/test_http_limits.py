@@ -311,6 +311,24 @@ def test_half_headers_at_the_limit_of_connections_shut_no_door(bundle_path: Path
         assert closed(live, "evicted") >= 17
 
 
+@pytest.mark.parametrize(
+    "request_", [BEGUN_BODY, PROBE * 12 + head("GET", "/openapi.json") * 5], ids=["body", "answers"]
+)
+def test_waiting_requests_at_the_limit_of_connections_shut_no_door(
+    bundle_path: Path, monkeypatch: pytest.MonkeyPatch, request_: bytes
+) -> None:
+    """The oldest body ends, and an unread answer gives its connection."""
+    monkeypatch.setattr("serve.service.open_port", open_narrow_port)
+    with run_service(bundle_path, http_limits=HttpLimits(connections=8)) as live, ExitStack() as stack:
+        connect = connect_to(stack, live)
+        for _ in range(20):
+            connect(SMALL_BUFFER_BYTES).send(request_)
+            time.sleep(0.02)
+        for _ in range(3):
+            assert live.post({"text": "alpha."}).status_code == 200
+        assert closed(live, "too_many") == 0
+
+
 def test_a_connection_too_many_gets_503_at_once(bundle_path: Path) -> None:
     model = GatedModel(slots=4)
     with run_service(bundle_path, [model], http_limits=HttpLimits(connections=2)) as live, ExitStack() as stack:
