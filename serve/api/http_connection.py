@@ -1,35 +1,22 @@
-"""One HTTP/1.1 connection: uvicorn's protocol on httptools, with a limit on everything that a client can delay or grow.
+"""One HTTP/1.1 connection: the times of `HttpLimits`, the order of answers, and the end of the connection.
 
-httptools (llhttp) rejects ambiguous framing, line folding and unknown versions. This class adds bounds on the parts of
-a request, the rules of RFC 9112 that llhttp leaves to servers, and the times of `HttpLimits`. Requests on a connection
-are answered in order. The next one starts when the client has read enough of the answers before, so that no request
-waits inside the application for a client that does not read.
+Requests on a connection are answered in order. The next one starts when the client has read enough of the answers
+before, so that no request waits inside the application for a client that does not read.
 """
 
 import asyncio
 import socket
 import ssl
 from contextlib import suppress
-from enum import Enum, auto
 from http import HTTPStatus
 
-import httptools
 from uvicorn._types import ASGI3Application
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from uvicorn.server import ServerState
 
-from serve.api.http_header import (
-    MAX_HEADER_BYTES,
-    MAX_HEADER_FIELDS,
-    MAX_TARGET_BYTES,
-    HttpRefusalError,
-    check_header,
-    gap_too_large,
-    header_too_large,
-    target_too_long,
-)
 from serve.api.http_limits import Connections
+from serve.api.http_parser import BoundedParser, HttpRefusalError, Part
 from serve.api.http_problem import raw_problem
 from serve.observability.metrics import CloseReason
 
@@ -38,39 +25,27 @@ from serve.observability.metrics import CloseReason
 CERTIFIED = "certified"
 FLOW = "flow"
 
-# Requests that wait for the answer to an earlier one.
-MAX_PIPELINED = 16
 MAX_WRITE_BUFFER_BYTES = 64 << 10
 # Input that is discarded before a connection closes.
 MAX_LINGER_BYTES = 1 << 20
 # A client that reads less than this in one sweep does not read.
 LEAST_READ_BYTES = 1 << 10
-_FRAMING = (b"content-length", b"transfer-encoding")
 
 
-class _Message(Enum):
-    """What the parser expects: the start of a request, the rest of its header, or the rest of its body."""
-
-    NEXT = auto()
-    HEADER = auto()
-    BODY = auto()
-
-
-class Connection(HttpToolsProtocol):
+class Connection(BoundedParser):
     """A connection from its acceptance to its end."""
 
     def __init__(self, config: Config, server_state: ServerState, connections: Connections) -> None:
-        super().__init__(config, server_state, {})
+        super().__init__(config, server_state)
         self.unsent_bytes = 0
         self._all = connections
         self._limits = connections.limits
-        self._message = _Message.NEXT
         self._since_seconds = self._sent_seconds = self.loop.time()
-        self._unparsed_bytes = self._header_bytes = 0
+        self._lingered_bytes = 0
         self._serving: RequestResponseCycle | None = None
         self._refusal: HttpRefusalError | None = None
         self._connected = self._proven = False
-        self._discards = self._lingers = self._replays = False
+        self._discards = self._lingers = False
 
     def open(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
         """Starts to serve an accepted socket, after the TLS handshake if there is one."""
@@ -116,90 +91,30 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parses input, or discards it if the connection is about to close."""
-        self._unparsed_bytes += len(data)
-        if self._discards:
-            if self._lingers and self._unparsed_bytes > MAX_LINGER_BYTES:
+        if not self._discards:
+            refusal = self.feed(data)
+            if refusal is not None:
+                self._refuse(refusal)
+        elif self._lingers:
+            self._lingered_bytes += len(data)
+            if self._lingered_bytes > MAX_LINGER_BYTES:
                 self.transport.abort()
-            return
-        try:
-            while data:
-                data = self._parse(data)
-            if self._unparsed_bytes > MAX_HEADER_BYTES:
-                raise header_too_large() if self._message is _Message.HEADER else gap_too_large()
-        except HttpRefusalError as refusal:
-            self._refuse(refusal)
-        except httptools.HttpParserError as error:
-            inner = error.__context__  # of a method below
-            invalid = HttpRefusalError(HTTPStatus.BAD_REQUEST, f"invalid HTTP: {error}")
-            self._refuse(inner if isinstance(inner, HttpRefusalError) else invalid)
-
-    def _parse(self, data: bytes) -> bytes:
-        """Parses input; returns the rest after an offer to upgrade, which is ignored.
-
-        Java's HTTP client offers HTTP/2 with its first request. httptools takes the body for the other protocol, so a
-        new parser continues behind a header without the offer.
-        """
-        try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade as offer:
-            self.parser = httptools.HttpRequestParser(self)
-            self._replays = True
-            fields = [b"%b: %b\r\n" % field for field in self.headers if field[0] in _FRAMING]
-            self.parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % b"".join(fields))
-            return data[offer.args[0] :]
-        return b""
 
     def on_message_begin(self) -> None:
-        """Begins a request."""
-        if self._replays:
-            return
+        """Begins a request; the time of the first header begins with the connection."""
         super().on_message_begin()
-        self._message = _Message.HEADER
-        self._header_bytes = 0
-        if self._proven:  # the time of the first header begins with the connection
+        if self._proven:
             self._since_seconds = self.loop.time()
-
-    def on_url(self, url: bytes) -> None:
-        """Adds a part of the request target."""
-        super().on_url(url)
-        if len(self.url) > MAX_TARGET_BYTES:
-            raise target_too_long()
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Adds a field; fields behind a body are ignored."""
-        if self._message is _Message.HEADER:
-            self._header_bytes += len(name) + len(value)
-            if self._header_bytes > MAX_HEADER_BYTES or len(self.headers) >= MAX_HEADER_FIELDS:
-                raise header_too_large()
-            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """Starts the request, or queues it behind an earlier one."""
-        if self._replays:
-            self._replays = False
-            return
-        check_header(self.parser.get_http_version(), self.headers)
-        if len(self.pipeline) >= MAX_PIPELINED:
-            problem = f"expected at most {MAX_PIPELINED} requests without an answer"
-            raise HttpRefusalError(HTTPStatus.SERVICE_UNAVAILABLE, problem, "pipelined")
-        super().on_headers_complete()  # raises for an invalid target
-        self._message = _Message.BODY
+        super().on_headers_complete()
         self._proven = True
-        self._unparsed_bytes = 0
         if not self.flow.write_paused:
             self._all.set_busy(self)
 
-    def on_body(self, body: bytes) -> None:
-        """Adds a part of the body."""
-        self._unparsed_bytes = 0
-        super().on_body(body)
-
     def on_message_complete(self) -> None:
         """Ends the request; its answer may be complete by then."""
-        if self.parser.should_upgrade():  # `_parse` continues with the body
-            return
-        self._message = _Message.NEXT
-        self._unparsed_bytes = 0
         super().on_message_complete()
         if self._serving is None and not self.pipeline:
             self._wait()
@@ -237,7 +152,7 @@ class Connection(HttpToolsProtocol):
         self.flow.resume_reading()
         if self._refusal is not None:
             self._answer(self._refusal)
-        elif self._message is _Message.BODY and self.expect_100_continue:
+        elif self.part is Part.BODY and self.expect_100_continue:
             self._linger()  # the client may omit the body, or not
         else:
             self._wait()
@@ -245,7 +160,7 @@ class Connection(HttpToolsProtocol):
     def _wait(self) -> None:
         """Waits for the client: for the next request, or for the rest of an answered one."""
         self._since_seconds = self.loop.time()
-        if self._message is not _Message.BODY:
+        if self.part is not Part.BODY:
             self._all.set_idle(self)
 
     def _refuse(self, refusal: HttpRefusalError) -> None:
@@ -253,7 +168,7 @@ class Connection(HttpToolsProtocol):
         self._discards = True
         self._all.metrics.count_closed(refusal.reason)
         self._refusal = refusal
-        if self._message is _Message.BODY:  # of the last request that was parsed
+        if self.part is Part.BODY:  # of the last request that was parsed
             if self.pipeline and self.pipeline[0][0] is self.cycle:
                 self.pipeline.popleft()
             else:
@@ -309,14 +224,14 @@ class Connection(HttpToolsProtocol):
 
     def _patience(self) -> tuple[CloseReason, float]:
         """Returns how long the client may take, and the reason to close the connection afterwards."""
-        if self._message is _Message.HEADER or not self._proven:
+        if self.part is Part.HEADER or not self._proven:
             return "header_timeout", self._limits.header_seconds
-        if self._message is _Message.BODY:  # of a request that is answered
+        if self.part is Part.BODY:  # of a request that is answered
             return "body_timeout", self._limits.body_seconds
         return "idle_timeout", self._limits.idle_seconds
 
     def _close_late(self, reason: CloseReason, limit_seconds: float) -> None:
-        if self._message is _Message.HEADER:
+        if self.part is Part.HEADER:
             problem = f"header: expected within {limit_seconds:g} s"
             self._refuse(HttpRefusalError(HTTPStatus.REQUEST_TIMEOUT, problem, reason))
         else:
