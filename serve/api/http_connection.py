@@ -20,10 +20,11 @@ from serve.api.http_parser import BoundedParser, HttpRefusalError, Part
 from serve.api.http_problem import raw_problem
 from serve.observability.metrics import CloseReason
 
-# Keys of the request state: whether the client presented a certificate of a trusted authority, and uvicorn's
-# `FlowControl`, whose `write_paused` is true while the client does not read.
+# Keys of the request state: whether the client presented a certificate of a trusted authority, uvicorn's
+# `FlowControl`, whose `write_paused` is true while the client does not read, and the transport.
 CERTIFIED = "certified"
 FLOW = "flow"
+TRANSPORT = "transport"
 
 MAX_WRITE_BUFFER_BYTES = 64 << 10
 # Input that is discarded before a connection closes.
@@ -72,7 +73,8 @@ class Connection(BoundedParser):
         transport.set_write_buffer_limits(MAX_WRITE_BUFFER_BYTES)
         self._since_seconds = self.loop.time()
         # The handshake has verified the certificate.
-        self.app_state = {CERTIFIED: bool(transport.get_extra_info("peercert")), FLOW: self.flow}
+        certified = bool(transport.get_extra_info("peercert"))
+        self.app_state = {CERTIFIED: certified, FLOW: self.flow, TRANSPORT: transport}
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Informs the application, also if further requests have arrived since."""

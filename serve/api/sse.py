@@ -15,11 +15,12 @@ from fastapi import Request
 from fastapi.responses import StreamingResponse
 from fastapi.sse import format_sse_event
 from pydantic import TypeAdapter
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
+from serve.api.http_connection import TRANSPORT
 from serve.api.http_problem import service_problem
 from serve.api.http_reader import unless_disconnected
-from serve.errors import ServiceError
+from serve.errors import CancelledError, ServiceError
 from serve.observability.logs import RequestRecord, hide_unexpected
 from serve.translation.response import TranslationDelta, TranslationResponse
 
@@ -66,10 +67,17 @@ class EventStream(StreamingResponse):
         first = await unless_disconnected(request, anext(paced))
         return cls(request, _body(first, paced, form, request.state.record))
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        """Sends the events; raises CancelledError if the client disconnects."""
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - defined by ASGI
+        """Sends the events; raises CancelledError if the client disconnects or does not read."""
+        transport: asyncio.Transport | None = scope.get("state", {}).get(TRANSPORT)
+
+        async def send_event(message: Message) -> None:
+            await send(message)  # uvicorn drops events of a closed connection
+            if transport is not None and transport.is_closing() and message.get("more_body", False):
+                raise CancelledError("the client disconnected")
+
         async with aclosing(self._body):
-            await unless_disconnected(self._request, self.stream_response(send))
+            await unless_disconnected(self._request, self.stream_response(send_event))
 
 
 async def _body(
