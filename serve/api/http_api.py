@@ -18,7 +18,6 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.http.flow_control import FlowControl
 
 from serve.api.auth import Authenticator
 from serve.api.http_body import (
@@ -30,7 +29,7 @@ from serve.api.http_body import (
     stream_documentation,
     translate_documentation,
 )
-from serve.api.http_connection import CERTIFIED, FLOW
+from serve.api.http_connection import CERTIFIED
 from serve.api.http_problem import (
     REQUEST_ID_HEADER,
     TIMINGS_HEADER,
@@ -40,7 +39,7 @@ from serve.api.http_problem import (
     timings_header,
 )
 from serve.api.http_reader import TIMEOUT_HEADER, RequestReader, unless_disconnected
-from serve.api.load_shedding import ADMISSION, Admission, LoadShedder
+from serve.api.load_shedding import ADMISSION, LoadShedder
 from serve.api.open_inference import http as open_inference_http
 from serve.api.open_inference.http import OpenInferenceHttp
 from serve.api.retry_after import RETRY_AFTER_HEADER
@@ -152,14 +151,10 @@ class RequestRecorder:
         request_id = choose_request_id(headers.get(REQUEST_ID_HEADER))
         method = self._method(scope["path"])
         state = scope.setdefault("state", {})
-        flow: FlowControl | None = state.get(FLOW)
-        admission: Admission | None = None
         started = False
 
         async def send_with_headers(message: Message) -> None:
             nonlocal started
-            if admission is not None and flow is not None and flow.write_paused:
-                admission.leave()  # the client does not read
             if message["type"] == "http.response.start":
                 started = True
                 message["headers"].append((REQUEST_ID_HEADER.encode(), request_id.encode()))
@@ -172,8 +167,7 @@ class RequestRecorder:
             with record_request(self._metrics, "rest", method, request_id, headers) as record:
                 state["record"] = record
                 self._authenticate(scope["path"], headers, certified=state.get(CERTIFIED, False))
-                with self._load_shedder.expect(record, method) as admission:
-                    state[ADMISSION] = admission
+                with self._load_shedder.expect(record, method) as state[ADMISSION]:
                     await self._app(scope, receive, send_with_headers)
         except ServiceError as error:
             if started:  # the response is incomplete: the server closes the connection

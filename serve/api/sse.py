@@ -17,9 +17,10 @@ from fastapi.sse import format_sse_event
 from pydantic import TypeAdapter
 from starlette.types import Message, Receive, Scope, Send
 
-from serve.api.http_connection import TRANSPORT
+from serve.api.http_connection import FLOW, TRANSPORT
 from serve.api.http_problem import service_problem
 from serve.api.http_reader import unless_disconnected
+from serve.api.load_shedding import ADMISSION
 from serve.errors import CancelledError, ServiceError
 from serve.observability.logs import RequestRecord, hide_unexpected
 from serve.translation.response import TranslationDelta, TranslationResponse
@@ -69,12 +70,16 @@ class EventStream(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - defined by ASGI
         """Sends the events; raises CancelledError if the client disconnects or does not read."""
-        transport: asyncio.Transport | None = scope.get("state", {}).get(TRANSPORT)
+        state = scope.get("state", {})
 
         async def send_event(message: Message) -> None:
-            await send(message)  # uvicorn drops events of a closed connection
-            if transport is not None and transport.is_closing() and message.get("more_body", False):
-                raise CancelledError("the client disconnected")
+            if FLOW in state:
+                if state[FLOW].write_paused:  # the client does not read
+                    state[ADMISSION].leave()
+                await state[FLOW].drain()
+                if state[TRANSPORT].is_closing():  # uvicorn would drop the event
+                    raise CancelledError("the client disconnected")
+            await send(message)
 
         async with aclosing(self._body):
             await unless_disconnected(self._request, self.stream_response(send_event))

@@ -271,17 +271,16 @@ def test_requests_whose_bodies_never_come_shut_no_door(live: LiveService, connec
     assert live.call(TranslateRequest(text=["alpha."])).translations
 
 
-def test_unread_streams_shut_no_door(bundle_path: Path) -> None:
-    """A stream leaves its place when its client does not read."""
-    limits = HttpLimits(sweep_seconds=0.05)
-    with run_service(bundle_path, http_limits=limits, queue_limit=4000, max_texts=64) as live, ExitStack() as stack:
-        shedder = live.service._load_shedder
-        connect = connect_to(stack, live)
-        for _ in range(3):
-            client = connect(SMALL_BUFFER_BYTES)
-            client.send(head("GET", "/openapi.json") * 12 + post({"text": [LONG_TEXT] * 64}, "/v1/translate/stream"))
-        eventually(lambda: shedder._inside == 0)
-        assert live.post({"text": "alpha."}).status_code == 200
+def test_an_unread_stream_gives_its_place(bundle_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connection remains, until it is late."""
+    monkeypatch.setattr("serve.service.open_port", open_narrow_port)
+    monkeypatch.setattr("serve.api.http_connection.MAX_WRITE_BUFFER_BYTES", 0)
+    with run_service(bundle_path, queue_limit=64) as live, ExitStack() as stack:
+        client = connect_to(stack, live)(SMALL_BUFFER_BYTES)
+        client.send(post({"text": [LONG_TEXT] * 64}, "/v1/translate/stream"))
+        assert client.file.readline()
+        eventually(lambda: live.service._load_shedder._inside == 0)
+        assert live.metric("inflight_requests") == 1
 
 
 def test_bodies_in_memory_are_bounded_and_the_oldest_ends(bundle_path: Path) -> None:
