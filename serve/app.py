@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 
 import structlog
 
-from serve.api.server import ListenError
+from serve.api.http_limits import raise_descriptor_limit
+from serve.api.http_server import ListenError
 from serve.bundle.bundle import BundleError
 from serve.files import FileError
 from serve.observability.log_writer import LOG_WRITER
@@ -57,6 +58,7 @@ def serve(settings: ServeSettings, load: LoadModels = load_models) -> None:
         SystemExit: with one line, if the service cannot start.
     """
     configure_logs_and_traces(settings)
+    raise_descriptor_limit()
     problem = None
     try:
         asyncio.run(_serve(settings, load))

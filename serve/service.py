@@ -19,12 +19,14 @@ from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, ProcessCollector
 from serve.api.auth import Security
 from serve.api.grpc_api import GrpcApi
 from serve.api.http_api import HttpApi
-from serve.api.http_body import RequestReader
+from serve.api.http_limits import HttpLimits, affordable_connections
+from serve.api.http_reader import RequestReader
+from serve.api.http_server import HttpServer, open_port
 from serve.api.load_shedding import LoadShedder, Processor
 from serve.api.open_inference.grpc import OpenInferenceGrpc
 from serve.api.open_inference.http import OpenInferenceHttp
 from serve.api.open_inference.protocol import OpenInference
-from serve.api.server import HttpServer, channel_options, open_port
+from serve.api.server import channel_options
 from serve.observability.log_writer import LOG_WRITER
 from serve.observability.metrics import ServiceMetrics
 from serve.registry.dispatcher import Dispatcher
@@ -48,7 +50,13 @@ class Service:
     """The served models behind gRPC and REST."""
 
     def __init__(
-        self, settings: ServeSettings, models: ModelRegistry, loader: ModelLoader, metrics: ServiceMetrics
+        self,
+        settings: ServeSettings,
+        models: ModelRegistry,
+        loader: ModelLoader,
+        metrics: ServiceMetrics,
+        *,
+        http_limits: HttpLimits | None = None,
     ) -> None:
         """Builds every object. Must be called inside the event loop.
 
@@ -57,6 +65,7 @@ class Service:
             models: opened, not loaded; at least one.
             loader: loads the models, also at a reload.
             metrics: extended by the metrics of the process and the interpreter.
+            http_limits: of HTTP connections; None: as the settings and the process allow.
 
         Raises:
             FileError: if a file of certificates or keys is invalid.
@@ -97,7 +106,10 @@ class Service:
             stream_unanswered_texts=settings.max_stream_texts,
             stream_seconds=settings.grpc_max_connection_age_seconds,
         )
-        reader = RequestReader(settings.max_body_bytes, settings.request_timeout_seconds)
+        limits = http_limits or HttpLimits(affordable_connections(), settings.http_max_connections_per_address)
+        reader = RequestReader(
+            settings.max_body_bytes, settings.request_timeout_seconds, limits, metrics.http_connections
+        )
         http_api = HttpApi(
             dispatcher,
             models,
@@ -113,7 +125,7 @@ class Service:
             cors_origins=settings.cors_origins,
         )
         self.http_app = http_api.build()
-        self._http = HttpServer(self.http_app, self._security.tls)
+        self._http = HttpServer(self.http_app, metrics.http_connections, limits, self._security.tls)
         self._started_seconds = time.monotonic()
         self.http_port = 0
         self.grpc_port = 0

@@ -47,6 +47,9 @@ class ConnectionSettings(BaseModel):
         None, description="File with one API key per line; lines that begin with # are comments"
     )
     open_metrics: bool = Field(True, description="Serve /metrics without a key or a certificate")
+    http_max_connections_per_address: int | None = Field(
+        None, ge=1, description="Open REST connections per client address (default: no limit)"
+    )
     grpc_keepalive_seconds: float = Field(
         60.0, gt=0, allow_inf_nan=False, description="Silence before the server pings a gRPC connection"
     )

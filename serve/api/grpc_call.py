@@ -17,8 +17,7 @@ from google.rpc.status_pb2 import Status
 from grpc_status.rpc_status import to_status
 
 from serve.api.retry_after import pushback_metadata, retry_details
-from serve.api.sse import send_in_time
-from serve.errors import CancelledError, DeadlineExceededError, InvalidRequestError, ServiceError
+from serve.errors import DeadlineExceededError, InvalidRequestError, ServiceError
 from serve.observability.logs import RequestRecord, choose_request_id, record_request
 from serve.observability.metrics import Method, ServiceMetrics
 
@@ -61,6 +60,8 @@ def _details(error: ServiceError, request_id: str | None) -> list[Message]:
     return details
 
 
+# The default time that proxies wait between two writes (nginx, send_timeout); as over HTTP.
+SEND_TIMEOUT_SECONDS = 60.0
 # Clients send the deadline rounded up by at most this ratio, and cancel at the exact one.
 DEADLINE_ROUNDING = 0.02
 
@@ -147,8 +148,9 @@ async def send(context: Context, message: object) -> None:
             before gRPC cancels the call.
     """
     try:
-        await send_in_time(context.write(message))
-    except (grpc.aio.BaseError, CancelledError) as error:
+        async with asyncio.timeout(SEND_TIMEOUT_SECONDS):
+            await context.write(message)
+    except (grpc.aio.BaseError, TimeoutError) as error:
         raise asyncio.CancelledError from error  # a status would queue behind the unread messages
 
 

@@ -13,6 +13,7 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import TypeAdapter
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.gzip import GZipMiddleware
@@ -20,17 +21,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve.api.auth import Authenticator
 from serve.api.http_body import (
-    TIMEOUT_HEADER,
     Body,
-    RequestReader,
     ScoreBody,
     TranslateBody,
     parse_body,
     score_documentation,
     stream_documentation,
     translate_documentation,
-    unless_disconnected,
 )
+from serve.api.http_connection import CERTIFIED
 from serve.api.http_problem import (
     REQUEST_ID_HEADER,
     TIMINGS_HEADER,
@@ -39,11 +38,12 @@ from serve.api.http_problem import (
     service_problem,
     timings_header,
 )
-from serve.api.load_shedding import LoadShedder
+from serve.api.http_reader import TIMEOUT_HEADER, RequestReader, unless_disconnected
+from serve.api.load_shedding import ADMISSION, LoadShedder
 from serve.api.open_inference import http as open_inference_http
 from serve.api.open_inference.http import OpenInferenceHttp
 from serve.api.retry_after import RETRY_AFTER_HEADER
-from serve.api.server import CERTIFIED, write_metrics
+from serve.api.server import write_metrics
 from serve.api.sse import TRANSLATION_EVENTS, EventStream
 from serve.errors import InvalidRequestError, ModelNotFoundError, ServiceError, UnauthorizedError
 from serve.observability.logs import RequestRecord, choose_request_id, record_request
@@ -66,11 +66,11 @@ _REPORT = TypeAdapter(ReloadReport)
 class HttpModels:
     """Handlers of the model routes."""
 
-    def __init__(self, models: ModelRegistry, reloader: Reloader, admin_authenticator: Authenticator | None) -> None:
-        """Creates the handlers. If `admin_authenticator` is None, there is no route for reloads."""
+    def __init__(self, models: ModelRegistry, reloader: Reloader, *, reloads: bool) -> None:
+        """Creates the handlers; `reloads`: whether there is a route for reloads."""
         self._models = models
         self._reloader = reloader
-        self._admin_authenticator = admin_authenticator
+        self._reloads = reloads
 
     def build(self) -> APIRouter:
         """Returns the routes."""
@@ -86,7 +86,7 @@ class HttpModels:
             response_model=ModelDescription,
             responses=problem_documentation(ModelNotFoundError),
         )(self.get_model)
-        if self._admin_authenticator is not None:
+        if self._reloads:
             router.post(
                 RELOAD_PATH,
                 summary="Reloads the models; requires the header `Authorization: Bearer KEY`",
@@ -103,13 +103,11 @@ class HttpModels:
         """Returns state, directions and limits of the model."""
         return Response(_MODEL.dump_json(self._models.get(name).describe()), media_type="application/json")
 
-    async def reload(self, request: Request) -> Response:
+    async def reload(self) -> Response:
         """Responds after every model is loaded and verified, or has failed.
 
         If a model fails, the status is 422 and the model that ran before stays in service.
         """
-        if self._admin_authenticator is not None:
-            self._admin_authenticator.check_key(request.headers.get("authorization", ""))
         report = await self._reloader.reload()
         status = HTTPStatus.UNPROCESSABLE_ENTITY if report.failures else HTTPStatus.OK
         return Response(_REPORT.dump_json(report, exclude_none=True), status, media_type="application/json")
@@ -125,6 +123,7 @@ class RequestRecorder:
         metrics: ServiceMetrics,
         lifecycle: Lifecycle,
         authenticator: Authenticator,
+        admin_authenticator: Authenticator | None,
         load_shedder: LoadShedder,
         open_paths: frozenset[str],
         methods: Mapping[str, Method],
@@ -132,12 +131,13 @@ class RequestRecorder:
         """Wraps an application.
 
         `open_paths` (probes) are neither recorded nor guarded. `methods` maps paths to metrics labels. Connections
-        close after a response while `lifecycle` is leaving.
+        close after a response while `lifecycle` is leaving. `admin_authenticator` guards the path of reloads.
         """
         self._app = app
         self._metrics = metrics
         self._lifecycle = lifecycle
         self._authenticator = authenticator
+        self._admin_authenticator = admin_authenticator
         self._load_shedder = load_shedder
         self._open_paths = open_paths
         self._methods = methods
@@ -150,6 +150,7 @@ class RequestRecorder:
         headers = Request(scope).headers
         request_id = choose_request_id(headers.get(REQUEST_ID_HEADER))
         method = self._method(scope["path"])
+        state = scope.setdefault("state", {})
         started = False
 
         async def send_with_headers(message: Message) -> None:
@@ -164,12 +165,9 @@ class RequestRecorder:
 
         try:
             with record_request(self._metrics, "rest", method, request_id, headers) as record:
-                state = scope.setdefault("state", {})
                 state["record"] = record
-                self._authenticator.check_certificate(shown=state.get(CERTIFIED, False))
-                if scope["path"] != RELOAD_PATH:  # checks the admin key itself
-                    self._authenticator.check_key(headers.get("authorization", ""))
-                with self._load_shedder.enter(record, method):
+                self._authenticate(scope["path"], headers, certified=state.get(CERTIFIED, False))
+                with self._load_shedder.expect(record, method) as state[ADMISSION]:
                     await self._app(scope, receive, send_with_headers)
         except ServiceError as error:
             if started:  # the response is incomplete: the server closes the connection
@@ -180,6 +178,16 @@ class RequestRecorder:
                 else service_problem(error, request_id)
             )
             await answer(scope, receive, send_with_headers)
+
+    def _authenticate(self, path: str, headers: Headers, *, certified: bool) -> None:
+        """Raises UnauthorizedError if the certificate or the key of a request is missing, wrong or ambiguous."""
+        self._authenticator.check_certificate(shown=certified)
+        keys = headers.getlist("authorization")
+        if len(keys) > 1:
+            raise UnauthorizedError(f"authorization: expected one header field, got {len(keys)}")
+        admin = self._admin_authenticator
+        authenticator = admin if admin is not None and path == RELOAD_PATH else self._authenticator
+        authenticator.check_key(keys[0] if keys else "")
 
     def _method(self, path: str) -> Method:
         return self._methods.get(path) or open_inference_http.find_method(path) or "other"
@@ -252,9 +260,13 @@ class HttpApi:
         self._models = models
         self._lifecycle = lifecycle
         self._metrics = metrics
-        self._routers = (HttpModels(models, reloader, admin_authenticator).build(), open_inference.build())
+        self._routers = (
+            HttpModels(models, reloader, reloads=admin_authenticator is not None).build(),
+            open_inference.build(),
+        )
         self._reader = reader
         self._authenticator = authenticator
+        self._admin_authenticator = admin_authenticator
         self._load_shedder = load_shedder
         self._open_paths = PROBE_PATHS if open_metrics else PROBE_PATHS - {METRICS_PATH}
         self._cors_origins = cors_origins
@@ -276,6 +288,7 @@ class HttpApi:
             metrics=self._metrics,
             lifecycle=self._lifecycle,
             authenticator=self._authenticator,
+            admin_authenticator=self._admin_authenticator,
             load_shedder=self._load_shedder,
             open_paths=self._open_paths,
             methods=METHODS,

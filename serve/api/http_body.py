@@ -1,135 +1,21 @@
-"""REST requests: deadline, body, disconnection, and their OpenAPI descriptions.
+"""REST bodies: their fields, and their OpenAPI descriptions.
 
-A body is read and decompressed up to its limit. It is parsed here instead of by FastAPI, so that every fault becomes
-one error that names the field: invalid UTF-8, JSON nested too deep, a string in place of a number. The OpenAPI
-descriptions of the bodies are therefore built here too.
+A body is parsed here instead of by FastAPI, so that every fault becomes one error that names the field: invalid UTF-8,
+JSON nested too deep, a string in place of a number. The OpenAPI descriptions of the bodies are therefore built here
+too.
 """
 
-import asyncio
 import json
-import time
-import zlib
-from collections.abc import Awaitable
 from http import HTTPStatus
 from typing import Annotated, Any, TypeVar
 
-from fastapi import Request
 from pydantic import BeforeValidator, FailFast, Field, ValidationError, WithJsonSchema
 from pydantic_core import PydanticCustomError
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
 
+from serve.api.http_reader import MAX_TIMEOUT_MS, TIMEOUT_HEADER
 from serve.bundle.manifest import BundleDirection
-from serve.errors import CancelledError, DeadlineExceededError, InvalidRequestError, RequestTooLargeError
+from serve.errors import InvalidRequestError
 from serve.translation.fields import Fields, SearchFields, refusal
-
-TIMEOUT_HEADER = "x-request-timeout-ms"
-MAX_TIMEOUT_MS = 3_600_000
-T = TypeVar("T")
-# The `wbits` argument of zlib: 16 is added for a gzip header.
-_WINDOW_BITS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
-
-
-class RequestReader:
-    """Reads requests: bodies up to `max_body_bytes`, compressed or not, until a deadline or the default timeout."""
-
-    def __init__(self, max_body_bytes: int, default_timeout_seconds: float) -> None:
-        self._max_body_bytes = max_body_bytes
-        self._default_timeout_seconds = default_timeout_seconds
-
-    async def read(self, request: Request) -> tuple[bytes, float]:
-        """Returns the decompressed body and the deadline on the clock of `time.monotonic`.
-
-        Raises:
-            ServiceError: if the body is invalid, too large, late or incomplete.
-            HTTPException: if the content encoding is unknown.
-        """
-        deadline_seconds = time.monotonic() + self._timeout_seconds(request)
-        coding = _coding(request)
-        try:
-            async with asyncio.timeout_at(deadline_seconds):
-                body = await self._read_body(request)
-        except TimeoutError:
-            raise DeadlineExceededError("the deadline passed before the request was complete") from None
-        return (body if coding is None else self._decompress(body, coding)), deadline_seconds
-
-    async def _read_body(self, request: Request) -> bytes:
-        if int(request.headers.get("content-length", "0")) > self._max_body_bytes:
-            raise self._too_large()
-        body = bytearray()
-        try:
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > self._max_body_bytes:
-                    raise self._too_large()
-        except ClientDisconnect:
-            raise CancelledError("the client disconnected") from None
-        return bytes(body)
-
-    def _decompress(self, body: bytes, coding: str) -> bytes:
-        decompressor = zlib.decompressobj(_WINDOW_BITS[coding])
-        try:
-            content = decompressor.decompress(body, self._max_body_bytes + 1)
-        except zlib.error as error:
-            raise InvalidRequestError("body", f"expected {coding} data, as content-encoding declares") from error
-        if len(content) > self._max_body_bytes:
-            raise self._too_large()
-        if not decompressor.eof or decompressor.unused_data:
-            raise InvalidRequestError(
-                "body", f"expected one complete {coding} stream, got a truncated one or trailing bytes"
-            )
-        return content
-
-    def _too_large(self) -> RequestTooLargeError:
-        return RequestTooLargeError(f"body: expected at most {self._max_body_bytes} bytes")
-
-    def _timeout_seconds(self, request: Request) -> float:
-        value = request.headers.get(TIMEOUT_HEADER)
-        if value is None:
-            return self._default_timeout_seconds
-        # `isdecimal` alone accepts digits of other scripts; `int` alone accepts white space and underscores.
-        if not (value.isascii() and value.isdecimal() and len(value) <= len(str(MAX_TIMEOUT_MS))):
-            raise InvalidRequestError(TIMEOUT_HEADER, f"expected an integer from 1 to {MAX_TIMEOUT_MS}")
-        if not 1 <= int(value) <= MAX_TIMEOUT_MS:
-            raise InvalidRequestError(TIMEOUT_HEADER, f"{int(value)}, expected 1 to {MAX_TIMEOUT_MS}")
-        return int(value) / 1000
-
-
-def _coding(request: Request) -> str | None:
-    """Returns the content encoding; None if the body is not compressed."""
-    coding = request.headers.get("content-encoding", "identity").strip().lower()
-    if coding == "identity":
-        return None
-    if coding not in _WINDOW_BITS:
-        known = ", ".join(_WINDOW_BITS)
-        problem = f"content-encoding: expected {' or '.join(_WINDOW_BITS)}"
-        raise HTTPException(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, problem, {"accept-encoding": known})
-    return coding
-
-
-async def unless_disconnected(request: Request, work: Awaitable[T]) -> T:
-    """Returns the result of `work`, or cancels it when the client disconnects.
-
-    Raises:
-        CancelledError: if the client disconnects first.
-    """
-    working = asyncio.ensure_future(work)
-    watching = asyncio.create_task(_disconnect(request))
-    try:
-        await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise CancelledError("the client disconnected")
-        return working.result()
-    finally:
-        working.cancel()
-        watching.cancel()
-        await asyncio.gather(working, watching, return_exceptions=True)
-
-
-async def _disconnect(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-
 
 Body = TypeVar("Body", bound=Fields)
 

@@ -4,7 +4,9 @@ In addition to the standard members, a problem has a `reason` (the label in the 
 field is invalid, the `field`.
 """
 
+from collections.abc import Mapping
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Any
 
 from fastapi.responses import JSONResponse
@@ -17,6 +19,7 @@ from serve.errors import (
     ServiceError,
     UnauthorizedError,
 )
+from serve.observability.logs import choose_request_id
 from serve.observability.usage import Timings
 
 REQUEST_ID_HEADER = "x-request-id"
@@ -52,6 +55,15 @@ def http_problem(error: HTTPException, request_id: str) -> JSONResponse:
     """Returns the problem document of an HTTP error, such as a wrong path, method or content type."""
     members: dict[str, object] = {"reason": HTTPStatus(error.status_code).name.lower()}
     return _problem(error.status_code, error.detail, request_id, members, dict(error.headers or {}))
+
+
+def raw_problem(status: HTTPStatus, detail: str, headers: Mapping[str, str] = MappingProxyType({})) -> bytes:
+    """Returns a complete HTTP/1.1 response with a problem document, for a connection that closes then."""
+    request_id = choose_request_id(None)
+    fields = {REQUEST_ID_HEADER: request_id, "connection": "close", **headers}
+    answer = http_problem(HTTPException(status, detail, fields), request_id)
+    lines = [b"HTTP/1.1 %d %b" % (status, status.phrase.encode()), *map(b": ".join, answer.raw_headers)]
+    return b"\r\n".join([*lines, b"", bytes(answer.body)])
 
 
 def problem_documentation(*errors: type[ServiceError]) -> dict[int | str, dict[str, Any]]:

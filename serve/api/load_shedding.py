@@ -51,6 +51,9 @@ SLOTS_PER_WAITING = 8
 MOST_LATE = 17
 SHUT_SECONDS = 0.1
 
+# Key of the request state: the request's `Admission`.
+ADMISSION = "admission"
+
 REFUSAL = "the server is overloaded; retry later"
 
 log = structlog.get_logger("dragoman")
@@ -93,28 +96,43 @@ class LoadShedder:
         Raises:
             QueueFullError: if the request is not admitted.
         """
-        if method == "other":
+        with self.expect(record, method) as admission:
+            admission.enter()
             yield
-            return
-        if not self.open:
+
+    @contextmanager
+    def expect(self, record: RequestRecord, method: Method) -> Iterator["Admission"]:
+        """Yields the admission of a request whose body is not read; the request is not in flight until it enters.
+
+        Raises:
+            QueueFullError: if the request would not be admitted now.
+        """
+        admission = Admission(self, counted=method != "other")
+        if admission.counted and not self.open:
             raise self.refuse()
-        self._inside += 1
         try:
-            yield
+            yield admission
         except DeadlineExceededError:
-            self._record_missed_deadline()
+            self._record_end(admission, late=True)
             raise
         except asyncio.CancelledError:
             if _missed_deadline(record):
-                self._record_missed_deadline()
+                self._record_end(admission, late=True)
             raise
         else:
-            if _missed_deadline(record):
-                self._record_missed_deadline()
-            else:
-                self._late.append(False)
+            self._record_end(admission, late=_missed_deadline(record))
         finally:
-            self._inside -= 1
+            admission.leave()
+
+    def admit(self) -> None:
+        """Counts a request in flight; raises QueueFullError if there is no room."""
+        if not self.open:
+            raise self.refuse()
+        self._inside += 1
+
+    def release(self) -> None:
+        """Ends the count of a request."""
+        self._inside -= 1
 
     def watch(self) -> None:
         """Updates the CPU utilization and logs the number of rejected requests. Must be called periodically."""
@@ -131,6 +149,12 @@ class LoadShedder:
         rows = slots if strained else sum(scheduler.capacity_rows for scheduler in schedulers)
         return rows + max(1, slots // SLOTS_PER_WAITING)
 
+    def _record_end(self, admission: "Admission", *, late: bool) -> None:
+        if admission.inside and late:
+            self._record_missed_deadline()
+        elif admission.inside:
+            self._late.append(False)
+
     def _record_missed_deadline(self) -> None:
         if not self._busy:  # the deadline was too short; other requests are not at risk
             return
@@ -142,6 +166,27 @@ class LoadShedder:
         if late >= MOST_LATE:
             self._late.clear()
             self._shut_until_seconds = now_seconds + SHUT_SECONDS
+
+
+class Admission:
+    """The place of one request among those in flight. `counted` is false if it needs none."""
+
+    def __init__(self, load_shedder: LoadShedder, *, counted: bool) -> None:
+        self._load_shedder = load_shedder
+        self.counted = counted
+        self.inside = False
+
+    def enter(self) -> None:
+        """Takes the place once the request is complete; raises QueueFullError if there is none."""
+        if self.counted and not self.inside:
+            self._load_shedder.admit()
+            self.inside = True
+
+    def leave(self) -> None:
+        """Frees the place, at the end or while the client does not read its answer; a request takes no second one."""
+        if self.inside:
+            self._load_shedder.release()
+            self.inside = False
 
 
 def _missed_deadline(record: RequestRecord) -> bool:

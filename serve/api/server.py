@@ -1,25 +1,18 @@
-"""The ports: gRPC channel options, uvicorn in an existing event loop, and the text format of the metrics.
+"""gRPC channel options, and the text format of the metrics.
 
 Metrics are written in pieces with pauses, because one piece would hold the interpreter lock for ten milliseconds.
 `docs/clients.md` describes how the channel options affect clients.
 """
 
-import asyncio
-import contextlib
 import math
 import resource
-import socket
 import time
 from collections.abc import Callable, Iterator
 
-import uvicorn
 from prometheus_client import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
-from starlette.types import ASGIApp
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from serve.api.auth import Tls
 from serve.settings import ServeSettings
 
 # Concurrent calls of a connection; clients queue more. A call without a message takes 15 to 25 kB.
@@ -103,66 +96,3 @@ def write_metrics(metrics: Collector, pause: Callable[[float], object] = time.sl
         pieces.append(generate_latest(_SingleFamily(family)))
         pause(PAUSE_SECONDS)
     return b"".join(pieces)
-
-
-# Maximum time for connections to close after the server stops listening.
-CLOSE_SECONDS = 5
-# Idle connections are kept longer than proxies and load balancers keep theirs, usually a minute. Otherwise a proxy may
-# send a request over a connection that is being closed.
-IDLE_SECONDS = 75
-# Key of the request state: whether the client presented a certificate of a trusted authority.
-CERTIFIED = "certified"
-
-
-class ListenError(Exception):
-    """A port cannot be bound; the message names it."""
-
-
-def open_port(host: str, port: int) -> socket.socket:
-    """Returns a listening socket; port 0 selects a free port.
-
-    Raises:
-        ListenError: if the port is in use or the address does not belong to this machine.
-    """
-    try:
-        listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-    except OSError as error:
-        problem, _, _ = str(error.strerror).partition(" (")  # the rest repeats the address
-        raise ListenError(f"{host}:{port}: {problem}") from error
-    # Accepted connections inherit it; asyncio sets it only on sockets that it creates. Without it, the second packet of
-    # a response waits 40 ms for the delayed acknowledgment of the first.
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listener
-
-
-class TlsProtocol(H11Protocol):
-    """HTTP/1.1 that stores in the request state whether the client presented a certificate."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Reads the client's certificate, which the handshake has verified."""
-        super().connection_made(transport)
-        self.app_state = {**self.app_state, CERTIFIED: bool(transport.get_extra_info("peercert"))}
-
-
-class HttpServer(uvicorn.Server):
-    """uvicorn without signal handlers, access log and lifespan; the service has its own."""
-
-    def __init__(self, app: ASGIApp, tls: Tls | None = None) -> None:
-        config = uvicorn.Config(
-            app,
-            http="h11" if tls is None else TlsProtocol,
-            ssl_context_factory=None if tls is None else lambda *_: tls.http_context(),
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_keep_alive=IDLE_SECONDS,
-            timeout_graceful_shutdown=CLOSE_SECONDS,
-        )
-        super().__init__(config)
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Captures no signals."""
-        yield

@@ -1,12 +1,11 @@
 """Server-sent events: streams of translations over REST (WHATWG HTML Living Standard, section 9.2).
 
 `delta` events hold the new text of a translation. The last event is a `result`, equal to the unary response, or an
-`error` with a problem document. Comments are heartbeats between events. Over every protocol, a client that reads
-nothing for `SEND_TIMEOUT_SECONDS` is disconnected.
+`error` with a problem document. Comments are heartbeats between events.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from itertools import count
@@ -18,24 +17,13 @@ from fastapi.sse import format_sse_event
 from pydantic import TypeAdapter
 from starlette.types import Message, Receive, Scope, Send
 
-from serve.api.http_body import unless_disconnected
+from serve.api.http_connection import FLOW, TRANSPORT
 from serve.api.http_problem import service_problem
+from serve.api.http_reader import unless_disconnected
+from serve.api.load_shedding import ADMISSION
 from serve.errors import CancelledError, ServiceError
 from serve.observability.logs import RequestRecord, hide_unexpected
 from serve.translation.response import TranslationDelta, TranslationResponse
-
-# The default time that proxies wait between two writes (nginx, send_timeout).
-SEND_TIMEOUT_SECONDS = 60.0
-
-
-async def send_in_time(sending: Awaitable[None]) -> None:
-    """Waits for a write to end; raises CancelledError after `SEND_TIMEOUT_SECONDS`."""
-    try:
-        async with asyncio.timeout(SEND_TIMEOUT_SECONDS):
-            await sending
-    except TimeoutError:
-        raise CancelledError("the client does not read") from None
-
 
 MEDIA_TYPE = "text/event-stream"
 # Proxies close connections that are idle for much longer, usually a minute.
@@ -80,11 +68,18 @@ class EventStream(StreamingResponse):
         first = await unless_disconnected(request, anext(paced))
         return cls(request, _body(first, paced, form, request.state.record))
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - defined by ASGI
         """Sends the events; raises CancelledError if the client disconnects or does not read."""
+        state = scope.get("state", {})
 
-        def send_event(message: Message) -> Awaitable[None]:
-            return send_in_time(send(message))
+        async def send_event(message: Message) -> None:
+            if FLOW in state:
+                if state[FLOW].write_paused:  # the client does not read
+                    state[ADMISSION].leave()
+                await state[FLOW].drain()
+                if state[TRANSPORT].is_closing():  # uvicorn would drop the event
+                    raise CancelledError("the client disconnected")
+            await send(message)
 
         async with aclosing(self._body):
             await unless_disconnected(self._request, self.stream_response(send_event))

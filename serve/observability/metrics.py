@@ -7,7 +7,7 @@ disappear with it.
 
 from collections.abc import Iterator
 from copy import copy
-from typing import Literal, Self
+from typing import Literal, Self, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, disable_created_metrics
 from prometheus_client.metrics_core import Metric
@@ -341,6 +341,43 @@ class Metrics:
         return Histogram(f"dragoman_{name}", description, ("model", *labels), registry=self.registry, buckets=buckets)
 
 
+CloseReason = Literal[
+    "body_timeout",
+    "evicted",
+    "handshake",
+    "header_timeout",
+    "idle_timeout",
+    "invalid",
+    "pipelined",
+    "send_timeout",
+    "shutdown",
+    "too_many",
+    "too_many_per_address",
+]
+
+
+class ConnectionMetrics:
+    """HTTP connections: how many are open, and why the server closed or refused some."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._open = Gauge("dragoman_http_connections", "Open HTTP connections.", registry=registry)
+        closed = Counter(
+            "dragoman_http_connections_closed",
+            "HTTP connections that the server closed or refused, by reason.",
+            ("reason",),
+            registry=registry,
+        )
+        self._closed = {reason: closed.labels(reason) for reason in get_args(CloseReason)}
+
+    def set_open(self, connections: int) -> None:
+        """Sets the number of open connections."""
+        self._open.set(connections)
+
+    def count_closed(self, reason: CloseReason) -> None:
+        """Counts a connection that the server closes or refuses."""
+        self._closed[reason].inc()
+
+
 RELOAD_OUTCOMES = ("ok", "failed")
 # The label of requests that reached no model; Prometheus treats an empty label as absent.
 NO_MODEL = ""
@@ -360,6 +397,7 @@ class ServiceMetrics:
         self._ready = Gauge("dragoman_ready", "1 if every model would translate a request now.", registry=self.registry)
         self._draining = Gauge("dragoman_draining", "1 from the stop signal to the exit.", registry=self.registry)
         self._inflight = Gauge("dragoman_inflight_requests", "Requests in flight.", registry=self.registry)
+        self.http_connections = ConnectionMetrics(self.registry)
         self._build = Info("dragoman_build", "Versions of the running software.", registry=self.registry)
         self._reloads = Counter(
             "dragoman_reloads", "Reloads of the models, by outcome.", ("outcome",), registry=self.registry

@@ -13,7 +13,7 @@ import pytest
 from loadtest.reliability.replicas import Replicas, ServedProcess, behind_nginx, find_nginx
 from protos.translation_pb2 import TranslateRequest
 from protos.translation_pb2_grpc import TranslationServiceStub
-from serve.api.server import IDLE_SECONDS
+from serve.api.http_limits import HttpLimits
 from serve.clients.channel import ClientSettings
 from serve.clients.client import TranslationClient
 from serve.server_process import choose_ports, is_ready
@@ -53,7 +53,7 @@ def client(nginx: Replicas) -> httpx.Client:
 
 def test_the_server_keeps_idle_connections_longer_than_nginx() -> None:
     assert CONFIGURATION.count("keepalive_timeout 50s;") == CONFIGURATION.count("  upstream ")
-    assert IDLE_SECONDS > 50
+    assert HttpLimits().idle_seconds > 50
     assert ServeSettings.model_fields["grpc_keepalive_seconds"].default > 50
 
 

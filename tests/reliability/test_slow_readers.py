@@ -1,6 +1,5 @@
 """A client that stays connected but does not read its stream cannot occupy the service forever."""
 
-import asyncio
 import json
 import socket
 from collections.abc import Iterator
@@ -10,11 +9,10 @@ from typing import Any
 
 import grpc
 import pytest
-import uvicorn.config
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from protos.translation_pb2 import TranslateRequest, TranslateStreamResponse
-from serve.api.server import open_port
+from serve.api.http_limits import HttpLimits
+from serve.api.http_server import open_port
 from tests.support.live import LONG_TEXT, STREAM_METHOD, LiveService, eventually, run_service
 
 TEXTS = [LONG_TEXT] * 64
@@ -28,22 +26,14 @@ def open_narrow_port(host: str, port: int) -> socket.socket:
     return listener
 
 
-class NarrowProtocol(H11Protocol):
-    """HTTP without a write buffer beyond that of the system."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Sets the limit."""
-        super().connection_made(transport)
-        transport.set_write_buffer_limits(0)
-
-
 @pytest.fixture
 def live(bundle_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveService]:
     """A service with a short timeout for slow readers."""
-    monkeypatch.setattr("serve.api.sse.SEND_TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setattr("serve.api.grpc_call.SEND_TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setattr("serve.api.http_connection.MAX_WRITE_BUFFER_BYTES", 0)
     monkeypatch.setattr("serve.service.open_port", open_narrow_port)
-    monkeypatch.setitem(uvicorn.config.HTTP_PROTOCOLS, "h11", f"{__name__}:{NarrowProtocol.__name__}")
-    with run_service(bundle_path, queue_limit=64) as service:
+    limits = HttpLimits(send_seconds=0.5, sweep_seconds=0.1)
+    with run_service(bundle_path, http_limits=limits, queue_limit=64) as service:
         yield service
 
 

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from model.tokenizer.tokenizer import Tokenizer
 from protos.translation_pb2 import TranslateRequest
-from serve.api.server import ListenError
+from serve.api.http_server import ListenError
 from serve.bundle.bundle import BundleError
 from serve.registry.lifecycle import Stage
 from tests.support.fakes import FakeModel

@@ -29,6 +29,7 @@ from protos.translation_pb2 import (
     TranslateResponse,
     TranslateStreamResponse,
 )
+from serve.api.http_limits import HttpLimits
 from serve.bundle.bundle import (
     ALIGNED_DECODER_FILE,
     GRAPH_FILES,
@@ -329,6 +330,7 @@ def run_service(
     wait_ready: bool = True,
     load: LoadModels | None = None,
     own_settings: dict[str, dict[str, Any]] | None = None,
+    http_limits: HttpLimits | None = None,
     **settings: Any,
 ) -> Iterator[LiveService]:
     """Runs a service until the block ends.
@@ -338,6 +340,7 @@ def run_service(
         models: one per engine; two fake ones with 4 slots if None.
         load: loads the models of each bundle; if None, there is one bundle with `models`.
         own_settings: overrides per model.
+        http_limits: of HTTP connections, for tests of short ones.
         wait_ready: whether the block begins when the service is ready; else when its ports are open.
         settings: of `ServeSettings`, over defaults for tests.
     """
@@ -353,7 +356,8 @@ def run_service(
         stop = asyncio.Event()
         metrics = ServiceMetrics()
         loader = ModelLoader(command, metrics, load or (lambda _settings, _bundle: models))
-        service = Service(command, ModelRegistry(await loader.open_all()), loader, metrics)
+        registry = ModelRegistry(await loader.open_all())
+        service = Service(command, registry, loader, metrics, http_limits=http_limits)
         await service.listen()
         running = asyncio.create_task(service.run(stop))
         loop = asyncio.get_running_loop()

@@ -16,8 +16,9 @@ from fastapi.sse import format_sse_event
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
-from serve.api.http_body import TIMEOUT_PARAMETER, RequestReader, inlined_schema, parse_body, unless_disconnected
+from serve.api.http_body import TIMEOUT_PARAMETER, inlined_schema, parse_body
 from serve.api.http_problem import error_headers, timings_header
+from serve.api.http_reader import RequestReader, unless_disconnected
 from serve.api.open_inference.http_body import (
     ConfiguredTensor,
     ErrorAnswer,

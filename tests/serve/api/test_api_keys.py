@@ -119,6 +119,22 @@ def test_reloads_require_the_admin_key(keyed: LiveService, headers: dict[str, An
     assert keyed.post(path=RELOAD_PATH, headers=bearer(ADMIN_KEY)).status_code == 200
 
 
+@pytest.mark.parametrize("method", ["GET", "PUT", "OPTIONS", "POST"])
+def test_the_admin_path_asks_for_its_key_before_anything_else(keyed: LiveService, method: str) -> None:
+    with keyed.http() as client:
+        for headers in ({}, bearer("first")):
+            assert client.request(method, RELOAD_PATH, headers=headers).status_code == 401
+        status = client.request(method, RELOAD_PATH, headers=bearer(ADMIN_KEY)).status_code
+    assert status == (200 if method == "POST" else 405)
+
+
+def test_several_keys_are_refused_even_if_each_is_valid(keyed: LiveService) -> None:
+    with keyed.http() as client:
+        headers = [("authorization", "Bearer first"), ("authorization", "Bearer second")]
+        answer = client.post("/v1/translate", json=BODY, headers=headers)
+    assert (answer.status_code, answer.json()["reason"]) == (401, "unauthorized")
+
+
 def test_no_output_contains_a_key(keyed: LiveService) -> None:
     with capture_logs() as logs:
         assert "wrong-key" not in keyed.post(BODY, headers=bearer("wrong-key")).text

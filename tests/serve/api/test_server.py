@@ -8,19 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fastapi import FastAPI
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 
 from protos.translation_pb2 import TranslateRequest
-from serve.api.server import (
-    MAX_STREAMS,
-    PAUSE_SECONDS,
-    HttpServer,
-    ListenError,
-    channel_options,
-    open_port,
-    write_metrics,
-)
+from serve.api.http_limits import HttpLimits
+from serve.api.http_server import ListenError, open_port
+from serve.api.server import MAX_STREAMS, PAUSE_SECONDS, channel_options, write_metrics
 from serve.observability.metrics import ServiceMetrics
 from serve.settings import ServeSettings
 from tests.support.live import TRANSLATE_METHOD, WAIT_SECONDS, LiveService, run_service
@@ -52,7 +45,7 @@ def test_a_port_that_cannot_be_bound_is_named() -> None:
 
 def test_idle_connections_are_kept_for_longer_than_load_balancers_keep_them() -> None:
     """Load balancers keep them for a minute, and do not resend a request that may have arrived."""
-    assert HttpServer(FastAPI()).config.timeout_keep_alive > 60
+    assert HttpLimits().idle_seconds > 60
 
 
 def frame(kind: int, payload: bytes = b"") -> bytes:

@@ -1,0 +1,166 @@
+"""Parsing of HTTP/1.1: uvicorn's protocol on httptools, with bounds on every part of a request.
+
+httptools (llhttp) rejects ambiguous framing, line folding and unknown versions. This module adds bounds and the rules
+of RFC 9112 that llhttp leaves to servers.
+"""
+
+from collections.abc import Sequence
+from enum import Enum, auto
+from http import HTTPStatus
+
+import httptools
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from serve.observability.metrics import CloseReason
+
+MAX_TARGET_BYTES = 8 << 10
+MAX_HEADER_FIELDS = 100
+# Requests that wait for the answer to an earlier one.
+MAX_PIPELINED = 16
+# Of all names and values, and of anything else between two parts of a body.
+MAX_HEADER_BYTES = 32 << 10
+_FRAMING = (b"content-length", b"transfer-encoding")
+
+
+class HttpRefusalError(Exception):
+    """A request that is not passed on: the answer to it, after which the connection closes.
+
+    Attributes:
+        status: of the answer.
+        reason: in the metrics.
+    """
+
+    def __init__(self, status: HTTPStatus, detail: str, reason: CloseReason = "invalid") -> None:
+        super().__init__(detail)
+        self.status = status
+        self.reason = reason
+
+
+def target_too_long() -> HttpRefusalError:
+    """Returns the refusal of a request target."""
+    return HttpRefusalError(HTTPStatus.REQUEST_URI_TOO_LONG, f"target: expected at most {MAX_TARGET_BYTES} bytes")
+
+
+def header_too_large() -> HttpRefusalError:
+    """Returns the refusal of a header."""
+    problem = f"header: expected at most {MAX_HEADER_FIELDS} fields and {MAX_HEADER_BYTES} bytes"
+    return HttpRefusalError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, problem)
+
+
+def gap_too_large() -> HttpRefusalError:
+    """Returns the refusal of what is neither a header nor a body: line breaks, chunk extensions, trailer fields."""
+    problem = f"expected at most {MAX_HEADER_BYTES} bytes before, between and behind the parts of a body"
+    return HttpRefusalError(HTTPStatus.BAD_REQUEST, problem)
+
+
+class Part(Enum):
+    """What the parser expects: the start of a request, the rest of its header, or the rest of its body."""
+
+    NEXT = auto()
+    HEADER = auto()
+    BODY = auto()
+
+
+class BoundedParser(HttpToolsProtocol):
+    """Parses the requests of one connection; `part` is what comes next."""
+
+    def __init__(self, config: Config, server_state: ServerState) -> None:
+        super().__init__(config, server_state, {})
+        self.part = Part.NEXT
+        self._unparsed_bytes = self._header_bytes = 0
+        self._replays = False
+
+    def feed(self, data: bytes) -> HttpRefusalError | None:
+        """Parses input; returns the refusal of an invalid or too large request, after which nothing can be parsed."""
+        self._unparsed_bytes += len(data)
+        try:
+            while data:
+                data = self._parse(data)
+        except httptools.HttpParserError as error:
+            refusal = error.__context__  # of a method below
+            invalid = HttpRefusalError(HTTPStatus.BAD_REQUEST, f"invalid HTTP: {error}")
+            return refusal if isinstance(refusal, HttpRefusalError) else invalid
+        if self._unparsed_bytes > MAX_HEADER_BYTES:
+            return header_too_large() if self.part is Part.HEADER else gap_too_large()
+        return None
+
+    def _parse(self, data: bytes) -> bytes:
+        """Parses input; returns the rest after an offer to upgrade, which is ignored.
+
+        Java's HTTP client offers HTTP/2 with its first request. httptools takes the body for the other protocol, so a
+        new parser continues behind a header without the offer.
+        """
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as offer:
+            self.parser = httptools.HttpRequestParser(self)
+            self._replays = True
+            fields = [b"%b: %b\r\n" % field for field in self.headers if field[0] in _FRAMING]
+            self.parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % b"".join(fields))
+            return data[offer.args[0] :]
+        return b""
+
+    def on_message_begin(self) -> None:
+        """Begins a request."""
+        if not self._replays:
+            super().on_message_begin()
+            self.part = Part.HEADER
+            self._header_bytes = 0
+
+    def on_url(self, url: bytes) -> None:
+        """Adds to the request target."""
+        super().on_url(url)
+        if len(self.url) > MAX_TARGET_BYTES:
+            raise target_too_long()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Adds a field; fields behind a body are ignored."""
+        if self.part is Part.HEADER:
+            self._header_bytes += len(name) + len(value)
+            if self._header_bytes > MAX_HEADER_BYTES or len(self.headers) >= MAX_HEADER_FIELDS:
+                raise header_too_large()
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Starts the request, or queues it behind an earlier one."""
+        if self._replays:
+            self._replays = False
+            return
+        check_header(self.parser.get_http_version(), self.headers)
+        if len(self.pipeline) >= MAX_PIPELINED:
+            problem = f"expected at most {MAX_PIPELINED} requests without an answer"
+            raise HttpRefusalError(HTTPStatus.SERVICE_UNAVAILABLE, problem, "pipelined")
+        super().on_headers_complete()  # raises for an invalid target
+        self.part = Part.BODY
+        self._unparsed_bytes = 0
+
+    def on_body(self, body: bytes) -> None:
+        """Adds to the body."""
+        self._unparsed_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Ends the request, unless its body follows an offer to upgrade."""
+        if not self.parser.should_upgrade():
+            self.part = Part.NEXT
+            self._unparsed_bytes = 0
+            super().on_message_complete()
+
+
+def check_header(version: str, headers: Sequence[tuple[bytes, bytes]]) -> None:
+    """Checks a complete header with names in lower case.
+
+    Raises:
+        HttpRefusalError: for another version than 1.0 and 1.1, a missing or ambiguous host, or another transfer coding
+            than chunked.
+    """
+    if version not in ("1.0", "1.1"):
+        raise HttpRefusalError(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, f"HTTP version: {version}, expected 1.1")
+    hosts = sum(name == b"host" for name, _ in headers)
+    if hosts > 1 or (hosts == 0 and version == "1.1"):
+        raise HttpRefusalError(HTTPStatus.BAD_REQUEST, f"host: expected one header field, got {hosts}")
+    codings = [value.strip().lower() for name, value in headers if name == b"transfer-encoding"]
+    if codings and (codings != [b"chunked"] or version == "1.0"):
+        raise HttpRefusalError(HTTPStatus.NOT_IMPLEMENTED, "transfer-encoding: expected chunked, over HTTP/1.1")

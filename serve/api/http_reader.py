@@ -1,0 +1,186 @@
+"""Receiving REST requests: deadline, body and disconnection.
+
+A body is read and decompressed up to its limit. It has its own time, whatever deadline the client sets. All bodies that
+are being read share a bound; beyond it, the oldest one ends as if its time were over.
+"""
+
+import asyncio
+import time
+import zlib
+from collections.abc import Awaitable
+from contextlib import suppress
+from http import HTTPStatus
+from typing import TypeVar
+
+from fastapi import Request
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from serve.api.http_limits import HttpLimits
+from serve.api.load_shedding import ADMISSION
+from serve.errors import CancelledError, DeadlineExceededError, InvalidRequestError, RequestTooLargeError
+from serve.observability.metrics import ConnectionMetrics
+
+TIMEOUT_HEADER = "x-request-timeout-ms"
+MAX_TIMEOUT_MS = 3_600_000
+# Bodies that are being read at once, as a share of the connections, so that others remain; and their total size, as a
+# number of largest bodies.
+MAX_BODIES_SHARE = 0.25
+MAX_LARGEST_BODIES = 32
+# The time of a body is extended in steps of this share of `body_seconds`, not with each part.
+EXTENSION_SHARE = 0.1
+T = TypeVar("T")
+# The `wbits` argument of zlib: 16 is added for a gzip header.
+_WINDOW_BITS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
+
+
+class _Reading:
+    """A body that is being read."""
+
+    def __init__(self, time_limit: asyncio.Timeout) -> None:
+        self.time_limit = time_limit
+        self.body = bytearray()
+
+
+class RequestReader:
+    """Reads requests: bodies up to `max_body_bytes`, compressed or not, until a deadline or the default timeout."""
+
+    def __init__(
+        self, max_body_bytes: int, default_timeout_seconds: float, limits: HttpLimits, metrics: ConnectionMetrics
+    ) -> None:
+        self._max_body_bytes = max_body_bytes
+        self._default_timeout_seconds = default_timeout_seconds
+        self._limits = limits
+        self._max_bodies = max(1, int(MAX_BODIES_SHARE * limits.connections))
+        self._metrics = metrics
+        self._readings: dict[_Reading, None] = {}  # the oldest first
+        self._bytes = 0
+
+    async def read(self, request: Request) -> tuple[bytes, float]:
+        """Returns the decompressed body and the deadline on the clock of `time.monotonic`; admits the request.
+
+        Raises:
+            ServiceError: if the body is invalid, too large, late or incomplete, or the request is not admitted.
+            HTTPException: if the content encoding is unknown, or the body does not arrive in its time.
+        """
+        deadline_seconds = time.monotonic() + self._timeout_seconds(request)
+        coding = _coding(request)
+        body = await self._read_body(request, deadline_seconds)
+        request.scope["state"][ADMISSION].enter()
+        return (body if coding is None else self._decompress(body, coding)), deadline_seconds
+
+    async def _read_body(self, request: Request, deadline_seconds: float) -> bytes:
+        if int(request.headers.get("content-length", "0")) > self._max_body_bytes:
+            raise self._too_large()
+        started_seconds = time.monotonic()
+        time_limit = asyncio.timeout_at(min(deadline_seconds, started_seconds + self._limits.body_seconds))
+        reading = _Reading(time_limit)
+        self._readings[reading] = None
+        try:
+            async with time_limit:
+                async for chunk in request.stream():
+                    self._add(reading, chunk)
+                    self._extend(reading, started_seconds, deadline_seconds)
+        except ClientDisconnect:
+            raise CancelledError("the client disconnected") from None
+        except TimeoutError:
+            raise self._late(deadline_seconds) from None
+        finally:
+            self._remove(reading)
+        return bytes(reading.body)
+
+    def _add(self, reading: _Reading, chunk: bytes) -> None:
+        if len(reading.body) + len(chunk) > self._max_body_bytes:
+            raise self._too_large()
+        reading.body += chunk
+        if reading in self._readings:
+            self._bytes += len(chunk)
+        while len(self._readings) > self._max_bodies or self._bytes > MAX_LARGEST_BODIES * self._max_body_bytes:
+            oldest = next(iter(self._readings))
+            self._remove(oldest)
+            oldest.time_limit.reschedule(0.0)
+
+    def _remove(self, reading: _Reading) -> None:
+        with suppress(KeyError):
+            del self._readings[reading]
+            self._bytes -= len(reading.body)
+
+    def _extend(self, reading: _Reading, started_seconds: float, deadline_seconds: float) -> None:
+        """Extends the time by what the size of the received part allows."""
+        earned_seconds = self._limits.body_seconds + len(reading.body) / self._limits.body_bytes_per_second
+        ends_seconds = min(deadline_seconds, started_seconds + earned_seconds)
+        extension_seconds = ends_seconds - (reading.time_limit.when() or 0.0)
+        if reading in self._readings and extension_seconds > EXTENSION_SHARE * self._limits.body_seconds:
+            reading.time_limit.reschedule(ends_seconds)
+
+    def _late(self, deadline_seconds: float) -> DeadlineExceededError | HTTPException:
+        if time.monotonic() >= deadline_seconds:
+            return DeadlineExceededError("the deadline passed before the request was complete")
+        self._metrics.count_closed("body_timeout")
+        least = self._limits.body_bytes_per_second
+        problem = f"body: expected within {self._limits.body_seconds:g} s, or later at {least} bytes per second"
+        return HTTPException(HTTPStatus.REQUEST_TIMEOUT, problem, {"connection": "close"})
+
+    def _decompress(self, body: bytes, coding: str) -> bytes:
+        decompressor = zlib.decompressobj(_WINDOW_BITS[coding])
+        try:
+            content = decompressor.decompress(body, self._max_body_bytes + 1)
+        except zlib.error as error:
+            raise InvalidRequestError("body", f"expected {coding} data, as content-encoding declares") from error
+        if len(content) > self._max_body_bytes:
+            raise self._too_large()
+        if not decompressor.eof or decompressor.unused_data:
+            raise InvalidRequestError(
+                "body", f"expected one complete {coding} stream, got a truncated one or trailing bytes"
+            )
+        return content
+
+    def _too_large(self) -> RequestTooLargeError:
+        return RequestTooLargeError(f"body: expected at most {self._max_body_bytes} bytes")
+
+    def _timeout_seconds(self, request: Request) -> float:
+        value = request.headers.get(TIMEOUT_HEADER)
+        if value is None:
+            return self._default_timeout_seconds
+        # `isdecimal` alone accepts digits of other scripts; `int` alone accepts white space and underscores.
+        if not (value.isascii() and value.isdecimal() and len(value) <= len(str(MAX_TIMEOUT_MS))):
+            raise InvalidRequestError(TIMEOUT_HEADER, f"expected an integer from 1 to {MAX_TIMEOUT_MS}")
+        if not 1 <= int(value) <= MAX_TIMEOUT_MS:
+            raise InvalidRequestError(TIMEOUT_HEADER, f"{int(value)}, expected 1 to {MAX_TIMEOUT_MS}")
+        return int(value) / 1000
+
+
+def _coding(request: Request) -> str | None:
+    """Returns the content encoding; None if the body is not compressed."""
+    coding = request.headers.get("content-encoding", "identity").strip().lower()
+    if coding == "identity":
+        return None
+    if coding not in _WINDOW_BITS:
+        known = ", ".join(_WINDOW_BITS)
+        problem = f"content-encoding: expected {' or '.join(_WINDOW_BITS)}"
+        raise HTTPException(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, problem, {"accept-encoding": known})
+    return coding
+
+
+async def unless_disconnected(request: Request, work: Awaitable[T]) -> T:
+    """Returns the result of `work`, or cancels it when the client disconnects.
+
+    Raises:
+        CancelledError: if the client disconnects first.
+    """
+    working = asyncio.ensure_future(work)
+    watching = asyncio.create_task(_disconnect(request))
+    try:
+        await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise CancelledError("the client disconnected")
+        return working.result()
+    finally:
+        working.cancel()
+        watching.cancel()
+        await asyncio.gather(working, watching, return_exceptions=True)
+
+
+async def _disconnect(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

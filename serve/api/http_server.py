@@ -1,0 +1,175 @@
+"""The HTTP server: uvicorn in an existing event loop, behind a listener that bounds connections.
+
+The listener accepts connections itself, because asyncio retries a failed `accept` without a pause, and counts neither
+connections nor TLS handshakes. At the limit, a new connection gets 503 and is closed.
+"""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable, Iterator
+from http import HTTPStatus
+
+import structlog
+import uvicorn
+from starlette.types import ASGIApp
+
+from serve.api.auth import Tls
+from serve.api.http_connection import Connection
+from serve.api.http_limits import Connections, HttpLimits
+from serve.api.http_problem import raw_problem
+from serve.observability.metrics import ConnectionMetrics
+
+# Connections that the system completes before they are accepted.
+BACKLOG = 512
+# Connections accepted before other work of the event loop has its turn.
+ACCEPTED_PER_TURN = 16
+# Pause after a failed `accept`, for example because no file descriptor is free.
+ACCEPT_PAUSE_SECONDS = 1.0
+# At a shutdown: time in which requests in transit are still answered, then maximum time for connections to close.
+CLOSE_STEP_SECONDS = 0.1
+CLOSE_SECONDS = 5
+
+log = structlog.get_logger("dragoman")
+
+
+class ListenError(Exception):
+    """A port cannot be bound; the message names it."""
+
+
+def open_port(host: str, port: int) -> socket.socket:
+    """Returns a listening socket; port 0 selects a free port. The host `::` includes IPv4, as over gRPC.
+
+    Raises:
+        ListenError: if the port is in use or the address does not belong to this machine.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    dual = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+    try:
+        listener = socket.create_server((host, port), family=family, backlog=BACKLOG, dualstack_ipv6=dual)
+    except OSError as error:
+        problem, _, _ = str(error.strerror).partition(" (")  # the rest repeats the address
+        raise ListenError(f"{host}:{port}: {problem}") from error
+    # Accepted connections inherit it; asyncio sets it only on sockets that it creates. Without it, the second packet of
+    # a response waits 40 ms for the delayed acknowledgment of the first.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
+
+
+class Listener:
+    """Accepts the connections of a listening socket."""
+
+    def __init__(self, listening: socket.socket, serve: Callable[[socket.socket, str], None]) -> None:
+        """Begins to accept; `serve` gets each connection and the address of its client."""
+        self._socket = listening
+        self._serve = serve
+        self._loop = asyncio.get_running_loop()
+        self._pause: asyncio.TimerHandle | None = None
+        listening.setblocking(False)
+        self._resume()
+
+    def close(self) -> None:
+        """Accepts the connections that the system has completed, which it would reset otherwise, then stops."""
+        while self._accept_one():
+            pass
+        if self._pause is not None:
+            self._pause.cancel()
+        self._loop.remove_reader(self._socket)
+        self._socket.close()
+
+    def _resume(self) -> None:
+        self._pause = None
+        self._loop.add_reader(self._socket, self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTED_PER_TURN):
+            if not self._accept_one():
+                return
+
+    def _accept_one(self) -> bool:
+        """Accepts a connection; returns whether there may be another one."""
+        try:
+            accepted, address = self._socket.accept()
+        except (BlockingIOError, InterruptedError):
+            return False
+        except ConnectionAbortedError:
+            return True
+        except OSError as error:
+            log.warning("accept_failed", error=str(error))
+            self._loop.remove_reader(self._socket)
+            self._pause = self._loop.call_later(ACCEPT_PAUSE_SECONDS, self._resume)
+            return False
+        accepted.setblocking(False)
+        self._serve(accepted, address[0])
+        return True
+
+
+class HttpServer(uvicorn.Server):
+    """uvicorn without signal handlers, access log and lifespan; the service has its own."""
+
+    def __init__(self, app: ASGIApp, metrics: ConnectionMetrics, limits: HttpLimits, tls: Tls | None = None) -> None:
+        config = uvicorn.Config(
+            app,
+            http=Connection,
+            ssl_context_factory=None if tls is None else lambda *_: tls.http_context(),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+        )
+        super().__init__(config)
+        self._connections = Connections(limits, metrics)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Captures no signals."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begins to accept connections of listening sockets."""
+        self._listeners = [Listener(each, self._serve_connection) for each in sockets or ()]
+        self._sweeping = asyncio.create_task(self._sweep())
+        self.started = True
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(self._connections.limits.sweep_seconds)
+            try:
+                self._connections.sweep()
+            except Exception:  # without the sweep, no connection would ever be late
+                log.exception("sweep_failed")
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002 - defined by uvicorn
+        """Answers requests in transit, then closes all connections."""
+        for listener in self._listeners:
+            listener.close()
+        await asyncio.sleep(CLOSE_STEP_SECONDS)
+        self._connections.shut_down()
+        self._sweeping.cancel()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                while self._connections or self.server_state.tasks:
+                    await asyncio.sleep(CLOSE_STEP_SECONDS)
+                    self._connections.sweep()
+        self._connections.abort()
+
+    def _serve_connection(self, accepted: socket.socket, address: str) -> None:
+        reason = self._connections.make_room(address)
+        if reason is None:
+            connection = Connection(self.config, self.server_state, self._connections)
+            self._connections.add(connection, address)
+            connection.open(accepted, self.config.ssl)
+            return
+        self._connections.metrics.count_closed(reason)
+        with accepted:
+            if self.config.ssl is None:
+                refuse(accepted)
+
+
+def refuse(accepted: socket.socket) -> None:
+    """Answers that there are too many connections, if the client still listens."""
+    problem = raw_problem(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections; retry later", {"retry-after": "1"})
+    with contextlib.suppress(OSError):
+        accepted.send(problem)

@@ -1,0 +1,492 @@
+"""Everything over HTTP/1.1 that waits for a client has a limit, over plain connections and over TLS."""
+
+import asyncio
+import errno
+import json
+import resource
+import socket
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from structlog.testing import capture_logs
+
+from protos.translation_pb2 import TranslateRequest
+from serve.api.http_limits import HttpLimits, affordable_connections, raise_descriptor_limit
+from serve.api.http_reader import MAX_LARGEST_BODIES
+from serve.api.http_server import Listener, open_port
+from tests.support.certificates import Authority
+from tests.support.live import LONG_TEXT, WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
+
+JSON = "content-type: application/json"
+HOUR = "x-request-timeout-ms: 3600000"
+QUICK = HttpLimits(
+    header_seconds=0.3,
+    body_seconds=0.3,
+    body_bytes_per_second=1000,
+    send_seconds=0.5,
+    idle_seconds=0.6,
+    linger_seconds=0.2,
+    sweep_seconds=0.05,
+)
+SMALL_BUFFER_BYTES = 4096
+
+
+def head(method: str, path: str, *fields: str, version: str = "1.1") -> bytes:
+    return "\r\n".join((f"{method} {path} HTTP/{version}", "host: here", *fields, "", "")).encode()
+
+
+def post(body: object, path: str = "/v1/translate") -> bytes:
+    data = json.dumps(body).encode()
+    return head("POST", path, JSON, f"content-length: {len(data)}") + data
+
+
+PROBE = head("GET", "/healthz")
+BEGUN_BODY = head("POST", "/v1/translate", JSON, HOUR, "content-length: 100") + b"{"
+
+
+@dataclass
+class Answer:
+    """A response of the server."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def reason(self) -> str:
+        """The reason of a problem document."""
+        problem = json.loads(self.body)
+        assert self.headers["content-type"] == "application/problem+json"
+        assert problem["status"] == self.status
+        assert problem["request_id"] == self.headers["x-request-id"]
+        return str(problem["reason"])
+
+
+class Client:
+    """A connection to the service that sends what a test likes."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.socket = connection
+        self.file = connection.makefile("rb")
+
+    def send(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def drip(self, piece: bytes, seconds: float = 3.0) -> None:
+        """Sends a piece every 50 ms until the server answers or closes the connection."""
+        self.socket.setblocking(False)
+        ends_seconds = time.monotonic() + seconds
+        try:
+            while time.monotonic() < ends_seconds:
+                self.socket.send(piece)
+                time.sleep(0.05)
+                try:
+                    self.socket.recv(1, socket.MSG_PEEK)
+                except BlockingIOError:
+                    continue
+                return
+        except OSError:
+            return
+        finally:
+            self.socket.settimeout(WAIT_SECONDS)
+        raise AssertionError("the server goes on waiting")
+
+    def answer(self) -> Answer:
+        line = self.file.readline()
+        assert line, "the connection ended without an answer"
+        fields = iter(self.file.readline, b"\r\n")
+        headers = dict(field.decode().strip().lower().split(": ", 1) for field in fields)
+        return Answer(int(line.split()[1]), headers, self.file.read(int(headers["content-length"])))
+
+    def ended(self) -> bool:
+        """Returns whether the server closes the connection without sending more; a reset raises."""
+        return self.file.read(1) == b""
+
+
+Connect = Callable[..., Client]
+
+
+@dataclass
+class Served:
+    """A service and the way to connect to it."""
+
+    live: LiveService
+    connect: Connect
+
+
+def connect_to(stack: ExitStack, live: LiveService, authority: Authority | None = None) -> Connect:
+    """Returns a function that opens connections, which the stack closes."""
+
+    def connect(receive_buffer_bytes: int | None = None) -> Client:
+        connection = stack.enter_context(socket.socket())
+        if receive_buffer_bytes is not None:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        connection.settimeout(WAIT_SECONDS)
+        connection.connect(("127.0.0.1", live.service.http_port))
+        if authority is not None:
+            context = authority.context()
+            connection = stack.enter_context(context.wrap_socket(connection, server_hostname="127.0.0.1"))
+        client = Client(connection)
+        stack.enter_context(client.file)
+        return client
+
+    return connect
+
+
+def open_narrow_port(host: str, port: int) -> socket.socket:
+    """Returns a listening socket whose connections buffer little unread data."""
+    listener = open_port(host, port)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SMALL_BUFFER_BYTES)
+    return listener
+
+
+@pytest.fixture(scope="module", params=["plain", "tls"])
+def served(
+    request: pytest.FixtureRequest, bundle_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Served]:
+    """A service with short limits."""
+    authority = Authority(tmp_path_factory.mktemp("authority")) if request.param == "tls" else None
+    secured = {} if authority is None else authority.settings()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("serve.service.open_port", open_narrow_port)
+        with run_service(bundle_path, http_limits=QUICK, **secured) as live, ExitStack() as stack:
+            yield Served(live, connect_to(stack, live, authority))
+
+
+@pytest.fixture
+def connect(live: LiveService) -> Iterator[Connect]:
+    """Connects to a service without TLS and with the usual limits."""
+    with ExitStack() as stack:
+        yield connect_to(stack, live)
+
+
+def closed(live: LiveService, reason: str) -> float:
+    return live.metric("http_connections_closed_total", reason=reason)
+
+
+def test_a_header_has_a_limited_time(served: Served) -> None:
+    """Also if it goes on byte by byte, and behind an earlier request."""
+    before = closed(served.live, "header_timeout")
+    for first in (False, True):
+        for drips in (False, True):
+            client = served.connect()
+            if first:
+                client.send(PROBE)
+                assert client.answer().status == 200
+            client.send(PROBE[:-2] + b"x-a: ")
+            if drips and served.live.service._security.tls is None:
+                client.drip(b"a")
+            answer = client.answer()
+            assert (answer.status, answer.reason) == (408, "request_timeout")
+            assert answer.headers["connection"] == "close"
+            assert client.ended()
+    assert closed(served.live, "header_timeout") == before + 4
+
+
+def test_a_connection_without_a_request_is_closed(served: Served) -> None:
+    """After a request it may be idle for another time. Empty lines are no requests."""
+    counts = [closed(served.live, reason) for reason in ("header_timeout", "idle_timeout")]
+    silent, idle = served.connect(), served.connect()
+    idle.send(PROBE)
+    assert idle.answer().status == 200
+    idle.send(b"\r\n")
+    assert silent.ended()
+    assert idle.ended()
+    after = [closed(served.live, reason) for reason in ("header_timeout", "idle_timeout")]
+    assert after == [count + 1 for count in counts]
+
+
+def test_a_tls_handshake_has_a_limited_time(served: Served) -> None:
+    if served.live.service._security.tls is None:
+        pytest.skip("without TLS")
+    before = closed(served.live, "handshake")
+    with socket.create_connection(("127.0.0.1", served.live.service.http_port), WAIT_SECONDS) as connection:
+        connection.sendall(b"\x16\x03\x01")
+        assert connection.recv(1) == b""
+    eventually(lambda: closed(served.live, "handshake") == before + 1)
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_body_has_a_limited_time_whatever_the_deadline(served: Served, *, chunked: bool) -> None:
+    for piece in (None, b"1\r\na\r\n" if chunked else b" "):
+        client = served.connect()
+        length = "transfer-encoding: chunked" if chunked else "content-length: 100000"
+        client.send(head("POST", "/v1/translate", JSON, HOUR, length))
+        if piece is not None and served.live.service._security.tls is None:
+            client.drip(piece)
+        answer = client.answer()
+        assert (answer.status, answer.reason) == (408, "request_timeout")
+        assert answer.headers["connection"] == "close"
+
+
+def test_a_body_may_take_longer_while_it_keeps_the_rate(served: Served) -> None:
+    padding = b" " * 500  # half a second at 1000 bytes per second
+    data = json.dumps({"text": "alpha."}).encode()
+    client = served.connect()
+    client.send(head("POST", "/v1/translate", JSON, f"content-length: {4 * len(padding) + len(data)}"))
+    for _ in range(4):
+        client.send(padding)
+        time.sleep(0.2)
+    client.send(data)
+    assert client.answer().status == 200
+
+
+def test_the_rest_of_an_answered_request_has_a_limited_time(served: Served) -> None:
+    client = served.connect()
+    client.send(head("POST", "/nowhere", "content-length: 100"))
+    assert client.answer().status == 404
+    assert client.ended()
+
+
+def test_a_connection_goes_on_if_the_rest_of_an_answered_request_arrives(served: Served) -> None:
+    client = served.connect()
+    client.send(head("POST", "/nowhere", "content-length: 100"))
+    assert client.answer().status == 404
+    client.send(b"x" * 100 + PROBE)
+    assert client.answer().status == 200
+
+
+@pytest.mark.parametrize("fields", [(), ("connection: close",)])
+def test_an_unread_answer_ends_the_connection(served: Served, fields: tuple[str, ...]) -> None:
+    before = closed(served.live, "send_timeout")
+    client = served.connect(SMALL_BUFFER_BYTES)
+    client.send(head("GET", "/openapi.json") * 8 + head("GET", "/openapi.json", *fields))
+    eventually(lambda: closed(served.live, "send_timeout") == before + 1)
+    served.live.settle()
+
+
+def test_requests_whose_bodies_never_come_shut_no_door(live: LiveService, connect: Connect) -> None:
+    """More than slots, queue and those that are read or written."""
+    count = 2 * (live.service._load_shedder._capacity() + 1)
+    for _ in range(count):
+        connect().send(BEGUN_BODY)
+    eventually(lambda: live.metric("inflight_requests") == count)
+    assert live.post({"text": "alpha."}).status_code == 200
+    assert live.call(TranslateRequest(text=["alpha."])).translations
+
+
+def test_an_unread_stream_gives_its_place(bundle_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connection remains, until it is late."""
+    monkeypatch.setattr("serve.service.open_port", open_narrow_port)
+    monkeypatch.setattr("serve.api.http_connection.MAX_WRITE_BUFFER_BYTES", 0)
+    with run_service(bundle_path, queue_limit=64) as live, ExitStack() as stack:
+        client = connect_to(stack, live)(SMALL_BUFFER_BYTES)
+        client.send(post({"text": [LONG_TEXT] * 64}, "/v1/translate/stream"))
+        assert client.file.readline()
+        eventually(lambda: live.service._load_shedder._inside == 0)
+        assert live.metric("inflight_requests") == 1
+
+
+def test_bodies_in_memory_are_bounded_and_the_oldest_ends(bundle_path: Path) -> None:
+    with run_service(bundle_path, max_body_bytes=2000) as live, ExitStack() as stack:
+        connect = connect_to(stack, live)
+        clients = []
+        for _ in range(MAX_LARGEST_BODIES + 2):
+            clients.append(connect())
+            clients[-1].send(head("POST", "/v1/translate", JSON, HOUR, "content-length: 2000") + b" " * 1990)
+            eventually(lambda: live.metric("inflight_requests") >= min(len(clients), MAX_LARGEST_BODIES))
+        assert clients[0].answer().reason == "request_timeout"
+        assert live.post({"text": "alpha."}).status_code == 200
+
+
+def test_half_headers_at_the_limit_of_connections_shut_no_door(bundle_path: Path) -> None:
+    """The oldest connection without a request gives its place; one with earlier requests keeps it."""
+    with run_service(bundle_path, http_limits=HttpLimits(connections=4)) as live, ExitStack() as stack:
+        connect = connect_to(stack, live)
+        good = connect()
+        good.send(PROBE)
+        assert good.answer().status == 200
+        for _ in range(20):
+            connect().send(b"GET /healthz HTTP/1.1\r\nhost: ")
+        assert live.get("/healthz").status_code == 200
+        good.send(PROBE)
+        assert good.answer().status == 200
+        assert live.metric("http_connections") <= 4
+        assert closed(live, "evicted") >= 17
+
+
+@pytest.mark.parametrize(
+    "request_", [BEGUN_BODY, PROBE * 12 + head("GET", "/openapi.json") * 5], ids=["body", "answers"]
+)
+def test_waiting_requests_at_the_limit_of_connections_shut_no_door(
+    bundle_path: Path, monkeypatch: pytest.MonkeyPatch, request_: bytes
+) -> None:
+    """The oldest body ends, and an unread answer gives its connection."""
+    monkeypatch.setattr("serve.service.open_port", open_narrow_port)
+    with run_service(bundle_path, http_limits=HttpLimits(connections=8)) as live, ExitStack() as stack:
+        connect = connect_to(stack, live)
+        for _ in range(20):
+            connect(SMALL_BUFFER_BYTES).send(request_)
+            time.sleep(0.02)
+        for _ in range(3):
+            assert live.post({"text": "alpha."}).status_code == 200
+        assert closed(live, "too_many") == 0
+
+
+def test_a_connection_too_many_gets_503_at_once(bundle_path: Path) -> None:
+    model = GatedModel(slots=4)
+    with run_service(bundle_path, [model], http_limits=HttpLimits(connections=2)) as live, ExitStack() as stack:
+        model.gate.clear()
+        connect = connect_to(stack, live)
+        busy = [connect() for _ in range(2)]
+        for client in busy:
+            client.send(post({"text": LONG_TEXT}))
+        eventually(lambda: live.metric("inflight_requests") == 2)
+        answer = connect().answer()
+        assert (answer.status, answer.reason) == (503, "service_unavailable")
+        assert answer.headers["connection"] == "close"
+        assert closed(live, "too_many") == 1
+        model.gate.set()
+        assert [client.answer().status for client in busy] == [200, 200]
+
+
+def test_connections_per_address_are_limited_by_a_setting(bundle_path: Path) -> None:
+    with run_service(bundle_path, http_max_connections_per_address=2) as live, ExitStack() as stack:
+        connect = connect_to(stack, live)
+        clients = [connect() for _ in range(2)]
+        assert connect().answer().status == 503
+        assert closed(live, "too_many_per_address") == 1
+        clients[0].socket.shutdown(socket.SHUT_RDWR)
+        eventually(lambda: live.metric("http_connections") == 1)
+        assert live.get("/healthz").status_code == 200
+
+
+def test_connections_leave_descriptors_for_everything_else() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (1000, hard))
+        assert affordable_connections() == 500
+        raise_descriptor_limit()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_listener_without_descriptors_pauses_and_logs_once() -> None:
+    class Exhausted:
+        """A listening socket with a waiting connection that cannot be accepted."""
+
+        def __init__(self, listening: socket.socket) -> None:
+            self.fileno, self.setblocking, self.close = listening.fileno, listening.setblocking, listening.close
+
+        def accept(self) -> Any:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+    async def listen() -> None:
+        with open_port("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()):
+            listener = Listener(cast("socket.socket", Exhausted(listening)), lambda *_: None)
+            await asyncio.sleep(0.2)
+            listener.close()
+
+    with capture_logs() as logs:
+        asyncio.run(listen())
+    assert 1 <= len([log for log in logs if log["event"] == "accept_failed"]) <= 2  # the second at the end
+
+
+LINES = b"POST /v1/translate HTTP/1.1\r\nhost: here\r\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        pytest.param(LINES + b"content-length: 3\r\ntransfer-encoding: chunked\r\n\r\n", 400, id="two lengths"),
+        pytest.param(LINES + b"x-a: 1\r\n 2\r\n\r\n", 400, id="folded field"),
+        pytest.param(b"GET /healthz HTTP/9.9\r\nhost: here\r\n\r\n", 400, id="unknown version"),
+        pytest.param(b"GET /healthz HTTP/2.0\r\nhost: here\r\n\r\n", 505, id="HTTP/2"),
+        pytest.param(b"GET /healthz\r\n\r\n", 505, id="HTTP/0.9"),
+        pytest.param(b"GET /healthz HTTP/1.1\r\n\r\n", 400, id="no host"),
+        pytest.param(b"GET /healthz HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n", 400, id="two hosts"),
+        pytest.param(LINES + b"transfer-encoding: gzip, chunked\r\n\r\n", 501, id="coding"),
+        pytest.param(head("POST", "/", "transfer-encoding: chunked", version="1.0"), 501, id="chunked HTTP/1.0"),
+        pytest.param(head("CONNECT", "here:80"), 400, id="tunnel"),
+        pytest.param(head("GET", "/" + "a" * 9000), 414, id="long target"),
+        pytest.param(head("GET", "/healthz", "x-a: " + "a" * 33_000), 431, id="long field"),
+        pytest.param(head("GET", "/healthz", *["x-a: 1"] * 101), 431, id="many fields"),
+        pytest.param(LINES + b"transfer-encoding: chunked\r\n\r\nxyz\r\n", 400, id="chunk"),
+    ],
+)
+def test_a_request_that_cannot_be_served_gets_a_problem_document(served: Served, data: bytes, status: int) -> None:
+    client = served.connect()
+    client.send(data)
+    answer = client.answer()
+    assert answer.status == status
+    assert answer.reason
+    assert answer.headers["connection"] == "close"
+    assert client.ended()
+
+
+def test_a_fault_is_answered_after_the_requests_before_it(live: LiveService, connect: Connect) -> None:
+    del live
+    client = connect()
+    client.send(post({"text": "alpha."}) + PROBE + b"junk\r\n\r\n")
+    assert [client.answer().status for _ in range(3)] == [200, 200, 400]
+    assert client.ended()
+
+
+def test_pipelined_requests_are_bounded(live: LiveService, connect: Connect) -> None:
+    client = connect()
+    client.send(PROBE * 200)
+    statuses: list[int] = []
+    while statuses[-1:] != [503]:
+        statuses.append(client.answer().status)
+    assert set(statuses[:-1]) == {200}
+    assert len(statuses) < 30
+    assert client.ended()
+    assert closed(live, "pipelined") == 1
+
+
+def test_trailer_fields_are_no_headers(live: LiveService, connect: Connect) -> None:
+    del live
+    body = json.dumps({"text": "alpha."}).encode()
+    client = connect()
+    client.send(head("POST", "/v1/translate", JSON, "transfer-encoding: chunked"))
+    client.send(b"%x\r\n%b\r\n0\r\nx-request-id: mine\r\n\r\n" % (len(body), body))
+    assert client.answer().headers["x-request-id"] != "mine"
+
+
+def test_the_wildcard_of_ipv6_hears_ipv4_too() -> None:
+    if not socket.has_dualstack_ipv6():
+        pytest.skip("no IPv6")
+    with open_port("::", 0) as listening:
+        for host in ("127.0.0.1", "::1"):
+            socket.create_connection((host, listening.getsockname()[1]), WAIT_SECONDS).close()
+
+
+def test_no_connection_is_reset_when_the_server_stops(bundle_path: Path) -> None:
+    """A request in transit gets an answer, or the connection ends without one."""
+
+    def ask(live: LiveService) -> list[int | str]:
+        outcomes: list[int | str] = []
+        while True:
+            try:
+                with ExitStack() as stack:
+                    client = connect_to(stack, live)()
+                    while True:
+                        client.send(post({"text": "alpha."}))
+                        line = client.file.readline()
+                        if not line:
+                            outcomes.append("ended")
+                            return outcomes
+                        fields = dict(
+                            each.decode().strip().lower().split(": ", 1) for each in iter(client.file.readline, b"\r\n")
+                        )
+                        client.file.read(int(fields["content-length"]))
+                        outcomes.append(int(line.split()[1]))
+                        if "connection" in fields:
+                            break
+            except ConnectionRefusedError:
+                return outcomes
+
+    with run_service(bundle_path) as live, ThreadPoolExecutor(8) as pool:
+        answers = [pool.submit(ask, live) for _ in range(8)]
+        time.sleep(0.2)
+        live.stop()
+        outcomes = [outcome for answer in answers for outcome in answer.result(WAIT_SECONDS)]
+    assert set(outcomes) <= {200, 503, "ended"}
+    assert 200 in outcomes
