@@ -7,7 +7,7 @@ runtime.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -26,8 +26,9 @@ from serve.search.hypothesis import Hypothesis
 from serve.translation.cache import Hypotheses, ResultCache
 from serve.translation.request import ModelRequest, TargetVocabulary, TextRequest
 from serve.translation.response import ResponseBuilder, ScoreResponse, TranslationDelta, TranslationResponse
-from serve.translation.segments import SegmentedRequest, SegmentedText, split_text
+from serve.translation.segments import SegmentedRequest, TextSplitter
 from serve.translation.submission import LoopNotifier, Submission
+from serve.translation.turns import map_texts, normalized_bytes
 
 # The decoded form of an incomplete character in byte tokens; the next token may complete it.
 INCOMPLETE = "\ufffd"
@@ -56,22 +57,6 @@ class TextStream:
         new = text[self._sent_characters :]
         self._sent_characters += len(new)
         return new
-
-
-# Texts of this length take well under a millisecond. Yielding to the event loop this often avoids a worker thread,
-# which would cost more than a usual sentence.
-CHARACTERS_PER_TURN = 10_000
-
-
-async def in_turns(texts: Iterable[TextRequest]) -> AsyncIterator[TextRequest]:
-    """Yields the texts; lets the event loop run after every `CHARACTERS_PER_TURN`."""
-    characters = 0
-    for text in texts:
-        yield text
-        characters += len(text.text) + len(text.target_prefix)
-        if characters >= CHARACTERS_PER_TURN:
-            characters = 0
-            await asyncio.sleep(0)
 
 
 AnyResponse = TypeVar("AnyResponse", TranslationResponse, ScoreResponse)
@@ -215,13 +200,12 @@ class Translator:
     async def _split(self, request: ModelRequest, reservation: Reservation) -> SegmentedRequest:
         """Splits the texts into sentences, and extends the reservation if there are more sentences than texts."""
         if not request.split_sentences:
-            return SegmentedRequest.of(request, [SegmentedText.whole(text.text) for text in request.texts])
-        fits = partial(self._fits, request.direction.source_prefix)
-        texts = [split_text(request, text, fits) async for text in in_turns(request.texts)]
+            return SegmentedRequest.whole(request)
+        most_sentences = self._scheduler.capacity_rows // request.plan.options.rows
+        splitter = TextSplitter(request, partial(self._fits, request.direction.source_prefix), most_sentences)
+        texts = await map_texts(splitter.split, request.texts, request.deadline_seconds)
         segmented = SegmentedRequest.of(request, texts)
-        sentences = len(segmented.request.texts)
-        if sentences > len(texts):
-            segmented.request.check_rows(f"{sentences} sentences", self._scheduler.capacity_rows)
+        if len(segmented.request.texts) > len(texts):
             await self._widen(reservation, segmented.request)
         return segmented
 
@@ -229,7 +213,7 @@ class Translator:
         """Returns whether the model can read a sentence after the prefix of its direction."""
         longest = self._max_source_tokens - len(source_prefix) - len(self._source_suffix)
         # A token has at least one byte, except for the first of a text: most sentences need no tokenization here.
-        return len(sentence.encode()) < longest or len(self._tokenizer.encode(sentence)) <= longest
+        return normalized_bytes(sentence) < longest or len(self._tokenizer.encode(sentence)) <= longest
 
     async def _widen(self, reservation: Reservation, request: ModelRequest) -> None:
         if request.fairness_key is None:
@@ -240,7 +224,7 @@ class Translator:
     async def _tokenize(self, request: ModelRequest) -> TokenizedRequest:
         """Tokenizes the sentences and looks them up in the result cache."""
         started_seconds = time.monotonic()
-        specs = [self._spec(request, text) async for text in in_turns(request.texts)]
+        specs = await map_texts(partial(self._spec, request), request.texts, request.deadline_seconds)
         cached: dict[int, Hypotheses] = {}
         if self._cache is not None and request.plan.repeatable:
             results = enumerate(map(self._cache.get, specs))

@@ -1,0 +1,130 @@
+"""Large requests are split and tokenized in turns in a thread: they block neither the event loop nor each other."""
+
+import asyncio
+import threading
+import time
+import unicodedata
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from serve.errors import DeadlineExceededError
+from serve.translation import turns
+from serve.translation.turns import SMALL_TEXT_BYTES, TURN_CHARACTERS, TurnThread, normalized_bytes
+from tests.support.fakes import FakeClock
+from tests.support.live import WAIT_SECONDS
+from tests.support.translators import NumberTokenizer, TranslatorBench
+
+pytestmark = pytest.mark.anyio
+
+# NFKC makes 33 bytes of its 3.
+LIGATURE = "\ufdfa"
+QUARTERS = ["5".ljust(SMALL_TEXT_BYTES // 4)] * 4
+LARGE = "5" + " " * TURN_CHARACTERS
+
+
+class WatchedTokenizer(NumberTokenizer):
+    """A tokenizer that calls a function with each text; every text is a single token."""
+
+    def __init__(self, watch: Callable[[str], object]) -> None:
+        self._watch = watch
+
+    def encode(self, text: str) -> list[int]:
+        """Returns the id 5."""
+        self._watch(text)
+        return [5]
+
+
+@pytest.mark.parametrize(
+    ("texts", "in_loop"),
+    [
+        (["5 6", "7"], True),
+        (QUARTERS, True),
+        ([*QUARTERS, "5"], False),
+        ([LARGE], False),
+        ([LARGE, "5"], False),
+        (["\u00e4" * 2048], True),
+        (["\u00e4" * 2049], False),
+        ([LIGATURE * 124], True),
+        ([LIGATURE * 125], False),
+    ],
+)
+async def test_texts_are_tokenized_in_the_event_loop_only_if_they_are_small(
+    texts: Sequence[str], *, in_loop: bool
+) -> None:
+    """The bound is in bytes after normalization, as that is what takes time."""
+    threads: set[bool] = set()
+    with TranslatorBench(slots=8) as bench:
+        loop_thread = threading.get_ident()
+        bench.translator._tokenizer = WatchedTokenizer(lambda _: threads.add(threading.get_ident() == loop_thread))
+        await bench.translate(*texts)
+    assert threads == {in_loop}
+
+
+async def test_a_small_request_does_not_wait_for_a_large_one(bench: TranslatorBench) -> None:
+    waiting, go_on = threading.Event(), threading.Event()
+
+    def block(text: str) -> None:
+        if len(text) > 1:
+            waiting.set()
+            assert go_on.wait(WAIT_SECONDS)
+
+    bench.translator._tokenizer = WatchedTokenizer(block)
+    large = bench.translate(LARGE)
+    await asyncio.to_thread(waiting.wait, WAIT_SECONDS)
+    await bench.translate("5")
+    assert not large.done()
+    go_on.set()
+    await large
+
+
+async def test_large_requests_take_turns() -> None:
+    order: list[str] = []
+    both_wait = threading.Event()
+
+    def note(text: str) -> None:
+        assert both_wait.wait(WAIT_SECONDS)
+        order.append(text.strip())
+
+    with TranslatorBench(slots=8) as bench:
+        bench.translator._tokenizer = WatchedTokenizer(note)
+        first, second = (bench.translate(*[f"{number}{LARGE[1:]}"] * 3) for number in (3, 4))
+        await asyncio.sleep(0)
+        both_wait.set()
+        await asyncio.gather(first, second)
+    assert order == ["3", "4", "3", "4", "3", "4"]
+
+
+async def test_a_request_waits_for_its_turn_until_its_deadline(bench: TranslatorBench) -> None:
+    go_on = threading.Event()
+    bench.translator._tokenizer = WatchedTokenizer(lambda _: go_on.wait(WAIT_SECONDS))
+    ahead = bench.translate(LARGE)
+    with pytest.raises(DeadlineExceededError):
+        await bench.translate(LARGE, deadline_seconds=time.monotonic() + 0.05)
+    go_on.set()
+    await ahead
+    await bench.idle()
+
+
+async def test_the_thread_rests_after_a_turn_as_long_as_the_turn_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = FakeClock()
+    rests: list[float] = []
+
+    class FakeTime:
+        monotonic = clock
+        sleep = rests.append
+
+    def work(seconds: float) -> None:
+        clock.seconds += seconds
+
+    monkeypatch.setattr(turns, "time", FakeTime)
+    thread = TurnThread()
+    await thread.run(work, 3.0)
+    work(1.0)
+    await thread.run(work, 0.0)
+    assert rests == [0.0, 2.0]
+
+
+@pytest.mark.parametrize("text", ["", "abc", "\u00e4\u4e2d", "\ufb03", "\u00bd", LIGATURE, "a" + LIGATURE, "\u3316"])
+def test_the_bound_of_normalized_bytes_holds(text: str) -> None:
+    assert normalized_bytes(text) >= len(unicodedata.normalize("NFKC", text).encode())
