@@ -19,13 +19,13 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve.api.auth import Authenticator
+from serve.api.body_parser import BodyParser
 from serve.api.http_body import (
     TIMEOUT_HEADER,
     Body,
     RequestReader,
     ScoreBody,
     TranslateBody,
-    parse_body,
     score_documentation,
     stream_documentation,
     translate_documentation,
@@ -236,6 +236,7 @@ class HttpApi:
         *,
         reloader: Reloader,
         reader: RequestReader,
+        parser: BodyParser,
         open_inference: OpenInferenceHttp,
         authenticator: Authenticator,
         load_shedder: LoadShedder,
@@ -254,6 +255,7 @@ class HttpApi:
         self._metrics = metrics
         self._routers = (HttpModels(models, reloader, admin_authenticator).build(), open_inference.build())
         self._reader = reader
+        self._parser = parser
         self._authenticator = authenticator
         self._load_shedder = load_shedder
         self._open_paths = PROBE_PATHS if open_metrics else PROBE_PATHS - {METRICS_PATH}
@@ -367,7 +369,7 @@ class HttpApi:
         """Returns the parsed body of a request, and its deadline on the monotonic clock."""
         _check_content_type(request)
         data, deadline_seconds = await self._reader.read(request)
-        return parse_body(data, kind), deadline_seconds
+        return await self._parser.parse(data, kind, deadline_seconds), deadline_seconds
 
 
 def _check_content_type(request: Request) -> None:

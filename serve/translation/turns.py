@@ -34,10 +34,18 @@ class TurnThread:
         self._executor = ThreadPoolExecutor(1, "turns")
         self._rested_seconds = 0.0
 
-    async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Returns the result of one turn. Canceling the call drops a turn that has not started."""
+    async def run(self, deadline_seconds: float, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Returns the result of a function, called in one turn. Canceling the call drops a turn that has not started.
+
+        Raises:
+            DeadlineExceededError: if the turn does not end before the deadline on the clock of `time.monotonic`.
+        """
         turn = partial(self._turn, partial(function, *args, **kwargs))
-        return await asyncio.get_running_loop().run_in_executor(self._executor, turn)
+        try:
+            async with asyncio.timeout_at(deadline_seconds):
+                return await asyncio.get_running_loop().run_in_executor(self._executor, turn)
+        except TimeoutError:
+            raise DeadlineExceededError("the deadline passed before the request was prepared") from None
 
     def _turn(self, function: Callable[[], T]) -> T:
         time.sleep(max(0.0, self._rested_seconds - time.monotonic()))
@@ -65,17 +73,13 @@ async def map_texts(
         deadline_seconds: on the clock of `time.monotonic`.
 
     Raises:
-        DeadlineExceededError: if the texts wait for turns until the deadline.
+        DeadlineExceededError: if a turn does not end before the deadline.
     """
     if _are_small(texts):
         return list(map(function, texts))
     results: list[T] = []
-    try:
-        async with asyncio.timeout_at(deadline_seconds):
-            for turn in _split_turns(texts):
-                results += await run_turn(list, map(function, turn))
-    except TimeoutError:
-        raise DeadlineExceededError("the deadline passed before the texts were tokenized") from None
+    for turn in _split_turns(texts):
+        results += await run_turn(deadline_seconds, list, map(function, turn))
     return results
 
 

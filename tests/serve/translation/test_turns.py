@@ -1,6 +1,7 @@
 """Large requests are split and tokenized in turns in a thread: they block neither the event loop nor each other."""
 
 import asyncio
+import math
 import threading
 import time
 import unicodedata
@@ -119,9 +120,9 @@ async def test_the_thread_rests_after_a_turn_as_long_as_the_turn_took(monkeypatc
 
     monkeypatch.setattr(turns, "time", FakeTime)
     thread = TurnThread()
-    await thread.run(work, 3.0)
+    await thread.run(math.inf, work, 3.0)
     work(1.0)
-    await thread.run(work, 0.0)
+    await thread.run(math.inf, work, 0.0)
     assert rests == [0.0, 2.0]
 
 
