@@ -11,7 +11,7 @@ import pytest
 
 from serve.errors import DeadlineExceededError
 from serve.translation import turns
-from serve.translation.turns import SMALL_TEXT_BYTES, TURN_CHARACTERS, TurnThread, normalized_bytes
+from serve.translation.turns import CREDIT_SECONDS, SMALL_TEXT_BYTES, TURN_CHARACTERS, TurnThread, normalized_bytes
 from tests.support.fakes import FakeClock
 from tests.support.live import WAIT_SECONDS
 from tests.support.translators import NumberTokenizer, TranslatorBench
@@ -107,23 +107,31 @@ async def test_a_request_waits_for_its_turn_until_its_deadline(bench: Translator
     await bench.idle()
 
 
-async def test_the_thread_rests_after_a_turn_as_long_as_the_turn_took(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_thread_works_a_quarter_of_the_time_after_its_credit_is_spent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     clock = FakeClock()
-    rests: list[float] = []
+    started: list[float] = []
+
+    def pass_time(seconds: float) -> None:
+        clock.seconds += seconds
 
     class FakeTime:
         monotonic = clock
-        sleep = rests.append
+        sleep = pass_time
 
-    def work(seconds: float) -> None:
-        clock.seconds += seconds
+    def work() -> None:
+        started.append(clock.seconds)
+        pass_time(1.0)
 
     monkeypatch.setattr(turns, "time", FakeTime)
     thread = TurnThread()
-    await thread.run(math.inf, work, 3.0)
-    work(1.0)
-    await thread.run(math.inf, work, 0.0)
-    assert rests == [0.0, 2.0]
+    for _ in range(4):
+        await thread.run(math.inf, work)
+    assert started == pytest.approx([0.0, 4 - CREDIT_SECONDS, 8 - CREDIT_SECONDS, 12 - CREDIT_SECONDS])
+    pass_time(100.0)
+    await thread.run(math.inf, work)
+    assert started[-1] == pytest.approx(started[-2] + 101.0)
 
 
 @pytest.mark.parametrize("text", ["", "abc", "\u00e4\u4e2d", "\ufb03", "\u00bd", LIGATURE, "a" + LIGATURE, "\u3316"])
