@@ -85,7 +85,7 @@ class Service:
         dispatcher = Dispatcher(models, self.lifecycle, settings.request_timeout_seconds)
         open_inference = OpenInference(dispatcher, models, self.lifecycle)
         self._load_shedder = LoadShedder(lambda: (each.pipeline.scheduler for each in models), Processor().busy_share)
-        values = most_values(settings.max_texts)
+        values = most_values(max(each.max_texts for each in (settings, *settings.models.values())))
         self._grpc = GrpcApi(
             dispatcher,
             models,
