@@ -7,7 +7,7 @@ runtime.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -28,7 +28,7 @@ from serve.translation.request import ModelRequest, TargetVocabulary, TextReques
 from serve.translation.response import ResponseBuilder, ScoreResponse, TranslationDelta, TranslationResponse
 from serve.translation.segments import SegmentedRequest, TextSplitter
 from serve.translation.submission import LoopNotifier, Submission
-from serve.translation.turns import map_texts, normalized_bytes
+from serve.translation.turns import Pace, map_texts, normalized_bytes
 
 # The decoded form of an incomplete character in byte tokens; the next token may complete it.
 INCOMPLETE = "\ufffd"
@@ -60,6 +60,7 @@ class TextStream:
 
 
 AnyResponse = TypeVar("AnyResponse", TranslationResponse, ScoreResponse)
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +154,7 @@ class Translator:
             tokenized = await self._tokenize(segmented.request)
             with self._submission(tokenized, reservation) as submission:
                 await submission.finish()
-            return segmented.join(self._translated(tokenized, submission.sequences))
+            return segmented.join(await self._translated(tokenized, submission.sequences))
 
     async def stream(
         self, request: ModelRequest, reserved: Reservation | None = None
@@ -177,11 +178,13 @@ class Translator:
                 texts = [(index, TextStream(self._tokenizer)) for index in tokenized.searched]
                 while not submission.done:
                     await submission.change()
+                    pace = Pace()
                     for place, ended in submission.updates():
                         grown = self._delta(submission, place, *texts[place], ended=ended)
                         for delta in () if grown is None else streams[grown.text_index](grown):
                             yield delta
-            yield segmented.join(self._translated(tokenized, submission.sequences))
+                        await pace.keep()
+            yield segmented.join(await self._translated(tokenized, submission.sequences))
 
     async def score(self, request: ModelRequest) -> ScoreResponse:
         """Scores the translation of every text, each as one sentence; otherwise as `translate`.
@@ -193,8 +196,7 @@ class Translator:
             tokenized = await self._tokenize(request)
             with self._submission(tokenized, reservation) as submission:
                 await submission.finish()
-            found = self._found(tokenized, submission.sequences)
-            scores = tuple(self._responses.score(*each) for each in found)
+            scores = await self._built(self._responses.score, tokenized, submission.sequences)
             return self._observed(ScoreResponse(scores, _timings(tokenized, submission.sequences)))
 
     async def _split(self, request: ModelRequest, reservation: Reservation) -> SegmentedRequest:
@@ -283,15 +285,29 @@ class Translator:
             finish_reason=best.finish_reason,
         )
 
-    def _translated(self, tokenized: TokenizedRequest, sequences: tuple[DecodingSequence, ...]) -> TranslationResponse:
+    async def _translated(
+        self, tokenized: TokenizedRequest, sequences: tuple[DecodingSequence, ...]
+    ) -> TranslationResponse:
         """Returns the response for the sentences and counts it."""
-        token_scores = tokenized.request.plan.token_scores
         started_seconds = time.monotonic()
-        found = self._found(tokenized, sequences)
-        translations = tuple(self._responses.translation(*each, token_scores=token_scores) for each in found)
+        build = partial(self._responses.translation, token_scores=tokenized.request.plan.token_scores)
+        translations = await self._built(build, tokenized, sequences)
         if trace := current_trace():
             trace.add_phase("detokenize", started_seconds, time.monotonic(), {"texts": len(translations)})
         return self._observed(TranslationResponse(translations, _timings(tokenized, sequences)))
+
+    async def _built(
+        self,
+        build: Callable[[SequenceSpec, Hypotheses, bool | None], Result],
+        tokenized: TokenizedRequest,
+        sequences: tuple[DecodingSequence, ...],
+    ) -> tuple[Result, ...]:
+        """Returns what `build` makes of each sentence."""
+        results, pace = list[Result](), Pace()
+        for each in self._found(tokenized, sequences):
+            results.append(build(*each))
+            await pace.keep()
+        return tuple(results)
 
     def _found(
         self, tokenized: TokenizedRequest, sequences: tuple[DecodingSequence, ...]

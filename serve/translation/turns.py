@@ -1,8 +1,9 @@
-"""Calls functions on the input of a request: small input in the event loop, large input in turns in a thread.
+"""Divides the work for large requests, so that others do not wait for it.
 
-One thread serves the large requests of the process, one turn at a time, in the order of arrival. So large requests
-alternate, and small requests wait for none of them. Over time, the thread works a quarter of the time: large requests
-occupy at most a quarter of a core. Segmentation and tokenization release the interpreter's lock.
+Small input is prepared in the event loop, large input in turns in a thread. One thread serves the large requests of the
+process, one turn at a time, in the order of arrival. So large requests alternate, and small requests wait for none of
+them. Over time, the thread works a quarter of the time: large requests occupy at most a quarter of a core. Segmentation
+and tokenization release the interpreter's lock.
 """
 
 import asyncio
@@ -22,6 +23,8 @@ SMALL_TEXT_BYTES = 4096
 TURN_CHARACTERS = 10_000
 # NFKC turns the 3 bytes of U+FDFA into 33.
 MOST_EXPANSION = 11
+# Longest work in the event loop without a pause, up to one step.
+STRETCH_SECONDS = 0.001
 # Time from one turn to the next, per time of the turn.
 PERIODS = 4
 # Rest that may be owed: a lone request of up to 50 ms of work is not slowed down.
@@ -86,6 +89,19 @@ async def map_texts(
     for turn in _split_turns(texts):
         results += await run_turn(deadline_seconds, list, map(function, turn))
     return results
+
+
+class Pace:
+    """Lets the event loop run about once per `STRETCH_SECONDS` of a loop that calls `keep` after each step."""
+
+    def __init__(self) -> None:
+        self._resumed_seconds = time.monotonic()
+
+    async def keep(self) -> None:
+        """Lets the event loop run if the last time was long ago."""
+        if time.monotonic() - self._resumed_seconds > STRETCH_SECONDS:
+            await asyncio.sleep(0)
+            self._resumed_seconds = time.monotonic()
 
 
 def normalized_bytes(text: str) -> int:

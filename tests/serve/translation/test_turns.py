@@ -6,12 +6,21 @@ import threading
 import time
 import unicodedata
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
 from serve.errors import DeadlineExceededError
 from serve.translation import turns
-from serve.translation.turns import CREDIT_SECONDS, SMALL_TEXT_BYTES, TURN_CHARACTERS, TurnThread, normalized_bytes
+from serve.translation.response import Translation
+from serve.translation.turns import (
+    CREDIT_SECONDS,
+    SMALL_TEXT_BYTES,
+    STRETCH_SECONDS,
+    TURN_CHARACTERS,
+    TurnThread,
+    normalized_bytes,
+)
 from tests.support.fakes import FakeClock
 from tests.support.live import WAIT_SECONDS
 from tests.support.translators import NumberTokenizer, TranslatorBench
@@ -132,6 +141,26 @@ async def test_the_thread_works_a_quarter_of_the_time_after_its_credit_is_spent(
     pass_time(100.0)
     await thread.run(math.inf, work)
     assert started[-1] == pytest.approx(started[-2] + 101.0)
+
+
+async def test_other_tasks_run_while_a_long_response_is_built(
+    bench: TranslatorBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[int] = []
+    seen: set[int] = set()
+    build = bench.translator._responses.translation
+
+    def build_slowly(*arguments: Any, **options: Any) -> Translation:
+        built.append(1)
+        time.sleep(1.5 * STRETCH_SECONDS)
+        return build(*arguments, **options)
+
+    monkeypatch.setattr(bench.translator._responses, "translation", build_slowly)
+    task = bench.translate("3", "4", "5", "6")
+    while not task.done():
+        seen.add(len(built))
+        await asyncio.sleep(0)
+    assert seen >= {1, 2, 3, 4}
 
 
 @pytest.mark.parametrize("text", ["", "abc", "\u00e4\u4e2d", "\ufb03", "\u00bd", LIGATURE, "a" + LIGATURE, "\u3316"])
