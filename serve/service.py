@@ -17,6 +17,7 @@ import structlog
 from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, ProcessCollector
 
 from serve.api.auth import Security
+from serve.api.body_parser import BodyParser
 from serve.api.grpc_api import GrpcApi
 from serve.api.http_api import HttpApi
 from serve.api.http_limits import HttpLimits, affordable_connections
@@ -27,6 +28,7 @@ from serve.api.open_inference.grpc import OpenInferenceGrpc
 from serve.api.open_inference.http import OpenInferenceHttp
 from serve.api.open_inference.protocol import OpenInference
 from serve.api.server import channel_options
+from serve.api.value_limit import most_values
 from serve.observability.log_writer import LOG_WRITER
 from serve.observability.metrics import ServiceMetrics
 from serve.registry.dispatcher import Dispatcher
@@ -94,14 +96,16 @@ class Service:
         dispatcher = Dispatcher(models, self.lifecycle, settings.request_timeout_seconds)
         open_inference = OpenInference(dispatcher, models, self.lifecycle)
         self._load_shedder = LoadShedder(lambda: (each.pipeline.scheduler for each in models), Processor().busy_share)
+        values = most_values(max(each.max_texts for each in (settings, *settings.models.values())))
         self._grpc = GrpcApi(
             dispatcher,
             models,
             metrics,
-            OpenInferenceGrpc(open_inference, metrics),
+            OpenInferenceGrpc(open_inference, metrics, values),
             authenticator=self._security.authenticator,
             load_shedder=self._load_shedder,
             options=channel_options(settings),
+            most_values=values,
             tls=self._security.tls,
             stream_unanswered_texts=settings.max_stream_texts,
             stream_seconds=settings.grpc_max_connection_age_seconds,
@@ -110,6 +114,7 @@ class Service:
         reader = RequestReader(
             settings.max_body_bytes, settings.request_timeout_seconds, limits, metrics.http_connections
         )
+        parser = BodyParser(values)
         http_api = HttpApi(
             dispatcher,
             models,
@@ -117,7 +122,8 @@ class Service:
             metrics,
             reloader=self.reloader,
             reader=reader,
-            open_inference=OpenInferenceHttp(open_inference, reader),
+            parser=parser,
+            open_inference=OpenInferenceHttp(open_inference, reader, parser),
             authenticator=self._security.authenticator,
             load_shedder=self._load_shedder,
             admin_authenticator=self._security.admin_authenticator,

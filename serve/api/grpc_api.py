@@ -68,6 +68,7 @@ class GrpcApi:
         authenticator: Authenticator,
         load_shedder: LoadShedder,
         options: ChannelOptions,
+        most_values: int,
         tls: Tls | None,
         stream_unanswered_texts: int,
         stream_seconds: float,
@@ -75,8 +76,9 @@ class GrpcApi:
         """Builds the server without listening. Requires a running event loop.
 
         `TranslateMany` reads a stream only while fewer than `stream_unanswered_texts` of its texts are unanswered, and
-        for at most `stream_seconds`.
+        for at most `stream_seconds`. Requests have at most `most_values` values.
         """
+        self._most_values = most_values
         self._dispatcher = dispatcher
         self._models = models
         self._metrics = metrics
@@ -157,7 +159,7 @@ class GrpcApi:
                     return write(await answer(message, serve, context, record))
 
         return grpc.unary_unary_rpc_method_handler(
-            handle, request_deserializer=RequestParser(kind).parse, response_serializer=_serialize
+            handle, request_deserializer=RequestParser(kind, self._most_values).parse, response_serializer=_serialize
         )
 
     def _stream_handler(self) -> Any:
@@ -176,7 +178,9 @@ class GrpcApi:
                     await answer(message, serve, context, record)
 
         return grpc.unary_stream_rpc_method_handler(
-            handle, request_deserializer=RequestParser(TranslateRequest).parse, response_serializer=_serialize
+            handle,
+            request_deserializer=RequestParser(TranslateRequest, self._most_values).parse,
+            response_serializer=_serialize,
         )
 
     def _many_handler(self) -> Any:
@@ -202,7 +206,7 @@ class GrpcApi:
             await stream.run()
 
         return grpc.stream_stream_rpc_method_handler(
-            handle, request_deserializer=ItemParser().parse, response_serializer=_serialize
+            handle, request_deserializer=ItemParser(self._most_values).parse, response_serializer=_serialize
         )
 
     async def _translate(

@@ -17,6 +17,7 @@ from google.protobuf.message_factory import GetMessageClass
 from protos import translation_pb2
 from protos.translation_pb2 import TranslateManyRequest
 from serve.api.message_mapper import message_writer, set_fields
+from serve.api.value_limit import check_message, read_fields
 from serve.errors import InvalidRequestError
 from serve.registry.registry import ModelDescription
 from serve.scheduler.sequence import FairnessKey
@@ -31,16 +32,20 @@ AnyRequest = TypeVar("AnyRequest", bound=Message)
 
 
 class RequestParser(Generic[AnyRequest]):
-    """Parses requests of one message class."""
+    """Parses requests of one message class, with at most `most_values` values."""
 
-    def __init__(self, kind: type[AnyRequest]) -> None:
+    def __init__(self, kind: type[AnyRequest], most_values: int) -> None:
         self._kind = kind
+        self._most_values = most_values
         self._twin, self._strings = _bytes_twin(kind)
 
     def parse(self, data: bytes) -> AnyRequest | InvalidRequestError:
         """Returns the message, or the error to respond with. gRPC would replace a raised error by its own."""
         try:
+            check_message(data, self._kind, self._most_values)
             return self._kind.FromString(data)
+        except InvalidRequestError as error:
+            return error
         except DecodeError:
             return self._explain(data)
 
@@ -69,25 +74,23 @@ class Item:
 class ItemParser:
     """Parses the messages of a stream of requests."""
 
-    def __init__(self) -> None:
-        self._parser = RequestParser(TranslateManyRequest)
-        self._twin, _ = _bytes_twin(TranslateManyRequest)
+    def __init__(self, most_values: int) -> None:
+        self._parser = RequestParser(TranslateManyRequest, most_values)
 
     def parse(self, data: bytes) -> Item:
-        """Returns the item; a malformed item keeps its id if the id can be read."""
+        """Returns the item; a malformed item keeps its id if the id is its first field, as clients write it."""
         message = self._parser.parse(data)
         if not isinstance(message, InvalidRequestError):
             return Item(message.id, message)
         # Errors name the same fields as Translate.
         error = InvalidRequestError(message.field.removeprefix("request."), message.problem)
-        return Item(self._find_id(data), error)
+        return Item(_find_id(data), error)
 
-    def _find_id(self, data: bytes) -> str:
-        try:
-            twin: Any = self._twin.FromString(data)
-        except DecodeError:
-            return ""
-        return str(twin.id, errors="replace")
+
+def _find_id(data: bytes) -> str:
+    """Returns the id of a malformed item, if it precedes the request."""
+    number, start, end = next(read_fields(data, 0, len(data)), (0, 0, 0))
+    return data[start:end].decode(errors="replace") if number == TranslateManyRequest.ID_FIELD_NUMBER else ""
 
 
 def _bytes_twin(kind: type[Message]) -> tuple[type[Message], set[str]]:

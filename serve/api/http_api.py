@@ -20,11 +20,11 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve.api.auth import Authenticator
+from serve.api.body_parser import BodyParser
 from serve.api.http_body import (
     Body,
     ScoreBody,
     TranslateBody,
-    parse_body,
     score_documentation,
     stream_documentation,
     translate_documentation,
@@ -244,6 +244,7 @@ class HttpApi:
         *,
         reloader: Reloader,
         reader: RequestReader,
+        parser: BodyParser,
         open_inference: OpenInferenceHttp,
         authenticator: Authenticator,
         load_shedder: LoadShedder,
@@ -265,6 +266,7 @@ class HttpApi:
             open_inference.build(),
         )
         self._reader = reader
+        self._parser = parser
         self._authenticator = authenticator
         self._admin_authenticator = admin_authenticator
         self._load_shedder = load_shedder
@@ -380,7 +382,7 @@ class HttpApi:
         """Returns the parsed body of a request, and its deadline on the monotonic clock."""
         _check_content_type(request)
         data, deadline_seconds = await self._reader.read(request)
-        return parse_body(data, kind), deadline_seconds
+        return await self._parser.parse(data, kind, deadline_seconds), deadline_seconds
 
 
 def _check_content_type(request: Request) -> None:

@@ -24,6 +24,7 @@ from serve.clients.local import LocalTranslator
 from serve.clients.messages import Wanted
 from serve.clients.options import ConnectionOptions
 from serve.files import FileError
+from serve.translation.blank import is_blank
 from serve.translation.fields import SearchFields
 from serve.translation.response import TranslationDelta, TranslationResponse
 
@@ -74,7 +75,7 @@ def _decode(number: int, content: bytes) -> Line:
     except UnicodeDecodeError as error:
         byte = content[error.start]
         raise LineError(number, f"byte 0x{byte:02x} at offset {error.start}, expected UTF-8") from error
-    return Line(number, text if text.strip() else "")
+    return Line(number, "" if is_blank(text) else text)
 
 
 async def _read(descriptor: int) -> bytes:

@@ -15,6 +15,7 @@ from serve.bundle.manifest import BundleDirection
 from serve.errors import InvalidRequestError
 from serve.scheduler.sequence import FairnessKey
 from serve.search.options import MAX_SUPPRESSED_IDS, SearchOptions
+from serve.translation.blank import is_blank
 from serve.translation.fields import OPTIONS, SearchFields, shown
 
 
@@ -345,7 +346,7 @@ class RequestLimits:
     def _check_texts(self, requests: Sequence[TextRequest]) -> None:
         for request in requests:
             self._check_text(request.text_field, request.text)
-            if not request.text.strip():
+            if is_blank(request.text):
                 raise InvalidRequestError(request.text_field, "blank, expected a sentence")
             self._check_text(request.prefix_field, request.target_prefix)
 

@@ -1,8 +1,8 @@
 """Sentence segmentation: turns a request for texts into one for their sentences, and joins the translations again.
 
 A text is split at the ends of lines and of sentences (by `sentencex`, which has abbreviations of many languages). A
-sentence that exceeds the model's limit is cut further at the least harmful place. The white space between the pieces is
-kept: joined without translation, the pieces are the text, character by character.
+sentence that exceeds the model's limit is cut further at the least harmful place. White space and blank sentences
+between the pieces are kept: joined without translation, the pieces are the text, character by character.
 
 In a stream, the sentences of a text are translated concurrently and delivered in order: the deltas of a sentence wait
 until the sentences before it are complete.
@@ -10,7 +10,7 @@ until the sentences before it are complete.
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice, pairwise
@@ -19,13 +19,19 @@ from sentencex import segment
 
 from serve.errors import InvalidRequestError
 from serve.search.hypothesis import FinishReason
+from serve.translation.blank import BLANK_CHARACTERS, is_blank
 from serve.translation.fields import OPTIONS
 from serve.translation.request import ModelRequest, SearchPlan, TextRequest
 from serve.translation.response import Translation, TranslationDelta, TranslationResponse
 
-LINE = re.compile(r"[^\r\n]+|[\r\n]+")
+# Blank lines, or a line.
+LINE = re.compile(rf"[{BLANK_CHARACTERS}]*[\r\n]|[^\r\n]+")
 # Places to cut a sentence that is too long, best first: after a clause, after a comma, between words.
 CUTS = (re.compile(r"(?<=[;:.!?\u2013\u2014)\]])\s+"), re.compile(r"(?<=,)\s+"), re.compile(r"\s+"))
+
+
+class TooManySentencesError(Exception):
+    """A text has more sentences than allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +40,7 @@ class SegmentedText:
 
     Attributes:
         sentences: not blank, without surrounding white space.
-        gaps: white space before each sentence and after the last one; `len(sentences) + 1` strings.
+        gaps: blank text before each sentence and after the last one; `len(sentences) + 1` strings.
         cut_sentences: number of sentences that were cut because they were too long.
     """
 
@@ -48,23 +54,29 @@ class SegmentedText:
         return self.gaps == ("", "")
 
     @classmethod
-    def whole(cls, text: str) -> "SegmentedText":
-        """Returns the unchanged text as one sentence."""
-        return cls((text,), ("", ""), 0)
-
-    @classmethod
-    def of(cls, text: str, language: str, fits: Callable[[str], bool]) -> "SegmentedText":
-        """Splits a text.
+    def of(cls, text: str, language: str, fits: Callable[[str], bool], most_sentences: int) -> "SegmentedText":
+        """Splits a text, and stops at the first sentence beyond the limit.
 
         Args:
             text: any text.
             language: ISO 639-1 code; for an unknown one, rules of a related language or of English apply.
             fits: returns whether the model can read a sentence.
+            most_sentences: the limit, after cuts.
+
+        Raises:
+            TooManySentencesError: if the text has more sentences.
         """
-        whole = list(chain.from_iterable(_sentences(line, language) for line in LINE.findall(text)))
-        parts = [_parts(sentence, fits) for sentence in whole]
-        sentences, gaps = _separate(chain.from_iterable(parts))
-        return cls(sentences, gaps, sum(len(each) > 1 for each in parts))
+        parts = list[str]()
+        sentences = cut_sentences = 0
+        for sentence in _sentences(text, language):
+            before = len(parts)
+            for part in _parts(sentence, fits):
+                parts.append(part)
+                sentences += not is_blank(part)
+                if sentences > most_sentences:
+                    raise TooManySentencesError
+            cut_sentences += len(parts) > before + 1
+        return cls(*_separate(parts), cut_sentences)
 
     def join(self, translations: Sequence[str]) -> str:
         """Joins one translation per sentence with the white space of the text."""
@@ -72,24 +84,25 @@ class SegmentedText:
         return "".join((*translated, self.gaps[-1]))
 
 
-def _sentences(line: str, language: str) -> list[str]:
-    """Returns the sentences of one line, each with its trailing white space."""
-    return segment(language, line) if line.strip() else [line]
+def _sentences(text: str, language: str) -> Iterator[str]:
+    """Yields the sentences of a text, each with its trailing white space, and the blank parts between its lines."""
+    for match in LINE.finditer(text):
+        line = match[0]
+        yield from (line,) if is_blank(line) else segment(language, line)
 
 
-def _parts(sentence: str, fits: Callable[[str], bool]) -> list[str]:
-    """Returns parts of a sentence that fit, or are single characters."""
-    waiting, parts = [sentence], list[str]()
+def _parts(sentence: str, fits: Callable[[str], bool]) -> Iterator[str]:
+    """Yields parts of a sentence that fit, or are single characters."""
+    waiting = [sentence]
     while waiting:
         part = waiting.pop()
         bare = part.strip()
         if len(bare) < 2 or fits(bare):  # noqa: PLR2004 - a single character cannot be cut
-            parts.append(part)
+            yield part
         else:
             start = len(part) - len(part.lstrip())
             place = start + _place(bare)
             waiting += [part[place:], part[:place]]
-    return parts
 
 
 def _place(sentence: str) -> int:
@@ -103,11 +116,11 @@ def _place(sentence: str) -> int:
 
 
 def _separate(parts: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns the parts without white space, and the white space before, between and after them."""
+    """Returns the visible parts without white space, and the blank text before, between and after them."""
     text, spans = "", list[tuple[int, int]]()
     for part in parts:
-        bare = part.strip()
-        if bare:
+        if not is_blank(part):
+            bare = part.strip()
             start = len(text) + part.index(bare)
             spans.append((start, start + len(bare)))
         text += part
@@ -164,18 +177,40 @@ class SegmentStream:
         )
 
 
-def split_text(request: ModelRequest, text: TextRequest, fits: Callable[[str], bool]) -> SegmentedText:
-    """Splits one text as the request specifies.
+class TextSplitter:
+    """Splits the texts of one request one after the other, and stops at the first sentence beyond the limit."""
 
-    Raises:
-        InvalidRequestError: if the text has several sentences and an option allows only one.
-    """
-    if not request.split_sentences:
-        return SegmentedText.whole(text.text)
-    segmented = SegmentedText.of(text.text, request.direction.source, fits)
-    if len(segmented.sentences) > 1:
-        _check_several(request.plan, text, len(segmented.sentences))
-    return segmented
+    def __init__(self, request: ModelRequest, fits: Callable[[str], bool], most_sentences: int) -> None:
+        """Starts before the first text.
+
+        Args:
+            request: with the options that apply to its texts.
+            fits: returns whether the model can read a sentence.
+            most_sentences: the limit of all texts together, after cuts.
+        """
+        self._request = request
+        self._fits = fits
+        self._most_sentences = self._room = most_sentences
+
+    def split(self, text: TextRequest) -> SegmentedText:
+        """Splits the next text.
+
+        Raises:
+            InvalidRequestError: if there are too many sentences, or if the text has several and an option allows one.
+        """
+        several = _several_refused(self._request.plan, text)
+        most = self._room if several is None else min(1, self._room)
+        try:
+            segmented = SegmentedText.of(text.text, self._request.direction.source, self._fits, most)
+        except TooManySentencesError:
+            raise (several if several and self._room else self._too_many()) from None
+        self._room -= len(segmented.sentences)
+        return segmented
+
+    def _too_many(self) -> InvalidRequestError:
+        rows = self._request.plan.options.rows
+        each = f" of {rows} hypotheses each" if rows > 1 else ""
+        return InvalidRequestError("text", f"expected at most {self._most_sentences} sentences{each} in total")
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +226,13 @@ class SegmentedRequest:
     request: ModelRequest
 
     @classmethod
+    def whole(cls, request: ModelRequest) -> "SegmentedRequest":
+        """Returns the request with each unchanged text as one sentence."""
+        return cls(tuple(SegmentedText((text.text,), ("", ""), 0) for text in request.texts), request)
+
+    @classmethod
     def of(cls, request: ModelRequest, texts: Sequence[SegmentedText]) -> "SegmentedRequest":
-        """Returns the request for the sentences of `texts`, which `split_text` returned."""
+        """Returns the request for the sentences of `texts`."""
         # Fast path: most requests are one plain sentence and stay unchanged.
         if not all(text.plain for text in texts):
             sentences = tuple(
@@ -217,14 +257,16 @@ class SegmentedRequest:
         return list(chain.from_iterable(stream.listeners() for stream in streams))
 
 
-def _check_several(plan: SearchPlan, text: TextRequest, sentences: int) -> None:
-    problem = f"{text.text_field} has {sentences} sentences, expected one; or set split_sentences to false"
+def _several_refused(plan: SearchPlan, text: TextRequest) -> InvalidRequestError | None:
+    """Returns the error for a text of several sentences, if an option allows only one."""
+    problem = f"{text.text_field} has several sentences, expected one; or set split_sentences to false"
     if text.target_prefix:
-        raise InvalidRequestError(text.prefix_field, problem)
+        return InvalidRequestError(text.prefix_field, problem)
     if plan.options.hypotheses > 1:
-        raise InvalidRequestError(f"{OPTIONS}.hypotheses", f"{plan.options.hypotheses}: {problem}")
+        return InvalidRequestError(f"{OPTIONS}.hypotheses", f"{plan.options.hypotheses}: {problem}")
     if plan.options.alignments:
-        raise InvalidRequestError(f"{OPTIONS}.alignments", f"true: {problem}")
+        return InvalidRequestError(f"{OPTIONS}.alignments", f"true: {problem}")
+    return None
 
 
 def _join(segmented: SegmentedText, translations: Sequence[Translation]) -> Translation:

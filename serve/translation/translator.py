@@ -7,7 +7,7 @@ runtime.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -26,8 +26,9 @@ from serve.search.hypothesis import Hypothesis
 from serve.translation.cache import Hypotheses, ResultCache
 from serve.translation.request import ModelRequest, TargetVocabulary, TextRequest
 from serve.translation.response import ResponseBuilder, ScoreResponse, TranslationDelta, TranslationResponse
-from serve.translation.segments import SegmentedRequest, SegmentedText, split_text
+from serve.translation.segments import SegmentedRequest, TextSplitter
 from serve.translation.submission import LoopNotifier, Submission
+from serve.translation.turns import Pace, map_texts, normalized_bytes
 
 # The decoded form of an incomplete character in byte tokens; the next token may complete it.
 INCOMPLETE = "\ufffd"
@@ -58,23 +59,8 @@ class TextStream:
         return new
 
 
-# Texts of this length take well under a millisecond. Yielding to the event loop this often avoids a worker thread,
-# which would cost more than a usual sentence.
-CHARACTERS_PER_TURN = 10_000
-
-
-async def in_turns(texts: Iterable[TextRequest]) -> AsyncIterator[TextRequest]:
-    """Yields the texts; lets the event loop run after every `CHARACTERS_PER_TURN`."""
-    characters = 0
-    for text in texts:
-        yield text
-        characters += len(text.text) + len(text.target_prefix)
-        if characters >= CHARACTERS_PER_TURN:
-            characters = 0
-            await asyncio.sleep(0)
-
-
 AnyResponse = TypeVar("AnyResponse", TranslationResponse, ScoreResponse)
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +154,7 @@ class Translator:
             tokenized = await self._tokenize(segmented.request)
             with self._submission(tokenized, reservation) as submission:
                 await submission.finish()
-            return segmented.join(self._translated(tokenized, submission.sequences))
+            return segmented.join(await self._translated(tokenized, submission.sequences))
 
     async def stream(
         self, request: ModelRequest, reserved: Reservation | None = None
@@ -192,11 +178,13 @@ class Translator:
                 texts = [(index, TextStream(self._tokenizer)) for index in tokenized.searched]
                 while not submission.done:
                     await submission.change()
+                    pace = Pace()
                     for place, ended in submission.updates():
                         grown = self._delta(submission, place, *texts[place], ended=ended)
                         for delta in () if grown is None else streams[grown.text_index](grown):
                             yield delta
-            yield segmented.join(self._translated(tokenized, submission.sequences))
+                        await pace.keep()
+            yield segmented.join(await self._translated(tokenized, submission.sequences))
 
     async def score(self, request: ModelRequest) -> ScoreResponse:
         """Scores the translation of every text, each as one sentence; otherwise as `translate`.
@@ -208,20 +196,18 @@ class Translator:
             tokenized = await self._tokenize(request)
             with self._submission(tokenized, reservation) as submission:
                 await submission.finish()
-            found = self._found(tokenized, submission.sequences)
-            scores = tuple(self._responses.score(*each) for each in found)
+            scores = await self._built(self._responses.score, tokenized, submission.sequences)
             return self._observed(ScoreResponse(scores, _timings(tokenized, submission.sequences)))
 
     async def _split(self, request: ModelRequest, reservation: Reservation) -> SegmentedRequest:
         """Splits the texts into sentences, and extends the reservation if there are more sentences than texts."""
         if not request.split_sentences:
-            return SegmentedRequest.of(request, [SegmentedText.whole(text.text) for text in request.texts])
-        fits = partial(self._fits, request.direction.source_prefix)
-        texts = [split_text(request, text, fits) async for text in in_turns(request.texts)]
+            return SegmentedRequest.whole(request)
+        most_sentences = self._scheduler.capacity_rows // request.plan.options.rows
+        splitter = TextSplitter(request, partial(self._fits, request.direction.source_prefix), most_sentences)
+        texts = await map_texts(splitter.split, request.texts, request.deadline_seconds)
         segmented = SegmentedRequest.of(request, texts)
-        sentences = len(segmented.request.texts)
-        if sentences > len(texts):
-            segmented.request.check_rows(f"{sentences} sentences", self._scheduler.capacity_rows)
+        if len(segmented.request.texts) > len(texts):
             await self._widen(reservation, segmented.request)
         return segmented
 
@@ -229,7 +215,7 @@ class Translator:
         """Returns whether the model can read a sentence after the prefix of its direction."""
         longest = self._max_source_tokens - len(source_prefix) - len(self._source_suffix)
         # A token has at least one byte, except for the first of a text: most sentences need no tokenization here.
-        return len(sentence.encode()) < longest or len(self._tokenizer.encode(sentence)) <= longest
+        return normalized_bytes(sentence) < longest or len(self._tokenizer.encode(sentence)) <= longest
 
     async def _widen(self, reservation: Reservation, request: ModelRequest) -> None:
         if request.fairness_key is None:
@@ -240,7 +226,7 @@ class Translator:
     async def _tokenize(self, request: ModelRequest) -> TokenizedRequest:
         """Tokenizes the sentences and looks them up in the result cache."""
         started_seconds = time.monotonic()
-        specs = [self._spec(request, text) async for text in in_turns(request.texts)]
+        specs = await map_texts(partial(self._spec, request), request.texts, request.deadline_seconds)
         cached: dict[int, Hypotheses] = {}
         if self._cache is not None and request.plan.repeatable:
             results = enumerate(map(self._cache.get, specs))
@@ -299,15 +285,29 @@ class Translator:
             finish_reason=best.finish_reason,
         )
 
-    def _translated(self, tokenized: TokenizedRequest, sequences: tuple[DecodingSequence, ...]) -> TranslationResponse:
+    async def _translated(
+        self, tokenized: TokenizedRequest, sequences: tuple[DecodingSequence, ...]
+    ) -> TranslationResponse:
         """Returns the response for the sentences and counts it."""
-        token_scores = tokenized.request.plan.token_scores
         started_seconds = time.monotonic()
-        found = self._found(tokenized, sequences)
-        translations = tuple(self._responses.translation(*each, token_scores=token_scores) for each in found)
+        build = partial(self._responses.translation, token_scores=tokenized.request.plan.token_scores)
+        translations = await self._built(build, tokenized, sequences)
         if trace := current_trace():
             trace.add_phase("detokenize", started_seconds, time.monotonic(), {"texts": len(translations)})
         return self._observed(TranslationResponse(translations, _timings(tokenized, sequences)))
+
+    async def _built(
+        self,
+        build: Callable[[SequenceSpec, Hypotheses, bool | None], Result],
+        tokenized: TokenizedRequest,
+        sequences: tuple[DecodingSequence, ...],
+    ) -> tuple[Result, ...]:
+        """Returns what `build` makes of each sentence."""
+        results, pace = list[Result](), Pace()
+        for each in self._found(tokenized, sequences):
+            results.append(build(*each))
+            await pace.keep()
+        return tuple(results)
 
     def _found(
         self, tokenized: TokenizedRequest, sequences: tuple[DecodingSequence, ...]

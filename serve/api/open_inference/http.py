@@ -16,7 +16,8 @@ from fastapi.sse import format_sse_event
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
-from serve.api.http_body import TIMEOUT_PARAMETER, inlined_schema, parse_body
+from serve.api.body_parser import BodyParser
+from serve.api.http_body import TIMEOUT_PARAMETER, inlined_schema
 from serve.api.http_problem import error_headers, timings_header
 from serve.api.http_reader import RequestReader, unless_disconnected
 from serve.api.open_inference.http_body import (
@@ -36,6 +37,7 @@ from serve.api.open_inference.http_body import (
     Server,
     TensorMetadata,
     TensorRequest,
+    split_json,
     write_answer,
     write_generated,
 )
@@ -159,9 +161,10 @@ def write_http_error(error: HTTPException) -> JSONResponse:
 class OpenInferenceHttp:
     """Builds the routes; its methods are the handlers."""
 
-    def __init__(self, open_inference: OpenInference, reader: RequestReader) -> None:
+    def __init__(self, open_inference: OpenInference, reader: RequestReader, parser: BodyParser) -> None:
         self._open_inference = open_inference
         self._reader = reader
+        self._parser = parser
 
     def build(self) -> APIRouter:
         """Returns the routes."""
@@ -230,15 +233,17 @@ class OpenInferenceHttp:
 
     async def index(self, request: Request) -> list[IndexedModel]:
         """Lists the models in the order in which requests select them."""
-        data, _ = await self._reader.read(request)
-        wanted = parse_body(data or b"{}", IndexBody)
+        data, deadline_seconds = await self._reader.read(request)
+        wanted = await self._parser.parse(data or b"{}", IndexBody, deadline_seconds)
         statuses = [status for status in self._open_inference.statuses() if status.ready or not wanted.ready]
         return [IndexedModel(**asdict(status)) for status in statuses]
 
     async def infer(self, request: Request) -> Response:
         """Translates all texts of the tensor, or none."""
         data, deadline_seconds = await self._reader.read(request)
-        asked = TensorRequest.parse(data, _json_length(request))
+        json_data, tensor_data = split_json(data, _json_length(request))
+        body = await self._parser.parse(json_data, InferBody, deadline_seconds)
+        asked = TensorRequest(body, tensor_data, self._parser.most_values)
         inference = Inference(
             model=request.path_params["model"],
             version=request.path_params.get("version", ""),
@@ -274,7 +279,7 @@ class OpenInferenceHttp:
 
     async def _receive(self, request: Request) -> Inference:
         data, deadline_seconds = await self._reader.read(request)
-        body = parse_body(data, GenerateBody)
+        body = await self._parser.parse(data, GenerateBody, deadline_seconds)
         return Inference(
             model=request.path_params["model"],
             version=request.path_params.get("version", ""),

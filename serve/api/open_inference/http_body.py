@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, FailFast, Field
 
-from serve.api.http_body import parse_body
 from serve.api.open_inference.protocol import (
     TEXT_INPUT,
     Inferred,
@@ -200,6 +199,18 @@ class IndexBody(Fields):
     ready: bool = Field(False, description="Whether to leave out models that are not ready.")
 
 
+def split_json(data: bytes, json_bytes: int | None) -> tuple[bytes, bytes]:
+    """Splits a body into its JSON of length `json_bytes` and the bytes after it; None: the whole body is JSON.
+
+    Raises:
+        InvalidRequestError: if the body is shorter.
+    """
+    end = len(data) if json_bytes is None else json_bytes
+    if end > len(data):
+        raise InvalidRequestError("inference-header-content-length", f"{end}, expected at most {len(data)}")
+    return data[:end], data[end:]
+
+
 class TensorRequest:
     """A validated request with tensors; `outputs` are the names of the tensors in the response.
 
@@ -207,27 +218,19 @@ class TensorRequest:
         InvalidRequestError: names the first invalid field.
     """
 
-    def __init__(self, body: InferBody, behind: bytes) -> None:
-        """Validates the tensors; `behind` holds the bytes after the JSON."""
+    def __init__(self, body: InferBody, behind: bytes, most_texts: int) -> None:
+        """Validates the tensors; `behind` holds the bytes after the JSON, with at most `most_texts` texts."""
         self.body = body
         if len(body.inputs) != 1:
             raise InvalidRequestError("inputs", f"{len(body.inputs)} tensors, expected 1, {TEXT_INPUT!r}")
         tensor = body.inputs[0]
         check_text_input(tensor.name, tensor.datatype, _INPUT_FIELD)
         check_tensor_parameters(tensor.parameters, _INPUT_FIELD)
-        self.texts = _read_texts(tensor, behind)
+        self.texts = _read_texts(tensor, behind, most_texts)
         check_shape(tensor.shape, len(self.texts), _INPUT_FIELD)
         for index, output in enumerate(body.outputs):
             check_tensor_parameters(output.parameters, f"outputs[{index}]")
         self.outputs = check_outputs([output.name for output in body.outputs])
-
-    @classmethod
-    def parse(cls, data: bytes, json_bytes: int | None) -> "TensorRequest":
-        """Parses a body whose JSON has the length `json_bytes`; None: the whole body is JSON."""
-        end = len(data) if json_bytes is None else json_bytes
-        if end > len(data):
-            raise InvalidRequestError("inference-header-content-length", f"{end}, expected at most {len(data)}")
-        return cls(parse_body(data[:end], InferBody), data[end:])
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -277,7 +280,7 @@ def _single_elements(tensors: Iterable[Tensor]) -> Iterator[tuple[str, Any]]:
         yield tensor.name, element
 
 
-def _read_texts(tensor: InputTensor, behind: bytes) -> list[str]:
+def _read_texts(tensor: InputTensor, behind: bytes, most_texts: int) -> list[str]:
     size = tensor.parameters.get(BINARY_SIZE)
     if size is None:
         if behind:
@@ -290,7 +293,7 @@ def _read_texts(tensor: InputTensor, behind: bytes) -> list[str]:
     if isinstance(size, bool) or not isinstance(size, int) or size != len(behind):
         problem = f"expected {len(behind)}, the number of bytes after the JSON"
         raise InvalidRequestError(f"{_INPUT_FIELD}.parameters.{BINARY_SIZE}", problem)
-    return unpack_texts(behind, "body")
+    return unpack_texts(behind, "body", most_texts)
 
 
 def _read_text(element: object, field: str) -> str:

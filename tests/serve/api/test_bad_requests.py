@@ -65,6 +65,8 @@ BAD = [
     Bad("no text", {"text": []}, "text"),
     Bad("too many texts", {"text": ["alpha"] * 4}, "text"),
     Bad("blank text", {"text": ["alpha", " \t"]}, "text[1]"),
+    Bad("invisible text", {"text": ["alpha", "\u200b\x01 \ufeff"]}, "text[1]"),
+    Bad("too many sentences", {"text": ["a\n" * 100]}, "text"),
     Bad("text with NUL", {"text": ["al\0pha"]}, "text[0]"),
     Bad("too many characters", {"text": ["a" * (MAX_TEXT_CHARACTERS + 1)]}, "text[0]"),
     Bad("too many tokens", {"text": ["alpha", "one " * MAX_SOURCE_TOKENS], "split_sentences": False}, "text[1]"),

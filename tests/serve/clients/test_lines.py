@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve.clients.translate import MAX_LINE_BYTES, Line, LineError, map_in_order, read_lines
+from serve.translation.blank import is_blank
 
 
 async def collect_lines(descriptor: int) -> list[Line]:
@@ -34,7 +35,7 @@ async def counted(count: int) -> AsyncIterator[int]:
 
 @given(st.lists(st.text(max_size=20).filter(lambda text: "\n" not in text), max_size=20))
 def test_lines_are_those_between_line_feeds(texts: list[str]) -> None:
-    expected = [Line(number, text if text.strip() else "") for number, text in enumerate(texts, start=1)]
+    expected = [Line(number, "" if is_blank(text) else text) for number, text in enumerate(texts, start=1)]
     assert read_pipe("".join(f"{text}\n" for text in texts).encode()) == expected
 
 

@@ -149,5 +149,5 @@ def test_a_server_without_alignments_names_the_options_that_bring_them(bundle_pa
 
 
 def test_the_first_of_many_unknown_names_ends_the_validation(letters_live: LiveService) -> None:
-    content = json.dumps({"text": "ab", "options": {f"x{number}": 0 for number in range(50_000)}}).encode()
+    content = json.dumps({"text": "ab", "options": {f"x{number}": 0 for number in range(500)}}).encode()
     assert letters_live.post(content=content, headers=JSON).json()["field"] == "options.x0"

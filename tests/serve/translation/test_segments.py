@@ -12,14 +12,20 @@ from serve.errors import InvalidRequestError
 from serve.observability.usage import Timings
 from serve.search.hypothesis import FinishReason
 from serve.search.options import SearchOptions
+from serve.translation.blank import is_blank
 from serve.translation.request import ModelRequest, SearchPlan, TextRequest
 from serve.translation.response import TokenScore, Translation, TranslationDelta, TranslationResponse
-from serve.translation.segments import SegmentedRequest, SegmentedText, split_text
+from serve.translation.segments import SegmentedRequest, SegmentedText, TextSplitter
 
-TEXTS = st.text(alphabet=st.sampled_from("ab .,;!?\n\r\t\u00a0\u2013。é()1"), max_size=60) | st.text(max_size=40)
+TEXTS = st.text(alphabet=st.sampled_from("ab .,;!?\n\r\t\u00a0\u200b\x01\u2013。é()1"), max_size=60) | st.text(
+    max_size=40
+)
 LANGUAGES = st.sampled_from(["en", "de", "fr", "cs", "zh", "xx"])
 TEXT = "  A man runs.  A dog, too!\n\n\tThe end.\n"
 GREEDY = SearchPlan(SearchOptions(max_target_tokens=9))
+
+
+ANY = 1000
 
 
 def anything(_: str) -> bool:
@@ -28,13 +34,14 @@ def anything(_: str) -> bool:
 
 @given(TEXTS, LANGUAGES, st.integers(1, 20))
 def test_sentences_and_the_white_space_between_them_are_the_text(text: str, language: str, longest: int) -> None:
-    segmented = SegmentedText.of(text, language, lambda sentence: len(sentence) <= longest)
+    segmented = SegmentedText.of(text, language, lambda sentence: len(sentence) <= longest, ANY)
     assert segmented.join(segmented.sentences) == text
-    assert "".join(segmented.gaps).strip() == ""
+    assert is_blank("".join(segmented.gaps))
     assert len(segmented.gaps) == len(segmented.sentences) + 1
     for sentence in segmented.sentences:
         assert 0 < len(sentence) <= longest
         assert sentence == sentence.strip()
+        assert not is_blank(sentence)
         assert {"\n", "\r"}.isdisjoint(sentence)
 
 
@@ -48,12 +55,12 @@ def test_sentences_and_the_white_space_between_them_are_the_text(text: str, lang
     ],
 )
 def test_a_sentence_is_not_cut_at_an_abbreviation(text: str, language: str) -> None:
-    assert SegmentedText.of(text, language, anything).sentences == (text,)
+    assert SegmentedText.of(text, language, anything, ANY).sentences == (text,)
 
 
-@pytest.mark.parametrize("text", ["", " ", "\n\n", "\u00a0\t"])
+@pytest.mark.parametrize("text", ["", " ", "\n\n", "\u00a0\t", "\u200b", " \ufeff\n\x01\r\n\u2060"])
 def test_a_blank_text_has_no_sentence(text: str) -> None:
-    assert SegmentedText.of(text, "en", anything).sentences == ()
+    assert SegmentedText.of(text, "en", anything, ANY).sentences == ()
 
 
 @pytest.mark.parametrize(
@@ -67,7 +74,7 @@ def test_a_blank_text_has_no_sentence(text: str) -> None:
     ],
 )
 def test_a_sentence_that_is_too_long_is_cut_where_it_hurts_least(text: str, parts: tuple[str, ...]) -> None:
-    segmented = SegmentedText.of(text, "en", lambda sentence: len(sentence) <= 12)
+    segmented = SegmentedText.of(text, "en", lambda sentence: len(sentence) <= 12, ANY)
     assert segmented.sentences == parts
     assert segmented.cut_sentences == 1
 
@@ -76,12 +83,15 @@ def text_request(text: str, prefix: str = "") -> TextRequest:
     return TextRequest(text, prefix, "text[0]", "target_prefix[0]")
 
 
-def segment(*texts: TextRequest, split_sentences: bool = True, plan: SearchPlan = GREEDY) -> SegmentedRequest:
+def segment(
+    *texts: TextRequest, split_sentences: bool = True, plan: SearchPlan = GREEDY, most_sentences: int = ANY
+) -> SegmentedRequest:
     direction = BundleDirection(source="en", target="de")
     request = ModelRequest(texts, direction, plan, 7.0, split_sentences=split_sentences)
-    return SegmentedRequest.of(
-        request, [split_text(request, text, lambda sentence: len(sentence) <= 40) for text in texts]
-    )
+    if not split_sentences:
+        return SegmentedRequest.whole(request)
+    splitter = TextSplitter(request, lambda sentence: len(sentence) <= 40, most_sentences)
+    return SegmentedRequest.of(request, list(map(splitter.split, texts)))
 
 
 def translation(text: str, **different: Any) -> Translation:
@@ -145,6 +155,46 @@ def test_sentences_that_had_to_be_cut_are_counted() -> None:
     (text,) = join(segmented, *[translation("x")] * count)
     assert count > 2
     assert (text.cut_sentences, text.sentences) == (1, count)
+
+
+@pytest.mark.parametrize("text", ["ab\n" * 5000, "word, " * 2000, "\ufdfa" * 5000])
+def test_splitting_stops_at_the_first_sentence_beyond_the_limit(text: str) -> None:
+    """Requests of many sentences took seconds before they were refused."""
+    tried = list[str]()
+
+    def fits(sentence: str) -> bool:
+        tried.append(sentence)
+        return len(sentence) <= 10
+
+    request = ModelRequest((text_request(text),), BundleDirection(source="en", target="de"), GREEDY, 7.0)
+    with pytest.raises(InvalidRequestError) as refused:
+        TextSplitter(request, fits, 8).split(text_request(text))
+    assert refused.value.field == "text"
+    # A long sentence is halved again and again before its first part fits.
+    assert len(tried) <= 2 * 8 + len(text).bit_length()
+
+
+def test_the_limit_of_sentences_holds_for_all_texts_together() -> None:
+    texts = [text_request("One. Two."), text_request("Three. Four.")]
+    assert len(segment(*texts, most_sentences=4).request.texts) == 4
+    with pytest.raises(InvalidRequestError) as refused:
+        segment(*texts, most_sentences=3)
+    assert (refused.value.field, "3" in refused.value.problem) == ("text", True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "A dog.\n\u200b\n\u200bA cat.",
+        "A dog. \u2060 \x01\r\n\ufeff",
+        "\u0646\u0645\u06cc\u200c\u062f\u0627\u0646\u0645. \u200d\n\n A",
+    ],
+)
+def test_blank_lines_are_kept_and_zero_width_characters_stay_inside_words(text: str) -> None:
+    segmented = SegmentedText.of(text, "en", anything, ANY)
+    assert segmented.join(segmented.sentences) == text
+    assert not any(map(is_blank, segmented.sentences))
+    assert is_blank("".join(segmented.gaps))
 
 
 @pytest.mark.parametrize(

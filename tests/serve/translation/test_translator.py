@@ -159,24 +159,6 @@ async def test_a_failing_model_admits_no_request(bench: TranslatorBench) -> None
         await bench.translate("3")
 
 
-async def test_other_tasks_run_between_the_texts_of_a_long_request() -> None:
-    tokenized: list[str] = []
-
-    class NotingTokenizer(NumberTokenizer):
-        def encode(self, text: str) -> list[int]:
-            tokenized.append(text)
-            return super().encode(text)
-
-    with TranslatorBench(slots=64) as bench:
-        bench.translator._tokenizer = NotingTokenizer()
-        task, turns = bench.translate(*[" 3" * 4 + " " * 10_000] * 5), list[int]()
-        while len(tokenized) < 5:
-            turns.append(len(tokenized))
-            await asyncio.sleep(0)
-        await task
-    assert turns == [0, 1, 2, 3, 4]
-
-
 async def test_many_concurrent_cancellations_leave_nothing_behind() -> None:
     with TranslatorBench(slots=4, queue_limit=400) as bench:
         tasks = [bench.translate(LONG, "3 4") for _ in range(100)]

@@ -22,13 +22,13 @@ def rejected_field(call: Any, *arguments: Any) -> str:
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]))))
 def test_texts_survive_the_round_trip_through_bytes(texts: list[str]) -> None:
-    assert unpack_texts(text_bytes(*texts), "body") == texts
+    assert unpack_texts(text_bytes(*texts), "body", len(texts)) == texts
 
 
 @given(st.binary(max_size=20))
 def test_any_bytes_are_texts_or_rejected(data: bytes) -> None:
     try:
-        texts = unpack_texts(data, "body")
+        texts = unpack_texts(data, "body", 20)
     except InvalidRequestError:
         return
     assert text_bytes(*texts) == data
@@ -36,7 +36,11 @@ def test_any_bytes_are_texts_or_rejected(data: bytes) -> None:
 
 @pytest.mark.parametrize("cut", [1, 3, 4, 6])
 def test_bytes_that_end_too_early_are_rejected(cut: int) -> None:
-    assert rejected_field(unpack_texts, text_bytes("alpha", "beta")[:-cut], "body") == "body"
+    assert rejected_field(unpack_texts, text_bytes("alpha", "beta")[:-cut], "body", 2) == "body"
+
+
+def test_texts_beyond_the_limit_are_rejected() -> None:
+    assert rejected_field(unpack_texts, text_bytes(*[""] * 3), "body", 2) == "body"
 
 
 def test_numbers_are_little_endian() -> None:

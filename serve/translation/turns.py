@@ -1,0 +1,136 @@
+"""Divides the work for large requests, so that others do not wait for it.
+
+Small input is prepared in the event loop, large input in turns in a thread. One thread serves the large requests of the
+process, one turn at a time, in the order of arrival. So large requests alternate, and small requests wait for none of
+them. Over time, the thread works a quarter of the time: large requests occupy at most a quarter of a core. Segmentation
+and tokenization release the interpreter's lock.
+"""
+
+import asyncio
+import time
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import ParamSpec, TypeVar
+
+from serve.errors import DeadlineExceededError
+from serve.translation.request import TextRequest
+
+# Takes less than about a millisecond in the event loop; more is worth the switch to the thread.
+SMALL_TEXT_BYTES = 4096
+# Characters of a turn with several texts.
+TURN_CHARACTERS = 10_000
+# NFKC turns the 3 bytes of U+FDFA into 33.
+MOST_EXPANSION = 11
+# Longest work in the event loop without a pause, up to one step.
+STRETCH_SECONDS = 0.001
+# Time from one turn to the next, per time of the turn.
+PERIODS = 4
+# Rest that may be owed: a lone request of up to 50 ms of work is not slowed down.
+CREDIT_SECONDS = 0.2
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class TurnThread:
+    """A thread that rests after its turns."""
+
+    def __init__(self) -> None:
+        self._executor = ThreadPoolExecutor(1, "turns")
+        # When the rest for all turns so far is over.
+        self._rested_seconds = 0.0
+
+    async def run(self, deadline_seconds: float, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Returns the result of a function, called in one turn. Canceling the call drops a turn that has not started.
+
+        Raises:
+            DeadlineExceededError: if the turn does not end before the deadline on the clock of `time.monotonic`.
+        """
+        turn = partial(self._turn, partial(function, *args, **kwargs))
+        try:
+            async with asyncio.timeout_at(deadline_seconds):
+                return await asyncio.get_running_loop().run_in_executor(self._executor, turn)
+        except TimeoutError:
+            raise DeadlineExceededError("the deadline passed before the request was prepared") from None
+
+    def _turn(self, function: Callable[[], T]) -> T:
+        time.sleep(max(0.0, self._rested_seconds - CREDIT_SECONDS - time.monotonic()))
+        started_seconds = time.monotonic()
+        try:
+            return function()
+        finally:
+            taken_seconds = time.monotonic() - started_seconds
+            self._rested_seconds = max(self._rested_seconds, started_seconds) + PERIODS * taken_seconds
+
+
+_THREAD = TurnThread()
+# Runs one turn in the thread of the process.
+run_turn = _THREAD.run
+
+
+async def map_texts(
+    function: Callable[[TextRequest], T], texts: Sequence[TextRequest], deadline_seconds: float
+) -> list[T]:
+    """Returns the results of a function for the texts, in their order; the first error ends the calls.
+
+    Args:
+        function: thread-safe, except that it never runs twice at once for one request.
+        texts: of one request.
+        deadline_seconds: on the clock of `time.monotonic`.
+
+    Raises:
+        DeadlineExceededError: if a turn does not end before the deadline.
+    """
+    if _are_small(texts):
+        return list(map(function, texts))
+    results: list[T] = []
+    for turn in _split_turns(texts):
+        results += await run_turn(deadline_seconds, list, map(function, turn))
+    return results
+
+
+class Pace:
+    """Lets the event loop run about once per `STRETCH_SECONDS` of a loop that calls `keep` after each step."""
+
+    def __init__(self) -> None:
+        self._resumed_seconds = time.monotonic()
+
+    async def keep(self) -> None:
+        """Lets the event loop run if the last time was long ago."""
+        if time.monotonic() - self._resumed_seconds > STRETCH_SECONDS:
+            await asyncio.sleep(0)
+            self._resumed_seconds = time.monotonic()
+
+
+def normalized_bytes(text: str) -> int:
+    """Returns an upper bound of the UTF-8 bytes of a text after NFKC, to which tokenizers normalize."""
+    if text.isascii():
+        return len(text)
+    size = len(text.encode())
+    return size if unicodedata.is_normalized("NFKC", text) else MOST_EXPANSION * size
+
+
+def _are_small(texts: Sequence[TextRequest]) -> bool:
+    # The first sum keeps the second one short.
+    return sum(map(_characters, texts)) <= SMALL_TEXT_BYTES and (
+        sum(normalized_bytes(text.text) + normalized_bytes(text.target_prefix) for text in texts) <= SMALL_TEXT_BYTES
+    )
+
+
+def _split_turns(texts: Sequence[TextRequest]) -> Iterator[list[TextRequest]]:
+    """Yields the texts in groups of at most `TURN_CHARACTERS`, or of a single text."""
+    turn: list[TextRequest] = []
+    characters = 0
+    for text in texts:
+        characters += _characters(text)
+        if turn and characters > TURN_CHARACTERS:
+            yield turn
+            turn, characters = [], _characters(text)
+        turn.append(text)
+    yield turn
+
+
+def _characters(text: TextRequest) -> int:
+    return len(text.text) + len(text.target_prefix)

@@ -1,0 +1,168 @@
+"""Large requests are split and tokenized in turns in a thread: they block neither the event loop nor each other."""
+
+import asyncio
+import math
+import threading
+import time
+import unicodedata
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from serve.errors import DeadlineExceededError
+from serve.translation import turns
+from serve.translation.response import Translation
+from serve.translation.turns import (
+    CREDIT_SECONDS,
+    SMALL_TEXT_BYTES,
+    STRETCH_SECONDS,
+    TURN_CHARACTERS,
+    TurnThread,
+    normalized_bytes,
+)
+from tests.support.fakes import FakeClock
+from tests.support.live import WAIT_SECONDS
+from tests.support.translators import NumberTokenizer, TranslatorBench
+
+pytestmark = pytest.mark.anyio
+
+# NFKC makes 33 bytes of its 3.
+LIGATURE = "\ufdfa"
+QUARTERS = ["5".ljust(SMALL_TEXT_BYTES // 4)] * 4
+LARGE = "5" + " " * TURN_CHARACTERS
+
+
+class WatchedTokenizer(NumberTokenizer):
+    """A tokenizer that calls a function with each text; every text is a single token."""
+
+    def __init__(self, watch: Callable[[str], object]) -> None:
+        self._watch = watch
+
+    def encode(self, text: str) -> list[int]:
+        """Returns the id 5."""
+        self._watch(text)
+        return [5]
+
+
+@pytest.mark.parametrize(
+    ("texts", "in_loop"),
+    [
+        (["5 6", "7"], True),
+        (QUARTERS, True),
+        ([*QUARTERS, "5"], False),
+        ([LARGE], False),
+        ([LARGE, "5"], False),
+        (["\u00e4" * 2048], True),
+        (["\u00e4" * 2049], False),
+        ([LIGATURE * 124], True),
+        ([LIGATURE * 125], False),
+    ],
+)
+async def test_texts_are_tokenized_in_the_event_loop_only_if_they_are_small(
+    texts: Sequence[str], *, in_loop: bool
+) -> None:
+    """The bound is in bytes after normalization, as that is what takes time."""
+    threads: set[bool] = set()
+    with TranslatorBench(slots=8) as bench:
+        loop_thread = threading.get_ident()
+        bench.translator._tokenizer = WatchedTokenizer(lambda _: threads.add(threading.get_ident() == loop_thread))
+        await bench.translate(*texts)
+    assert threads == {in_loop}
+
+
+async def test_a_small_request_does_not_wait_for_a_large_one(bench: TranslatorBench) -> None:
+    waiting, go_on = threading.Event(), threading.Event()
+
+    def block(text: str) -> None:
+        if len(text) > 1:
+            waiting.set()
+            assert go_on.wait(WAIT_SECONDS)
+
+    bench.translator._tokenizer = WatchedTokenizer(block)
+    large = bench.translate(LARGE)
+    await asyncio.to_thread(waiting.wait, WAIT_SECONDS)
+    await bench.translate("5")
+    assert not large.done()
+    go_on.set()
+    await large
+
+
+async def test_large_requests_take_turns() -> None:
+    order: list[str] = []
+    both_wait = threading.Event()
+
+    def note(text: str) -> None:
+        assert both_wait.wait(WAIT_SECONDS)
+        order.append(text.strip())
+
+    with TranslatorBench(slots=8) as bench:
+        bench.translator._tokenizer = WatchedTokenizer(note)
+        first, second = (bench.translate(*[f"{number}{LARGE[1:]}"] * 3) for number in (3, 4))
+        await asyncio.sleep(0)
+        both_wait.set()
+        await asyncio.gather(first, second)
+    assert order == ["3", "4", "3", "4", "3", "4"]
+
+
+async def test_a_request_waits_for_its_turn_until_its_deadline(bench: TranslatorBench) -> None:
+    go_on = threading.Event()
+    bench.translator._tokenizer = WatchedTokenizer(lambda _: go_on.wait(WAIT_SECONDS))
+    ahead = bench.translate(LARGE)
+    with pytest.raises(DeadlineExceededError):
+        await bench.translate(LARGE, deadline_seconds=time.monotonic() + 0.05)
+    go_on.set()
+    await ahead
+    await bench.idle()
+
+
+async def test_the_thread_works_a_quarter_of_the_time_after_its_credit_is_spent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = FakeClock()
+    started: list[float] = []
+
+    def pass_time(seconds: float) -> None:
+        clock.seconds += seconds
+
+    class FakeTime:
+        monotonic = clock
+        sleep = pass_time
+
+    def work() -> None:
+        started.append(clock.seconds)
+        pass_time(1.0)
+
+    monkeypatch.setattr(turns, "time", FakeTime)
+    thread = TurnThread()
+    for _ in range(4):
+        await thread.run(math.inf, work)
+    assert started == pytest.approx([0.0, 4 - CREDIT_SECONDS, 8 - CREDIT_SECONDS, 12 - CREDIT_SECONDS])
+    pass_time(100.0)
+    await thread.run(math.inf, work)
+    assert started[-1] == pytest.approx(started[-2] + 101.0)
+
+
+async def test_other_tasks_run_while_a_long_response_is_built(
+    bench: TranslatorBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[int] = []
+    seen: set[int] = set()
+    build = bench.translator._responses.translation
+
+    def build_slowly(*arguments: Any, **options: Any) -> Translation:
+        built.append(1)
+        time.sleep(1.5 * STRETCH_SECONDS)
+        return build(*arguments, **options)
+
+    monkeypatch.setattr(bench.translator._responses, "translation", build_slowly)
+    task = bench.translate("3", "4", "5", "6")
+    while not task.done():
+        seen.add(len(built))
+        await asyncio.sleep(0)
+    assert seen >= {1, 2, 3, 4}
+
+
+@pytest.mark.parametrize("text", ["", "abc", "\u00e4\u4e2d", "\ufb03", "\u00bd", LIGATURE, "a" + LIGATURE, "\u3316"])
+def test_the_bound_of_normalized_bytes_holds(text: str) -> None:
+    assert normalized_bytes(text) >= len(unicodedata.normalize("NFKC", text).encode())
