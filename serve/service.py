@@ -24,7 +24,7 @@ from serve.api.load_shedding import LoadShedder, Processor
 from serve.api.open_inference.grpc import OpenInferenceGrpc
 from serve.api.open_inference.http import OpenInferenceHttp
 from serve.api.open_inference.protocol import OpenInference
-from serve.api.server import HttpServer, channel_options, open_port
+from serve.api.server import HttpServer, ListenError, channel_options, open_port
 from serve.observability.log_writer import LOG_WRITER
 from serve.observability.metrics import ServiceMetrics
 from serve.registry.dispatcher import Dispatcher
@@ -130,8 +130,12 @@ class Service:
             ListenError: if a port cannot be opened.
         """
         http_socket = open_port(self._settings.host, self._settings.http_port)
-        # The error of gRPC has no reason, so a plain socket tries the port first.
-        open_port(self._settings.host, self._settings.grpc_port).close()
+        try:
+            # The error of gRPC has no reason, so a plain socket tries the port first.
+            open_port(self._settings.host, self._settings.grpc_port).close()
+        except ListenError:
+            http_socket.close()
+            raise
         self.http_port = http_socket.getsockname()[1]
         self._http_task = asyncio.create_task(self._http.serve([http_socket]))
         self.grpc_port = await self._grpc.listen(self._settings.host, self._settings.grpc_port)
