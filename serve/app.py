@@ -12,7 +12,7 @@ import structlog
 from serve.api.server import ListenError
 from serve.engine.engine import ENGINE_THREAD
 from serve.files import FileError
-from serve.observability.log_writer import LOG_WRITER
+from serve.observability.log_writer import EXIT_SECONDS, LOG_WRITER
 from serve.observability.logs import configure_logs
 from serve.observability.metrics import ServiceMetrics
 from serve.observability.traces import configure_traces, stop_traces
@@ -24,9 +24,6 @@ from serve.registry.registry import ModelRegistry
 from serve.service import Service
 from serve.settings import ServeSettings
 from serve.system import SIDE_THREAD, run_in_daemon_thread, trim_memory
-
-# Time for the last lines of the log at the end.
-LOG_SECONDS = 1.0
 
 log = structlog.get_logger("dragoman")
 
@@ -63,7 +60,7 @@ def serve(settings: ServeSettings, load: LoadModels = load_models) -> None:
         raise SystemExit(f"dragoman serve: {error}") from error
     finally:
         stop_traces()
-        LOG_WRITER.flush(LOG_SECONDS)
+        LOG_WRITER.drain(EXIT_SECONDS)
     if any(thread.name in (ENGINE_THREAD, SIDE_THREAD) for thread in threading.enumerate()):
         # The thread loads a model or hangs. It would continue to compute while the interpreter finalizes.
         os._exit(0)
@@ -134,7 +131,7 @@ def stop_on_signals(stop: asyncio.Event) -> None:
     def handle() -> None:
         if stop.is_set():
             log.warning("stopped_by_second_signal")
-            LOG_WRITER.flush(LOG_SECONDS)
+            LOG_WRITER.drain(EXIT_SECONDS)
             os._exit(1)
         stop.set()
 
