@@ -123,11 +123,10 @@ protos: setup
 	  -I$$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))") \
 	  --python_out=. --grpc_python_out=. --mypy_out=. --mypy_grpc_out=. protos/translation.proto protos/inference.proto
 
+LOCK = $(BIN)/pip-compile --quiet --generate-hashes --no-header --no-annotate --strip-extras --allow-unsafe \
+  --no-emit-index-url --no-emit-find-links --constraint constraints.txt
 # Hashes of every file that the images may install, in the versions of constraints.txt.
 locks: setup
 	for set in "cpu tracing" "cuda tracing"; do \
 	  $(BIN)/python deploy/requirements.py $$set | $(LOCK) --output-file deploy/locks/$${set%% *}.txt -; done
 	echo hatchling | $(LOCK) --output-file deploy/locks/build.txt -
-
-LOCK = $(BIN)/pip-compile --quiet --generate-hashes --no-header --no-annotate --strip-extras --allow-unsafe \
-  --no-emit-index-url --no-emit-find-links --constraint constraints.txt

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from loadtest.clients import GONE, OK
 from loadtest.measurement import Run
 from loadtest.plan import Part
-from loadtest.samples import TEXTS, Durations, PercentilePoint, Percentiles, Samples, curve, percentile
+from loadtest.samples import TEXTS, Durations, PercentilePoint, Percentiles, Samples, curve, failed_share, percentile
 from loadtest.scenario import Objective, Scenario, describe_errors
 from loadtest.server_metrics import PhaseTime, ServerState, phase_times, rows_per_step
 from model.provenance import Provenance
@@ -51,7 +51,7 @@ class RequestsResult:
     @property
     def failed_share(self) -> float:
         """Share of failed requests, without canceled ones; 0 if there are none."""
-        return self.failed / max(1, self.ok + self.failed)
+        return failed_share(self.failed, self.ok)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class RunResult:
     """The result of one phase, without its warm-up.
 
     Attributes:
-        users: of a closed loop, whose latency is not that under load; None for an open loop.
+        users: number of users of a closed loop; None for an open loop. A closed loop measures no latency under load.
         windows: number of windows used and number of windows run.
         stable: whether the windows agreed; None if stability was not asked for.
         offered_per_second: planned requests; in a closed loop, sent requests.

@@ -35,6 +35,11 @@ def percentile(durations: Durations, percent: float) -> float | None:
     return float(durations[rank - 1])
 
 
+def failed_share(failed: int, answered: int) -> float:
+    """Returns the share of failed requests, without canceled ones; 0 if there are none."""
+    return failed / max(1, failed + answered)
+
+
 @dataclass(frozen=True, slots=True)
 class Percentiles:
     """Percentiles of durations, in seconds."""
@@ -93,7 +98,7 @@ class Samples:
         return cls(begun, {key: np.concatenate(rows) for key, rows in ended.items()})
 
     def between(self, begin_seconds: float, end_seconds: float = math.inf) -> Self:
-        """Returns the requests whose intended times are in an interval, without its end."""
+        """Returns the requests with an intended time from `begin_seconds` on and before `end_seconds`."""
 
         def inside(seconds: NDArray[np.float64]) -> NDArray[np.bool_]:
             return (seconds >= begin_seconds) & (seconds < end_seconds)
@@ -171,9 +176,8 @@ class Samples:
             found = percentile(durations, objective.percentile)
             return bound_seconds is None or (found is not None and found <= bound_seconds)
 
-        failed = sum(self.errors.values())
         return (
-            failed / max(1, failed + self.outcomes[OK]) <= objective.failed_share
+            failed_share(sum(self.errors.values()), self.outcomes[OK]) <= objective.failed_share
             and within(self.latency, objective.latency_seconds)
             and within(self.first_token, objective.first_token_seconds)
         )

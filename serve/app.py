@@ -13,7 +13,7 @@ from serve.api.http_limits import raise_descriptor_limit
 from serve.api.http_server import ListenError
 from serve.bundle.bundle import BundleError
 from serve.files import FileError
-from serve.observability.log_writer import LOG_WRITER
+from serve.observability.log_writer import EXIT_SECONDS, LOG_WRITER
 from serve.observability.logs import configure_logs
 from serve.observability.metrics import ServiceMetrics
 from serve.observability.traces import configure_traces, stop_traces
@@ -25,9 +25,6 @@ from serve.registry.registry import ModelRegistry
 from serve.service import Service
 from serve.settings import ServeSettings
 from serve.system import trim_memory
-
-# Time for the last lines of the log at the end.
-LOG_SECONDS = 1.0
 
 log = structlog.get_logger("dragoman")
 
@@ -66,7 +63,7 @@ def serve(settings: ServeSettings, load: LoadModels = load_models) -> None:
         problem = f"dragoman serve: {error}"
     finally:
         stop_traces()
-        LOG_WRITER.flush(LOG_SECONDS)
+        LOG_WRITER.drain(EXIT_SECONDS)
     if load_threads():
         # The thread loads a model or hangs. It would continue to compute while the interpreter finalizes.
         if problem is not None:
@@ -140,7 +137,7 @@ def stop_on_signals(stop: asyncio.Event) -> None:
     def handle() -> None:
         if stop.is_set():
             log.warning("stopped_by_second_signal")
-            LOG_WRITER.flush(LOG_SECONDS)
+            LOG_WRITER.drain(EXIT_SECONDS)
             os._exit(1)
         stop.set()
 

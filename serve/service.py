@@ -22,7 +22,7 @@ from serve.api.grpc_api import GrpcApi
 from serve.api.http_api import HttpApi
 from serve.api.http_limits import HttpLimits, affordable_connections
 from serve.api.http_reader import RequestReader
-from serve.api.http_server import HttpServer, open_port
+from serve.api.http_server import HttpServer, ListenError, open_port
 from serve.api.load_shedding import LoadShedder, Processor
 from serve.api.open_inference.grpc import OpenInferenceGrpc
 from serve.api.open_inference.http import OpenInferenceHttp
@@ -148,8 +148,12 @@ class Service:
             ListenError: if a port cannot be opened.
         """
         http_socket = open_port(self._settings.host, self._settings.http_port)
-        # The error of gRPC has no reason, so a plain socket tries the port first.
-        open_port(self._settings.host, self._settings.grpc_port).close()
+        try:
+            # The error of gRPC has no reason, so a plain socket tries the port first.
+            open_port(self._settings.host, self._settings.grpc_port).close()
+        except ListenError:
+            http_socket.close()
+            raise
         self.http_port = http_socket.getsockname()[1]
         self._http_task = asyncio.create_task(self._http.serve([http_socket]))
         self.grpc_port = await self._grpc.listen(self._settings.host, self._settings.grpc_port)

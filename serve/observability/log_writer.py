@@ -1,7 +1,7 @@
-"""Writes log lines to standard error in a thread of its own, so that a log that cannot be written stops nothing.
+"""Writes log lines to standard error in a thread of its own, so that no log blocks the server.
 
-A pipe that nobody reads blocks the thread only. A full disk or a lost reader costs the lines, which are counted. Once
-the log works again, one line reports how many were lost.
+An unread pipe blocks only this thread. On a full disk, or without a reader, the writer counts the lost lines. When the
+log works again, one line reports their number.
 """
 
 import atexit
@@ -18,11 +18,12 @@ from prometheus_client.metrics_core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 # Enough for the requests of some seconds; further lines are dropped while the log is blocked.
-WAITING_BYTES = 4 << 20
+WAITING_CHARACTERS = 4 << 20
 # Lines of this time are written together.
 BATCH_SECONDS = 0.01
 BATCH_LINES = 1000
 LOG_THREAD = "log"
+# Time for the last lines at the end of the process.
 EXIT_SECONDS = 1.0
 # A stream that another process made nonblocking is tried again after that time.
 RETRY_SECONDS = 0.05
@@ -33,22 +34,22 @@ _log = structlog.get_logger("dragoman")
 
 
 class LogWriter(Collector):
-    """A text stream whose `write` neither blocks nor raises. Thread-safe.
+    """A text stream; `write` neither blocks nor raises. Thread-safe.
 
     Attributes:
         errors: failed writes.
         dropped: lost lines.
     """
 
-    def __init__(self, waiting_bytes: int = WAITING_BYTES) -> None:
+    def __init__(self, waiting_characters: int = WAITING_CHARACTERS) -> None:
         """Starts without a stream.
 
         Args:
-            waiting_bytes: characters that may wait for the stream.
+            waiting_characters: number of characters that may wait for the stream.
         """
-        self._waiting_bytes = waiting_bytes
+        self._most_characters = waiting_characters
         self._waiting: queue.SimpleQueue[str | threading.Event] = queue.SimpleQueue()
-        self._bytes = 0
+        self._characters = 0
         self._lock = threading.RLock()  # a destructor may log while its thread writes
         self._stream: TextIO | None = None
         self._descriptor: int | None = None
@@ -60,13 +61,13 @@ class LogWriter(Collector):
 
     def open(self, stream: TextIO | None) -> None:
         """Writes to another stream from now on. A stream in memory cannot block and is written at once."""
-        self.flush(BATCH_SECONDS)
+        self.drain(BATCH_SECONDS)
         self._stream = stream
         self._descriptor = _descriptor(stream)
         if self._descriptor is not None and self._thread is None:
             self._thread = threading.Thread(target=self._run, name=LOG_THREAD, daemon=True)
             self._thread.start()
-            atexit.register(self.flush, EXIT_SECONDS)
+            atexit.register(self.drain, EXIT_SECONDS)
 
     def write(self, text: str) -> int:
         """Takes lines to write; drops them if too many wait."""
@@ -77,23 +78,26 @@ class LogWriter(Collector):
             self._write_to_descriptor(text)
             return len(text)
         with self._lock:
-            if self._bytes + len(text) <= self._waiting_bytes:
-                self._bytes += len(text)
+            if self._characters + len(text) <= self._most_characters:
+                self._characters += len(text)
                 self._waiting.put(text)
             else:
                 self.dropped += _lines(text)
         return len(text)
 
-    def flush(self, seconds: float = 0.0) -> None:
+    def flush(self) -> None:
+        """Does nothing: loggers flush after each line."""
+
+    def drain(self, seconds: float) -> None:
         """Waits until all lines are written, but no longer than some seconds."""
-        if self._thread is not None and seconds > 0:
+        if self._thread is not None:
             written = threading.Event()
             self._waiting.put(written)
             self._flushing.set()
             written.wait(seconds)
 
     def drop(self, lines: int = 1) -> None:
-        """Counts lines that were not written on purpose."""
+        """Counts lines that were left out on purpose."""
         with self._lock:
             self.dropped += lines
 
@@ -132,7 +136,7 @@ class LogWriter(Collector):
         text = "".join(each for each in batch if isinstance(each, str))
         written = self._write_to_descriptor(text)
         with self._lock:
-            self._bytes -= len(text)
+            self._characters -= len(text)
         for each in batch:
             if isinstance(each, threading.Event):
                 each.set()

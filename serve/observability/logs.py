@@ -64,9 +64,9 @@ def configure_logs(log_format: LogFormat, *, texts: bool = False) -> None:
         log_format: "json" for machines, "console" for people.
         texts: whether the line of a request holds its texts and translations.
     """
-    LOG_WRITER.open(sys.stderr)
     global _texts_wanted  # noqa: PLW0603 - logging is configured per process
     _texts_wanted = texts
+    LOG_WRITER.open(sys.stderr)
     common: list[Any] = [structlog.stdlib.add_log_level, structlog.processors.TimeStamper(fmt="iso", utc=True)]
     if log_format == "json":
         # Plain tracebacks: structlog's rich ones contain local variables, and thus texts of clients.

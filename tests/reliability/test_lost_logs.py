@@ -1,71 +1,53 @@
-"""A server whose log cannot be written serves, follows its key file, and ends as usual."""
+"""Without a working log, a server serves, follows its key file, and ends as usual."""
 
 import os
 import signal
-import socket
 import subprocess
-import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import httpx
 import pytest
 
+from serve.server_process import HOST, choose_ports, is_ready
 from tests.support.live import LONG_TEXT, WAIT_SECONDS, eventually
-from tests.support.paths import ROOT
-from tests.support.processes import PROGRAM
+from tests.support.processes import start_process
 
 MORE_THAN_A_PIPE_HOLDS = 600
 
 
-def free_port() -> int:
-    """Returns a port that is free now."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+CLOSE_STREAMS = ("sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh")
 
 
 @contextmanager
 def served(
-    bundle_path: Path, stderr: IO[Any] | int | None, *options: str, closed: bool = False
-) -> Iterator[tuple[httpx.Client, Any]]:
-    """Yields a client of a ready server whose standard error goes to a place, and its process."""
-    port = free_port()
-    command = [sys.executable, "-c", PROGRAM, "open", str(bundle_path), *options, "--http-port", str(port)]
-    if closed:
-        command = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *command]
+    bundle_path: Path, stderr: int, *options: str, launcher: Sequence[str] = ()
+) -> Iterator[tuple[httpx.Client, subprocess.Popen[str]]]:
+    """Yields a client and the process of a ready server; `stderr` is its standard error."""
+    (port,) = choose_ports(0)
+    options = (*options, "--http-port", str(port))
     with (
-        subprocess.Popen(command, stderr=stderr, cwd=ROOT) as process,
-        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=WAIT_SECONDS) as client,
+        start_process(bundle_path, "open", *options, stderr=stderr, launcher=launcher) as process,
+        httpx.Client(base_url=f"http://{HOST}:{port}", timeout=WAIT_SECONDS) as client,
     ):
-        try:
-            eventually(lambda: is_ready(client))
-            yield client, process
-        finally:
-            process.kill()
+        eventually(lambda: is_ready(port))
+        yield client, process
 
 
-def is_ready(client: httpx.Client) -> bool:
-    """Returns whether the server is ready."""
-    try:
-        return client.get("/readyz").is_success
-    except httpx.TransportError:
-        return False
-
-
-def ends_well(process: Any) -> bool:
+def ends_well(process: subprocess.Popen[str]) -> bool:
     """Stops a server by its signal; returns whether its exit status is 0."""
     process.send_signal(signal.SIGTERM)
-    return bool(process.wait(WAIT_SECONDS) == 0)
+    return process.wait(WAIT_SECONDS) == 0
 
 
 @contextmanager
 def lost_reader() -> Iterator[int]:
-    """Yields the end of a pipe whose reader is gone."""
+    """Yields the writing end of a pipe without a reader."""
     reading, writing = os.pipe()
     os.close(reading)
     yield writing
@@ -125,7 +107,7 @@ def test_a_pipe_that_nobody_reads_stops_nothing(bundle_path: Path) -> None:
 
 
 def test_a_server_without_standard_streams_serves_and_ends(bundle_path: Path) -> None:
-    with served(bundle_path, None, closed=True) as (client, process):
+    with served(bundle_path, subprocess.DEVNULL, launcher=CLOSE_STREAMS) as (client, process):
         assert client.post("/v1/translate", json={"text": "a b"}).status_code == 200
         assert ends_well(process)
 

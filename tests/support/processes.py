@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from mmap import PAGESIZE
 from pathlib import Path
@@ -45,10 +45,12 @@ dragoman.run("serve", [*options.split(), *sys.argv[2:]])
 
 
 @contextmanager
-def start_process(bundle_path: Path, kind: str = "open", *options: str) -> Iterator[subprocess.Popen[str]]:
-    """Runs the program as a process."""
-    command = [sys.executable, "-c", PROGRAM, kind, str(bundle_path), *options]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
+def start_process(
+    bundle_path: Path, kind: str = "open", *options: str, stderr: int = subprocess.PIPE, launcher: Sequence[str] = ()
+) -> Iterator[subprocess.Popen[str]]:
+    """Runs the program as a process; `launcher` is a command that runs its arguments."""
+    command = [*launcher, sys.executable, "-c", PROGRAM, kind, str(bundle_path), *options]
+    with subprocess.Popen(command, stderr=stderr, text=True, cwd=ROOT) as process:
         try:
             yield process
         finally:

@@ -14,7 +14,6 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from serve.observability.log_writer import LogWriter, RepetitionFilter
-from tests.support.live import eventually
 
 PIPE_BYTES = 1 << 20
 
@@ -47,7 +46,7 @@ def test_lines_come_in_order(pipe: tuple[int, TextIO]) -> None:
     writer.open(stream)
     for number in range(1000):
         writer.write(f"{number}\n")
-    writer.flush(seconds=10)
+    writer.drain(seconds=10)
     assert os.read(reading, PIPE_BYTES).split() == [str(number).encode() for number in range(1000)]
 
 
@@ -55,12 +54,12 @@ def test_a_pipe_that_nobody_reads_blocks_nobody_and_its_lost_lines_are_reported(
     pipe: tuple[int, TextIO], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reading, stream = pipe
-    writer = LogWriter(waiting_bytes=10_000)
+    writer = LogWriter(waiting_characters=10_000)
     reported_to(writer, monkeypatch)
     writer.open(stream)
     for _ in range(200):
         writer.write("x" * 999 + "\n")
-        writer.flush(seconds=0.001)
+        writer.drain(seconds=0.001)
     assert writer.dropped > 0
     received = b""
     while received.count(b"x" * 999) + (reported := reported_lines(received)) < 200:
@@ -73,14 +72,14 @@ def test_a_lost_reader_and_a_full_disk_are_counted() -> None:
         writer = LogWriter()
         writer.open(full)
         writer.write("one\ntwo\n")
-        writer.flush(seconds=10)
+        writer.drain(seconds=10)
     assert (writer.errors, writer.dropped) == (1, 2)
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "w") as stream:
         writer.open(stream)
         writer.write("three\n")
-        writer.flush(seconds=10)
+        writer.drain(seconds=10)
     assert (writer.errors, writer.dropped) == (2, 3)
 
 
@@ -127,7 +126,7 @@ def test_threads_lose_no_line(pipe: tuple[int, TextIO]) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    writer.flush(seconds=10)
+    writer.drain(seconds=10)
     received = os.read(reading, PIPE_BYTES).split()
     assert {name: received.count(name.encode()) for name in "abcd"} == dict.fromkeys("abcd", 500)
-    eventually(lambda: writer.dropped == 0)
+    assert writer.dropped == 0
