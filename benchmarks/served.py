@@ -85,7 +85,7 @@ def read_sentences(bundle: Bundle, data: str | None, max_target_ratio: float | N
     sentences = []
     for text in texts:
         source_ids = (*direction.source_prefix, *tokenizer.encode(text), *manifest.source_suffix)
-        plain = SegmentedText.of(text, direction.source, lambda _: True).plain
+        plain = SegmentedText.of(text, direction.source, lambda _: True, len(text)).plain
         if plain and len(source_ids) <= manifest.max_source_tokens:
             longest = plan.options_for(len(source_ids), (), "").max_target_tokens
             sentences.append(ServedSentence(text, SourceSentence(source_ids, 0, longest)))

@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 
 import structlog
 
-from serve.api.http_limits import raise_descriptor_limit
 from serve.api.http_server import ListenError
 from serve.bundle.bundle import BundleError
 from serve.files import FileError
@@ -24,7 +23,7 @@ from serve.registry.loader import LoadModels, ModelLoader, load_threads
 from serve.registry.registry import ModelRegistry
 from serve.service import Service
 from serve.settings import ServeSettings
-from serve.system import trim_memory
+from serve.system import raise_most_open_files, trim_memory
 
 log = structlog.get_logger("dragoman")
 
@@ -55,7 +54,7 @@ def serve(settings: ServeSettings, load: LoadModels = load_models) -> None:
         SystemExit: with one line, if the service cannot start.
     """
     configure_logs_and_traces(settings)
-    raise_descriptor_limit()
+    raise_most_open_files()
     problem = None
     try:
         asyncio.run(_serve(settings, load))

@@ -1,4 +1,4 @@
-"""The process on Linux: its devices, its CPUs in a container, its memory, and daemon threads.
+"""The process on Linux: its devices, its CPUs in a container, its memory, open files, and daemon threads.
 
 Modules, routes and models live as long as the process, but every full garbage collection stops all threads to traverse
 them. A replaced model stays in reference cycles, and glibc keeps freed memory per thread. `trim_memory` handles both.
@@ -9,6 +9,7 @@ import ctypes
 import gc
 import math
 import os
+import resource
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -54,6 +55,18 @@ async def run_in_daemon_thread(function: Callable[[], T]) -> T:
 
     threading.Thread(target=work, name=SIDE_THREAD, daemon=True).start()
     return await asyncio.wrap_future(future)
+
+
+def most_open_files() -> float:
+    """Returns the limit of open files of this process; infinite if there is none."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return math.inf if soft == resource.RLIM_INFINITY else soft
+
+
+def raise_most_open_files() -> None:
+    """Raises the limit of open files to the maximum that the system allows this process."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")

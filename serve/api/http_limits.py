@@ -7,13 +7,13 @@ have not sent a complete request. Thus neither half headers nor idle connections
 
 import asyncio
 import ipaddress
-import resource
 from collections import Counter
 from dataclasses import dataclass
 from itertools import chain
 from typing import Protocol
 
 from serve.observability.metrics import CloseReason, ConnectionMetrics
+from serve.system import most_open_files
 
 MAX_CONNECTIONS = 4096
 # Answers in memory that their clients have not read yet, of all connections.
@@ -52,18 +52,11 @@ class HttpLimits:
 
 
 def affordable_connections() -> int:
-    """Returns the number of HTTP connections: at most half of the file descriptors of the process.
+    """Returns the number of HTTP connections: at most half of the open files of the process.
 
     The other half is for gRPC connections, files and logs.
     """
-    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(1, min(MAX_CONNECTIONS, descriptors // 2))
-
-
-def raise_descriptor_limit() -> None:
-    """Raises the soft limit of open files to the hard limit."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return max(1, int(min(MAX_CONNECTIONS, most_open_files() / 2)))
 
 
 class LimitedConnection(Protocol):

@@ -5,7 +5,6 @@ Metrics are written in pieces with pauses, because one piece would hold the inte
 """
 
 import math
-import resource
 import time
 from collections.abc import Callable, Iterator
 
@@ -14,6 +13,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from serve.settings import ServeSettings
+from serve.system import most_open_files
 
 # Concurrent calls of a connection; clients queue more. A call without a message takes 15 to 25 kB.
 MAX_STREAMS = 256
@@ -62,9 +62,7 @@ def channel_options(settings: ServeSettings) -> ChannelOptions:
 
 
 def _max_connections() -> int:
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    unlimited = files == resource.RLIM_INFINITY
-    return MAX_CONNECTIONS if unlimited else min(MAX_CONNECTIONS, int(files * CONNECTIONS_PER_FILE))
+    return max(1, int(min(MAX_CONNECTIONS, most_open_files() * CONNECTIONS_PER_FILE)))
 
 
 def _milliseconds(seconds: float) -> int:

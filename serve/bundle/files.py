@@ -26,7 +26,11 @@ def open_file(path: Path) -> BufferedReader:
     Raises:
         OSError: if there is no such file, or it is not a regular one.
     """
-    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+    try:
+        file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+    except PermissionError as error:  # frequent with mounted volumes
+        advice = f"not readable by user {os.geteuid()} (run: chmod --recursive a+rX {path.parent})"
+        raise PermissionError(error.errno, advice, str(path)) from error
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise OSError(errno.EINVAL, "expected a regular file", str(path))

@@ -256,5 +256,5 @@ def test_a_wrong_model_is_never_served_even_if_its_hash_is_in_the_manifest(toy_b
     with serve(spoil_bundle(toy_bundle, tmp_path / "bundle")) as server:
         assert server.process.wait(WAIT_SECONDS) == 1
     assert not server.ready
-    assert server.lines[-1].startswith("dragoman serve: golden sentence ")
+    assert "golden sentence " in server.lines[-1]
     assert [line for line in server.lines if "Traceback" in line] == []

@@ -17,9 +17,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from protos.translation_pb2 import TranslateRequest
-from serve.api.http_limits import HttpLimits, affordable_connections, raise_descriptor_limit
+from serve.api.http_limits import HttpLimits, affordable_connections
 from serve.api.http_reader import MAX_LARGEST_BODIES
 from serve.api.http_server import Listener, open_port
+from serve.system import most_open_files, raise_most_open_files
 from tests.support.certificates import Authority
 from tests.support.live import LONG_TEXT, WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
 
@@ -362,7 +363,8 @@ def test_connections_leave_descriptors_for_everything_else() -> None:
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (1000, hard))
         assert affordable_connections() == 500
-        raise_descriptor_limit()
+        raise_most_open_files()
+        assert most_open_files() == hard
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

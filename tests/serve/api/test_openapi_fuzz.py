@@ -18,7 +18,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from serve.api.http_body import TIMEOUT_HEADER
+from serve.api.http_reader import TIMEOUT_HEADER
 from tests.support.live import LiveService
 from tests.support.promises import Measured
 

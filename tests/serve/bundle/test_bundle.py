@@ -316,3 +316,14 @@ def test_a_resealed_bundle_opens_again(folder: Path) -> None:
     refusal(folder, WEIGHTS_FILE)
     reseal(folder)
     Bundle.open(folder)
+
+
+def test_an_unreadable_bundle_names_the_user_and_the_remedy(folder: Path) -> None:
+    (folder / MANIFEST_FILE).chmod(0)
+    user = os.geteuid()
+    reader = user or 65534  # root may read everything
+    os.seteuid(reader)
+    try:
+        assert all(part in refusal(folder) for part in (f"user {reader} ", "chmod ", str(folder)))
+    finally:
+        os.seteuid(user)
