@@ -53,8 +53,6 @@ class Bundle:
         Raises:
             BundleError: if the folder, the manifest or a file is missing or invalid.
         """
-        if not folder.is_dir():
-            raise BundleError(f"{folder}: no such folder, expected a bundle made by `dragoman export`")
         manifest = _read_manifest(folder / MANIFEST_FILE)
         for name, expected in manifest.files.items():
             _check_file(folder / name, expected)

@@ -35,7 +35,7 @@ from tests.support.live import (
 )
 
 Answer = dict[str, Any]
-KEY = "a key, 1 of 1"
+KEY = "key-of-the-operator"
 HEADERS = {"authorization": f"Bearer {KEY}"}
 PATH = "/v1/admin/reload"
 SERVICE = "dragoman.v1.TranslationService"
@@ -132,7 +132,7 @@ def test_a_removed_bundle_is_not_served_and_leaves_no_series(live: LiveService, 
     assert live.post({"text": "one", "model": "b"}).status_code == 404
     eventually(lambda: live.metric("slots", model="b") == 0)
     assert 'model="b"' not in live.get("/metrics").text
-    eventually(lambda: health(live, "b") == "SERVICE_UNKNOWN")
+    eventually(lambda: health(live, "b") == "NOT_FOUND")
 
 
 def test_a_bundle_that_fails_its_golden_sentences_does_not_replace_the_old_one(
