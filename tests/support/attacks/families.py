@@ -81,13 +81,15 @@ class Flood:
 
     Attributes:
         answers: what connections got, and how they ended: `closed`, `reset`, `left` by the attacker, or `refused`.
-        open: number of open connections.
+        open: number of open connections now.
+        most_open: largest number so far.
     """
 
     family: Family
     target: Target
     answers: Counter[str] = field(default_factory=Counter)
     open: int = 0
+    most_open: int = 0
 
     async def run(self, seconds: float) -> None:
         """Attacks for some seconds."""
@@ -113,6 +115,7 @@ class Flood:
 
     async def _attack(self, link: Link) -> None:
         self.open += 1
+        self.most_open = max(self.most_open, self.open)
         try:
             await self.family.attack(link)
             self.answers["left"] += 1
