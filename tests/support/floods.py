@@ -16,11 +16,11 @@ from loadtest.scenario import LoadProtocol, LoadRequest
 from loadtest.served_process import ServedProcess
 from serve.clients.channel import ClientSettings
 from serve.server_process import choose_ports
-from tests.support import served_fakes
 from tests.support.attacks.families import FAMILIES
 from tests.support.attacks.run import Attack, Outcome, run_attack
 from tests.support.certificates import Authority
 from tests.support.live import NO_TLS, WAIT_SECONDS
+from tests.support.processes import fake_command
 
 Transport = Literal["plain", "tls", "mutual"]
 # Two clients each.
@@ -121,14 +121,15 @@ class Served:
     async def settle(self, before: Usage) -> Usage:
         """Waits until memory and descriptors are back, at most SETTLE_SECONDS; returns the last usage."""
         end_seconds = asyncio.get_running_loop().time() + SETTLE_SECONDS
-        while (after := self.usage()) and not _is_back(before, after):
+        while (after := self.usage()) and not has_recovered(before, after):
             if asyncio.get_running_loop().time() > end_seconds:
                 break
             await asyncio.sleep(0.2)
         return after
 
 
-def _is_back(before: Usage, after: Usage) -> bool:
+def has_recovered(before: Usage, after: Usage) -> bool:
+    """Returns whether memory and descriptors are about where they were."""
     return (
         after.memory_bytes <= before.memory_bytes + MORE_BYTES
         and after.descriptors <= before.descriptors + MORE_DESCRIPTORS
@@ -139,7 +140,7 @@ def _is_back(before: Usage, after: Usage) -> bool:
 def serve_under_attack(
     bundle: Path, folder: Path, transport: Transport = "plain", *, descriptors: int | None = None
 ) -> Iterator[Served]:
-    """Runs a server with fake models.
+    """Runs `dragoman serve` with fake models.
 
     Args:
         bundle: of the fake models.
@@ -156,7 +157,9 @@ def serve_under_attack(
         client = authority.issue("client")
         security = replace(security, certificate_file=client["certificate"], key_file=client["key"])
     ports, log = choose_ports(0, 0), folder / "server.log"
-    command = served_fakes.command(bundle, ports, **settings)
+    settings |= {"http_port": str(ports[0]), "grpc_port": str(ports[1])}
+    options = [part for name, value in settings.items() for part in (f"--{name.replace('_', '-')}", value)]
+    command = fake_command(bundle, "open", *options)
     if descriptors is not None:
         command = ["sh", "-c", f'ulimit -n {descriptors} && exec "$@"', "sh", *command]
     with ServedProcess.run(command, ports, log) as process:

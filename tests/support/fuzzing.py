@@ -1,0 +1,94 @@
+"""Hostile bytes for a server process over one connection each, and the rules that hold whatever they are."""
+
+import asyncio
+import json
+import re
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+import httpx
+from hypothesis import HealthCheck, settings
+
+from tests.support.attacks.link import HOST
+from tests.support.floods import Served, Usage, has_recovered
+from tests.support.live import NO_TLS
+
+UNTIMED = settings(database=None, suppress_health_check=list(HealthCheck))
+FEW = settings(UNTIMED, max_examples=60, derandomize=True)
+MANY = settings(UNTIMED, max_examples=500)
+CONNECT_SECONDS = 5.0
+# A server that has not answered by then waits for more.
+QUIET_SECONDS = 0.05
+PIECE_SECONDS = 0.01
+# Far more than any request takes on a busy machine, and far less than a server that is stuck.
+PROBE_SECONDS = 5.0
+CHUNK_BYTES = 1 << 16
+_COUNTS = re.compile(r'^dragoman_requests_total\{.*outcome="internal".*\} (\S+)$', re.MULTILINE)
+
+
+class Fuzzed:
+    """A server under test: sends bytes to it, and probes it after each exchange."""
+
+    def __init__(self, served: Served, probe: httpx.Client) -> None:
+        self._served = served
+        self._probe = probe
+
+    def exchange(self, protocol: str, pieces: Sequence[bytes]) -> bytes:
+        """Sends bytes over a new connection, with a pause between pieces, and returns the answer.
+
+        Args:
+            protocol: "rest" or "grpc".
+            pieces: not empty.
+        """
+        answer = b""
+        with self._connect(protocol) as connection, suppress(OSError):
+            for number, piece in enumerate(pieces):
+                if number:
+                    time.sleep(PIECE_SECONDS)
+                connection.sendall(piece)
+            connection.settimeout(QUIET_SECONDS)
+            while data := connection.recv(CHUNK_BYTES):
+                answer += data
+        return answer
+
+    def check(self) -> None:
+        """Asserts that another client gets its answer."""
+        assert self._probe.get("/readyz").status_code == httpx.codes.OK
+
+    @contextmanager
+    def _connect(self, protocol: str) -> Iterator[socket.socket]:
+        port = self._served.process.ports[protocol == "grpc"]
+        context = self._served.security.ssl_context()
+        with socket.create_connection((HOST, port), CONNECT_SECONDS) as plain:
+            if context is None:
+                yield plain
+                return
+            if protocol == "grpc":
+                context.set_alpn_protocols(["h2"])
+            with context.wrap_socket(plain, server_hostname=HOST) as connection:
+                yield connection
+
+
+@contextmanager
+def fuzzing(served: Served) -> Iterator[Fuzzed]:
+    """Yields the server; afterwards asserts that it had no internal error and gave back memory and descriptors."""
+    verify = served.security.ssl_context() or NO_TLS
+    with httpx.Client(base_url=served.targets.rest, verify=verify, timeout=PROBE_SECONDS, trust_env=False) as probe:
+        fuzzed = Fuzzed(served, probe)
+        fuzzed.check()
+        before = served.usage()
+        yield fuzzed
+        assert [count for count in _COUNTS.findall(probe.get("/metrics").text) if float(count)] == []
+    assert unexpected_errors(served) == []
+    after: Usage = asyncio.run(served.settle(before))
+    assert has_recovered(before, after), (before, after)
+
+
+def unexpected_errors(served: Served) -> list[str]:
+    """Returns the lines of the log that no client may cause: errors, and whatever is no event."""
+    lines = served.log.read_text(encoding="utf-8", errors="replace").splitlines()
+    return [
+        line for line in lines if not line.startswith("{") or json.loads(line).get("level") in ("error", "critical")
+    ]
