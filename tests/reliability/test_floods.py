@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.attacks.families import FAMILIES
 from tests.support.floods import Transport, run_flood, serve_under_attack
+from tests.support.processes import fake_command
 from tests.support.promises import AddRow
 
 # Fewer than the attackers have connections.
@@ -41,7 +42,7 @@ def test_a_flood_harms_nobody(
     """Quick runs compare no latencies."""
     if not thorough and (name not in QUICK or transport != "plain" or descriptors is not None):
         pytest.skip("a flood of a minute: run with --thorough")
-    with serve_under_attack(bundle_path, tmp_path, transport, descriptors=descriptors) as served:
+    with serve_under_attack(fake_command(bundle_path), tmp_path, transport, descriptors=descriptors) as served:
         loaded_seconds = min(flood_seconds, LOADED_SECONDS) if thorough else 0.0
         found = asyncio.run(run_flood(served, name, flood_seconds, loaded_seconds=loaded_seconds))
     limit = "" if descriptors is None else f", {descriptors} descriptors"

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,12 +15,11 @@ from loadtest.clients import OK, Targets, open_clients
 from loadtest.scenario import LoadProtocol, LoadRequest
 from loadtest.served_process import ServedProcess
 from serve.clients.channel import ClientSettings
-from serve.server_process import choose_ports
+from serve.server_process import HOST, choose_ports
 from tests.support.attacks.families import FAMILIES
 from tests.support.attacks.run import Attack, Outcome, run_attack
 from tests.support.certificates import Authority
 from tests.support.live import NO_TLS, WAIT_SECONDS
-from tests.support.processes import fake_command
 
 Transport = Literal["plain", "tls", "mutual"]
 # Two clients each.
@@ -59,13 +58,18 @@ class Usage:
 
 @dataclass(slots=True)
 class Traffic:
-    """What well-behaved clients got: latencies in seconds, and other outcomes than a translation."""
+    """What well-behaved clients got: latencies of translations in seconds, and other outcomes."""
 
     latencies: list[float] = field(default_factory=list)
     errors: Counter[str] = field(default_factory=Counter)
 
+    @property
+    def requests(self) -> int:
+        """Requests sent."""
+        return len(self.latencies) + self.errors.total()
+
     def percentile_ms(self, percentile: float) -> float:
-        """Returns a percentile of the latencies in milliseconds; infinity without any."""
+        """Returns a percentile of the latencies in milliseconds; infinity without any translation."""
         return float(np.percentile(self.latencies, percentile)) * 1000 if self.latencies else float("inf")
 
 
@@ -106,8 +110,9 @@ class Served:
                     for _ in range(REQUESTS_PER_CONNECTION):
                         begun_seconds = loop.time()
                         answer = await sender.send(request)
-                        traffic.latencies.append(loop.time() - begun_seconds)
-                        if answer.outcome != OK:
+                        if answer.outcome == OK:
+                            traffic.latencies.append(loop.time() - begun_seconds)
+                        else:
                             traffic.errors[f"{protocol}: {answer.outcome}"] += 1
                         await asyncio.sleep(PAUSE_SECONDS)
                         if loop.time() >= end_seconds:
@@ -138,33 +143,37 @@ def has_recovered(before: Usage, after: Usage) -> bool:
 
 @contextmanager
 def serve_under_attack(
-    bundle: Path, folder: Path, transport: Transport = "plain", *, descriptors: int | None = None
+    program: Sequence[str],
+    folder: Path,
+    transport: Transport = "plain",
+    *,
+    descriptors: int | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[Served]:
-    """Runs `dragoman serve` with fake models.
+    """Runs a server and waits until it is ready.
 
     Args:
-        bundle: of the fake models.
+        program: command line of `dragoman serve` without ports; see also `fake_command`.
         folder: for log and certificates.
         transport: unencrypted, TLS, or TLS with client certificates.
         descriptors: hard limit of open files; None: that of this process.
+        environment: variables of the server, besides those of this process.
     """
-    authority, settings, security = Authority(folder), dict[str, str](), ClientSettings()
+    authority, settings, security = Authority(folder), dict[str, object](), ClientSettings()
     if transport != "plain":
-        settings = {name: str(path) for name, path in authority.settings().items()}
+        settings = authority.settings()
         security = ClientSettings(ca_file=authority.file)
     if transport == "mutual":
-        settings["tls_client_ca_file"] = str(authority.file)
+        settings["tls_client_ca_file"] = authority.file
         client = authority.issue("client")
         security = replace(security, certificate_file=client["certificate"], key_file=client["key"])
     ports, log = choose_ports(0, 0), folder / "server.log"
-    settings |= {"http_port": str(ports[0]), "grpc_port": str(ports[1])}
-    options = [part for name, value in settings.items() for part in (f"--{name.replace('_', '-')}", value)]
-    command = fake_command(bundle, "open", *options)
-    if descriptors is not None:
-        command = ["sh", "-c", f'ulimit -n {descriptors} && exec "$@"', "sh", *command]
-    with ServedProcess.run(command, ports, log) as process:
+    settings |= {"http_port": ports[0], "grpc_port": ports[1]}
+    options = [part for name, value in settings.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+    limit = [] if descriptors is None else ["sh", "-c", f'ulimit -n {descriptors} && exec "$@"', "sh"]
+    with ServedProcess.run([*limit, *program, *options], ports, log, environment) as process:
         scheme = "http" if transport == "plain" else "https"
-        targets = Targets(f"127.0.0.1:{ports[1]}", f"{scheme}://127.0.0.1:{ports[0]}", security=security)
+        targets = Targets(f"{HOST}:{ports[1]}", f"{scheme}://{HOST}:{ports[0]}", security=security)
         asyncio.run(_wait_ready(targets))
         yield Served(process, log, targets)
 
@@ -212,7 +221,7 @@ class Findings:
             yield f"memory: {self.before.memory_bytes / MEBIBYTE:.0f} to {self.after.memory_bytes / MEBIBYTE:.0f} MiB"
         if self.after.descriptors > self.before.descriptors + MORE_DESCRIPTORS:
             yield f"descriptors: {self.before.descriptors} to {self.after.descriptors}"
-        most_bytes = LOG_BYTES_PER_REQUEST * len(self.traffic.latencies) + LOG_BYTES_PER_SECOND * self.seconds
+        most_bytes = LOG_BYTES_PER_REQUEST * self.traffic.requests + LOG_BYTES_PER_SECOND * self.seconds
         if self.log_bytes > most_bytes:
             yield f"log: expected at most {most_bytes:,.0f} bytes, got {self.log_bytes:,}"
         if self.loaded is not None:
@@ -226,7 +235,7 @@ class Findings:
         p99 = " / ".join(f"{each.percentile_ms(99):.1f}" for each in (self.traffic, self.loaded) if each is not None)
         return {
             "flood": name,
-            "requests / errors": f"{len(self.traffic.latencies):,} / {self.traffic.errors.total():,}",
+            "requests / errors": f"{self.traffic.requests:,} / {self.traffic.errors.total():,}",
             "p99 / at equal CPU load, ms": p99,
             "memory before / after, MiB": f"{before.memory_bytes / MEBIBYTE:.0f} / {after.memory_bytes / MEBIBYTE:.0f}",
             "descriptors before / after": f"{before.descriptors} / {after.descriptors}",

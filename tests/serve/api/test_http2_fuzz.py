@@ -14,9 +14,10 @@ from protos.translation_pb2 import TranslateManyRequest, TranslateRequest
 from tests.support.attacks import http2
 from tests.support.floods import serve_under_attack
 from tests.support.fuzzing import FEW, MANY, Fuzzed, fuzzing
+from tests.support.processes import fake_command
 
-# gRPC ends a handler that raised with this status. INTERNAL is also gRPC's own answer to malformed frames, so the
-# metrics have to show that the server caused none.
+# gRPC ends a handler that raised with this status. INTERNAL is also gRPC's own answer to malformed frames; the log shows
+# those of the server.
 UNKNOWN = "grpc-status 2"
 PATHS = (http2.TRANSLATE, http2.TRANSLATE_STREAM, http2.TRANSLATE_MANY, http2.WATCH, http2.REFLECTION, "/nowhere", "")
 TRANSLATE = TranslateRequest(text=["alpha beta."])
@@ -71,7 +72,7 @@ def _fuzzed(
     bundle_path: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[Fuzzed]:
     with (
-        serve_under_attack(bundle_path, tmp_path_factory.mktemp("fuzz"), request.param) as served,
+        serve_under_attack(fake_command(bundle_path), tmp_path_factory.mktemp("fuzz"), request.param) as served,
         fuzzing(served) as fuzzed,
     ):
         yield fuzzed

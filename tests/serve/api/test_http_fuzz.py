@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support.floods import serve_under_attack
 from tests.support.fuzzing import FEW, MANY, Fuzzed, fuzzing
+from tests.support.processes import fake_command
 
 # Not implemented (transfer coding), the deadline of the request, and the version: the request asks for them.
 ALLOWED = {"501", "504", "505"}
@@ -116,7 +117,7 @@ def _fuzzed(
     bundle_path: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[Fuzzed]:
     with (
-        serve_under_attack(bundle_path, tmp_path_factory.mktemp("fuzz"), request.param) as served,
+        serve_under_attack(fake_command(bundle_path), tmp_path_factory.mktemp("fuzz"), request.param) as served,
         fuzzing(served) as fuzzed,
     ):
         yield fuzzed

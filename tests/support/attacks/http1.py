@@ -67,7 +67,7 @@ async def slow_header(link: Link) -> None:
 async def missing_body(link: Link) -> None:
     """Sends a header with the longest deadline and the first byte of its body, then nothing."""
     await link.send(BEGUN_BODY)
-    await link.hold()
+    await _drip(link, b"")
 
 
 async def slow_body(link: Link) -> None:
@@ -83,7 +83,8 @@ async def slow_chunks(link: Link) -> None:
 
 
 async def _drip(link: Link, piece: bytes = b"a") -> None:
-    while True:
+    """Repeats a piece until the server answers."""
+    while not link.answers.received:
         await link.pause(DRIP_SECONDS)
         await link.send(piece)
 

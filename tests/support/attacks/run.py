@@ -9,7 +9,6 @@ import os
 import ssl
 import sys
 import time
-from collections import Counter
 from dataclasses import asdict, dataclass
 
 from tests.support.attacks.families import FAMILIES, Flood
@@ -76,7 +75,7 @@ def _attack(attack: Attack) -> Outcome:
         return Outcome({}, 0, time.process_time())
     flood = Flood(FAMILIES[attack.name], attack.target())
     asyncio.run(flood.run(attack.seconds))
-    return Outcome(Counter(flood.answers), flood.most_open, time.process_time())
+    return Outcome(dict(flood.answers), flood.most_open, time.process_time())
 
 
 def _burn(seconds: float, cpu_seconds: float) -> None:
