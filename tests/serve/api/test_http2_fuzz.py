@@ -16,8 +16,8 @@ from tests.support.floods import serve_under_attack
 from tests.support.fuzzing import FEW, MANY, Fuzzed, fuzzing
 from tests.support.processes import fake_command
 
-# gRPC ends a handler that raised with this status. INTERNAL is also gRPC's own answer to malformed frames; the log shows
-# those of the server.
+# gRPC ends a handler that raised with this status. INTERNAL is also gRPC's own answer to malformed frames; that of the
+# server is logged.
 UNKNOWN = "grpc-status 2"
 PATHS = (http2.TRANSLATE, http2.TRANSLATE_STREAM, http2.TRANSLATE_MANY, http2.WATCH, http2.REFLECTION, "/nowhere", "")
 TRANSLATE = TranslateRequest(text=["alpha beta."])

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support.floods import serve_under_attack
@@ -16,6 +16,7 @@ from tests.support.processes import fake_command
 # Not implemented (transfer coding), the deadline of the request, and the version: the request asks for them.
 ALLOWED = {"501", "504", "505"}
 GOOD_BODY = json.dumps({"text": "alpha beta."}).encode()
+CHUNKED = b"POST /v1/translate HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
 STATUS = re.compile(rb"HTTP/1\.[01] (\d{3}) ")
 
 ENDS = st.sampled_from([b"\r\n"] * 6 + [b"\n", b"\r", b"\r\r\n", b"\r\n\r\n"])
@@ -127,6 +128,8 @@ def _fuzzed(
 def test_no_bytes_cause_an_internal_error_or_keep_others_waiting(fuzzed: Fuzzed, *, thorough: bool) -> None:
     @(MANY if thorough else FEW)
     @given(conversations())
+    @example([CHUNKED + b"zz\r\n"])
+    @example([CHUNKED + b"1\r\n{\r\n", b"zz\r\n"])
     def send(pieces: list[bytes]) -> None:
         statuses = {status.decode() for status in STATUS.findall(fuzzed.exchange("rest", pieces))}
         assert {status for status in statuses if status >= "500"} <= ALLOWED
