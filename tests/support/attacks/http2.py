@@ -149,6 +149,12 @@ async def _streams(link: Link, path: str, count: int, message: bytes | None = No
         await link.send(b"".join(frames))
 
 
+async def idle(link: Link) -> None:
+    """Opens a connection and makes no call."""
+    await begin(link)
+    await link.hold()
+
+
 async def streams_left(link: Link) -> None:
     """Opens many calls and sends nothing more."""
     await begin(link)
