@@ -12,10 +12,9 @@ import httpx
 import numpy as np
 
 from loadtest.clients import OK, Targets, open_clients
-from loadtest.scenario import LoadProtocol, LoadRequest
-from loadtest.served_process import ServedProcess
+from loadtest.scenario import LoadProtocol, LoadRequest, RequestKind
 from serve.clients.channel import ClientSettings
-from serve.server_process import HOST, choose_ports
+from serve.server_process import HOST, ServerProcess, choose_ports
 from tests.support.attacks.families import FAMILIES
 from tests.support.attacks.run import Attack, Outcome, run_attack
 from tests.support.certificates import Authority
@@ -76,9 +75,10 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A server process under attack, and how to reach it."""
+    """A server process under attack, its REST and gRPC port, and how to reach it."""
 
-    process: ServedProcess
+    process: ServerProcess
+    ports: tuple[int, ...]
     log: Path
     targets: Targets
 
@@ -95,7 +95,7 @@ class Served:
         """Returns an attack on this server."""
         files = (self.security.ca_file, self.security.certificate_file, self.security.key_file)
         ca, certificate, key = ("" if file is None else str(file) for file in files)
-        http_port, grpc_port = self.process.ports
+        http_port, grpc_port = self.ports
         port = grpc_port if name and FAMILIES[name].port == "grpc" else http_port
         return Attack(name, port, seconds, ca=ca, certificate=certificate, key=key)
 
@@ -105,7 +105,7 @@ class Served:
         end_seconds = loop.time() + seconds
 
         async def client(protocol: LoadProtocol) -> None:
-            request = LoadRequest((TEXT,), protocol, timeout_seconds=WAIT_SECONDS)
+            request = LoadRequest((TEXT,), RequestKind(protocol=protocol, timeout_seconds=WAIT_SECONDS))
             while loop.time() < end_seconds:
                 async with open_clients(replace(self.targets, connections=1), [protocol]) as sender:
                     for _ in range(REQUESTS_PER_CONNECTION):
@@ -172,11 +172,15 @@ def serve_under_attack(
     settings |= {"http_port": ports[0], "grpc_port": ports[1]}
     options = [part for name, value in settings.items() for part in (f"--{name.replace('_', '-')}", str(value))]
     limit = [] if descriptors is None else ["sh", "-c", f'ulimit -n {descriptors} && exec "$@"', "sh"]
-    with ServedProcess.run([*limit, *program, *options], ports, log, environment) as process:
-        scheme = "http" if transport == "plain" else "https"
-        targets = Targets(f"{HOST}:{ports[1]}", f"{scheme}://{HOST}:{ports[0]}", security=security)
+    scheme = "http" if transport == "plain" else "https"
+    targets = Targets(f"{HOST}:{ports[1]}", f"{scheme}://{HOST}:{ports[0]}", security=security)
+    process = ServerProcess([*limit, *program, *options], ports[0], log, environment)
+    process.start()
+    try:
         asyncio.run(_wait_ready(targets))
-        yield Served(process, log, targets)
+        yield Served(process, ports, log, targets)
+    finally:
+        process.kill()
 
 
 async def _wait_ready(targets: Targets) -> None:

@@ -67,7 +67,7 @@ class Fuzzed:
 
     @contextmanager
     def _connect(self, protocol: str) -> Iterator[socket.socket]:
-        port = self._served.process.ports[protocol == "grpc"]
+        port = self._served.ports[protocol == "grpc"]
         context = self._served.security.ssl_context()
         with socket.create_connection((HOST, port), CONNECT_SECONDS) as plain:
             if context is None:
