@@ -11,6 +11,8 @@ from typing import Literal
 from tests.support.attacks import http1, http2
 from tests.support.attacks.link import Answers, EndedError, Http1Answers, Link, Target
 
+# All connections open within a second: at once, their requests alone would exceed the capacity.
+OPEN_SECONDS = 1.0
 REOPEN_SECONDS = 0.05
 JOIN_SECONDS = 20.0
 
@@ -45,7 +47,7 @@ FAMILIES = {
     "slow bodies": Family(http1.slow_body, "rest", 400),
     "slow chunks": Family(http1.slow_chunks, "rest", 400),
     "unread answers": Family(http1.large_answers, "rest", 400, reads=False),
-    "unread events": Family(http1.events, "rest", 100, reads=False),
+    "unread events": Family(http1.events, "rest", 40, reads=False),
     "unread pipelining": Family(http1.pipelined, "rest", 50, reads=False),
     "pipelining": Family(http1.pipelined, "rest", 4),
     "refused requests": Family(http1.refused, "rest", 4),
@@ -94,7 +96,8 @@ class Flood:
 
     async def run(self, seconds: float) -> None:
         """Attacks for some seconds."""
-        tasks = [asyncio.create_task(self._client()) for _ in range(self.family.connections)]
+        pause_seconds = OPEN_SECONDS / self.family.connections
+        tasks = [asyncio.create_task(self._client(pause_seconds * each)) for each in range(self.family.connections)]
         try:
             await asyncio.sleep(seconds)
         finally:
@@ -102,7 +105,8 @@ class Flood:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _client(self) -> None:
+    async def _client(self, begin_seconds: float) -> None:
+        await asyncio.sleep(begin_seconds)
         target = self.target if self.family.handshake else replace(self.target, context=None)
         while True:
             answers = self.family.answers(self.answers)

@@ -91,13 +91,13 @@ async def _drip(link: Link, piece: bytes = b"a") -> None:
 
 async def large_answers(link: Link) -> None:
     """Pipelines requests with large answers; for clients that never read."""
-    await link.send((head("GET", "/openapi.json") + post({"text": [GAPS] * 8})) * 4)
+    await link.send((head("GET", "/openapi.json") + post({"text": [GAPS]})) * 8)
     await link.hold()
 
 
 async def events(link: Link) -> None:
-    """Opens an event stream with many texts; for clients that never read."""
-    await link.send(post({"text": [GAPS] * 64}, "/v1/translate/stream"))
+    """Opens an event stream with large events; for clients that never read."""
+    await link.send(post({"text": [GAPS] * 8}, "/v1/translate/stream"))
     await link.hold()
 
 
