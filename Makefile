@@ -4,10 +4,11 @@ BIN := .venv/bin
 INSTALL := $(BIN)/pip install --disable-pip-version-check --no-compile -c constraints.txt
 DEMO ?= demo
 SOAK_SECONDS ?= 60
+FLOOD_SECONDS ?= 60
 BENCH_RUN ?= bundles/multi30k-en-de
 BENCH_DATA ?= multi30k:en-de
 BENCH_OPTIONS = --set data=$(BENCH_DATA) --document docs/measurements/benchmarks.md $(if $(ROUNDS),--rounds $(ROUNDS))
-.PHONY: figures setup optimum nginx demo attention quality test reliability endurance fmt check bench capacity soak protos locks
+.PHONY: figures setup optimum nginx demo attention quality test reliability endurance floods fmt check bench capacity soak protos locks
 
 setup: .venv/installed
 
@@ -80,11 +81,15 @@ test: setup optimum nginx
 
 # Tests the promises of docs/reliability.md with all rounds, and fills in its table.
 reliability: setup nginx
-	PATH="$$PATH:$(CURDIR)/.nginx/usr/sbin" $(BIN)/pytest tests -m promise --thorough --soak-seconds=$(SOAK_SECONDS) --timeout=0 --promises=docs/reliability.md
+	PATH="$$PATH:$(CURDIR)/.nginx/usr/sbin" $(BIN)/pytest tests -m promise --thorough --soak-seconds=$(SOAK_SECONDS) --flood-seconds=$(FLOOD_SECONDS) --timeout=0 --promises=docs/reliability.md
 
 # The same for the soak with fake models only; SOAK_SECONDS=3600 runs for an hour.
 endurance: setup
 	$(BIN)/pytest tests/reliability/test_soak.py --soak-seconds=$(SOAK_SECONDS) --timeout=0 --promises=-
+
+# The same for the floods; one takes twice FLOOD_SECONDS or less.
+floods: setup
+	$(BIN)/pytest tests/reliability/test_floods.py --thorough --flood-seconds=$(FLOOD_SECONDS) --timeout=0 --promises=-
 
 check: setup
 	$(BIN)/ruff check

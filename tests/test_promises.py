@@ -28,12 +28,16 @@ def test_both(measured, seconds):
 def test_skipped():
     pass
 
-def test_without_a_promise(measured):
+def test_without_a_promise(measured, add_row):
     measured("R8", "nothing of it")
+    add_row("rows", {"name": "a", "figure": "1 | s"})
+
+def test_more_of_it(add_row):
+    add_row("rows", {"name": "b", "figure": "2 s"})
 """
 # Without unused plugins, the test process starts faster.
 PLUGINS = ("-p", "tests.support.promises", "-p", "no:schemathesis", "-p", "no:hypothesispytest")
-TEXT = "before\n<!-- promises --><!-- /promises -->\nafter\n"
+TEXT = "<!-- rows --><!-- /rows -->\nbefore\n<!-- promises --><!-- /promises -->\nafter\n"
 
 
 @pytest.fixture
@@ -55,7 +59,8 @@ def test_the_table_has_passed_tests_and_their_figures(
     pytester: pytest.Pytester, document: Path, processes: str
 ) -> None:
     assert run(pytester, "--numprocesses", processes) == pytest.ExitCode.OK
-    before, mark, *table, provenance, end, after = [line for line in document.read_text().splitlines() if line]
+    text = document.read_text().partition("before\n")[2]
+    mark, *table, provenance, end, after = [line for line in text.splitlines() if line]
     cells = [re.split(r" *(?<!\\)\| *", line.strip("| ")) for line in table]
     assert cells[0] == ["item", "promise", "measured", "tests"]
     assert cells[2:] == [
@@ -64,7 +69,19 @@ def test_the_table_has_passed_tests_and_their_figures(
         ["R11", PROMISES["R11"], "holds", "1 in test_things.py"],
     ]
     assert re.match(r"Measured by `pytest .*--promises \S+.*` \(", provenance)
-    assert (before, mark, end, after) == ("before", "<!-- promises -->", "<!-- /promises -->", "after")
+    assert (mark, end, after) == ("<!-- promises -->", "<!-- /promises -->", "after")
+
+
+@pytest.mark.parametrize("processes", ["0", "1"])
+def test_another_table_has_a_row_per_passed_test(pytester: pytest.Pytester, document: Path, processes: str) -> None:
+    assert run(pytester, "--numprocesses", processes) == pytest.ExitCode.OK
+    table = document.read_text().partition("before\n")[0].splitlines()
+    assert [line for line in table if line.startswith("|")] == [
+        "| name | figure |",
+        "| --- | --- |",
+        r"| a | 1 \| s |",
+        "| b | 2 s |",
+    ]
 
 
 def test_a_failed_test_leaves_the_table_unchanged(pytester: pytest.Pytester, document: Path) -> None:

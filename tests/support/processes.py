@@ -44,12 +44,17 @@ dragoman.run("serve", [*options.split(), *sys.argv[2:]])
 """
 
 
+def fake_command(bundle_path: Path, kind: str = "open", *options: str) -> list[str]:
+    """Returns the command line of the program; `options` override its own."""
+    return [sys.executable, "-c", PROGRAM, kind, str(bundle_path), *options]
+
+
 @contextmanager
 def start_process(
     bundle_path: Path, kind: str = "open", *options: str, stderr: int = subprocess.PIPE, launcher: Sequence[str] = ()
 ) -> Iterator[subprocess.Popen[str]]:
     """Runs the program as a process; `launcher` is a command that runs its arguments."""
-    command = [*launcher, sys.executable, "-c", PROGRAM, kind, str(bundle_path), *options]
+    command = [*launcher, *fake_command(bundle_path, kind, *options)]
     with subprocess.Popen(command, stderr=stderr, text=True, cwd=ROOT) as process:
         try:
             yield process

@@ -1,13 +1,13 @@
-"""The table of promises in docs/reliability.md, filled in by tests.
+"""The tables in docs/reliability.md, filled in by tests: of promises, and of measurements with a row per test.
 
-A test that shows a promise has the marker `promise(item)` and reports figures with the fixture `measured`. `pytest
-tests -m promise --promises docs/reliability.md` writes the table if no test failed. Markers and figures travel with the
-reports, so any number of test processes works.
+A test that shows a promise has the marker `promise(item)` and reports figures with the fixture `measured`, or a row of
+another table with `add_row`. `pytest tests -m promise --promises docs/reliability.md` writes the tables if no test
+failed. Markers, figures and rows travel with the reports, so any number of test processes works.
 """
 
 import shlex
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -52,16 +52,19 @@ PROMISES = {
     "R35": "Under mixed load, every request has an outcome that its kind explains.",
     "R36": "A killed replica fails no request of clients that retry.",
     "R37": "A hanging replica gets no new requests; only its earlier requests are late.",
+    "R38": "A flood of hostile traffic fails no request of other clients, and the server keeps no memory of it.",
 }
 # Prints the table instead of writing a document.
 TERMINAL = Path("-")
 MARKER = "promise"
 MEASURED = "measured"
+ROW = "row"
 PLACE = "promises"
 HEADING = ("item", "promise", "measured", "tests")
 LIBRARIES = ("onnxruntime", "grpcio", "uvicorn", "pytest")
 
 Measured = Callable[[str, str], None]
+AddRow = Callable[[str, Mapping[str, str]], None]
 
 
 @dataclass
@@ -100,7 +103,8 @@ class PromiseTable:
         self._document = document
         self._command = command
         self._shown: dict[str, Shown] = {}
-        self._filled("")
+        self._rows: dict[str, list[Mapping[str, str]]] = {}
+        self._filled({PLACE: ""})
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Records the promises of a passed test."""
@@ -111,36 +115,44 @@ class PromiseTable:
             shown = self._shown.setdefault(item, Shown())
             shown.tests[file] += 1
             shown.figures[report.nodeid] = [figure for of, figure in _values(report, MEASURED) if of == item]
+        for place, row in _values(report, ROW):
+            self._rows.setdefault(place, []).append(row)
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
-        """Writes the table if every test passed: the document holds no partial table."""
+        """Writes the tables if every test passed: the document holds no partial table."""
         if exitstatus == pytest.ExitCode.OK and self._document != TERMINAL:
-            self._document.write_text(self._filled(self.table()), encoding="utf-8")
+            self._document.write_text(self._filled(self.tables()), encoding="utf-8")
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Prints the table if there is no document."""
+        """Prints the tables if there is no document."""
         if self._document == TERMINAL:
-            terminalreporter.write_line(self.table())
+            terminalreporter.write_line("\n\n".join(self.tables().values()))
 
-    def table(self) -> str:
-        """Returns the table, with the conditions of its figures."""
-        items = sorted(self._shown, key=lambda item: int(item.removeprefix("R")))
-        rows = [[_cell(text) for text in (item, PROMISES[item], *self._shown[item].cells)] for item in items]
+    def tables(self) -> dict[str, str]:
+        """Returns the tables by place, each with the conditions of its figures; those without rows are left out."""
         provenance = Provenance.now(self._command, LIBRARIES, "threads of each engine: 1")
-        lines = [HEADING, ["---"] * len(HEADING), *rows]
-        return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + f"\n\n{provenance}"
+        items = sorted(self._shown, key=lambda item: int(item.removeprefix("R")))
+        promises = [(item, PROMISES[item], *self._shown[item].cells) for item in items]
+        tables = {PLACE: _table(HEADING, promises)}
+        for place, rows in self._rows.items():
+            tables[place] = _table(tuple(rows[0]), (tuple(row.values()) for row in rows))
+        return {place: f"{table}\n\n{provenance}" for place, table in tables.items()}
 
-    def _filled(self, content: str) -> str:
+    def _filled(self, tables: Mapping[str, str]) -> str:
         if self._document == TERMINAL:
             return ""
         try:
-            return fill(self._document.read_text(encoding="utf-8"), PLACE, content)
+            text = self._document.read_text(encoding="utf-8")
+            for place, content in tables.items():
+                text = fill(text, place, content)
         except (OSError, MarkError) as error:
             raise pytest.UsageError(f"--promises: {self._document}: {error}") from error
+        return text
 
 
-def _cell(text: str) -> str:
-    return text.replace("|", r"\|")
+def _table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [heading, ["---"] * len(heading), *([text.replace("|", r"\|") for text in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def _values(report: pytest.TestReport, name: str) -> list[Any]:
@@ -154,6 +166,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--promises", type=Path, metavar="DOCUMENT", help="fill in the table of a document; -: print it")
     group.addoption("--thorough", action="store_true", help="test promises as often as docs/reliability.md says")
     group.addoption("--soak-seconds", type=float, default=2.0, help="how long the mixed load lasts")
+    group.addoption("--flood-seconds", type=float, default=2.0, help="how long each flood of hostile traffic lasts")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -181,6 +194,12 @@ def measured(record_property: Callable[[str, object], None]) -> Measured:
 
 
 @pytest.fixture
+def add_row(record_property: Callable[[str, object], None]) -> AddRow:
+    """Adds a row to a table: the place of the table in the document, and the cells by heading."""
+    return lambda place, cells: record_property(ROW, (place, dict(cells)))
+
+
+@pytest.fixture
 def thorough(pytestconfig: pytest.Config) -> bool:
     """Whether to run as many rounds as the catalog states, instead of a quick run."""
     asked: bool = pytestconfig.getoption("thorough")
@@ -191,4 +210,11 @@ def thorough(pytestconfig: pytest.Config) -> bool:
 def soak_seconds(pytestconfig: pytest.Config) -> float:
     """Duration of a mixed load in seconds."""
     seconds: float = pytestconfig.getoption("soak_seconds")
+    return seconds
+
+
+@pytest.fixture
+def flood_seconds(pytestconfig: pytest.Config) -> float:
+    """Duration of a flood of hostile traffic in seconds."""
+    seconds: float = pytestconfig.getoption("flood_seconds")
     return seconds

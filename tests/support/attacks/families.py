@@ -11,6 +11,8 @@ from typing import Literal
 from tests.support.attacks import http1, http2
 from tests.support.attacks.link import Answers, EndedError, Http1Answers, Link, Target
 
+# All connections open within a second: at once, their requests alone would exceed the capacity.
+OPEN_SECONDS = 1.0
 REOPEN_SECONDS = 0.05
 JOIN_SECONDS = 20.0
 
@@ -45,7 +47,7 @@ FAMILIES = {
     "slow bodies": Family(http1.slow_body, "rest", 400),
     "slow chunks": Family(http1.slow_chunks, "rest", 400),
     "unread answers": Family(http1.large_answers, "rest", 400, reads=False),
-    "unread events": Family(http1.events, "rest", 100, reads=False),
+    "unread events": Family(http1.events, "rest", 40, reads=False),
     "unread pipelining": Family(http1.pipelined, "rest", 50, reads=False),
     "pipelining": Family(http1.pipelined, "rest", 4),
     "refused requests": Family(http1.refused, "rest", 4),
@@ -54,7 +56,8 @@ FAMILIES = {
     "nested JSON": Family(http1.nested_json, "rest", 4),
     "half handshakes": Family(http1.half_handshake, "rest", 300, handshake=False),
     "unfinished handshakes": Family(http1.unfinished_handshake, "rest", 300, handshake=False),
-    "gRPC idle": Family(http1.idle, "grpc", 500),
+    "gRPC idle": Family(http1.idle, "grpc", 500, reads=False),
+    "gRPC idle after the preface": Family(http2.idle, "grpc", 500),
     "gRPC half handshakes": Family(http1.half_handshake, "grpc", 300, handshake=False),
     "gRPC unfinished handshakes": Family(http1.unfinished_handshake, "grpc", 300, handshake=False),
     "streams left": Family(http2.streams_left, "grpc", 2),
@@ -81,17 +84,20 @@ class Flood:
 
     Attributes:
         answers: what connections got, and how they ended: `closed`, `reset`, `left` by the attacker, or `refused`.
-        open: number of open connections.
+        open: number of open connections now.
+        most_open: largest number so far.
     """
 
     family: Family
     target: Target
     answers: Counter[str] = field(default_factory=Counter)
     open: int = 0
+    most_open: int = 0
 
     async def run(self, seconds: float) -> None:
         """Attacks for some seconds."""
-        tasks = [asyncio.create_task(self._client()) for _ in range(self.family.connections)]
+        pause_seconds = OPEN_SECONDS / self.family.connections
+        tasks = [asyncio.create_task(self._client(pause_seconds * each)) for each in range(self.family.connections)]
         try:
             await asyncio.sleep(seconds)
         finally:
@@ -99,7 +105,8 @@ class Flood:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _client(self) -> None:
+    async def _client(self, begin_seconds: float) -> None:
+        await asyncio.sleep(begin_seconds)
         target = self.target if self.family.handshake else replace(self.target, context=None)
         while True:
             answers = self.family.answers(self.answers)
@@ -113,6 +120,7 @@ class Flood:
 
     async def _attack(self, link: Link) -> None:
         self.open += 1
+        self.most_open = max(self.most_open, self.open)
         try:
             await self.family.attack(link)
             self.answers["left"] += 1

@@ -29,8 +29,8 @@ def post(body: object, path: str = "/v1/translate", *fields: str) -> bytes:
 LONG_CHARACTERS = post({"text": ["\N{ARABIC LIGATURE SALLALLAHOU ALAYHE WASALLAM}" * 10_000] * 64})
 MANY_SENTENCES = post({"text": ["a\n" * 5_000] * 64})
 NESTED_JSON = post(b'{"text":[' + b"[]," * 660_000 + b"[]]}")
-# The gaps between sentences come back in the answer.
-LARGE_ANSWER = post({"text": ["A dog." + "\n" * 9_990] * 8})
+# Large answers to few sentences: gaps come back.
+GAPS = "A dog." + "\n" * 9_990
 BEGUN_BODY = head("POST", "/v1/translate", JSON, "content-length: 100", f"x-request-timeout-ms: {HOUR_MS}") + b"{"
 ENDLESS_HEAD = b"GET /healthz HTTP/1.1\r\nhost: attacker\r\nx-a: "
 
@@ -67,7 +67,7 @@ async def slow_header(link: Link) -> None:
 async def missing_body(link: Link) -> None:
     """Sends a header with the longest deadline and the first byte of its body, then nothing."""
     await link.send(BEGUN_BODY)
-    await link.hold()
+    await _drip(link, b"")
 
 
 async def slow_body(link: Link) -> None:
@@ -83,20 +83,21 @@ async def slow_chunks(link: Link) -> None:
 
 
 async def _drip(link: Link, piece: bytes = b"a") -> None:
-    while True:
+    """Repeats a piece until the server answers."""
+    while not link.answers.received:
         await link.pause(DRIP_SECONDS)
         await link.send(piece)
 
 
 async def large_answers(link: Link) -> None:
     """Pipelines requests with large answers; for clients that never read."""
-    await link.send((head("GET", "/openapi.json") + LARGE_ANSWER) * 4)
+    await link.send((head("GET", "/openapi.json") + post({"text": [GAPS]})) * 8)
     await link.hold()
 
 
 async def events(link: Link) -> None:
-    """Opens an event stream with many texts; for clients that never read."""
-    await link.send(post({"text": ["A dog runs. " * 20] * 64}, "/v1/translate/stream"))
+    """Opens an event stream with large events; for clients that never read."""
+    await link.send(post({"text": [GAPS] * 8}, "/v1/translate/stream"))
     await link.hold()
 
 

@@ -36,9 +36,8 @@ BATCH = 100
 HELD_SECONDS = 5.0
 HEADER_BYTES = 9
 MAX_FRAME_BYTES = 16_384
-WINDOW_BYTES = 65_535
 LIST_SERVICES = b"\x3a\x01*"  # ServerReflectionRequest(list_services="*")
-TEXTS = TranslateRequest(text=["A dog runs. " * 20] * 64).SerializeToString()
+TEXTS = TranslateRequest(text=["A dog runs."] * 16).SerializeToString()
 
 
 class Http2Answers:
@@ -150,6 +149,12 @@ async def _streams(link: Link, path: str, count: int, message: bytes | None = No
         await link.send(b"".join(frames))
 
 
+async def idle(link: Link) -> None:
+    """Opens a connection and makes no call."""
+    await begin(link)
+    await link.hold()
+
+
 async def streams_left(link: Link) -> None:
     """Opens many calls and sends nothing more."""
     await begin(link)
@@ -212,7 +217,7 @@ async def slow_message(link: Link) -> None:
 async def closed_window(link: Link) -> None:
     """Calls TranslateStream, but never lets the server send the answers."""
     await begin(link, INITIAL_WINDOW_SIZE=0)
-    await _streams(link, TRANSLATE_STREAM, WINDOW_BYTES // len(TEXTS), TEXTS)
+    await _streams(link, TRANSLATE_STREAM, 16, TEXTS)
     await link.hold()
 
 

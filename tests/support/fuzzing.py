@@ -1,0 +1,93 @@
+"""Hostile bytes for a server process over one connection each, and the rules that hold whatever they are."""
+
+import asyncio
+import re
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+import httpx
+from hypothesis import HealthCheck, settings
+
+from tests.support.attacks.link import HOST
+from tests.support.floods import Served, has_recovered
+from tests.support.live import NO_TLS
+
+UNTIMED = settings(database=None, suppress_health_check=list(HealthCheck))
+FEW = settings(UNTIMED, max_examples=60, derandomize=True)
+MANY = settings(UNTIMED, max_examples=500)
+CONNECT_SECONDS = 5.0
+# A server that has not answered by then waits for more.
+QUIET_SECONDS = 0.05
+PIECE_SECONDS = 0.01
+# Far more than any request takes on a busy machine, and far less than a server that is stuck.
+PROBE_SECONDS = 5.0
+CHUNK_BYTES = 1 << 16
+# Errors of the server. gRPC's own lines about a client's frames have another format.
+ERROR = re.compile(rb'"level": "(error|critical)"|^Traceback|outcome": "internal"')
+
+
+class Fuzzed:
+    """A server under test: sends bytes to it, and probes it after each exchange."""
+
+    def __init__(self, served: Served, probe: httpx.Client) -> None:
+        self._served = served
+        self._probe = probe
+        self._log_bytes = 0
+
+    def exchange(self, protocol: str, pieces: Sequence[bytes]) -> bytes:
+        """Sends bytes over a new connection, with a pause between pieces, and returns the answer.
+
+        Args:
+            protocol: "rest" or "grpc".
+            pieces: not empty.
+        """
+        answer = b""
+        with self._connect(protocol) as connection, suppress(OSError):
+            for number, piece in enumerate(pieces):
+                if number:
+                    time.sleep(PIECE_SECONDS)
+                connection.sendall(piece)
+            connection.settimeout(QUIET_SECONDS)
+            while data := connection.recv(CHUNK_BYTES):
+                answer += data
+        return answer
+
+    def check(self) -> None:
+        """Raises AssertionError unless another client gets its answer, and the server has logged no error since."""
+        if self._probe.get("/readyz").status_code != httpx.codes.OK:
+            raise AssertionError("the server is not ready")
+        with self._served.log.open("rb") as log:
+            log.seek(self._log_bytes)
+            lines = log.readlines()
+            self._log_bytes = log.tell()
+        if errors := [line.decode() for line in lines if ERROR.search(line)]:
+            raise AssertionError("\n".join(errors))
+
+    @contextmanager
+    def _connect(self, protocol: str) -> Iterator[socket.socket]:
+        port = self._served.ports[protocol == "grpc"]
+        context = self._served.security.ssl_context()
+        with socket.create_connection((HOST, port), CONNECT_SECONDS) as plain:
+            if context is None:
+                yield plain
+                return
+            if protocol == "grpc":
+                context.set_alpn_protocols(["h2"])
+            with context.wrap_socket(plain, server_hostname=HOST) as connection:
+                yield connection
+
+
+@contextmanager
+def fuzzing(served: Served) -> Iterator[Fuzzed]:
+    """Yields the server; then raises AssertionError unless memory and descriptors are about where they were."""
+    verify = served.security.ssl_context() or NO_TLS
+    with httpx.Client(base_url=served.targets.rest, verify=verify, timeout=PROBE_SECONDS, trust_env=False) as probe:
+        fuzzed = Fuzzed(served, probe)
+        fuzzed.check()
+        before = served.usage()
+        yield fuzzed
+    after = asyncio.run(served.settle(before))
+    if not has_recovered(before, after):
+        raise AssertionError(f"{before}, {after}")
