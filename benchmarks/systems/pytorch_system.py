@@ -36,22 +36,27 @@ FILE = "model.pt"
 def write_checkpoint(folder: Path, model: Transformer) -> None:
     """Writes a model with Dragoman's special tokens into a new folder."""
     folder.mkdir(parents=True)
-    torch.save((model.config.model_dump(mode="json"), model.vocabulary_size, model.state_dict()), folder / FILE)
+    content = {
+        "config": model.config.model_dump(mode="json"),
+        "vocabulary_size": model.vocabulary_size,
+        "parameters": model.state_dict(),
+    }
+    torch.save(content, folder / FILE)
 
 
 def read_checkpoint(folder: Path) -> Transformer:
     """Returns the model in evaluation mode."""
-    fields, vocabulary_size, parameters = torch.load(folder / FILE, weights_only=True)
-    config = TransformerConfig.model_validate(fields)
+    content = torch.load(folder / FILE, weights_only=True)
+    config = TransformerConfig.model_validate(content["config"])
     # On the meta device: no parameters are allocated only to be replaced. Memory is measured.
     with torch.device("meta"):
-        model = Transformer(config, vocabulary_size, PAD_ID)
+        model = Transformer(config, content["vocabulary_size"], PAD_ID)
     length = len(model.source_positions.table)
     # The position encodings are not in the file if a formula gives them.
     model.source_positions, model.target_positions = (
         Positions(config.positions, length, config.d_model) for _ in range(2)
     )
-    model.load_state_dict(parameters, assign=True)
+    model.load_state_dict(content["parameters"], assign=True)
     return model.eval()
 
 

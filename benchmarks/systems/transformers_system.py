@@ -4,7 +4,6 @@ A Transformer is converted to a model with the same parameters: post-norm become
 Dragoman's position encodings.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from pathlib import Path
@@ -22,21 +21,6 @@ from model.network.transformer import Transformer
 
 # Supported values of the fields that decide whether an equivalent model exists.
 KNOWN = {"norm": ("layer",), "activation": ("relu", "gelu", "silu"), "tie_embeddings": (True,)}
-
-
-# Parts of parameter names of Dragoman's layers, and those of transformers; applied in this order.
-NAMES = {
-    r"^(encoder|decoder)_norm": r"model.\1.layer_norm",
-    r"^(encoder|decoder)\.": r"model.\1.layers.",
-    "self_attention": "self_attn",
-    "cross_attention": "encoder_attn",
-    r"(query|key|value)\.": lambda part: f"{part[1][0]}_proj.",
-    r"attn\.output": "attn.out_proj",
-    r"feed_forward\.inner": "fc1",
-    r"feed_forward\.outer": "fc2",
-    r"feed_forward_residual\.norm": "final_layer_norm",
-    r"_residual\.norm": "_layer_norm",
-}
 
 
 class NoSuchModelError(Exception):
@@ -94,13 +78,35 @@ def _parameters(model: Transformer) -> Iterator[tuple[str, Tensor]]:
     yield "final_logits_bias", torch.zeros(1, model.vocabulary_size) if bias is None else bias.data[None]
     for name in ("model.shared", "model.encoder.embed_tokens", "model.decoder.embed_tokens", "lm_head"):
         yield f"{name}.weight", model.source_weight
-    yield "model.encoder.embed_positions.weight", model.source_positions.table
-    yield "model.decoder.embed_positions.weight", model.target_positions.table
-    for name, value in model.named_parameters():
-        if name.startswith(("encoder", "decoder")):
-            for pattern, theirs in NAMES.items():
-                name = re.sub(pattern, theirs, name)
-            yield name, value
+    for side, positions, layers, norm in (
+        ("encoder", model.source_positions, model.encoder_layers, model.encoder_norm),
+        ("decoder", model.target_positions, model.decoder_layers, model.decoder_norm),
+    ):
+        yield f"model.{side}.embed_positions.weight", positions.table
+        for name, value in norm.named_parameters():  # a post-norm stack has none
+            yield f"model.{side}.layer_norm.{name}", value
+        for number, layer in enumerate(layers):
+            yield from _layer(f"model.{side}.layers.{number}", layer)
+
+
+def _layer(prefix: str, layer: Any) -> Iterator[tuple[str, Tensor]]:
+    attentions = {"self_attention": "self_attn", "cross_attention": "encoder_attn"}
+    for name, converted_name in attentions.items():
+        if not hasattr(layer, name):
+            continue
+        attention = getattr(layer, name)
+        for part in ("query", "key", "value"):
+            yield from _named(f"{prefix}.{converted_name}.{part[0]}_proj", getattr(attention, part))
+        yield from _named(f"{prefix}.{converted_name}.out_proj", attention.output)
+        yield from _named(f"{prefix}.{converted_name}_layer_norm", getattr(layer, f"{name}_residual").norm)
+    yield from _named(f"{prefix}.fc1", layer.feed_forward.inner)
+    yield from _named(f"{prefix}.fc2", layer.feed_forward.outer)
+    yield from _named(f"{prefix}.final_layer_norm", layer.feed_forward_residual.norm)
+
+
+def _named(prefix: str, module: Any) -> Iterator[tuple[str, Tensor]]:
+    for name, value in module.named_parameters():
+        yield f"{prefix}.{name}", value
 
 
 class GenerateTranslator(Translator):
