@@ -324,7 +324,7 @@ def test_too_many_stuck_loads_end_all_loads_until_one_of_them_ends(
         assert "--load-timeout-seconds" in reload(limited, 422)["failed"]["a"]
     before = load_threads()
     assert "restart" in reload(limited, 422)["problem"]
-    assert load_threads() == before
+    assert load_threads() <= before
     stuck.set()
     eventually(lambda: limited.post(path=PATH, headers=HEADERS).status_code == 200)
     assert text_of(limited, "a") == expected(tokenizer, 9)
