@@ -1,6 +1,7 @@
 """Floods next to well-behaved clients: what the clients get, and what the flood leaves behind in the server."""
 
 import asyncio
+import gc
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -126,6 +127,8 @@ class Served:
 
     async def settle(self, before: Usage) -> Usage:
         """Waits until memory and descriptors are back, at most SETTLE_SECONDS; returns the last usage."""
+        # Closed gRPC channels keep their connections until Python has collected them.
+        gc.collect()
         end_seconds = asyncio.get_running_loop().time() + SETTLE_SECONDS
         while (after := self.usage()) and not has_recovered(before, after):
             if asyncio.get_running_loop().time() > end_seconds:
