@@ -10,6 +10,7 @@ from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from importlib.metadata import version
 from inspect import getdoc
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,7 @@ COMMANDS = {
 }
 # The title of the group of commands that begins with each of these.
 GROUPS = {"corpus": "Train", "export": "Export", "serve": "Serve", "translate": "Translate", "evaluate": "Measure"}
+NOTES = ("`dragoman COMMAND --help` lists the options of a command.", "`dragoman --version` prints the version.")
 # Modules whose commands start processes or write into temporary folders.
 NEED_CLEANUP = ("export.", "loadtest.", "benchmarks.", "serve.demo:")
 # The exit status of shells after SIGTERM.
@@ -77,13 +79,16 @@ def main() -> None:
     """Runs the subcommand named by the first argument.
 
     Raises:
-        SystemExit: with status 0 after --help, 1 after a reported failure, 2 after wrong usage.
+        SystemExit: with status 0 after --help and --version, 1 after a reported failure, 2 after wrong usage.
     """
     _open_standard_streams()
     arguments = sys.argv[1:]
     if not arguments or arguments[0] in ("-h", "--help"):
         print(usage())
         raise SystemExit(0 if arguments else 2)
+    if arguments == ["--version"]:
+        print(f"dragoman {version('dragoman')}")
+        raise SystemExit(0)
     # The name of a command has one word or two.
     for words in (2, 1):
         name = " ".join(arguments[:words])
@@ -115,7 +120,7 @@ def usage() -> str:
         if name in GROUPS:
             lines += ["", f"{GROUPS[name]}:"]
         lines.append(f"  {name:16}  {summary}")
-    return "\n".join([*lines, "", "`dragoman COMMAND --help` lists the options of a command."])
+    return "\n".join([*lines, "", *NOTES])
 
 
 def run(name: str, arguments: list[str]) -> None:

@@ -1,7 +1,8 @@
 """The process on Linux: its devices, its CPUs in a container, its memory, open files, and daemon threads.
 
 Modules, routes and models live as long as the process, but every full garbage collection stops all threads to traverse
-them. A replaced model stays in reference cycles, and glibc keeps freed memory per thread. `trim_memory` handles both.
+them. A replaced model stays in reference cycles, and glibc keeps freed memory per thread. `trim_memory` handles both,
+`return_memory` only the second.
 """
 
 import asyncio
@@ -28,6 +29,11 @@ def trim_memory() -> None:
     gc.unfreeze()
     gc.collect()
     gc.freeze()
+    return_memory()
+
+
+def return_memory() -> None:
+    """Returns free heap to the system, for milliseconds without the lock of the interpreter."""
     # musl has no malloc_trim.
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

@@ -99,7 +99,7 @@ def test_no_command_is_wrong_usage(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert "usage: dragoman COMMAND" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", ["tarin", "", "Train", "--version"])
+@pytest.mark.parametrize("name", ["tarin", "", "Train", "--versions"])
 def test_an_unknown_command_is_wrong_usage(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -107,6 +107,14 @@ def test_an_unknown_command_is_wrong_usage(
     captured = capsys.readouterr()
     assert captured.err.endswith(f"dragoman: {name!r} is not a command\n")
     assert captured.out == ""
+
+
+def test_the_version_is_that_of_the_distribution(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "--version") == 0
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert capsys.readouterr().out == f"dragoman {project['version']}\n"
 
 
 @pytest.mark.parametrize(

@@ -24,12 +24,10 @@ from serve.api.grpc_messages import (
     model_message,
     read_score_request,
     read_translate_request,
-    score_response,
-    stream_response,
-    translate_response,
 )
 from serve.api.grpc_reflection import Reflection
 from serve.api.grpc_waits import idle_streams
+from serve.api.large_answers import write_score_message, write_stream_message, write_translation_message
 from serve.api.load_shedding import LoadShedder
 from serve.api.open_inference.grpc import METHODS as INFERENCE_METHODS
 from serve.api.open_inference.grpc import SERVICE as INFERENCE_SERVICE
@@ -39,9 +37,9 @@ from serve.errors import InvalidRequestError, ServiceError
 from serve.observability.logs import RequestRecord
 from serve.observability.metrics import Method, ServiceMetrics
 from serve.registry.dispatcher import Dispatcher
-from serve.registry.registry import ModelDescription, ModelRegistry
+from serve.registry.registry import ModelRegistry
 from serve.scheduler.sequence import FairnessKey
-from serve.translation.response import ScoreResponse, TranslationResponse
+from serve.translation.response import TranslationResponse
 
 SERVICE = DESCRIPTOR.services_by_name["TranslationService"].full_name
 METHODS: dict[str, Method] = {
@@ -52,7 +50,6 @@ METHODS: dict[str, Method] = {
     **INFERENCE_METHODS,
 }
 AnyRequest = TypeVar("AnyRequest", bound=Message)
-AnyResponse = TypeVar("AnyResponse")
 
 
 class GrpcApi:
@@ -92,12 +89,12 @@ class GrpcApi:
         self._guard = RequestGuard(authenticator, load_shedder, metrics, METHODS)
         self._server = grpc.aio.server(interceptors=[self._guard], options=options)
         self._handlers = {
-            "Translate": self._handler("translate", TranslateRequest, self._translate, translate_response),
+            "Translate": self._handler("translate", TranslateRequest, self._answer_texts),
             "TranslateStream": self._stream_handler(),
             "TranslateMany": self._many_handler(),
-            "Score": self._handler("score", ScoreRequest, self._score, score_response),
-            "ListModels": self._handler("other", ListModelsRequest, self._list_models, model_list),
-            "GetModel": self._handler("other", GetModelRequest, self._get_model, model_message),
+            "Score": self._handler("score", ScoreRequest, self._score),
+            "ListModels": self._handler("other", ListModelsRequest, self._list_models),
+            "GetModel": self._handler("other", GetModelRequest, self._get_model),
         }
         services = {SERVICE: self._handlers, INFERENCE_SERVICE: open_inference.handlers(self._handler)}
         self._server.add_generic_rpc_handlers(
@@ -145,18 +142,17 @@ class GrpcApi:
         self,
         method: Method,
         kind: type[AnyRequest],
-        serve: Callable[[AnyRequest, float | None, RequestRecord], Awaitable[AnyResponse]],
-        write: Callable[[AnyResponse], Message],
+        serve: Callable[[AnyRequest, float | None, RequestRecord], Awaitable[Message]],
     ) -> Any:
         """Returns the handler of a unary method.
 
-        `serve` takes a request, its deadline on the monotonic clock and its record; `write` converts the result.
+        `serve` takes a request, its deadline on the monotonic clock and its record.
         """
 
         async def handle(message: AnyRequest | InvalidRequestError, context: Context) -> Message:
             async with recorded_call(self._metrics, method, context) as record:
                 with self._load_shedder.enter(record, method):
-                    return write(await answer(message, serve, context, record))
+                    return await answer(message, serve, context, record)
 
         return grpc.unary_unary_rpc_method_handler(
             handle, request_deserializer=RequestParser(kind, self._most_values).parse, response_serializer=_serialize
@@ -171,7 +167,7 @@ class GrpcApi:
                     self._dispatcher.stream(read_translate_request(valid, deadline_seconds), record)
                 ) as events:
                     async for event in events:
-                        await send(context, stream_response(event))
+                        await send(context, await write_stream_message(event))
 
             async with recorded_call(self._metrics, "translate_stream", context) as record:
                 with self._load_shedder.enter(record, "translate_stream"):
@@ -219,16 +215,18 @@ class GrpcApi:
         request = read_translate_request(message, deadline_seconds, fairness_key)
         return await self._dispatcher.translate(request, record)
 
-    async def _score(
-        self, message: ScoreRequest, deadline_seconds: float | None, record: RequestRecord
-    ) -> ScoreResponse:
-        return await self._dispatcher.score(read_score_request(message, deadline_seconds), record)
+    async def _answer_texts(self, *asked: Any) -> Message:
+        return await write_translation_message(await self._translate(*asked))
 
-    async def _list_models(self, *_: object) -> tuple[ModelDescription, ...]:
-        return self._models.describe()
+    async def _score(self, message: ScoreRequest, deadline_seconds: float | None, record: RequestRecord) -> Message:
+        request = read_score_request(message, deadline_seconds)
+        return await write_score_message(await self._dispatcher.score(request, record))
 
-    async def _get_model(self, message: GetModelRequest, *_: object) -> ModelDescription:
-        return self._models.get(message.name).describe()
+    async def _list_models(self, *_: object) -> Message:
+        return model_list(self._models.describe())
+
+    async def _get_model(self, message: GetModelRequest, *_: object) -> Message:
+        return model_message(self._models.get(message.name).describe())
 
 
 def _serialize(message: Message) -> bytes:

@@ -14,8 +14,9 @@ import structlog
 
 from protos.translation_pb2 import TranslateManyRequest, TranslateManyResponse, TranslateRequest
 from serve.api.grpc_call import REQUEST_ID_KEY, Context, abort, answer, recorded, rich_status, trailers
-from serve.api.grpc_messages import Item, translate_response
+from serve.api.grpc_messages import Item
 from serve.api.grpc_waits import Waits
+from serve.api.large_answers import write_translation_message
 from serve.errors import DrainingError, InvalidRequestError, ServiceError
 from serve.observability.logs import RequestRecord, choose_request_id
 from serve.observability.metrics import ServiceMetrics
@@ -117,7 +118,7 @@ class ManyStream:
         try:
             with recorded(self._metrics, "translate_many", request_id, self._headers) as record:
                 response = await answer(item.message, self._translate_item, self._context, record)
-            message = TranslateManyResponse(id=item.id, response=translate_response(response))
+            message = TranslateManyResponse(id=item.id, response=await write_translation_message(response))
         except DrainingError:
             # The client resends it to another server, like a request that was not read.
             self._interrupted = True

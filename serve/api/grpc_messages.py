@@ -23,10 +23,6 @@ from serve.registry.registry import ModelDescription
 from serve.scheduler.sequence import FairnessKey
 from serve.translation.fields import SearchFields
 from serve.translation.request import ScoreRequest, TranslateRequest
-from serve.translation.response import (
-    TranslationDelta,
-    TranslationResponse,
-)
 
 AnyRequest = TypeVar("AnyRequest", bound=Message)
 
@@ -163,14 +159,10 @@ def read_score_request(message: translation_pb2.ScoreRequest, deadline_seconds: 
 translate_response = message_writer(translation_pb2.TranslateResponse)
 score_response = message_writer(translation_pb2.ScoreResponse)
 model_message = message_writer(translation_pb2.Model)
-_delta = message_writer(translation_pb2.TranslationDelta)
-
-
-def stream_response(event: TranslationDelta | TranslationResponse) -> translation_pb2.TranslateStreamResponse:
-    """Converts one event of a stream to a message."""
-    if isinstance(event, TranslationResponse):
-        return translation_pb2.TranslateStreamResponse(result=translate_response(event))
-    return translation_pb2.TranslateStreamResponse(delta=_delta(event))
+translation_message = message_writer(translation_pb2.Translation)
+alternative_message = message_writer(translation_pb2.Alternative)
+score_message = message_writer(translation_pb2.TranslationScore)
+delta_message = message_writer(translation_pb2.TranslationDelta)
 
 
 def model_list(models: Iterable[ModelDescription]) -> translation_pb2.ListModelsResponse:

@@ -30,6 +30,7 @@ from serve.api.http_body import (
     translate_documentation,
 )
 from serve.api.http_connection import CERTIFIED
+from serve.api.http_documentation import add_documentation
 from serve.api.http_problem import (
     REQUEST_ID_HEADER,
     TIMINGS_HEADER,
@@ -39,6 +40,7 @@ from serve.api.http_problem import (
     timings_header,
 )
 from serve.api.http_reader import TIMEOUT_HEADER, RequestReader, unless_disconnected
+from serve.api.large_answers import write_json
 from serve.api.load_shedding import ADMISSION, LoadShedder
 from serve.api.open_inference import http as open_inference_http
 from serve.api.open_inference.http import OpenInferenceHttp
@@ -278,7 +280,7 @@ class HttpApi:
         app = FastAPI(
             title="Dragoman",
             description="Translates text with one or more models.",
-            redoc_url=None,
+            openapi_url=None,  # see `add_documentation`
             redirect_slashes=False,
             # FastAPI's own telemetry duplicates `serve.observability.traces` and parses bodies.
             telemetry={"tracing": False, "metrics": False, "logs": False},
@@ -332,6 +334,7 @@ class HttpApi:
         app.get(METRICS_PATH, summary="Metrics in Prometheus text format", response_class=PlainTextResponse)(
             self.read_metrics
         )
+        add_documentation(app)
         return app
 
     async def translate(self, request: Request) -> Response:
@@ -395,5 +398,5 @@ async def _answer(
     request: Request, work: Coroutine[Any, Any, AnyResponse], adapter: TypeAdapter[AnyResponse]
 ) -> Response:
     response = await unless_disconnected(request, work)
-    content = adapter.dump_json(response, exclude_none=True)
+    content = await write_json(response, adapter)
     return Response(content, headers=timings_header(response.timings), media_type="application/json")

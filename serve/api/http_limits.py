@@ -16,8 +16,12 @@ from serve.observability.metrics import CloseReason, ConnectionMetrics
 from serve.system import most_open_files
 
 MAX_CONNECTIONS = 4096
-# Answers in memory that their clients have not read yet, of all connections.
-MAX_UNSENT_BYTES = 64 << 20
+# Answers that their clients have not read yet, requests that wait for them, and incomplete headers, of all connections.
+MAX_HELD_BYTES = 64 << 20
+# After a peak of so many connections, their memory is worth returning to the system.
+PEAK_CONNECTIONS = 100
+# Input of a connection that is parsed before others have their turn.
+INPUT_BYTES = 16 << 10
 # An owner of IPv6 addresses has at least a network of this size.
 IPV6_PREFIX = 64
 
@@ -60,9 +64,7 @@ def affordable_connections() -> int:
 
 
 class LimitedConnection(Protocol):
-    """A connection as the limits need it; `unsent_bytes` is the size of its answers that are not sent."""
-
-    unsent_bytes: int
+    """A connection as the limits need it."""
 
     def shutdown(self) -> None:
         """Closes the connection after the answer to its request."""
@@ -75,16 +77,24 @@ class LimitedConnection(Protocol):
 
 
 class Connections:
-    """The open connections of a server. Belongs to the event loop's thread."""
+    """The open connections of a server. Belongs to the event loop's thread.
+
+    Attributes:
+        input_buffer: for what any connection reads next.
+    """
 
     def __init__(self, limits: HttpLimits, metrics: ConnectionMetrics) -> None:
         self.limits = limits
         self.metrics = metrics
+        self.input_buffer = memoryview(bytearray(INPUT_BYTES))
         self._networks: dict[LimitedConnection, str] = {}
         self._counts = Counter[str]()
         # In the order in which they began to wait; without those whose requests are in progress.
         self._unproven: dict[LimitedConnection, None] = {}
         self._idle: dict[LimitedConnection, None] = {}
+        self._held: dict[LimitedConnection, int] = {}
+        self._held_bytes = 0
+        self._peak = 0
 
     def __len__(self) -> int:
         return len(self._networks)
@@ -106,6 +116,7 @@ class Connections:
         """Adds a new connection."""
         network = "" if self.limits.connections_per_address is None else _network(address)
         self._networks[connection] = network
+        self._peak = max(self._peak, len(self._networks))
         self._counts[network] += 1
         self._unproven[connection] = None
         self.metrics.set_open(len(self._networks))
@@ -118,6 +129,7 @@ class Connections:
         self._counts[network] -= 1
         if not self._counts[network]:
             del self._counts[network]
+        self.hold(connection, 0)
         self.set_busy(connection)
         self.metrics.set_open(len(self._networks))
 
@@ -131,12 +143,29 @@ class Connections:
         if connection in self._networks:
             self._idle[connection] = None
 
+    def hold(self, connection: LimitedConnection, held_bytes: int) -> None:
+        """Notes the size of what waits on a connection; beyond the limit, aborts the connections with most."""
+        self._held_bytes -= self._held.pop(connection, 0)
+        if held_bytes and connection in self._networks:
+            self._held[connection] = held_bytes
+            self._held_bytes += held_bytes
+        while self._held_bytes > MAX_HELD_BYTES:
+            most = max(self._held, key=self._held.__getitem__)
+            self._held_bytes -= self._held.pop(most)
+            most.abort("send_timeout")
+
     def sweep(self) -> None:
         """Closes the connections whose clients are too late. Must be called periodically."""
         now_seconds = asyncio.get_running_loop().time()
         for connection in tuple(self._networks):
             connection.sweep(now_seconds)
-        self._bound_unsent()
+
+    def end_peak(self) -> bool:
+        """Returns whether most connections of a peak have ended since the last peak."""
+        ended = self._peak >= PEAK_CONNECTIONS and len(self._networks) <= self._peak / 2
+        if ended:
+            self._peak = len(self._networks)
+        return ended
 
     def shut_down(self) -> None:
         """Closes every connection after the answer to its request."""
@@ -147,17 +176,6 @@ class Connections:
         """Closes every connection at once."""
         for connection in tuple(self._networks):
             connection.abort("shutdown")
-
-    def _bound_unsent(self) -> None:
-        """Aborts the connections with most unsent bytes until the rest fits."""
-        excess = sum(each.unsent_bytes for each in self._networks) - MAX_UNSENT_BYTES
-        if excess <= 0:
-            return
-        for connection in sorted(self._networks, key=lambda each: each.unsent_bytes, reverse=True):
-            if excess <= 0:
-                return
-            excess -= connection.unsent_bytes
-            connection.abort("send_timeout")
 
 
 def _network(address: str) -> str:

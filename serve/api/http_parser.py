@@ -64,12 +64,17 @@ class Part(Enum):
 
 
 class BoundedParser(HttpToolsProtocol):
-    """Parses the requests of one connection; `part` is what comes next."""
+    """Parses the requests of one connection.
+
+    Attributes:
+        part: what comes next.
+        header_bytes: size of the last header so far.
+    """
 
     def __init__(self, config: Config, server_state: ServerState) -> None:
         super().__init__(config, server_state, {})
         self.part = Part.NEXT
-        self._unparsed_bytes = self._header_bytes = 0
+        self._unparsed_bytes = self.header_bytes = 0
         self._replays = False
 
     def feed(self, data: bytes) -> HttpRefusalError | None:
@@ -107,7 +112,7 @@ class BoundedParser(HttpToolsProtocol):
         if not self._replays:
             super().on_message_begin()
             self.part = Part.HEADER
-            self._header_bytes = 0
+            self.header_bytes = 0
 
     def on_url(self, url: bytes) -> None:
         """Adds to the request target."""
@@ -118,8 +123,8 @@ class BoundedParser(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """Adds a field; fields behind a body are ignored."""
         if self.part is Part.HEADER:
-            self._header_bytes += len(name) + len(value)
-            if self._header_bytes > MAX_HEADER_BYTES or len(self.headers) >= MAX_HEADER_FIELDS:
+            self.header_bytes += len(name) + len(value)
+            if self.header_bytes > MAX_HEADER_BYTES or len(self.headers) >= MAX_HEADER_FIELDS:
                 raise header_too_large()
             super().on_header(name, value)
 

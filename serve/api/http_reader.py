@@ -6,7 +6,6 @@ are being read share a bound; beyond it, the oldest one ends as if its time were
 
 import asyncio
 import time
-import zlib
 from collections.abc import Awaitable
 from contextlib import suppress
 from http import HTTPStatus
@@ -16,9 +15,10 @@ from fastapi import Request
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+from serve.api.body_coding import check_coding, decompress, too_large
 from serve.api.http_limits import HttpLimits
 from serve.api.load_shedding import ADMISSION
-from serve.errors import CancelledError, DeadlineExceededError, InvalidRequestError, RequestTooLargeError
+from serve.errors import CancelledError, DeadlineExceededError, InvalidRequestError
 from serve.observability.metrics import ConnectionMetrics
 
 TIMEOUT_HEADER = "x-request-timeout-ms"
@@ -30,8 +30,6 @@ MAX_LARGEST_BODIES = 32
 # The time of a body is extended in steps of this share of `body_seconds`, not with each part.
 EXTENSION_SHARE = 0.1
 T = TypeVar("T")
-# The `wbits` argument of zlib: 16 is added for a gzip header.
-_WINDOW_BITS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 
 
 class _Reading:
@@ -64,14 +62,16 @@ class RequestReader:
             HTTPException: if the content encoding is unknown, or the body does not arrive in its time.
         """
         deadline_seconds = time.monotonic() + self._timeout_seconds(request)
-        coding = _coding(request)
+        coding = check_coding(", ".join(request.headers.getlist("content-encoding")))
         body = await self._read_body(request, deadline_seconds)
         request.scope["state"][ADMISSION].enter()
-        return (body if coding is None else self._decompress(body, coding)), deadline_seconds
+        if coding is not None:
+            body = await decompress(body, coding, self._max_body_bytes, deadline_seconds)
+        return body, deadline_seconds
 
     async def _read_body(self, request: Request, deadline_seconds: float) -> bytes:
         if int(request.headers.get("content-length", "0")) > self._max_body_bytes:
-            raise self._too_large()
+            raise too_large(self._max_body_bytes)
         started_seconds = time.monotonic()
         time_limit = asyncio.timeout_at(min(deadline_seconds, started_seconds + self._limits.body_seconds))
         reading = _Reading(time_limit)
@@ -91,7 +91,7 @@ class RequestReader:
 
     def _add(self, reading: _Reading, chunk: bytes) -> None:
         if len(reading.body) + len(chunk) > self._max_body_bytes:
-            raise self._too_large()
+            raise too_large(self._max_body_bytes)
         reading.body += chunk
         if reading in self._readings:
             self._bytes += len(chunk)
@@ -121,23 +121,6 @@ class RequestReader:
         problem = f"body: expected within {self._limits.body_seconds:g} s, or later at {least} bytes per second"
         return HTTPException(HTTPStatus.REQUEST_TIMEOUT, problem, {"connection": "close"})
 
-    def _decompress(self, body: bytes, coding: str) -> bytes:
-        decompressor = zlib.decompressobj(_WINDOW_BITS[coding])
-        try:
-            content = decompressor.decompress(body, self._max_body_bytes + 1)
-        except zlib.error as error:
-            raise InvalidRequestError("body", f"expected {coding} data, as content-encoding declares") from error
-        if len(content) > self._max_body_bytes:
-            raise self._too_large()
-        if not decompressor.eof or decompressor.unused_data:
-            raise InvalidRequestError(
-                "body", f"expected one complete {coding} stream, got a truncated one or trailing bytes"
-            )
-        return content
-
-    def _too_large(self) -> RequestTooLargeError:
-        return RequestTooLargeError(f"body: expected at most {self._max_body_bytes} bytes")
-
     def _timeout_seconds(self, request: Request) -> float:
         value = request.headers.get(TIMEOUT_HEADER)
         if value is None:
@@ -148,18 +131,6 @@ class RequestReader:
         if not 1 <= int(value) <= MAX_TIMEOUT_MS:
             raise InvalidRequestError(TIMEOUT_HEADER, f"{int(value)}, expected 1 to {MAX_TIMEOUT_MS}")
         return int(value) / 1000
-
-
-def _coding(request: Request) -> str | None:
-    """Returns the content encoding; None if the body is not compressed."""
-    coding = request.headers.get("content-encoding", "identity").strip().lower()
-    if coding == "identity":
-        return None
-    if coding not in _WINDOW_BITS:
-        known = ", ".join(_WINDOW_BITS)
-        problem = f"content-encoding: expected {' or '.join(_WINDOW_BITS)}"
-        raise HTTPException(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, problem, {"accept-encoding": known})
-    return coding
 
 
 async def unless_disconnected(request: Request, work: Awaitable[T]) -> T:

@@ -18,10 +18,15 @@ from serve.api.auth import Tls
 from serve.api.http_connection import Connection
 from serve.api.http_limits import Connections, HttpLimits
 from serve.api.http_problem import raw_problem
+from serve.api.http_tls import HandshakeTurns
 from serve.observability.metrics import ConnectionMetrics
+from serve.system import return_memory, run_in_daemon_thread
 
 # Connections that the system completes before they are accepted.
 BACKLOG = 512
+# The system takes no more of an answer while so much waits for the client. Its default, megabytes, would make clients
+# that do not read seem to read.
+SYSTEM_UNSENT_BYTES = 16 << 10
 # Connections accepted before other work of the event loop has its turn.
 ACCEPTED_PER_TURN = 16
 # Pause after a failed `accept`, for example because no file descriptor is free.
@@ -53,6 +58,7 @@ def open_port(host: str, port: int) -> socket.socket:
     # Accepted connections inherit it; asyncio sets it only on sockets that it creates. Without it, the second packet of
     # a response waits 40 ms for the delayed acknowledgment of the first.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, SYSTEM_UNSENT_BYTES)
     return listener
 
 
@@ -129,6 +135,7 @@ class HttpServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begins to accept connections of listening sockets."""
+        self._handshakes = HandshakeTurns()
         self._listeners = [Listener(each, self._serve_connection) for each in sockets or ()]
         self._sweeping = asyncio.create_task(self._sweep())
         self.started = True
@@ -138,6 +145,8 @@ class HttpServer(uvicorn.Server):
             await asyncio.sleep(self._connections.limits.sweep_seconds)
             try:
                 self._connections.sweep()
+                if self._connections.end_peak():
+                    await run_in_daemon_thread(return_memory)
             except Exception:  # without the sweep, no connection would ever be late
                 log.exception("sweep_failed")
 
@@ -160,7 +169,7 @@ class HttpServer(uvicorn.Server):
         if reason is None:
             connection = Connection(self.config, self.server_state, self._connections)
             self._connections.add(connection, address)
-            connection.open(accepted, self.config.ssl)
+            connection.open(accepted, self.config.ssl, self._handshakes)
             return
         self._connections.metrics.count_closed(reason)
         with accepted:

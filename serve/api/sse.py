@@ -5,7 +5,7 @@
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from itertools import count
@@ -20,6 +20,7 @@ from starlette.types import Message, Receive, Scope, Send
 from serve.api.http_connection import FLOW, TRANSPORT
 from serve.api.http_problem import service_problem
 from serve.api.http_reader import unless_disconnected
+from serve.api.large_answers import write_json
 from serve.api.load_shedding import ADMISSION
 from serve.errors import CancelledError, ServiceError
 from serve.observability.logs import RequestRecord, hide_unexpected
@@ -43,7 +44,7 @@ _RESPONSES = TypeAdapter(TranslationResponse)
 class EventForm(Generic[T]):
     """Format of an interface's events, numbered from 1, and of the error that ends a stream, with the request id."""
 
-    event: Callable[[T, int], bytes]
+    event: Callable[[T, int], Awaitable[bytes]]
     error: Callable[[ServiceError, str, int], bytes]
 
 
@@ -90,25 +91,25 @@ async def _body(
 ) -> AsyncGenerator[bytes]:
     numbers = count(1)
 
-    def write(event: T | None) -> bytes:
-        return HEARTBEAT if event is None else form.event(event, next(numbers))
+    async def write(event: T | None) -> bytes:
+        return HEARTBEAT if event is None else await form.event(event, next(numbers))
 
     try:
         with hide_unexpected(record.request_id):
             async with aclosing(further):
-                yield write(first)
+                yield await write(first)
                 async for event in further:
-                    yield write(event)
+                    yield await write(event)
     except ServiceError as error:
         record.outcome = error.reason
         yield form.error(error, record.request_id, next(numbers))
 
 
-def _write_event(event: Event, number: int) -> bytes:
+async def _write_event(event: Event, number: int) -> bytes:
     if isinstance(event, TranslationDelta):
         name, data = "delta", _DELTAS.dump_json(event, exclude_none=True)
     else:
-        name, data = "result", _RESPONSES.dump_json(event, exclude_none=True)
+        name, data = "result", await write_json(event, _RESPONSES)
     return format_sse_event(event=name, data_str=data.decode(), id=str(number))
 
 

@@ -12,25 +12,16 @@ import pytest
 
 from protos.translation_pb2 import TranslateRequest, TranslateStreamResponse
 from serve.api.http_limits import HttpLimits
-from serve.api.http_server import open_port
 from tests.support.live import LONG_TEXT, STREAM_METHOD, LiveService, eventually, run_service
+from tests.support.raw_http import SMALL_BUFFER_BYTES, open_narrow_port
 
 TEXTS = [LONG_TEXT] * 64
-SMALL_BUFFER_BYTES = 4096
-
-
-def open_narrow_port(host: str, port: int) -> socket.socket:
-    """Returns a listening socket whose connections buffer little unread data."""
-    listener = open_port(host, port)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SMALL_BUFFER_BYTES)
-    return listener
 
 
 @pytest.fixture
 def live(bundle_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveService]:
     """A service with a short timeout for slow readers."""
     monkeypatch.setattr("serve.api.grpc_call.SEND_TIMEOUT_SECONDS", 0.5)
-    monkeypatch.setattr("serve.api.http_connection.MAX_WRITE_BUFFER_BYTES", 0)
     monkeypatch.setattr("serve.service.open_port", open_narrow_port)
     limits = HttpLimits(send_seconds=0.5, sweep_seconds=0.1)
     with run_service(bundle_path, http_limits=limits, queue_limit=64) as service:

@@ -7,6 +7,7 @@ crash of a library, the folder `FOLDER-mutated` holds the files that caused it.
 
 import asyncio
 import faulthandler
+import io
 import logging
 import resource
 import subprocess
@@ -14,15 +15,18 @@ import sys
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
+from functools import partial
 from pathlib import Path
 from shutil import copytree, rmtree
+from tempfile import TemporaryDirectory
 
 import onnx
 import structlog
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
+from pydantic_settings import BaseSettings
 from sentencepiece import sentencepiece_model_pb2
 
 from serve.bundle.bundle import GOLDEN_FILE, GRAPH_FILES, MANIFEST_FILE, WEIGHTS_FILE, BundleError
@@ -51,16 +55,21 @@ def mutate(data: DataObject, path: Path) -> None:
         path.write_bytes(draw_bytes(data, content))
 
 
-def load_bundle(data: DataObject, folder: Path) -> None:
-    """Changes a file of a bundle and loads the bundle as the service does."""
-    from serve.app import open_dispatcher  # noqa: PLC0415 - imports of models need no ONNX Runtime
-    from serve.settings import ServeSettings  # noqa: PLC0415 - see above
-
+def mutate_bundle(data: DataObject, folder: Path) -> None:
+    """Changes a file of a bundle; the manifest has its new hash."""
     names = (MANIFEST_FILE, GOLDEN_FILE, *GRAPH_FILES, "tokenizer.model", WEIGHTS_FILE)
     name = data.draw(st.sampled_from(names), "file")
     mutate(data, folder / name)
     if name != MANIFEST_FILE:
         reseal(folder)
+
+
+def load_bundle(data: DataObject, folder: Path) -> None:
+    """Changes a file of a bundle and loads the bundle as the service does."""
+    from serve.app import open_dispatcher  # noqa: PLC0415 - imports of models need no ONNX Runtime
+    from serve.settings import ServeSettings  # noqa: PLC0415 - see above
+
+    mutate_bundle(data, folder)
 
     async def load() -> None:
         async with open_dispatcher(ServeSettings(bundle=folder, slots=2, engines=1, load_timeout_seconds=20)):
@@ -68,6 +77,41 @@ def load_bundle(data: DataObject, folder: Path) -> None:
 
     with refusals(BundleError):
         asyncio.run(load())
+
+
+def run_command(make: Callable[[Path, Path], BaseSettings], data: DataObject, folder: Path) -> None:
+    """Changes a file of a bundle and runs a command on it, which writes to a temporary folder."""
+    mutate_bundle(data, folder)
+    with TemporaryDirectory() as other, redirect_stdout(io.StringIO()):
+        try:
+            make(folder, Path(other)).cli_cmd()  # type: ignore[attr-defined]  # every command has it
+        except SystemExit as ended:
+            check_line(ended.code)
+
+
+def inspect(folder: Path, other: Path) -> BaseSettings:
+    """Returns `dragoman inspect` with all its output."""
+    from export.inspect.command import InspectCommand  # noqa: PLC0415 - as above
+
+    return InspectCommand(bundle=folder, json_file=other / "figures.json", picture=other / "step.svg")
+
+
+def verify(folder: Path, other: Path) -> BaseSettings:
+    """Returns `dragoman verify` for one sentence, without a comparison with PyTorch."""
+    from export.verify.command import VerifyCommand  # noqa: PLC0415 - as above
+
+    pairs = other / "pairs.en-de.tsv"
+    pairs.write_text("bird\tVogel\n", encoding="utf-8")
+    return VerifyCommand(
+        bundle=folder, data=f"tsv:{pairs}", sentences=1, invariance_sentences=1, batches=(2,), beam_size=2
+    )
+
+
+def export(folder: Path, other: Path) -> BaseSettings:
+    """Returns `dragoman export` from the bundle, as of a training run."""
+    from export.command import ExportCommand  # noqa: PLC0415 - as above
+
+    return ExportCommand(run=folder, out=other / "out")
 
 
 def import_model(data: DataObject, folder: Path) -> None:
@@ -107,9 +151,14 @@ def refusals(documented: type[Exception]) -> Iterator[None]:
     try:
         yield
     except documented as error:
-        message = str(error)
-        assert message.isprintable(), message
-        assert 0 < len(message) <= MOST_CHARACTERS, message
+        check_line(str(error))
+
+
+def check_line(message: object) -> None:
+    """Checks that a message is one printable line."""
+    assert isinstance(message, str), message
+    assert message.isprintable(), message
+    assert 0 < len(message) <= 2 * MOST_CHARACTERS, message
 
 
 def attack(kind: str, examples: int, *folders: Path) -> None:
@@ -119,7 +168,13 @@ def attack(kind: str, examples: int, *folders: Path) -> None:
     assert process.returncode == 0, f"{process.returncode}: {process.stderr[-4000:]}"
 
 
-KINDS: dict[str, Callable[[DataObject, Path], None]] = {"bundle": load_bundle, "import": import_model}
+KINDS: dict[str, Callable[[DataObject, Path], None]] = {
+    "bundle": load_bundle,
+    "inspect": partial(run_command, inspect),
+    "verify": partial(run_command, verify),
+    "export": partial(run_command, export),
+    "import": import_model,
+}
 
 
 def main(kind: str, examples: int, intact: Path) -> None:

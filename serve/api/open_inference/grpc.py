@@ -54,8 +54,8 @@ _EMPTY_FINAL = "triton_enable_empty_final_response"
 _DATA_TYPES = {"BYTES": messages.TYPE_STRING, "FP64": messages.TYPE_FP64, "INT64": messages.TYPE_INT64}
 
 Parsed = messages.ModelInferRequest | InvalidRequestError
-# Arguments: metrics label, class of the request, method to call, converter of its result to a message.
-MakeHandler = Callable[[Method, type[Any], Callable[..., Awaitable[Any]], Callable[[Any], Message]], Any]
+# Arguments: metrics label, class of the request, method to call.
+MakeHandler = Callable[[Method, type[Any], Callable[..., Awaitable[Message]]], Any]
 
 
 class OpenInferenceGrpc:
@@ -71,14 +71,14 @@ class OpenInferenceGrpc:
     def handlers(self, make: MakeHandler) -> dict[str, Any]:
         """Returns the handler of each method."""
         return {
-            "ServerLive": make("other", messages.ServerLiveRequest, self._live, _unchanged),
-            "ServerReady": make("other", messages.ServerReadyRequest, self._ready, _unchanged),
-            "ModelReady": make("other", messages.ModelReadyRequest, self._model_ready, _unchanged),
-            "ServerMetadata": make("other", messages.ServerMetadataRequest, self._metadata, _unchanged),
-            "ModelMetadata": make("other", messages.ModelMetadataRequest, self._model_metadata, _unchanged),
-            "ModelConfig": make("other", messages.ModelConfigRequest, self._model_config, _unchanged),
-            "RepositoryIndex": make("other", messages.RepositoryIndexRequest, self._index, _unchanged),
-            "ModelInfer": make("infer", messages.ModelInferRequest, self._infer, _unchanged),
+            "ServerLive": make("other", messages.ServerLiveRequest, self._live),
+            "ServerReady": make("other", messages.ServerReadyRequest, self._ready),
+            "ModelReady": make("other", messages.ModelReadyRequest, self._model_ready),
+            "ServerMetadata": make("other", messages.ServerMetadataRequest, self._metadata),
+            "ModelMetadata": make("other", messages.ModelMetadataRequest, self._model_metadata),
+            "ModelConfig": make("other", messages.ModelConfigRequest, self._model_config),
+            "RepositoryIndex": make("other", messages.RepositoryIndexRequest, self._index),
+            "ModelInfer": make("infer", messages.ModelInferRequest, self._infer),
             "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(
                 self._stream_infer,
                 request_deserializer=RequestParser(messages.ModelInferRequest, self._most_values).parse,
@@ -218,10 +218,6 @@ class OpenInferenceGrpc:
         async with aclosing(self._open_inference.stream(inference, record)) as growth:
             async for inferred in growth:
                 yield inferred
-
-
-def _unchanged(message: Message) -> Message:
-    return message
 
 
 def _inference(request: messages.ModelInferRequest, deadline_seconds: float | None, most_texts: int) -> Inference:

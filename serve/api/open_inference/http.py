@@ -321,7 +321,7 @@ def _json_length(request: Request) -> int | None:
     return int(value)
 
 
-def _write_event(inferred: Inferred, _: int) -> bytes:
+async def _write_event(inferred: Inferred, _: int) -> bytes:
     return format_sse_event(data_str=bytes(_Answer(write_generated(inferred)).body).decode())
 
 

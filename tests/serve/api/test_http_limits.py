@@ -6,7 +6,7 @@ import json
 import resource
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -23,8 +23,8 @@ from serve.api.http_server import Listener, open_port
 from serve.system import most_open_files, raise_most_open_files
 from tests.support.certificates import Authority
 from tests.support.live import LONG_TEXT, WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
+from tests.support.raw_http import JSON, SMALL_BUFFER_BYTES, Connect, connect_to, head, open_narrow_port, post
 
-JSON = "content-type: application/json"
 HOUR = "x-request-timeout-ms: 3600000"
 QUICK = HttpLimits(
     header_seconds=0.3,
@@ -35,82 +35,8 @@ QUICK = HttpLimits(
     linger_seconds=0.2,
     sweep_seconds=0.05,
 )
-SMALL_BUFFER_BYTES = 4096
-
-
-def head(method: str, path: str, *fields: str, version: str = "1.1") -> bytes:
-    return "\r\n".join((f"{method} {path} HTTP/{version}", "host: here", *fields, "", "")).encode()
-
-
-def post(body: object, path: str = "/v1/translate") -> bytes:
-    data = json.dumps(body).encode()
-    return head("POST", path, JSON, f"content-length: {len(data)}") + data
-
-
 PROBE = head("GET", "/healthz")
 BEGUN_BODY = head("POST", "/v1/translate", JSON, HOUR, "content-length: 100") + b"{"
-
-
-@dataclass
-class Answer:
-    """A response of the server."""
-
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def reason(self) -> str:
-        """The reason of a problem document."""
-        problem = json.loads(self.body)
-        assert self.headers["content-type"] == "application/problem+json"
-        assert problem["status"] == self.status
-        assert problem["request_id"] == self.headers["x-request-id"]
-        return str(problem["reason"])
-
-
-class Client:
-    """A connection to the service that sends what a test likes."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self.socket = connection
-        self.file = connection.makefile("rb")
-
-    def send(self, data: bytes) -> None:
-        self.socket.sendall(data)
-
-    def drip(self, piece: bytes, seconds: float = 3.0) -> None:
-        """Sends a piece every 50 ms until the server answers or closes the connection."""
-        self.socket.setblocking(False)
-        ends_seconds = time.monotonic() + seconds
-        try:
-            while time.monotonic() < ends_seconds:
-                self.socket.send(piece)
-                time.sleep(0.05)
-                try:
-                    self.socket.recv(1, socket.MSG_PEEK)
-                except BlockingIOError:
-                    continue
-                return
-        except OSError:
-            return
-        finally:
-            self.socket.settimeout(WAIT_SECONDS)
-        raise AssertionError("the server goes on waiting")
-
-    def answer(self) -> Answer:
-        line = self.file.readline()
-        assert line, "the connection ended without an answer"
-        fields = iter(self.file.readline, b"\r\n")
-        headers = dict(field.decode().strip().lower().split(": ", 1) for field in fields)
-        return Answer(int(line.split()[1]), headers, self.file.read(int(headers["content-length"])))
-
-    def ended(self) -> bool:
-        """Returns whether the server closes the connection without sending more; a reset raises."""
-        return self.file.read(1) == b""
-
-
-Connect = Callable[..., Client]
 
 
 @dataclass
@@ -119,32 +45,6 @@ class Served:
 
     live: LiveService
     connect: Connect
-
-
-def connect_to(stack: ExitStack, live: LiveService, authority: Authority | None = None) -> Connect:
-    """Returns a function that opens connections, which the stack closes."""
-
-    def connect(receive_buffer_bytes: int | None = None) -> Client:
-        connection = stack.enter_context(socket.socket())
-        if receive_buffer_bytes is not None:
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
-        connection.settimeout(WAIT_SECONDS)
-        connection.connect(("127.0.0.1", live.service.http_port))
-        if authority is not None:
-            context = authority.context()
-            connection = stack.enter_context(context.wrap_socket(connection, server_hostname="127.0.0.1"))
-        client = Client(connection)
-        stack.enter_context(client.file)
-        return client
-
-    return connect
-
-
-def open_narrow_port(host: str, port: int) -> socket.socket:
-    """Returns a listening socket whose connections buffer little unread data."""
-    listener = open_port(host, port)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SMALL_BUFFER_BYTES)
-    return listener
 
 
 @pytest.fixture(scope="module", params=["plain", "tls"])
@@ -275,7 +175,6 @@ def test_requests_whose_bodies_never_come_shut_no_door(live: LiveService, connec
 def test_an_unread_stream_gives_its_place(bundle_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its connection remains, until it is late."""
     monkeypatch.setattr("serve.service.open_port", open_narrow_port)
-    monkeypatch.setattr("serve.api.http_connection.MAX_WRITE_BUFFER_BYTES", 0)
     with run_service(bundle_path, queue_limit=64) as live, ExitStack() as stack:
         client = connect_to(stack, live)(SMALL_BUFFER_BYTES)
         client.send(post({"text": [LONG_TEXT] * 64}, "/v1/translate/stream"))

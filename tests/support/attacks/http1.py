@@ -4,6 +4,7 @@ Each function returns when the client has done what it wanted, or raises `EndedE
 connection.
 """
 
+import gzip
 import json
 import ssl
 
@@ -29,6 +30,8 @@ def post(body: object, path: str = "/v1/translate", *fields: str) -> bytes:
 LONG_CHARACTERS = post({"text": ["\N{ARABIC LIGATURE SALLALLAHOU ALAYHE WASALLAM}" * 10_000] * 64})
 MANY_SENTENCES = post({"text": ["a\n" * 5_000] * 64})
 NESTED_JSON = post(b'{"text":[' + b"[]," * 660_000 + b"[]]}")
+# Grows to 2 MiB, of which the parser reads everything.
+BOMB = post(gzip.compress(b'{"text":"a"' + b" " * (2_097_152 - 12) + b"}"), "/v1/translate", "content-encoding: gzip")
 # Large answers to few sentences: gaps come back.
 GAPS = "A dog." + "\n" * 9_990
 BEGUN_BODY = head("POST", "/v1/translate", JSON, "content-length: 100", f"x-request-timeout-ms: {HOUR_MS}") + b"{"
@@ -126,6 +129,21 @@ async def many_sentences(link: Link) -> None:
 async def nested_json(link: Link) -> None:
     """Sends 2 MB of empty lists."""
     await _ask(link, NESTED_JSON)
+
+
+async def bombs(link: Link) -> None:
+    """Sends bodies that grow to the limit when they are decompressed."""
+    await _ask(link, BOMB)
+
+
+async def scrapes(link: Link) -> None:
+    """Reads the metrics again and again."""
+    await _ask(link, head("GET", "/metrics"))
+
+
+async def documents(link: Link) -> None:
+    """Reads the description of the interface again and again, compressed."""
+    await _ask(link, head("GET", "/openapi.json", "accept-encoding: gzip"))
 
 
 async def _ask(link: Link, request: bytes) -> None:

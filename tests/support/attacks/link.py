@@ -112,6 +112,8 @@ class Link:
         transport: Any = writer.transport
         if not reads:
             transport.pause_reading()
+            if target.context is not None:
+                transport.set_read_buffer_limits(high=0)  # else TLS reads 256 KiB ahead
         return cls(reader, writer, answers, reads=reads)
 
     async def _read(self) -> None:

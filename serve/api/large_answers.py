@@ -1,0 +1,111 @@
+"""Writes answers: small ones at once, large ones in pieces between which the event loop runs.
+
+A request for the scores of all tokens of many hypotheses takes a second to write, one for alignments several.
+"""
+
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from typing import TypeVar
+
+from pydantic import TypeAdapter
+from pydantic_core import to_json
+
+from protos import translation_pb2
+from serve.api.grpc_messages import (
+    alternative_message,
+    delta_message,
+    score_message,
+    score_response,
+    translate_response,
+    translation_message,
+)
+from serve.translation.response import (
+    Alternative,
+    ScoreResponse,
+    TranslationDelta,
+    TranslationResponse,
+    TranslationScore,
+)
+from serve.translation.turns import Pace
+
+AnyResponse = TypeVar("AnyResponse", TranslationResponse, ScoreResponse)
+
+# Token scores and weights of alignments; so many are written in about a millisecond.
+LARGE_VALUES = 1000
+
+
+async def write_json(response: AnyResponse, adapter: TypeAdapter[AnyResponse]) -> bytes:
+    """Returns the JSON of a response, as the adapter writes it without None."""
+    if _values(response) <= LARGE_VALUES:
+        return adapter.dump_json(response, exclude_none=True)
+    pieces, pace = list[bytes](), Pace()
+    for piece in _pieces(response):
+        pieces.append(piece)
+        await pace.keep()
+    return b"".join(pieces)
+
+
+def _pieces(value: object) -> Iterator[bytes]:
+    if isinstance(value, TranslationResponse | ScoreResponse | Alternative | TranslationScore):
+        yield b"{"
+        members = ((field.name, getattr(value, field.name)) for field in fields(value))
+        for number, (name, member) in enumerate((name, member) for name, member in members if member is not None):
+            yield b'%b"%b":' % (b"," if number else b"", name.encode())
+            yield from _pieces(member)
+        yield b"}"
+    elif isinstance(value, tuple) and value and isinstance(value[0], tuple | Alternative | TranslationScore):
+        for number, element in enumerate(value):
+            yield b"," if number else b"["
+            yield from _pieces(element)
+        yield b"]"
+    else:  # a row of an alignment, the scores of the tokens of one translation, or a single value
+        yield to_json(value, exclude_none=True)
+
+
+async def write_translation_message(response: TranslationResponse) -> translation_pb2.TranslateResponse:
+    """Returns the message of a response."""
+    if _values(response) <= LARGE_VALUES:
+        return translate_response(response)
+    message, pace = translate_response(replace(response, translations=())), Pace()
+    for translation in response.translations:
+        written = message.translations.add()
+        written.MergeFrom(translation_message(replace(translation, alternatives=())))
+        await pace.keep()
+        for alternative in translation.alternatives:
+            written.alternatives.append(alternative_message(alternative))
+            await pace.keep()
+    return message
+
+
+async def write_stream_message(
+    event: TranslationDelta | TranslationResponse,
+) -> translation_pb2.TranslateStreamResponse:
+    """Returns the message of one event of a stream."""
+    if isinstance(event, TranslationResponse):
+        return translation_pb2.TranslateStreamResponse(result=await write_translation_message(event))
+    return translation_pb2.TranslateStreamResponse(delta=delta_message(event))
+
+
+async def write_score_message(response: ScoreResponse) -> translation_pb2.ScoreResponse:
+    """Returns the message of a response."""
+    if _values(response) <= LARGE_VALUES:
+        return score_response(response)
+    message, pace = score_response(replace(response, scores=())), Pace()
+    for score in response.scores:
+        message.scores.append(score_message(score))
+        await pace.keep()
+    return message
+
+
+def _values(response: TranslationResponse | ScoreResponse) -> int:
+    """Returns the number of token scores and weights of alignments."""
+    if isinstance(response, ScoreResponse):
+        return sum(len(score.tokens) for score in response.scores)
+    return sum(map(_values_of, response.translations)) + sum(
+        map(_values_of, (each for translation in response.translations for each in translation.alternatives))
+    )
+
+
+def _values_of(alternative: Alternative) -> int:
+    weights = alternative.alignments
+    return len(alternative.tokens or ()) + (len(weights) * len(weights[0]) if weights else 0)

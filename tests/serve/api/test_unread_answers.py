@@ -1,0 +1,149 @@
+"""Clients that do not read their answers: they get no further work done, and their memory is bounded and given back."""
+
+import asyncio
+import gc
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from serve.api.http_connection import Connection
+from serve.api.http_limits import PEAK_CONNECTIONS, Connections, HttpLimits
+from serve.api.http_tls import HandshakeTurns, TlsLayer
+from serve.observability.metrics import CloseReason, ServiceMetrics
+from tests.support.certificates import Authority
+from tests.support.live import LiveService, eventually, run_service
+from tests.support.raw_http import SMALL_BUFFER_BYTES, Connect, connect_to, head, post
+
+LARGE = head("GET", "/openapi.json")
+
+
+@pytest.fixture(params=["plain", "tls"])
+def served(request: pytest.FixtureRequest, bundle_path: Path, tmp_path: Path) -> Iterator[tuple[LiveService, Connect]]:
+    """A service, and a function that connects to it with a small buffer."""
+    authority = Authority(tmp_path) if request.param == "tls" else None
+    secured = {} if authority is None else authority.settings()
+    with run_service(bundle_path, **secured) as live, ExitStack() as stack:
+        yield live, connect_to(stack, live, authority)
+
+
+def translations(live: LiveService) -> float:
+    return live.metric("requests_total", method="translate", protocol="rest")
+
+
+def test_no_request_starts_behind_an_unread_answer(served: tuple[LiveService, Connect]) -> None:
+    live, connect = served
+    clients = [connect(SMALL_BUFFER_BYTES) for _ in range(4)]
+    for client in clients:
+        client.send((LARGE + post({"text": "alpha."})) * 4)
+    eventually(lambda: live.metric("requests_total", method="other", protocol="rest") == len(clients))
+    live.settle()
+    assert translations(live) == 0
+    assert clients[0].answer().status == 200
+    assert clients[0].answer().status == 200
+    eventually(lambda: live.metric("inflight_requests") == 0)
+    assert translations(live) == 1
+    assert live.metric("requests_total", method="other", protocol="rest") == len(clients) + 1
+
+
+def test_a_client_that_reads_gets_all_answers_in_order(served: tuple[LiveService, Connect]) -> None:
+    _, connect = served
+    client = connect(SMALL_BUFFER_BYTES)
+    client.send((LARGE + post({"text": "alpha."})) * 4)
+    kinds = [next(iter(json.loads(client.answer().body))) for _ in range(8)]
+    assert kinds == ["openapi", "translations"] * 4
+
+
+def test_lost_connections_leave_nothing_to_the_garbage_collector(served: tuple[LiveService, Connect]) -> None:
+    live, connect = served
+    gc.collect()
+    gc.disable()
+    try:
+        for data in (b"", LARGE * 8, head("POST", "/v1/translate", "content-length: 9"), b"junk\r\n\r\n"):
+            client = connect(SMALL_BUFFER_BYTES)
+            client.send(data)
+            client.file.close()
+            client.socket.close()
+        eventually(lambda: live.metric("http_connections") == 0)
+        eventually(lambda: not any(isinstance(each, Connection | TlsLayer) for each in gc.get_objects()))
+    finally:
+        gc.enable()
+
+
+class Held:
+    """A connection that notes why it was aborted."""
+
+    def __init__(self) -> None:
+        self.reason: CloseReason | None = None
+
+    def shutdown(self) -> None:
+        """Does nothing."""
+
+    def sweep(self, now_seconds: float) -> None:
+        """Does nothing."""
+
+    def abort(self, reason: CloseReason) -> None:
+        """Notes the reason."""
+        self.reason = reason
+
+
+@pytest.fixture
+def connections() -> Connections:
+    return Connections(HttpLimits(), ServiceMetrics().http_connections)
+
+
+def test_what_waits_on_all_connections_is_bounded_and_the_largest_closes(
+    connections: Connections, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serve.api.http_limits.MAX_HELD_BYTES", 100)
+    small, large, last = held = [Held(), Held(), Held()]
+    for each in held:
+        connections.add(each, "127.0.0.1")
+    connections.hold(small, 90)
+    connections.hold(small, 20)
+    connections.hold(large, 50)
+    assert [each.reason for each in held] == [None, None, None]
+    connections.hold(last, 40)
+    assert [each.reason for each in held] == [None, "send_timeout", None]
+    connections.remove(large)
+    connections.hold(large, 1000)  # a closed connection holds nothing
+    connections.hold(last, 80)
+    assert last.reason is None
+    connections.remove(last)
+    connections.hold(small, 100)
+    assert small.reason is None
+
+
+def test_a_peak_of_connections_ends_once(connections: Connections) -> None:
+    held = [Held() for _ in range(PEAK_CONNECTIONS)]
+    for each in held:
+        connections.add(each, "127.0.0.1")
+    assert not connections.end_peak()
+    for each in held[: PEAK_CONNECTIONS // 2]:
+        connections.remove(each)
+    assert [connections.end_peak() for _ in range(2)] == [True, False]
+
+
+def test_a_turn_of_the_event_loop_has_one_step_of_a_handshake() -> None:
+    """Also if a step fails."""
+
+    async def run() -> list[str]:
+        turns, events = HandshakeTurns(), list[str]()
+
+        def step() -> None:
+            events.append("step")
+            raise OSError
+
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        for _ in range(3):
+            turns.add(step)
+        for _ in range(5):
+            events.append("turn")
+            await asyncio.sleep(0)
+        turns.add(step)
+        await asyncio.sleep(0)
+        return events
+
+    assert asyncio.run(run()) == ["turn", "step"] * 3 + ["turn"] * 2 + ["step"]
