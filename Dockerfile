@@ -26,10 +26,10 @@ RUN pip --python /opt/dragoman/bin/python install --requirement cpu.txt
 
 # Has the layout of the environment, so that it can be copied into it.
 FROM locked AS code
-# The backend that builds the wheel.
+# The backend that builds the wheel, and the compiler of its native library.
 RUN pip install --requirement build.txt
 ENV PIP_REQUIRE_HASHES=0
-COPY README.md LICENSE dragoman.py ./
+COPY README.md LICENSE dragoman.py hatch_build.py ./
 COPY model/ model/
 COPY export/ export/
 COPY protos/ protos/

@@ -10,7 +10,11 @@ BENCH_DATA ?= multi30k:en-de
 BENCH_OPTIONS = --set data=$(BENCH_DATA) --document docs/measurements/benchmarks.md $(if $(ROUNDS),--rounds $(ROUNDS))
 .PHONY: figures setup optimum nginx demo attention quality test reliability endurance floods fmt check bench capacity soak protos locks
 
-setup: .venv/installed
+setup: .venv/installed serve/native/libdragoman.so
+
+# Installing compiles the library too; this is for later changes. Without a compiler there is none.
+serve/native/libdragoman.so: serve/native/build.py $(wildcard serve/native/src/*/*) | .venv/installed
+	-$(BIN)/python -m serve.native.build
 
 .venv/installed: .venv/trains
 	$(INSTALL) -e '.[cpu,train,export,bench,peers,ray,tracing,locust,dev]'
@@ -134,4 +138,4 @@ LOCK = $(BIN)/pip-compile --quiet --generate-hashes --no-header --no-annotate --
 locks: setup
 	for set in "cpu tracing" "cuda tracing"; do \
 	  $(BIN)/python deploy/requirements.py $$set | $(LOCK) --output-file deploy/locks/$${set%% *}.txt -; done
-	echo hatchling | $(LOCK) --output-file deploy/locks/build.txt -
+	echo hatchling ziglang | tr ' ' '\n' | $(LOCK) --output-file deploy/locks/build.txt -

@@ -11,13 +11,14 @@ from pydantic import Field, TypeAdapter
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
 from serve.bundle.bundle import Bundle, BundleError
+from serve.native.library import InstructionsError
 from serve.settings import ServeSettings
 
 DEFAULT_SLOTS: int = ServeSettings.model_fields["slots"].default
 
 
 class InspectCommand(BaseSettings):
-    """Describes a bundle.
+    """Describes a bundle, or with --cpu this machine.
 
     Verifies every checksum, then prints the model, the files, and the inputs, outputs and operators of both graphs.
     Also prints the operators after ONNX Runtime's optimization, the blocks of a decoder step, and the memory use.
@@ -27,13 +28,19 @@ class InspectCommand(BaseSettings):
         env_prefix="DRAGOMAN_INSPECT_", frozen=True, extra="forbid", cli_shortcuts={"json-file": "json"}
     )
 
-    bundle: CliPositionalArg[Path] = Field(description="folder of the bundle")
+    bundle: CliPositionalArg[Path | None] = Field(None, description="folder of the bundle")
+    cpu: bool = Field(False, description="print what computes models on this machine instead, and why")
     slots: int = Field(DEFAULT_SLOTS, ge=1, description="slots of each engine, as for `dragoman serve`")
     picture: Path | None = Field(None, description="SVG file for a picture of one decoder step")
     json_file: Path | None = Field(None, description="JSON file for all figures")
 
     def cli_cmd(self) -> None:
         """Prints the figures and writes the requested files."""
+        if self.cpu:
+            print(_describe_processor())
+            return
+        if self.bundle is None:
+            raise SystemExit("dragoman inspect: bundle: expected a folder, or --cpu")
         self._check_output_folders()
         with _explained("onnx", "reads the graphs", "export"):
             from export.inspect.figures import (  # noqa: PLC0415 - needs onnx
@@ -61,6 +68,15 @@ class InspectCommand(BaseSettings):
         for option, path in (("picture", self.picture), ("json", self.json_file)):
             if path is not None and (path.is_dir() or not path.parent.is_dir()):
                 raise SystemExit(f"dragoman inspect: {option}: {path}: expected a file in an existing folder")
+
+
+def _describe_processor() -> str:
+    with _explained("onnxruntime", "computes models", "cpu"):
+        from export.inspect.processor import describe_processor  # noqa: PLC0415 - needs onnxruntime
+    try:
+        return describe_processor()
+    except InstructionsError as error:
+        raise SystemExit(f"dragoman inspect: {error}") from error
 
 
 @contextmanager

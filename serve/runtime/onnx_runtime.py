@@ -2,12 +2,15 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import structlog
 from numpy.typing import NDArray
 
 from serve.bundle.bundle import BundleError
+from serve.native.library import library_path, why_no_library
 
 # ONNX Runtime sends telemetry unless this is set before its import. A translation server must not send any.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
@@ -19,6 +22,8 @@ CPU_PROVIDER, CUDA_PROVIDER = "CPUExecutionProvider", "CUDAExecutionProvider"
 Provider = str | tuple[str, dict[str, str]]
 # ONNX Runtime fuses Add + LayerNormalization into an operator that is ten times slower on the CPU (1.31, measured).
 SLOW_FUSIONS = ["SkipLayerNormFusion"]
+# Tells the number of intra-op threads to the native kernels, which cannot ask for it.
+THREADS_ENTRY = "dragoman.threads"
 # All CPU sessions share one arena instead of one each, since no thread is in two sessions at a time.
 onnxruntime.create_and_register_allocator(
     onnxruntime.OrtMemoryInfo(
@@ -29,7 +34,7 @@ onnxruntime.create_and_register_allocator(
 
 
 def session_options(threads: int) -> Any:
-    """Returns session options with this number of intra-op threads."""
+    """Returns session options with this number of intra-op threads, and with the native operators if there are any."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
@@ -37,7 +42,28 @@ def session_options(threads: int) -> Any:
     options.log_severity_level = 4
     # A spinning thread would take CPU time from other engines and from the event loop.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    path = library_path()
+    if path is not None and not _why_rejected(path):
+        options.add_session_config_entry(THREADS_ENTRY, str(threads))
+        options.register_custom_ops_library(str(path))
     return options
+
+
+def why_no_kernels() -> str:
+    """Returns why sessions run the functions of a graph instead of native kernels; empty if they run kernels."""
+    path = library_path()
+    return why_no_library() if path is None else _why_rejected(path)
+
+
+@cache
+def _why_rejected(library: Path) -> str:
+    """Returns why this version of ONNX Runtime cannot use the library; empty if it can. Logs the reason once."""
+    try:
+        onnxruntime.SessionOptions().register_custom_ops_library(str(library))
+    except Exception as error:  # noqa: BLE001 - ONNX Runtime's exceptions have no common base class
+        structlog.get_logger("dragoman").warning("native_library_rejected", library=str(library), problem=str(error))
+        return str(error)
+    return ""
 
 
 def shared_options(threads: int, weights: Mapping[str, Any]) -> Any:

@@ -7,6 +7,7 @@ from zipfile import ZipFile
 
 import pytest
 
+from serve.native.build import find_compiler
 from tests.support.paths import ROOT
 
 
@@ -48,3 +49,13 @@ def test_the_wheel_holds_no_tests_and_no_caches(wheel: ZipFile) -> None:
 def test_the_wheel_holds_the_license(wheel: ZipFile) -> None:
     (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/licenses/LICENSE"))
     assert wheel.read(name) == (ROOT / "LICENSE").read_bytes()
+
+
+@pytest.mark.skipif(find_compiler() is None, reason="needs a C++ compiler")
+def test_the_wheel_holds_the_native_library_for_this_platform_and_any_python(wheel: ZipFile) -> None:
+    assert "serve/native/libdragoman.so" in wheel.namelist()
+    assert not [name for name in wheel.namelist() if name.endswith((".cpp", ".hpp", ".o"))]
+    assert wheel.filename is not None
+    python, abi, platform = wheel.filename.removesuffix(".whl").split("-")[-3:]
+    assert (python, abi) == ("py3", "none")
+    assert platform.startswith(("linux_", "macosx_"))

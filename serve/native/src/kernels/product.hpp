@@ -1,0 +1,200 @@
+// Products of rows with a matrix: tiles of some rows times some blocks of 16 outputs stay in registers.
+#pragma once
+
+#include "kernels/math.hpp"
+
+namespace dragoman {
+namespace {
+
+void quantize(FloatRows x, Index rows, Index inputs, Int8Rows out) {
+  const I32 zero = broadcast(std::int32_t{kInputOffset});
+  for (Index r = 0; r < rows; ++r) {
+    const float* from = x.data + r * x.stride;
+    std::uint8_t* to = out.data + r * out.stride;
+    const Scaling s = scaling(broadcast(reduce_max(max_bits(from, inputs))), 127.0f);
+    for_lanes(inputs, [&](Index i, Index n) INLINE_LAMBDA {
+      store_bytes(to + i, round_between(load_some(from + i, n) * s.factor, -127.0f, 127.0f) + zero);
+    });
+    store(out.scales + r, s.scale, 1);
+  }
+}
+
+// Where a tile of R rows and B blocks leaves its outputs: y = max(floor, product) + residual, if there is a residual.
+struct TileOutput {
+  float* y;
+  Index stride;
+  const float* residual;
+  Index residual_stride;
+  float floor;
+};
+
+template <int R, int B, class F>
+INLINE void store_tile(const TileOutput& out, F product) {
+  const F32 floor = broadcast(out.floor);
+  const auto store_all = [&](auto after) INLINE_LAMBDA {
+    each<R * B>([&](auto i) INLINE_LAMBDA {
+      constexpr int kRow = i / B, kBlock = i % B;
+      const F32 y = max(floor, product(Constant<kRow>{}, Constant<kBlock>{}));
+      store(out.y + kRow * out.stride + 16 * kBlock, after(y, kRow, 16 * kBlock));
+    });
+  };
+  if (out.residual == nullptr) return store_all([](F32 y, Index, Index) INLINE_LAMBDA { return y; });
+  store_all([&](F32 y, Index row, Index column) INLINE_LAMBDA {
+    return y + load(out.residual + row * out.residual_stride + column);
+  });
+}
+
+// Rows of bytes from a tile's first row on, and a matrix from its first block on.
+struct Int8Operands {
+  const std::uint8_t* x;
+  Index stride;
+  const float* row_scales;
+  const std::int8_t* w;
+  Index groups;  // of four inputs
+  const float* scale;
+  const std::int32_t* offset;
+  const float* bias;
+};
+
+template <int R, int B>
+void int8_tile(const Int8Operands& in, const TileOutput& out) {
+  constexpr int kSplit = R == 1 ? 2 : 1;  // more sums in flight for one row; integer sums may be split
+  I32 sum[kSplit * R * B];
+  each<R * B>([&](auto i) INLINE_LAMBDA {
+    sum[i] = first_sum(in.offset + 16 * (i % B));
+    if constexpr (kSplit == 2) sum[R * B + i] = broadcast(std::int32_t{0});
+  });
+  const std::uint8_t* x = in.x;
+  const std::int8_t* w = in.w;
+  const Index stride = in.stride, block = in.groups * 64;
+  const auto step = [&](auto half) INLINE_LAMBDA {
+    Bytes weights[B];
+    each<B>([&](auto b) INLINE_LAMBDA { weights[b] = load_bytes(w + b * block); });
+    each<R>([&](auto r) INLINE_LAMBDA {
+      const Quad four = load_quad(x + r * stride);
+      each<B>([&](auto b) INLINE_LAMBDA {
+        I32& s = sum[half * R * B + r * B + b];
+        s = dot_weights(s, four, weights[b]);
+      });
+    });
+    w += 64;
+    x += 4;
+  };
+  Index g = 0;
+  for (; g + kSplit <= in.groups; g += kSplit) each<kSplit>(step);
+  if (g < in.groups) step(Constant<0>{});
+  store_tile<R, B>(out, [&](auto r, auto b) INLINE_LAMBDA {
+    I32 total = sum[r * B + b];
+    if constexpr (kSplit == 2) total = total + sum[R * B + b];
+    const F32 scale = broadcast(in.row_scales[r]) * load(in.scale + 16 * b);
+    return fma(to_float(total), scale, load(in.bias + 16 * b));
+  });
+}
+
+struct FloatOperands {
+  const float* x;
+  Index stride;
+  const float* w;
+  Index inputs;
+  const float* bias;
+};
+
+// Each output is summed from its bias on in the order of the inputs.
+template <int R, int B>
+void float_tile(const FloatOperands& in, const TileOutput& out) {
+  F32 sum[R * B];
+  each<R * B>([&](auto i) INLINE_LAMBDA { sum[i] = load(in.bias + 16 * (i % B)); });
+  const float *x = in.x, *w = in.w;
+  const Index stride = in.stride, block = in.inputs * 16;
+  for (Index k = in.inputs; k > 0; --k, w += 16, ++x) {
+    F32 weights[B];
+    each<B>([&](auto b) INLINE_LAMBDA { weights[b] = load(w + b * block); });
+    each<R>([&](auto r) INLINE_LAMBDA {
+      const F32 input = broadcast(x[r * stride]);
+      each<B>([&](auto b) INLINE_LAMBDA { sum[r * B + b] = fma(input, weights[b], sum[r * B + b]); });
+    });
+  }
+  store_tile<R, B>(out, [&](auto r, auto b) INLINE_LAMBDA { return sum[r * B + b]; });
+}
+
+template <class Operands>
+using TileFunction = void (*)(const Operands&, const TileOutput&);
+
+// The tiles of 1 to `kRows` rows: of one block, and of as many as `tile_blocks` says.
+template <class Operands, int kRows>
+struct TileTable {
+  TileFunction<Operands> of_rows[2][kRows];
+};
+template <int... I>
+constexpr TileTable<Int8Operands, kInt8TileRows> int8_tiles(std::integer_sequence<int, I...>) {
+  return {{{int8_tile<I + 1, 1>...}, {int8_tile<I + 1, tile_blocks(I + 1)>...}}};
+}
+template <int... I>
+constexpr TileTable<FloatOperands, kFloatTileRows> float_tiles(std::integer_sequence<int, I...>) {
+  return {{{float_tile<I + 1, 1>...}, {float_tile<I + 1, tile_blocks(I + 1)>...}}};
+}
+constexpr auto kInt8Tiles = int8_tiles(std::make_integer_sequence<int, kInt8TileRows>{});
+constexpr auto kFloatTiles = float_tiles(std::make_integer_sequence<int, kFloatTileRows>{});
+
+// What a tile does of an epilogue; `finish` does the rest.
+INLINE bool in_tile(const Epilogue& e) {
+  return e.factor.data == nullptr && (e.activation == Activation::kNone || e.activation == Activation::kRelu);
+}
+
+// Applies an epilogue to products that are stored in y.
+void finish(const Epilogue& e, OutputRows y, Index first_row, Index rows, Index first_column, Index columns) {
+  for (Index r = first_row; r < first_row + rows; ++r)
+    for (Index c = first_column; c < first_column + columns; c += kLanes) {
+      float* at = y.data + r * y.stride + c;
+      F32 v = activate(e.activation, load(at));
+      if (e.factor.data != nullptr) v = v * load(e.factor.data + r * e.factor.stride + c);
+      if (e.residual.data != nullptr) v = v + load(e.residual.data + r * e.residual.stride + c);
+      store(at, v);
+    }
+}
+
+// Covers all rows and the blocks of a range with tiles; the rows of two tiles differ by at most 1.
+// operands(row, block) are those of the tile that begins there.
+template <class Operands, int kRows, class F>
+INLINE void multiply(const TileTable<Operands, kRows>& tiles, Index rows, BlockRange range, const Epilogue& e,
+                     OutputRows y, F operands) {
+  const bool whole = in_tile(e);
+  const float floor = whole && e.activation == Activation::kRelu ? 0.0f : -kInfinity;
+  const FloatRows residual = whole ? e.residual : FloatRows{nullptr, 0};
+  const Index parts = (rows + kRows - 1) / kRows;
+  const int wide = tile_blocks(rows);
+  for (Index block = range.first; block < range.last;) {
+    const int blocks = range.last - block >= wide ? wide : 1;
+    const Index column = (block - range.first) * kLanes;
+    for (Index part = 0, row = 0; part < parts; ++part) {
+      const Index count = (rows - row + parts - part - 1) / (parts - part);
+      const float* added = residual.data == nullptr ? nullptr : residual.data + row * residual.stride + column;
+      const TileOutput out{y.data + row * y.stride + column, y.stride, added, residual.stride, floor};
+      tiles.of_rows[blocks > 1][count - 1](operands(row, block), out);
+      if (!whole) finish(e, y, row, count, column, blocks * kLanes);
+      row += count;
+    }
+    block += blocks;
+  }
+}
+
+void multiply_int8(const Int8Matrix& w, Int8Rows x, Index rows, BlockRange range, const Epilogue& epilogue,
+                   OutputRows y) {
+  const Index groups = (w.inputs + 3) / 4;
+  multiply(kInt8Tiles, rows, range, epilogue, y, [&](Index row, Index block) INLINE_LAMBDA {
+    const Index column = block * kLanes;
+    return Int8Operands{x.data + row * x.stride,   x.stride, x.scales + row,   w.weight + block * groups * 64,
+                        groups, w.scale + column, w.offset + column, w.bias + column};
+  });
+}
+
+void multiply_float(const FloatMatrix& w, FloatRows x, Index rows, BlockRange range, const Epilogue& epilogue,
+                    OutputRows y) {
+  multiply(kFloatTiles, rows, range, epilogue, y, [&](Index row, Index block) INLINE_LAMBDA {
+    const Index column = block * kLanes;
+    return FloatOperands{x.data + row * x.stride, x.stride, w.weight + column * w.inputs, w.inputs, w.bias + column};
+  });
+}
+
+}  // namespace
+}  // namespace dragoman

@@ -1,0 +1,131 @@
+#include "model/layers.hpp"
+
+namespace dragoman {
+
+namespace {
+
+constexpr Index kBlocksOfTask = 4;              // 64 outputs
+constexpr Index kRowsOfTask = 16;               // of quantization and norms
+constexpr Index kProductsOfTask = Index{1} << 18;  // fewer are faster in one thread
+
+FloatRows at_column(FloatRows rows, Index column) {
+  return {rows.data == nullptr ? nullptr : rows.data + column, rows.stride};
+}
+
+}  // namespace
+
+Layers::Layers(const Config& config, const Kernels& kernels, const Parallel& parallel, Workspace& workspace,
+               Index rows)
+    : config_(config),
+      kernels_(kernels),
+      parallel_(parallel),
+      rows_(rows),
+      wide_stride_(round_up(std::max(3 * config.d_model, config.d_ff), kLanes)),
+      quantized_stride_(int8_stride(std::max(config.d_model, config.d_ff))),
+      states_(workspace.states.fit(rows * config.row_size())),
+      normalized_(workspace.normalized.fit(rows * config.row_size())),
+      wide_(workspace.wide.fit(rows * wide_stride_)),
+      attended_(workspace.attended.fit(rows * config.row_size())) {
+  if (config.gated) gate_ = workspace.gate.fit(rows * wide_stride_);
+  if (config.int8) {
+    quantized_ = workspace.quantized.fit(rows * quantized_stride_);
+    scales_ = workspace.scales.fit(rows);
+  }
+}
+
+void Layers::embed(const Embedding& embedding, Index row, std::int64_t token, Index position) const {
+  const float* of_position = embedding.positions + position * config_.d_model;
+  float* out = states_ + row * row_size();
+  if (config_.int8)
+    kernels_.embed_int8(embedding.table.integers, static_cast<Index>(token), config_.embedding_scale, of_position, out);
+  else
+    kernels_.embed_float(embedding.table.floats, static_cast<Index>(token), config_.embedding_scale, of_position, out);
+}
+
+Input Layers::before(const Norm& norm) const {
+  if (!config_.pre_norm) return prepare({states_, row_size()}, config_.d_model);
+  parallel_.split(rows_, kRowsOfTask, [&](Index, Index first, Index last) {
+    const Index at = first * row_size();
+    kernels_.normalize(norm, {states_ + at, row_size()}, last - first, {normalized_ + at, row_size()});
+  });
+  return prepare({normalized_, row_size()}, config_.d_model);
+}
+
+void Layers::after(const Norm& norm) const {
+  if (config_.pre_norm) return;
+  parallel_.split(rows_, kRowsOfTask, [&](Index, Index first, Index last) {
+    const Index at = first * row_size();
+    kernels_.normalize(norm, {states_ + at, row_size()}, last - first, {states_ + at, row_size()});
+  });
+}
+
+Input Layers::prepare(FloatRows x, Index inputs) const {
+  if (!config_.int8) return {x, {}};
+  const Int8Rows out{quantized_, scales_, quantized_stride_};
+  parallel_.split(rows_, kRowsOfTask, [&](Index, Index first, Index last) {
+    kernels_.quantize({x.data + first * x.stride, x.stride}, last - first, inputs,
+                      {out.data + first * out.stride, out.scales + first, out.stride});
+  });
+  return {x, out};
+}
+
+void Layers::multiply(const Linear& linear, const Input& input, BlockRange blocks, const Epilogue& epilogue,
+                      OutputRows y) const {
+  if (linear.int8)
+    kernels_.multiply_int8(linear.integers, input.integers, rows_, blocks, epilogue, y);
+  else
+    kernels_.multiply_float(linear.floats, input.floats, rows_, blocks, epilogue, y);
+}
+
+void Layers::multiply_all(const Linear& linear, const Input& input, const Epilogue& epilogue, OutputRows y) const {
+  const Index per_block = std::max<Index>(1, rows_ * linear.inputs * kLanes);
+  const Index least = std::max(kBlocksOfTask, round_up(kProductsOfTask / per_block, kBlocksOfTask));
+  parallel_.split(linear.blocks(), least, [&](Index, Index first, Index last) {
+    const Index column = first * kLanes;
+    const Epilogue part{epilogue.activation, at_column(epilogue.factor, column), at_column(epilogue.residual, column)};
+    multiply(linear, input, {first, last}, part, {y.data + column, y.stride});
+  });
+}
+
+void Layers::project(const Linear& linear, const Input& input) const {
+  multiply_all(linear, input, {}, {wide_, wide_stride_});
+}
+
+void Layers::add(const Linear& linear, const Input& input) const {
+  Epilogue epilogue;
+  epilogue.residual = {states_, row_size()};
+  multiply_all(linear, input, epilogue, {states_, row_size()});
+}
+
+void Layers::feed_forward(const FeedForward& part) const {
+  const Input input = before(part.norm);
+  Epilogue inner;
+  inner.activation = config_.activation;
+  if (config_.gated) {
+    Epilogue gate;
+    gate.activation = Activation::kSilu;
+    multiply_all(part.gate, input, gate, {gate_, wide_stride_});
+    inner.activation = Activation::kNone;
+    inner.factor = {gate_, wide_stride_};
+  }
+  multiply_all(part.inner, input, inner, {wide_, wide_stride_});
+  add(part.outer, prepare({wide_, wide_stride_}, config_.d_ff));
+  after(part.norm);
+}
+
+void Layers::write(const Cache& cache, Index slot, Index layer, Index position, const float* key,
+                   const float* value) const {
+  if (cache.scales != nullptr)
+    kernels_.write_int8(cache.heads, cache.int8(slot, layer), position, key, value);
+  else
+    kernels_.write_float(cache.heads, cache.floats(slot, layer), position, key, value);
+}
+
+void Layers::attend(const Cache& cache, Index slot, Index layer, const Attention& attention) const {
+  if (cache.scales != nullptr)
+    kernels_.attend_int8(cache.heads, cache.int8(slot, layer), attention);
+  else
+    kernels_.attend_float(cache.heads, cache.floats(slot, layer), attention);
+}
+
+}  // namespace dragoman

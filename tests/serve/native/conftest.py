@@ -1,0 +1,11 @@
+"""Tests of native operators need the built library."""
+
+import pytest
+
+from serve.runtime.onnx_runtime import why_no_kernels
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _library() -> None:
+    if reason := why_no_kernels():
+        pytest.skip(reason)

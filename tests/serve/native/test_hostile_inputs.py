@@ -1,0 +1,262 @@
+"""Whatever a graph or a caller passes, an operator runs or raises an error that names the input; it never crashes."""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.native_graphs import cache_names, encode_graph, step_graph
+from tests.support.native_reference import Array, Shape, Transformer, cache_arrays
+from tests.support.native_sessions import choose_session, open_graph
+
+SLOTS, CAPACITY, POSITIONS = 3, 32, 20
+PRECISIONS: tuple[Literal["fp32", "int8"], ...] = ("fp32", "int8")
+SHAPES = {
+    precision: Shape(precision=precision, vocabulary=17, max_positions=POSITIONS, alignment_heads=((0, 1),))
+    for precision in PRECISIONS
+}
+MODELS = {precision: Transformer(shape) for precision, shape in SHAPES.items()}
+PADDED_VOCABULARY = 32  # rows of the embedding
+EXTREMES = st.sampled_from([-(2**31), -1, 0, 1, 2, 3, 16, 17, 19, 20, 31, 32, 2**31 - 1])
+LISTS = st.lists(EXTREMES, max_size=4)
+precisions = pytest.mark.parametrize("precision", PRECISIONS)
+Precision = Literal["fp32", "int8"]
+_SESSIONS: dict[tuple[str, str], Any] = {}
+
+
+def session(operator: str, precision: Precision) -> Any:
+    key = operator, precision
+    if key not in _SESSIONS:
+        graph: Callable[[Transformer], bytes] = encode_graph if operator == "Encode" else step_graph
+        _SESSIONS[key] = open_graph(graph(MODELS[precision]))
+    return _SESSIONS[key]
+
+
+def caches(precision: Precision, side: str) -> dict[str, Array]:
+    shape = SHAPES[precision]
+    return dict(zip(cache_names(shape, side), cache_arrays(shape, SLOTS, CAPACITY), strict=True))
+
+
+def runs(any_session: Any, feeds: dict[str, Array]) -> bool:
+    """Returns whether a session accepts inputs; an error must name an input."""
+    try:
+        any_session.run(None, feeds)
+    except Exception as error:
+        if not any(name in str(error) for name in feeds):
+            raise
+        return False
+    return True
+
+
+def in_range(values: list[int], low: int, high: int) -> bool:
+    return all(low <= value <= high for value in values)
+
+
+@precisions
+@settings(max_examples=300, deadline=None)
+@given(ids=LISTS, lengths=LISTS, slots=LISTS)
+def test_encode_runs_exactly_on_valid_inputs(
+    precision: Precision, ids: list[int], lengths: list[int], slots: list[int]
+) -> None:
+    feeds: dict[str, Array] = {
+        "source_ids": np.array(ids, np.int64),
+        "source_lengths": np.array(lengths, np.int32),
+        "source_slots": np.array(slots, np.int32),
+    }
+    valid = (
+        len(lengths) == len(slots) == len(set(slots))
+        and sum(lengths) == len(ids)
+        and in_range(ids, 0, PADDED_VOCABULARY - 1)
+        and in_range(lengths, 1, POSITIONS)
+        and in_range(slots, 0, SLOTS - 1)
+    )
+    assert runs(session("Encode", precision), feeds | caches(precision, "source")) == valid
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> dict[str, list[int]]:
+    """Draws inputs of Step: valid ones, of which up to two are replaced by anything."""
+    rows = draw(st.integers(0, SLOTS))
+
+    def some(low: int, high: int, count: int = rows) -> list[int]:
+        return draw(st.lists(st.integers(low, high), min_size=count, max_size=count))
+
+    feeds = {
+        "token_ids": some(0, 16),
+        "positions": some(0, POSITIONS - 1),
+        "target_slots": draw(st.permutations(range(SLOTS)))[:rows],
+        "source_slots": some(0, SLOTS - 1),
+        "source_lengths": some(1, CAPACITY),
+        "scored_rows": some(0, rows - 1, draw(st.integers(0, 4))) if rows else [],
+        "best_count": some(0, 17, 1),
+        "aligned": some(0, 1, 1),
+    }
+    for name in draw(st.lists(st.sampled_from(sorted(feeds)), max_size=2)):
+        feeds[name] = draw(LISTS)
+    return feeds
+
+
+def valid_step(feeds: dict[str, list[int]]) -> bool:
+    rows = len(feeds["token_ids"])
+    lists = ("positions", "target_slots", "source_slots", "source_lengths")
+    return (
+        all(len(feeds[name]) == rows for name in lists)
+        and len(set(feeds["target_slots"])) == rows
+        and in_range(feeds["token_ids"], 0, 16)
+        and in_range(feeds["positions"], 0, POSITIONS - 1)
+        and in_range(feeds["target_slots"] + feeds["source_slots"], 0, SLOTS - 1)
+        and in_range(feeds["source_lengths"], 1, CAPACITY)
+        and in_range(feeds["scored_rows"], 0, rows - 1)
+        and len(feeds["best_count"]) == len(feeds["aligned"]) == 1
+        and in_range(feeds["best_count"], 0, 17)
+        and in_range(feeds["aligned"], 0, 1)
+    )
+
+
+@precisions
+@settings(max_examples=500, deadline=None)
+@given(step=steps())
+def test_step_runs_exactly_on_valid_inputs(precision: Precision, step: dict[str, list[int]]) -> None:
+    feeds: dict[str, Array] = {
+        name: np.array(values, np.int64 if name == "token_ids" else np.int32) for name, values in step.items()
+    }
+    feeds |= caches(precision, "target") | caches(precision, "source")
+    assert runs(session("Step", precision), feeds) == valid_step(step)
+
+
+def valid_feeds(precision: Precision) -> dict[str, Array]:
+    values = {"token_ids": [1], "positions": [2], "target_slots": [1], "source_slots": [0], "source_lengths": [3],
+              "scored_rows": [0], "best_count": [2], "aligned": [1]}  # fmt: skip
+    feeds: dict[str, Array] = {
+        name: np.array(value, np.int64 if name == "token_ids" else np.int32) for name, value in values.items()
+    }
+    return feeds | caches(precision, "target") | caches(precision, "source")
+
+
+@precisions
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_a_cache_of_another_shape_is_an_error(precision: Precision, data: st.DataObject) -> None:
+    feeds = valid_feeds(precision)
+    name = data.draw(st.sampled_from([name for name in feeds if "cache" in name or "scales" in name]))
+    shape = list(feeds[name].shape)
+    axis = data.draw(st.integers(1 if name.endswith("cache") else 0, 5).filter(lambda axis: axis != 2))
+    shape[axis] = data.draw(st.sampled_from([0, 1, 3, 5, 64, 1000]).filter(lambda size: size != shape[axis]))
+    feeds[name] = np.zeros(shape, feeds[name].dtype)
+    assert not runs(session("Step", precision), feeds)
+
+
+@precisions
+def test_a_cache_without_slots_or_positions_has_no_valid_row(precision: Precision) -> None:
+    for axis in (0, 2):
+        feeds = valid_feeds(precision)
+        for name in cache_names(SHAPES[precision], "target"):
+            feeds[name] = np.delete(feeds[name], np.s_[:], axis=axis)
+        assert not runs(session("Step", precision), feeds)
+
+
+@settings(max_examples=100, deadline=None)
+@given(rows=st.integers(0, 3), vocabulary=st.integers(0, 40), counts=LISTS)
+def test_choose_runs_exactly_on_valid_inputs(rows: int, vocabulary: int, counts: list[int]) -> None:
+    _SESSIONS.setdefault(("Choose", ""), choose_session())
+    feeds = {"logits": np.zeros((rows, vocabulary), np.float32), "best_count": np.array(counts, np.int32)}
+    valid = vocabulary > 0 and len(counts) == 1 and in_range(counts, 0, vocabulary)
+    assert runs(_SESSIONS["Choose", ""], feeds) == valid
+
+
+@precisions
+@settings(max_examples=100, deadline=None)
+@given(values=st.lists(st.floats(width=32), min_size=32, max_size=32), token=st.integers(0, 16))
+def test_any_floats_in_weights_and_caches_are_computed(precision: Precision, values: list[float], token: int) -> None:
+    feeds = valid_feeds(precision) | {"token_ids": np.array([token])}
+    for array in feeds.values():
+        if array.dtype == np.float32:
+            array.reshape(-1)[: 32 * (array.size // 32)].reshape(-1, 32)[:] = values
+    assert runs(session("Step", precision), feeds)
+
+
+GRAPHS: dict[str, tuple[Callable[..., bytes], Callable[[Transformer], list[Array]]]] = {
+    "Encode": (encode_graph, Transformer.encoder_tensors),
+    "Step": (step_graph, Transformer.decoder_tensors),
+}
+
+
+def refused(graph: bytes, message: str) -> bool:
+    with pytest.raises(Exception, match=message):
+        open_graph(graph)
+    return True
+
+
+@precisions
+@pytest.mark.parametrize("operator", GRAPHS)
+def test_every_wrong_weight_is_named(operator: str, precision: Precision) -> None:
+    graph, tensors_of = GRAPHS[operator]
+    model = MODELS[precision]
+    tensors = tensors_of(model)
+    # A source vocabulary and positions may have any length.
+    positions = 2 if precision == "int8" else 1
+    of_any_length = {positions, 0} if operator == "Encode" else {positions}
+    for i, tensor in enumerate(tensors):
+        longer = np.pad(tensor, [(0, 1), *[(0, 0)] * (tensor.ndim - 1)])
+        for wrong in (tensor[..., None], tensor.astype(np.float64), *([] if i in of_any_length else [longer])):
+            changed = [*tensors[:i], wrong, *tensors[i + 1 :]]
+            assert refused(graph(model, tensors=changed), rf"weight {i}: .*expected")
+    assert refused(graph(model, tensors=tensors[:-1]), "weights: expected")
+    assert refused(graph(model, tensors=[*tensors, tensors[-1]]), "weights: expected")
+
+
+@pytest.mark.parametrize("operator", GRAPHS)
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"layers": -1}, "layers: expected 0 to"),
+        ({"decoder_layers": 2**40}, "decoder_layers: expected 0 to"),
+        ({"d_model": 0}, "d_model: expected 1 to"),
+        ({"d_model": 2**62}, "d_model: expected 1 to"),
+        ({"d_ff": -5}, "d_ff: expected 1 to"),
+        ({"heads": 0}, "heads: expected 1 to"),
+        ({"heads": 3}, "d_model: expected a multiple of heads"),
+        ({"norm": "group"}, "norm: expected one of layer, rms"),
+        ({"activation": "x" * 1000}, "activation|too large|not large enough"),
+        ({"precision": "int4"}, "precision: expected one of fp32, int8"),
+        ({"embedding_scale": float("nan")}, "embedding_scale: expected a finite number"),
+        ({"epsilon": -1.0}, "epsilon: expected a finite number"),
+        ({"alignment_heads": [0]}, "alignment_heads: expected pairs"),
+        ({"alignment_heads": [2, 0]}, "alignment_heads: layer: expected 0 to 1, got 2"),
+        ({"alignment_heads": [0, -1]}, "alignment_heads: head: expected 0 to 1, got -1"),
+        ({"pre_norm": "no"}, "pre_norm"),
+    ],
+    ids=str,
+)
+def test_a_wrong_attribute_is_named(operator: str, changes: dict[str, Any], message: str) -> None:
+    graph, _ = GRAPHS[operator]
+    assert refused(graph(MODELS["fp32"], **changes), message)
+
+
+@pytest.mark.parametrize("vocabulary", [0, -1, 16, 2**40])
+def test_a_wrong_vocabulary_is_an_error(vocabulary: int) -> None:
+    assert refused(step_graph(MODELS["fp32"], vocabulary=vocabulary), "vocabulary|embedding")
+
+
+def test_a_weight_that_is_no_constant_is_an_error() -> None:
+    graph = step_graph(MODELS["fp32"])
+    model = onnx.load_from_string(graph)
+    weight = model.graph.initializer.pop()
+    kind = onnx.helper.make_tensor_value_info(weight.name, weight.data_type, list(weight.dims))
+    model.graph.input.append(kind)
+    assert refused(model.SerializeToString(), "expected a constant")
+
+
+@pytest.mark.parametrize("operator", GRAPHS)
+def test_a_cache_of_another_type_is_an_error(operator: str) -> None:
+    """The graph declares caches of floats, and the attributes say 8 bits, or the reverse."""
+    graph, _ = GRAPHS[operator]
+    assert refused(graph(MODELS["fp32"], precision="int8"), "expected inputs of int8 values and float32 scales")
+    assert refused(
+        graph(MODELS["int8"], precision="fp32"),
+        "cache: expected outputs of float32 values|cache: expected inputs of float32",
+    )
