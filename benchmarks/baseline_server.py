@@ -8,10 +8,11 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any, NamedTuple
+from typing import Any
 
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -25,15 +26,9 @@ from serve.server_process import HOST
 class BaselineServer(BaseModel):
     """The configuration of a server.
 
-    Attributes:
-        translator: `module:class` of a `Translator`.
-        options: arguments of that class.
-        prefix, suffix: tokens around every source.
-        longest: maximum tokens of a translation.
-        size: maximum sentences of a batch.
-        window_seconds: time that the first sentence of a batch waits for others.
-        workers: batches at a time, each in a thread.
-        waiting: maximum sentences in the queue.
+    `translator` is `module:class` of a `Translator` with its options; `prefix` and `suffix` are tokens around every
+    source. Up to `size` sentences form a batch, whose first one waits `window_seconds` for others. Each worker is a
+    thread. `longest` bounds the tokens of a translation, `waiting` the sentences in the queue.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -52,13 +47,6 @@ class BaselineServer(BaseModel):
     waiting: int
 
 
-class Waiting(NamedTuple):
-    """A sentence in the queue, and the future of its translation."""
-
-    sentence: SourceSentence
-    target_ids: "asyncio.Future[Sequence[int]]"
-
-
 class Batcher:
     """Collects sentences into batches, which threads translate."""
 
@@ -66,7 +54,8 @@ class Batcher:
         self._server = server
         self._translator = translator
         self._batching = Batching(server.size, "examples")
-        self._queue: asyncio.Queue[Waiting] = asyncio.Queue(server.waiting)
+        # Sentences with the futures of their target tokens.
+        self._queue: asyncio.Queue[tuple[SourceSentence, asyncio.Future[Sequence[int]]]] = asyncio.Queue(server.waiting)
         self._threads = ThreadPoolExecutor(server.workers)
 
     async def translate(self, sentence: SourceSentence) -> Sequence[int]:
@@ -76,7 +65,7 @@ class Batcher:
             asyncio.QueueFull: at once, if the queue is full.
         """
         target_ids: asyncio.Future[Sequence[int]] = asyncio.get_running_loop().create_future()
-        self._queue.put_nowait(Waiting(sentence, target_ids))
+        self._queue.put_nowait((sentence, target_ids))
         return await target_ids
 
     async def run(self) -> None:
@@ -86,90 +75,71 @@ class Batcher:
                 group.create_task(self._work())
 
     async def _work(self) -> None:
-        loop = asyncio.get_running_loop()
+        loop, translate = asyncio.get_running_loop(), self._translator.translate
         while True:
             # A future that is done was canceled by its client.
-            batch = [each for each in await self._collect() if not each.target_ids.done()]
+            batch = [each for each in await self._collect() if not each[1].done()]
             if not batch:
                 continue
-            sentences = [each.sentence for each in batch]
-            targets = await loop.run_in_executor(self._threads, self._compute, sentences)
-            for each, target_ids in zip(batch, targets, strict=True):
-                if not each.target_ids.done():
-                    each.target_ids.set_result(target_ids)
+            sentences, futures = zip(*batch, strict=True)
+            arguments = (sentences, self._server.beam_size, self._batching)
+            targets = await loop.run_in_executor(self._threads, translate, *arguments)
+            for future, target_ids in zip(futures, targets, strict=True):
+                if not future.done():
+                    future.set_result(target_ids)
 
-    async def _collect(self) -> list[Waiting]:
+    async def _collect(self) -> list[tuple[SourceSentence, "asyncio.Future[Sequence[int]]"]]:
         batch = [await self._queue.get()]
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(self._server.window_seconds):
                 while len(batch) < self._server.size:
                     batch.append(await self._queue.get())
-        except TimeoutError:
-            # The timeout may win over sentences that are already queued.
-            while len(batch) < self._server.size and not self._queue.empty():
-                batch.append(self._queue.get_nowait())
+        # The timeout may win over sentences that are already queued.
+        while len(batch) < self._server.size and not self._queue.empty():
+            batch.append(self._queue.get_nowait())
         return batch
-
-    def _compute(self, sentences: Sequence[SourceSentence]) -> list[Sequence[int]]:
-        return self._translator.translate(sentences, self._server.beam_size, self._batching)
-
-
-class _Options(BaseModel):
-    """The only supported option."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    beam_size: int = 1
 
 
 class _Body(BaseModel):
     text: list[str]
-    options: _Options = _Options()
+    options: dict[str, int] = {}
 
 
-class BaselineApi:
-    """The request handlers of a server with its batcher."""
+def routes(server: BaselineServer, batcher: Batcher) -> list[web.RouteDef]:
+    """Returns the request handlers; the only supported option is the server's beam size."""
+    tokenizer = Tokenizer.load(server.tokenizer)
 
-    def __init__(self, server: BaselineServer, translator: Translator) -> None:
-        self.batcher = Batcher(server, translator)
-        self._server = server
-        self._tokenizer = Tokenizer.load(server.tokenizer)
-
-    def routes(self) -> list[web.RouteDef]:
-        """Returns all routes."""
-        return [web.post(TRANSLATE_PATH, self._translate), web.get("/readyz", self._ready)]
-
-    async def _translate(self, request: web.Request) -> web.Response:
+    async def translate(request: web.Request) -> web.Response:
         try:
             body = _Body.model_validate_json(await request.read())
         except ValidationError:
             return web.json_response({"reason": "invalid"}, status=HTTPStatus.BAD_REQUEST)
-        if body.options.beam_size != self._server.beam_size:
+        if {"beam_size": 1, **body.options} != {"beam_size": server.beam_size}:
             return web.json_response({"reason": "invalid"}, status=HTTPStatus.BAD_REQUEST)
+        sources = ((*server.prefix, *tokenizer.encode(text), *server.suffix) for text in body.text)
+        sentences = [SourceSentence(source_ids, 0, server.longest) for source_ids in sources]
         try:
-            targets = await asyncio.gather(*(self.batcher.translate(self._sentence(text)) for text in body.text))
+            targets = await asyncio.gather(*map(batcher.translate, sentences))
         except asyncio.QueueFull:
             return web.json_response({"reason": "queue_full"}, status=HTTPStatus.TOO_MANY_REQUESTS)
-        return web.json_response({"translations": [{"text": self._tokenizer.decode(ids)} for ids in targets]})
+        return web.json_response({"translations": [{"text": tokenizer.decode(ids)} for ids in targets]})
 
-    async def _ready(self, _: web.Request) -> web.Response:
+    async def ready(_: web.Request) -> web.Response:
         """Reports readiness: the port opens only after everything is loaded."""
         return web.json_response({"status": "ready"})
 
-    def _sentence(self, text: str) -> SourceSentence:
-        source_ids = (*self._server.prefix, *self._tokenizer.encode(text), *self._server.suffix)
-        return SourceSentence(source_ids, 0, self._server.longest)
+    return [web.post(TRANSLATE_PATH, translate), web.get("/readyz", ready)]
 
 
 async def serve(server: BaselineServer) -> None:
     """Loads the library and serves until it is canceled."""
-    api = BaselineApi(server, resolve_name(server.translator)(**server.options))
+    batcher = Batcher(server, resolve_name(server.translator)(**server.options))
     app = web.Application()
-    app.add_routes(api.routes())
+    app.add_routes(routes(server, batcher))
     runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
     await runner.setup()
     await web.TCPSite(runner, HOST, server.port).start()
-    await api.batcher.run()
+    await batcher.run()
 
 
 if __name__ == "__main__":

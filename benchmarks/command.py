@@ -1,31 +1,33 @@
 """`dragoman bench QUESTION`: measures the plan of a question and writes the report."""
 
 import re
-from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from pkgutil import resolve_name
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 from pydantic_settings import BaseSettings, CliPositionalArg, NoDecode, SettingsConfigDict
 
-from benchmarks.harness.plan import PlanError, Question
-from benchmarks.harness.process import AffinityError, SystemFailedError
-from benchmarks.harness.report import ReportError, ReportFiles
+from benchmarks.harness.errors import BenchmarkError
+from benchmarks.harness.plan import Plan
+from benchmarks.harness.report import ReportFiles
+from loadtest.generator import GeneratorLostError
 from model.data.corpus import CorpusError
 from model.provenance import Provenance, command_line
 from model.run import RunError
 from model.tokenizer.tokenizer import TokenizerError
 from serve.bundle.bundle import BundleError
+from serve.errors import ServiceError
+from serve.server_process import ServerProcessError
 
-# Reported by every question.
 FAILURES = (
-    AffinityError,
+    BenchmarkError,
     BundleError,
     CorpusError,
-    PlanError,
-    ReportError,
+    GeneratorLostError,
     RunError,
-    SystemFailedError,
+    ServerProcessError,
+    ServiceError,
     TokenizerError,
 )
 
@@ -75,22 +77,19 @@ class BenchCommand(BaseSettings):
         Raises:
             SystemExit: with the reason, if the plan is invalid, a system fails, or a file cannot be written.
         """
-        question: Question[Any] = import_module(f"benchmarks.{self.question}").QUESTION
+        question: type[Plan] = resolve_name(f"benchmarks.{self.question}:{self.question.capitalize()}Plan")
         if self.show_plan:
-            print(question.plan.describe())
+            print(question.describe())
             return
-        try:
-            self._answer(question)
-        except FAILURES + question.errors as error:
-            raise SystemExit(f"dragoman bench {self.question}: {error}") from error
-
-    def _answer(self, question: Question[Any]) -> None:
         rounds = [] if self.rounds is None else [f"rounds={self.rounds}"]
-        plan = question.plan.read(self.plan, [*self.set, *rounds])
         files = ReportFiles(self.question, self.out, self.document)
-        files.prepare()
-        report = question.measure(plan)
-        command = command_line("bench", self, positional="question")
-        provenance = Provenance.now(command, question.libraries, report.threads, report.environments)
-        print(f"{report}\n\n{provenance}")
-        files.write(report, plan.model_dump(mode="json"), provenance)
+        try:
+            plan = question.read(self.plan, [*self.set, *rounds])
+            files.prepare()
+            report = plan.measure()
+            command = command_line("bench", self, positional="question")
+            provenance = Provenance.now(command, question.libraries, report.threads, report.environments)
+            print(f"{report}\n\n{provenance}")
+            files.write(report, plan.model_dump(mode="json"), provenance)
+        except FAILURES as error:
+            raise SystemExit(f"dragoman bench {self.question}: {error}") from error

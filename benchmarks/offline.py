@@ -7,39 +7,29 @@ rounds with single sentences. The random model gets exactly the target lengths o
 
 import json
 import statistics
+import subprocess
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_serializer, model_validator
 
-from benchmarks.harness.plan import Question, require_libraries
+from benchmarks.harness.errors import BenchmarkError
+from benchmarks.harness.plan import Positive
 from benchmarks.harness.process import Launch
-from benchmarks.harness.report import Cell, Figures, Report, Table, cells_of
-from benchmarks.harness.rounds import Player, Round, play
-from benchmarks.systems.compared_model import ComparedModel, ModelsPlan, compute_type
+from benchmarks.harness.report import Columns, Figures, Report, Table
+from benchmarks.harness.rounds import Round, play
+from benchmarks.systems.compared_model import LOADERS, ComparedModel, Maker, ModelsPlan, compute_type
 from benchmarks.systems.pytorch_system import narrowest_margin
-from benchmarks.systems.translating import PATTERN, SEARCHES, SourceSentence, write_sentences
-from model.run import RunError
+from benchmarks.systems.translating import SEARCHES, SourceSentence, write_sentences
 from model.scoring import score
 from serve.bundle.manifest import EIGHT_BITS, GraphVariant, Precision
 from serve.system import available_cpus
 
-if TYPE_CHECKING:
-    from benchmarks.systems.optimum_system import OptimumEnvironment
-
-Maker = Literal["dragoman", "ctranslate2", "pytorch", "transformers", "optimum"]
-# What the process of a system calls.
-LOADERS: dict[Maker, str] = {
-    "dragoman": "benchmarks.systems.engine:load_engines",
-    "ctranslate2": "benchmarks.systems.ctranslate2_system:CTranslate2Translator",
-    "pytorch": "benchmarks.systems.pytorch_system:PyTorchTranslator",
-    "transformers": "benchmarks.systems.transformers_system:load_transformers",
-    "optimum": "benchmarks.systems.optimum_system:load_optimum",
-}
 # Precisions and devices of the baselines.
 KINDS: dict[Maker, tuple[str, ...]] = {
     "ctranslate2": ("fp32:cpu", "int8:cpu"),
@@ -47,8 +37,12 @@ KINDS: dict[Maker, tuple[str, ...]] = {
     "transformers": ("fp32:cpu",),
     "optimum": ("fp32:cpu",),
 }
-# Libraries that are imported only for a baseline.
-BASELINE_LIBRARIES = {"ctranslate2": "ctranslate2", "transformers": "transformers", "optimum": "transformers"}
+# A trained model's translations are compared with those of the first of these, in the same floating-point precision.
+REFERENCES: tuple[Maker, ...] = ("ctranslate2", "pytorch")
+SENTENCES = "sentences.json"
+MEMORY = "memory, MB"
+COMPARED = (*(f"{search}, {row}" for search in SEARCHES for row in ("tokens/s", "sentences/s", "alone, ms")), MEMORY)
+Batch = Annotated[str, Field(pattern=r"^[1-9][0-9]*:(examples|tokens)$")]
 
 
 class OfflineSystem(BaseModel):
@@ -93,24 +87,28 @@ SYSTEMS = "dragoman:fp32 dragoman:int8 dragoman:int8-static ctranslate2:fp32 ctr
 class OfflinePlan(ModelsPlan):
     """The systems, and the sizes of batches and engines to try."""
 
-    systems: Annotated[tuple[OfflineSystem, ...], Field(min_length=1)] = Field(
+    libraries = ("onnxruntime", "ctranslate2", "torch", "transformers", "numpy")
+
+    systems: tuple[OfflineSystem, ...] = Field(
         tuple(map(OfflineSystem.model_validate, SYSTEMS.split())),
+        min_length=1,
         description="MAKER:PRECISION:VARIANT, as optimum, dragoman:fp32:portable or pytorch:fp16:cuda",
     )
     optimum_python: Path = Field(Path(".venv-optimum/bin/python"), description="interpreter of `make optimum`")
     alone: int = Field(50, gt=0, description="number of sentences also translated one at a time")
     trials: int = Field(2, gt=0, description="passes per size of a batch or an engine; the fastest pass counts")
-    batches: Annotated[tuple[Annotated[str, Field(pattern=PATTERN)], ...], Field(min_length=1)] = Field(
+    batches: tuple[Batch, ...] = Field(
         ("16:examples", "32:examples", "64:examples", "128:examples", "512:tokens", "2048:tokens"),
+        min_length=1,
         description="batch sizes to try for baselines",
     )
-    slots: Annotated[tuple[Annotated[int, Field(ge=4)], ...], Field(min_length=1)] = Field(
-        (32, 64, 128), description="rows of each Dragoman engine to try"
+    slots: tuple[Annotated[int, Field(ge=4)], ...] = Field(
+        (32, 64, 128), min_length=1, description="rows of each Dragoman engine to try"
     )
     engines: int | None = Field(None, gt=0, description="engines of Dragoman, threads of the others; null: one per CPU")
     prefill_token_budget: int | None = Field(None, gt=0, description="of Dragoman; null: that of the server")
-    alone_threads: Annotated[tuple[Annotated[int, Field(gt=0)], ...], Field(min_length=1)] = Field(
-        (1, 2), description="thread counts to try for one sentence at a time"
+    alone_threads: tuple[Positive, ...] = Field(
+        (1, 2), min_length=1, description="thread counts to try for one sentence at a time"
     )
 
     @field_validator("systems")
@@ -130,31 +128,107 @@ class OfflinePlan(ModelsPlan):
         """Returns the batch sizes to try, as `Batching.parse` reads them."""
         return list(dict.fromkeys(self.batches if system.batched else (f"{slots}:rows" for slots in self.slots)))
 
+    def measure(self) -> Report:
+        """Measures every model."""
+        makers = {system.maker for system in self.systems}
+        for library in {"ctranslate2", "transformers"} & makers:
+            import_module(library)
+        report = Report([], f"threads of each system: {self.threads}")
+        if "optimum" in makers:
+            report.environments["optimum"] = json.loads(run_optimum(self.optimum_python, "-c", PRINT_VERSIONS))
+        models = self.models()
+        if makers & {"transformers", "optimum"}:
+            from benchmarks.systems.transformers_system import check_known  # noqa: PLC0415 - slow
 
-MEMORY = "memory, MB"
-# Rows with ratios.
-COMPARED = {f"{search}, {row}" for search in SEARCHES for row in ("tokens/s", "sentences/s", "alone, ms")} | {MEMORY}
-# Tokens per second in every pass, by search and size.
-Trials = dict[str, dict[str, list[float]]]
+            for model, _ in models:
+                check_known(model.name, model.model.config)
+        for model, sentences in models:
+            with TemporaryDirectory(prefix="dragoman-") as workshop:
+                systems = measure_systems(self, model, sentences, Path(workshop))
+            report.tables.extend(self._tables(model, sentences, systems))
+            report.details[model.name] = {str(each.system): each.details() for each in systems}
+        return report
+
+    def _tables(
+        self, model: ComparedModel, sentences: Sequence[SourceSentence], systems: Sequence["Measured"]
+    ) -> list[Table]:
+        alone = min(self.alone, len(sentences))
+        columns = {str(each.system): figures_of(each, len(sentences), alone) for each in systems}
+        if model.trained:
+            references, decode = self.corpus().targets, model.exportable.tokenizer.decode
+            for each in systems:
+                for search, targets in each.targets.items():
+                    columns[str(each.system)][0][f"{search}, BLEU"] = score(list(map(decode, targets)), references).bleu
+            for each, reference in references_of(systems):
+                columns[str(each.system)][0] |= same_of(each, reference)
+        tables = tables_of([each.system for each in systems], columns, model.name)
+        heading = f"**{model.name}**: {model.describe()}. {len(sentences):,} sentences, {alone:,} of them alone."
+        tables[0] = replace(tables[0], text=heading)
+        tables[-1] = replace(tables[-1], notes=notes_of(systems, model, sentences))
+        return tables
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Measured:
-    """The results of one system.
+    """A system with its files in a folder of `workshop`, and its results.
 
     Attributes:
         size_bytes: of its files.
+        trials: tokens per second in every pass, by search and size.
         together: all sentences at once, one entry per round.
         alone: one sentence at a time, one entry per round, by number of threads.
         targets: target tokens of each sentence, by search.
     """
 
     system: OfflineSystem
-    size_bytes: int
-    trials: Trials
-    together: list[Round]
-    alone: dict[int, list[Round]]
-    targets: dict[str, list[list[int]]]
+    plan: OfflinePlan
+    workshop: Path
+    size_bytes: int = 0
+    trials: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    together: list[Round] = field(default_factory=list)
+    alone: dict[int, list[Round]] = field(default_factory=dict)
+    targets: dict[str, list[list[int]]] = field(default_factory=dict)
+
+    def try_sizes(self, model: ComparedModel) -> None:
+        """Writes the files, and translates with each size; an only size has one pass, for the translations."""
+        system, folder, sizes = self.system, self.workshop / str(self.system), self.plan.sizes(self.system)
+        model.write(folder, system.maker, system.precision, system.variant)
+        if system.maker == "optimum":
+            run_optimum(self.plan.optimum_python, "-m", "benchmarks.systems.optimum_system", str(folder))
+        self.size_bytes = sum(path.stat().st_size for path in folder.iterdir())
+        outputs = {search: self.workshop / f"{system}, {search}.json" for search in SEARCHES}
+        names = {(search, size): f"{search}, {size}" for search in SEARCHES for size in sizes}
+        tasks = {name: self.task(*key, output=str(outputs[key[0]])) for key, name in names.items()}
+        launch = self.launch(self.plan.threads, 1, tasks)
+        tried = play([launch], self.plan.trials if len(sizes) > 1 else 1, f"{model.name}, {system}")[launch.name]
+        for (search, size), name in names.items():
+            speeds = [each.turns[name].tokens_per_second for each in tried]
+            self.trials.setdefault(search, {})[size] = speeds
+        self.targets = {search: json.loads(output.read_bytes()) for search, output in outputs.items()}
+
+    def task(self, search: str, size: str, **options: Any) -> dict[str, Any]:
+        """Returns the arguments of `Translator.prepare`."""
+        sentences = str(self.workshop / SENTENCES)
+        return {"sentences": sentences, "beam_size": SEARCHES[search], "batching": size, **options}
+
+    def launch(self, copies: int, threads: int, tasks: dict[str, Any]) -> Launch:
+        """Returns how to start the system; `copies` are engines, or concurrent batches."""
+        system, plan = self.system, self.plan
+        copies = 1 if system.variant == "cuda" else copies
+        options: dict[str, Any] = {"folder": str(self.workshop / str(system)), "copies": copies, "threads": threads}
+        match system.maker:
+            case "dragoman":
+                options |= {"slots": plan.slots[0], "prefill_token_budget": plan.prefill_token_budget}
+            case "ctranslate2":
+                options["compute_type"] = compute_type(system.precision)
+            case "pytorch":
+                options |= {"device": system.variant, "precision": system.precision}
+        python = str(plan.optimum_python) if system.maker == "optimum" else sys.executable
+        return Launch(f"{system}, {copies} x {threads}", LOADERS[system.maker], options, tasks, python)
+
+    def best_size(self, search: str) -> str:
+        """Returns the size with the fastest single pass: other load on the machine only slows a pass down."""
+        return max(self.trials[search], key=lambda size: max(self.trials[search][size]))
 
     def alone_seconds(self, search: str, threads: int) -> list[float]:
         """Returns the time of all single sentences, one figure per round."""
@@ -164,125 +238,58 @@ class Measured:
         """Returns the fastest number of threads for one sentence at a time."""
         return min(self.alone, key=lambda threads: statistics.median(self.alone_seconds(search, threads)))
 
+    def details(self) -> dict[str, Any]:
+        """Returns the figures that no table has."""
+        alone = {search: {str(each): self.alone_seconds(search, each) for each in self.alone} for search in SEARCHES}
+        return {"trials_tokens_per_second": self.trials, "alone_seconds_by_threads": alone}
 
-def best_size(tried: dict[str, list[float]]) -> str:
-    """Returns the size with the fastest single pass: other load on the machine only slows a pass down."""
-    return max(tried, key=lambda size: max(tried[size]))
+
+def measure_systems(
+    plan: OfflinePlan, model: ComparedModel, sentences: Sequence[SourceSentence], workshop: Path
+) -> list[Measured]:
+    """Measures all systems of a model, with their files in a folder."""
+    write_sentences(workshop / SENTENCES, sentences)
+    systems = [Measured(each, plan, workshop) for each in plan.systems]
+    for each in systems:
+        each.try_sizes(model)
+    together, alone = [], []
+    for each in systems:
+        tasks = {search: each.task(search, each.best_size(search)) for search in SEARCHES}
+        together.append((each, each.launch(plan.threads, 1, tasks)))
+        # A single sentence is one batch, in any size.
+        tasks = {search: each.task(search, plan.sizes(each.system)[0], alone=plan.alone) for search in SEARCHES}
+        alone += [(each, threads, each.launch(1, threads, tasks)) for threads in dict.fromkeys(plan.alone_threads)]
+    rounds = play([launch for _, launch in together], plan.rounds, f"{model.name}, together")
+    for each, launch in together:
+        each.together = rounds[launch.name]
+    rounds = play([launch for *_, launch in alone], plan.rounds, f"{model.name}, alone")
+    for each, threads, launch in alone:
+        each.alone[threads] = rounds[launch.name]
+    return systems
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """The systems of one model, with their files in the folder `workshop`."""
+# Fails if one of them is not installed.
+PRINT_VERSIONS = """
+import json, importlib.metadata
+print(json.dumps({name: importlib.metadata.version(name) for name in ("optimum-onnx", "transformers", "onnxruntime")}))
+"""
 
-    plan: OfflinePlan
-    model: ComparedModel
-    sentences: Sequence[SourceSentence]
-    workshop: Path
 
-    def measure(self) -> list[Measured]:
-        """Measures all systems.
+def run_optimum(python: Path, *arguments: str) -> str:
+    """Runs the interpreter of the environment with Optimum; returns its output.
 
-        Raises:
-            RunError: if a bundle cannot be made.
-            SystemFailedError: if a system fails.
-        """
-        systems = self.plan.systems
-        write_sentences(self.workshop / "sentences.json", self.sentences)
-        for system in systems:
-            self._write(system)
-        trials = {system: self._try_sizes(system) for system in systems}
-        together = {
-            system: Player(
-                self._launch(system, self.plan.threads),
-                {search: self._task(search, best_size(tried)) for search, tried in trials[system].items()},
-            )
-            for system in systems
-        }
-        alone = {
-            (system, threads): Player(
-                self._launch(system, 1, threads),
-                # A single sentence is one batch, in any size.
-                {search: self._task(search, self.plan.sizes(system)[0], alone=self.plan.alone) for search in SEARCHES},
-            )
-            for system in systems
-            for threads in dict.fromkeys(self.plan.alone_threads)
-        }
-        rounds = self._play([*together.values()], self.plan.rounds, "together")
-        alone_rounds = self._play([*alone.values()], self.plan.rounds, "alone")
-        return [
-            Measured(
-                system,
-                sum(path.stat().st_size for path in self._folder(system).iterdir()),
-                trials[system],
-                rounds[together[system].launch.name],
-                {
-                    threads: alone_rounds[player.launch.name]
-                    for (each, threads), player in alone.items()
-                    if each == system
-                },
-                {search: json.loads(self._targets(system, search).read_bytes()) for search in SEARCHES},
-            )
-            for system in systems
-        ]
-
-    def _write(self, system: OfflineSystem) -> None:
-        """Writes the files that a system loads."""
-        folder = self._folder(system)
-        match system.maker:
-            case "dragoman":
-                self.model.write_bundle(folder, system.variant, system.precision)
-            case "ctranslate2":
-                self.model.write_ctranslate2(folder, compute_type(system.precision))
-            case _:
-                self.model.write_checkpoint(folder)
-        if system.maker == "optimum":
-            _optimum(self.plan).export(folder)
-
-    def _launch(self, system: OfflineSystem, copies: int, threads: int = 1) -> Launch:
-        """Returns how to start a system; `copies` are engines, or concurrent batches."""
-        copies = 1 if system.variant == "cuda" else copies
-        options: dict[str, Any] = {"folder": str(self._folder(system)), "copies": copies, "threads": threads}
-        python = sys.executable
-        match system.maker:
-            case "dragoman":
-                options |= {"slots": self.plan.slots[0], "prefill_token_budget": self.plan.prefill_token_budget}
-            case "ctranslate2":
-                options["compute_type"] = compute_type(system.precision)
-            case "pytorch":
-                options |= {"device": system.variant, "precision": system.precision}
-            case "optimum":
-                python = str(self.plan.optimum_python)
-        return Launch(f"{system}, {copies} x {threads}", LOADERS[system.maker], options, python)
-
-    def _try_sizes(self, system: OfflineSystem) -> Trials:
-        """Translates with each size, and stores the translations."""
-        sizes = self.plan.sizes(system)
-        tasks = {
-            f"{search}, {size}": self._task(search, size, output=str(self._targets(system, search)))
-            for search in SEARCHES
-            for size in sizes
-        }
-        player = Player(self._launch(system, self.plan.threads), tasks)
-        # One pass, for the translations, if there is nothing to choose from.
-        tried = self._play([player], self.plan.trials if len(sizes) > 1 else 1, str(system))[player.launch.name]
-        return {
-            search: {size: [each.turns[f"{search}, {size}"].tokens_per_second for each in tried] for size in sizes}
-            for search in SEARCHES
-        }
-
-    def _play(self, players: Sequence[Player], rounds: int, label: str) -> dict[str, list[Round]]:
-        return play(players, rounds, f"{self.model.name}, {label}")
-
-    def _task(self, search: str, size: str, **options: Any) -> dict[str, Any]:
-        """Returns the arguments of `Translator.prepare`."""
-        sentences = str(self.workshop / "sentences.json")
-        return {"sentences": sentences, "beam_size": SEARCHES[search], "batching": size, **options}
-
-    def _folder(self, system: OfflineSystem) -> Path:
-        return self.workshop / str(system)
-
-    def _targets(self, system: OfflineSystem, search: str) -> Path:
-        return self.workshop / f"{system}, {search}.json"
+    Raises:
+        BenchmarkError: if the environment does not exist, lacks a library, or fails.
+    """
+    try:
+        done = subprocess.run(  # noqa: S603 - a fixed command line
+            [python, *arguments], check=True, capture_output=True, encoding="utf-8", errors="replace"
+        )
+    except (OSError, subprocess.CalledProcessError) as error:
+        problem = error.strerror if isinstance(error, OSError) else error.stderr.strip().rpartition("\n")[2]
+        expected = "expected the interpreter of an environment with the extra `optimum`, as `make optimum` makes one"
+        raise BenchmarkError(f"optimum: {python}: {problem}; {expected}") from error
+    return done.stdout
 
 
 def figures_of(measured: Measured, sentences: int, alone: int) -> list[Figures]:
@@ -300,23 +307,10 @@ def figures_of(measured: Measured, sentences: int, alone: int) -> list[Figures]:
     return found
 
 
-def quality_of(measured: Measured, model: ComparedModel, references: Sequence[str]) -> Figures:
-    """Returns the BLEU of a trained model's translations."""
-    decode = model.exportable.tokenizer.decode
-    return {
-        f"{search}, BLEU": score(list(map(decode, targets)), references).bleu
-        for search, targets in measured.targets.items()
-    }
-
-
 def differing(measured: Measured, reference: Measured, search: str) -> list[int]:
     """Returns the indices of the sentences that are translated differently."""
     pairs = zip(measured.targets[search], reference.targets[search], strict=True)
     return [place for place, (found, expected) in enumerate(pairs) if found != expected]
-
-
-# A trained model's translations are compared with those of the first of these, in the same floating-point precision.
-REFERENCES: tuple[Maker, ...] = ("ctranslate2", "pytorch")
 
 
 def references_of(systems: Sequence[Measured]) -> list[tuple[Measured, Measured]]:
@@ -339,24 +333,25 @@ def same_of(measured: Measured, reference: Measured) -> Figures:
     }
 
 
-def tables_of(systems: Sequence[Measured], cells: Sequence[Cell], name: str) -> list[Table]:
+def tables_of(systems: Sequence[OfflineSystem], columns: Columns, name: str) -> list[Table]:
     """Returns a table per Dragoman system, with the baselines of its precision, or of another if they lack it."""
     tables = []
-    leaders = [each.system for each in systems if not each.system.batched] or [systems[0].system]
-    baselines = [each.system for each in systems if each.system.batched]
-    for leader in leaders:
+    baselines = [each for each in systems if each.batched]
+    for leader in [each for each in systems if not each.batched] or systems[:1]:
         having = {each.maker for each in baselines if each.eight_bits == leader.eight_bits}
         shown = [each for each in baselines if each.eight_bits == leader.eight_bits or each.maker not in having]
-        columns = dict.fromkeys(map(str, [leader, *shown]))
-        rows = {cell.row for cell in cells if cell.column == str(leader)}
-        chosen = [cell for column in columns for cell in cells if cell.column == column and cell.row in rows]
-        tables.append(Table(name, chosen, base=str(leader)))
+        rows = {row for each in columns[str(leader)] for row in each}
+        chosen = {
+            column: [{row: figure for row, figure in each.items() if row in rows} for each in columns[column]]
+            for column in map(str, [leader, *shown])
+        }
+        tables.append(Table(name, chosen, str(leader), COMPARED))
     return tables
 
 
 def notes_of(systems: Sequence[Measured], model: ComparedModel, sentences: Sequence[SourceSentence]) -> list[str]:
     """Returns the chosen sizes and threads, and how close each decision was that systems took differently."""
-    sizes = [f"{each.system} {search} {best_size(each.trials[search])}" for each in systems for search in SEARCHES]
+    sizes = [f"{each.system} {search} {each.best_size(search)}" for each in systems for search in SEARCHES]
     threads = [f"{each.system} {search} {each.best_threads(search)}" for each in systems for search in SEARCHES]
     notes = [
         f"Batches, or rows of each engine: {', '.join(sizes)}.",
@@ -372,64 +367,3 @@ def notes_of(systems: Sequence[Measured], model: ComparedModel, sentences: Seque
                 where = f"{measured.system}, {search}, sentences that differ from {reference.system}"
                 notes.append(f"{where}, with the narrowest margin of a decision: {', '.join(margins)}.")
     return notes
-
-
-def measure(plan: OfflinePlan) -> Report:
-    """Measures every model.
-
-    Raises:
-        CorpusError, RunError, TokenizerError: if a model or the data is invalid.
-        SystemFailedError: if a system fails.
-    """
-    makers = {system.maker for system in plan.systems}
-    require_libraries(library for maker, library in BASELINE_LIBRARIES.items() if maker in makers)
-    versions = {"optimum": _optimum(plan).versions()} if "optimum" in makers else {}
-    models = plan.models()
-    if makers & {"transformers", "optimum"}:
-        _check_transformers(model for model, _ in models)
-    tables: list[Table] = []
-    details: dict[str, Any] = {}
-    for model, sentences in models:
-        with TemporaryDirectory(prefix="dragoman-") as workshop:
-            systems = Comparison(plan, model, sentences, Path(workshop)).measure()
-        alone = min(plan.alone, len(sentences))
-        figures = {str(each.system): figures_of(each, len(sentences), alone) for each in systems}
-        if model.trained:
-            for each in systems:
-                figures[str(each.system)][0] |= quality_of(each, model, plan.corpus().targets)
-            for each, reference in references_of(systems):
-                figures[str(each.system)][0] |= same_of(each, reference)
-        found = tables_of(systems, cells_of(figures, COMPARED), model.name)
-        heading = f"**{model.name}**: {model.describe()}. {len(sentences):,} sentences, {alone:,} of them alone."
-        found[0] = replace(found[0], text=heading)
-        found[-1] = replace(found[-1], notes=notes_of(systems, model, sentences))
-        tables += found
-        details[model.name] = {str(each.system): _details(each) for each in systems}
-    return Report(tables, f"threads of each system: {plan.threads}", details, versions)
-
-
-def _details(measured: Measured) -> dict[str, Any]:
-    alone = {
-        search: {str(threads): measured.alone_seconds(search, threads) for threads in measured.alone}
-        for search in SEARCHES
-    }
-    return {"trials_tokens_per_second": measured.trials, "alone_seconds_by_threads": alone}
-
-
-def _optimum(plan: OfflinePlan) -> "OptimumEnvironment":
-    from benchmarks.systems.optimum_system import OptimumEnvironment  # noqa: PLC0415 - needs transformers
-
-    return OptimumEnvironment(plan.optimum_python)
-
-
-def _check_transformers(models: Iterable[ComparedModel]) -> None:
-    from benchmarks.systems.transformers_system import NoSuchModelError, check_known  # noqa: PLC0415
-
-    for model in models:
-        try:
-            check_known(model.model.config)
-        except NoSuchModelError as error:
-            raise RunError(f"{model.name}: {error}; leave transformers and optimum out of systems") from error
-
-
-QUESTION = Question(OfflinePlan, measure, ("onnxruntime", "ctranslate2", "torch", "transformers", "numpy"))

@@ -11,50 +11,35 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from pydantic import Field
 
-from benchmarks.harness.plan import Plan, PlanError, Question
-from benchmarks.harness.report import Figures, Report, Table, cells_of
-from benchmarks.harness.rounds import take_turns
-from benchmarks.systems.engine import (
-    ADMIT,
-    BRANCH,
-    DECODER,
-    ENCODER,
-    LOG_PROBABILITIES,
-    PREFILL,
-    RETIRE,
-    SELECT,
-    STEP,
-    TOPK,
-    Span,
-    WatchedEngine,
-    gaps_us,
-    raise_error,
-    search_options,
-)
+from benchmarks.harness.errors import BenchmarkError
+from benchmarks.harness.plan import Plan, Positive
+from benchmarks.harness.report import Figures, Report, Table
+from benchmarks.harness.rounds import in_turns
+from benchmarks.systems.engine import PHASES, Span, WatchedEngine, gaps_us
 from benchmarks.systems.translating import draw_sentences
 from serve.bundle.bundle import Bundle
-from serve.bundle.manifest import Manifest
 from serve.runtime.cpu import Sessions
-from serve.scheduler.sequence import DecodingSequence
 from serve.settings import ServeSettings
+
+SEED = 1
 
 
 class ProfilePlan(Plan):
     """The bundle and its load."""
 
+    libraries = ("onnxruntime", "numpy")
+
     rounds: int = Field(1, ge=1, description="turns of each number of rows")
     bundle: Path = Field(description="bundle for the CPU, made by `dragoman export`")
-    rows: Annotated[tuple[Annotated[int, Field(gt=0)], ...], Field(min_length=1)] = Field(
-        (1, 8, 32), description="rows of every step"
-    )
+    rows: tuple[Positive, ...] = Field((1, 8, 32), min_length=1, description="rows of every step")
     beam_size: int = Field(1, gt=0, description="rows of a sequence")
     source_tokens: int = Field(20, gt=1, description="length of each source, EOS included")
     target_tokens: int = Field(32, gt=0, description="length of each target")
@@ -62,83 +47,48 @@ class ProfilePlan(Plan):
     threads: int = Field(1, gt=0, description="ONNX Runtime threads of the engine")
     heaviest: int = Field(8, ge=0, description="number of slowest nodes to list")
 
-    def check(self, manifest: Manifest) -> None:
-        """Checks that the bundle can carry the load.
-
-        Raises:
-            PlanError: if not.
-        """
-        for field, value, most in (
-            ("source_tokens", self.source_tokens, manifest.max_source_tokens),
-            ("target_tokens", self.target_tokens, manifest.max_target_tokens),
-        ):
-            if value > most:
-                raise PlanError(f"{field}: expected at most {most}, as the bundle allows, got {value}")
+    def measure(self) -> Report:
+        """Measures the phases without the profiler, and the nodes of the decoder with it."""
+        bundle = Bundle.open(self.bundle)
+        for field in ("source_tokens", "target_tokens"):
+            most, given = getattr(bundle.manifest, f"max_{field}"), getattr(self, field)
+            if given > most:
+                raise BenchmarkError(f"{field}: expected at most {most}, as the bundle allows, got {given}")
         for rows in self.rows:
             if rows % self.beam_size:
-                raise PlanError(f"rows: expected multiples of beam_size {self.beam_size}, got {rows}")
+                raise BenchmarkError(f"rows: expected multiples of beam_size {self.beam_size}, got {rows}")
+        sessions = Sessions.load(bundle, self.threads)
 
+        def profile(rows: int) -> dict[str, Figures]:
+            found = step_figures(self._steady_spans(sessions, rows))
+            with TemporaryDirectory(prefix="dragoman-") as folder:
+                profiled = Sessions.load(bundle, self.threads, profile_prefix=Path(folder) / "decoder")
+                self._steady_spans(profiled, rows)
+                nodes, between_us = read_profile(Path(profiled.decoder.end_profiling()), self.steps)
+            return found | graph_figures(nodes, between_us, self.heaviest)
 
-SEED = 1
+        found = in_turns(self.rows, self.rounds, "profile", profile)
+        columns = {f"{rows} row{'' if rows == '1' else 's'}": rounds for rows, rounds in found.items()}
+        names = dict.fromkeys(name for (first, *_) in found.values() for name in first)
+        tables = [
+            Table(name, {rows: [each[name] for each in rounds] for rows, rounds in columns.items()}) for name in names
+        ]
+        return Report(tables, f"threads of the engine: {self.threads}")
 
-
-class SteadyEngine:
-    """An engine under a constant load, stepped in the calling thread.
-
-    As many sequences run as there are rows for. They end at different steps, and a new one waits whenever one has
-    ended.
-    """
-
-    def __init__(self, sessions: Sessions, rows: int, plan: ProfilePlan) -> None:
-        """Fills the rows with steps that are not representative."""
-        self._plan = plan
-        self._engine = WatchedEngine(sessions, rows, ServeSettings().prefill_token_budget)
-        sequences = rows // plan.beam_size
-        lengths = [(plan.source_tokens, plan.target_tokens)] * sequences
-        manifest = sessions.manifest
-        self._sentences = draw_sentences(SEED, lengths, manifest.vocabulary_size, manifest.eos_id)
-        self._ended: list[int] = []
-        for place in range(sequences):
-            self._submit(place, 1 + place * plan.target_tokens // sequences)
-        # After these steps all rows are occupied and all first sequences have ended.
-        self._run(2 * plan.target_tokens)
-
-    def measure(self) -> list[Span]:
-        """Returns the spans of the measured steps."""
-        return self._run(self._plan.steps)
-
-    def _run(self, steps: int) -> list[Span]:
-        spans = self._engine.stopwatch.spans
-        spans.clear()
-        for _ in range(steps):
-            self._engine.step()
-            while self._ended:
-                self._submit(self._ended.pop(), self._plan.target_tokens)
-        return spans[:]
-
-    def _submit(self, place: int, target_tokens: int) -> None:
-        def on_finish(sequence: DecodingSequence) -> None:
-            raise_error(sequence)
-            self._ended.append(place)
-
-        options = search_options(target_tokens, target_tokens, self._plan.beam_size)
-        source_ids = self._sentences[place].source_ids
-        self._engine.scheduler.submit([DecodingSequence(source_ids, options, None, on_finish)])
-
-
-# In the order of a step; the remainder is last.
-PHASES = {
-    ADMIT: "admit",
-    ENCODER: "prefill: encoder run",
-    PREFILL: "prefill: around it",
-    DECODER: "decode: decoder run",
-    LOG_PROBABILITIES: "select: log-probabilities run",
-    TOPK: "select: top-k run",
-    SELECT: "select: around it",
-    BRANCH: "branch",
-    RETIRE: "retire",
-    STEP: "rest",
-}
+    def _steady_spans(self, sessions: Sessions, rows: int) -> list[Span]:
+        """Returns the spans of the measured steps of an engine in this thread, after others that occupy all rows."""
+        engine, manifest = WatchedEngine(sessions, rows, ServeSettings().prefill_token_budget), sessions.manifest
+        sequences = rows // self.beam_size
+        lengths = [(self.source_tokens, self.target_tokens)] * sequences
+        sentences = draw_sentences(SEED, lengths, manifest.vocabulary_size, manifest.eos_id)
+        engine.occupy(cycle(each.source_ids for each in sentences), sequences, self.target_tokens, self.beam_size)
+        spans = engine.stopwatch.spans
+        # After twice the target tokens all first sequences have ended.
+        for steps in (2 * self.target_tokens, self.steps):
+            spans.clear()
+            for _ in range(steps):
+                engine.step()
+        return spans
 
 
 def phase_times_us(spans: Iterable[Span]) -> dict[str, list[float]]:
@@ -147,7 +97,7 @@ def phase_times_us(spans: Iterable[Span]) -> dict[str, list[float]]:
     current_ns: defaultdict[str, int] = defaultdict(int)
     for span in spans:
         current_ns[span.name] += span.own_ns
-        if span.name == STEP:
+        if span.name == "step":
             for name, own_ns in current_ns.items():
                 times[name].append(own_ns / 1e3)
             current_ns.clear()
@@ -159,8 +109,7 @@ KERNEL_SUFFIX = "_kernel_time"
 RUN, EXECUTION = "model_run", "SequentialExecutor::Execute"
 
 
-@dataclass(frozen=True, slots=True)
-class NodeTime:
+class NodeTime(NamedTuple):
     """A node of the graph.
 
     Attributes:
@@ -216,7 +165,7 @@ def _output_shape(event: dict[str, Any]) -> list[int]:
 
 def step_figures(spans: Sequence[Span]) -> dict[str, Figures]:
     """Returns the figures of measured steps by table; median and p99 of a phase cover the steps that have it."""
-    steps = [(span.ended_ns - span.started_ns) / 1e3 for span in spans if span.name == STEP]
+    steps = [(span.ended_ns - span.started_ns) / 1e3 for span in spans if span.name == "step"]
     phases = {PHASES[name]: some for name, some in phase_times_us(spans).items()}
     everything = sum(map(sum, phases.values()))
     times = {**phases, "whole step": steps, "between decoder runs, no run": gaps_us(spans)}
@@ -242,29 +191,3 @@ def graph_figures(nodes: Sequence[NodeTime], between_us: float, heaviest: int) -
             f"{node.name}: {node.operator} {node.output}": node.microseconds for node in nodes[:heaviest]
         },
     }
-
-
-def measure(plan: ProfilePlan) -> Report:
-    """Measures the phases without the profiler, and the nodes of the decoder with it.
-
-    Raises:
-        BundleError: if the bundle is invalid.
-        PlanError: if the bundle cannot carry the load.
-    """
-    bundle = Bundle.open(plan.bundle)
-    plan.check(bundle.manifest)
-    sessions = Sessions.load(bundle, plan.threads)
-    tables = defaultdict[str, dict[str, list[Figures]]](lambda: defaultdict(list))
-    for rows in take_turns(list(dict.fromkeys(plan.rows)), plan.rounds, "profile"):
-        found = step_figures(SteadyEngine(sessions, rows, plan).measure())
-        with TemporaryDirectory(prefix="dragoman-") as folder:
-            profiled = Sessions.load(bundle, plan.threads, profile_prefix=Path(folder) / "decoder")
-            SteadyEngine(profiled, rows, plan).measure()
-            found |= graph_figures(*read_profile(Path(profiled.decoder.end_profiling()), plan.steps), plan.heaviest)
-        for table, figures in found.items():
-            tables[table][f"{rows} row{'' if rows == 1 else 's'}"].append(figures)
-    shown = [Table(name, cells_of(columns)) for name, columns in tables.items()]
-    return Report(shown, f"threads of the engine: {plan.threads}")
-
-
-QUESTION = Question(ProfilePlan, measure, ("onnxruntime", "numpy"))

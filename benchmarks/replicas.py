@@ -11,31 +11,20 @@ The target utilization is the mean share of the maximum throughput. The rest, he
 being replaced, is paid for too.
 """
 
-import asyncio
 import time
-from collections import defaultdict
-from dataclasses import dataclass, replace
-from typing import Annotated, Self
+from dataclasses import replace
+from typing import NamedTuple, Self
 
 from pydantic import Field, field_validator
 
-from benchmarks.harness.plan import Cpus, Question
+from benchmarks.harness.plan import Cpus, Positive
 from benchmarks.harness.process import running_on
-from benchmarks.harness.report import Figures, Report, Table, cells_of
-from benchmarks.harness.rounds import take_turns
-from benchmarks.served import (
-    BusyClients,
-    BusyPlan,
-    ServedSentences,
-    engine_options,
-    read_sentences,
-    serving,
-)
-from loadtest.closed_loop import BusyServerError
-from loadtest.generator import GeneratorLostError
+from benchmarks.harness.report import Figures, Report, Table
+from benchmarks.harness.rounds import in_turns
+from benchmarks.served import BusyClients, BusyPlan, ServedSentences, engine_options, read_sentences, serving
 from loadtest.reliability.replicas import balanced_by_clients
 from serve.bundle.bundle import Bundle
-from serve.server_process import ServerProcessError, server_command
+from serve.server_process import server_command
 
 SENTENCES = 1_000_000
 SECONDS_PER_HOUR = 3600
@@ -44,7 +33,9 @@ SECONDS_PER_HOUR = 3600
 class ReplicasPlan(BusyPlan):
     """The parameters of this benchmark."""
 
-    replicas: tuple[Annotated[int, Field(ge=1)], ...] = Field(
+    libraries = ("onnxruntime", "grpcio", "uvicorn", "numpy")
+
+    replicas: tuple[Positive, ...] = Field(
         (1, 2, 3), min_length=1, description="ascending numbers of replicas; the first one is the base of ratios"
     )
     clients: int = Field(120, ge=1, description="closed-loop clients that keep the replicas busy")
@@ -65,15 +56,36 @@ class ReplicasPlan(BusyPlan):
             raise ValueError("expected different numbers, ascending")
         return replicas
 
+    def measure(self) -> Report:
+        """Measures each number of replicas in turns.
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """How replicas share CPUs and slots.
+        There is one engine thread per CPU if the number of replicas divides that of the CPUs. The total of slots is the
+        same for all.
+        """
+        bundle = Bundle.open(self.bundle)
+        sentences = read_sentences(bundle, self.data)
+        cpus = set(self.server_cpus)
+        layouts = [Layout.of(replicas, cpus=len(cpus), slots=self.slots) for replicas in self.replicas]
+        with running_on(self.generator_cpus):
+            found = in_turns(layouts, self.rounds, "replicas", lambda layout: take_turn(layout, self, sentences))
+        text = (
+            f"**{bundle.manifest.name}**, {bundle.manifest.precision}, {sentences.direction}, greedy search, engines "
+            f"with one thread. Closed loop of {self.clients} clients over gRPC that take turns among the replicas; "
+            f"{len(sentences.sentences)} sentences; CPUs of the replicas: {len(cpus)}"
+            f"{'' if cpus.isdisjoint(self.generator_cpus) else ', shared with the clients'}; rounds: {self.rounds}."
+        )
+        notes = [
+            f"A million sentences are 1,000,000 / (sentences/s x {self.utilization:g} x 3600) x {len(cpus)} CPU-hours.",
+            "Memory is the sum of the processes; what they share of it counts for each.",
+        ]
+        table = Table(
+            "on the same CPUs", found, str(layouts[0]), ("sentences/s",), divide_by_base=True, text=text, notes=notes
+        )
+        return Report([table], self.cpus)
 
-    Attributes:
-        engines: of each replica, with one thread each.
-        slots: rows of each engine.
-    """
+
+class Layout(NamedTuple):
+    """How replicas share CPUs and slots: the engines of each, with one thread, and the slots of each engine."""
 
     replicas: int
     engines: int
@@ -112,66 +124,22 @@ def million_cost(sentences_per_second: float, plan: ReplicasPlan) -> Figures:
     return cost
 
 
-async def take_turn(layout: Layout, plan: ReplicasPlan, sentences: ServedSentences) -> Figures:
-    """Starts replicas, keeps them busy, and returns the figures of the turn.
-
-    Raises:
-        AffinityError: if a CPU is not available.
-        BusyServerError: if a replica exposes no metrics, or all are idle.
-        GeneratorLostError: if a client process ends.
-        ServerProcessError: if a replica does not become ready.
-    """
+def take_turn(layout: Layout, plan: ReplicasPlan, sentences: ServedSentences) -> Figures:
+    """Starts replicas, keeps them busy, and returns the figures of the turn."""
 
     def command(ports: tuple[int, int]) -> list[str]:
         return [*server_command(plan.bundle, *ports), *engine_options(layout.engines, layout.slots)]
 
     started_seconds = time.monotonic()
-    async with serving(command, plan.server_cpus, layout.replicas) as each:
+    with serving(command, plan.server_cpus, layout.replicas) as each:
         ready_seconds = time.monotonic() - started_seconds
         replicas = balanced_by_clients(each)
         # Before a client has connected to all replicas, one may have to refuse requests meant for others.
-        clients = BusyClients(plan, sentences, replace(replicas.targets, retries=True), replicas.servers)
-        figures = await clients.take_turn("grpc")
+        targets = replace(replicas.targets, retries=True)
+        figures = BusyClients(plan, sentences, targets, replicas.servers).take_turn("grpc")
     return {
         **layout.figures,
         **figures,
         "from start to ready, s": ready_seconds,
         **million_cost(figures["sentences/s"], plan),
     }
-
-
-def measure(plan: ReplicasPlan) -> Report:
-    """Measures each number of replicas in turns.
-
-    There is one engine thread per CPU if the number of replicas divides that of the CPUs. The total of slots is the
-    same for all.
-    """
-    bundle = Bundle.open(plan.bundle)
-    sentences = read_sentences(bundle, plan.data)
-    cpus = set(plan.server_cpus)
-    layouts = [Layout.of(replicas, cpus=len(cpus), slots=plan.slots) for replicas in plan.replicas]
-    found: dict[str, list[Figures]] = defaultdict(list)
-    with running_on(plan.generator_cpus):
-        for layout in take_turns(layouts, plan.rounds, "replicas"):
-            found[str(layout)].append(asyncio.run(take_turn(layout, plan, sentences)))
-    text = (
-        f"**{bundle.manifest.name}**, {bundle.manifest.precision}, {sentences.direction}, greedy search, engines with "
-        f"one thread. Closed loop of {plan.clients} clients over gRPC that take turns among the replicas; "
-        f"{len(sentences.sentences)} sentences; CPUs of the replicas: {len(cpus)}"
-        f"{'' if cpus.isdisjoint(plan.generator_cpus) else ', shared with the clients'}; rounds: {plan.rounds}."
-    )
-    notes = [
-        f"A million sentences are 1,000,000 / (sentences/s x {plan.utilization:g} x 3600) x {len(cpus)} CPU-hours.",
-        "Memory is the sum of the processes; what they share of it counts for each.",
-    ]
-    cells = cells_of(found, compared=("sentences/s",))
-    table = Table("on the same CPUs", cells, str(layouts[0]), divide_by_base=True, text=text, notes=notes)
-    return Report([table], f"CPUs of the replicas: {len(cpus)}, of the clients: {len(set(plan.generator_cpus))}")
-
-
-QUESTION = Question(
-    ReplicasPlan,
-    measure,
-    ("onnxruntime", "grpcio", "uvicorn", "numpy"),
-    (BusyServerError, GeneratorLostError, ServerProcessError),
-)

@@ -5,8 +5,8 @@ The clients are a closed loop: it measures the throughput of that many clients, 
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,16 +14,19 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field
 
+from benchmarks.harness.errors import BenchmarkError
 from benchmarks.harness.plan import Cpus, Plan
 from benchmarks.harness.process import running_on
 from benchmarks.harness.report import Figures
 from benchmarks.systems.translating import SourceSentence
+from export.source_model import find_direction
 from loadtest.clients import OK, Targets
-from loadtest.closed_loop import ClosedLoop, read_state
 from loadtest.generator import Generators
+from loadtest.measurement import Run, measure
+from loadtest.plan import draw_plan
 from loadtest.protocols import PROTOCOLS
-from loadtest.reliability.replicas import Command, ServedProcess, balanced_by_clients, start_replicas
-from loadtest.scenario import RequestKind, SearchOptions
+from loadtest.reliability.replicas import START_SECONDS, Command, ServedProcess, start_replicas
+from loadtest.scenario import ConstantPhase, RequestKind, Scenario, SearchOptions
 from loadtest.server_metrics import MetricsReader, ServerState, rows_per_step, together
 from model.data.corpus import CorpusError, read_corpus
 from model.tokenizer.tokenizer import TextTokenizer
@@ -34,8 +37,34 @@ from serve.search import options as search
 from serve.translation.request import SearchPlan
 from serve.translation.segments import SegmentedText
 
+Interface = Literal["grpc", "rest", "grpc-many"]
+# CPU seconds of parts of a server, by name.
+Parts = Mapping[str, float]
+MEBIBYTE = 1 << 20
+GREEDY = SearchOptions()
+SEED = 1
+# Upper bound; the clients normally go on until they are stopped.
+LONGEST_SECONDS = 600.0
+# A client that has sent so many sentences starts again with the first.
+SENTENCES_OF_A_CLIENT = 20
+# A saturated server on few CPUs answers /metrics late, and a timeout would end the measurement.
+STATE_TIMEOUT_SECONDS = 60.0
 
-class BusyPlan(Plan):
+
+class ServersPlan(Plan):
+    """The CPUs of a benchmark of servers."""
+
+    server_cpus: Cpus = Field((0,), description="CPUs of every server")
+    generator_cpus: Cpus = Field((1,), description="CPUs of the clients")
+    processes: int = Field(1, ge=1, description="processes of the clients")
+
+    @property
+    def cpus(self) -> str:
+        """The numbers of CPUs, for the report."""
+        return f"CPUs of the servers: {len(set(self.server_cpus))}, of the clients: {len(set(self.generator_cpus))}"
+
+
+class BusyPlan(ServersPlan):
     """The parameters of a benchmark with closed-loop clients."""
 
     bundle: Path = Field(description="bundle to serve")
@@ -43,15 +72,11 @@ class BusyPlan(Plan):
         None, description="test data as in `dragoman evaluate`; null: the golden sentences of the bundle"
     )
     clients: int = Field(64, ge=1, description="closed-loop clients that keep the servers busy")
-    processes: int = Field(1, ge=1, description="processes of the clients")
     seconds: float = Field(6.0, gt=0, description="measured part of a turn")
     warm_up_seconds: float = Field(2.0, gt=0, description="warm-up before the measured part of a turn")
-    server_cpus: Cpus = Field((0,), description="CPUs of the servers, with one engine thread each")
-    generator_cpus: Cpus = Field((1,), description="CPUs of the clients")
 
 
-@dataclass(frozen=True, slots=True)
-class ServedSentence:
+class ServedSentence(NamedTuple):
     """A sentence that a server translates as one sequence, as text and as tokens with limits."""
 
     text: str
@@ -72,13 +97,15 @@ def read_sentences(bundle: Bundle, data: str | None, max_target_ratio: float | N
 
     Without data, they are the golden sentences of the first direction. `max_target_ratio` limits the target tokens per
     source token.
-
-    Raises:
-        CorpusError: if the data is unreadable, or the bundle does not translate its direction.
-        TokenizerError: if the tokenizer of the bundle is invalid.
     """
     manifest = bundle.manifest
-    direction, texts = _golden(bundle) if data is None else _test_set(bundle, data)
+    if data is None:
+        direction = manifest.directions[0]
+        languages = (direction.source, direction.target)
+        texts = [each.source for each in bundle.golden if (each.source_language, each.target_language) == languages]
+    else:
+        corpus = read_corpus(data, "test")
+        direction, texts = find_direction(manifest.directions, corpus.languages), corpus.sources
     tokenizer = load_tokenizer(bundle)
     # The limits that the server applies.
     plan = SearchPlan(search.SearchOptions(max_target_tokens=manifest.max_target_tokens), max_target_ratio)
@@ -94,37 +121,24 @@ def read_sentences(bundle: Bundle, data: str | None, max_target_ratio: float | N
     return ServedSentences(direction, sentences, tokenizer)
 
 
-def _golden(bundle: Bundle) -> tuple[BundleDirection, list[str]]:
-    direction = bundle.manifest.directions[0]
-    languages = (direction.source, direction.target)
-    golden = [each.source for each in bundle.golden if (each.source_language, each.target_language) == languages]
-    return direction, golden
-
-
-def _test_set(bundle: Bundle, data: str) -> tuple[BundleDirection, list[str]]:
-    corpus = read_corpus(data, "test")
-    for direction in bundle.manifest.directions:
-        if (direction.source, direction.target) == corpus.languages:
-            return direction, corpus.sources
-    expected = ", ".join(map(str, bundle.manifest.directions))
-    raise CorpusError(f"data: {data}: {'-'.join(corpus.languages)}: expected a direction of the bundle: {expected}")
-
-
-@asynccontextmanager
-async def serving(command: Command, cpus: Collection[int], count: int = 1) -> AsyncIterator[tuple[ServedProcess, ...]]:
+@contextmanager
+def serving(command: Command, cpus: Collection[int], count: int = 1) -> Iterator[tuple[ServedProcess, ...]]:
     """Runs servers on some CPUs until the block ends, which begins when all are ready.
 
     `command` maps the HTTP and gRPC ports of a server to its command line.
-
-    Raises:
-        AffinityError: if a CPU is not available.
-        ServerProcessError: if a server does not become ready.
     """
     with TemporaryDirectory(prefix="dragoman-") as folder, ExitStack() as stack:
         with running_on(cpus):
             servers = stack.enter_context(start_replicas(command, Path(folder), count))
-        await balanced_by_clients(servers).wait_ready()
+        for server in servers:
+            server.wait_until_ready(START_SECONDS)
         yield servers
+
+
+def request_kind(protocol: str, direction: BundleDirection, options: SearchOptions) -> RequestKind:
+    """Returns the requests of a protocol for one direction."""
+    languages = {"source_language": direction.source, "target_language": direction.target}
+    return RequestKind(protocol=protocol, options=options, **languages)
 
 
 def engine_options(engines: int, slots: int) -> list[str]:
@@ -132,12 +146,7 @@ def engine_options(engines: int, slots: int) -> list[str]:
     return ["--engines", str(engines), "--threads-per-engine", "1", "--slots", str(slots)]
 
 
-Interface = Literal["grpc", "rest", "grpc-many"]
-# CPU seconds of parts of a server, by name.
-Parts = Mapping[str, float]
-
-
-class _Reading(NamedTuple):
+class Reading(NamedTuple):
     """Counters at one time: seconds of the monotonic clock, answered requests by server, sum of all servers."""
 
     seconds: float
@@ -146,18 +155,11 @@ class _Reading(NamedTuple):
     parts: Parts
 
 
-MEBIBYTE = 1 << 20
-GREEDY = SearchOptions()
-
-
 @dataclass(frozen=True, slots=True)
 class BusyClients:
     """Clients that send one of the sentences per request.
 
-    Attributes:
-        targets: addresses of all servers.
-        servers: the addresses of each server.
-        read_parts: reads the CPU times of parts of a single server.
+    `targets` are the addresses of all servers together. `read_parts` reads the CPU times of parts of a single server.
     """
 
     plan: BusyPlan
@@ -167,48 +169,57 @@ class BusyClients:
     options: SearchOptions = GREEDY
     read_parts: Callable[[], Parts] = dict
 
-    async def take_turn(self, interface: Interface) -> Figures:
-        """Keeps the servers busy over one interface.
+    def take_turn(self, interface: Interface) -> Figures:
+        """Keeps the servers busy over one interface. Each client sends its next request when it has its answer."""
+        return asyncio.run(self._take_turn(interface))
 
-        Raises:
-            BusyServerError: if a server exposes no metrics, or all are idle.
-            GeneratorLostError: if a client process ends.
-        """
-        plan, direction = self.plan, self.sentences.direction
-        loop = ClosedLoop(plan.clients, plan.warm_up_seconds, plan.seconds)
-        kind = RequestKind(
-            protocol=interface,
-            source_language=direction.source,
-            target_language=direction.target,
-            options=self.options,
-        )
-        counter = f"{PROTOCOLS[interface].interface} ok"
-        requests = loop.plan(kind, [each.text for each in self.sentences.sentences])
+    async def _take_turn(self, interface: Interface) -> Figures:
+        plan, readings = self.plan, list[Reading]()
+        kind = request_kind(interface, self.sentences.direction, self.options)
+        # A closed loop ignores the rate. It only determines how many requests there are.
+        rate = plan.clients * SENTENCES_OF_A_CLIENT / LONGEST_SECONDS
+        phase = ConstantPhase(rate=rate, duration_seconds=LONGEST_SECONDS)
+        scenario = Scenario(warm_up_seconds=0, requests=(kind,), phases=(phase,))
+        requests = draw_plan(scenario, [each.text for each in self.sentences.sentences], SEED)
         async with AsyncExitStack() as stack:
             metrics = [await stack.enter_async_context(MetricsReader.open(server)) for server in self.servers]
             generators = await stack.enter_async_context(
                 Generators.run(plan.processes, self.targets, {interface}, plan.generator_cpus)
             )
 
-            async def read() -> _Reading:
-                states = await asyncio.gather(*map(read_state, metrics))
-                answered = [state.requests.get(counter, 0) for state in states]
-                return _Reading(time.monotonic(), answered, together(states), self.read_parts())
+            async def read() -> None:
+                read = await asyncio.gather(*(each.read(STATE_TIMEOUT_SECONDS) for each in metrics))
+                states = [state for state in read if state is not None]
+                if len(states) < len(read):
+                    raise BenchmarkError("/metrics: expected the server's metrics, got none")
+                answered = [state.requests.get(f"{PROTOCOLS[interface].interface} ok", 0) for state in states]
+                readings.append(Reading(time.monotonic(), answered, together(states), self.read_parts()))
 
-            before = await read()
-            busy = await loop.keep_busy(
-                generators, requests, read, lambda first, last: sum(last.answered) > sum(first.answered)
-            )
-            served = sum((await read()).answered) - sum(before.answered)
+            async def watch(run: Run) -> None:
+                """Reads the counters at both ends of the measured time, while the clients go on."""
+                await asyncio.sleep(plan.warm_up_seconds - run.now_seconds)
+                await read()
+                first = sum(readings[-1].answered)
+                while sum(readings[-1].answered) == first:
+                    if run.now_seconds > LONGEST_SECONDS:
+                        raise BenchmarkError("no request was answered in the measured time")
+                    await asyncio.sleep(plan.seconds)
+                    await read()
+                generators.halt()
+
+            await read()
+            samples = (await measure(generators, requests, users=plan.clients, disturb=watch)).samples
+            await read()
+        before, first, *_, last, after = readings
         return {
-            **_figures(busy.first, busy.last),
-            "failed requests": sum(busy.samples.errors.values()),
+            **figures_between(first, last),
+            "failed requests": sum(samples.errors.values()),
             # Only the servers or only the clients count them as answered, warm-up included.
-            "uncounted requests": abs(served - busy.samples.outcomes[OK]),
+            "uncounted requests": abs(sum(after.answered) - sum(before.answered) - samples.outcomes[OK]),
         }
 
 
-def _figures(first: _Reading, last: _Reading) -> Figures:
+def figures_between(first: Reading, last: Reading) -> Figures:
     """Returns throughput and CPU time between two readings. Every request has one sentence."""
     sentences = [late - early for early, late in zip(first.answered, last.answered, strict=True)]
     seconds, cpu_seconds = last.seconds - first.seconds, last.state.cpu_seconds - first.state.cpu_seconds

@@ -8,11 +8,9 @@ Many clients: a closed loop keeps a server busy with short sentences. The figure
 outside ONNX Runtime.
 """
 
-import asyncio
 import http.client
 import json
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
@@ -23,11 +21,12 @@ from tempfile import TemporaryDirectory
 import grpc
 import numpy as np
 from pydantic import Field
+from tqdm import tqdm
 
-from benchmarks.harness.plan import Question
+from benchmarks.harness.errors import BenchmarkError
 from benchmarks.harness.process import running_on
-from benchmarks.harness.report import Figures, Report, Table, cells_of
-from benchmarks.harness.rounds import in_turn, take_turns
+from benchmarks.harness.report import Columns, Figures, Report, Table
+from benchmarks.harness.rounds import in_turn, in_turns
 from benchmarks.served import (
     BusyClients,
     BusyPlan,
@@ -36,23 +35,20 @@ from benchmarks.served import (
     ServedSentences,
     engine_options,
     read_sentences,
+    request_kind,
     serving,
 )
 from benchmarks.systems.engine import EngineTranslator
 from benchmarks.systems.translating import Batching
 from benchmarks.watched_server import read_cpu_times
-from loadtest.clients import TRANSLATE_PATH
-from loadtest.closed_loop import BusyServerError
-from loadtest.generator import GeneratorLostError
+from loadtest.clients import TRANSLATE_PATH, Targets
 from loadtest.protocols import PROTOCOLS
-from loadtest.scenario import LoadRequest, RequestKind, SearchOptions
+from loadtest.scenario import LoadRequest, SearchOptions
 from model.data.corpus import CorpusError
-from model.tokenizer.tokenizer import TextTokenizer
 from protos.translation_pb2 import TranslateRequest
 from protos.translation_pb2_grpc import TranslationServiceStub
 from serve.bundle.bundle import Bundle
-from serve.errors import ServiceError
-from serve.server_process import ServerProcessError, server_command
+from serve.server_process import server_command
 from serve.translation.fields import TargetRatio
 
 TIMEOUT_SECONDS = 30.0
@@ -65,6 +61,8 @@ INTERFACES: dict[str, Interface] = {"gRPC": "grpc", "REST": "rest", "TranslateMa
 class ServicePlan(BusyPlan):
     """The parameters of this benchmark."""
 
+    libraries = ("onnxruntime", "grpcio", "uvicorn", "numpy")
+
     max_target_ratio: TargetRatio | None = Field(
         None, description="maximum target tokens per source token; null: the model's limit"
     )
@@ -72,14 +70,31 @@ class ServicePlan(BusyPlan):
     words: int = Field(8, ge=1, description="maximum words of a sentence for many clients")
     slots: int = Field(32, ge=1, description="rows of each engine")
 
-    @property
-    def options(self) -> SearchOptions:
-        """Greedy search."""
-        return SearchOptions(max_target_ratio=self.max_target_ratio)
-
-
-class LoneClientError(Exception):
-    """A sentence was not translated as the bare engine does; the message has the response."""
+    def measure(self) -> Report:
+        """Measures one client, then many. Engines have one thread and search greedily."""
+        bundle = Bundle.open(self.bundle)
+        manifest, engines = bundle.manifest, len(set(self.server_cpus))
+        sentences = read_sentences(bundle, self.data, self.max_target_ratio)
+        short = [each for each in sentences.sentences if len(each.text.split()) <= self.words]
+        if not short:
+            raise CorpusError(f"words: {self.words}: expected more words or other data: no sentence is as short")
+        with running_on(self.generator_cpus):
+            lone = one_client(self, sentences)
+            busy = many_clients(self, replace(sentences, sentences=short))
+        model = (
+            f"**{manifest.name}**, {manifest.precision}, {sentences.direction}, greedy search, engines with one thread."
+        )
+        asked = min(self.sentences, len(sentences.sentences))
+        one = f"{model} One client, {asked} sentences one at a time; rounds: {self.rounds}."
+        many = (
+            f"Closed loop of {self.clients} clients, {len(short)} sentences of at most {self.words} words; "
+            f"engines: {engines}; rounds: {self.rounds}."
+        )
+        tables = [
+            Table("one client", lone, text=one, notes=["Target: at most 2 ms over the engine."]),
+            Table("many clients", busy, text=many, notes=["Target: at most 25 % of CPU outside ONNX Runtime."]),
+        ]
+        return Report(tables, self.cpus)
 
 
 # Parses the response and returns the translation.
@@ -89,39 +104,30 @@ LoneClient = Callable[[ServedSentence], Answer]
 
 
 @contextmanager
-def engine_client(bundle: Path, slots: int, tokenizer: TextTokenizer) -> Iterator[LoneClient]:
-    """Runs an engine with one thread until the block ends; its failure is a `ServiceError`."""
-    with closing(EngineTranslator(str(bundle), copies=1, threads=1, slots=slots)) as engine:
+def lone_clients(plan: ServicePlan, sentences: ServedSentences, targets: Targets) -> Iterator[dict[str, LoneClient]]:
+    """Runs an engine with one thread, and keeps a connection of each interface to a server, until the block ends."""
+    search = SearchOptions(max_target_ratio=plan.max_target_ratio)
+    request = LoadRequest((), request_kind("grpc", sentences.direction, search))
+    message, options = TranslateRequest(**request.body(PROTOCOLS["grpc"])), request.body(PROTOCOLS["rest"])
+    with ExitStack() as stack:
+        with running_on(plan.server_cpus):  # the engine's thread inherits these CPUs
+            started = EngineTranslator(str(plan.bundle), copies=1, threads=1, slots=plan.slots)
+        engine = stack.enter_context(closing(started))
+        stub = TranslationServiceStub(stack.enter_context(grpc.insecure_channel(targets.grpc)))
+        address = targets.rest.removeprefix("http://")
+        connection = stack.enter_context(closing(http.client.HTTPConnection(address, timeout=TIMEOUT_SECONDS)))
 
-        def ask(sentence: ServedSentence) -> Answer:
+        def ask_engine(sentence: ServedSentence) -> Answer:
             (target_ids,) = engine.translate([sentence.source], 1, Batching(1, "examples"))
-            return lambda: tokenizer.decode(target_ids)
+            return lambda: sentences.tokenizer.decode(target_ids)
 
-        yield ask
-
-
-@contextmanager
-def grpc_client(target: str, request: LoadRequest) -> Iterator[LoneClient]:
-    """Keeps a gRPC channel to a server until the block ends; every request has the options of `request`."""
-    with grpc.insecure_channel(target) as channel:
-        stub, options = TranslationServiceStub(channel), TranslateRequest(**request.body(PROTOCOLS["grpc"]))
-
-        def ask(sentence: ServedSentence) -> Answer:
-            message = TranslateRequest(text=[sentence.text])
-            message.MergeFrom(options)
-            response = stub.Translate(message, timeout=TIMEOUT_SECONDS)
+        def ask_grpc(sentence: ServedSentence) -> Answer:
+            asked = TranslateRequest(text=[sentence.text])
+            asked.MergeFrom(message)
+            response = stub.Translate(asked, timeout=TIMEOUT_SECONDS)
             return lambda: response.translations[0].text
 
-        yield ask
-
-
-@contextmanager
-def rest_client(address: str, request: LoadRequest) -> Iterator[LoneClient]:
-    """Keeps an HTTP connection to a server until the block ends; every request has the options of `request`."""
-    with closing(http.client.HTTPConnection(address, timeout=TIMEOUT_SECONDS)) as connection:
-        options = request.body(PROTOCOLS["rest"])
-
-        def ask(sentence: ServedSentence) -> Answer:
+        def ask_rest(sentence: ServedSentence) -> Answer:
             body = json.dumps({**options, "text": sentence.text})
             connection.request("POST", TRANSLATE_PATH, body, {"Content-Type": "application/json"})
             response = connection.getresponse()
@@ -130,7 +136,7 @@ def rest_client(address: str, request: LoadRequest) -> Iterator[LoneClient]:
                 raise http.client.HTTPException(f"{response.status}: {content.decode(errors='replace')}")
             return lambda: str(json.loads(content)["translations"][0]["text"])
 
-        yield ask
+        yield {ENGINE: ask_engine, "gRPC": ask_grpc, "REST": ask_rest}
 
 
 def ask_all(
@@ -139,8 +145,7 @@ def ask_all(
     """Returns the milliseconds of every client for one sentence; the clock has nanoseconds.
 
     Raises:
-        LoneClientError: if a sentence is not translated, or differently than by the bare engine.
-        ServiceError: if the bare engine fails.
+        BenchmarkError: if a sentence is not translated, or differently than by the bare engine.
     """
     taken_ms: dict[str, float] = {}
     answers: dict[str, Answer] = {}
@@ -149,12 +154,12 @@ def ask_all(
         try:
             answers[name] = clients[name](sentence)
         except (grpc.RpcError, OSError, http.client.HTTPException) as error:
-            raise LoneClientError(f"{name}: {sentence.text}: {error}") from error
+            raise BenchmarkError(f"{name}: {sentence.text}: {error}") from error
         taken_ms[name] = (clock() - started_ns) / 1e6
     expected = answers[ENGINE]()
     for name, answer in answers.items():
         if answer() != expected:
-            raise LoneClientError(f"{name}: {sentence.text}: {answer()}: expected {expected}, as the bare engine")
+            raise BenchmarkError(f"{name}: {sentence.text}: {answer()}: expected {expected}, as the bare engine")
     return taken_ms
 
 
@@ -168,7 +173,7 @@ def measure_lone(
     for sentence in sentences[:WARM_UP_SENTENCES]:
         ask_all(clients, list(clients), sentence, clock)
     found: dict[str, list[Figures]] = {name: [] for name in clients}
-    for number in take_turns(range(rounds), 1, "service, one client"):
+    for number in tqdm(range(rounds), "service, one client", unit=" rounds", disable=None):
         taken = [
             ask_all(clients, in_turn(list(clients), number + place), sentence, clock)
             for place, sentence in enumerate(sentences)
@@ -183,43 +188,22 @@ def measure_lone(
     return found
 
 
-async def one_client(plan: ServicePlan, sentences: ServedSentences) -> dict[str, list[Figures]]:
+def one_client(plan: ServicePlan, sentences: ServedSentences) -> Columns:
     """Measures one client; server and bare engine have one engine each."""
-    source, target = sentences.direction.source, sentences.direction.target
-    request = LoadRequest((), RequestKind(source_language=source, target_language=target, options=plan.options))
 
     def command(ports: tuple[int, int]) -> list[str]:
         return [*server_command(plan.bundle, *ports), *engine_options(1, plan.slots)]
 
-    async with serving(command, plan.server_cpus) as (server,):
-        with ExitStack() as stack:
-            with running_on(plan.server_cpus):  # the engine's thread inherits these CPUs
-                engine = stack.enter_context(engine_client(plan.bundle, plan.slots, sentences.tokenizer))
-            clients = {
-                ENGINE: engine,
-                "gRPC": stack.enter_context(grpc_client(server.targets.grpc, request)),
-                "REST": stack.enter_context(rest_client(server.targets.rest.removeprefix("http://"), request)),
-            }
-            return measure_lone(clients, sentences.sentences[: plan.sentences], plan.rounds)
+    with serving(command, plan.server_cpus) as (server,), lone_clients(plan, sentences, server.targets) as clients:
+        return measure_lone(clients, sentences.sentences[: plan.sentences], plan.rounds)
 
 
-def with_shares(figures: Figures) -> Figures:
-    """Returns the figures of a turn with shares of the server's CPU time.
+def many_clients(plan: ServicePlan, sentences: ServedSentences) -> Columns:
+    """Measures a busy server with one engine per CPU.
 
     Engine threads outside ONNX Runtime are scheduler, search and Python around the runs. Other threads are interfaces,
     tokenizer and metrics.
     """
-    runs, engines = (figures[f"CPU in {part}, %"] for part in ("ONNX Runtime", "engine threads"))
-    shares = {
-        "CPU outside ONNX Runtime, %": 100 - runs,
-        "- in engine threads, %": engines - runs,
-        "- in other threads, %": 100 - engines,
-    }
-    return {**figures, **shares}
-
-
-async def many_clients(plan: ServicePlan, sentences: ServedSentences) -> dict[str, list[Figures]]:
-    """Measures a busy server with one engine per CPU."""
     with TemporaryDirectory(prefix="dragoman-") as folder:
         clock = Path(folder) / "clock"
 
@@ -228,59 +212,15 @@ async def many_clients(plan: ServicePlan, sentences: ServedSentences) -> dict[st
             watched = server_command(plan.bundle, *ports, ("benchmarks.watched_server",))
             return [*watched, *engines, "--clock-file", str(clock)]
 
-        found: dict[str, list[Figures]] = defaultdict(list)
-        async with serving(command, plan.server_cpus) as (server,):
-            clients = BusyClients(
-                plan,
-                sentences,
-                replace(server.targets, connections=1),
-                (server.targets,),
-                plan.options,
-                lambda: read_cpu_times(clock),
-            )
-            for name in take_turns(list(INTERFACES), plan.rounds, "service, many clients"):
-                found[name].append(with_shares(await clients.take_turn(INTERFACES[name])))
-    return found
+        with serving(command, plan.server_cpus) as (server,):
+            targets = replace(server.targets, connections=1)
+            options = SearchOptions(max_target_ratio=plan.max_target_ratio)
+            clients = BusyClients(plan, sentences, targets, (server.targets,), options, lambda: read_cpu_times(clock))
 
+            def keep_busy(name: str) -> Figures:
+                figures = clients.take_turn(INTERFACES[name])
+                runs, engines = (figures[f"CPU in {part}, %"] for part in ("ONNX Runtime", "engine threads"))
+                shares = {"- in engine threads, %": engines - runs, "- in other threads, %": 100 - engines}
+                return {**figures, "CPU outside ONNX Runtime, %": 100 - runs, **shares}
 
-def short_sentences(sentences: ServedSentences, words: int) -> ServedSentences:
-    """Returns the sentences of at most `words` words.
-
-    Raises:
-        CorpusError: if there are none.
-    """
-    short = [each for each in sentences.sentences if len(each.text.split()) <= words]
-    if not short:
-        raise CorpusError(f"words: {words}: expected more words or other data: no sentence is as short")
-    return replace(sentences, sentences=short)
-
-
-def measure(plan: ServicePlan) -> Report:
-    """Measures one client, then many. Engines have one thread and search greedily."""
-    bundle = Bundle.open(plan.bundle)
-    sentences = read_sentences(bundle, plan.data, plan.max_target_ratio)
-    short = short_sentences(sentences, plan.words)
-    with running_on(plan.generator_cpus):
-        lone = asyncio.run(one_client(plan, sentences))
-        busy = asyncio.run(many_clients(plan, short))
-    manifest, engines = bundle.manifest, len(set(plan.server_cpus))
-    model = f"**{manifest.name}**, {manifest.precision}, {sentences.direction}, greedy search, engines with one thread."
-    asked = min(plan.sentences, len(sentences.sentences))
-    one = f"{model} One client, {asked} sentences one at a time; rounds: {plan.rounds}."
-    many = (
-        f"Closed loop of {plan.clients} clients, {len(short.sentences)} sentences of at most {plan.words} words; "
-        f"engines: {engines}; rounds: {plan.rounds}."
-    )
-    tables = [
-        Table("one client", cells_of(lone), text=one, notes=["Target: at most 2 ms over the engine."]),
-        Table("many clients", cells_of(busy), text=many, notes=["Target: at most 25 % of CPU outside ONNX Runtime."]),
-    ]
-    return Report(tables, f"CPUs of the server: {engines}, of the clients: {len(set(plan.generator_cpus))}")
-
-
-QUESTION = Question(
-    ServicePlan,
-    measure,
-    ("onnxruntime", "grpcio", "uvicorn", "numpy"),
-    (BusyServerError, GeneratorLostError, LoneClientError, ServerProcessError, ServiceError),
-)
+            return in_turns(INTERFACES, plan.rounds, "service, many clients", keep_busy)

@@ -7,7 +7,7 @@ cross-entropy, backward, clip, Adam. Dragoman's side is `dragoman train` with Li
 import math
 import tempfile
 import time
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader
 
-from benchmarks.harness.plan import Plan, Question
-from benchmarks.harness.report import Cell, Report, Table
-from benchmarks.harness.rounds import take_turns
+from benchmarks.harness.plan import Plan
+from benchmarks.harness.report import Figures, Report, Table
+from benchmarks.harness.rounds import in_turns
 from model.config import Direction, RunConfig, TrainingConfig, TransformerConfig
 from model.data.batches import Batch, BatchStream, TokenizedPairs
 from model.network.attention import sinusoidal_positions
@@ -33,12 +33,15 @@ from model.training.trainer import HardwareConfig, make_trainer
 PAIRS = 10_000
 # Lengths follow a gamma distribution like Multi30k's: 15 tokens on average, few above 30.
 LENGTH_SHAPE, LENGTH_SCALE_TOKENS = 9.0, 1.7
+SPEED = "training, tokens/s"
 # Untimed first steps of a turn.
 WARMUP_STEPS = 5
 
 
 class ThroughputPlan(Plan):
     """The shape of both models, and their batches."""
+
+    libraries = ("torch", "lightning", "numpy")
 
     model: TransformerConfig = Field(
         TransformerConfig(d_model=128, d_ff=256, heads=4, encoder_layers=4, decoder_layers=4, dropout=0.3),
@@ -49,6 +52,20 @@ class ThroughputPlan(Plan):
     precision: Literal["32-true", "bf16-mixed"] = Field("32-true", description="precision of both")
     steps: int = Field(40, gt=0, description="timed optimizer steps of a turn")
 
+    def measure(self) -> Report:
+        """Measures source and target tokens per second of both, on other batches in every round."""
+        trainers = {"dragoman": _train_dragoman, "torch.nn.Transformer": _train_plain}
+        seeds = {name: count() for name in trainers}
+
+        def train(name: str) -> Figures:
+            batches = _batches(self, next(seeds[name]))
+            tokens = sum(batch.count_tokens() for batch in batches[WARMUP_STEPS:])
+            return {SPEED: tokens / trainers[name](self, batches)}
+
+        found = in_turns(trainers, self.rounds, "throughput", train)
+        table = Table(self.precision, found, "dragoman", (SPEED,))
+        return Report([table], f"PyTorch threads: {torch.get_num_threads()}")
+
 
 class PlainTransformer(nn.Module):
     """`torch.nn.Transformer` with embeddings, positions, masks and projection."""
@@ -58,15 +75,8 @@ class PlainTransformer(nn.Module):
         self.scale = math.sqrt(config.d_model)
         self.embedding = nn.Embedding(vocabulary_size, config.d_model, padding_idx=PAD_ID)
         self.dropout = nn.Dropout(config.dropout)
-        self.transformer = nn.Transformer(
-            config.d_model,
-            config.heads,
-            config.encoder_layers,
-            config.decoder_layers,
-            config.d_ff,
-            config.dropout,
-            batch_first=True,
-        )
+        sizes = (config.d_model, config.heads, config.encoder_layers, config.decoder_layers, config.d_ff)
+        self.transformer = nn.Transformer(*sizes, config.dropout, batch_first=True)
         length = max(config.max_source_tokens, config.max_target_tokens + 1)
         self.register_buffer("positions", sinusoidal_positions(length, config.d_model))
 
@@ -84,10 +94,9 @@ class PlainTransformer(nn.Module):
         )
         return functional.linear(states, self.embedding.weight)
 
-    def _embed(self, ids: Tensor) -> Tensor:
-        positions: Tensor = self.get_buffer("positions")[: ids.shape[1]]
-        embedded: Tensor = self.dropout(self.embedding(ids) * self.scale + positions)
-        return embedded
+    def _embed(self, ids: Tensor) -> Any:
+        positions = self.get_buffer("positions")[: ids.shape[1]]
+        return self.dropout(self.embedding(ids) * self.scale + positions)
 
 
 class _Clock(Callback):
@@ -111,28 +120,22 @@ def _batches(plan: ThroughputPlan, seed: int) -> list[Batch]:
     return list(islice(stream, WARMUP_STEPS + plan.steps))
 
 
-def _tokens(batches: list[Batch]) -> int:
-    return sum(batch.count_tokens() for batch in batches[WARMUP_STEPS:])
-
-
 def _train_dragoman(plan: ThroughputPlan, batches: list[Batch]) -> float:
-    """Returns the tokens per second of a training with Lightning, set up as in `dragoman train`."""
+    """Returns the seconds of a training with Lightning, set up as in `dragoman train`."""
     steps = len(batches)
     training = TrainingConfig(max_steps=steps, validation_every_steps=steps, precision=plan.precision)
-    directions = (Direction(source="en", target="de"),)
-    module = TranslationModule(
-        RunConfig(directions=directions, model=plan.model, training=training), plan.vocabulary_size
-    )
+    config = RunConfig(directions=(Direction(source="en", target="de"),), model=plan.model, training=training)
+    module = TranslationModule(config, plan.vocabulary_size)
     clock = _Clock()
     with tempfile.TemporaryDirectory() as folder:
         trainer = make_trainer(RunFolder(Path(folder)), training, HardwareConfig(), [clock])
         loader: DataLoader[Batch] = DataLoader(batches, batch_size=None)  # type: ignore[arg-type]  # a list will do
         trainer.fit(module, loader, DataLoader(batches[:1], batch_size=None))  # type: ignore[arg-type]
-    return _tokens(batches) / clock.seconds
+    return clock.seconds
 
 
 def _train_plain(plan: ThroughputPlan, batches: list[Batch]) -> float:
-    """Returns the tokens per second of a plain loop."""
+    """Returns the seconds of a plain loop."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = PlainTransformer(plan.model, plan.vocabulary_size).to(device).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9)
@@ -149,20 +152,4 @@ def _train_plain(plan: ThroughputPlan, batches: list[Batch]) -> float:
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         loss.item()
-    return _tokens(batches) / (time.perf_counter() - started_seconds)
-
-
-TRAINERS = {"dragoman": _train_dragoman, "torch.nn.Transformer": _train_plain}
-
-
-def measure(plan: ThroughputPlan) -> Report:
-    """Measures source and target tokens per second of both."""
-    speeds: dict[str, list[float]] = {name: [] for name in TRAINERS}
-    for name in take_turns(list(TRAINERS), plan.rounds, "throughput"):
-        batches = _batches(plan, seed=len(speeds[name]))
-        speeds[name].append(TRAINERS[name](plan, batches))
-    cells = [Cell("training, tokens/s", name, figures) for name, figures in speeds.items()]
-    return Report([Table(plan.precision, cells, base="dragoman")], f"PyTorch threads: {torch.get_num_threads()}")
-
-
-QUESTION = Question(ThroughputPlan, measure, ("torch", "lightning", "numpy"))
+    return time.perf_counter() - started_seconds

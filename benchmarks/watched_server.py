@@ -72,7 +72,7 @@ class WatchedServer(ServeSettings):
                 problem = "expected 1: the CPU clock covers only the engine's own thread"
                 raise SystemExit(f"watched_server: --threads-per-engine: {settings.engine_threads}: {problem}")
         clock = RunClock(self.clock_file)
-        serve(self, load=partial(load_models, change=lambda sessions: watched(sessions, clock)))
+        serve(self, load=partial(load_models, change=lambda sessions: watched(sessions, clock.measure)))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
 """The source of a bundle: a trained or imported model with its tokenizer."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
+from model.data.corpus import CorpusError
 from model.network.translation_model import TranslationModel
 from model.run import TrainedModel
 from model.tokenizer.piece_tokenizer import PieceTokenizer
@@ -54,3 +56,16 @@ class Exportable:
     def source_ids(self, source_prefix: tuple[int, ...], text: str) -> tuple[int, ...]:
         """Returns the token ids of a source, including prefix and suffix."""
         return (*source_prefix, *self.tokenizer.encode(text), *self.source_suffix)
+
+
+def find_direction(directions: Iterable[BundleDirection], languages: tuple[str, str]) -> BundleDirection:
+    """Returns the direction of data in these languages, source and target.
+
+    Raises:
+        CorpusError: if there is none.
+    """
+    found = {(each.source, each.target): each for each in directions}
+    if languages not in found:
+        known = ", ".join(map("-".join, found))
+        raise CorpusError(f"data: {'-'.join(languages)}: expected a direction of the model: {known}")
+    return found[languages]

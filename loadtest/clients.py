@@ -12,8 +12,9 @@ import itertools
 import json
 import math
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Protocol
 
@@ -22,9 +23,11 @@ import grpc.aio
 
 from loadtest.protocols import PROTOCOLS, Protocols, RequestProtocol, part_at
 from loadtest.scenario import LoadProtocol, LoadRequest
-from protos.translation_pb2 import TranslateManyRequest, TranslateManyResponse, TranslateRequest
+from protos.translation_pb2 import TranslateManyRequest, TranslateRequest
+from protos.translation_pb2_grpc import TranslationServiceStub
 from serve.clients.channel import DEFAULTS, ClientSettings, open_async_channel
-from serve.clients.errors import UnavailableError, stream_error
+from serve.clients.errors import CallError
+from serve.clients.many import INVITED_RETRIES, ManyItem, ManyResult, Window, exchange
 
 OK = "ok"
 # The client canceled the request on purpose, as the scenario asks.
@@ -32,8 +35,9 @@ GONE = "gone"
 WRONG_COUNT = "wrong number of translations"
 NO_RESULT = "stream ended without a result"
 TIMED_OUT = "timeout"
-UNAVAILABLE = grpc.StatusCode.UNAVAILABLE.name
 DEADLINE_EXCEEDED = grpc.StatusCode.DEADLINE_EXCEEDED.name
+# A stream accepts any number of requests at a time.
+MOST_IN_FLIGHT = 1 << 30
 TIMEOUT_HEADER = "x-request-timeout-ms"
 TRANSLATE_PATH = PROTOCOLS["rest"].call
 
@@ -53,9 +57,9 @@ class Client(Protocol):
         """Returns the result. Server and network failures become outcomes, never exceptions."""
 
 
-def outcome_of(translations: int, request: LoadRequest) -> str:
+def outcome_of(translations: int, texts: Sequence[str]) -> str:
     """Returns OK if the answer holds one translation per text."""
-    return OK if translations == len(request.texts) else WRONG_COUNT
+    return OK if translations == len(texts) else WRONG_COUNT
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +95,7 @@ class _AnyClient:
 async def open_clients(
     targets: Targets, protocols: Collection[LoadProtocol], known: Protocols = PROTOCOLS
 ) -> AsyncIterator[Client]:
-    """Opens the connections that the protocols need, and closes them; `known` defines the protocols.
-
-    Raises:
-        OSError: if a file of the security settings cannot be used.
-    """
+    """Opens the connections that the protocols need, and closes them; `known` defines the protocols."""
     clients: dict[LoadProtocol, Client] = {}
     wanted = {name: known[name] for name in protocols}
     async with AsyncExitStack() as stack:
@@ -162,21 +162,83 @@ class GrpcClient:
         outcome = NO_RESULT
         try:
             if not self._streams:
-                return Answer(outcome_of(self._protocol.count(await call), request))
+                return Answer(outcome_of(self._protocol.count(await call), request.texts))
             async for event in call:
                 first_seconds = first_seconds or asyncio.get_running_loop().time()
                 if event.HasField(self._protocol.result):
-                    outcome = outcome_of(self._protocol.count(getattr(event, self._protocol.result)), request)
+                    outcome = outcome_of(self._protocol.count(getattr(event, self._protocol.result)), request.texts)
         except grpc.aio.AioRpcError as error:
             outcome = error.code().name
         return Answer(outcome, first_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class _Item(ManyItem):
+    """A request on a stream; its tag is the future of its outcome."""
+
+    sent: TranslateManyRequest = field(default_factory=TranslateManyRequest)
+
+    def message(self) -> TranslateManyRequest:
+        """Returns the message, without an id."""
+        return self.sent
+
+
+class _Stream:
+    """A stream that opens on demand, and again while it ends with a retry delay."""
+
+    def __init__(self, protocol: RequestProtocol, channel: grpc.aio.Channel, metadata: Metadata) -> None:
+        self._protocol = protocol
+        self._open = partial(TranslationServiceStub(channel).TranslateMany, metadata=metadata)
+        self._unsent = asyncio.Queue[_Item]()
+        self._waiting = set[asyncio.Future[str]]()
+        self._exchanging: asyncio.Task[None] | None = None
+
+    def ask(self, request: LoadRequest) -> "asyncio.Future[str]":
+        """Sends a request; returns the future of its outcome."""
+        outcome: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._waiting.add(outcome)
+        outcome.add_done_callback(self._waiting.discard)
+        message = TranslateRequest(**request.body(self._protocol))
+        sent = TranslateManyRequest(request=message, timeout_seconds=request.kind.timeout_seconds)
+        self._unsent.put_nowait(_Item(request.texts, tag=outcome, sent=sent))
+        if self._exchanging is None:
+            self._exchanging = asyncio.create_task(self._exchange())
+        return outcome
+
+    async def _exchange(self) -> None:
+        """Exchanges messages until a stream fails, whose status ends the unanswered requests."""
+        failure = NO_RESULT
+        try:
+            window = Window(self._items(), MOST_IN_FLIGHT, INVITED_RETRIES)
+            async with aclosing(exchange(self._open, window, None)) as results:
+                async for result in results:
+                    outcome: Any = result.item.tag
+                    if not outcome.done():  # else the client has left
+                        outcome.set_result(_outcome(result))
+        except CallError as error:
+            failure = error.code.name
+        finally:
+            self._unsent, self._exchanging = asyncio.Queue(), None
+            for unanswered in self._waiting:
+                if not unanswered.done():
+                    unanswered.set_result(failure)
+
+    async def _items(self) -> AsyncIterator[_Item]:
+        while True:
+            yield await self._unsent.get()
+
+
+def _outcome(result: ManyResult) -> str:
+    if result.response is None:
+        return NO_RESULT if result.error is None else result.error.code.name
+    return outcome_of(len(result.response.translations), result.item.texts)
 
 
 class GrpcManyClient:
     """Sends requests over several streams in turn."""
 
     def __init__(self, protocol: RequestProtocol, channels: Sequence[grpc.aio.Channel], metadata: Metadata) -> None:
-        self._streams = itertools.cycle(_Stream(protocol, channel, metadata) for channel in channels)
+        self._streams = itertools.cycle([_Stream(protocol, channel, metadata) for channel in channels])
 
     async def send(self, request: LoadRequest) -> Answer:
         """Returns OK, or the gRPC status of the answer or the stream."""
@@ -185,92 +247,6 @@ class GrpcManyClient:
                 return Answer(await next(self._streams).ask(request))
         except TimeoutError:
             return Answer(DEADLINE_EXCEEDED)
-
-
-_STATUSES = {status.value[0]: status.name for status in grpc.StatusCode}
-
-
-class _Stream:
-    """A stream that opens on demand and reopens after it ends."""
-
-    def __init__(self, protocol: RequestProtocol, channel: grpc.aio.Channel, metadata: Metadata) -> None:
-        self._protocol = protocol
-        self._metadata = metadata
-        self._open = channel.stream_stream(
-            protocol.call,
-            request_serializer=TranslateManyRequest.SerializeToString,
-            response_deserializer=TranslateManyResponse.FromString,
-        )
-        self._numbers = itertools.count()
-        # Messages by id, with the futures of their responses, or of the outcome of the stream.
-        self._unanswered: dict[str, tuple[TranslateManyRequest, asyncio.Future[TranslateManyResponse | str]]] = {}
-        self._unsent: asyncio.Queue[TranslateManyRequest] = asyncio.Queue()
-        self._exchanging: asyncio.Task[None] | None = None
-
-    async def ask(self, request: LoadRequest) -> str:
-        message = TranslateManyRequest(
-            id=str(next(self._numbers)),
-            request=TranslateRequest(**request.body(self._protocol)),
-            timeout_seconds=request.kind.timeout_seconds,
-        )
-        future: asyncio.Future[TranslateManyResponse | str] = asyncio.get_running_loop().create_future()
-        self._unanswered[message.id] = message, future
-        self._unsent.put_nowait(message)
-        if self._exchanging is None or self._exchanging.done():
-            self._exchanging = asyncio.create_task(self._exchange())
-        try:
-            response = await future
-        finally:
-            self._unanswered.pop(message.id, None)
-        if isinstance(response, str):
-            return response
-        if response.HasField("error"):
-            return _STATUSES.get(response.error.code, str(response.error.code))
-        return outcome_of(self._protocol.count(response.response), request)
-
-    async def _exchange(self) -> None:
-        """Opens streams while they end with a retry delay; the last one's status ends the unanswered requests."""
-        ended, pause_seconds = await self._exchange_once()
-        while pause_seconds is not None and self._unanswered:
-            await asyncio.sleep(pause_seconds)
-            ended, pause_seconds = await self._exchange_once()
-            if ended == UNAVAILABLE and pause_seconds is None:
-                # The stream was opened on the closing connection; the next one opens another.
-                ended, pause_seconds = await self._exchange_once()
-        for _, future in self._unanswered.values():
-            if not future.done():
-                future.set_result(ended)
-
-    async def _exchange_once(self) -> tuple[str, float | None]:
-        """Exchanges messages until the stream ends; returns its outcome, and the retry delay if there is one."""
-        self._unsent = asyncio.Queue()
-        for message, future in self._unanswered.values():
-            if not future.done():
-                self._unsent.put_nowait(message)
-        stream = self._open(metadata=self._metadata)
-        writing = asyncio.create_task(_write(stream, self._unsent))
-        try:
-            async for response in stream:
-                asked = self._unanswered.get(response.id)
-                if asked is not None and not asked[1].done():  # else the client has left
-                    asked[1].set_result(response)
-        except grpc.aio.AioRpcError as error:
-            failure = stream_error(error)
-            pause_seconds = failure.retry_after_seconds if isinstance(failure, UnavailableError) else None
-            return failure.code.name, pause_seconds
-        finally:
-            writing.cancel()
-            stream.cancel()
-        return NO_RESULT, None
-
-
-async def _write(stream: grpc.aio.StreamStreamCall[Any, Any], messages: asyncio.Queue[TranslateManyRequest]) -> None:
-    # The reading side raises the same error and handles it.
-    with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-        # A write to a rejected call would lose its status, so wait for the initial metadata first.
-        await stream.initial_metadata()
-        while True:
-            await stream.write(await messages.get())
 
 
 class HttpClient:
@@ -316,18 +292,14 @@ class HttpClient:
         except ValueError:
             return f"{status} unexpected body"
         if status == HTTPStatus.OK:
-            return outcome_of(self._protocol.count(answer), request)
+            return outcome_of(self._protocol.count(answer), request.texts)
         reason = part_at(answer, self._protocol.reason) if self._protocol.reason else None
         return f"{status or part_at(answer, 'status')} {reason or ''}".strip()
 
 
 @asynccontextmanager
 async def open_session(base_url: str, security: ClientSettings = DEFAULTS) -> AsyncIterator[aiohttp.ClientSession]:
-    """Opens a session with unlimited connections, so that no request waits for another request's answer.
-
-    Raises:
-        OSError: if a file of the settings cannot be used.
-    """
+    """Opens a session with unlimited connections, so that no request waits for another request's answer."""
     connector = aiohttp.TCPConnector(limit=0, ssl=security.ssl_context() or True)
     # One event holds a whole answer; aiohttp's default limits a line to 128 KiB.
     async with aiohttp.ClientSession(

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 from urllib.parse import urlsplit
 
 from pydantic import Field
@@ -31,7 +31,7 @@ from loadtest.scenario import (
     read_scenario,
     read_sentences,
 )
-from loadtest.session import LiveView, LoadSession, SessionOptions
+from loadtest.session import LiveView, LoadSession
 from loadtest.tables import format_capacity, format_runs
 from model.provenance import Provenance, command_line
 from serve.clients.options import ConnectionOptions
@@ -44,11 +44,7 @@ _READY_MADE = {path.stem: path for path in sorted((Path(__file__).parent / "scen
 
 @contextmanager
 def exit_with_message(command: str) -> Iterator[None]:
-    """Turns errors that the user can fix into a one-line message.
-
-    Raises:
-        SystemExit: instead of the error.
-    """
+    """Turns errors that the user can fix into a one-line message."""
     try:
         yield
     except (ScenarioError, FileError, GeneratorLostError) as error:
@@ -128,12 +124,7 @@ class LoadCommand(ConnectionOptions):
 
     @property
     def targets(self) -> Targets:
-        """The addresses and the security settings.
-
-        Raises:
-            ScenarioError: if the base URL is malformed.
-            FileError: if a TLS file or the key cannot be used.
-        """
+        """The addresses and the security settings."""
         scheme = _scheme_of(self.rest_url)
         security = self.connection(self.rest_url)
         # A https:// REST URL turns on TLS for gRPC too, so that no API key is sent in the clear.
@@ -141,11 +132,7 @@ class LoadCommand(ConnectionOptions):
         return Targets(self.grpc_target, self.rest_url, security=security)
 
     def described_scenario(self) -> Scenario:
-        """Reads the scenario and replaces its fields by the given options; only the runs apply `protocol`.
-
-        Raises:
-            ScenarioError: if the options conflict or the scenario cannot be used.
-        """
+        """Reads the scenario and replaces its fields by the given options; only the runs apply `protocol`."""
         if self.find_capacity and (self.closed_loop is not None or self.until_stable):
             raise ScenarioError("find-capacity: expected neither --closed-loop nor --until-stable with it")
         if self.find_capacity and len(self.protocol) > 1:
@@ -154,14 +141,11 @@ class LoadCommand(ConnectionOptions):
         if not path.suffix and self.scenario not in _READY_MADE:
             known = ", ".join(_READY_MADE)
             raise ScenarioError(f"scenario: expected a YAML file or one of {known}, got {self.scenario!r}")
-        return self._changed(read_scenario(_READY_MADE.get(self.scenario, path)))
-
-    def _changed(self, scenario: Scenario) -> Scenario:
-        """Returns the scenario with the values of the given options."""
 
         def given(*names: str) -> dict[str, object]:
             return {name: value for name in names if (value := getattr(self, name)) not in (None, "")}
 
+        scenario = read_scenario(_READY_MADE.get(self.scenario, path))
         objective = scenario.objective.model_copy(update=given("latency_seconds"))
         of_kinds = given("source_language", "target_language", "model")
         return scenario.with_fields(
@@ -175,16 +159,15 @@ class LoadCommand(ConnectionOptions):
         scenarios = {name: _over(scenario, name) for name in self.protocol} or {Path(self.scenario).stem: scenario}
         sentences = read_sentences(scenario.sentences)
         targets = replace(self.targets, connections=scenario.connections)
-        options = SessionOptions(targets, self.processes, self.generator_cpus, self.closed_loop, self.until_stable)
+        options: dict[str, Any] = {"processes": self.processes, "cpus": self.generator_cpus, "users": self.closed_loop}
         try:
             with LiveView.open(Console(stderr=True)) as view:
                 for name, each in scenarios.items():
-                    async with LoadSession.open(options, each, sentences, view) as session:
+                    async with LoadSession.open(each, sentences, targets, view, **options) as session:
                         if self.find_capacity:
-                            rate = each.phases[0].rate
-                            capacity = await session.find_capacity(name, rate, each.trial_seconds, each.tolerance)
+                            capacity = await session.find_capacity(name)
                         else:
-                            runs += await session.run(name)
+                            runs += await session.run(name, until_stable=self.until_stable)
         finally:
             # If a later run fails, the results of the earlier ones are printed all the same.
             if capacity is not None:

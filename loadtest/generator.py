@@ -17,10 +17,9 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
-from typing import Self
+from typing import NamedTuple, Self
 
 from loadtest.clients import GONE, Answer, Client, Targets, open_clients
 from loadtest.plan import Plan
@@ -117,8 +116,7 @@ HALT, DONE = "halt", "done"
 REPORT_SECONDS = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(NamedTuple):
     """One process's share of a run, and its number of users in a closed loop."""
 
     plan: Plan

@@ -19,7 +19,7 @@ from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
 from loadtest.protocols import PROTOCOLS
-from loadtest.scenario import DEFAULT_SENTENCES, LoadRequest, RequestKind
+from loadtest.scenario import LoadRequest, RequestKind, read_sentences
 from serve.clients.channel import open_channel
 from serve.clients.options import ConnectionOptions
 
@@ -45,6 +45,7 @@ CONNECTION = SETTINGS.connection(timeout_seconds=30.0)
 HEADERS = dict(CONNECTION.metadata)
 KIND = RequestKind(target_language=SETTINGS.target_language)
 REST, GRPC = PROTOCOLS["rest"], PROTOCOLS["grpc"]
+SENTENCES = read_sentences(None)
 # The name in all of Locust's tables and files.
 LABEL = "translate (closed loop)"
 
@@ -55,7 +56,7 @@ def _warn_of_closed_loop(**_: object) -> None:
 
 
 def _draw_request() -> LoadRequest:
-    return LoadRequest((random.choice(DEFAULT_SENTENCES),), KIND)
+    return LoadRequest((random.choice(SENTENCES),), KIND)
 
 
 class RestUser(FastHttpUser):

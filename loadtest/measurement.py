@@ -51,6 +51,7 @@ class Run:
         states: server metrics, each with its seconds from the start of the run.
         windows: ended windows of the only phase, if stability is asked for.
         stable: whether they agree; None if stability is not asked for.
+        parts: the requests so far, as the processes have reported them.
     """
 
     plan: Plan
@@ -59,18 +60,14 @@ class Run:
     states: list[tuple[float, ServerState]] = field(default_factory=list)
     windows: list[Window] = field(default_factory=list)
     stable: bool | None = None
-    _parts: list[Samples] = field(default_factory=list)
-
-    def add(self, samples: Samples) -> None:
-        """Adds requests of a process."""
-        self._parts.append(samples)
+    parts: list[Samples] = field(default_factory=list)
 
     @property
     def samples(self) -> Samples:
         """The requests so far, including the warm-up."""
-        if len(self._parts) != 1:
-            self._parts = [Samples.join(self._parts)]
-        return self._parts[0]
+        if len(self.parts) != 1:
+            self.parts[:] = [Samples.join(self.parts)]
+        return self.parts[0]
 
     @property
     def now_seconds(self) -> float:
@@ -103,15 +100,12 @@ async def measure(
 
     `users` makes it a closed loop. With `stable_percent`, a latency percentile, the run ends when the windows of the
     plan's only phase are stable. `disturb` runs concurrently with the load and must end by itself.
-
-    Raises:
-        GeneratorLostError: if a process dies and `may_be_lost` is false.
     """
     first_state = None if metrics is None else await metrics.read()
     run = Run(plan, generators.start_seconds(plan), users, stable=None if stable_percent is None else False)
     if first_state is not None:
         run.states.append((0.0, first_state))
-    sending = generators.carry_out(plan, run.start_seconds, run.add, users=users, may_be_lost=may_be_lost)
+    sending = generators.carry_out(plan, run.start_seconds, run.parts.append, users=users, may_be_lost=may_be_lost)
     sent, disturbing = asyncio.ensure_future(sending), asyncio.ensure_future(disturb(run))
     try:
         while not sent.done():

@@ -5,21 +5,12 @@ The plan is drawn before the first request is sent, and depends on nothing but t
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, repeat
+from itertools import repeat
 from typing import NamedTuple, Self
 
 import numpy as np
 
-from loadtest.scenario import (
-    AnyPhase,
-    Arrivals,
-    LoadRequest,
-    PoissonPhase,
-    ReplayPhase,
-    RequestKind,
-    Scenario,
-    TracedRequest,
-)
+from loadtest.scenario import AnyPhase, Arrivals, LoadRequest, PoissonPhase, ReplayPhase, RequestKind, Scenario
 
 WARM_UP = "warm-up"
 
@@ -34,12 +25,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Requests and their send times.
-
-    Attributes:
-        arrivals: seconds from the start of the run, ascending, shape (requests,).
-        parts: contiguous, from 0.
-    """
+    """Requests with ascending send times, in seconds from the start of the run, and contiguous parts from 0."""
 
     arrivals: Arrivals
     requests: Sequence[LoadRequest]
@@ -67,57 +53,37 @@ class Plan:
 
 
 def draw_plan(scenario: Scenario, sentences: Sequence[str], seed: int, windows: int = 1) -> Plan:
-    """Draws the plan of a scenario, with each phase repeated `windows` times; the same seed gives the same plan.
-
-    Raises:
-        ScenarioError: if a recorded trace cannot be read.
-    """
-    plans = list(_draw_parts(scenario, sentences, windows, np.random.default_rng(seed)))
-    return Plan(
-        np.concatenate([plan.arrivals for plan in plans]),
-        list(chain.from_iterable(plan.requests for plan in plans)),
-        tuple(chain.from_iterable(plan.parts for plan in plans)),
-    )
-
-
-def _draw_parts(
-    scenario: Scenario, sentences: Sequence[str], windows: int, random: np.random.Generator
-) -> Iterator[Plan]:
-    """Yields the plan of the warm-up and of every window; each starts where the previous one ends."""
-    begin_seconds = 0.0
+    """Draws the plan of a scenario, with each phase repeated `windows` times; the same seed gives the same plan."""
+    random = np.random.default_rng(seed)
     phases: list[AnyPhase] = [phase for phase in scenario.phases for _ in range(windows)]
     if scenario.warm_up_seconds:
         rate, seconds = scenario.phases[0].rate, scenario.warm_up_seconds
         phases.insert(0, PoissonPhase(name=WARM_UP, rate=rate, duration_seconds=seconds))
+    arrivals, requests, parts = list[Arrivals](), list[LoadRequest](), list[Part]()
+    begin_seconds = 0.0
     for phase in phases:
         # Of its own, so that the send times do not depend on the kinds of requests.
-        arrivals = phase.draw(np.random.default_rng(random.integers(1 << 62))) + begin_seconds
-        part = Part(phase.name, begin_seconds, begin_seconds + phase.duration_seconds)
-        yield Plan(arrivals, _draw_requests(scenario.requests, sentences, phase, len(arrivals), random), (part,))
-        begin_seconds = part.end_seconds
+        arrivals.append(phase.draw(np.random.default_rng(random.integers(1 << 62))) + begin_seconds)
+        requests += _draw_requests(scenario.requests, sentences, phase, len(arrivals[-1]), random)
+        parts.append(Part(phase.name, begin_seconds, begin_seconds + phase.duration_seconds))
+        begin_seconds = parts[-1].end_seconds
+    return Plan(np.concatenate(arrivals), requests, tuple(parts))
 
 
 def _draw_requests(
     kinds: Sequence[RequestKind], sentences: Sequence[str], phase: AnyPhase, count: int, random: np.random.Generator
-) -> list[LoadRequest]:
+) -> Iterator[LoadRequest]:
     weights = np.array([kind.weight for kind in kinds])
     chosen = random.choice(len(kinds), count, p=weights / weights.sum()).tolist()
     traced = phase.recorded if isinstance(phase, ReplayPhase) else repeat(None)
-    return [
-        _draw_request(kinds[number], sentences, given, random) for number, given in zip(chosen, traced, strict=False)
-    ]
-
-
-def _draw_request(
-    kind: RequestKind, sentences: Sequence[str], traced: TracedRequest | None, random: np.random.Generator
-) -> LoadRequest:
-    canceled = kind.cancelled_share > random.random()
-    return LoadRequest(
-        _draw_texts(kind, sentences, random) if traced is None or traced.text is None else traced.text,
-        kind,
-        None if traced is None else traced.options,
-        float(random.uniform(0.0, kind.cancelled_within_seconds)) if canceled else None,
-    )
+    for kind, given in zip(map(kinds.__getitem__, chosen), traced, strict=False):
+        canceled = kind.cancelled_share > random.random()
+        yield LoadRequest(
+            _draw_texts(kind, sentences, random) if given is None or given.text is None else given.text,
+            kind,
+            None if given is None else given.options,
+            float(random.uniform(0.0, kind.cancelled_within_seconds)) if canceled else None,
+        )
 
 
 def _draw_texts(kind: RequestKind, sentences: Sequence[str], random: np.random.Generator) -> tuple[str, ...]:

@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 import plotly.graph_objects as go
 from plotly.colors import qualitative
 from plotly.subplots import make_subplots
+from pydantic import ValidationError
 
-from loadtest.results import LoadDocument, RunResult, from_json, to_json
-from loadtest.tables import Table, curve_table, kind_table, run_table, summary, warnings
+from loadtest.results import DOCUMENTS, LoadDocument, RunResult
+from loadtest.scenario import describe_errors
+from loadtest.tables import curve_table, kind_table, run_table, summary, warnings
 from serve.files import FileError
 
 
@@ -38,6 +40,12 @@ class _Plot(NamedTuple):
     lines: dict[str, str]
     log: bool = False
 
+    @property
+    def heading(self) -> str:
+        """The title, and what the dashes mean if there are several."""
+        meanings = [f"{dash}: {name.replace('_', ' ')}" for dash, name in self.lines.items()]
+        return f"<b>{self.title}</b>" + (f"<br>{', '.join(meanings)}" if len(meanings) > 1 else "")
+
     def points_of(self, owner: object) -> list[Any]:
         """Returns the points of a run or a document; none if it has no such points."""
         found: Any = owner
@@ -46,6 +54,7 @@ class _Plot(NamedTuple):
         return [point for point in found or () if getattr(point, "percent", 0) != LAST_PERCENT]
 
 
+HTML = "html"
 LAST_PERCENT = 100.0
 _PERCENTS = (0.0, 50.0, 90.0, 99.0, 99.9, 99.99, 99.999)
 _TICKS_MS = [digit * 10.0**power for power in range(-2, 6) for digit in (1, 2, 5)]
@@ -58,19 +67,17 @@ _PLOTS = (
     _Plot("requests over time", "s", "requests/s", "points", "seconds", _FLOW),
     _Plot("latency by percentile", "percentile", "ms", "curve", "percent", {"solid": "seconds"}, log=True),
     _Plot("batch occupancy of the server", "s", "rows, sequences", "server.points", "seconds", _ROWS),
-    _Plot(
-        "goodput over offered load",
-        "offered requests/s",
-        "requests/s",
-        "capacity.curve",
-        "offered_per_second",
-        _GOODPUT,
-    ),
+    _Plot("goodput over offered load", "offered/s", "requests/s", "capacity.curve", "offered_per_second", _GOODPUT),
 )
 # How values are placed on an axis. 90, 99 and 99.9 % are equally far apart on a log axis.
 _SCALES: dict[str, Callable[[float], float]] = {
     "ms": lambda seconds: 1000 * seconds,
     "percentile": lambda percent: 100 / (100 - percent),
+}
+_PERCENT_AXIS = {
+    "type": "log",
+    "tickvals": [*map(_SCALES["percentile"], _PERCENTS)],
+    "ticktext": [f"{each:g}" for each in _PERCENTS],
 }
 
 
@@ -84,12 +91,20 @@ def _draw(owners: Mapping[str, RunResult | LoadDocument]) -> go.Figure:
     """Draws all plots that have points, two in a row, and the phases of the server's work."""
     plots = [plot for plot in _PLOTS if any(map(plot.points_of, owners.values()))]
     served = {name: each.server for name, each in owners.items() if isinstance(each, RunResult) and each.server}
-    headings = [*map(_heading, plots), *["<b>phases of the server's work, mean</b>"][: len(served)]]
+    headings = [*(plot.heading for plot in plots), *["<b>phases of the server's work, mean</b>"][: len(served)]]
     rows = (len(headings) + 1) // 2
     figure = make_subplots(rows, 2, subplot_titles=headings, vertical_spacing=0.3 / max(rows, 1))
     colors = dict(zip(owners, cycle(qualitative.D3), strict=False))
     for number, plot in enumerate(plots):
-        _draw_lines(figure, plot, owners, colors, {"row": number // 2 + 1, "col": number % 2 + 1})
+        place = {"row": number // 2 + 1, "col": number % 2 + 1}
+        for name, owner in owners.items():
+            points = plot.points_of(owner)
+            for dash, attribute in plot.lines.items() if points else ():
+                x, y = _values(points, plot.x_of, plot.x), _values(points, attribute, plot.y)
+                line = {"color": colors[name], "dash": dash}
+                figure.add_trace(go.Scatter(x=x, y=y, name=name, legendgroup=name, line=line), **place)
+        figure.update_xaxes(title=plot.x, **(_PERCENT_AXIS if plot.x == "percentile" else {}), **place)
+        figure.update_yaxes(title=plot.y, **({"type": "log", "tickvals": _TICKS_MS} if plot.log else {}), **place)
     place = {"row": rows, "col": 2 - len(headings) % 2}
     for name, server in served.items():
         means = {phase: 1000 * each.seconds / each.times for phase, each in server.phases.items()}
@@ -104,37 +119,10 @@ def _draw(owners: Mapping[str, RunResult | LoadDocument]) -> go.Figure:
     return figure.update_layout(template="plotly_white", height=_PLOT_PIXELS * rows + 100, legend=legend)
 
 
-def _heading(plot: _Plot) -> str:
-    """Returns the title, and what the dashes mean if there are several."""
-    meanings = [f"{dash}: {name.replace('_', ' ')}" for dash, name in plot.lines.items()]
-    return f"<b>{plot.title}</b>" + (f"<br>{', '.join(meanings)}" if len(meanings) > 1 else "")
-
-
-def _draw_lines(
-    figure: go.Figure,
-    plot: _Plot,
-    owners: Mapping[str, RunResult | LoadDocument],
-    colors: Mapping[str, str],
-    place: Mapping[str, int],
-) -> None:
-    for name, owner in owners.items():
-        points = plot.points_of(owner)
-        for dash, attribute in plot.lines.items() if points else ():
-            x, y = _values(points, plot.x_of, plot.x), _values(points, attribute, plot.y)
-            line = go.Scatter(x=x, y=y, name=name, legendgroup=name, line={"color": colors[name], "dash": dash})
-            figure.add_trace(line, **place)
-    figure.update_xaxes(title=plot.x, **place)
-    figure.update_yaxes(title=plot.y, **({"type": "log", "tickvals": _TICKS_MS} if plot.log else {}), **place)
-    if plot.x == "percentile":
-        ticks = {"tickvals": [*map(_SCALES["percentile"], _PERCENTS)], "ticktext": [f"{each:g}" for each in _PERCENTS]}
-        figure.update_xaxes(type="log", **ticks, **place)
-
-
 _STYLE = """
 body { color: #1b1f24; font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 80rem; padding: 0 1rem; }
 table { border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular-nums; }
-th, td { border-bottom: 1px solid #d0d7de; padding: .2rem .75rem; text-align: right; }
-th:first-child, td:first-child { text-align: left; }
+th, td { border-bottom: 1px solid #d0d7de; padding: .2rem .75rem; }
 .wide { overflow-x: auto; }
 .warning { color: #b42318; }
 p { overflow-wrap: anywhere; }
@@ -161,20 +149,13 @@ def _body(documents: Mapping[str, LoadDocument]) -> Iterator[str]:
         words = f"{each.sentences['sentences']:.0f} sentences, median {each.sentences['words_p50']:.0f} words"
         yield f"<p><b>{escape(name)}</b>: {escape(words)}. {escape(str(each.provenance))}</p>"
     if runs:
-        yield _html(run_table(runs)) + _html(kind_table(runs))
+        yield f'<div class="wide">{run_table(runs).render(HTML)}{kind_table(runs).render(HTML)}</div>'
     yield from (f'<p class="warning">{escape(warning)}</p>' for warning in warnings(runs))
     for name, each in documents.items():
         if each.capacity is not None:
-            yield f"<h2>{escape(name)}: {escape(summary(each.capacity))}</h2>" + _html(curve_table(each.capacity.curve))
+            yield f"<h2>{escape(name)}: {escape(summary(each.capacity))}</h2>"
+            yield f'<div class="wide">{curve_table(each.capacity.curve).render(HTML)}</div>'
     yield _draw({**runs, **documents}).to_html(full_html=False, include_plotlyjs=True)
-
-
-def _html(table: Table) -> str:
-    if not table.rows:
-        return ""
-    rows = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in table.rows]
-    heading = "".join(f"<th>{escape(cell)}</th>" for cell in table.heading)
-    return f'<div class="wide"><table><tr>{heading}</tr>{"".join(f"<tr>{row}</tr>" for row in rows)}</table></div>'
 
 
 def write_report(folder: Path, document: LoadDocument) -> None:
@@ -185,7 +166,7 @@ def write_report(folder: Path, document: LoadDocument) -> None:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "load.json").write_bytes(to_json(document))
+        (folder / "load.json").write_bytes(DOCUMENTS.dump_json(document, indent=1))
         (folder / "load.html").write_text(render({folder.resolve().name: document}), encoding="utf-8")
     except OSError as error:
         raise FileError(f"out: {error.filename}: {error.strerror}") from error
@@ -198,6 +179,8 @@ def read_report(path: Path) -> LoadDocument:
         FileError: if the file cannot be read or is not a report.
     """
     try:
-        return from_json(path.read_bytes())
-    except (OSError, ValueError) as error:
+        return DOCUMENTS.validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise FileError(f"{path}: expected a `dragoman load` report: {describe_errors(error)}") from error
+    except OSError as error:
         raise FileError(f"{path}: {error}") from error

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from loadtest.clients import GONE, OK
 from loadtest.measurement import Run
 from loadtest.plan import Part
-from loadtest.samples import TEXTS, Durations, PercentilePoint, Percentiles, Samples, curve, failed_share, percentile
-from loadtest.scenario import Objective, Scenario, describe_errors
+from loadtest.samples import Durations, PercentilePoint, Percentiles, Samples, curve, failed_share, percentile
+from loadtest.scenario import Objective, Scenario
 from loadtest.server_metrics import PhaseTime, ServerState, phase_times, rows_per_step
 from model.provenance import Provenance
 
@@ -27,11 +27,8 @@ SHORTEST_SLICE_SECONDS = 0.5
 class RequestsResult:
     """Counts and percentiles of some requests: `sent` equals `ok + gone + failed`. Percentiles are None without values.
 
-    Attributes:
-        good: requests answered within the bounds of the objective.
-        gone: requests that their clients canceled on purpose.
-        errors: failed requests by status and reason.
-        lag_seconds: delay of the generator.
+    `good` are answered within the bounds of the objective, `gone` canceled by their clients on purpose. `errors` are
+    the failed ones by status and reason. The lag is the delay of the generator.
     """
 
     sent: int
@@ -98,14 +95,12 @@ class RunResult:
     """The result of one phase, without its warm-up.
 
     Attributes:
-        users: number of users of a closed loop; None for an open loop. A closed loop measures no latency under load.
+        users: of a closed loop, which measures no latency under load; None for an open loop.
         windows: number of windows used and number of windows run.
         stable: whether the windows agreed; None if stability was not asked for.
         offered_per_second: planned requests; in a closed loop, sent requests.
         requests_per_second: answered requests, until the last answer.
         goodput_per_second: requests answered within the bounds of the objective.
-        meets_objective: whether the percentile and the share of failures are within their bounds.
-        curve: distribution of the latency.
         server: None if the server's metrics could not be read.
         void: why the run is void; None if it is valid.
     """
@@ -128,12 +123,8 @@ class RunResult:
     void: str | None
 
 
-def results_of(run: Run, objective: Objective, max_lag_seconds: float) -> list[RunResult]:
-    """Returns the result of each phase of an ended run; void if the p99 of its open-loop lag is too high."""
-    return [_phase_result(run, parts, objective, max_lag_seconds) for parts in run.plan.phases.values()]
-
-
-def _phase_result(run: Run, parts: Sequence[Part], objective: Objective, max_lag_seconds: float) -> RunResult:
+def result_of(run: Run, parts: Sequence[Part], objective: Objective, max_lag_seconds: float) -> RunResult:
+    """Returns the result of a phase of an ended run; void if the p99 of its open-loop lag is too high."""
     # Of windows repeated until they agree, only the last three count.
     used = parts if run.stable is None else parts[: len(run.windows)][-3:]
     begin_seconds, end_seconds = used[0].begin_seconds, used[-1].end_seconds
@@ -149,7 +140,7 @@ def _phase_result(run: Run, parts: Sequence[Part], objective: Objective, max_lag
         stable=run.stable,
         offered_per_second=offered / seconds,
         requests_per_second=samples.outcomes[OK] / elapsed_seconds,
-        texts_per_second=float(samples.answered[:, TEXTS].sum()) / elapsed_seconds,
+        texts_per_second=int(samples.answered["texts"].sum()) / elapsed_seconds,
         goodput_per_second=samples.good(objective) / elapsed_seconds,
         meets_objective=samples.meets(objective),
         all=_requests_result(samples, objective),
@@ -222,13 +213,9 @@ def _server_result(
 
 @dataclass(frozen=True, slots=True)
 class CapacityResult:
-    """The highest rate that meets an objective, and the results around it.
+    """The highest rate that meets an objective, if any, the tried rates, and results from 0.1 to 2 times the capacity.
 
-    Attributes:
-        capacity_per_second: None if no rate met the objective.
-        trials: tried rates, in the order of the search.
-        curve: results from 0.1 to 2 times the capacity.
-        void: set if the generator, not the server, limits the capacity.
+    It is void if the generator, not the server, limits the capacity.
     """
 
     objective: str
@@ -241,12 +228,7 @@ class CapacityResult:
 
 @dataclass(frozen=True, slots=True)
 class LoadDocument:
-    """All results of one command, its settings, scenario and provenance.
-
-    Attributes:
-        sentences: number of sentences, and percentiles of their words.
-        void: whether any run is void.
-    """
+    """All results of one command, its settings, scenario and provenance; `sentences` counts them and their words."""
 
     provenance: Provenance
     settings: dict[str, object]
@@ -257,27 +239,11 @@ class LoadDocument:
     void: bool
 
 
-_DOCUMENTS = TypeAdapter(LoadDocument)
-
-
-def to_json(document: LoadDocument) -> bytes:
-    """Serializes a document as JSON."""
-    return _DOCUMENTS.dump_json(document, indent=1)
+# Reads and writes documents.
+DOCUMENTS = TypeAdapter(LoadDocument)
 
 
 def to_line(document: LoadDocument) -> str:
     """Serializes a document as one line of JSON, without the data of the plots."""
     runs = {"__all__": {"points", "curve", "server"}}
-    return _DOCUMENTS.dump_json(document, exclude={"runs": runs, "capacity": {"trials": runs, "curve": runs}}).decode()
-
-
-def from_json(content: bytes) -> LoadDocument:
-    """Parses a document that `to_json` wrote.
-
-    Raises:
-        ValueError: if the JSON is not such a document.
-    """
-    try:
-        return _DOCUMENTS.validate_json(content)
-    except ValidationError as error:
-        raise ValueError(f"expected a `dragoman load` report: {describe_errors(error)}") from error
+    return DOCUMENTS.dump_json(document, exclude={"runs": runs, "capacity": {"trials": runs, "curve": runs}}).decode()

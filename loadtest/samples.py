@@ -4,10 +4,10 @@ Samples of several processes are concatenated, so percentiles are exact. Latency
 """
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +17,12 @@ from loadtest.scenario import LoadRequest, Objective
 
 # The points get denser toward the slow requests at the end.
 CURVE_PERCENTILES = (0.0, *(100 - 100 / 2 ** (step / 4) for step in range(1, 57)), 100.0)
-# Columns of the rows: times in seconds from the start of the run, and the number of texts. The intended time is the
-# actual one in a closed loop. The time of the first part is NaN if the answer was not streamed.
-INTENDED, SENT, ENDED, FIRST, TEXTS = range(5)
-# Shape (requests, 5).
-Rows = NDArray[np.float64]
+# A request that has ended. Times are in seconds from the start of the run; the intended time is the actual one in a
+# closed loop. The time of the first part is NaN if the answer was not streamed.
+TIMES = ("intended", "sent", "ended", "first")
+ROW = np.dtype([("kind", "O"), ("outcome", "O"), *((name, "f8") for name in TIMES), ("texts", "i8")])
+# Of ROW, shape (requests,).
+Rows = NDArray[np.void]
 # Seconds, ascending, shape (requests,).
 Durations = NDArray[np.float64]
 
@@ -72,55 +73,34 @@ def curve(durations: Durations) -> Iterator[PercentilePoint]:
             yield PercentilePoint(percent, seconds)
 
 
-_NO_ROWS: Rows = np.empty((0, 5))
-
-
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Requests, of a whole run or of a part of it.
-
-    Attributes:
-        begun: intended times of all requests that were sent, shape (requests,).
-        ended: the requests that have ended, by kind and outcome.
-    """
+    """Requests, of a whole run or of a part of it: intended times of all that were sent, and those that have ended."""
 
     begun: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
-    ended: Mapping[tuple[str, str], Rows] = field(default_factory=dict)
+    ended: Rows = field(default_factory=lambda: np.empty(0, ROW))
 
     @classmethod
     def join(cls, parts: Iterable[Self]) -> Self:
         """Returns the requests of all parts."""
-        parts, ended = [cls(), *parts], defaultdict[tuple[str, str], list[Rows]](list)
-        for part in parts:
-            for key, rows in part.ended.items():
-                ended[key].append(rows)
-        begun = np.concatenate([part.begun for part in parts])
-        return cls(begun, {key: np.concatenate(rows) for key, rows in ended.items()})
+        parts = [cls(), *parts]
+        return cls(np.concatenate([part.begun for part in parts]), np.concatenate([part.ended for part in parts]))
 
     def between(self, begin_seconds: float, end_seconds: float = math.inf) -> Self:
         """Returns the requests with an intended time from `begin_seconds` on and before `end_seconds`."""
-
-        def inside(seconds: NDArray[np.float64]) -> NDArray[np.bool_]:
-            return (seconds >= begin_seconds) & (seconds < end_seconds)
-
-        chosen = {key: rows[inside(rows[:, INTENDED])] for key, rows in self.ended.items()}
-        return type(self)(self.begun[inside(self.begun)], {key: rows for key, rows in chosen.items() if len(rows)})
+        begun, ended = ((begin_seconds <= each) & (each < end_seconds) for each in (self.begun, self.ended["intended"]))
+        return type(self)(self.begun[begun], self.ended[ended])
 
     def kinds(self) -> dict[str, Self]:
         """Returns the ended requests of each kind."""
-        split = defaultdict[str, dict[tuple[str, str], Rows]](dict)
-        for (kind, outcome), rows in self.ended.items():
-            split[kind][kind, outcome] = rows
-        begun = {kind: np.concatenate([rows[:, INTENDED] for rows in parts.values()]) for kind, parts in split.items()}
-        return {kind: type(self)(begun[kind], parts) for kind, parts in split.items()}
+        kinds = self.ended["kind"]
+        parts = {kind: self.ended[kinds == kind] for kind in dict.fromkeys(kinds.tolist())}
+        return {kind: type(self)(rows["intended"], rows) for kind, rows in parts.items()}
 
     @property
     def outcomes(self) -> Counter[str]:
         """Ended requests by outcome."""
-        counts = Counter[str]()
-        for (_, outcome), rows in self.ended.items():
-            counts[outcome] += len(rows)
-        return counts
+        return Counter(self.ended["outcome"].tolist())
 
     @property
     def errors(self) -> dict[str, int]:
@@ -130,43 +110,40 @@ class Samples:
     @property
     def in_flight(self) -> int:
         """Requests that have not ended."""
-        return len(self.begun) - self.outcomes.total()
+        return len(self.begun) - len(self.ended)
 
     @property
     def answered(self) -> Rows:
         """The answered requests."""
-        return np.concatenate([_NO_ROWS, *(rows for (_, outcome), rows in self.ended.items() if outcome == OK)])
+        rows: Rows = self.ended[self.ended["outcome"] == OK]
+        return rows
 
     @property
     def latency(self) -> Durations:
         """Latencies of answered requests."""
-        rows = self.answered
-        return np.sort(rows[:, ENDED] - rows[:, INTENDED])
+        return np.sort(_after(self.answered, "ended"))
 
     @property
     def first_token(self) -> Durations:
         """Times from the intended send time to the first part of streamed answers."""
-        durations = self.answered[:, FIRST] - self.answered[:, INTENDED]
+        durations = _after(self.answered, "first")
         return np.sort(durations[~np.isnan(durations)])
 
     @property
     def lag(self) -> Durations:
         """Delays of the generator, of all ended requests."""
-        rows = np.concatenate([_NO_ROWS, *self.ended.values()])
         # A timer may fire a nanosecond early.
-        return np.sort(np.maximum(0.0, rows[:, SENT] - rows[:, INTENDED]))
+        return np.sort(np.maximum(0.0, _after(self.ended, "sent")))
 
     @property
     def last_seconds(self) -> float:
         """End of the last ended request, from the start of the run."""
-        return max((float(rows[:, ENDED].max()) for rows in self.ended.values()), default=0.0)
+        return float(self.ended["ended"].max(initial=0.0))
 
     def good(self, objective: Objective) -> int:
         """Counts the answers within the bounds of an objective. The first-token bound applies to streams only."""
-        rows = self.answered
-        first_seconds = rows[:, FIRST] - rows[:, INTENDED]
-        bound_seconds = math.inf if objective.first_token_seconds is None else objective.first_token_seconds
-        in_time = rows[:, ENDED] - rows[:, INTENDED] <= objective.latency_seconds
+        first_seconds, bound_seconds = _after(self.answered, "first"), objective.first_token_seconds or math.inf
+        in_time = _after(self.answered, "ended") <= objective.latency_seconds
         return int(np.sum(in_time & (np.isnan(first_seconds) | (first_seconds <= bound_seconds))))
 
     def meets(self, objective: Objective) -> bool:
@@ -183,23 +160,28 @@ class Samples:
         )
 
 
+def _after(rows: Rows, name: str) -> NDArray[np.float64]:
+    """Returns the times from the intended send times."""
+    return np.asarray(rows[name] - rows["intended"])
+
+
 class Book:
     """Records requests, and returns the records in increments. Times are seconds from the start of the run."""
 
     def __init__(self) -> None:
         self._begun: list[float] = []
-        self._ended = defaultdict[tuple[str, str], list[tuple[float, ...]]](list)
+        self._ended: list[tuple[Any, ...]] = []
 
     def begin(self, intended_seconds: float) -> None:
         """Records that a request is being sent."""
         self._begun.append(intended_seconds)
 
     def end(self, request: LoadRequest, outcome: str, times: tuple[float, float, float, float]) -> None:
-        """Records that a request has ended; `times` are those of the columns."""
-        self._ended[request.kind.name, outcome].append((*times, len(request.texts)))
+        """Records that a request has ended; `times` are in the order of TIMES."""
+        self._ended.append((request.kind.name, outcome, *times, len(request.texts)))
 
     def take(self) -> Samples:
         """Returns what was recorded since the last call."""
-        samples = Samples(np.array(self._begun), {key: np.array(rows) for key, rows in self._ended.items()})
-        self._begun, self._ended = [], defaultdict(list)
+        samples = Samples(np.array(self._begun, np.float64), np.array(self._ended, ROW))
+        self._begun, self._ended = [], []
         return samples

@@ -7,6 +7,7 @@ A trace of recorded traffic is a UTF-8 file with one request per line. A line is
 origin, or a JSON object with `seconds` and optionally `text` and `options`, named as in a request to the server.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,7 +17,7 @@ from typing import Annotated, Any, Literal, Self
 import numpy as np
 import yaml
 from numpy.typing import NDArray
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from loadtest.protocols import PROTOCOLS, Protocols, RequestProtocol
 from serve.translation.fields import SearchFields
@@ -27,6 +28,8 @@ Arrivals = NDArray[np.float64]
 LoadProtocol = str
 
 MAX_RATE = 100_000.0
+# Of the demo grammar, short and long.
+BUILT_IN_SENTENCES = Path(__file__).with_name("sentences.txt")
 # A trace ends so long after its last recorded request.
 AFTER_A_TRACE_SECONDS = 1.0
 Rate = Annotated[float, Field(gt=0, le=MAX_RATE, description="Mean requests per second.")]
@@ -141,8 +144,10 @@ class TracedRequest(_Part):
     text: tuple[str, ...] | None = Field(None, min_length=1, description="Texts. Default: drawn sentences.")
     options: SearchOptions | None = Field(None, description="Search options. Default: those of its kind.")
 
-
-_LINE: TypeAdapter[float | TracedRequest] = TypeAdapter(float | TracedRequest)
+    @model_validator(mode="before")
+    @classmethod
+    def _read_number(cls, value: object) -> object:
+        return {"seconds": value} if isinstance(value, int | float) else value
 
 
 class ReplayPhase(_Phase):
@@ -154,27 +159,20 @@ class ReplayPhase(_Phase):
 
     @cached_property
     def recorded(self) -> list[TracedRequest]:
-        """The recorded requests, sorted by time.
-
-        Raises:
-            ScenarioError: if the trace cannot be read; names the first invalid line.
-        """
+        """The recorded requests, sorted by time; a `ScenarioError` names the first invalid line."""
+        requests, number = list[TracedRequest](), 0
         try:
-            lines = self.trace.read_text(encoding="utf-8").splitlines()
-        except (OSError, ValueError) as error:
-            raise ScenarioError(f"trace: {self.trace}: {error}") from error
-        requests = [self._parse(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
-        if not requests:
-            raise ScenarioError(f"trace: {self.trace}: expected at least one request")
-        return sorted(requests, key=lambda request: request.seconds)
-
-    def _parse(self, number: int, line: str) -> TracedRequest:
-        try:
-            parsed = _LINE.validate_json(line)
+            for number, line in enumerate(self.trace.read_text(encoding="utf-8").splitlines(), start=1):  # noqa: B007 - named below
+                if line.strip():
+                    requests.append(TracedRequest.model_validate_json(line))
         except ValidationError as error:
             problem = f"line {number}: expected seconds or an object: {error.errors()[-1]['msg']}"
             raise ScenarioError(f"trace: {self.trace}: {problem}") from error
-        return parsed if isinstance(parsed, TracedRequest) else TracedRequest(seconds=parsed)
+        except (OSError, ValueError) as error:
+            raise ScenarioError(f"trace: {self.trace}: {error}") from error
+        if not requests:
+            raise ScenarioError(f"trace: {self.trace}: expected at least one request")
+        return sorted(requests, key=lambda request: request.seconds)
 
     @property
     def duration_seconds(self) -> float:
@@ -237,12 +235,7 @@ class RequestKind(_Part):
 
 @dataclass(frozen=True, slots=True)
 class LoadRequest:
-    """A request of a load.
-
-    Attributes:
-        options: search options; None: those of its kind.
-        cancel_after_seconds: when its client cancels it; None if the client waits for the answer.
-    """
+    """A request of a load; by default with the search options of its kind, and a client that waits for the answer."""
 
     texts: tuple[str, ...]
     kind: RequestKind = field(default_factory=RequestKind)
@@ -310,13 +303,10 @@ class Scenario(_Part):
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
-        for field_name, names in {
-            "requests": [kind.name for kind in self.requests],
-            "phases": [phase.name for phase in self.phases],
-        }.items():
-            twice = next((name for name in names if names.count(name) > 1), None)
-            if twice is not None:
-                raise ValueError(f"{field_name}: name: expected different names, got {twice!r} twice")
+        for field_name, parts in (("requests", self.requests), ("phases", self.phases)):
+            (name, count), *_ = Counter(part.name for part in parts).most_common()
+            if count > 1:
+                raise ValueError(f"{field_name}: name: expected different names, got {name!r} twice")
         for number, kind in enumerate(self.requests):
             try:
                 kind.check(self.known_protocols)
@@ -337,9 +327,7 @@ class Scenario(_Part):
         """
         if of_phases and not any(isinstance(phase, TimedPhase) for phase in self.phases):
             raise ScenarioError(f"{next(iter(of_phases))}: expected a scenario with a phase that is no replay")
-        phases = [
-            phase.model_copy(update=of_phases) if isinstance(phase, TimedPhase) else phase for phase in self.phases
-        ]
+        phases = [each.model_copy(update=of_phases if isinstance(each, TimedPhase) else {}) for each in self.phases]
         kinds = [kind.model_copy(update=of_kinds) for kind in self.requests]
         try:
             return type(self).model_validate({**dict(self), **fields, "requests": kinds, "phases": phases})
@@ -368,29 +356,13 @@ def describe_errors(error: ValidationError) -> str:
     return "; ".join(problem.removeprefix(": ") for problem in problems)
 
 
-# Sentences of the demo grammar, short and long.
-DEFAULT_SENTENCES = (
-    "Peter is not sleeping.",
-    "The queens were very old.",
-    "Does the man close the window?",
-    "The old brother will read a newspaper.",
-    "I know that the boy must not drive to the garden.",
-    "Tomorrow he must find sixty-nine lamps at the station.",
-    "This cake that he buys was cheaper than my pears.",
-    "These old hats that he sold are bigger than the expensive dresses.",
-    "The man brings her a pear although the hungry farmers eat her expensive soup.",
-    "Because our friendly son wanted to put an old letter under the bench, their father wanted to go to the village.",
-)
-
-
 def read_sentences(path: Path | None) -> tuple[str, ...]:
-    """Returns the nonblank lines of a UTF-8 file, or the built-in sentences.
+    """Returns the nonblank lines of a UTF-8 file, or of the built-in one.
 
     Raises:
         ScenarioError: if the file cannot be read, is not UTF-8 or has only blank lines.
     """
-    if path is None:
-        return DEFAULT_SENTENCES
+    path = path or BUILT_IN_SENTENCES
     try:
         sentences = tuple(line for line in path.read_text(encoding="utf-8").split("\n") if line.strip())
     except (OSError, ValueError) as error:

@@ -30,7 +30,7 @@ from loadtest.measurement import Run, measure
 from loadtest.plan import draw_plan
 from loadtest.results import why_void
 from loadtest.samples import Samples, percentile
-from loadtest.scenario import DEFAULT_SENTENCES, ConstantPhase, RequestKind, Scenario
+from loadtest.scenario import ConstantPhase, RequestKind, Scenario, read_sentences
 from loadtest.tables import milliseconds
 from serve.server_process import HOST
 
@@ -80,9 +80,7 @@ class SelfTestCommand(BaseSettings):
     stall_seconds: float = Field(2.0, gt=0, description="Length of the server's stall, a third into the run.")
     percentile: float = Field(99.0, gt=0, lt=100, description="Latency percentile to compare.")
     processes: int = Field(
-        2,
-        ge=1,
-        description="Processes that generate load; after the stall all answers arrive at once.",
+        2, ge=1, description="Processes that generate load; after the stall all answers arrive at once."
     )
     max_lag_seconds: float = Field(
         0.1, gt=0, description="The test is void if the p99 of the generator's lag exceeds this."
@@ -147,7 +145,7 @@ class SelfTestCommand(BaseSettings):
 
         phase = ConstantPhase(rate=self.rate, duration_seconds=self.duration_seconds)
         kind = RequestKind(protocol="rest", timeout_seconds=10 * self.stall_seconds + 10)
-        plan = draw_plan(Scenario(warm_up_seconds=0, requests=(kind,), phases=(phase,)), DEFAULT_SENTENCES, seed=1)
+        plan = draw_plan(Scenario(warm_up_seconds=0, requests=(kind,), phases=(phase,)), read_sentences(None), seed=1)
         run = await measure(generators, plan, users=users, disturb=stall)
         return stalled_seconds, run.samples
 

@@ -43,11 +43,7 @@ _REQUESTS = "dragoman_requests_total "
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """Metrics of a server at one time, summed over its models.
-
-    Attributes:
-        values: samples by name and labels, as in "dragoman_requests_total grpc translate ok".
-    """
+    """Metrics of a server at one time, summed over its models, as in "dragoman_requests_total grpc translate ok"."""
 
     values: Mapping[str, float]
 
@@ -124,11 +120,11 @@ def together(states: Iterable[ServerState]) -> ServerState:
     return ServerState(values)
 
 
+@dataclass(frozen=True, slots=True)
 class MetricsReader:
     """Reads /metrics of a server."""
 
-    def __init__(self, session: aiohttp.ClientSession) -> None:
-        self._session = session
+    session: aiohttp.ClientSession
 
     @classmethod
     @asynccontextmanager
@@ -140,7 +136,7 @@ class MetricsReader:
     async def read(self, timeout_seconds: float = TIMEOUT_SECONDS) -> ServerState | None:
         """Reads the metrics; returns None on a timeout, an error or unknown metrics."""
         try:
-            async with self._session.get(METRICS_PATH, timeout=aiohttp.ClientTimeout(timeout_seconds)) as response:
+            async with self.session.get(METRICS_PATH, timeout=aiohttp.ClientTimeout(timeout_seconds)) as response:
                 text = await response.text()
             # Parsing takes seconds on a loaded machine and would block the event loop.
             return await asyncio.to_thread(ServerState.parse, text)

@@ -8,7 +8,7 @@ import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 from rich.console import Console
 from rich.live import Live
@@ -18,7 +18,7 @@ from loadtest.clients import OK, Targets
 from loadtest.generator import Generators
 from loadtest.measurement import MOST_WINDOWS, Run, measure
 from loadtest.plan import Plan, draw_plan
-from loadtest.results import CapacityResult, RunResult, results_of
+from loadtest.results import CapacityResult, RunResult, result_of
 from loadtest.samples import percentile
 from loadtest.scenario import PoissonPhase, Scenario, ScenarioError
 from loadtest.server_metrics import MetricsReader
@@ -65,9 +65,9 @@ PERCENTS = (50, 90, 99, 99.9)
 class LiveView:
     """Shows the progress of runs."""
 
-    def __init__(self, console: Console, live: Live | None) -> None:
+    def __init__(self, console: Console) -> None:
         self._console = console
-        self._live = live
+        self._live = Live(console=console, auto_refresh=False, transient=True)
         self._title = ""
         self._next_line_seconds = LINE_SECONDS
 
@@ -75,11 +75,9 @@ class LiveView:
     @contextmanager
     def open(cls, console: Console) -> Iterator[Self]:
         """Shows runs until the block ends."""
-        if not console.is_terminal:
-            yield cls(console, None)
-            return
-        with Live(console=console, auto_refresh=False, transient=True) as live:
-            yield cls(console, live)
+        view = cls(console)
+        with view._live:
+            yield view
 
     def begin(self, title: str) -> None:
         """Sets the title of the next run."""
@@ -88,7 +86,7 @@ class LiveView:
 
     def show(self, run: Run) -> None:
         """Shows the current state of a run."""
-        if self._live is not None:
+        if self._console.is_terminal:
             table = Table(title=self._title, title_justify="left", show_header=False)
             for row in figures(run).items():
                 table.add_row(*row)
@@ -122,74 +120,59 @@ TRIAL_WARM_UP_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class SessionOptions:
-    """How a session sends its load.
-
-    Attributes:
-        cpus: of the generator processes; empty for any.
-        users: number of users in a closed loop; None for an open loop.
-        until_stable: whether the only phase is repeated until its windows agree.
-    """
-
-    targets: Targets
-    processes: int
-    cpus: Sequence[int]
-    users: int | None = None
-    until_stable: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class LoadSession:
-    """Runs of one scenario over open connections."""
+    """Runs of one scenario over open connections; `users` of a closed loop, or None for an open loop."""
 
-    options: SessionOptions
     scenario: Scenario
     sentences: Sequence[str]
     generators: Generators
     metrics: MetricsReader
     view: LiveView
+    users: int | None
 
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, options: SessionOptions, scenario: Scenario, sentences: Sequence[str], view: LiveView
+        cls,
+        scenario: Scenario,
+        sentences: Sequence[str],
+        targets: Targets,
+        view: LiveView,
+        *,
+        processes: int,
+        cpus: Sequence[int],
+        users: int | None = None,
     ) -> AsyncIterator[Self]:
         """Opens the connections and starts the generators, and stops them when the block ends."""
         protocols = {kind.protocol for kind in scenario.requests}
-        known = scenario.known_protocols
         async with (
-            MetricsReader.open(options.targets) as metrics,
-            Generators.run(options.processes, options.targets, protocols, options.cpus, known) as generators,
+            MetricsReader.open(targets) as metrics,
+            Generators.run(processes, targets, protocols, cpus, scenario.known_protocols) as generators,
         ):
-            yield cls(options, scenario, sentences, generators, metrics, view)
+            yield cls(scenario, sentences, generators, metrics, view, users)
 
-    async def run(self, title: str) -> list[RunResult]:
-        """Runs the scenario, once or until its windows agree, and returns the result of each phase.
-
-        Raises:
-            ScenarioError: if windows must agree and there are several phases.
-            GeneratorLostError: if a generator dies.
-        """
+    async def run(self, title: str, *, until_stable: bool = False) -> list[RunResult]:
+        """Runs the scenario, once or until its windows agree, and returns the result of each phase."""
         scenario = self.scenario
-        if not self.options.until_stable:
+        if not until_stable:
             return await self._measure(title, draw_plan(scenario, self.sentences, scenario.seed))
         if len(scenario.phases) > 1:
             raise ScenarioError(f"until-stable: expected one phase, got {len(scenario.phases)}")
         plan = draw_plan(scenario, self.sentences, scenario.seed, MOST_WINDOWS)
         return await self._measure(title, plan, scenario.objective.percentile)
 
-    async def find_capacity(
-        self, title: str, first_rate: float, trial_seconds: float, tolerance: float, *, curve: bool = True
-    ) -> CapacityResult:
-        """Searches the highest rate that meets the objective, then measures rates around it, unless `curve` is false.
+    async def find_capacity(self, title: str, *, curve: bool = True) -> CapacityResult:
+        """Searches the highest rate that meets the objective, from that of the first phase on.
 
-        Raises:
-            GeneratorLostError: if a generator dies.
+        Then measures rates around it, unless `curve` is false.
         """
-        objective, tried = self.scenario.objective, list[tuple[float, RunResult]]()
+        scenario, tried = self.scenario, list[tuple[float, RunResult]]()
 
         async def measure_rate(rate: float) -> RunResult:
-            result = await self._try(f"{title}, {rate:.1f}/s", rate, trial_seconds, len(tried))
+            phase = PoissonPhase(name=f"{title}, {rate:.1f}/s", rate=rate, duration_seconds=scenario.trial_seconds)
+            trial = scenario.model_copy(update={"phases": (phase,), "warm_up_seconds": TRIAL_WARM_UP_SECONDS})
+            plan = draw_plan(trial, self.sentences, scenario.seed + len(tried))
+            (result,) = await self._measure(phase.name, plan)
             tried.append((rate, result))
             return result
 
@@ -197,24 +180,18 @@ class LoadSession:
             result = await measure_rate(rate)
             return result.void is None and result.meets_objective
 
-        found = await find_capacity(meets, first_rate, tolerance)
+        found = await find_capacity(meets, scenario.phases[0].rate, scenario.tolerance)
         trials = [result for _, result in tried]
         higher = [result.void for rate, result in tried if rate > (found or 0.0)]
         void = higher[-1] if higher and None not in higher else None
         rates = [share * found for share in CURVE_SHARES] if curve and found is not None else []
         points = [await measure_rate(rate) for rate in rates]
+        objective = scenario.objective
         return CapacityResult(str(objective), objective.latency_seconds, found, trials, points, void)
-
-    async def _try(self, title: str, rate: float, seconds: float, number: int) -> RunResult:
-        """Runs one trial with a Poisson load."""
-        phase = PoissonPhase(name=title, rate=rate, duration_seconds=seconds)
-        scenario = self.scenario.model_copy(update={"phases": (phase,), "warm_up_seconds": TRIAL_WARM_UP_SECONDS})
-        plan = draw_plan(scenario, self.sentences, scenario.seed + number)
-        (result,) = await self._measure(title, plan)
-        return result
 
     async def _measure(self, title: str, plan: Plan, percent: float | None = None) -> list[RunResult]:
         self.view.begin(title)
-        users, watcher = self.options.users, self.view.show
-        run = await measure(self.generators, plan, self.metrics, users=users, stable_percent=percent, watcher=watcher)
-        return results_of(run, self.scenario.objective, self.scenario.max_lag_seconds)
+        how: dict[str, Any] = {"users": self.users, "stable_percent": percent, "watcher": self.view.show}
+        run = await measure(self.generators, plan, self.metrics, **how)
+        objective, max_lag_seconds = self.scenario.objective, self.scenario.max_lag_seconds
+        return [result_of(run, parts, objective, max_lag_seconds) for parts in plan.phases.values()]

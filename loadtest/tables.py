@@ -1,20 +1,15 @@
 """Results as tables, for the terminal and the page."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from io import StringIO
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
-
-from rich import box
-from rich.console import Console
-from rich.table import Table as RichTable
 
 from loadtest.results import CapacityResult, RunResult
 from loadtest.samples import Percentiles
+from model.text_table import markup_table
 
 # With fewer requests, the p99.9 rests on the slowest few.
 FEWEST_FOR_P99_9 = 10_000
 NONE = "-"
-_WIDTH = 160
 
 
 class Table(NamedTuple):
@@ -23,13 +18,14 @@ class Table(NamedTuple):
     heading: Sequence[str]
     rows: Sequence[Sequence[str]]
 
+    def render(self, form: str = "pipe") -> str:
+        """Returns the table in a form of `markup_table`; empty without rows."""
+        return markup_table(self.heading, self.rows, form) if self.rows else ""
+
 
 def milliseconds(seconds: float | None) -> str:
     """Formats a duration in milliseconds, without the unit."""
     return NONE if seconds is None else f"{seconds * 1000:,.1f}"
-
-
-_PERCENTILES = ("p50", "p90", "p99", "p99.9", "max")
 
 
 def percentile(of: Percentiles | None, name: str) -> str:
@@ -37,29 +33,31 @@ def percentile(of: Percentiles | None, name: str) -> str:
     return NONE if of is None else milliseconds(getattr(of, name.replace(".", "_")))
 
 
+def _figures(run: RunResult) -> dict[str, str]:
+    requests = run.all
+    figures = {
+        "loop": "open" if run.users is None else f"CLOSED, {run.users} users",
+        "offered, requests/s": f"{run.offered_per_second:,.1f}",
+        "answered, requests/s": f"{run.requests_per_second:,.1f}",
+        "answered, texts/s": f"{run.texts_per_second:,.1f}",
+        "goodput, requests/s": f"{run.goodput_per_second:,.1f}",
+        "sent": f"{requests.sent:,}",
+        "failed": f"{requests.failed:,}",
+        "canceled": f"{requests.gone:,}" if requests.gone else NONE,
+    }
+    for label, of, names in (
+        ("latency", requests.latency_seconds, ("p50", "p90", "p99", "p99.9", "max")),
+        ("first token", requests.first_token_seconds, ("p50", "p99")),
+        ("generator lag", requests.lag_seconds if run.users is None else None, ("p99",)),
+    ):
+        figures |= {f"{label} {name}, ms": percentile(of, name) for name in names}
+    return figures
+
+
 def run_table(runs: Mapping[str, RunResult]) -> Table:
     """Returns the figures of runs, a column for each; a row that is empty for all runs is left out."""
-    cells: dict[str, Callable[[RunResult], str]] = {
-        "loop": lambda run: "open" if run.users is None else f"CLOSED, {run.users} users",
-        "offered, requests/s": lambda run: f"{run.offered_per_second:,.1f}",
-        "answered, requests/s": lambda run: f"{run.requests_per_second:,.1f}",
-        "answered, texts/s": lambda run: f"{run.texts_per_second:,.1f}",
-        "goodput, requests/s": lambda run: f"{run.goodput_per_second:,.1f}",
-        "sent": lambda run: f"{run.all.sent:,}",
-        "failed": lambda run: f"{run.all.failed:,}",
-        "canceled": lambda run: f"{run.all.gone:,}" if run.all.gone else NONE,
-    }
-    durations: list[tuple[str, Sequence[str], Callable[[RunResult], Percentiles | None]]] = [
-        ("latency", _PERCENTILES, lambda run: run.all.latency_seconds),
-        ("first token", ("p50", "p99"), lambda run: run.all.first_token_seconds),
-        ("generator lag", ("p99",), lambda run: run.all.lag_seconds if run.users is None else None),
-    ]
-    rows = [(label, *map(cell, runs.values())) for label, cell in cells.items()]
-    rows += [
-        (f"{label} {name}, ms", *(percentile(of(run), name) for run in runs.values()))
-        for label, names, of in durations
-        for name in names
-    ]
+    columns = list(map(_figures, runs.values()))
+    rows = [(label, *(column[label] for column in columns)) for label in columns[0]]
     return Table(("", *runs), [row for row in rows if set(row[1:]) != {NONE}])
 
 
@@ -121,25 +119,13 @@ def summary(capacity: CapacityResult) -> str:
 
 def format_runs(runs: Mapping[str, RunResult]) -> str:
     """Formats runs for a terminal."""
-    tables = [table for table in (run_table(runs), kind_table(runs)) if table.rows]
-    return "\n".join([*map(_text, tables), *warnings(runs)])
+    tables = (run_table(runs).render(), kind_table(runs).render())
+    return "\n".join([*filter(None, tables), *warnings(runs)])
 
 
 def format_capacity(capacity: CapacityResult) -> str:
     """Formats the result of a capacity search for a terminal."""
-    lines = [summary(capacity), "trials:", _text(curve_table(capacity.trials))]
+    lines = [summary(capacity), "trials:", curve_table(capacity.trials).render()]
     if capacity.curve:
-        lines += ["from 0.1 to 2 times the capacity:", _text(curve_table(capacity.curve))]
+        lines += ["from 0.1 to 2 times the capacity:", curve_table(capacity.curve).render()]
     return "\n".join(lines)
-
-
-def _text(table: Table) -> str:
-    shown, console = RichTable(*table.heading, box=box.MARKDOWN), Console(file=StringIO(), width=_WIDTH)
-    for column in shown.columns[1:]:
-        column.justify = "right"
-    for row in table.rows:
-        shown.add_row(*row)
-    with console.capture() as captured:
-        console.print(shown, markup=False, highlight=False)
-    # The box has blank edges above and below.
-    return "\n".join(line for line in captured.get().splitlines() if line.strip())

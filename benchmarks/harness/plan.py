@@ -1,42 +1,46 @@
 """The plan of a benchmark: its parameters, with defaults that a YAML file and `KEY=VALUE` settings override.
 
-A `Question` joins a plan with the function that measures it. A module `benchmarks.NAME` with a `QUESTION` is answered
-by `dragoman bench NAME`.
+`dragoman bench NAME` measures the class `NamePlan` of the module NAME in `benchmarks`.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from importlib.util import find_spec
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Generic, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Self
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from benchmarks.harness.errors import BenchmarkError
 from benchmarks.harness.report import Report
 
+Positive = Annotated[int, Field(gt=0)]
 # CPU numbers, from 0.
 Cpus = Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
 
 
-class PlanError(Exception):
-    """A plan is invalid; the message names the field, the value and the expected one."""
-
-
 class Plan(BaseModel):
-    """The parameters that all benchmarks have."""
+    """The parameters of a benchmark; a subclass adds its own, measures, and names libraries whose versions count."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    libraries: ClassVar[tuple[str, ...]]
 
     rounds: int = Field(5, ge=1, description="turns of each system")
+
+    def measure(self) -> Report:
+        """Measures this plan.
+
+        Raises:
+            BenchmarkError: if a field cannot be used or a system fails.
+        """
+        raise NotImplementedError
 
     @classmethod
     def read(cls, path: Path | None, settings: Iterable[str]) -> Self:
         """Returns the defaults, overridden by a YAML file and then by settings such as `random.d_model=64`.
 
         Raises:
-            PlanError: if the file, a setting or a value is invalid.
+            BenchmarkError: if the file, a setting or a value is invalid.
         """
         values = cls._defaults()
         for changes in ([] if path is None else [_read(path)]) + [_parse(each) for each in settings]:
@@ -44,7 +48,7 @@ class Plan(BaseModel):
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            raise PlanError("; ".join(_explain(dict(each)) for each in error.errors())) from error
+            raise BenchmarkError("; ".join(_explain(dict(each)) for each in error.errors())) from error
 
     @classmethod
     def describe(cls) -> str:
@@ -61,44 +65,13 @@ class Plan(BaseModel):
         return cls.model_construct().model_dump(mode="json", warnings=False)  # without the required fields
 
 
-AnyPlan = TypeVar("AnyPlan", bound=Plan)
-
-
-@dataclass(frozen=True, slots=True)
-class Question(Generic[AnyPlan]):
-    """A benchmark.
-
-    Attributes:
-        plan: its parameters.
-        measure: measures a plan.
-        libraries: distributions; the report lists their versions.
-        errors: exceptions that `measure` reports, in addition to those of the harness.
-    """
-
-    plan: type[AnyPlan]
-    measure: Callable[[AnyPlan], Report]
-    libraries: tuple[str, ...]
-    errors: tuple[type[Exception], ...] = ()
-
-
-def require_libraries(libraries: Iterable[str]) -> None:
-    """Checks that libraries are installed, without importing them.
-
-    Raises:
-        ModuleNotFoundError: for the first library that is missing.
-    """
-    for library in libraries:
-        if find_spec(library) is None:
-            raise ModuleNotFoundError(f"No module named {library!r}", name=library)
-
-
 def _read(path: Path) -> dict[str, Any]:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise PlanError(f"plan: {path}: expected a YAML file: {error}") from error
+        raise BenchmarkError(f"plan: {path}: expected a YAML file: {error}") from error
     if not isinstance(content, dict):
-        raise PlanError(f"plan: {path}: expected a mapping of fields")
+        raise BenchmarkError(f"plan: {path}: expected a mapping of fields")
     return content
 
 
@@ -107,9 +80,9 @@ def _parse(setting: str) -> dict[str, Any]:
     try:
         value: Any = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise PlanError(f"set: {setting}: expected a value in YAML: {error}") from error
+        raise BenchmarkError(f"set: {setting}: expected a value in YAML: {error}") from error
     if not name or not equals:
-        raise PlanError(f"set: {setting}: expected KEY=VALUE")
+        raise BenchmarkError(f"set: {setting}: expected KEY=VALUE")
     for key in reversed(name.split(".")):
         value = {key: value}
     return dict(value)

@@ -1,47 +1,40 @@
 """Rounds in which systems take turns, so that other load on the machine affects all of them alike.
 
-Every round begins with another system. `take_turns` is the order alone. `play` measures systems in processes: in each
-round every system starts in a new process; then all do each task, one after the other.
+Every round begins with another system. `in_turns` measures variants in this process, `play` systems in processes.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import NamedTuple, TypeVar
 
 from tqdm import tqdm
 
-from benchmarks.harness.process import Launch, SystemProcess, Turn
+from benchmarks.harness.process import Launch, Turn, run_system
 
-AnySystem = TypeVar("AnySystem")
+Variant = TypeVar("Variant")
+Result = TypeVar("Result")
 
 
-def in_turn(systems: Sequence[AnySystem], number: int) -> list[AnySystem]:
+def in_turn(systems: Sequence[Variant], number: int) -> list[Variant]:
     """Returns the order of a round: round `number` begins with system `number` modulo their count."""
     first = number % len(systems)
     return [*systems[first:], *systems[:first]]
 
 
-def take_turns(systems: Sequence[AnySystem], rounds: int, label: str) -> Iterator[AnySystem]:
-    """Yields each system once per round, and shows a labeled progress bar."""
-    with tqdm(total=rounds * len(systems), desc=label, unit=" turns", disable=None) as progress:
-        for number in range(rounds):
-            for system in in_turn(systems, number):
-                yield system
-                progress.update()
+def in_turns(
+    variants: Iterable[Variant], rounds: int, label: str, measure: Callable[[Variant], Result]
+) -> dict[str, list[Result]]:
+    """Measures each variant once per round, and shows a labeled progress bar; returns the results by name."""
+    names = {str(variant): variant for variant in variants}
+    found: dict[str, list[Result]] = {name: [] for name in names}
+    order = [name for number in range(rounds) for name in in_turn(list(names), number)]
+    for name in tqdm(order, label, unit=" turns", disable=None):
+        found[name].append(measure(names[name]))
+    return found
 
 
-@dataclass(frozen=True, slots=True)
-class Player:
-    """A system and its tasks by name, the same names for all players. The last task should need the most memory."""
-
-    launch: Launch
-    tasks: Mapping[str, dict[str, Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """The results of one system in one round, by task; `peak_bytes` is that of its process."""
+class Round(NamedTuple):
+    """The results of one system in one round, by task."""
 
     load_seconds: float
     turns: dict[str, Turn]
@@ -52,28 +45,22 @@ class Round:
         return max(turn.peak_bytes for turn in self.turns.values())
 
 
-def play(players: Sequence[Player], rounds: int, label: str) -> dict[str, list[Round]]:
-    """Measures systems in processes; returns the rounds of each, by the name of its launch.
+def play(launches: Sequence[Launch], rounds: int, label: str) -> dict[str, list[Round]]:
+    """Measures systems in new processes in each round; all do each task, one after the other.
 
-    Raises:
-        SystemFailedError: if one fails.
+    Returns the rounds of each system, by its name.
     """
-    tasks = list(players[0].tasks)
-    played: dict[str, list[Round]] = {player.launch.name: [] for player in players}
-    total = rounds * len(players) * (1 + len(tasks))
-    with tqdm(total=total, desc=label, unit=" turns", disable=None) as progress:
+    played: dict[str, list[Round]] = {launch.name: [] for launch in launches}
+    tasks = list(launches[0].tasks)
+    with tqdm(total=rounds * len(launches) * (1 + len(tasks)), desc=label, unit=" turns", disable=None) as progress:
         for number in range(rounds):
-            order = in_turn(players, number)
-            turns: dict[str, dict[str, Turn]] = {player.launch.name: {} for player in order}
             with ExitStack() as stack:
-                systems = []
-                for player in order:
-                    systems.append(stack.enter_context(SystemProcess.run(player.launch)))
+                order = [(each, stack.enter_context(run_system(each))) for each in in_turn(launches, number)]
+                for launch, system in order:
+                    played[launch.name].append(Round(system.ask(launch.options), {}))
                     progress.update()
                 for task in tasks:
-                    for player, system in zip(order, systems, strict=True):
-                        turns[player.launch.name][task] = system.take_turn(player.tasks[task])
+                    for launch, system in order:
+                        played[launch.name][-1].turns[task] = Turn(*system.ask(launch.tasks[task]))
                         progress.update()
-            for player, system in zip(order, systems, strict=True):
-                played[player.launch.name].append(Round(system.loaded.seconds, turns[player.launch.name]))
     return played

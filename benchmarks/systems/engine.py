@@ -9,11 +9,13 @@ tokenizer and network. It does not import torch, because the memory of torch wou
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, NamedTuple, Protocol
+from types import SimpleNamespace
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,20 +23,35 @@ from prometheus_client import CollectorRegistry
 
 from benchmarks.systems.translating import LENGTH_PENALTY, Batching, SourceSentence, Translator
 from serve.bundle.bundle import Bundle
-from serve.bundle.manifest import Manifest
 from serve.engine.engine import Engine
 from serve.engine.prefill import longest_first
 from serve.observability.logs import configure_logs
 from serve.observability.metrics import Metrics
-from serve.runtime.cpu import Runtime, Sessions, prefetched_rows
-from serve.runtime.cuda.device import Device
-from serve.runtime.cuda.runtime import DeviceSessions
-from serve.runtime.model import Model
-from serve.runtime.placement import ModelSessions, choose_device
+from serve.runtime.cpu import Sessions, prefetched_rows
+from serve.runtime.model import Model, Scores
+from serve.runtime.placement import ModelSessions, open_sessions
 from serve.scheduler.scheduler import Scheduler
 from serve.scheduler.sequence import DecodingSequence, SequenceSpec
 from serve.search.options import SearchOptions
 from serve.settings import ServeSettings
+
+# The measured parts of a step in their order: runs of the sessions, and methods of engine and runtime without the runs
+# inside. What remains of the step is last.
+PHASES = {
+    "_admit": "admit",
+    "encoder": "prefill: encoder run",
+    "_prefill": "prefill: around it",
+    "decoder": "decode: decoder run",
+    "log_probabilities": "select: log-probabilities run",
+    "topk": "select: top-k run",
+    "_select": "select: around it",
+    "branch_rows": "branch",
+    "_retire": "retire",
+    "step": "rest",
+}
+RUNS = ("encoder", "decoder", "log_probabilities", "topk")
+# Measures a block, or every call of a function, under a name.
+Measure = Callable[[str], Any]
 
 
 class Span(NamedTuple):
@@ -69,20 +86,13 @@ class Stopwatch:
             self._inner_ns = before_ns + elapsed_ns
 
 
-# Runs of ONNX Runtime, by graph.
-ENCODER, DECODER, LOG_PROBABILITIES, TOPK = "encoder", "decoder", "log-probabilities", "top-k"
-RUNS = (ENCODER, DECODER, LOG_PROBABILITIES, TOPK)
-# Phases of a step without the runs inside, and the step without its phases.
-ADMIT, PREFILL, SELECT, BRANCH, RETIRE, STEP = "admit", "prefill", "select", "branch", "retire", "step"
-
-
 def gaps_us(spans: Iterable[Span]) -> list[float]:
     """Returns the times between successive decoder runs, without other runs of ONNX Runtime, in microseconds."""
     gaps: list[float] = []
     ended_ns: int | None = None
     other_ns = 0
     for span in spans:
-        if span.name == DECODER:
+        if span.name == "decoder":
             if ended_ns is not None:
                 gaps.append((span.started_ns - ended_ns - other_ns) / 1e3)
             ended_ns, other_ns = span.ended_ns, 0
@@ -91,65 +101,46 @@ def gaps_us(spans: Iterable[Span]) -> list[float]:
     return gaps
 
 
-class Watch(Protocol):
-    """Measures runs, as `Stopwatch` does."""
-
-    def measure(self, name: str) -> AbstractContextManager[None]:
-        """Measures the block under a name."""
-
-
-@dataclass(frozen=True, slots=True)
-class WatchedSession:
-    """An ONNX Runtime session with measured runs."""
-
-    session: Any
-    watch: Watch
-    name: str
-
-    def run(self, *arguments: Any) -> Any:
-        """Runs the graph and returns new arrays."""
-        with self.watch.measure(self.name):
-            return self.session.run(*arguments)
-
-    def io_binding(self) -> Any:
-        """Returns a new binding."""
-        return self.session.io_binding()
-
-    def run_with_iobinding(self, *arguments: Any) -> None:
-        """Runs the graph on bound memory."""
-        with self.watch.measure(self.name):
-            self.session.run_with_iobinding(*arguments)
-
-
-def watched(sessions: Sessions, watch: Watch) -> Sessions:
+def watched(sessions: Sessions, measure: Measure) -> Sessions:
     """Returns the same sessions with measured runs."""
-    return replace(
-        sessions,
-        encoder=WatchedSession(sessions.encoder, watch, ENCODER),
-        decoder=WatchedSession(sessions.decoder, watch, DECODER),
-        log_probabilities=WatchedSession(sessions.log_probabilities, watch, LOG_PROBABILITIES),
-        topk=WatchedSession(sessions.topk, watch, TOPK),
-    )
+
+    def watch(name: str) -> Any:
+        session = getattr(sessions, name)
+        measured = {method: measure(name)(getattr(session, method)) for method in ("run", "run_with_iobinding")}
+        return SimpleNamespace(io_binding=session.io_binding, **measured)
+
+    return replace(sessions, **{name: watch(name) for name in RUNS})
 
 
 class WatchedEngine(Engine):
-    """An engine with measured steps, phases and runs.
-
-    Attributes:
-        scheduler: supplies this engine only.
-        stopwatch: records the spans.
-    """
+    """An engine with a scheduler of its own and measured steps, phases and runs, stepped in the calling thread."""
 
     def __init__(self, sessions: Sessions, slots: int, prefill_token_budget: int) -> None:
         metrics = Metrics(CollectorRegistry(), sessions.manifest.name)
         self.scheduler = Scheduler(slots, slots, prefill_token_budget, metrics)
         self.stopwatch = Stopwatch()
-        runtime = Runtime(watched(sessions, self.stopwatch), slots, prefetched_rows(slots))
+        runtime = watched(sessions, self.stopwatch.measure).runtime(slots, prefetched_rows(slots))
         super().__init__(runtime, self.scheduler, metrics, sessions.manifest)
-        phases = {"_admit": ADMIT, "_prefill": PREFILL, "_select": SELECT, "_retire": RETIRE, "step": STEP}
-        for thing, methods in ((self, phases), (runtime, {"branch_rows": BRANCH})):
-            for method, name in methods.items():
-                setattr(thing, method, self.stopwatch.measure(name)(getattr(thing, method)))
+        for part in PHASES.keys() - RUNS:
+            thing = self if hasattr(self, part) else runtime
+            setattr(thing, part, self.stopwatch.measure(part)(getattr(thing, part)))
+
+    def occupy(self, sources: Iterator[tuple[int, ...]], sequences: int, longest: int, beam_size: int = 1) -> None:
+        """Keeps so many sequences of `longest` target tokens running: whenever one ends, the next one starts.
+
+        The first ones have different lengths, so that their ends are spread evenly over the steps.
+        """
+
+        def submit(target_tokens: int) -> None:
+            options = search_options(target_tokens, target_tokens, beam_size)
+            self.scheduler.submit([DecodingSequence(next(sources), options, None, renew)])
+
+        def renew(ended: DecodingSequence) -> None:
+            raise_error(ended)
+            submit(longest)
+
+        for number in range(sequences):
+            submit(1 + number * longest // sequences)
 
 
 # No benchmark queues more rows.
@@ -157,65 +148,31 @@ MOST_WAITING_ROWS = 1 << 24
 Order = Callable[[Iterable[DecodingSequence]], list[DecodingSequence]]
 
 
-class Occupancy(NamedTuple):
-    """The rows of a decode step, and the sequences in the queue."""
-
-    rows: int
-    waiting: int
-
-
-class CountedRuntime(Runtime):
-    """A runtime that records the rows of its steps and the waiting sequences."""
-
-    def __init__(self, sessions: Sessions, slots: int, scheduler: Scheduler) -> None:
-        self.stopwatch = Stopwatch()
-        self.steps: list[Occupancy] = []
-        self._scheduler = scheduler
-        super().__init__(watched(sessions, self.stopwatch), slots, prefetched_rows(slots))
-
-    def decode_step(
-        self,
-        token_ids: NDArray[np.int64],
-        positions: NDArray[np.int32],
-        source_lengths: NDArray[np.int32],
-        *,
-        occupied: int = 0,
-    ) -> NDArray[np.float32]:
-        """Records and computes one step."""
-        self.steps.append(Occupancy(min(max(len(token_ids), occupied), self.slots), self._scheduler.waiting))
-        return super().decode_step(token_ids, positions, source_lengths, occupied=occupied)
-
-
 class LiveEngines:
     """Engines that run in threads of their own and share a scheduler."""
 
     def __init__(
-        self,
-        manifest: Manifest,
-        make_model: Callable[[Scheduler], Model],
-        *,
-        engines: int,
-        slots: int,
-        prefill_token_budget: int,
+        self, sessions: ModelSessions, *, engines: int, slots: int, prefill_token_budget: int | None = None
     ) -> None:
-        """Starts engines of `slots` rows; at most `prefill_token_budget` source tokens join between two steps."""
+        """Starts engines of `slots` rows; the default budget is that of the server."""
+        self.slots = slots
+        manifest, budget = sessions.manifest, prefill_token_budget or ServeSettings().prefill_token_budget
         metrics = Metrics(CollectorRegistry(), manifest.name)
-        self._scheduler = Scheduler(engines * slots, MOST_WAITING_ROWS, prefill_token_budget, metrics, engines=engines)
-        models = [make_model(self._scheduler) for _ in range(engines)]
+        self._scheduler = Scheduler(engines * slots, MOST_WAITING_ROWS, budget, metrics, engines=engines)
+        models = [self._open_model(sessions) for _ in range(engines)]
         self._engines = [Engine(model, self._scheduler, metrics, manifest) for model in models]
         for engine in self._engines:
             engine.start()
+
+    def _open_model(self, sessions: ModelSessions) -> Model:
+        return sessions.runtime(self.slots, prefetched_rows(self.slots))
 
     def submit(self, specs: Sequence[SequenceSpec], on_finish: Callable[[DecodingSequence], None]) -> None:
         """Submits sequences together; an engine's thread calls `on_finish` when one has ended."""
         self._scheduler.submit([DecodingSequence(*spec, None, on_finish) for spec in specs])
 
     def translate(self, specs: Sequence[SequenceSpec], order: Order = list) -> list[DecodingSequence]:
-        """Submits sequences together, in the given order, and returns them in that of the specs once all have ended.
-
-        Raises:
-            ServiceError: if an engine fails.
-        """
+        """Submits sequences together, in the given order, and returns them in that of the specs once all have ended."""
         finished: SimpleQueue[DecodingSequence] = SimpleQueue()
         sequences = [DecodingSequence(*spec, None, finished.put) for spec in specs]
         self._scheduler.submit(order(sequences))
@@ -229,29 +186,41 @@ class LiveEngines:
             engine.stop()
 
 
+class Occupancy(NamedTuple):
+    """The rows of a decode step, and the sequences in the queue."""
+
+    rows: int
+    waiting: int
+
+
 class CountedEngines(LiveEngines):
-    """Engines that record their decoder runs.
+    """Engines that record their runs and the rows of their steps; the records are complete when nothing runs."""
 
-    Attributes:
-        runtimes: one per engine; their records are complete when nothing runs.
-    """
+    def __init__(
+        self, sessions: Sessions, *, engines: int, slots: int, prefill_token_budget: int | None = None
+    ) -> None:
+        self.stopwatches: list[Stopwatch] = []
+        self.steps: list[Occupancy] = []
+        super().__init__(sessions, engines=engines, slots=slots, prefill_token_budget=prefill_token_budget)
 
-    def __init__(self, sessions: Sessions, *, engines: int, slots: int, prefill_token_budget: int) -> None:
-        self.runtimes: list[CountedRuntime] = []
-        self._slots = slots
+    def _open_model(self, sessions: ModelSessions) -> Model:
+        stopwatch = Stopwatch()
+        self.stopwatches.append(stopwatch)
+        model = super()._open_model(watched(cast("Sessions", sessions), stopwatch.measure))
+        step = model.step
 
-        def make_model(scheduler: Scheduler) -> Model:
-            self.runtimes.append(CountedRuntime(sessions, slots, scheduler))
-            return self.runtimes[-1]
+        def count(token_ids: NDArray[np.int64], *arrays: NDArray[np.int32], occupied: int = 0) -> Scores:
+            self.steps.append(Occupancy(min(max(len(token_ids), occupied), self.slots), self._scheduler.waiting))
+            return step(token_ids, *arrays, occupied=occupied)
 
-        super().__init__(
-            sessions.manifest, make_model, engines=engines, slots=slots, prefill_token_budget=prefill_token_budget
-        )
+        model.step = count  # type: ignore[method-assign, assignment]
+        return model
 
-    @property
-    def occupancy(self) -> float:
-        """Share of slots taken in steps while sequences wait."""
-        return occupancy([step for runtime in self.runtimes for step in runtime.steps], self._slots)
+
+def occupancy(steps: Sequence[Occupancy], slots: int) -> float:
+    """Returns the share of slots taken in steps while sequences wait; 1 if none ever waits."""
+    busy = [step.rows for step in steps if step.waiting]
+    return sum(busy) / (len(busy) * slots) if busy else 1.0
 
 
 def search_options(shortest: int, longest: int, beam_size: int = 1) -> SearchOptions:
@@ -261,63 +230,9 @@ def search_options(shortest: int, longest: int, beam_size: int = 1) -> SearchOpt
     )
 
 
-class EngineTranslator(Translator):
-    """Translates with engines that share a scheduler.
-
-    Attributes:
-        slots: the current number of rows of each engine.
-    """
-
-    def __init__(
-        self, folder: str, copies: int, threads: int, slots: int, prefill_token_budget: int | None = None
-    ) -> None:
-        """Starts the engines of a bundle: `copies` with `threads` intra-op threads and `slots` rows each.
-
-        A bundle of the variant cuda runs on the first GPU. The budget is that of the server by default.
-        """
-        bundle = Bundle.open(Path(folder))
-        on_gpu = choose_device("auto", bundle) == "cuda"
-        self._sessions: ModelSessions = (
-            DeviceSessions.load(bundle, Device("cuda")) if on_gpu else Sessions.load(bundle, threads)
-        )
-        self._copies = copies
-        self._prefill_token_budget = prefill_token_budget or ServeSettings().prefill_token_budget
-        self.slots = slots
-        self._engines = self._start()
-
-    def translate(self, sentences: Sequence[SourceSentence], beam_size: int, batching: Batching) -> list[Sequence[int]]:
-        """Returns the target tokens of each sentence.
-
-        A batching in rows sets the rows of each engine from now on; otherwise the scheduler decides.
-
-        Raises:
-            ServiceError: if an engine fails.
-        """
-        if batching.unit == "rows" and batching.size != self.slots:
-            self.close()
-            self.slots = batching.size
-            self._engines = self._start()
-        specs = [SequenceSpec(each.source_ids, search_options(*each.limits, beam_size)) for each in sentences]
-        return [sequence.best.target_ids for sequence in self._engines.translate(specs, longest_first)]
-
-    def close(self) -> None:
-        """Stops the engines."""
-        self._engines.close()
-
-    def _start(self) -> LiveEngines:
-        return LiveEngines(
-            self._sessions.manifest,
-            lambda _: self._sessions.runtime(self.slots, prefetched_rows(self.slots)),
-            engines=self._copies,
-            slots=self.slots,
-            prefill_token_budget=self._prefill_token_budget,
-        )
-
-
-def load_engines(**options: Any) -> EngineTranslator:
-    """Returns the translator of a process of `benchmarks.harness.process`, whose standard output is for answers."""
-    configure_logs("console")
-    return EngineTranslator(**options)
+def specs_of(sentences: Sequence[SourceSentence], beam_size: int) -> list[SequenceSpec]:
+    """Returns sentences with their search options."""
+    return [SequenceSpec(each.source_ids, search_options(*each.limits, beam_size)) for each in sentences]
 
 
 def raise_error(sequence: DecodingSequence) -> None:
@@ -326,7 +241,39 @@ def raise_error(sequence: DecodingSequence) -> None:
         raise sequence.error
 
 
-def occupancy(steps: list[Occupancy], slots: int) -> float:
-    """Returns the share of slots taken in steps while sequences wait; 1 if none ever waits."""
-    busy = [step.rows for step in steps if step.waiting]
-    return sum(busy) / (len(busy) * slots) if busy else 1.0
+class EngineTranslator(Translator):
+    """Translates with engines that share a scheduler."""
+
+    def __init__(
+        self, folder: str, copies: int, threads: int, slots: int, prefill_token_budget: int | None = None
+    ) -> None:
+        """Starts engines of a bundle, on the first GPU if its variant is cuda; the default budget is the server's."""
+        sessions = open_sessions(Bundle.open(Path(folder)), "auto", threads=threads)
+        self._start = partial(LiveEngines, sessions, engines=copies, prefill_token_budget=prefill_token_budget)
+        self._engines = self._start(slots=slots)
+
+    @property
+    def slots(self) -> int:
+        """The current number of rows of each engine."""
+        return self._engines.slots
+
+    def translate(self, sentences: Sequence[SourceSentence], beam_size: int, batching: Batching) -> list[Sequence[int]]:
+        """Returns the target tokens of each sentence.
+
+        A batching in rows sets the rows of each engine from now on; otherwise the scheduler decides.
+        """
+        if batching.unit == "rows" and batching.size != self._engines.slots:
+            self.close()
+            self._engines = self._start(slots=batching.size)
+        ended = self._engines.translate(specs_of(sentences, beam_size), longest_first)
+        return [sequence.best.target_ids for sequence in ended]
+
+    def close(self) -> None:
+        """Stops the engines."""
+        self._engines.close()
+
+
+def load_engines(**options: Any) -> EngineTranslator:
+    """Returns the translator of a process of `benchmarks.harness.process`, whose standard output is for answers."""
+    configure_logs("console")
+    return EngineTranslator(**options)

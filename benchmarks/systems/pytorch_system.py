@@ -16,18 +16,7 @@ from model.data.batches import pad
 from model.network.attention import Positions
 from model.network.transformer import Transformer
 from model.network.translation_model import TranslationModel
-from model.search import (
-    Beams,
-    Candidates,
-    cut,
-    ended,
-    expand,
-    generate_beam,
-    generate_greedy,
-    reorder,
-    select_rows,
-    survivors,
-)
+from model.search import Candidates, beam_search, generate_beam, generate_greedy
 from model.tokenizer.tokenizer import PAD_ID
 
 FILE = "model.pt"
@@ -100,29 +89,16 @@ def narrowest_margin(model: TranslationModel, source_ids: Sequence[int], beam_si
     """
     if beam_size == 1:
         return min(generate_greedy(model, [source_ids])[0].gaps)
-    return min(_beam_margins(model, source_ids, beam_size))
+    margins = [math.inf]
 
+    def observe(candidates: Candidates) -> None:
+        margins.extend(_step_margins(candidates, beam_size, model.eos_id))
 
-@torch.inference_mode()
-def _beam_margins(model: TranslationModel, source_ids: Sequence[int], beam_size: int) -> Iterator[float]:
-    """Yields the margin of every decision of `model.search.beam_search`."""
-    state = model.start(model.encode(pad([source_ids], model.pad_id)))
-    state = select_rows(state, torch.zeros(beam_size, dtype=torch.int64))
-    beams = Beams.first(1, beam_size, model.bos_id, torch.device("cpu"))
-    scores: list[float] = []
-    for _ in range(model.limits.max_target_tokens):
-        logits, following = model.decode_step(beams.target_ids[:, :, -1].flatten(), state)
-        candidates = expand(beams, logits)
-        yield from _step_margins(candidates, beam_size, model.eos_id)
-        scores += [found.normalized_score for _, found in ended(beams, candidates, LENGTH_PENALTY, model.eos_id)]
-        if len(scores) >= beam_size:
-            break
-        beams, rows = survivors(beams, candidates, torch.tensor([0]), model.eos_id)
-        state = reorder(state, following, rows, all_stay=True)
-    else:
-        scores += [found.normalized_score for _, found in cut(beams, LENGTH_PENALTY)]
-    best, *others = sorted(scores, reverse=True)
-    yield best - max(others, default=-math.inf)
+    with torch.inference_mode():
+        state, limit = model.start(model.encode(pad([source_ids], model.pad_id))), model.limits.max_target_tokens
+        special = {"bos_id": model.bos_id, "eos_id": model.eos_id}
+        (found,) = beam_search(model.decode_step, state, beam_size, LENGTH_PENALTY, limit, **special, observe=observe)
+    return min(*margins, *(found[0].normalized_score - each.normalized_score for each in found[1:2]))
 
 
 def _step_margins(candidates: Candidates, beam_size: int, eos_id: int) -> Iterator[float]:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig, MarianConfig, MarianMTModel, PegasusConfig, PegasusForConditionalGeneration
 
+from benchmarks.harness.errors import BenchmarkError
 from benchmarks.systems.pytorch_system import read_checkpoint
 from benchmarks.systems.translating import LENGTH_PENALTY, Batching, SourceSentence, Translator, translate_batches
 from model.config import TransformerConfig
@@ -23,31 +24,22 @@ from model.network.transformer import Transformer
 KNOWN = {"norm": ("layer",), "activation": ("relu", "gelu", "silu"), "tie_embeddings": (True,)}
 
 
-class NoSuchModelError(Exception):
-    """`transformers` has no equivalent model; the message names the field."""
-
-
-def check_known(config: TransformerConfig) -> None:
+def check_known(name: str, config: TransformerConfig) -> None:
     """Checks that an equivalent model exists.
 
     Raises:
-        NoSuchModelError: if not.
+        BenchmarkError: if not; names the model and the field.
     """
     for field, values in KNOWN.items():
         value = getattr(config, field)
         if value not in values:
-            expected = " or ".join(map(str, values))
-            raise NoSuchModelError(f"{field}: {value}: expected {expected}, as transformers supports")
+            problem = f"{field}: {value}: expected {' or '.join(map(str, values))}, as transformers supports"
+            raise BenchmarkError(f"{name}: {problem}; leave transformers and optimum out of systems")
 
 
 def to_transformers(model: Transformer) -> Any:
-    """Returns the equivalent model in evaluation mode. It shares the parameters.
-
-    Raises:
-        NoSuchModelError: if there is none.
-    """
+    """Returns the equivalent model in evaluation mode. It shares the parameters. The config passes `check_known`."""
     config = model.config
-    check_known(config)
     post = config.norm_position == "post"
     special = {"pad_token_id": model.pad_id, "eos_token_id": model.eos_id, "decoder_start_token_id": model.bos_id}
     options = (MarianConfig if post else PegasusConfig)(

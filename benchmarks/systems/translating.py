@@ -8,9 +8,8 @@ similar lengths, which reduces padding.
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Literal, Self, cast
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -18,16 +17,18 @@ from benchmarks.harness.process import Work
 
 # Beam sizes by search; the larger beam needs the most memory and comes last.
 SEARCHES = {"greedy": 1, "beam 4": 4}
+# Hypotheses are ranked by the mean log-probability of their tokens, in all systems.
+LENGTH_PENALTY = 1.0
 # Smaller ids are special tokens.
 FIRST_PIECE = 4
+# The warm-up translates one of so many sentences.
+WARM_UP_SHARE = 10
 
 
-@dataclass(frozen=True, slots=True)
-class SourceSentence:
+class SourceSentence(NamedTuple):
     """A sentence to translate, EOS included, with the limits of its translation, EOS excluded.
 
-    Attributes:
-        min_target_tokens: 0, or equal to the maximum.
+    The minimum is 0 or equal to the maximum.
     """
 
     source_ids: tuple[int, ...]
@@ -41,16 +42,8 @@ class SourceSentence:
 
 
 def write_sentences(path: Path, sentences: Sequence[SourceSentence]) -> None:
-    """Writes a file for `read_sentences`."""
-    path.write_text(json.dumps([astuple(sentence) for sentence in sentences]), encoding="utf-8")
-
-
-def read_sentences(path: Path) -> list[SourceSentence]:
-    """Returns the sentences of a file."""
-    return [
-        SourceSentence(tuple(source_ids), shortest, longest)
-        for source_ids, shortest, longest in json.loads(path.read_text(encoding="utf-8"))
-    ]
+    """Writes a file for `Translator.prepare`."""
+    path.write_text(json.dumps(sentences), encoding="utf-8")
 
 
 def draw_sentences(
@@ -73,42 +66,21 @@ def spread(sentences: Sequence[SourceSentence], count: int) -> list[SourceSenten
     return [sentences[number * len(sentences) // kept] for number in range(kept)]
 
 
-# A static batch.
-PATTERN = r"^[1-9][0-9]*:(examples|tokens)$"
-_UNITS = ("examples", "tokens", "rows")
+class Batching(NamedTuple):
+    """The maximum size of a batch.
 
-
-@dataclass(frozen=True, slots=True)
-class Batching:
-    """The size of a batch.
-
-    Attributes:
-        size: maximum units in a batch.
-        unit: examples are sentences; tokens are source tokens with padding, and a longer sentence is its own batch;
-            rows are those of an engine with continuous batching.
+    Units: examples are sentences; tokens are source tokens with padding, and a longer sentence is its own batch; rows
+    are those of an engine with continuous batching.
     """
 
     size: int
-    unit: Literal["examples", "tokens", "rows"]
+    unit: str
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Reads a size and a unit, as in `64:examples`.
-
-        Raises:
-            ValueError: if the text is anything else.
-        """
-        size, _, unit = text.partition(":")
-        if unit not in _UNITS or not size.isascii() or not size.isdigit() or int(size) == 0:
-            raise ValueError(f"{text}: expected a size and a unit, as in 64:examples, 1024:tokens or 32:rows")
-        return cls(int(size), cast("Literal['examples', 'tokens', 'rows']", unit))
-
-    def __str__(self) -> str:
-        return f"{self.size}:{self.unit}"
-
-    def holds(self, sentences: int, longest: int) -> bool:
-        """Returns whether a batch may have so many sentences, padded to the longest."""
-        return sentences * (longest if self.unit == "tokens" else 1) <= self.size
+        """Reads a size and a unit, as in `64:examples`, `1024:tokens` or `32:rows`."""
+        size, unit = text.split(":")
+        return cls(int(size), unit)
 
 
 def groups(sentences: Sequence[SourceSentence]) -> list[list[int]]:
@@ -125,19 +97,13 @@ def batches(sentences: Sequence[SourceSentence], batching: Batching) -> list[lis
     for group in groups(sentences):
         batch: list[int] = []
         for number in sorted(group, key=lambda each: -len(sentences[each].source_ids)):
-            longest = len(sentences[batch[0] if batch else number].source_ids)
-            if batch and not batching.holds(len(batch) + 1, longest):
+            units = len(sentences[batch[0]].source_ids) if batch and batching.unit == "tokens" else 1
+            if batch and (len(batch) + 1) * units > batching.size:
                 made.append(batch)
                 batch = []
             batch.append(number)
         made.append(batch)
     return made
-
-
-# Hypotheses are ranked by the mean log-probability of their tokens, in all systems.
-LENGTH_PENALTY = 1.0
-# The warm-up translates one of so many sentences.
-WARM_UP_SHARE = 10
 
 
 def translate_batches(
@@ -172,7 +138,8 @@ class Translator(ABC):
             alone: number of sentences to translate one at a time; None: all sentences at once.
             output: file for the translations, a JSON list of lists of tokens.
         """
-        everything = read_sentences(Path(sentences))
+        rows = json.loads(Path(sentences).read_bytes())
+        everything = [SourceSentence(tuple(source_ids), *limits) for source_ids, *limits in rows]
         parts = [everything] if alone is None else [[sentence] for sentence in spread(everything, alone)]
         chosen = Batching.parse(batching)
         for part in [spread(everything, 1 + len(everything) // WARM_UP_SHARE)] if alone is None else parts[:2]:

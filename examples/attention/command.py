@@ -11,7 +11,7 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
 from examples.attention.layers import draw_costs, format_costs, measure_layers
-from examples.attention.maps import AttentionMaps, SentenceTooLongError, draw_heads, draw_summaries, force_maps
+from examples.attention.maps import AttentionMaps, draw_heads, draw_summaries, force_maps
 from examples.attention.quality import compare, draw_results, format_results, readable_pairs
 from export.origin import read_origin
 from export.source_model import Exportable
@@ -54,7 +54,7 @@ class AttentionCommand(BaseSettings):
             corpus = read_corpus(self.data, self.split, self.multi30k_folder)
             models = self._read_models()
             readable = readable_pairs(models, corpus)
-            maps = {number: self._force(models, corpus, number) for number in self.sentence}
+            maps = {number: _force(models, corpus, number) for number in self.sentence}
         except (CorpusError, RunError, TokenizerError) as error:
             raise SystemExit(f"dragoman attention: {error}") from error
         self.out.mkdir(parents=True, exist_ok=True)
@@ -74,20 +74,8 @@ class AttentionCommand(BaseSettings):
     def _read_models(self) -> dict[str, Exportable]:
         names = [path.resolve().name for path in self.models]
         if len(set(names)) < len(names):
-            raise SystemExit(f"dragoman attention: models: {', '.join(names)}: expected different folder names")
+            raise RunError(f"models: {', '.join(names)}: expected different folder names")
         return {name: read_origin(path)[0] for name, path in zip(names, self.models, strict=True)}
-
-    def _force(self, models: dict[str, Exportable], corpus: Corpus, number: int) -> dict[str, AttentionMaps]:
-        if not 1 <= number <= len(corpus):
-            raise SystemExit(f"dragoman attention: sentence: {number}: expected 1 to {len(corpus)}")
-        pair = corpus.direction, corpus.sources[number - 1], corpus.targets[number - 1]
-        maps = {}
-        for name, model in models.items():
-            try:
-                maps[name] = force_maps(model, *pair)
-            except SentenceTooLongError as error:
-                raise SystemExit(f"dragoman attention: sentence: {number}: {name}: {error}") from error
-        return maps
 
     def _draw_maps(self, maps: dict[int, dict[str, AttentionMaps]], corpus: Corpus) -> Iterator[str]:
         """Yields a section of the report per picture."""
@@ -107,3 +95,10 @@ class AttentionCommand(BaseSettings):
         write_whole(self.out / "report.md", f"{report}\n".encode())
         document = json.dumps({"provenance": asdict(provenance), **figures}, indent=1, ensure_ascii=False)
         write_whole(self.out / "measurements.json", f"{document}\n".encode())
+
+
+def _force(models: dict[str, Exportable], corpus: Corpus, number: int) -> dict[str, AttentionMaps]:
+    if not 1 <= number <= len(corpus):
+        raise CorpusError(f"sentence: {number}: expected 1 to {len(corpus)}")
+    pair = corpus.direction, corpus.sources[number - 1], corpus.targets[number - 1]
+    return {name: force_maps(model, *pair) for name, model in models.items()}

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
-from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from torch import Tensor, nn
 from torch.autograd.graph import Node, get_gradient_edge
@@ -22,6 +22,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from model.network.attention import MultiHeadAttention
 from model.provenance import drawing
+from model.text_table import markup_table
 
 HEADS = 4
 KERNEL = 3
@@ -96,8 +97,7 @@ class Convolution(nn.Module):
         return outputs.mT
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(NamedTuple):
     """An order of growth with its value for a length and a width; n positions, width d, kernel k, window r."""
 
     formula: str
@@ -107,15 +107,10 @@ class Order:
         return f"O({self.formula})"
 
 
-@dataclass(frozen=True, slots=True)
-class LayerKind:
-    """A row of Table 1.
+class LayerKind(NamedTuple):
+    """A row of Table 1: orders of operations per layer, of sequential ones, and of paths between two positions.
 
-    Attributes:
-        build: builds a layer of a width on top of a number of layers.
-        operations: per layer.
-        sequential: operations that cannot run concurrently.
-        path: between two positions, through as many layers as needed.
+    `build` returns a layer of a width on top of a number of layers.
     """
 
     name: str
@@ -272,9 +267,13 @@ def draw_costs(costs: Sequence[LayerCost], path: Path) -> None:
     with drawing(path, (11.0, 6.4)) as figure:
         *panels, key = figure.subplots(2, 3).flat
         for axes, (title, measure, order) in zip(panels, _PANELS, strict=True):
-            for kind, style in zip(LAYER_KINDS, _STYLES, strict=True):
+            for kind, (color, marker, size) in zip(LAYER_KINDS, _STYLES, strict=True):
                 own = [cost for cost in costs if cost.kind == kind.name]
-                _draw(axes, own, measure, order and order(kind), style)
+                x, y, line = [cost.length for cost in own], [measure(cost) for cost in own], "none" if order else "-"
+                axes.plot(x, y, color=color, marker=marker, markersize=size, linestyle=line, label=kind.name)
+                if order:
+                    expected = [order(kind).at(cost.length, cost.width) for cost in own]
+                    axes.plot(x, [each * y[-1] / expected[-1] for each in expected], color=color, linestyle="--")
             lengths = sorted({cost.length for cost in costs})
             axes.set(title=title, xscale="log", yscale="log", xlabel="positions n")
             axes.set_xticks(lengths, [str(length) for length in lengths])
@@ -285,42 +284,22 @@ def draw_costs(costs: Sequence[LayerCost], path: Path) -> None:
         key.set_axis_off()
 
 
-def _draw(
-    axes: Axes,
-    costs: Sequence[LayerCost],
-    measure: Callable[[LayerCost], float],
-    order: Order | None,
-    style: tuple[str, str, int],
-) -> None:
-    color, marker, size = style
-    lengths, measured = [cost.length for cost in costs], [measure(cost) for cost in costs]
-    line = "none" if order else "-"
-    axes.plot(lengths, measured, color=color, marker=marker, markersize=size, linestyle=line, label=costs[0].kind)
-    if order:
-        values = [order.at(cost.length, cost.width) for cost in costs]
-        axes.plot(lengths, [value * measured[-1] / values[-1] for value in values], color=color, linestyle="--")
-
-
 def format_costs(costs: Sequence[LayerCost]) -> str:
     """Returns two Markdown tables with a row per kind of layer: operations and time, chains and paths.
 
     n^p is the power of growth between the two greatest lengths; a ... b are counts at the least and greatest length.
     """
-    operations = [
-        "| layer | operations, Table 1 | measured | with projections | time |",
-        "| --- | --- | --- | --- | --- |",
-    ]
-    chains = [
-        "| layer | sequential, Table 1 | measured | path, Table 1 | measured |",
-        "| --- | --- | --- | --- | --- |",
-    ]
+    operations, chains = [], []
     for kind in LAYER_KINDS:
         own = sorted((cost for cost in costs if cost.kind == kind.name), key=lambda cost: cost.length)
-        measures = (_PANELS[0][1], _PANELS[1][1], _PANELS[2][1])
-        powers = " | ".join(f"n^{growth(own, measure):.2f}" for measure in measures)
-        operations.append(f"| {kind.name} | {kind.operations} | {powers} |")
+        powers = [f"n^{growth(own, measure):.2f}" for _, measure, _ in _PANELS[:3]]
+        operations.append([kind.name, str(kind.operations), *powers])
         sequential = f"{own[0].sequential} ... {own[-1].sequential}"
-        chains.append(
-            f"| {kind.name} | {kind.sequential} | {sequential} | {kind.path} | {own[0].path} ... {own[-1].path} |"
+        path = f"{own[0].path} ... {own[-1].path}"
+        chains.append([kind.name, str(kind.sequential), sequential, str(kind.path), path])
+    return "\n\n".join(
+        (
+            markup_table(("layer", "operations, Table 1", "measured", "with projections", "time"), operations),
+            markup_table(("layer", "sequential, Table 1", "measured", "path, Table 1", "measured"), chains),
         )
-    return "\n".join([*operations, "", *chains])
+    )

@@ -16,19 +16,15 @@ from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
 from numpy.typing import NDArray
 
-from export.source_model import Exportable
+from export.source_model import Exportable, find_direction
 from model.config import Direction, TransformerConfig
+from model.data.corpus import CorpusError
 from model.provenance import drawing
-from model.run import RunError
 from model.tokenizer.tokenizer import BOS_ID, WORD_START, Tokenizer
 
 COLUMNS = 2
 # Inches of a cell, and around the cells of a figure.
 CELL, SMALL_CELL, MARGIN = 0.26, 0.16, 1.5
-
-
-class SentenceTooLongError(Exception):
-    """The sentence is too long for a model; the message has the limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +52,7 @@ def force_maps(origin: Exportable, direction: Direction, source: str, target: st
     """Predicts every token of a translation from the previous ones and returns the attention.
 
     Raises:
-        RunError: if the model does not translate in this direction.
-        SentenceTooLongError: if the source or the target exceeds the model's limits.
+        CorpusError: if the model does not translate in this direction, or a side exceeds its limits.
     """
     tokenizer = origin.tokenizer
     if not isinstance(tokenizer, Tokenizer):
@@ -69,31 +64,21 @@ def force_maps(origin: Exportable, direction: Direction, source: str, target: st
         ("target", target_ids, limits.max_target_tokens),
     ):
         if len(ids) > limit:
-            raise SentenceTooLongError(f"{len(ids)} {side} tokens, expected at most {limit}")
+            raise CorpusError(f"{source}: {len(ids)} {side} tokens, expected at most {limit}")
     (maps,) = origin.model.attention_maps(torch.tensor([source_ids]), torch.tensor([[BOS_ID, *target_ids]]))
     heads = limits.heads if isinstance(limits, TransformerConfig) else 1
     layers = maps.unflatten(0, (-1, heads)).float().numpy()  # [layers, heads, target pieces, source pieces]
-    sources = split_words(tokenizer.pieces(source_ids))
-    targets = split_words(tokenizer.pieces([*target_ids, origin.model.eos_id]))
-    layers = np.add.reduceat(layers, [start for start, _ in sources], axis=3)
-    rows = [start for start, _ in targets]
+    columns, sources = zip(*split_words(tokenizer.pieces(source_ids)), strict=True)
+    rows, targets = zip(*split_words(tokenizer.pieces([*target_ids, origin.model.eos_id])), strict=True)
     counts = np.diff([*rows, layers.shape[2]])
-    layers = np.add.reduceat(layers, rows, axis=2) / counts[:, None]
-    words = tuple(word for _, word in sources), tuple(word for _, word in targets)
-    return AttentionMaps(*words, layers.astype(np.float32))
+    layers = np.add.reduceat(np.add.reduceat(layers, columns, axis=3), rows, axis=2) / counts[:, None]
+    return AttentionMaps(sources, targets, layers.astype(np.float32))
 
 
 def source_ids_of(origin: Exportable, direction: Direction, text: str) -> tuple[int, ...]:
-    """Returns the encoder input of a text.
-
-    Raises:
-        RunError: if the model does not translate in this direction.
-    """
-    for each in origin.directions:
-        if (each.source, each.target) == (direction.source, direction.target):
-            return origin.source_ids(each.source_prefix, text)
-    known = ", ".join(f"{each.source}-{each.target}" for each in origin.directions)
-    raise RunError(f"directions: {known}: expected {direction}, the direction of the data")
+    """Returns the encoder input of a text; a `CorpusError` if the model does not translate in this direction."""
+    found = find_direction(origin.directions, (direction.source, direction.target))
+    return origin.source_ids(found.source_prefix, text)
 
 
 def split_words(pieces: Sequence[str]) -> list[tuple[int, str]]:

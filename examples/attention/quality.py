@@ -16,6 +16,7 @@ from model.network.translation_model import TranslationModel
 from model.provenance import drawing
 from model.scoring import score
 from model.search import generate_greedy
+from model.text_table import markup_table
 
 ROUNDS = 3
 Sources = Sequence[Sequence[int]]
@@ -105,13 +106,14 @@ def describe(config: object) -> str:
 
 def format_results(results: Sequence[Result], batch_size: int) -> str:
     """Returns a Markdown table with a row per model."""
-    rows = [f"| run | parameters | BLEU | chrF | tokens/s, batch {batch_size} | tokens/s, batch 1 |"]
-    rows.append("| --- | ---: | ---: | ---: | ---: | ---: |")
+    heading = ("run", "parameters", "BLEU", "chrF", f"tokens/s, batch {batch_size}", "tokens/s, batch 1")
+    rows = []
     for each in results:
-        scores = f"{each.bleu:.1f} | {each.chrf:.1f}"
-        rows.append(f"| {each.name} | {each.parameters:,} | {scores} | {each.batched:,.0f} | {each.single:,.0f} |")
+        scores, speeds = (each.bleu, each.chrf), (each.batched, each.single)
+        figures = [f"{each.parameters:,}", *map("{:.1f}".format, scores), *map("{:,.0f}".format, speeds)]
+        rows.append([each.name, *figures])
     models = [f"- {each.name}: {each.model}, {each.steps:,} training steps" for each in results]
-    return "\n".join([*rows, "", *models])
+    return "\n".join([markup_table(heading, rows), "", *models])
 
 
 def draw_results(results: Sequence[Result], batch_size: int, path: Path) -> None:

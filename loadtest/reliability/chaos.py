@@ -19,28 +19,17 @@ from pydantic import Field, model_validator
 from pydantic_core import to_json
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
+from loadtest import scenario
 from loadtest.clients import NO_RESULT, OK, TIMED_OUT
 from loadtest.command import exit_with_message
 from loadtest.generator import Generators
 from loadtest.measurement import Run, Watcher, measure
 from loadtest.plan import draw_plan
 from loadtest.reliability.replicas import PROTOCOLS, Replicas, alone, balanced_by_clients, behind_nginx, start_replicas
-from loadtest.scenario import (
-    LoadProtocol,
-    PoissonPhase,
-    Rate,
-    RequestKind,
-    Scenario,
-    ScenarioError,
-    SentencesPath,
-    SourceLanguage,
-    TargetLanguage,
-    read_sentences,
-)
+from loadtest.scenario import LoadProtocol, PoissonPhase, RequestKind, Scenario, ScenarioError, read_sentences
 from loadtest.server_metrics import MetricsReader
 from serve.server_process import ServerProcessError, server_command
 
-PHASE = "load"
 PROCESSES = 2
 FAULT_AT = 1 / 4
 STALL_SECONDS = 1.0
@@ -67,10 +56,8 @@ Disturbance = Callable[[Generators, Run], Awaitable[None]]
 class Load:
     """Requests of several kinds at random times, at a mean rate per second; the seed determines times and requests.
 
-    Attributes:
-        kinds: kinds of requests, each with the outcomes that it may have.
-        retries: whether gRPC clients retry by the published service config.
-        may_be_lost: whether requests may have no outcome, because their client is killed.
+    Each kind has the outcomes that are allowed. With `retries`, gRPC clients retry by the published service config. If
+    a client is killed, its requests `may_be_lost`: without an outcome.
     """
 
     kinds: Sequence[tuple[RequestKind, frozenset[str]]]
@@ -84,10 +71,9 @@ class Load:
         self, replicas: Replicas, seconds: float, disturb: Disturbance, watcher: Watcher = lambda _run: None
     ) -> Run:
         """Sends the load and disturbs it; returns when every request has ended or died with its client."""
-        phase = PoissonPhase(name=PHASE, arrivals="poisson", rate=self.rate, duration_seconds=seconds)
+        phase = PoissonPhase(rate=self.rate, duration_seconds=seconds)
         kinds, targets = tuple(kind for kind, _ in self.kinds), replace(replicas.targets, retries=self.retries)
-        scenario = Scenario(warm_up_seconds=0, requests=kinds, phases=(phase,))
-        plan = draw_plan(scenario, self.sentences, self.seed)
+        plan = draw_plan(Scenario(warm_up_seconds=0, requests=kinds, phases=(phase,)), self.sentences, self.seed)
         async with (
             MetricsReader.open(replicas.servers[0]) as metrics,
             Generators.run(PROCESSES, targets, {kind.protocol for kind in kinds}) as generators,
@@ -98,13 +84,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """The result of a disturbed run.
-
-    Attributes:
-        outcomes: ended requests by kind and outcome.
-        figures: counts and measurements by name, with units in the names.
-        problems: violated invariants.
-    """
+    """The result of a disturbed run: ended requests by kind and outcome, named figures, and violated invariants."""
 
     name: str
     outcomes: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -251,10 +231,10 @@ class ReliabilityCommand(BaseSettings):
     """Options of the commands that serve a bundle, load it and disturb it."""
 
     bundle: CliPositionalArg[Path] = Field(description="folder written by `dragoman export`")
-    rate: Rate = Field(20.0, description="Requests per second over all interfaces.")
-    sentences: SentencesPath = None
-    source_language: SourceLanguage = ""
-    target_language: TargetLanguage = ""
+    rate: scenario.Rate = Field(20.0, description="Requests per second over all interfaces.")
+    sentences: scenario.SentencesPath = None
+    source_language: scenario.SourceLanguage = ""
+    target_language: scenario.TargetLanguage = ""
     seed: int = Field(1, ge=0, description="Seed of the send times and requests.")
 
     def load(self, rows: Iterable[Row], timeout_seconds: float) -> Load:

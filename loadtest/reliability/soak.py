@@ -27,7 +27,6 @@ from loadtest.protocols import PROTOCOLS
 from loadtest.reliability.chaos import BEAM, LATE, Findings, Load, ReliabilityCommand, Row, judge, kill_client, report
 from loadtest.reliability.replicas import Replicas, alone, start_replicas
 from loadtest.scenario import LoadProtocol
-from loadtest.server_metrics import ServerState
 from loadtest.session import LiveView
 from serve.server_process import server_command
 
@@ -60,7 +59,7 @@ MIX: tuple[Row, ...] = (
 
 # The client of a canceled or timed-out request does not learn its outcome on the server.
 UNKNOWN_TO_CLIENTS = frozenset({GONE, TIMED_OUT, "DEADLINE_EXCEEDED"})
-# Server outcomes by gRPC status; over REST the outcome holds the reason itself.
+# Server outcomes by gRPC status.
 _STATUSES = {"INVALID_ARGUMENT": "invalid", "RESOURCE_EXHAUSTED": "queue_full", "INTERNAL": "internal"}
 
 
@@ -69,10 +68,8 @@ def mismatches(
 ) -> Iterator[str]:
     """Yields the differences between the counts of clients and server, by interface and outcome.
 
-    Args:
-        seen: client-side counts by protocol and outcome.
-        counted: server-side counts by protocol, method and outcome, as in "grpc translate ok".
-        killed: upper bound of the requests that killed clients sent, by protocol.
+    `seen` are the clients' counts by protocol and outcome, `counted` the server's, as in "grpc translate ok". `killed`
+    bounds the requests that killed clients sent, by protocol.
     """
     for name, protocol in PROTOCOLS.items():
         clients, unknown, interface = Counter[str](), killed.get(name, 0), protocol.interface
@@ -80,7 +77,9 @@ def mismatches(
             if outcome in UNKNOWN_TO_CLIENTS:
                 unknown += count
             else:
-                clients[_reason(outcome)] += count
+                status, _, reason = outcome.partition(" ")
+                # Over REST the outcome holds the server's reason itself.
+                clients[reason if status.isdecimal() and reason else _STATUSES.get(outcome, outcome)] += count
         names = [each for each in counted if each.startswith(f"{interface} ")]
         server = Counter({each.removeprefix(f"{interface} "): counted[each] for each in names})
         for reason in sorted(clients.keys() | server.keys()):
@@ -89,12 +88,6 @@ def mismatches(
         surplus = server.total() - clients.total()
         if unknown and surplus > unknown:
             yield f"{interface}: server: expected at most {unknown} more requests than clients, got {surplus}"
-
-
-def _reason(outcome: str) -> str:
-    """Converts a client-side outcome to the server's outcome."""
-    status, _, reason = outcome.partition(" ")
-    return reason if status.isdecimal() and reason else _STATUSES.get(outcome, outcome)
 
 
 async def run_soak(
@@ -127,7 +120,13 @@ async def run_soak(
     if first is None or last is None:
         found.problems.append("metrics: expected readings of an idle server before and after the load, got none")
     else:
-        found.problems.extend(_miscounts(load, found, first, last, sum(killed)))
+        seen: defaultdict[LoadProtocol, Counter[str]] = defaultdict(Counter)
+        for kind, _ in load.kinds:
+            seen[kind.protocol].update(found.outcomes[kind.name])
+        counted = {name: count - first.requests.get(name, 0) for name, count in last.requests.items()}
+        found.problems.extend(mismatches(seen, counted, {KILLED_PROTOCOL: sum(killed)}))
+        if counted.get(RELOADS, 0) != len(reloads):
+            found.problems.append(f"reloads: client {len(reloads)}, server {counted.get(RELOADS, 0)}")
     found.problems.extend(leaks(found.figures, seconds))
     return found
 
@@ -171,17 +170,6 @@ def growth_per_hour(samples: Sequence[tuple[float, float]]) -> float:
     """Returns the growth per hour of values at given seconds, by least squares."""
     seconds, values = np.array(samples).T
     return float(np.polyfit(seconds, values, 1)[0]) * 3600
-
-
-def _miscounts(load: Load, found: Findings, first: ServerState, last: ServerState, killed: int) -> Iterator[str]:
-    """Yields the differences between the counts of clients and server; `killed` bounds the requests of lost clients."""
-    seen: defaultdict[LoadProtocol, Counter[str]] = defaultdict(Counter)
-    for kind, _ in load.kinds:
-        seen[kind.protocol].update(found.outcomes[kind.name])
-    counted = {name: count - first.requests.get(name, 0) for name, count in last.requests.items()}
-    yield from mismatches(seen, counted, {KILLED_PROTOCOL: killed})
-    if counted.get(RELOADS, 0) != found.figures["reloads"]:
-        yield f"reloads: client {found.figures['reloads']}, server {counted.get(RELOADS, 0)}"
 
 
 def leaks(figures: Mapping[str, float], seconds: float) -> Iterator[str]:

@@ -46,9 +46,6 @@ def write_corpus(
 
     `alignments` adds `<split>.align` in Pharaoh format: pairs `i-j` of linked words, counted from 0. Each variant is
     written to `<variant>.en` and `<variant>.de`, and its glossary entries, one per line, to `terms.tsv`.
-
-    Raises:
-        OSError: if the files cannot be written.
     """
     out.mkdir(parents=True, exist_ok=True)
     sentences = distinct_sentences(seed)
@@ -59,35 +56,29 @@ def write_corpus(
             if split == "test":
                 texts = list(texts)
                 for name in variants:
-                    _write_variants(staging / name, texts, name, seed)
-            _write_split(staging / split, texts, alignments=alignments)
+                    random = Random(seed).random
+                    made = filter(None, [VARIANTS[name](text, random) for text in texts])
+                    suffixes = (".en", ".de", ".tsv") if name == "terms" else (".en", ".de")
+                    rows = ((english, german, "\t".join(entry)) for english, german, *entry in made)
+                    _write_columns(staging / name, suffixes, rows)
+            suffixes = (".en", ".de", ".align") if alignments else (".en", ".de")
+            rows = ((*text.plain(), _pharaoh(text) if alignments else "") for text in texts)
+            _write_columns(staging / split, suffixes, rows)
         for file in staging.iterdir():
             file.replace(out / file.name)
-
-
-def _write_split(stem: Path, texts: Iterable[Text], *, alignments: bool) -> None:
-    suffixes = (".en", ".de", ".align") if alignments else (".en", ".de")
-    rows = ((*text.plain(), *([_pharaoh(text)] if alignments else [])) for text in texts)
-    _write_columns([stem.with_suffix(suffix) for suffix in suffixes], rows)
 
 
 def _pharaoh(text: Text) -> str:
     return " ".join(f"{i}-{j}" for i, j in text.alignment())
 
 
-def _write_variants(stem: Path, texts: Iterable[Text], name: VariantName, seed: int) -> None:
-    random = Random(seed).random
-    made = filter(None, (VARIANTS[name](text, random) for text in texts))
-    suffixes = (".en", ".de", ".tsv") if name == "terms" else (".en", ".de")
-    rows = ((english, german, *(["\t".join(entry)] if entry else [])) for english, german, *entry in made)
-    _write_columns([stem.with_suffix(suffix) for suffix in suffixes], rows)
-
-
-def _write_columns(paths: Iterable[Path], rows: Iterable[tuple[str, ...]]) -> None:
+def _write_columns(stem: Path, suffixes: Iterable[str], rows: Iterable[tuple[str, ...]]) -> None:
+    """Writes the first columns of rows, one per suffix."""
     with ExitStack() as files:
+        paths = [stem.with_suffix(suffix) for suffix in suffixes]
         opened = [files.enter_context(path.open("w", encoding="utf-8", newline="\n")) for path in paths]
         for row in rows:
-            for file, line in zip(opened, row, strict=True):
+            for file, line in zip(opened, row, strict=False):
                 file.write(f"{line}\n")
 
 

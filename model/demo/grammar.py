@@ -12,36 +12,9 @@ from operator import itemgetter
 from random import Random
 from typing import NamedTuple, TypeVar
 
-from model.demo.inflection import (
-    ACCUSATIVE,
-    DATIVE,
-    NAMES,
-    NOMINATIVE,
-    OBJECTS,
-    SUBJECTS,
-    WHAT,
-    WHO,
-    NounPhrase,
-    VerbForm,
-    noun_phrase,
-    prepositional,
-    relative,
-    verb_form,
-)
-from model.demo.lexicon import (
-    CLASSES,
-    DATA,
-    MOODS,
-    PHRASES,
-    REFERENCES,
-    SENTENCES,
-    TENSES,
-    VERBS,
-    ClauseRule,
-    Verb,
-    VerbGroup,
-    weighted,
-)
+from model.demo import inflection, lexicon
+from model.demo.inflection import ACCUSATIVE, DATIVE, NOMINATIVE, NounPhrase, VerbForm, noun_phrase, prepositional
+from model.demo.lexicon import CLASSES, DATA, PHRASES, REFERENCES, ClauseRule, Verb, VerbGroup, weighted
 from model.demo.text import Text, join
 
 T = TypeVar("T")
@@ -124,7 +97,7 @@ class Grammar:
     def sentence(self) -> Text:
         """Makes the next sentence, possibly a repeated one."""
         self._texts = 0
-        pattern = self._pick(SENTENCES)
+        pattern = self._pick(lexicon.SENTENCES)
         mood = self._pick(pattern.moods)
         clauses = {"a": self._clause(pattern.a, mood)}
         if "<b" in pattern.text.english:
@@ -141,24 +114,24 @@ class Grammar:
         subject = subject or self._subject(rule, mood, avoid, negative=negative)
         verb, tense = self._verb(rule, subject, mood)
         negation = self._new(Text("not~n", "nicht~n") if negative else _NOTHING)
-        form = verb_form(verb.english, verb.german, tense, subject.agreement, negative=negative)
+        form = inflection.verb_form(verb.english, verb.german, tense, subject.agreement, negative=negative)
         parts, others = self._complements(rule, verb, subject, negation, mood)
         # A new object of a negated verb has `kein` already.
         if negative and all(rank is not Rank.NEW for rank, _ in parts):
             parts.append((Rank.NEGATION, Text("", negation.german)))
-        others["time"] = self._phrase(TENSES[tense].times)
+        others["time"] = self._phrase(lexicon.TENSES[tense].times)
         clause = Clause(subject, self._new(form), parts, negation, negative, others)
         return self._with_adverbials(clause, verb, tense) if rule.full else clause
 
     def _subject(self, rule: ClauseRule, mood: str, avoid: str, *, negative: bool) -> NounPhrase:
         """Returns the subject: never the noun or the name `avoid`."""
         if rule.subject == ["who"]:
-            return self._new(WHO)
+            return self._new(inflection.WHO)
         classes = rule.subject or _SOMEBODY
         while True:
             name = self._pick(classes)
             if CLASSES[name].of_people and not rule.relative and not rule.value.startswith("<") and self._happens(0.4):
-                subject = self._new(self._pick(SUBJECTS if self._happens(0.65) else NAMES))
+                subject = self._new(self._pick(inflection.SUBJECTS if self._happens(0.65) else inflection.NAMES))
             else:
                 known = negative or bool(rule.subject) or self._happens(0.65)
                 subject = self._noun_phrase(name, "precise" if rule.relative else "known" if known else "new")
@@ -175,11 +148,11 @@ class Grammar:
         A verb whose English past is its base (`They read`) never stands in the past: it would be ambiguous.
         """
         kinds = rule.verbs or _ANY
-        verbs = VERBS[self._pick(kinds)]
+        verbs = lexicon.VERBS[self._pick(kinds)]
         if subject.noun_class == "animals":
-            verbs = [verb for kind in kinds for verb in VERBS[kind] if verb.group.animals] or verbs
+            verbs = [verb for kind in kinds for verb in lexicon.VERBS[kind] if verb.group.animals] or verbs
         verb = self._pick(verbs)
-        tenses = MOODS[mood]
+        tenses = lexicon.MOODS[mood]
         if verb.group.kind in _STATES:
             tenses = [tense for tense in tenses if tense in ("present", "past")]
         elif verb.group.event:
@@ -253,7 +226,7 @@ class Grammar:
     def _relative_clause(self, phrase: NounPhrase, mood: str) -> Text:
         """Returns a relative clause about the phrase: an action of a person or an animal, or with a thing."""
         of_people = CLASSES[phrase.noun_class].of_people
-        pronoun = self._new(relative("who" if of_people else "that", phrase))
+        pronoun = self._new(inflection.relative("who" if of_people else "that", phrase))
         if of_people or phrase.noun_class == "animals":
             clause = self._clause(_ACTION, mood, subject=pronoun)
             return Text(clause.english(""), clause.german("last"))
@@ -266,9 +239,9 @@ class Grammar:
             name = self._pick(classes)
             of_people = CLASSES[name].of_people
             if reading == "asked" and (of_people or reading not in REFERENCES[CLASSES[name].kind]):
-                return self._new(WHO if of_people else WHAT)
+                return self._new(inflection.WHO if of_people else inflection.WHAT)
             if of_people and reading != "precise" and self._happens(0.35):
-                phrase = self._new(self._pick(OBJECTS if self._happens(0.75) else NAMES))
+                phrase = self._new(self._pick(inflection.OBJECTS if self._happens(0.75) else inflection.NAMES))
             else:
                 phrase = self._noun_phrase(name, reading)
             if phrase.head != subject.head and {phrase.head, subject.head} != _FIRST_PERSONS:

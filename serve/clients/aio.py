@@ -3,17 +3,17 @@
 Retries transient errors unless the server's pushback forbids it. No call outlasts its deadline.
 """
 
-import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from typing import Self, Unpack
 
 import grpc.aio
 
 from protos.translation_pb2_grpc import TranslationServiceStub
 from serve.clients.channel import DEFAULTS, ClientSettings, open_async_channel
-from serve.clients.errors import CallError, stream_error, typed_errors
-from serve.clients.many import IN_FLIGHT, Items, ManyResult, Window
+from serve.clients.errors import typed_errors
+from serve.clients.many import IN_FLIGHT, NO_RETRIES, RETRIES, Items, ManyResult, Window, exchange
 from serve.clients.messages import (
     Asking,
     Texts,
@@ -89,35 +89,11 @@ class AsyncTranslationClient:
         """
         deadline_seconds = choose_deadline(timing, None)
         time_left(deadline_seconds)
-        window = Window(items, in_flight)
-        feeding = asyncio.create_task(window.feed())
-        try:
-            while await window.has_unanswered(deadline_seconds):
-                try:
-                    async with aclosing(self._one_stream(window, time_left(deadline_seconds))) as results:
-                        async for result in results:
-                            yield result
-                except CallError as error:
-                    if not self._settings.retries:
-                        raise
-                    await asyncio.sleep(window.pause_seconds(error, deadline_seconds))
-            await feeding
-        finally:
-            feeding.cancel()
-            await asyncio.gather(feeding, return_exceptions=True)
-
-    async def _one_stream(self, window: Window, timeout_seconds: float | None) -> AsyncGenerator[ManyResult]:
-        call = self._stub.TranslateMany(timeout=timeout_seconds, metadata=self._settings.metadata)
-        sending = asyncio.create_task(window.send(call))
-        try:
-            async for answer in call:
-                yield window.take(answer)
-        except grpc.RpcError as error:
-            raise stream_error(error) from error
-        finally:
-            sending.cancel()
-            call.cancel()
-            await asyncio.gather(sending, return_exceptions=True)
+        window = Window(items, in_flight, RETRIES if self._settings.retries else NO_RETRIES)
+        call = partial(self._stub.TranslateMany, metadata=self._settings.metadata)
+        async with aclosing(exchange(call, window, deadline_seconds)) as results:
+            async for result in results:
+                yield result
 
     def _timeout(self, timing: Timing) -> float | None:
         return time_left(choose_deadline(timing, self._settings.timeout_seconds))

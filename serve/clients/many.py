@@ -6,23 +6,33 @@ unanswered items are sent again on the next stream; translating an item twice is
 
 import asyncio
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from itertools import count
+from typing import NamedTuple
 
 import grpc.aio
 
 from protos.translation_pb2 import TranslateManyRequest, TranslateManyResponse
-from serve.clients.errors import CallError, UnavailableError, status_error
+from serve.clients.errors import CallError, UnavailableError, status_error, stream_error
 from serve.clients.messages import Asking, read_translations, time_left, translate_request
 from serve.translation.response import TranslationResponse
 
-# Streams in a row without any answer: the limit without and with the server's retry delay. A server that shuts down may
-# ask for retries for a minute. Then the pauses between streams without a retry delay.
-MAX_FRUITLESS_TRIES, MAX_INVITED_TRIES = 5, 60
+# Pauses between streams without the server's retry delay.
 FIRST_PAUSE_SECONDS, PAUSE_FACTOR = 0.1, 3.0
 IN_FLIGHT = 64
+
+
+class Retries(NamedTuple):
+    """How many streams in a row may fail without any answer: without and with the server's retry delay."""
+
+    uninvited: int
+    invited: int
+
+
+# A server that shuts down may ask for retries for a minute.
+RETRIES, INVITED_RETRIES, NO_RETRIES = Retries(5, 60), Retries(1, 60), Retries(1, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +48,11 @@ class ManyItem:
     texts: str | Sequence[str]
     asking: Asking = field(default_factory=Asking)
     tag: object = None
+
+    def message(self) -> TranslateManyRequest:
+        """Returns the message, without an id."""
+        request = translate_request(self.texts, self.asking)
+        return TranslateManyRequest(request=request, timeout_seconds=self.asking.get("timeout_seconds"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +83,11 @@ ManyCall = grpc.aio.StreamStreamCall[TranslateManyRequest, TranslateManyResponse
 class Window:
     """The unanswered items of a call, across its streams."""
 
-    def __init__(self, items: Items, in_flight: int) -> None:
+    def __init__(self, items: Items, in_flight: int, retries: Retries = RETRIES) -> None:
         if in_flight < 1:
             raise ValueError(f"in_flight: {in_flight}, expected at least 1")
         self._source = items
+        self._retries = retries
         self._places = asyncio.Semaphore(in_flight)
         self._numbers = count()
         self._unanswered: dict[str, tuple[ManyItem, TranslateManyRequest]] = {}
@@ -79,6 +95,7 @@ class Window:
         self._changed = asyncio.Event()
         self._exhausted = False
         self._fruitless_tries = 0
+        self._invited = False
 
     async def feed(self) -> None:
         """Takes items while the window has room, to their end."""
@@ -93,11 +110,8 @@ class Window:
             self._changed.set()
 
     def _add(self, item: ManyItem) -> None:
-        message = TranslateManyRequest(
-            id=str(next(self._numbers)),
-            request=translate_request(item.texts, item.asking),
-            timeout_seconds=item.asking.get("timeout_seconds"),
-        )
+        message = item.message()
+        message.id = str(next(self._numbers))
         self._unanswered[message.id] = item, message
         self._unsent.put_nowait(message)
         self._changed.set()
@@ -139,6 +153,15 @@ class Window:
             return ManyResult(item, error=status_error(answer.error))
         return ManyResult(item, response=read_translations(answer.response))
 
+    def check_answered(self) -> None:
+        """Checks that the end of a stream without an error leaves no item unanswered.
+
+        Raises:
+            UnavailableError: if it does.
+        """
+        if self._unanswered:
+            raise UnavailableError(grpc.StatusCode.UNAVAILABLE, "the stream ended without all responses")
+
     def pause_seconds(self, error: CallError, deadline_seconds: float | None) -> float:
         """Returns the pause in seconds before the next stream, given the error of the last one.
 
@@ -147,7 +170,9 @@ class Window:
         """
         self._fruitless_tries += 1
         pause_seconds = error.retry_after_seconds
-        most_tries = MAX_FRUITLESS_TRIES if pause_seconds is None else MAX_INVITED_TRIES
+        # The stream after an invitation may still have been opened on the closing connection.
+        most_tries = self._retries.uninvited if pause_seconds is None and not self._invited else self._retries.invited
+        self._invited = pause_seconds is not None
         if not isinstance(error, UnavailableError) or self._fruitless_tries >= most_tries:
             raise error
         if pause_seconds is None:
@@ -155,6 +180,43 @@ class Window:
         if deadline_seconds is not None and time.monotonic() + pause_seconds >= deadline_seconds:
             raise error
         return pause_seconds
+
+
+async def exchange(
+    open_call: Callable[..., ManyCall], window: Window, deadline_seconds: float | None
+) -> AsyncGenerator[ManyResult]:
+    """Yields the results of a window's items; opens a stream after the other while items are unanswered.
+
+    Raises:
+        CallError: if the last stream fails.
+    """
+    feeding = asyncio.create_task(window.feed())
+    try:
+        while await window.has_unanswered(deadline_seconds):
+            try:
+                async with aclosing(_one_stream(open_call(timeout=time_left(deadline_seconds)), window)) as results:
+                    async for result in results:
+                        yield result
+            except CallError as error:
+                await asyncio.sleep(window.pause_seconds(error, deadline_seconds))
+        await feeding
+    finally:
+        feeding.cancel()
+        await asyncio.gather(feeding, return_exceptions=True)
+
+
+async def _one_stream(call: ManyCall, window: Window) -> AsyncGenerator[ManyResult]:
+    sending = asyncio.create_task(window.send(call))
+    try:
+        async for answer in call:
+            yield window.take(answer)
+        window.check_answered()
+    except grpc.RpcError as error:
+        raise stream_error(error) from error
+    finally:
+        sending.cancel()
+        call.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
 
 
 async def _each(items: Items) -> AsyncIterator[ManyItem | str]:

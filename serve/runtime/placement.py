@@ -189,12 +189,14 @@ class ModelSessions(Protocol):
         """Returns a model with its own state, `slots` rows for steps and `prefetched` rows behind them."""
 
 
-def open_sessions(bundle: Bundle, choice: DeviceChoice, *, aligned: bool = False) -> ModelSessions:
-    """Opens the graphs of a bundle on the CPU or on the first GPU; `aligned` steps also return alignments.
+def open_sessions(bundle: Bundle, choice: DeviceChoice, *, aligned: bool = False, threads: int = 1) -> ModelSessions:
+    """Opens the graphs of a bundle on the CPU or on the first GPU.
+
+    `aligned` steps also return alignments; `threads` are the intra-op threads on the CPU.
 
     Raises:
         BundleError: if the device does not fit the bundle, or ONNX Runtime rejects a graph.
     """
     if choose_device(choice, bundle) == "cuda":
         return DeviceSessions.load(bundle, Device("cuda"), aligned=aligned)
-    return Sessions.load(bundle, threads=1, aligned=aligned)
+    return Sessions.load(bundle, threads, aligned=aligned)

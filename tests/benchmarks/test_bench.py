@@ -39,7 +39,7 @@ def test_a_question_is_measured_as_planned_and_written_with_its_provenance(
     plan = written["plan"]
     assert (plan["rounds"], plan["steps"], plan["model"]["encoder_layers"]) == (2, 3, 1)
     (table,) = written["tables"]
-    assert {cell["column"]: len(cell["rounds"]) for cell in table["cells"]} == {
+    assert {column: len(rounds) for column, rounds in table["columns"].items()} == {
         "dragoman": 2,
         "torch.nn.Transformer": 2,
     }

@@ -8,23 +8,21 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from benchmarks.harness.plan import PlanError
-from benchmarks.harness.process import SystemFailedError, Turn
-from benchmarks.harness.report import Report, Table, cells_of
+from benchmarks.harness.errors import BenchmarkError
+from benchmarks.harness.process import Turn
+from benchmarks.harness.report import Report, Table
 from benchmarks.harness.rounds import Round
 from benchmarks.offline import (
     Measured,
     OfflinePlan,
     OfflineSystem,
-    best_size,
     figures_of,
-    measure,
     references_of,
     same_of,
     tables_of,
 )
 from model.data.corpus import CorpusError
-from model.run import RunError, RunFolder
+from model.run import RunFolder
 from tests.support.optimum import PYTHON, needs_optimum
 
 SHAPE = {"d_model": 64, "d_ff": 64, "heads": 4, "encoder_layers": 1, "decoder_layers": 1}
@@ -43,15 +41,15 @@ def _report(toy_run: RunFolder, toy_data: str) -> Report:
     """The report on the toy model and a random one, with trials of sizes."""
     systems = ["dragoman:fp32", "dragoman:int8-static", "ctranslate2:fp32", "ctranslate2:int8"]
     sizes = {"batches": ["2:examples", "40:tokens"], "slots": [8, 16]}
-    return measure(plan_of(toy_data, run=toy_run.path, systems=systems, **sizes))
+    return plan_of(toy_data, run=toy_run.path, systems=systems, **sizes).measure()
 
 
 def figures(table: Table, row: str) -> dict[str, list[float]]:
-    return {cell.column: cell.rounds for cell in table.cells if cell.row == row}
+    return {column: found for column in table.columns if (found := table.figures(row, column))}
 
 
 def test_each_dragoman_is_compared_with_the_baselines_of_its_precision(report: Report) -> None:
-    columns = [list(dict.fromkeys(cell.column for cell in table.cells)) for table in report.tables]
+    columns = [list(table.columns) for table in report.tables]
     floats, integers = ["dragoman:fp32", "ctranslate2:fp32"], ["dragoman:int8-static", "ctranslate2:int8"]
     assert columns == [floats, integers] * 2
     assert [table.base for table in report.tables] == ["dragoman:fp32", "dragoman:int8-static"] * 2
@@ -99,7 +97,7 @@ def test_torch_is_not_needed_in_the_engines_nor_the_libraries_of_unused_baseline
     for library in ("ctranslate2", "transformers"):
         monkeypatch.setitem(sys.modules, library, None)
     systems = ["dragoman:fp32", "dragoman:fp32:portable", "pytorch"]
-    table, _ = measure(plan_of(toy_data, systems=systems, alone=1)).tables
+    table, _ = plan_of(toy_data, systems=systems, alone=1).measure().tables
     memory = figures(table, "memory, MB")
     assert memory["dragoman:fp32"][0] < 0.6 * memory["pytorch:fp32"][0]
 
@@ -108,7 +106,7 @@ def test_torch_is_not_needed_in_the_engines_nor_the_libraries_of_unused_baseline
 def test_a_missing_library_is_found_before_measuring(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(ModuleNotFoundError) as missing:
-        measure(plan_of("tsv:nowhere.en-de.tsv", systems=[library]))
+        plan_of("tsv:nowhere.en-de.tsv", systems=[library]).measure()
     assert missing.value.name == library
 
 
@@ -117,26 +115,26 @@ def test_optimum_is_measured_in_its_environment_and_translates_like_ctranslate2(
     toy_run: RunFolder, toy_data: str
 ) -> None:
     systems = ["dragoman:fp32", "ctranslate2", "optimum"]
-    report = measure(plan_of(toy_data, run=toy_run.path, systems=systems, optimum_python=PYTHON))
+    report = plan_of(toy_data, run=toy_run.path, systems=systems, optimum_python=PYTHON).measure()
     assert figures(report.tables[0], "beam 4, same as ctranslate2, %")["optimum:fp32"] == [100]
     assert list(report.environments["optimum"]) == ["optimum-onnx", "transformers", "onnxruntime"]
 
 
 @pytest.mark.parametrize("python", [Path("nowhere/python"), Path(sys.executable)])
 def test_optimum_without_its_environment_is_rejected_with_how_to_make_it(python: Path, toy_data: str) -> None:
-    with pytest.raises(SystemFailedError, match=f"^optimum: {python}: .*`make optimum`"):
-        measure(plan_of(toy_data, systems=["optimum"], optimum_python=python))
+    with pytest.raises(BenchmarkError, match=f"^optimum: {python}: .*`make optimum`"):
+        plan_of(toy_data, systems=["optimum"], optimum_python=python).measure()
 
 
 def test_a_model_that_transformers_does_not_support_is_rejected(toy_data: str) -> None:
-    with pytest.raises(RunError, match=r"^random: norm: rms: expected layer"):
-        measure(plan_of(toy_data, systems=["transformers"], random={**SHAPE, "norm": "rms"}))
+    with pytest.raises(BenchmarkError, match=r"^random: norm: rms: expected layer"):
+        plan_of(toy_data, systems=["transformers"], random={**SHAPE, "norm": "rms"}).measure()
 
 
 def test_data_of_another_direction_is_rejected(toy_run: RunFolder, tmp_path: Path) -> None:
     (tmp_path / "pairs.de-en.tsv").write_text("wort\tword\n", encoding="utf-8")
     with pytest.raises(CorpusError, match=r"^data: de-en: "):
-        measure(plan_of(f"tsv:{tmp_path / 'pairs.de-en.tsv'}", run=toy_run.path))
+        plan_of(f"tsv:{tmp_path / 'pairs.de-en.tsv'}", run=toy_run.path).measure()
 
 
 @pytest.mark.parametrize(
@@ -160,13 +158,8 @@ def test_an_unknown_system_is_rejected(text: str) -> None:
 
 
 def test_a_system_is_measured_once_however_it_is_written() -> None:
-    with pytest.raises(PlanError, match=r"systems: .*pytorch:fp32 twice"):
+    with pytest.raises(BenchmarkError, match=r"systems: .*pytorch:fp32 twice"):
         OfflinePlan.read(None, ["systems=[dragoman, pytorch, 'pytorch:fp32']"])
-
-
-def test_the_fastest_pass_decides_about_the_size() -> None:
-    """A single slow pass does not count."""
-    assert best_size({"2:examples": [90.0, 40.0], "40:tokens": [80.0, 85.0]}) == "2:examples"
 
 
 def measured(name: str, seconds: float) -> Measured:
@@ -179,7 +172,15 @@ def measured(name: str, seconds: float) -> Measured:
 
     targets = {"greedy": [[4], [5]], "beam 4": [[4], [6]]}
     alone = {1: rounds(seconds), 2: rounds(seconds / 2)}
-    return Measured(OfflineSystem.model_validate(name), 2_000_000, {}, rounds(seconds), alone, targets)
+    results: dict[str, Any] = {"size_bytes": 2_000_000, "together": rounds(seconds), "alone": alone, "targets": targets}
+    return Measured(OfflineSystem.model_validate(name), OfflinePlan(), Path("nowhere"), **results)
+
+
+def test_the_fastest_pass_decides_about_the_size() -> None:
+    """A single slow pass does not count."""
+    system = measured("ctranslate2", 1.0)
+    system.trials = {"greedy": {"2:examples": [90.0, 40.0], "40:tokens": [80.0, 85.0]}}
+    assert system.best_size("greedy") == "2:examples"
 
 
 def test_figures_have_their_units_and_the_best_number_of_threads() -> None:
@@ -192,13 +193,9 @@ def test_figures_have_their_units_and_the_best_number_of_threads() -> None:
 def test_a_baseline_without_a_precision_is_shown_with_its_own() -> None:
     """This shows the gain of 8-bit integers over systems that lack them."""
     systems = [measured(name, 1.0) for name in ("dragoman:int8", "ctranslate2", "ctranslate2:int8", "pytorch")]
-    cells = cells_of({str(each.system): figures_of(each, 100, 10) for each in systems})
-    (table,) = tables_of(systems, cells, "m30k")
-    assert list(dict.fromkeys(cell.column for cell in table.cells)) == [
-        "dragoman:int8",
-        "ctranslate2:int8",
-        "pytorch:fp32",
-    ]
+    columns = {str(each.system): figures_of(each, 100, 10) for each in systems}
+    (table,) = tables_of([each.system for each in systems], columns, "m30k")
+    assert list(table.columns) == ["dragoman:int8", "ctranslate2:int8", "pytorch:fp32"]
 
 
 def test_translations_are_compared_with_the_reference_of_the_same_floats() -> None:

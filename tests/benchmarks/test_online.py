@@ -12,16 +12,18 @@ from typing import Any, cast
 
 import pytest
 from aiohttp import web
+from rich.console import Console
 
 from benchmarks import online
-from benchmarks.baseline_server import BaselineApi, BaselineServer, Batcher
+from benchmarks.baseline_server import BaselineServer, Batcher, routes
 from benchmarks.harness.report import Report
-from benchmarks.online import OnlinePlan, ServedModel, Setting, best_setting, measure, settings_of, tables_of
+from benchmarks.online import Comparison, OnlinePlan, Setting, best_setting, tables_of
 from benchmarks.systems.compared_model import trained_model
 from benchmarks.systems.translating import Batching, SourceSentence, Translator
 from loadtest.clients import OK, Targets, open_clients
 from loadtest.results import CapacityResult, RunResult
 from loadtest.scenario import LoadRequest, RequestKind, SearchOptions
+from loadtest.session import LiveView
 from model.data.corpus import CorpusError, read_corpus
 from model.run import RunFolder
 from model.tokenizer.tokenizer import EOS_ID, Tokenizer
@@ -39,12 +41,12 @@ pytestmark = pytest.mark.timeout(900)
 def _report(toy_run: RunFolder, toy_data: str) -> Report:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(online, "WARM_UP_SECONDS", 0.2)
-        return measure(OnlinePlan.model_validate({"run": toy_run.path, "data": toy_data, **QUICK}))
+        return OnlinePlan.model_validate({"run": toy_run.path, "data": toy_data, **QUICK}).measure()
 
 
 def test_every_server_is_measured(report: Report) -> None:
-    cells = [cell for cell in report.tables[0].cells if cell.row == "goodput, requests/s"]
-    assert {cell.column: len(cell.rounds) for cell in cells} == {"dragoman": 1, "ctranslate2": 1}
+    goodput, _ = report.tables
+    assert {column: len(rounds) for column, rounds in goodput.columns.items()} == {"dragoman": 1, "ctranslate2": 1}
 
 
 def test_the_details_have_the_search_of_every_round(report: Report) -> None:
@@ -61,37 +63,40 @@ def test_baselines_try_every_window_and_dragoman_its_defaults(report: Report) ->
 
 
 def test_the_bound_is_three_times_the_slower_single_request_of_dragoman_and_ctranslate2(report: Report) -> None:
-    alone = [cell.rounds[0] for cell in report.tables[0].cells if cell.row == "alone, p50, ms"]
+    alone = [first["alone, p50, ms"] for first, *_ in report.tables[0].columns.values()]
     assert report.details["greedy"]["bound_seconds"] == pytest.approx(3 * max(alone) / 1000)
 
 
 def test_a_missing_library_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     with pytest.raises(ModuleNotFoundError, match="ctranslate2"):
-        measure(OnlinePlan(run=tmp_path))
+        OnlinePlan(run=tmp_path).measure()
 
 
 def test_data_of_another_direction_is_rejected(toy_run: RunFolder, tmp_path: Path) -> None:
     (tmp_path / "pairs.de-en.tsv").write_text("wort\tword\n", encoding="utf-8")
     with pytest.raises(CorpusError, match="data: de-en: expected a direction"):
-        measure(OnlinePlan(run=toy_run.path, data=f"tsv:{tmp_path / 'pairs.de-en.tsv'}"))
+        OnlinePlan(run=toy_run.path, data=f"tsv:{tmp_path / 'pairs.de-en.tsv'}").measure()
 
 
-def test_the_curve_leaves_out_void_trials() -> None:
+def test_the_curve_leaves_out_void_trials_and_has_ascending_shares() -> None:
     good = cast("RunResult", SimpleNamespace(goodput_per_second=10.0, void=None))
     void = cast("RunResult", SimpleNamespace(goodput_per_second=5.0, void="late"))
     found = {
-        "dragoman": [CapacityResult("", 0.1, 90.0, [], [good, void], None)],
+        "dragoman": [CapacityResult("", 0.1, 90.0, [], [void, good], None)],
+        "onnx": [CapacityResult("", 0.1, 90.0, [], [good, void], None)],
         "pytorch": [CapacityResult("", 0.1, None, [], [], None)],
     }
-    goodput, curves = tables_of("greedy", "bound", {"dragoman": 0.01, "pytorch": 0.5}, found)
-    assert [cell.rounds for cell in goodput.cells if cell.row == "goodput, requests/s"] == [[90.0], [0.0]]
-    assert [(cell.row, cell.column, cell.rounds) for cell in curves.cells] == [("0.1", "dragoman", [10.0])]
+    goodput, curves = tables_of("greedy", "bound", dict.fromkeys(found, 0.01), found)
+    assert [first["goodput, requests/s"] for first, *_ in goodput.columns.values()] == [90.0, 90.0, 0.0]
+    assert curves.columns == {"dragoman": [{"0.25": 10.0}], "onnx": [{"0.1": 10.0}], "pytorch": [{}]}
+    assert curves.rows == ["0.1", "0.25"]
 
 
 def test_a_void_search_has_a_note_with_its_system_round_and_reason() -> None:
     good, void = (CapacityResult("", 0.1, 90.0, [], [], reason) for reason in (None, "the generator was late"))
-    goodput, _ = tables_of("greedy", "bound", {"dragoman": 0.01}, {"dragoman": [good, void], "onnx": [good, good]})
+    alone = {"dragoman": 0.01, "onnx": 0.01}
+    goodput, _ = tables_of("greedy", "bound", alone, {"dragoman": [good, void], "onnx": [good, good]})
     (note,) = goodput.notes
     assert re.search(r"dragoman.* 2: .*the generator was late", note)
 
@@ -115,7 +120,7 @@ def test_the_best_setting_is_the_fastest_and_a_longer_window_has_to_be_clearly_f
 
 def test_every_shape_and_window_of_a_baseline_is_tried_with_as_many_threads_as_cpus() -> None:
     plan = OnlinePlan(run=Path("run"), server_cpus=(0, 1), windows_ms=(2, 5))
-    found = {system: settings_of(system, plan) for system in plan.systems}
+    found = {system: plan.settings(system) for system in plan.systems}
     assert {system: len(settings) for system, settings in found.items()} == {
         "dragoman": 1,
         "ctranslate2": 4,
@@ -127,8 +132,9 @@ def test_every_shape_and_window_of_a_baseline_is_tried_with_as_many_threads_as_c
 
 def test_static_batches_have_a_slot_for_every_row(toy_run: RunFolder, toy_data: str, tmp_path: Path) -> None:
     plan = OnlinePlan(run=toy_run.path, server_cpus=(0, 1))
-    served = ServedModel(trained_model(toy_run.path), read_corpus(toy_data, "test"), tmp_path, plan)
-    command = served.command("onnx", settings_of("onnx", plan)[0], 4, (1, 2))
+    with LiveView.open(Console(quiet=True)) as view:
+        served = Comparison(plan, trained_model(toy_run.path), read_corpus(toy_data, "test"), tmp_path, 4, view)
+    command = served.command("onnx", plan.settings("onnx")[0], (1, 2))
     server = BaselineServer.model_validate_json(command[-1])
     assert server.options["slots"] == server.size * 4
     assert (server.workers, server.options["copies"], server.options["threads"]) == (1, 2, 1)
@@ -251,13 +257,13 @@ def test_a_baseline_answers_the_load_generator(
     server: BaselineServer, requests: list[tuple[Any, ...]], expected: list[str]
 ) -> None:
     async def run() -> list[str]:
-        api = BaselineApi(server.model_copy(update={"waiting": 8}), Parrot())
+        batcher = Batcher(server.model_copy(update={"waiting": 8}), Parrot())
         app = web.Application()
-        app.add_routes(api.routes())
+        app.add_routes(routes(server, batcher))
         runner = web.AppRunner(app)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
-        batching = asyncio.create_task(api.batcher.run())
+        batching = asyncio.create_task(batcher.run())
         async with open_clients(Targets("", f"http://127.0.0.1:{runner.addresses[0][1]}"), {"rest"}) as client:
             sent = [
                 LoadRequest(tuple(texts), RequestKind(protocol="rest"), SearchOptions(beam_size=beam_size))

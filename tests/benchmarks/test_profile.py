@@ -6,30 +6,30 @@ from typing import Any
 
 import pytest
 
-from benchmarks.harness.plan import PlanError
+from benchmarks.harness.errors import BenchmarkError
 from benchmarks.harness.report import Table
-from benchmarks.profile import NodeTime, ProfilePlan, measure, middle_mean, phase_times_us, read_profile
+from benchmarks.profile import NodeTime, ProfilePlan, middle_mean, phase_times_us, read_profile
 from benchmarks.systems.engine import Span, gaps_us
 from serve.bundle.bundle import Bundle
 
 # Two steps: the first admits and prefills, the second only decodes. Nanoseconds.
 STEPS = [
-    Span("admit", 0, 1_000, 1_000),
+    Span("_admit", 0, 1_000, 1_000),
     Span("encoder", 2_000, 6_000, 4_000),
-    Span("prefill", 1_000, 7_000, 2_000),
+    Span("_prefill", 1_000, 7_000, 2_000),
     Span("decoder", 7_000, 17_000, 10_000),
-    Span("top-k", 18_000, 20_000, 2_000),
-    Span("top-k", 20_000, 21_000, 1_000),
-    Span("select", 17_000, 21_000, 1_000),
+    Span("topk", 18_000, 20_000, 2_000),
+    Span("topk", 20_000, 21_000, 1_000),
+    Span("_select", 17_000, 21_000, 1_000),
     Span("step", 0, 22_000, 1_000),
-    Span("admit", 30_000, 33_000, 3_000),
+    Span("_admit", 30_000, 33_000, 3_000),
     Span("decoder", 33_000, 43_000, 10_000),
     Span("step", 30_000, 45_000, 2_000),
 ]
 
 
 def test_phases_come_in_the_order_of_a_step_with_one_time_per_step_that_has_them() -> None:
-    expected = {"admit": [1, 3], "encoder": [4], "prefill": [2], "decoder": [10, 10], "top-k": [3], "select": [1]}
+    expected = {"_admit": [1, 3], "encoder": [4], "_prefill": [2], "decoder": [10, 10], "topk": [3], "_select": [1]}
     found = phase_times_us(STEPS)
     assert found == {**expected, "step": [1, 2]}
     assert list(found) == [*expected, "step"]
@@ -82,11 +82,11 @@ def plan_of(bundle: Bundle, **fields: Any) -> ProfilePlan:
 @pytest.fixture(scope="module", name="tables")
 def _tables(int8_bundle: Bundle) -> dict[str, Table]:
     """The tables of beams of two in steps of two and six rows."""
-    return {table.name: table for table in measure(plan_of(int8_bundle, heaviest=3)).tables}
+    return {table.name: table for table in plan_of(int8_bundle, heaviest=3).measure().tables}
 
 
 def figures(table: Table, column: str) -> dict[str, list[float]]:
-    return {cell.row: cell.rounds for cell in table.cells if cell.column == column}
+    return {row: found for row in table.rows if (found := table.figures(row, column))}
 
 
 @pytest.mark.parametrize("column", ["2 rows", "6 rows"])
@@ -114,10 +114,10 @@ def test_the_heaviest_nodes_are_listed(tables: dict[str, Table]) -> None:
 
 @pytest.mark.parametrize("field", ["source_tokens", "target_tokens"])
 def test_more_tokens_than_the_model_allows_are_rejected(int8_bundle: Bundle, field: str) -> None:
-    with pytest.raises(PlanError, match=f"^{field}: expected at most .* got 10000"):
-        measure(plan_of(int8_bundle, **{field: 10_000}))
+    with pytest.raises(BenchmarkError, match=f"^{field}: expected at most .* got 10000"):
+        plan_of(int8_bundle, **{field: 10_000}).measure()
 
 
 def test_rows_that_are_no_multiple_of_the_beam_size_are_rejected(int8_bundle: Bundle) -> None:
-    with pytest.raises(PlanError, match=r"^rows: .* got 5"):
-        measure(plan_of(int8_bundle, rows=[4, 5]))
+    with pytest.raises(BenchmarkError, match=r"^rows: .* got 5"):
+        plan_of(int8_bundle, rows=[4, 5]).measure()

@@ -7,7 +7,8 @@ import pytest
 from pydantic import ValidationError
 
 from benchmarks.harness.report import Report
-from benchmarks.replicas import Layout, ReplicasPlan, measure, million_cost
+from benchmarks.replicas import Layout, ReplicasPlan, million_cost
+from benchmarks.served import Reading, figures_between
 from loadtest.server_metrics import ServerState, together
 
 CPU = min(os.sched_getaffinity(0))
@@ -19,21 +20,19 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.fixture(scope="module", name="report")
 def _report(toy_bundle: Path) -> Report:
-    return measure(ReplicasPlan.model_validate({"bundle": toy_bundle, **QUICK}))
+    return ReplicasPlan.model_validate({"bundle": toy_bundle, **QUICK}).measure()
 
 
 @pytest.fixture(name="rows")
 def _rows(report: Report) -> dict[str, list[float]]:
     """The figures of one replica and of two, by row."""
-    rows: dict[str, list[float]] = {}
-    for cell in report.tables[0].cells:
-        rows.setdefault(cell.row, []).extend(cell.rounds)
-    return rows
+    (table,) = report.tables
+    return {row: [figure for column in table.columns for figure in table.figures(row, column)] for row in table.rows}
 
 
 def test_every_replica_is_used_and_all_sentences_are_counted(report: Report, rows: dict[str, list[float]]) -> None:
     assert "shared with the clients" in report.tables[0].text
-    assert [cell.column for cell in report.tables[0].cells][:2] == ["1 replica", "2 replicas"]
+    assert list(report.tables[0].columns) == ["1 replica", "2 replicas"]
     assert rows["engine threads in all"] == [1, 2]
     assert rows["slots in all"] == [4, 4]
     assert rows["failed requests"] == rows["uncounted requests"] == [0, 0]
@@ -41,12 +40,22 @@ def test_every_replica_is_used_and_all_sentences_are_counted(report: Report, row
     assert 0 < two <= 50
 
 
-def test_two_processes_need_more_memory_than_one_but_only_one_cpu(rows: dict[str, list[float]]) -> None:
+def test_two_processes_need_more_memory_than_one(rows: dict[str, list[float]]) -> None:
     one, two = rows["resident memory, MiB"]
     assert 0 < one < two
     assert min(rows["from start to ready, s"]) > 0
-    # The counter of a process has steps of 10 ms, and is read a moment before or after the clock.
-    assert all(0 < used < 1.7 for used in rows["CPUs used"])
+
+
+def test_the_cpu_time_is_that_of_all_servers_between_two_readings() -> None:
+    first, last = (
+        Reading(seconds, answered, ServerState({"process_cpu_seconds_total": cpu_seconds}), {})
+        for seconds, answered, cpu_seconds in ((10.0, [5, 5], 2.0), (14.0, [25, 45], 5.0))
+    )
+    figures = figures_between(first, last)
+    assert figures["CPUs used"] == 3 / 4
+    assert figures["CPU of a sentence, ms"] == 3000 / 60
+    assert figures["sentences/s"] == 60 / 4
+    assert figures["least asked server, %"] == pytest.approx(100 / 3)
 
 
 def test_the_cost_follows_from_the_throughput(rows: dict[str, list[float]]) -> None:

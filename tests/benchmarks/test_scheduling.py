@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.harness.report import Report
-from benchmarks.scheduling import SchedulingPlan, measure
+from benchmarks.scheduling import SchedulingPlan
 from benchmarks.systems.engine import Occupancy, occupancy
 from model.run import RunFolder
 from serve.system import available_cpus
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(600)
 def _report(toy_run: RunFolder, tmp_path_factory: pytest.TempPathFactory) -> Report:
     data = write_pairs(tmp_path_factory.mktemp("data"), "few", toy_test_sentences()[:SENTENCES])
     plan = {"run": toy_run.path, "data": data, "random": SHAPE, "vocabulary_size": 100, **QUICK}
-    return measure(SchedulingPlan.model_validate(plan))
+    return SchedulingPlan.model_validate(plan).measure()
 
 
 @pytest.fixture(name="parts")
@@ -32,9 +32,10 @@ def _parts(report: Report) -> Parts:
     for table in report.tables:
         part, model = table.text.split(", ", 1)
         assert model.startswith(("**run**: ", "**random**: "))
-        rows: dict[str, Columns] = {}
-        for cell in table.cells:
-            rows.setdefault(cell.row, {})[cell.column] = cell.rounds
+        rows = {
+            row: {column: rounds for column in table.columns if (rounds := table.figures(row, column))}
+            for row in table.rows
+        }
         found.setdefault(part, []).append(rows)
     assert [len(models) for models in found.values()] == [2, 2, 2, 2]
     return found

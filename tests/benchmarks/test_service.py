@@ -10,21 +10,18 @@ import numpy as np
 import pytest
 from pydantic_settings import CliApp
 
+from benchmarks.harness.errors import BenchmarkError
 from benchmarks.harness.report import Report
 from benchmarks.served import ServedSentence, read_sentences
 from benchmarks.service import (
     Answer,
-    LoneClientError,
     ServicePlan,
-    engine_client,
-    grpc_client,
-    measure,
+    lone_clients,
     measure_lone,
-    rest_client,
 )
 from benchmarks.systems.engine import watched
 from benchmarks.watched_server import RunClock, WatchedServer, read_cpu_times
-from loadtest.scenario import LoadRequest, RequestKind, SearchOptions
+from loadtest.clients import Targets
 from model.data.corpus import CorpusError
 from serve.bundle.bundle import Bundle
 from serve.registry.engine_models import load_models
@@ -41,15 +38,15 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.fixture(scope="module", name="report")
 def _report(toy_bundle: Path) -> Report:
-    return measure(ServicePlan.model_validate({"bundle": toy_bundle, **QUICK}))
+    return ServicePlan.model_validate({"bundle": toy_bundle, **QUICK}).measure()
 
 
 def rows_of(report: Report, number: int) -> dict[str, dict[str, float]]:
     """Returns the only round of each cell of a table, by row and column."""
-    rows: dict[str, dict[str, float]] = {}
-    for cell in report.tables[number].cells:
-        (rows.setdefault(cell.row, {})[cell.column],) = cell.rounds
-    return rows
+    columns = report.tables[number].columns
+    return {
+        row: {name: each[row] for name, (each,) in columns.items() if row in each} for row in report.tables[number].rows
+    }
 
 
 def test_one_client_asks_in_every_way_and_is_compared_with_the_engine(report: Report) -> None:
@@ -89,7 +86,7 @@ def test_invalid_input_is_reported_before_measuring(
     (tmp_path / "long.en-de.tsv").write_text(f"{'bird ' * 99}\tx\n", encoding="utf-8")
     change = {name: each.format(folder=tmp_path) if name == "data" else each for name, each in change.items()}
     with pytest.raises(CorpusError, match=reason):
-        measure(ServicePlan.model_validate({"bundle": toy_bundle, **QUICK, **change}))
+        ServicePlan.model_validate({"bundle": toy_bundle, **QUICK, **change}).measure()
 
 
 def test_texts_that_the_server_would_segment_are_left_out(toy_bundle: Path, tmp_path: Path) -> None:
@@ -110,15 +107,9 @@ def test_max_target_ratio_limits_the_translations_of_every_client(toy_server: Li
     """An untrained model writes up to the limit."""
     sentences = read_sentences(Bundle.open(toy_bundle), None, max_target_ratio=0.5)
     first = max(sentences.sentences, key=lambda each: len(each.source.source_ids))
-    source, target = sentences.direction.source, sentences.direction.target
-    options = SearchOptions(max_target_ratio=0.5)
-    request = LoadRequest((), RequestKind(source_language=source, target_language=target, options=options))
-    with (
-        engine_client(toy_bundle, 4, sentences.tokenizer) as engine,
-        grpc_client(toy_server.grpc_target, request) as grpc,
-        rest_client(f"127.0.0.1:{toy_server.service.http_port}", request) as rest,
-    ):
-        bounded = {client(first)() for client in (engine, grpc, rest)}
+    plan = ServicePlan.model_validate({"bundle": toy_bundle, **QUICK, "max_target_ratio": 0.5})
+    with lone_clients(plan, sentences, Targets(toy_server.grpc_target, toy_server.http_url)) as clients:
+        bounded = {client(first)() for client in clients.values()}
     whole = toy_server.post({"text": first.text}).json()["translations"][0]["text"]
     assert bounded != {whole}
     assert len(bounded) == 1
@@ -156,7 +147,7 @@ def test_times_are_compared_sentence_by_sentence(sentences: list[ServedSentence]
 
 def test_a_translation_that_differs_from_the_engine_is_reported(sentences: list[ServedSentence]) -> None:
     clients = {"engine": SlowClient(0), "REST": SlowClient(1, answer="nein")}
-    with pytest.raises(LoneClientError, match=r"^REST: .*: nein: expected ja"):
+    with pytest.raises(BenchmarkError, match=r"^REST: .*: nein: expected ja"):
         measure_lone(clients, sentences, 1, lambda: SlowClient.now_ns)
 
 
@@ -165,7 +156,7 @@ def test_a_watched_server_answers_bitwise_as_the_plain_one(
 ) -> None:
     clock = RunClock(tmp_path / "clock")
     settings = ServeSettings(bundle=toy_bundle, engines=1, threads_per_engine=1, slots=8)
-    models = load_models(settings, Bundle.open(toy_bundle), change=lambda sessions: watched(sessions, clock))
+    models = load_models(settings, Bundle.open(toy_bundle), change=lambda sessions: watched(sessions, clock.measure))
     with run_service(toy_bundle, models) as service:
         for options in ({}, {"beam_size": 4, "hypotheses": 2}, {"temperature": 0.7, "seed": 7}):
             body = {"text": toy_test_sentences()[:6], "options": options}

@@ -25,6 +25,7 @@ from loadtest.protocols import PROTOCOLS, Protocols, RequestProtocol
 from loadtest.scenario import LoadProtocol, LoadRequest, RequestKind
 from protos import translation_pb2_grpc
 from protos.translation_pb2 import (
+    FINISH_REASON_EOS,
     TranslateManyRequest,
     TranslateManyResponse,
     TranslateRequest,
@@ -66,7 +67,8 @@ class Servicer(translation_pb2_grpc.TranslationServiceServicer):
         asked = [await anext(request_iterator) for _ in range(3)]
         full = Status(code=grpc.StatusCode.RESOURCE_EXHAUSTED.value[0])
         yield TranslateManyResponse(id=asked[2].id, error=full)
-        yield TranslateManyResponse(id=asked[1].id, response=TranslateResponse(translations=[Translation()]))
+        translation = Translation(finish_reason=FINISH_REASON_EOS)
+        yield TranslateManyResponse(id=asked[1].id, response=TranslateResponse(translations=[translation]))
 
 
 @asynccontextmanager
@@ -251,7 +253,7 @@ def test_a_stream_without_a_result_is_a_failure_over_grpc() -> None:
 def test_each_request_of_translate_many_has_its_own_outcome() -> None:
     """The first one gets no answer: its outcome is that of the stream."""
     requests = [ask(text, protocol="grpc-many") for text in ("1", "2", "3")]
-    assert send_grpc(answer_one, *requests) == [NO_RESULT, OK, "RESOURCE_EXHAUSTED"]
+    assert send_grpc(answer_one, *requests) == ["UNAVAILABLE", OK, "RESOURCE_EXHAUSTED"]
 
 
 def test_a_protocol_of_another_service_is_data() -> None:

@@ -15,7 +15,7 @@ from loadtest.clients import GONE, OK, Answer, Client
 from loadtest.generator import run_closed_loop, run_open_loop
 from loadtest.plan import Part, Plan
 from loadtest.results import why_void
-from loadtest.samples import ENDED, INTENDED, SENT, Book, Percentiles, Samples, percentile
+from loadtest.samples import Book, Percentiles, Samples, percentile
 from loadtest.scenario import Arrivals, ConstantPhase, LoadRequest, PoissonPhase
 
 T = TypeVar("T")
@@ -133,13 +133,13 @@ def test_a_stall_delays_no_send_time() -> None:
     arrivals = constant_arrivals(100.0, 10.0)
     samples = generate(StallingServer(2.0, 5.0), make_plan(arrivals, 10.0))
     assert samples.begun.tolist() == arrivals.tolist()
-    assert sorted(samples.answered[:, SENT]) == pytest.approx(arrivals.tolist())
+    assert sorted(samples.answered["sent"]) == pytest.approx(arrivals.tolist())
 
 
 def test_requests_keep_the_times_of_a_poisson_plan() -> None:
     arrivals = PoissonPhase(rate=50.0, duration_seconds=20.0).draw(np.random.default_rng(1))
     samples = generate(StallingServer(5.0, 1.0), make_plan(arrivals, 20.0))
-    assert np.array_equal(np.sort(samples.answered[:, INTENDED]), arrivals)
+    assert np.array_equal(np.sort(samples.answered["intended"]), arrivals)
     assert samples.lag.max() == pytest.approx(0.0, abs=1e-6)
 
 
@@ -165,8 +165,7 @@ def test_a_canceled_request_has_its_own_outcome() -> None:
     request = LoadRequest(("A sentence.",), cancel_after_seconds=0.25)
     samples = generate(StallingServer(0.0, 5.0), make_plan(constant_arrivals(1.0, 2.0), 2.0, request))
     assert samples.outcomes == {GONE: 2}
-    (rows,) = samples.ended.values()
-    assert rows[:, ENDED] - rows[:, INTENDED] == pytest.approx([0.25, 0.25])
+    assert samples.ended["ended"] - samples.ended["intended"] == pytest.approx([0.25, 0.25])
 
 
 def test_a_request_answered_before_its_cancellation_is_ok() -> None:

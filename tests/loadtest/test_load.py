@@ -9,7 +9,7 @@ import pytest
 from loadtest.command import LoadCommand
 from loadtest.generator import GeneratorLostError
 from loadtest.protocols import PROTOCOLS
-from loadtest.results import RunResult, from_json
+from loadtest.results import DOCUMENTS, RunResult
 from loadtest.session import LoadSession
 from tests.support.live import LiveService
 
@@ -88,7 +88,7 @@ def test_a_scenario_runs_on_several_processes_and_is_reported(
     assert [steady["all"]["ok"], again["all"]["ok"]] == [20, 6]
     assert sum(kind["ok"] for kind in steady["kinds"].values()) == 20
     assert steady["texts_per_second"] == pytest.approx(2 * steady["requests_per_second"])
-    document = from_json((tmp_path / "report" / "load.json").read_bytes())
+    document = DOCUMENTS.validate_json((tmp_path / "report" / "load.json").read_bytes())
     assert sum(round(point.ok_per_second * 0.5) for point in document.runs[0].points) == 20
     assert document.runs[0].server is not None
     assert "steady: beam" in (tmp_path / "report" / "load.html").read_text()
@@ -191,10 +191,10 @@ def test_a_lost_generator_does_not_discard_the_results_of_earlier_runs(
 ) -> None:
     measure = LoadSession.run
 
-    async def run(session: LoadSession, title: str) -> list[RunResult]:
+    async def run(session: LoadSession, title: str, **how: bool) -> list[RunResult]:
         if title == "grpc":
             raise GeneratorLostError("a generator was lost")
-        return await measure(session, title)
+        return await measure(session, title, **how)
 
     monkeypatch.setattr(LoadSession, "run", run)
     with pytest.raises(SystemExit, match="a generator was lost"):

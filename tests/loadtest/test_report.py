@@ -10,6 +10,7 @@ import pytest
 
 import dragoman
 from loadtest.results import (
+    DOCUMENTS,
     CapacityResult,
     LoadDocument,
     Point,
@@ -17,8 +18,6 @@ from loadtest.results import (
     RunResult,
     ServerPoint,
     ServerResult,
-    from_json,
-    to_json,
 )
 from loadtest.samples import PercentilePoint, Percentiles
 from loadtest.scenario import PoissonPhase, Scenario
@@ -70,7 +69,7 @@ def compare(monkeypatch: pytest.MonkeyPatch, *documents: LoadDocument) -> str:
     for number, document in enumerate(documents):
         path = Path(f"report{number}") / "load.json"
         path.parent.mkdir()
-        path.write_bytes(to_json(document))
+        path.write_bytes(DOCUMENTS.dump_json(document))
         paths.append(str(path))
     monkeypatch.setattr(sys, "argv", ["dragoman", "load", "report", *paths])
     dragoman.main()
@@ -81,8 +80,8 @@ def compare(monkeypatch: pytest.MonkeyPatch, *documents: LoadDocument) -> str:
 
 
 def test_a_document_survives_a_json_round_trip() -> None:
-    assert from_json(to_json(DOCUMENT)) == DOCUMENT
-    assert from_json(to_json(SEARCHED)) == SEARCHED
+    for document in (DOCUMENT, SEARCHED):
+        assert DOCUMENTS.validate_json(DOCUMENTS.dump_json(document)) == document
 
 
 @pytest.mark.usefixtures("folder")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from loadtest.clients import GONE, OK
 from loadtest.plan import WARM_UP, Part, Plan
-from loadtest.samples import TEXTS, Book, Durations, Percentiles, Samples, curve, percentile
+from loadtest.samples import Book, Durations, Percentiles, Samples, curve, percentile
 from loadtest.scenario import LoadRequest, Objective, RequestKind
 
 TEXTS_OF_A_REQUEST = ("One.", "Two.")
@@ -86,7 +86,7 @@ def test_samples_of_several_processes_add_up_to_the_whole(parts: list[list[Ended
 def test_latencies_and_texts_are_those_of_answered_requests() -> None:
     samples = samples_of([ended(0.25), ended(9.0, "timeout")])
     assert samples.latency.tolist() == [0.25]
-    assert samples.answered[:, TEXTS].tolist() == [2]
+    assert samples.answered["texts"].tolist() == [2]
 
 
 def test_good_answers_are_within_the_bounds_of_the_objective() -> None:

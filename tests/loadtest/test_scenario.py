@@ -15,7 +15,6 @@ from loadtest.command import _READY_MADE
 from loadtest.plan import WARM_UP, Plan, draw_plan
 from loadtest.protocols import PROTOCOLS
 from loadtest.scenario import (
-    DEFAULT_SENTENCES,
     Arrivals,
     BurstPhase,
     ConstantPhase,
@@ -65,7 +64,7 @@ def test_the_example_of_the_documentation_is_valid_and_its_paths_are_relative_to
 
 @pytest.mark.parametrize("path", _READY_MADE.values(), ids=str)
 def test_ready_made_scenarios_are_valid(path: Path) -> None:
-    assert draw_plan(read_scenario(path), DEFAULT_SENTENCES, seed=1).requests
+    assert draw_plan(read_scenario(path), read_sentences(None), seed=1).requests
 
 
 PHASES = "phases: [{arrivals: poisson}]\n"

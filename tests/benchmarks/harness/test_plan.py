@@ -6,7 +6,8 @@ import pytest
 import yaml
 from pydantic import BaseModel, Field
 
-from benchmarks.harness.plan import Plan, PlanError
+from benchmarks.harness.errors import BenchmarkError
+from benchmarks.harness.plan import Plan
 
 
 class Shape(BaseModel):
@@ -51,12 +52,12 @@ def test_a_description_is_a_plan_of_the_defaults(tmp_path: Path) -> None:
     ],
 )
 def test_an_invalid_setting_is_rejected_with_its_field_and_value(setting: str, problem: str) -> None:
-    with pytest.raises(PlanError, match=problem):
+    with pytest.raises(BenchmarkError, match=problem):
         SpeedPlan.read(None, ["bundle=a", setting])
 
 
 def test_a_required_field_must_be_given() -> None:
-    with pytest.raises(PlanError, match=r"^bundle: Field required$"):
+    with pytest.raises(BenchmarkError, match=r"^bundle: Field required$"):
         SpeedPlan.read(None, [])
 
 
@@ -65,5 +66,5 @@ def test_an_unreadable_file_is_rejected(content: str | None, tmp_path: Path) -> 
     path = tmp_path / "plan.yaml"
     if content is not None:
         path.write_text(content, encoding="latin-1")
-    with pytest.raises(PlanError, match=f"^plan: {path}: expected "):
+    with pytest.raises(BenchmarkError, match=f"^plan: {path}: expected "):
         SpeedPlan.read(path, [])

@@ -4,24 +4,31 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.harness.process import Launch, SystemFailedError
-from benchmarks.harness.rounds import Player, play, take_turns
+from benchmarks.harness.errors import BenchmarkError
+from benchmarks.harness.process import Launch
+from benchmarks.harness.rounds import in_turns, play
 
 TASKS = {"few": {"tokens": 1}, "many": {"tokens": 9}}
 
 
-def make_players(log: Path, tasks: dict[str, dict[str, int]]) -> list[Player]:
+def make_systems(log: Path, tasks: dict[str, dict[str, int]]) -> list[Launch]:
     load = "tests.support.turn_taker:TurnTaker"
-    return [Player(Launch(name, load, {"name": name, "log": str(log)}), tasks) for name in ("a", "b")]
+    return [Launch(name, load, {"name": name, "log": str(log)}, tasks) for name in ("a", "b")]
 
 
 def test_every_round_begins_with_another_system() -> None:
-    assert list(take_turns("abc", 4, "")) == [*"abc", *"bca", *"cab", *"abc"]
+    measured: list[str] = []
+    in_turns("abca", 4, "", measured.append)
+    assert measured == [*"abc", *"bca", *"cab", *"abc"]
+
+
+def test_the_results_of_a_variant_have_its_name() -> None:
+    assert in_turns((8, 64), 2, "", lambda variant: variant + 1) == {"8": [9, 9], "64": [65, 65]}
 
 
 def test_systems_start_in_every_round_and_take_turns_at_each_task(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    played = play(make_players(log, TASKS), 2, "")
+    played = play(make_systems(log, TASKS), 2, "")
     first = ["a starts", "b starts", "a 1", "b 1", "a 9", "b 9"]
     second = ["b starts", "a starts", "b 1", "a 1", "b 9", "a 9"]
     assert log.read_text(encoding="utf-8").splitlines() == first + second
@@ -33,5 +40,5 @@ def test_systems_start_in_every_round_and_take_turns_at_each_task(tmp_path: Path
 
 
 def test_a_system_that_fails_in_its_turn_is_reported_with_its_last_line(tmp_path: Path) -> None:
-    with pytest.raises(SystemFailedError, match=r"^a: TypeError: .* unexpected keyword argument 'rows'"):
-        play(make_players(tmp_path / "log", {"x": {"rows": 1}}), 1, "")
+    with pytest.raises(BenchmarkError, match=r"^a: TypeError: .* unexpected keyword argument 'rows'"):
+        play(make_systems(tmp_path / "log", {"x": {"rows": 1}}), 1, "")

@@ -1,21 +1,23 @@
 """A trained model gets the sentences themselves; a random one gets others of the same lengths."""
 
+from itertools import islice
+
 import pytest
 
 from benchmarks.systems.compared_model import (
     ComparedModel,
     lengths_of,
-    made_up_sentences,
     made_up_tokenizer,
-    made_up_word,
+    made_up_words,
     random_model,
 )
+from benchmarks.systems.translating import draw_sentences
 from model.config import TransformerConfig
 from model.data.corpus import Corpus, CorpusError
-from model.tokenizer.tokenizer import UNK_ID
+from model.tokenizer.tokenizer import EOS_ID, UNK_ID
 
 SHAPE = {"d_model": 16, "d_ff": 16, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}
-CORPUS = Corpus("en", "de", ["baaa caaa", "daaa"], ["eaaa", "faaa gaaa haaa"])
+CORPUS = Corpus("en", "de", ["aaab aaac", "aaad"], ["aaae", "aaaf aaag aaah"])
 
 
 @pytest.fixture(scope="module", name="model")
@@ -36,18 +38,14 @@ def test_with_a_model_its_tokens_are_counted(model: ComparedModel) -> None:
 def test_a_trained_model_ends_its_translations_itself(model: ComparedModel) -> None:
     sentences = model.sentences(CORPUS)
     assert [(len(each.source_ids), *each.limits) for each in sentences] == [(3, 0, 6), (2, 0, 6)]
-    assert sentences[0].source_ids == (*model.exportable.tokenizer.encode("baaa caaa"), model.model.eos_id)
-
-
-def test_a_random_model_gets_sentences_of_the_same_lengths(model: ComparedModel) -> None:
-    sentences = made_up_sentences(model, [(3, 1), (5, 6)])
-    assert [(len(each.source_ids), *each.limits) for each in sentences] == [(3, 1, 1), (5, 6, 6)]
+    assert sentences[0].source_ids == (*model.exportable.tokenizer.encode("aaab aaac"), model.model.eos_id)
 
 
 @pytest.mark.parametrize(("lengths", "side"), [((6, 1), "source"), ((1, 7), "target")])
 def test_a_sentence_that_is_too_long_is_rejected(model: ComparedModel, lengths: tuple[int, int], side: str) -> None:
-    with pytest.raises(CorpusError, match=f"^sentence 2: {max(lengths)} {side} tokens, .* random.max_{side}_tokens$"):
-        made_up_sentences(model, [(1, 1), lengths])
+    assert model.checked(fitting := draw_sentences(1, [(3, 1), (5, 6)], 50, EOS_ID)) == fitting
+    with pytest.raises(CorpusError, match=f"^sentence 2: {max(lengths)} tokens: .* max_{side}_tokens$"):
+        model.checked(draw_sentences(1, [(1, 1), lengths], 50, EOS_ID))
 
 
 @pytest.mark.parametrize("size", [9, 1000, 32_000])
@@ -58,7 +56,8 @@ def test_a_made_up_vocabulary_has_the_requested_size(size: int) -> None:
 
 def test_made_up_words_become_tokens_and_tokens_words() -> None:
     tokenizer = made_up_tokenizer(1000)
-    text = f"{made_up_word(0)} {made_up_word(995)}"
+    words = list(islice(made_up_words(), 996))
+    text = f"{words[0]} {words[995]}"
     assert tokenizer.encode(text) == [4, 999]
     assert tokenizer.decode([4, 999]) == text
     assert UNK_ID in tokenizer.encode("!")

@@ -15,12 +15,12 @@ from benchmarks.systems.translating import (
     batches,
     draw_sentences,
     groups,
-    read_sentences,
     spread,
     write_sentences,
 )
 
 EOS_ID = 3
+EIGHT = Batching(8, "examples")
 SENTENCES = st.lists(
     st.builds(
         lambda length, target: SourceSentence((5,) * length, target, target),
@@ -54,23 +54,6 @@ def test_a_group_has_all_sentences_of_its_limits_in_their_order() -> None:
     assert groups(sentences) == [[1], [0, 2]]
 
 
-@given(BATCHINGS)
-def test_a_batching_is_read_as_it_is_written(batching: Batching) -> None:
-    assert Batching.parse(str(batching)) == batching
-
-
-@pytest.mark.parametrize("text", ["", "64", "0:examples", "64:lines", "64:examples ", "-1:rows", "²:rows"])
-def test_an_invalid_batching_is_rejected(text: str) -> None:
-    with pytest.raises(ValueError, match=r"expected a size and a unit"):
-        Batching.parse(text)
-
-
-def test_sentences_are_read_as_they_were_written(tmp_path: Path) -> None:
-    sentences = [SourceSentence((4, 5, 3), 0, 9), SourceSentence((3,), 2, 2)]
-    write_sentences(tmp_path / "sentences.json", sentences)
-    assert read_sentences(tmp_path / "sentences.json") == sentences
-
-
 def test_random_sentences_have_the_requested_lengths_end_in_eos_and_are_reproducible() -> None:
     lengths = [(4, 7), (1, 2), (9, 1)]
     sentences = draw_sentences(1, lengths, 50, EOS_ID)
@@ -90,22 +73,22 @@ class Repeater(Translator):
     """Translates each source into itself, and records its calls."""
 
     def __init__(self) -> None:
-        self.calls: list[tuple[int, int, str]] = []
+        self.calls: list[tuple[int, int, Batching]] = []
 
     def translate(self, sentences: Sequence[SourceSentence], beam_size: int, batching: Batching) -> list[Sequence[int]]:
-        self.calls.append((len(sentences), beam_size, str(batching)))
+        self.calls.append((len(sentences), beam_size, batching))
         return [sentence.source_ids for sentence in sentences]
 
 
 @pytest.mark.parametrize(
     ("alone", "warm_up", "work"),
     [
-        (None, [(3, 4, "8:examples")], [(20, 4, "8:examples")]),
-        (4, [(1, 4, "8:examples")] * 2, [(1, 4, "8:examples")] * 4),
+        (None, [(3, 4, EIGHT)], [(20, 4, EIGHT)]),
+        (4, [(1, 4, EIGHT)] * 2, [(1, 4, EIGHT)] * 4),
     ],
 )
 def test_a_turn_translates_all_or_some_sentences_after_a_warm_up(
-    alone: int | None, warm_up: list[tuple[int, int, str]], work: list[tuple[int, int, str]], tmp_path: Path
+    alone: int | None, warm_up: list[tuple[int, int, Batching]], work: list[tuple[int, int, Batching]], tmp_path: Path
 ) -> None:
     write_sentences(tmp_path / "sentences.json", [SourceSentence((number, 3), 0, 9) for number in range(20)])
     repeater, output = Repeater(), tmp_path / "output.json"

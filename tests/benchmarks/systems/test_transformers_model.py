@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.systems.transformers_system import NoSuchModelError, to_transformers
+from benchmarks.harness.errors import BenchmarkError
+from benchmarks.systems.transformers_system import check_known, to_transformers
 from model.data.batches import pad
 from tests.support.toy import OPTIONS, random_model, random_sources
 
@@ -43,6 +44,5 @@ def test_parameters_are_not_copied(options: str) -> None:
     ],
 )
 def test_unsupported_options_are_rejected(options: dict[str, Any], problem: str) -> None:
-    with pytest.raises(NoSuchModelError) as refused:
-        to_transformers(random_model(3, **options))
-    assert str(refused.value).startswith(problem)
+    with pytest.raises(BenchmarkError, match=f"^random: {problem}"):
+        check_known("random", random_model(3, **options).config)

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from examples.attention.maps import (
     AttentionMaps,
-    SentenceTooLongError,
     draw_heads,
     draw_summaries,
     force_maps,
@@ -16,8 +15,9 @@ from examples.attention.maps import (
 )
 from export.source_model import Exportable
 from model.config import Direction, RunConfig
+from model.data.corpus import CorpusError
 from model.network.transformer import Transformer
-from model.run import RunError, TrainedModel
+from model.run import TrainedModel
 from model.tokenizer.tokenizer import BOS_ID, EOS_ID, Tokenizer, train_tokenizer
 from tests.support.toy import random_model
 
@@ -64,7 +64,7 @@ def test_the_token_of_the_target_language_has_a_column() -> None:
 
 @pytest.mark.parametrize(("source", "target", "side"), [(SOURCE, "a", "source"), ("a", SOURCE, "target")])
 def test_a_sentence_beyond_the_limits_is_an_error(tokenizer: Tokenizer, source: str, target: str, side: str) -> None:
-    with pytest.raises(SentenceTooLongError, match=f"{side} tokens, expected at most 5"):
+    with pytest.raises(CorpusError, match=f"{side} tokens, expected at most 5"):
         force_maps(origin(tokenizer, limit=5), ENGLISH_GERMAN, source, target)
 
 
@@ -81,7 +81,7 @@ def test_pieces_form_words(pieces: str, words: list[tuple[int, str]]) -> None:
 
 
 def test_another_direction_is_an_error(tokenizer: Tokenizer) -> None:
-    with pytest.raises(RunError, match="en-de: expected de-en"):
+    with pytest.raises(CorpusError, match="de-en: expected a direction of the model: en-de"):
         force_maps(origin(tokenizer), Direction(source="de", target="en"), TARGET, SOURCE)
 
 

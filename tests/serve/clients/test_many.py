@@ -5,6 +5,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import grpc
 import pytest
 
+from protos.translation_pb2_grpc import TranslationServiceServicer, add_TranslationServiceServicer_to_server
 from serve.api.grpc_call import trailers
 from serve.clients.aio import AsyncTranslationClient
 from serve.clients.client import TranslationClient
@@ -24,7 +26,7 @@ from serve.clients.errors import (
     UnavailableError,
     stream_error,
 )
-from serve.clients.many import ManyItem, Window
+from serve.clients.many import INVITED_RETRIES, ManyItem, Window
 from serve.clients.messages import Asking, Timing
 from serve.errors import InternalError
 from serve.translation.fields import SearchFields
@@ -256,6 +258,35 @@ def test_without_retries_a_stream_that_breaks_is_an_error(live: LiveService, ask
 
     with pytest.raises(UnavailableError):
         ask(live.grpc_target, IMPATIENT, "translate_many", items(), in_flight=1)
+
+
+class EndingServicer(TranslationServiceServicer):
+    """Ends each request stream after its first request, without a response."""
+
+    def TranslateMany(self, request_iterator: Any, context: Any) -> Iterator[Any]:  # noqa: N802
+        context.send_initial_metadata(())
+        next(request_iterator)
+        return iter(())
+
+
+def test_a_stream_that_ends_without_all_responses_has_failed(ask: Ask) -> None:
+    server = grpc.server(ThreadPoolExecutor(1))
+    add_TranslationServiceServicer_to_server(EndingServicer(), server)  # type: ignore[abstract] # others are unused
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    with pytest.raises(UnavailableError, match="without all responses"):
+        ask(f"127.0.0.1:{port}", IMPATIENT, "translate_many", TEXTS[:2])
+    server.stop(None)
+
+
+def test_only_an_invitation_of_the_server_is_followed_if_the_client_asks_for_that() -> None:
+    """The stream right after it may still have been opened on the closing connection."""
+    invitation, lost = (UnavailableError(grpc.StatusCode.UNAVAILABLE, "gone") for _ in range(2))
+    invitation.retry_after_seconds = 1.5
+    window = Window((), 1, INVITED_RETRIES)
+    assert [window.pause_seconds(error, None) for error in (invitation, invitation, lost)] == [1.5, 1.5, 0.9]
+    with pytest.raises(UnavailableError):
+        window.pause_seconds(lost, None)
 
 
 def pauses(tries: int, retry_after_seconds: float | None = None, deadline_seconds: float | None = None) -> list[float]:
