@@ -8,6 +8,8 @@ FLOOD_SECONDS ?= 60
 BENCH_RUN ?= bundles/multi30k-en-de
 BENCH_DATA ?= multi30k:en-de
 BENCH_OPTIONS = --set data=$(BENCH_DATA) --document docs/measurements/benchmarks.md $(if $(ROUNDS),--rounds $(ROUNDS))
+# Packages are compiled on their first use; without the compiled files, every process would compile them again.
+unexport PYTHONDONTWRITEBYTECODE
 .PHONY: figures setup optimum nginx demo attention quality test reliability endurance floods fmt check bench capacity soak protos locks
 
 setup: .venv/installed serve/native/libdragoman.so
@@ -100,11 +102,10 @@ check: setup
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/pytest -q tests/test_import_rules.py tests/test_protos.py
 
 # Files, lines, imports and the path of a request through the code.
 figures: setup
-	$(BIN)/python -m tests.house_figures
+	$(BIN)/python .ci/figures.py
 
 fmt: setup
 	$(BIN)/ruff check --fix

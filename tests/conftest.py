@@ -1,6 +1,7 @@
 """Shared fixtures: a tiny tokenizer, a live service with fake models, tiny models and their bundles."""
 
 import fcntl
+import gc
 import logging
 import os
 import signal
@@ -20,7 +21,10 @@ from tests.support.fakes import EOS_ID, VOCABULARY, FakeModel, FiniteModel, tran
 from tests.support.live import LONG_TEXT, MAX_TARGET_TOKENS, GatedModel, LiveService, run_service, write_bundle
 
 if TYPE_CHECKING:
+    from model.network.recurrent import Recurrent
+    from model.network.translation_model import TranslationModel
     from model.run import RunFolder
+    from tests.support.recurrent_models import Kind, RecurrentBundles
     from tests.support.toy import ToyBundles
 
 pytest_plugins = ("tests.support.promises", "tests.support.tiers")
@@ -39,6 +43,20 @@ structlog.configure(processors=PLAIN_LOGS)
 # No test fails because the machine is busy.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+
+def pytest_collection_finish() -> None:
+    """Excludes the imported libraries from garbage collections, which would traverse them."""
+    gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _kept_memory() -> Iterator[None]:
+    """Services in this process trim no memory: with all imported libraries, that takes a second."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("serve.registry.reloader.trim_memory", lambda: None)
+        patch.setattr("serve.app.trim_memory", lambda: None)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -233,60 +251,67 @@ def restored_logs() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def wide_bundle(tokenizer: Tokenizer, once: Once) -> Bundle:
-    """An untrained model that is wide enough to compute rows differently by their number."""
-    from tests.support.toy import WIDE, export_model, random_model  # noqa: PLC0415 - see above
-
-    limits = {"max_source_tokens": 40, "max_target_tokens": 24}
-    model = random_model(1, tokenizer.vocabulary_size, **WIDE, **limits)
-    return Bundle.open(once("wide", lambda out: export_model(model, tokenizer, out)))
-
-
-@pytest.fixture(scope="session")
-def aligned_bundle(tokenizer: Tokenizer, once: Once) -> Bundle:
-    """A model as wide, which returns the attention of two heads."""
+def untrained(tokenizer: Tokenizer, once: Once) -> Callable[..., Bundle]:
+    """Exports a model under a name, with options of its bundle."""
     from export.make_bundle import BundleOptions  # noqa: PLC0415 - see above
-    from tests.support.toy import WIDE, export_model, random_model  # noqa: PLC0415 - see above
-
-    heads = (AttentionHead(layer=0, head=1), AttentionHead(layer=0, head=0))
-    options = BundleOptions("aligned", alignment_heads=heads)
-    model = random_model(3, tokenizer.vocabulary_size, **WIDE, max_source_tokens=40, max_target_tokens=24)
-    return Bundle.open(once("aligned", lambda out: export_model(model, tokenizer, out, options=options)))
-
-
-@pytest.fixture(scope="session")
-def int8_bundle(tokenizer: Tokenizer, once: Once) -> Bundle:
-    """An untrained model in int8."""
-    from export.make_bundle import BundleOptions  # noqa: PLC0415 - see above
-    from tests.support.toy import export_model, random_model  # noqa: PLC0415 - see above
-
-    model, options = (
-        random_model(1, tokenizer.vocabulary_size, decoder_layers=3),
-        BundleOptions("int8", precision="int8"),
-    )
-    return Bundle.open(once("int8", lambda out: export_model(model, tokenizer, out, options=options)))
-
-
-@pytest.fixture(scope="session")
-def static_bundle(tokenizer: Tokenizer, once: Once) -> Bundle:
-    """The same with static scales from the export, which also keeps keys and values in int8."""
-    from export.make_bundle import BundleOptions  # noqa: PLC0415 - see above
-    from tests.support.toy import export_model, random_model  # noqa: PLC0415 - see above
-
-    model, options = (
-        random_model(1, tokenizer.vocabulary_size, decoder_layers=3),
-        BundleOptions("static", precision="int8-static"),
-    )
-    return Bundle.open(once("static", lambda out: export_model(model, tokenizer, out, options=options)))
-
-
-@pytest.fixture(scope="session")
-def recurrent_bundle(tokenizer: Tokenizer, once: Once) -> Bundle:
-    """An untrained recurrent model with three decoder layers and the attention of Luong."""
-    from tests.support.recurrent_models import random_recurrent  # noqa: PLC0415 - see above
     from tests.support.toy import export_model  # noqa: PLC0415 - see above
 
-    model = random_recurrent(
-        tokenizer.vocabulary_size, attention="general", decoder_layers=3, max_source_tokens=20, max_target_tokens=9
-    )
-    return Bundle.open(once("recurrent", lambda out: export_model(model, tokenizer, out)))
+    def export(name: str, model: "TranslationModel", **options: Any) -> Bundle:
+        given = BundleOptions(name, **options)
+        return Bundle.open(once(name, lambda out: export_model(model, tokenizer, out, options=given)))
+
+    return export
+
+
+@pytest.fixture(scope="session")
+def wide_bundle(tokenizer: Tokenizer, untrained: Callable[..., Bundle]) -> Bundle:
+    """An untrained model that is wide enough to compute rows differently by their number."""
+    from tests.support.toy import WIDE, random_model  # noqa: PLC0415 - see above
+
+    return untrained("wide", random_model(1, tokenizer.vocabulary_size, **WIDE))
+
+
+@pytest.fixture(scope="session")
+def aligned_bundle(tokenizer: Tokenizer, untrained: Callable[..., Bundle]) -> Bundle:
+    """A model as wide, which returns the attention of two heads."""
+    from tests.support.toy import WIDE, random_model  # noqa: PLC0415 - see above
+
+    heads = (AttentionHead(layer=0, head=1), AttentionHead(layer=0, head=0))
+    return untrained("aligned", random_model(3, tokenizer.vocabulary_size, **WIDE), alignment_heads=heads)
+
+
+@pytest.fixture(scope="session")
+def int8_bundle(tokenizer: Tokenizer, untrained: Callable[..., Bundle]) -> Bundle:
+    """A model as wide, with a layer more, in int8."""
+    from tests.support.toy import DEEP, random_model  # noqa: PLC0415 - see above
+
+    return untrained("int8", random_model(1, tokenizer.vocabulary_size, **DEEP), precision="int8")
+
+
+@pytest.fixture(scope="session")
+def static_bundle(tokenizer: Tokenizer, untrained: Callable[..., Bundle]) -> Bundle:
+    """The same with static scales from the export, which also keeps keys and values in int8."""
+    from tests.support.toy import DEEP, random_model  # noqa: PLC0415 - see above
+
+    return untrained("static", random_model(1, tokenizer.vocabulary_size, **DEEP), precision="int8-static")
+
+
+@pytest.fixture(scope="session")
+def recurrent_bundles(tokenizer: Tokenizer, untrained: Callable[..., Bundle]) -> "RecurrentBundles":
+    """An untrained recurrent model of any kind, and its bundle; by default as long as the wide Transformer."""
+    from tests.support.recurrent_models import name_kind, random_recurrent  # noqa: PLC0415 - see above
+
+    def make(kind: "Kind") -> "tuple[Recurrent, Bundle]":
+        limits = {"max_source_tokens": 40, "max_target_tokens": 24}
+        model = random_recurrent(tokenizer.vocabulary_size, **{**limits, **kind})
+        return model, untrained(name_kind(kind).replace(" ", "-").replace("=", "-"), model)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def recurrent_bundle(recurrent_bundles: "RecurrentBundles") -> Bundle:
+    """A model with three decoder layers and the attention of Luong."""
+    from tests.support.recurrent_models import LUONG  # noqa: PLC0415 - see above
+
+    return recurrent_bundles(LUONG)[1]

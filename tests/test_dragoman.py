@@ -4,7 +4,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import get_args, get_origin
 
 import pytest
@@ -15,7 +15,7 @@ from serve.clients.aio import AsyncTranslationClient
 from serve.clients.client import TranslationClient
 from tests.support.paths import ROOT
 
-HEAVY = ("torch", "onnxruntime", "lightning", "onnx", "fastapi", "uvicorn")
+HEAVY = ("torch", "onnxruntime", "lightning", "onnx", "fastapi", "uvicorn", "serve.app")
 
 
 def option_names(settings: type[BaseModel], prefix: str = "") -> list[str]:
@@ -43,20 +43,25 @@ def flatten(annotation: object) -> Iterator[object]:
         yield from flatten(argument)
 
 
-def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
-    """Runs the command line and returns the exit code or message."""
-    monkeypatch.setattr(sys, "argv", ["dragoman", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        dragoman.main()
-    return ended.value.code
+# Runs the command line; returns the exit code or message, standard output and standard error.
+Call = Callable[..., tuple[object, str, str]]
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    def run(*arguments: str) -> tuple[object, str, str]:
+        monkeypatch.setattr(sys, "argv", ["dragoman", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            dragoman.main()
+        return ended.value.code, *capsys.readouterr()
+
+    return run
 
 
 @pytest.mark.parametrize("name", dragoman.COMMANDS)
-def test_help_lists_every_option(
-    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(monkeypatch, *name.split(), "--help") == 0
-    text = capsys.readouterr().out
+def test_help_lists_every_option(name: str, call: Call) -> None:
+    code, text, _ = call(*name.split(), "--help")
+    assert code == 0
     assert text.startswith(f"usage: dragoman {name} ")
     command = dragoman.load_command(name)
     shortcuts = command.model_config.get("cli_shortcuts") or {}
@@ -69,52 +74,32 @@ def test_help_lists_every_option(
 
 
 @pytest.mark.parametrize("name", dragoman.COMMANDS)
-def test_every_option_is_described(name: str) -> None:
+def test_every_option_is_described_and_every_group_begins_with_one(name: str) -> None:
     command = dragoman.load_command(name)
     assert command.__doc__
     assert [field for field, info in command.model_fields.items() if not info.description] == []
+    for cls in command.__mro__:
+        assert set(vars(cls).get("HELP_GROUPS", {})) <= command.model_fields.keys()
 
 
-@pytest.mark.parametrize("flag", ["--help", "-h"])
-def test_help_lists_the_commands(
-    flag: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(monkeypatch, flag) == 0
-    text = capsys.readouterr().out
-    for name, (_, summary) in dragoman.COMMANDS.items():
-        assert f"  {name} " in text
-        assert summary in text
+def test_no_command_is_wrong_usage(call: Call) -> None:
+    code, text, _ = call()
+    assert (code, "usage: dragoman COMMAND" in text) == (2, True)
+    assert call("-h") == (0, text, "")
 
 
-@pytest.mark.parametrize("arguments", [["self-test"], ["chaos", "--help"], ["graphs"]])
-def test_a_part_of_a_name_is_wrong_usage(
-    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(monkeypatch, *arguments) == 2
-    assert capsys.readouterr().err.endswith(f"dragoman: {arguments[0]!r} is not a command\n")
+@pytest.mark.parametrize(
+    "arguments", [["self-test"], ["chaos", "--help"], ["graphs"], ["tarin"], [""], ["Train"], ["--versions"]], ids=str
+)
+def test_an_unknown_name_or_a_part_of_one_is_wrong_usage(arguments: list[str], call: Call) -> None:
+    code, text, error = call(*arguments)
+    assert (code, text) == (2, "")
+    assert error.endswith(f"dragoman: {arguments[0]!r} is not a command\n")
 
 
-def test_no_command_is_wrong_usage(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(monkeypatch) == 2
-    assert "usage: dragoman COMMAND" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("name", ["tarin", "", "Train", "--versions"])
-def test_an_unknown_command_is_wrong_usage(
-    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(monkeypatch, name) == 2
-    captured = capsys.readouterr()
-    assert captured.err.endswith(f"dragoman: {name!r} is not a command\n")
-    assert captured.out == ""
-
-
-def test_the_version_is_that_of_the_distribution(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(monkeypatch, "--version") == 0
+def test_the_version_is_that_of_the_distribution(call: Call) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert capsys.readouterr().out == f"dragoman {project['version']}\n"
+    assert call("--version") == (0, f"dragoman {project['version']}\n", "")
 
 
 @pytest.mark.parametrize(
@@ -130,32 +115,24 @@ def test_the_version_is_that_of_the_distribution(
         (["evaluate", "a", "--data", "d", "--minimum-exact", "most"], "dragoman evaluate: --minimum-exact: "),
     ],
 )
-def test_an_invalid_value_is_reported_with_its_option(
-    arguments: list[str], problem: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(monkeypatch, *arguments) == 2
-    error = capsys.readouterr().err
-    assert problem in error
-    assert "Traceback" not in error
+def test_an_invalid_value_is_reported_with_its_option(arguments: list[str], problem: str, call: Call) -> None:
+    code, _, error = call(*arguments)
+    assert (code, problem in error, "Traceback" in error) == (2, True, False)
 
 
-def test_a_given_value_is_repeated(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    call(monkeypatch, "serve", "bundle", "--slots", "many")
-    assert "(given: 'many')" in capsys.readouterr().err
+def test_a_given_value_is_repeated(call: Call) -> None:
+    assert "(given: 'many')" in call("serve", "bundle", "--slots", "many")[2]
 
 
-def test_every_problem_is_reported_at_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    call(monkeypatch, "serve", "bundle", "--slots", "0", "--engines", "0")
-    lines = capsys.readouterr().err.splitlines()
+def test_every_problem_is_reported_at_once(call: Call) -> None:
+    lines = call("serve", "bundle", "--slots", "0", "--engines", "0")[2].splitlines()
     assert [line.split(": ")[1] for line in lines] == ["--slots", "--engines"]
 
 
 @pytest.mark.parametrize("option", ["--color", "--model.color"])
-def test_an_unknown_option_is_wrong_usage(
-    option: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(monkeypatch, "train", "--data", "x", "--out", "run", option, "green") == 2
-    assert option in capsys.readouterr().err
+def test_an_unknown_option_is_wrong_usage(option: str, call: Call) -> None:
+    code, _, error = call("train", "--data", "x", "--out", "run", option, "green")
+    assert (code, option in error) == (2, True)
 
 
 @pytest.mark.parametrize("arguments", [[], ["serve", "--help"], ["translate", "--help"]])

@@ -55,11 +55,11 @@ def run(pytester: pytest.Pytester, *arguments: str) -> pytest.ExitCode | int:
 
 
 @pytest.mark.parametrize("processes", ["0", "1"])
-def test_the_table_has_passed_tests_and_their_figures(
+def test_the_tables_have_passed_tests_their_figures_and_their_rows(
     pytester: pytest.Pytester, document: Path, processes: str
 ) -> None:
     assert run(pytester, "--numprocesses", processes) == pytest.ExitCode.OK
-    text = document.read_text().partition("before\n")[2]
+    rows, _, text = document.read_text().partition("before\n")
     mark, *table, provenance, end, after = [line for line in text.splitlines() if line]
     cells = [re.split(r" *(?<!\\)\| *", line.strip("| ")) for line in table]
     assert cells[0] == ["item", "promise", "measured", "tests"]
@@ -70,13 +70,7 @@ def test_the_table_has_passed_tests_and_their_figures(
     ]
     assert re.match(r"Measured by `pytest .*--promises \S+.*` \(", provenance)
     assert (mark, end, after) == ("<!-- promises -->", "<!-- /promises -->", "after")
-
-
-@pytest.mark.parametrize("processes", ["0", "1"])
-def test_another_table_has_a_row_per_passed_test(pytester: pytest.Pytester, document: Path, processes: str) -> None:
-    assert run(pytester, "--numprocesses", processes) == pytest.ExitCode.OK
-    table = document.read_text().partition("before\n")[0].splitlines()
-    assert [line for line in table if line.startswith("|")] == [
+    assert [line for line in rows.splitlines() if line.startswith("|")] == [
         "| name | figure |",
         "| --- | --- |",
         r"| a | 1 \| s |",

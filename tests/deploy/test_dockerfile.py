@@ -77,14 +77,10 @@ def test_there_is_one_base_pinned_by_version_and_digest() -> None:
 
 
 @each_image
-def test_it_runs_as_a_numeric_user_that_is_not_root(target: str) -> None:
+def test_it_runs_as_a_numeric_user_that_is_not_root_and_cannot_change_it(target: str) -> None:
     """Kubernetes enforces `runAsNonRoot` only for a numeric user."""
     (user,) = arguments_of(lineage(target), "USER")
     assert all(int(part) > 0 for part in user.split(":"))
-
-
-@each_image
-def test_it_is_not_changed_after_the_user_is_set(target: str) -> None:
     names = [name for name, _ in lineage(target)]
     assert not {"RUN", "COPY", "ADD"} & set(names[names.index("USER") :])
 

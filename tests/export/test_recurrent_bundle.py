@@ -11,22 +11,18 @@ from model.run import TrainedModel
 from model.tokenizer.tokenizer import Tokenizer
 from serve.bundle.bundle import Bundle
 from tests.support.comparisons import compare
-from tests.support.recurrent_models import Kind, name_kind, random_recurrent
+from tests.support.recurrent_models import LUONG, Kind, RecurrentBundles, name_kind
 from tests.support.toy import (
     RANDOM_TEXTS,
     TOY_CONFIG,
-    export_model,
     toy_sentences,
     toy_test_sentences,
     write_pairs,
 )
 
 SENTENCES = 1200
-# Both orders of attention and update, with several layers; `test_recurrent_graphs` covers every kind of attention.
-KINDS: tuple[Kind, ...] = (
-    {"attention": "additive", "hard": True, "encoder_layers": 2, "decoder_layers": 3},
-    {"attention": "local_predictive", "encoder_layers": 3, "decoder_layers": 2},
-)
+# Attention before the updates; that of `recurrent_bundle` is after them.
+BAHDANAU: Kind = {"attention": "additive", "hard": True, "encoder_layers": 2, "decoder_layers": 2}
 OPTIONS = [
     "--model.architecture=recurrent",
     "--model.attention=additive",
@@ -44,10 +40,11 @@ OPTIONS = [
 ]
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=name_kind)
-def test_a_bundle_generates_the_tokens_of_pytorch(kind: Kind, tokenizer: Tokenizer, tmp_path: Path) -> None:
-    model = random_recurrent(tokenizer.vocabulary_size, max_source_tokens=30, max_target_tokens=20, **kind)
-    bundle = export_model(model, tokenizer, tmp_path / "bundle")
+@pytest.mark.parametrize("kind", [LUONG, BAHDANAU], ids=name_kind)
+def test_a_bundle_generates_the_tokens_of_pytorch(
+    kind: Kind, tokenizer: Tokenizer, recurrent_bundles: RecurrentBundles
+) -> None:
+    model, bundle = recurrent_bundles(kind)
     config = RunConfig(directions=TOY_CONFIG.directions, model=model.config)
     texts = [" ".join(RANDOM_TEXTS[first:last]) for first in range(6) for last in range(first + 1, 7)]
     comparisons = compare(bundle, Exportable.of_run(TrainedModel(config, tokenizer, model, steps=0)), texts)

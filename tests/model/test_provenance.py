@@ -3,6 +3,7 @@
 import importlib.metadata
 from pathlib import Path
 
+import pytest
 from pydantic import BaseModel, SecretStr
 
 from model.provenance import Provenance, command_line
@@ -27,27 +28,21 @@ class Command(BaseModel):
     api_key: SecretStr | None = None
 
 
-def test_options_come_back_as_they_are_typed() -> None:
-    command = Command(runs=[Path("a b"), Path("c")], out=Path("o"), sentence=(1, 2))
-    line = "dragoman bench all 'a b' c --out o --sentence 1 --sentence 2"
-    assert command_line("bench all", command, positional="runs") == line
+OUT = Path("o")
 
 
-def test_a_flag_has_no_value() -> None:
-    assert (
-        command_line("x", Command(out=Path("o"), stable=True, scores=False))
-        == "dragoman x --out o --stable --no-scores"
-    )
-
-
-def test_a_secret_is_left_out() -> None:
-    assert command_line("x", Command(out=Path("o"), api_key=SecretStr("secret"))) == "dragoman x --out o"
-
-
-def test_an_option_of_a_section_has_the_name_of_the_section() -> None:
-    assert (
-        command_line("x", Command(out=Path("o"), shape=Shape(width=5, depth=3))) == "dragoman x --out o --shape.depth 3"
-    )
+@pytest.mark.parametrize(
+    ("command", "line"),
+    [
+        (Command(runs=[Path("a b"), Path("c")], out=OUT, sentence=(1, 2)), "'a b' c --out o --sentence 1 --sentence 2"),
+        (Command(out=OUT, stable=True, scores=False), "--out o --stable --no-scores"),
+        (Command(out=OUT, api_key=SecretStr("secret")), "--out o"),
+        (Command(out=OUT, shape=Shape(width=5, depth=3)), "--out o --shape.depth 3"),
+    ],
+    ids=["lists", "flags have no value", "secrets are left out", "sections"],
+)
+def test_options_come_back_as_they_are_typed(command: Command, line: str) -> None:
+    assert command_line("bench all", command, positional="runs") == f"dragoman bench all {line}"
 
 
 def test_versions_of_what_is_not_installed_are_left_out() -> None:

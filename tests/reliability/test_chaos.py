@@ -25,7 +25,7 @@ from tests.support.paths import ROOT
 if TYPE_CHECKING:
     from loadtest.generator import Generators
 
-KINDS = [(RequestKind(name=each, protocol=each, timeout_seconds=5), frozenset({OK})) for each in PROTOCOLS]
+KINDS = [(RequestKind(name=each, protocol=each, timeout_seconds=WAIT_SECONDS), frozenset({OK})) for each in PROTOCOLS]
 NAMED = {fault.name: fault for fault in FAULTS}
 
 
@@ -93,10 +93,9 @@ def test_an_outcome_that_the_fault_does_not_explain_exits_with_status_1(
     monkeypatch.setattr("loadtest.reliability.chaos.server_command", command)
     unexplained = tuple(replace(fault, outcomes=frozenset({OK})) for fault in FAULTS)
     monkeypatch.setattr("loadtest.reliability.chaos.FAULTS", unexplained)
+    options = ["--only=nothing,server killed", "--rate=40", "--round-seconds=2.5", f"--timeout-seconds={WAIT_SECONDS}"]
     with pytest.raises(SystemExit) as ended:
-        dragoman.run(
-            "load chaos", [str(bundle_path), "--only=nothing,server killed", "--rate=40", "--round-seconds=2.5"]
-        )
+        dragoman.run("load chaos", [str(bundle_path), *options])
     rounds = json.loads(capsys.readouterr().out.splitlines()[-1])["rounds"]
     assert ended.value.code == 1
     assert [(found["name"], bool(found["problems"])) for found in rounds] == [

@@ -1,4 +1,7 @@
-"""Signals at rare moments: while a model loads, warms up or hangs, and with idle clients."""
+"""Signals at rare moments: while a model loads, warms up or hangs, and with idle clients.
+
+The promise is 5 s; the tests measure the time, and wait longer on a busy machine.
+"""
 
 import json
 import signal
@@ -18,8 +21,6 @@ from tests.support.paths import ROOT
 from tests.support.processes import read_log, start_process
 from tests.support.promises import Measured
 
-# Limit for a process without work, for busy machines; the promise is 5 s.
-SOON_SECONDS = 20.0
 LONG = {"text": LONG_TEXT}
 
 
@@ -32,7 +33,7 @@ def test_a_signal_ends_a_server_that_loads_or_warms_up(bundle_path: Path, kind: 
         assert process.stderr.readline() == "stands still\n"
         sent_seconds = time.monotonic()
         process.send_signal(signal.SIGTERM)
-        _, log = process.communicate(timeout=SOON_SECONDS)
+        _, log = process.communicate(timeout=WAIT_SECONDS)
         measured("R26", f"{kind}: gone after {time.monotonic() - sent_seconds:.1f} s")
     assert process.returncode == 0, log
     assert '"event": "stopped"' in log
@@ -61,7 +62,7 @@ def test_a_signal_ends_a_server_during_its_import() -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "imports\n"
         process.send_signal(signal.SIGTERM)
-        assert process.wait(SOON_SECONDS) == 0
+        assert process.wait(WAIT_SECONDS) == 0
 
 
 @pytest.mark.promise("R26")
@@ -73,7 +74,7 @@ def test_a_signal_ends_a_server_whose_clients_keep_idle_connections(bundle_path:
             assert connection.getresponse().read()
             sent_seconds = time.monotonic()
             process.send_signal(signal.SIGTERM)
-            assert process.wait(SOON_SECONDS) == 0
+            assert process.wait(WAIT_SECONDS) == 0
             measured("R26", f"idle connection: gone after {time.monotonic() - sent_seconds:.1f} s")
 
 
@@ -89,7 +90,7 @@ def test_a_signal_ends_a_server_whose_model_hangs(bundle_path: Path, measured: M
         sent_seconds = time.monotonic()
         process.send_signal(signal.SIGTERM)
         answer = stuck.result(WAIT_SECONDS)
-        _, log = process.communicate(timeout=SOON_SECONDS)
+        _, log = process.communicate(timeout=WAIT_SECONDS)
         measured("R25", f"model that hangs: gone after {time.monotonic() - sent_seconds:.1f} s")
     assert (answer.status_code, answer.json()["reason"]) == (503, "draining")
     assert process.returncode == 0

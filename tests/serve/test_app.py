@@ -195,14 +195,6 @@ def test_a_failing_model_makes_the_service_unready_until_it_recovers(bundle_path
         assert live.post(GOOD).status_code == 200
 
 
-def test_a_request_with_more_texts_than_slots_and_queue_is_invalid(bundle_path: Path) -> None:
-    """Otherwise its client would retry forever."""
-    with run_service(bundle_path, [FakeModel(1)], queue_limit=1) as live:
-        assert live.post({"text": ["alpha", "beta"]}).status_code == 200
-        rejected = live.post({"text": ["alpha", "beta", "gamma"]})
-        assert (rejected.status_code, rejected.json()["field"]) == (400, "text")
-
-
 @pytest.mark.parametrize("setting", ["http_port", "grpc_port"])
 def test_a_taken_port_is_named(bundle_path: Path, setting: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -1,14 +1,13 @@
-"""The requests of `dragoman demo` to a service with fake models, and its output."""
+"""The requests of `dragoman demo` to a service with fake models; a snapshot holds its output."""
 
 import asyncio
 import json
 import shlex
-from pathlib import Path
 
 import pytest
 
 from serve.clients.errors import NotTranslatedError
-from serve.demo import Answer, curl_command, format_addresses, format_table, translate
+from serve.demo import curl_command, translate
 from tests.support.live import LiveService
 
 
@@ -33,18 +32,3 @@ def test_the_curl_command_quotes_any_sentence() -> None:
     arguments = shlex.split(curl_command(8000, sentence))
     assert arguments[:2] == ["curl", "http://127.0.0.1:8000/v1/translate"]
     assert json.loads(arguments[-1]) == {"text": sentence}
-
-
-def test_the_table_has_columns() -> None:
-    answers = [Answer("REST", "One.", "Eins.", -0.25, 12.345), Answer("gRPC", "Twenty.", "Zwanzig.", -10.5, 7.0)]
-    assert format_table(answers).splitlines() == [
-        "source   translation    score    ms  protocol",
-        "One.     Eins.         -0.250  12.3  REST",
-        "Twenty.  Zwanzig.     -10.500   7.0  gRPC",
-    ]
-
-
-def test_the_addresses_are_those_of_the_server() -> None:
-    addresses = format_addresses(18000, 18001, Path("server.log"))
-    for address in ("http://127.0.0.1:18000/docs", "http://127.0.0.1:18000/metrics", "127.0.0.1:18001", "server.log"):
-        assert address in addresses

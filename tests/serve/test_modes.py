@@ -7,29 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from export.make_bundle import BundleOptions
-from model.tokenizer.tokenizer import Tokenizer
 from serve.app import open_dispatcher
 from serve.bundle.bundle import Bundle
 from serve.scheduler.sequence import DecodingSequence
 from serve.search.options import SearchOptions
 from serve.settings import ServeSettings
-from tests.support.toy import WIDE, export_model, random_model
 
 SOURCES = [(*np.random.default_rng(seed).integers(4, 31, size=1 + seed % 30).tolist(), 2) for seed in range(60)]
 # Target tokens and token scores of the best translation.
 Found = tuple[tuple[int, ...], tuple[float, ...]]
-
-
-@pytest.fixture(scope="module", params=["fp32", "int8"], name="bundle")
-def _bundle(request: pytest.FixtureRequest, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    """A bundle wide enough that ONNX Runtime splits an operator among threads."""
-    if request.param == "fp32":
-        wide: Bundle = request.getfixturevalue("wide_bundle")
-        return wide
-    model = random_model(1, tokenizer.vocabulary_size, **WIDE, max_source_tokens=40, max_target_tokens=24)
-    out = tmp_path_factory.mktemp("modes") / "int8"
-    return export_model(model, tokenizer, out, options=BundleOptions("int8", precision="int8"))
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +41,11 @@ async def _translate(settings: ServeSettings) -> list[Found]:
     return [(sequence.best.target_ids, sequence.best.token_scores) for sequence in sequences]
 
 
-def test_modes_differ_in_engines_and_threads_but_not_in_translations(bundle: Bundle) -> None:
+@pytest.mark.parametrize("kind", ["wide_bundle", "int8_bundle"])
+def test_modes_differ_in_engines_and_threads_but_not_in_translations(kind: str, request: pytest.FixtureRequest) -> None:
+    """The models are wide enough that ONNX Runtime splits an operator among threads."""
+    bundle: Bundle = request.getfixturevalue(kind)
+
     def settings(**options: Any) -> ServeSettings:
         return ServeSettings(bundle=bundle.folder, slots=32, **options)
 

@@ -8,6 +8,7 @@ computed alone and in the simplest way.
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -157,16 +158,9 @@ class FakeModel:
     def prepare(self) -> None:
         """Does nothing."""
 
-    def step(
-        self,
-        token_ids: NDArray[np.int64],
-        positions: NDArray[np.int32],
-        source_lengths: NDArray[np.int32],
-        *,
-        occupied: int = 0,
-    ) -> HostScores:
+    def step(self, *arguments: Any, **options: Any) -> HostScores:
         """Computes the next logits."""
-        return HostScores(self.decode_step(token_ids, positions, source_lengths, occupied=occupied), self)
+        return HostScores(self.decode_step(*arguments, **options), self)
 
     def log_probabilities(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
         """Returns log_softmax of the logits."""
@@ -216,16 +210,9 @@ def log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
 class FiniteModel(FakeModel):
     """The fake model with a positive probability of every token, as of a real model: any token may be forced."""
 
-    def decode_step(
-        self,
-        token_ids: NDArray[np.int64],
-        positions: NDArray[np.int32],
-        source_lengths: NDArray[np.int32],
-        *,
-        occupied: int = 0,
-    ) -> NDArray[np.float32]:
+    def decode_step(self, *arguments: Any, **options: Any) -> NDArray[np.float32]:
         """Computes as the fake model does."""
-        logits = super().decode_step(token_ids, positions, source_lengths, occupied=occupied)
+        logits = super().decode_step(*arguments, **options)
         return np.maximum(logits, np.float32(-20.0), out=logits)
 
 

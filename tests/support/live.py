@@ -59,7 +59,7 @@ GOLDEN = ("alpha beta gamma.", LONG_TEXT, "house garden river.")
 TRANSLATE_METHOD = "/dragoman.v1.TranslationService/Translate"
 STREAM_METHOD = "/dragoman.v1.TranslationService/TranslateStream"
 SCORE_METHOD = "/dragoman.v1.TranslationService/Score"
-WAIT_SECONDS = 20.0
+WAIT_SECONDS = 60.0
 # A default context reads all certificates of the machine, which takes 20 ms.
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
@@ -75,18 +75,11 @@ class GatedModel(FakeModel):
         super().__post_init__()
         self.gate.set()
 
-    def decode_step(
-        self,
-        token_ids: NDArray[np.int64],
-        positions: NDArray[np.int32],
-        source_lengths: NDArray[np.int32],
-        *,
-        occupied: int = 0,
-    ) -> NDArray[np.float32]:
+    def decode_step(self, *arguments: Any, **options: Any) -> NDArray[np.float32]:
         """Reports the step, waits at the gate and computes."""
         self.stepping.set()
         assert self.gate.wait(WAIT_SECONDS)
-        return super().decode_step(token_ids, positions, source_lengths, occupied=occupied)
+        return super().decode_step(*arguments, **options)
 
 
 def write_bundle(

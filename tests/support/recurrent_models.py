@@ -1,5 +1,6 @@
 """Untrained recurrent models of every kind, small enough for a test, and ids for them."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 from model.config import RecurrentConfig
 from model.network.recurrent import Recurrent
 from model.tokenizer.tokenizer import EOS_ID, PAD_ID
+from serve.bundle.bundle import Bundle
 
 VOCABULARY = 40
 ATTENTIONS = ("additive", "dot", "general", "concat", "local_monotonic", "local_predictive")
@@ -19,6 +21,19 @@ KINDS: tuple[Kind, ...] = (
     {"attention": "additive", "encoder_layers": 2, "decoder_layers": 3},
     {"attention": "general", "encoder_layers": 3, "decoder_layers": 2},
 )
+# That of `recurrent_bundle`.
+LUONG: Kind = {"attention": "general", "decoder_layers": 3}
+# Every kind of attention, two of them so wide that a matrix product is split.
+EXPORTED: tuple[Kind, ...] = (
+    {"attention": "additive", "d_model": 256},
+    {"attention": "additive", "hard": True, "d_model": 64},
+    {"attention": "dot", "d_model": 64, "encoder_layers": 2, "decoder_layers": 2},
+    {"attention": "general", "d_model": 256},
+    {"attention": "concat", "d_model": 64, "decoder_layers": 2},
+    {"attention": "local_monotonic", "d_model": 64, "encoder_layers": 2},
+    {"attention": "local_predictive", "d_model": 64},
+)
+RecurrentBundles = Callable[[Kind], tuple[Recurrent, Bundle]]
 
 
 def name_kind(kind: Kind) -> str:

@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.config import TransformerConfig
-from model.tokenizer.tokenizer import BOS_ID, EOS_ID
 
 Array = NDArray[np.float64]
 # Parameters by their names in a checkpoint.
@@ -162,33 +161,3 @@ class Transformer:
         else:
             activated = ACTIVATIONS[self.config.activation](inner)
         return self.linear(f"{name}.outer", activated)
-
-
-def beam_search(
-    predict: Callable[[list[int]], Array], beam_size: int, length_penalty: float, limit: int
-) -> list[tuple[list[int], float, float]]:
-    """Returns finished translations of one sentence, best first: ids without EOS, score, normalized score.
-
-    Args:
-        predict: maps the target so far, BOS first, to the log-probabilities of the next token, [V].
-        beam_size: K.
-        length_penalty: alpha of score / length^alpha; the length counts EOS.
-        limit: longest translation, EOS excluded.
-    """
-    live: list[tuple[float, list[int]]] = [(0.0, [BOS_ID])]
-    finished: list[tuple[list[int], float, float]] = []
-    for length in range(1, limit + 1):
-        candidates = []
-        for score, ids in live:
-            candidates += [(score + log_p, [*ids, token]) for token, log_p in enumerate(predict(ids).tolist())]
-        candidates.sort(key=lambda candidate: -candidate[0])
-        candidates = candidates[: 2 * beam_size]
-        for score, ids in candidates[:beam_size]:
-            if ids[-1] == EOS_ID:
-                finished.append((ids[1:-1], score, score / length**length_penalty))
-        if len(finished) >= beam_size:
-            break
-        live = [(score, ids) for score, ids in candidates if ids[-1] != EOS_ID][:beam_size]
-    else:
-        finished += [(ids[1:], score, score / limit**length_penalty) for score, ids in live]
-    return sorted(finished, key=lambda found: -found[2])[:beam_size]

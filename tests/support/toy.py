@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.onnx._internal.exporter._registration import ONNXRegistry
 
 from export.make_bundle import BundleOptions, Sample, make_bundle
 from model.config import Direction, RunConfig, TokenizerConfig, TrainingConfig, TransformerConfig
 from model.data.cleaning import TrainingData, clean
 from model.data.corpus import read_corpus
+from model.network.recurrent import Recurrent
 from model.network.transformer import Transformer
 from model.network.translation_model import TranslationModel
 from model.run import RunFolder, TrainedModel
@@ -27,6 +29,8 @@ from serve.bundle.bundle import WEIGHTS_FILE, Bundle
 from serve.bundle.manifest import GraphVariant, Precision
 from tests.support.bundles import reseal
 
+# The exporter lists its operators anew for every graph, which takes most of a second.
+ONNXRegistry.from_torchlib = staticmethod(cache(ONNXRegistry.from_torchlib))  # type: ignore[method-assign]
 WORDS = {
     "bird": "vogel",
     "boat": "schiff",
@@ -45,6 +49,8 @@ WORDS = {
 ToyBundles = Callable[[GraphVariant, Precision], Path]
 # A shape at which matrix products take different paths for one row and for many.
 WIDE = {"d_model": 256, "d_ff": 1024, "heads": 4, "encoder_layers": 2, "decoder_layers": 2}
+WIDE |= {"max_source_tokens": 40, "max_target_tokens": 24}
+DEEP = {**WIDE, "encoder_layers": 1, "decoder_layers": 3}
 # Every option of a Transformer that changes its computation, alone and all together.
 OPTIONS: dict[str, dict[str, Any]] = {
     "default": {},
@@ -158,7 +164,7 @@ def random_model(seed: int, vocabulary_size: int = 12, **options: Any) -> Transf
     return model.eval()
 
 
-def random_sources(model: Transformer, seed: int, count: int) -> list[list[int]]:
+def random_sources(model: Transformer | Recurrent, seed: int, count: int) -> list[list[int]]:
     """Returns sources of every length that the model accepts, each with EOS."""
     random = np.random.default_rng(seed)
     lengths = random.integers(0, model.config.max_source_tokens, size=count)

@@ -148,12 +148,6 @@ def test_json_without_a_baseline_has_null(perfect: Path, data: str, tmp_path: Pa
     assert document["directions"][0]["measures"]["chrF"]["p_value"] is None
 
 
-def test_only_the_scores_are_printed(toy_bundle: Path, data: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a terminal, no progress bar is shown."""
-    dragoman.run("evaluate", [str(toy_bundle), "--data", data])
-    assert capsys.readouterr().err == ""
-
-
 @pytest.mark.parametrize(
     ("option", "problem"),
     [

@@ -43,10 +43,6 @@ def test_a_baseline_has_the_same_metrics() -> None:
     assert evaluation.baseline == score(THEIRS, CORPUS.targets)
 
 
-def test_literature_bleu_is_optional() -> None:
-    assert list(evaluate(CORPUS, OURS, None, literature=False).measures) == ["BLEU", "chrF"]
-
-
 def test_the_table_has_a_row_for_each_direction() -> None:
     evaluations = [
         evaluate(CORPUS, OURS, None, literature=False),
@@ -69,11 +65,3 @@ def test_a_comparison_has_two_rows_and_the_p_value_of_each_metric() -> None:
     assert columns(ours)[:3] == ["en-de", "system", "3"]
     assert columns(ours)[3:7] == [str(bleu.system), p_values[0], str(chrf.system), p_values[1]]
     assert columns(theirs) == ["en-de", "baseline", "3", str(bleu.baseline), str(chrf.baseline), "0.00%", "0.875"]
-
-
-def test_signatures_follow_the_table() -> None:
-    evaluation = evaluate(CORPUS, OURS, None, literature=True)
-    signatures = format_evaluations([evaluation]).split("\n\n")[1].splitlines()
-    assert [columns(line) for line in signatures] == [
-        [name, measured.signature] for name, measured in evaluation.measures.items()
-    ]

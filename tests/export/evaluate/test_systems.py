@@ -51,15 +51,6 @@ def reverse(corpus: Corpus) -> Corpus:
     return Corpus(corpus.target_language, corpus.source_language, corpus.targets, corpus.sources)
 
 
-def test_run_bundle_and_server_translate_alike(
-    toy_run: RunFolder, toy_bundle: Path, toy_server: LiveService, corpus: Corpus
-) -> None:
-    names: list[str | Path] = [toy_run.path, toy_bundle, f"grpc://{toy_server.grpc_target}", toy_server.http_url]
-    run, bundle, grpc, http = (translate(name, corpus) for name in names)
-    assert run == bundle == grpc == http
-    assert sum(map(str.__eq__, run[0], corpus.targets)) > len(corpus) / 2
-
-
 def test_translations_keep_the_order_of_the_sources(toy_run: RunFolder, corpus: Corpus) -> None:
     """Sources of similar length are translated together."""
     backwards = Corpus("en", "de", corpus.sources[::-1], corpus.targets[::-1])
@@ -90,12 +81,6 @@ def test_an_empty_line_is_a_translation(tmp_path: Path, corpus: Corpus) -> None:
     assert translate(tmp_path / "translations", corpus) == [[""] * len(corpus)]
 
 
-def test_a_file_with_another_number_of_lines_is_refused(tmp_path: Path, corpus: Corpus) -> None:
-    path = tmp_path / "translations"
-    path.write_text("one\ntwo\n")
-    assert refusal(path, corpus).startswith(f"{path}: 2 lines, expected 80")
-
-
 def test_an_unreadable_file_is_reported(tmp_path: Path, corpus: Corpus) -> None:
     (tmp_path / "translations.gz").write_text("not gzip")
     with pytest.raises(CorpusError, match="cannot be read"):
@@ -106,15 +91,6 @@ def test_the_kind_of_a_system_is_detected(toy_run: RunFolder, toy_bundle: Path) 
     names: list[str | Path] = [toy_run.path, toy_bundle, "grpc://localhost:8001", "http://[::1]:8000", toy_run.config]
     kinds = [open_system(str(name), GREEDY).kind for name in names]
     assert kinds == ["run", "bundle", "server", "server", "file"]
-
-
-def test_a_missing_path_is_reported(tmp_path: Path) -> None:
-    missing = tmp_path / "missing"
-    assert refusal(missing).startswith(f"{missing}: no such folder or file")
-
-
-def test_a_folder_without_system_is_reported(tmp_path: Path) -> None:
-    assert refusal(tmp_path).startswith(f"{tmp_path}: expected manifest.json (bundle) or config.yaml")
 
 
 @pytest.mark.parametrize(

@@ -42,15 +42,27 @@ def multiply_reference(states: Array, linear: nn.Linear, known: ActivationRange)
     return result
 
 
-@pytest.mark.parametrize(("variant", "bias", "known"), [*product(VARIANTS, (True, False), RANGES)], ids=str)
-def test_a_static_layer_multiplies_whole_numbers(variant: GraphVariant, bias: bool, known: ActivationRange) -> None:
+class OfEveryRange(nn.Module):
+    """A layer in every range, as one graph."""
+
+    def __init__(self, linear: nn.Linear, variant: GraphVariant) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(StaticLinear(linear, variant, known) for known in RANGES)
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        return torch.stack([layer(states) for layer in self.layers])
+
+
+@pytest.mark.parametrize(("variant", "bias"), [*product(VARIANTS, (True, False))], ids=str)
+def test_a_static_layer_multiplies_whole_numbers(variant: GraphVariant, bias: bool) -> None:
     torch.manual_seed(1)
     linear = nn.Linear(24, 9, bias=bias)
-    session = session_of(StaticLinear(linear, variant, known), torch.randn(3, 24))
+    session = session_of(OfEveryRange(linear, variant), torch.randn(3, 24))
     states = np.random.default_rng(2).uniform(-3, 3, (7, 24)).astype(np.float32)
     states[3] = 0.0
     states[4] *= 1e4
-    assert run_layer(session, states) == pytest.approx(multiply_reference(states, linear, known), rel=1e-5, abs=1e-5)
+    for actual, known in zip(run_layer(session, states), RANGES, strict=True):
+        assert actual == pytest.approx(multiply_reference(states, linear, known), rel=1e-5, abs=1e-5)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from export.graphs.graphs import Graphs, graphs_of
-from export.graphs.to_onnx import export_graphs
-from serve.bundle.bundle import DECODER_FILE, Bundle
+from serve.bundle.bundle import Bundle
 from serve.runtime.cpu import Runtime, Sessions
 from tests.support.recall import (
     MAX_SOURCE_TOKENS,
@@ -44,8 +43,13 @@ def graphs() -> Graphs:
 
 
 @pytest.fixture(scope="module")
-def sessions(graphs: Graphs, tmp_path_factory: pytest.TempPathFactory) -> Sessions:
-    return Sessions.load(recall_bundle(graphs, tmp_path_factory.mktemp("recall")), threads=1)
+def bundle(graphs: Graphs, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    return recall_bundle(graphs, tmp_path_factory.mktemp("recall"))
+
+
+@pytest.fixture(scope="module")
+def sessions(bundle: Bundle) -> Sessions:
+    return Sessions.load(bundle, threads=1)
 
 
 def draw(graphs: Graphs) -> list[Forced]:
@@ -151,11 +155,11 @@ def without_positions(bundle: Bundle) -> Bundle:
     return Bundle(bundle.folder, type(bundle.manifest).model_validate(manifest), ())
 
 
-def test_the_signatures_are_those_of_the_graphs(graphs: Graphs, tmp_path: Path) -> None:
-    exported = export_graphs(graphs, tmp_path)
+def test_the_signatures_are_those_of_the_graphs(graphs: Graphs, bundle: Bundle) -> None:
+    exported = bundle.manifest
     assert exported.states == graphs.states
     assert exported.encoder.outputs == ("hidden", "annotations")
-    decoder = onnx.load(tmp_path / DECODER_FILE, load_external_data=False).graph
+    decoder = onnx.load(bundle.decoder_path, load_external_data=False).graph
     assert exported.decoder.inputs == tuple(value.name for value in decoder.input)
     assert exported.decoder.inputs[3:] == ("past_hidden", "annotations", "past_history")
     assert exported.decoder.outputs == ("logits", "present_hidden", "present_history")

@@ -10,8 +10,8 @@ import pytest
 from export.graphs.to_onnx import SMALLEST_EXTERNAL_BYTES
 from export.inspect.graph import count_operators, count_parameters, distinct_weights, read_graph
 from serve.bundle.bundle import WEIGHTS_FILE, Bundle, BundleError
-from tests.support.recurrent_models import random_recurrent
-from tests.support.toy import WIDE, random_model
+from tests.support.recurrent_models import LUONG, random_recurrent
+from tests.support.toy import DEEP, WIDE, random_model
 
 
 def parameters_of(bundle: Bundle) -> dict[str, int]:
@@ -19,21 +19,19 @@ def parameters_of(bundle: Bundle) -> dict[str, int]:
 
 
 def test_a_transformer_has_the_parameters_of_pytorch_and_its_table_of_positions(wide_bundle: Bundle) -> None:
-    manifest = wide_bundle.manifest
-    limits = {"max_source_tokens": manifest.max_source_tokens, "max_target_tokens": manifest.max_target_tokens}
-    model = random_model(1, manifest.vocabulary_size, **WIDE, **limits)
+    model = random_model(1, wide_bundle.manifest.vocabulary_size, **WIDE)
     expected = sum(parameter.numel() for parameter in model.parameters()) + model.source_positions.table.numel()
     assert parameters_of(wide_bundle) == {"float32": expected}
 
 
 def test_a_recurrent_model_has_the_parameters_of_pytorch(recurrent_bundle: Bundle) -> None:
-    model = random_recurrent(recurrent_bundle.manifest.vocabulary_size, attention="general", decoder_layers=3)
+    model = random_recurrent(recurrent_bundle.manifest.vocabulary_size, **LUONG)
     assert parameters_of(recurrent_bundle) == {"float32": sum(parameter.numel() for parameter in model.parameters())}
 
 
 def test_a_matrix_that_is_also_stored_transposed_is_counted_once(int8_bundle: Bundle) -> None:
     """The embeddings of an 8-bit model are also its projection."""
-    model = random_model(1, int8_bundle.manifest.vocabulary_size, decoder_layers=3)
+    model = random_model(1, int8_bundle.manifest.vocabulary_size, **DEEP)
     matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]
     assert parameters_of(int8_bundle)["int8"] == sum(matrix.numel() for matrix in matrices)
 

@@ -1,5 +1,7 @@
 """What verifies is the service's engine, in the company that it is told to, at the times that a seed decides."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -26,16 +28,9 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     counts: list[int] = []
     step = Runtime.decode_step
 
-    def decode_step(
-        self: Runtime,
-        token_ids: NDArray[np.int64],
-        positions: NDArray[np.int32],
-        source_lengths: NDArray[np.int32],
-        *,
-        occupied: int = 0,
-    ) -> NDArray[np.float32]:
+    def decode_step(self: Runtime, token_ids: NDArray[np.int64], *rest: Any, occupied: int = 0) -> NDArray[np.float32]:
         counts.append(max(occupied, len(token_ids)))
-        return step(self, token_ids, positions, source_lengths, occupied=occupied)
+        return step(self, token_ids, *rest, occupied=occupied)
 
     monkeypatch.setattr(Runtime, "decode_step", decode_step)
     return counts

@@ -8,18 +8,17 @@ from shutil import copytree
 
 import onnx
 import pytest
-import torch
 from onnx import TensorProto, helper
 
 import dragoman
-from export.make_bundle import BundleOptions, make_bundle
 from model.run import RunFolder
 from model.tokenizer.tokenizer import EOS_ID
-from serve.bundle.bundle import DECODER_FILE, MANIFEST_FILE, Bundle, file_hashes, write_manifest
-from serve.bundle.manifest import GraphVariant, Manifest, Precision
+from serve.bundle.bundle import DECODER_FILE, Bundle
+from serve.bundle.manifest import GraphVariant, Precision
+from tests.support.bundles import change_manifest, reseal
 from tests.support.paths import ROOT
 from tests.support.promises import Measured
-from tests.support.toy import RANDOM_TEXTS, ToyBundles, samples_of, spoil_bundle, toy_test_sentences, write_pairs
+from tests.support.toy import RANDOM_TEXTS, ToyBundles, spoil_bundle, toy_test_sentences, write_pairs
 
 KINDS: list[tuple[GraphVariant, Precision]] = [
     ("cpu", "fp32"),
@@ -58,50 +57,39 @@ def bundle_of_any_kind(request: pytest.FixtureRequest, toy_bundles: ToyBundles) 
     return toy_bundles(*request.param)
 
 
-@pytest.fixture(scope="module", params=[("fp32", 1e-4), ("int8", 0.2)], ids=["fp32", "int8"])
-def noisy_bundle(request: pytest.FixtureRequest, toy_run: RunFolder, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A bundle of a slightly changed toy model."""
-    precision, noise = request.param
-    return export_with_noise(toy_run, tmp_path_factory.mktemp("bundle") / "noisy", noise, precision)
+@pytest.fixture(scope="module", params=[("fp32", 1.001), ("int8", 1.2)], ids=["fp32", "int8"])
+def noisy_bundle(
+    request: pytest.FixtureRequest, toy_bundles: ToyBundles, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """A toy model whose logits are slightly wrong."""
+    precision, factor = request.param
+    out = tmp_path_factory.mktemp("bundle") / "noisy"
+    return change_logits(toy_bundles("cpu", precision), out, factor, [("Mul", ["exact", "number"], "logits")])
 
 
-@torch.no_grad()
-def export_with_noise(run: RunFolder, out: Path, noise: float, precision: Precision) -> Path:
-    """Exports the toy model with relative noise on every parameter; `noise` is its average."""
-    trained = run.load()
-    torch.manual_seed(1)
-    for parameter in trained.model.parameters():
-        parameter.mul_(1 + noise * torch.randn_like(parameter))
-    samples = samples_of(toy_test_sentences()[:20])
-    return make_bundle(trained, samples, out, BundleOptions("noisy", precision=precision)).folder
-
-
-def reseal(folder: Path, **changes: object) -> Path:
-    """Updates the manifest to the changed files, and changes other fields."""
-    manifest = Manifest.model_validate_json((folder / MANIFEST_FILE).read_bytes())
-    write_manifest(folder, manifest.model_copy(update={"files": dict(file_hashes(folder)), **changes}))
-    return folder
-
-
-def round_logits_by_batch(bundle: Path, out: Path) -> Path:
-    """Copies a bundle and rounds its logits slightly, to multiples of a scale that all rows of a step share."""
+def change_logits(bundle: Path, out: Path, number: float, nodes: list[tuple[str, list[str], str]]) -> Path:
+    """Copies a bundle and appends operators that compute its logits from `exact` ones and a number."""
     copytree(bundle, out)
     model = onnx.load(out / DECODER_FILE, load_external_data=False)
     for node in model.graph.node:
         node.output[:] = ["exact" if name == "logits" else name for name in node.output]
-    model.graph.initializer.append(helper.make_tensor("levels", TensorProto.FLOAT, [], [30_000.0]))
-    model.graph.node.extend(
-        [
-            helper.make_node("Abs", ["exact"], ["magnitudes"]),
-            helper.make_node("ReduceMax", ["magnitudes"], ["largest"], keepdims=0),
-            helper.make_node("Div", ["largest", "levels"], ["scale"]),
-            helper.make_node("Div", ["exact", "scale"], ["scaled"]),
-            helper.make_node("Round", ["scaled"], ["whole"]),
-            helper.make_node("Mul", ["whole", "scale"], ["logits"]),
-        ]
-    )
+    model.graph.initializer.append(helper.make_tensor("number", TensorProto.FLOAT, [], [number]))
+    model.graph.node.extend(helper.make_node(kind, inputs, [output]) for kind, inputs, output in nodes)
     onnx.save(model, out / DECODER_FILE)
     return reseal(out)
+
+
+def round_logits_by_batch(bundle: Path, out: Path) -> Path:
+    """Copies a bundle and rounds its logits slightly, to multiples of a scale that all rows of a step share."""
+    nodes = [
+        ("Abs", ["exact"], "magnitudes"),
+        ("ReduceMax", ["magnitudes"], "largest"),
+        ("Div", ["largest", "number"], "scale"),
+        ("Div", ["exact", "scale"], "scaled"),
+        ("Round", ["scaled"], "whole"),
+        ("Mul", ["whole", "scale"], "logits"),
+    ]
+    return change_logits(bundle, out, 30_000.0, nodes)
 
 
 def verdicts(output: str) -> dict[str, str]:
@@ -138,7 +126,7 @@ def test_a_correct_bundle_passes_every_check(
         measured("R3", "fp32: 60 of 60 have PyTorch's tokens, greedy and by a beam")
 
 
-def test_slightly_wrong_weights_fail_the_logits_check(
+def test_slightly_wrong_logits_fail_their_check(
     noisy_bundle: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert failures(str(noisy_bundle), *arguments, "--checks", "logits,invariance") == ["logits"]
@@ -174,7 +162,8 @@ def test_a_graph_that_depends_on_the_batch_fails_the_invariance_check(
 def test_a_wrong_eos_token_fails_the_tokens_check(
     toy_bundle: Path, arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    wrong = reseal(copytree(toy_bundle, tmp_path / "wrong"), eos_id=9)
+    wrong = copytree(toy_bundle, tmp_path / "wrong")
+    change_manifest(wrong, lambda manifest: manifest.update(eos_id=9))
     assert failures(str(wrong), *arguments, "--checks", "tokens") == [*CHECKS[1:3], "golden sentences"]
     expected = f"PyTorch: EOS, engine: token {EOS_ID}; the best logit leads by"
     assert expected in capsys.readouterr().out
@@ -196,8 +185,7 @@ def test_the_required_share_of_identical_translations_is_an_option(
 def test_without_a_run_golden_sentences_and_invariance_are_checked_without_torch(toy_bundle: Path, data: str) -> None:
     arguments = [str(toy_bundle), "--data", data, *FEW]
     program = f"import sys; sys.modules['torch'] = None; import dragoman; dragoman.run('verify', {arguments})"
-    root = ROOT
-    done = subprocess.run([sys.executable, "-c", program], check=True, cwd=root, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     expected = dict.fromkeys(["logits", "tokens", *CHECKS[3:]], "pass") | {"logits": "skip", "tokens": "skip"}
     assert verdicts(done.stdout) == expected
     assert done.stdout.count("requires --run") == 2

@@ -67,19 +67,19 @@ def test_every_line_keeps_its_translation(
     assert read_corpus(f"tsv:{tsv}") == corpus
 
 
-def test_a_line_separator_inside_a_line_does_not_split_it(tmp_path: Path) -> None:
-    assert read_lines(write(tmp_path / "x", "one\u2028still one\x0b\x0c\x85\ntwo\n")) == [
-        "one\u2028still one\x0b\x0c\x85",
-        "two",
-    ]
-
-
-def test_line_ends_of_windows_are_line_ends(tmp_path: Path) -> None:
-    assert read_lines(write(tmp_path / "x", "one\r\ntwo\r\n")) == ["one", "two"]
-
-
-@pytest.mark.parametrize(("content", "lines"), [("", []), ("\n", [""]), ("a", ["a"]), ("a\n\n", ["a", ""])])
-def test_the_last_line_need_not_end(tmp_path: Path, content: str, lines: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("content", "lines"),
+    [
+        ("one\u2028still one\x0b\x0c\x85\ntwo\n", ["one\u2028still one\x0b\x0c\x85", "two"]),
+        ("one\r\ntwo\r\n", ["one", "two"]),
+        ("", []),
+        ("\n", [""]),
+        ("a", ["a"]),
+        ("a\n\n", ["a", ""]),
+    ],
+)
+def test_a_line_ends_with_a_line_feed_alone_or_that_of_windows(tmp_path: Path, content: str, lines: list[str]) -> None:
+    """The last line need not end."""
     assert read_lines(write(tmp_path / "x", content)) == lines
 
 
@@ -104,18 +104,18 @@ def test_files_without_a_pair_are_refused(tmp_path: Path, content: str) -> None:
         read_corpus(f"files:{source},{target}")
 
 
+@pytest.mark.parametrize(
+    ("third", "problem"),
+    [(b"b\xe4d\n", r"expected UTF-8: .* at byte 1"), (b"b\0d\n", r".* NUL at byte 1")],
+    ids=["UTF-8", "NUL"],
+)
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_bad_utf8_is_reported_with_file_and_line(tmp_path: Path, suffix: str) -> None:
-    path = write(tmp_path / f"x.en{suffix}", b"good\nalso good\nb\xe4d\n")
-    with pytest.raises(CorpusError, match=rf"x\.en{suffix}: line 3: expected UTF-8: .* at byte 1$"):
-        read_lines(path)
-
-
-@pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_a_nul_character_is_reported_with_file_and_line(tmp_path: Path, suffix: str) -> None:
+def test_what_is_no_text_is_reported_with_file_and_line(
+    tmp_path: Path, suffix: str, third: bytes, problem: str
+) -> None:
     """UTF-16 and binary files contain NUL, text does not."""
-    path = write(tmp_path / f"x.en{suffix}", b"good\nb\0d\n")
-    with pytest.raises(CorpusError, match=rf"x\.en{suffix}: line 2: .* NUL at byte 1$"):
+    path = write(tmp_path / f"x.en{suffix}", b"good\nalso good\n" + third)
+    with pytest.raises(CorpusError, match=rf"x\.en{suffix}: line 3: {problem}$"):
         read_lines(path)
 
 
@@ -145,47 +145,39 @@ def test_a_table_with_other_than_two_columns_is_refused(tmp_path: Path, line: st
         read_corpus(f"tsv:{path}")
 
 
-@pytest.mark.parametrize(
-    "specification",
-    ["", "train.en", "files:", "files:a.en", "files:a.en,b.de,c.fr", "tsv:", "csv:x.en-de.csv", ":", "tsv", "hf:"],
-)
-def test_an_invalid_data_specification_is_refused(specification: str) -> None:
-    with pytest.raises(CorpusError, match=r": expected multi30k:.*, files:.*, tsv:.* or hf:"):
-        read_corpus(specification)
+PARTS = r": expected multi30k:.*, files:.*, tsv:.* or hf:"
+NAME = r"file name, as in train\.en"
+TABLE = r"expected (a language|languages) in the file name"
+PAIR = r"^multi30k:.*an ordered pair of cs, de, en and fr"
+CODE = "^files:.*: expected a language code .*, got '"
 
 
 @pytest.mark.parametrize(
-    "specification", ["files:train,test", "files:train.en,train", "files:train.gz,x.gz", "files:,"]
+    ("specifications", "problem"),
+    [
+        ("|train.en|files:|files:a.en|files:a.en,b.de,c.fr|tsv:|csv:x.en-de.csv|:|tsv|hf:", PARTS),
+        ("files:train,test|files:train.en,train|files:train.gz,x.gz|files:,", NAME),
+        ("tsv:pairs.tsv|tsv:pairs.en.tsv|tsv:en-de.tsv|tsv:pairs.-de.tsv|tsv:pairs.en-.tsv.gz", TABLE),
+        ("multi30k:|multi30k:en|multi30k:en-en|multi30k:en-xx|multi30k:de_en|multi30k:EN-DE|multi30k:en-de-fr", PAIR),
+        ("files:x.EN,x.de|files:x.english,x.de|files:x.e,x.de|files:x.e1,x.de", CODE),
+    ],
+    ids=["parts", "name", "table", "pair", "code"],
 )
-def test_files_without_a_language_in_their_names_are_refused(specification: str) -> None:
-    with pytest.raises(CorpusError, match=r"file name, as in train\.en"):
-        read_corpus(specification)
-
-
-@pytest.mark.parametrize("name", ["pairs.tsv", "pairs.en.tsv", "en-de.tsv", "pairs.-de.tsv", "pairs.en-.tsv.gz"])
-def test_a_table_without_languages_in_its_name_is_refused(tmp_path: Path, name: str) -> None:
-    path = write(tmp_path / name, "a\tA\n")
-    with pytest.raises(CorpusError, match=r"expected (a language|languages) in the file name"):
-        read_corpus(f"tsv:{path}")
-
-
-@pytest.mark.parametrize("pair", ["", "en", "en-en", "en-xx", "de_en", "EN-DE", "en-de-fr"])
-def test_an_unknown_pair_of_multi30k_is_refused(pair: str, tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match=r"^multi30k:.*an ordered pair of cs, de, en and fr"):
-        read_corpus(f"multi30k:{pair}", multi30k_folder=tmp_path)
+def test_a_specification_without_form_or_languages_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, specifications: str, problem: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for language in ("EN", "english", "e", "e1", "de"):
+        write(tmp_path / f"x.{language}", "a\n")
+    for specification in specifications.split("|"):
+        with pytest.raises(CorpusError, match=problem):
+            read_corpus(specification, multi30k_folder=tmp_path)
 
 
 def test_errors_of_multi30k_are_reported(tmp_path: Path) -> None:
     (tmp_path / "train.en.gz").write_bytes(gzip.compress(b"Two dogs.\n"))
     with pytest.raises(CorpusError, match=r"train\.en\.gz: sha256"):
         read_corpus("multi30k:en-de", multi30k_folder=tmp_path)
-
-
-@pytest.mark.parametrize("language", ["EN", "english", "e", "e1"])
-def test_an_invalid_language_code_is_refused(tmp_path: Path, language: str) -> None:
-    source, target = write(tmp_path / f"x.{language}", "a\n"), write(tmp_path / "x.de", "A\n")
-    with pytest.raises(CorpusError, match=f"^files:.*: expected a language code .*, got '{language}'$"):
-        read_corpus(f"files:{source},{target}")
 
 
 def test_several_specifications_give_a_corpus_for_each_direction(tmp_path: Path) -> None:

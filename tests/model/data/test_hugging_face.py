@@ -115,62 +115,40 @@ def test_a_line_break_inside_a_text_becomes_a_space(tmp_path: Path) -> None:
     assert read_corpus(f"hf:{path}:en-de") == Corpus("en", "de", ["one two"], ["eins  zwei"])
 
 
-@pytest.mark.parametrize("make", [translations, columns])
-def test_a_text_that_is_not_a_string_is_reported_with_its_row(tmp_path: Path, make: Any) -> None:
-    path = save(make([*PAIRS, ("a lake", None)]), tmp_path / "saved")
-    with pytest.raises(CorpusError, match=rf"^hf:{path}:en-de: row 2: de: expected a string, got None$"):
-        read_corpus(f"hf:{path}:en-de")
+MISSING = '{"translation": {"en": "a", "de": "A"}}\n{"translation": {"en": "b", "fr": "B"}}\n'
 
 
-def test_a_nul_character_is_reported_with_its_row(tmp_path: Path) -> None:
-    path = save(columns([*PAIRS, ("a\0", "A")]), tmp_path / "saved")
-    with pytest.raises(CorpusError, match=rf"^hf:{path}:en-de: row 2: en: .*NUL"):
-        read_corpus(f"hf:{path}:en-de")
-
-
-def test_a_row_without_the_language_is_reported(tmp_path: Path) -> None:
-    path = tmp_path / "pairs.jsonl"
-    path.write_text('{"translation": {"en": "a", "de": "A"}}\n{"translation": {"en": "b", "fr": "B"}}\n')
-    with pytest.raises(CorpusError, match=rf"^hf:{path}:en-de: row 1: .*(language de, got en, fr|de: .*got None)"):
-        read_corpus(f"hf:{path}:en-de")
-
-
-def test_a_language_missing_in_every_row_is_reported(tmp_path: Path) -> None:
-    path = save(translations(PAIRS), tmp_path / "saved")
-    with pytest.raises(CorpusError, match=rf"^hf:{path}:en-fr: row 0: .* fr, got en, de$"):
-        read_corpus(f"hf:{path}:en-fr")
-
-
-def test_an_invalid_column_of_translations_is_reported(tmp_path: Path) -> None:
-    path = save(datasets.Dataset.from_dict({"translation": ["ein Haus"]}), tmp_path / "saved")
-    with pytest.raises(CorpusError, match=r"row 0: translation: .* got 'ein Haus'$"):
-        read_corpus(f"hf:{path}:en-de")
-
-
-def test_columns_without_the_languages_are_reported(tmp_path: Path) -> None:
-    path = save(columns(PAIRS), tmp_path / "saved")
-    with pytest.raises(CorpusError, match=r"expected the columns en and fr, or translation, got en, de$"):
-        read_corpus(f"hf:{path}:en-fr")
+@pytest.mark.parametrize(
+    ("data", "target", "problem"),
+    [
+        (translations([*PAIRS, ("a lake", None)]), "de", "row 2: de: expected a string, got None"),
+        (columns([*PAIRS, ("a lake", None)]), "de", "row 2: de: expected a string, got None"),
+        (columns([*PAIRS, ("a\0", "A")]), "de", "row 2: en: .*NUL.*"),
+        (translations(PAIRS), "fr", "row 0: .* fr, got en, de"),
+        (datasets.Dataset.from_dict({"translation": ["ein Haus"]}), "de", "row 0: translation: .* got 'ein Haus'"),
+        (columns(PAIRS), "fr", "expected the columns en and fr, or translation, got en, de"),
+        ((".jsonl", MISSING), "de", "row 1: .*(language de, got en, fr|de: .*got None)"),
+        ((".txt", "a\tA\n"), "de", r"expected .*\.csv, .*"),
+        ((".parquet", "no parquet"), "de", r"cannot be loaded: [^\n]+"),
+    ],
+    ids=["no text", "no text in a column", "NUL", "language", "translation", "columns", "a row", "kind", "broken"],
+)
+def test_what_cannot_be_read_is_named_with_its_row(tmp_path: Path, data: Any, target: str, problem: str) -> None:
+    path = str(tmp_path / "saved")
+    if isinstance(data, tuple):
+        suffix, content = data
+        path += suffix
+        Path(path).write_text(content)
+    else:
+        save(data, Path(path))
+    with pytest.raises(CorpusError, match=rf"^hf:{path}:en-{target}: {problem}$"):
+        read_corpus(f"hf:{path}:en-{target}")
 
 
 @pytest.mark.parametrize("rest", ["opus_books", "opus_books:", ":en-de", "opus_books:en", "opus_books:-de"])
 def test_a_specification_that_lacks_a_part_is_refused(rest: str) -> None:
     with pytest.raises(CorpusError, match=r"expected hf:NAME:SOURCE-TARGET or hf:NAME:CONFIG:SOURCE-TARGET$"):
         read_corpus(f"hf:{rest}")
-
-
-def test_a_file_of_unknown_kind_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "pairs.txt"
-    path.write_text("a\tA\n")
-    with pytest.raises(CorpusError, match=rf"^hf:{path}:en-de: expected .*\.csv, "):
-        read_corpus(f"hf:{path}:en-de")
-
-
-def test_a_broken_file_is_explained_in_a_line(tmp_path: Path) -> None:
-    path = tmp_path / "pairs.parquet"
-    path.write_bytes(b"no parquet")
-    with pytest.raises(CorpusError, match=rf"^hf:{path}:en-de: cannot be loaded: [^\n]+$"):
-        read_corpus(f"hf:{path}:en-de")
 
 
 def test_what_cannot_be_fetched_is_explained_in_a_line() -> None:

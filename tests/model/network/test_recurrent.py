@@ -1,4 +1,4 @@
-"""Recurrent models: cells and layers follow the papers, padding is ignored, steps equal the whole."""
+"""Recurrent models: cells and layers follow the papers."""
 
 import pytest
 import torch
@@ -25,10 +25,6 @@ from tests.support.recurrent_models import (
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=name_kind)
 
 
-def padded(ids: Tensor, padding: int) -> Tensor:
-    return nn.functional.pad(ids, (0, padding), value=PAD_ID)
-
-
 def decode_by_steps(model: Recurrent, source: Tensor, target: Tensor) -> tuple[Tensor, DecoderState]:
     state = model.start(model.encode(source))
     logits = []
@@ -40,16 +36,6 @@ def decode_by_steps(model: Recurrent, source: Tensor, target: Tensor) -> tuple[T
 
 def assert_close(actual: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
-
-
-@every_kind
-@pytest.mark.parametrize("lengths", [[1], [12], [4, 4], [3, 9, 1, 6]], ids=str)
-def test_steps_predict_what_decoding_as_a_whole_predicts(kind: Kind, lengths: list[int]) -> None:
-    """With any padding, and for targets longer than their source."""
-    model = random_recurrent(**kind)
-    source, target = ragged_ids(lengths), random_ids(len(lengths), 9, seed=2)
-    logits, _ = decode_by_steps(model, source, target)
-    assert_close(logits, model(source, target))
 
 
 @every_kind
@@ -79,44 +65,6 @@ def test_search_scores_equal_those_of_the_whole_decoder(kind: Kind) -> None:
     assert found.score == pytest.approx(score, abs=1e-4)
     (beam_of_one,) = generate_beam(model, source.tolist(), beam_size=1, length_penalty=0.0)
     assert beam_of_one.target_ids == found.target_ids
-
-
-@every_kind
-def test_padding_changes_nothing(kind: Kind) -> None:
-    model = random_recurrent(**kind)
-    source, target = random_ids(3, 6), random_ids(3, 4, seed=2)
-    assert_close(model(padded(source, 5), padded(target, 3))[:, :4], model(source, target))
-
-
-@every_kind
-def test_a_row_is_the_same_alone_and_among_longer_ones(kind: Kind) -> None:
-    model = random_recurrent(**kind)
-    source, target = ragged_ids([9, 5]), random_ids(2, 7, seed=2)
-    together = model(source, target)
-    assert_close(together[0], model(source[:1], target[:1])[0])
-    assert_close(together[1], model(source[1:, :5], target[1:])[0])
-
-
-@every_kind
-def test_a_later_target_token_does_not_influence_earlier_predictions(kind: Kind) -> None:
-    model = random_recurrent(**kind)
-    source, target = random_ids(1, 6), random_ids(1, 6, seed=2)
-    changed = target.clone()
-    changed[0, 3] = target[0, 3] % (VOCABULARY - 1) + 1
-    before, after = model(source, target)[0], model(source, changed)[0]
-    assert_close(after[:3], before[:3])
-    assert not torch.allclose(after[3], before[3])
-
-
-@every_kind
-def test_every_source_token_influences_every_prediction(kind: Kind) -> None:
-    model = random_recurrent(**kind)
-    source, target = random_ids(1, 4), random_ids(1, 3, seed=2)
-    before = model(source, target)[0]
-    for position in range(4):
-        changed = source.clone()
-        changed[0, position] = source[0, position] % (VOCABULARY - 1) + 1
-        assert ((model(changed, target)[0] - before).abs().amax(dim=-1) > 1e-4).all()
 
 
 @every_kind
@@ -208,25 +156,6 @@ def test_the_second_encoder_layer_reads_both_directions_of_the_first() -> None:
     assert not torch.allclose(forward_annotation(2, source), forward_annotation(2, changed))
 
 
-def test_source_target_and_output_share_one_embedding() -> None:
-    model = random_recurrent()
-    assert [name for name, value in model.named_parameters() if VOCABULARY in value.shape] == ["embedding.weight"]
-    assert model.output_weight is model.embedding.weight
-    states = torch.randn(2, 3, 16)
-    assert_close(model.project(states), states @ model.embedding.weight.T)
-
-
-@every_kind
-def test_every_parameter_learns(kind: Kind) -> None:
-    """Except the score of a hard model, which learns from sampled positions."""
-    model = random_recurrent(**kind)
-    target = random_ids(2, 4, seed=2)
-    target[:, 0] = BOS_ID
-    model(random_ids(2, 5), target).logsumexp(dim=-1).sum().backward()
-    idle = [name for name, value in model.named_parameters() if value.grad is None or not value.grad.any()]
-    assert [name for name in idle if not (model.config.hard and "alignment" in name)] == []
-
-
 def test_embeddings_are_scaled() -> None:
     model, ids = random_recurrent(), random_ids(2, 5)
     assert_close(model.embed(ids), model.embedding.weight[ids] * 4)
@@ -240,15 +169,6 @@ def test_recurrent_matrices_start_orthogonal() -> None:
     for matrix in (cell.recurrent.weight, model.encoder.get_parameter("weight_hh_l0")):
         for gate in matrix.chunk(3):
             assert_close(gate @ gate.T, torch.eye(len(gate)))
-
-
-@every_kind
-def test_dropout_is_active_in_training_alone(kind: Kind) -> None:
-    model = random_recurrent(**kind)
-    source, target = random_ids(1, 5), random_ids(1, 4)
-    assert torch.equal(model(source, target), model(source, target))
-    model.train()
-    assert not torch.equal(model(source, target), model(source, target))
 
 
 def test_the_configuration_chooses_the_architecture() -> None:

@@ -71,22 +71,15 @@ def test_special_pieces_vanish_and_are_never_found_in_text(trained: Tokenizer, p
     assert set(special).isdisjoint(tokenizer.encode_target("<s> alpha </s> <pad>"))
 
 
-def test_a_vocabulary_without_the_unknown_piece_is_refused(trained: Tokenizer, pieces: list[str]) -> None:
+def test_what_does_not_fit_together_is_refused(trained: Tokenizer, pieces: list[str]) -> None:
+    known = [piece for piece in pieces if piece != "<unk>"]
     with pytest.raises(TokenizerError, match="has no piece <unknown>"):
         make(trained, pieces, "<unknown>")
-
-
-def test_a_target_vocabulary_without_the_unknown_piece_is_refused(trained: Tokenizer, pieces: list[str]) -> None:
-    known = [piece for piece in pieces if piece != "<unk>"]
-    with pytest.raises(TokenizerError, match="target vocabulary has no piece <unk>"):
-        PieceTokenizer(trained.model, trained.model, pieces, known, unknown_piece="<unk>", special_pieces=())
-
-
-def test_an_unknown_piece_that_is_special_is_refused(trained: Tokenizer, pieces: list[str]) -> None:
     with pytest.raises(TokenizerError, match=r"^unknown_piece: .*, got </s>$"):
         make(trained, pieces, "</s>")
-
-
-def test_an_invalid_sentencepiece_model_is_refused(trained: Tokenizer, pieces: list[str]) -> None:
-    with pytest.raises(TokenizerError, match="target: not a SentencePiece model"):
-        PieceTokenizer(trained.model, b"none", pieces, pieces, unknown_piece="<unk>", special_pieces=())
+    for model, target, problem in (
+        (trained.model, known, "target vocabulary has no piece <unk>"),
+        (b"none", pieces, "target: not a SentencePiece model"),
+    ):
+        with pytest.raises(TokenizerError, match=problem):
+            PieceTokenizer(trained.model, model, pieces, target, unknown_piece="<unk>", special_pieces=())

@@ -411,36 +411,35 @@ def test_a_missing_recipe_is_reported(arguments: list[str], tmp_path: Path) -> N
     assert message.endswith(", got no-such")
 
 
-@pytest.mark.parametrize("data", ["files:no.en,no.de", "multi30k:en-en", "nonsense"])
-def test_unreadable_data_is_reported(arguments: list[str], tmp_path: Path, data: str) -> None:
-    message = refusal(lambda: start(["--data", data, *arguments[2:]], tmp_path / "run"))
-    assert message.startswith("dragoman train: data: ")
-    assert not (tmp_path / "run").exists()
-
-
-def test_unreadable_validation_data_is_reported(arguments: list[str], tmp_path: Path) -> None:
-    refusal(lambda: start(arguments, tmp_path / "run", "--validation", "files:no.en,no.de"))
-
-
-def test_validation_data_of_other_languages_is_refused(arguments: list[str], tmp_path: Path) -> None:
-    source, target = arguments[1].removeprefix("files:").split(",")
-    message = refusal(lambda: start(arguments, tmp_path / "run", "--validation", f"files:{target},{source}"))
-    assert message.endswith("(en-de), got de-en")
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--data", "files:no.en,no.de"], "data: "),
+        (["--data", "multi30k:en-en"], "data: "),
+        (["--data", "nonsense"], "data: "),
+        (["--data", "files:one.en,one.de"], "data: "),
+        (["--data", "files:nine.en,nine.de"], "data: "),
+        (["--validation", "files:no.en,no.de"], "data: "),
+        (["--validation", "files:nine.de,nine.en"], "data: "),
+        (["--model.max-source-tokens", "2"], ""),
+    ],
+    ids=str,
+)
+def test_data_that_cannot_be_used_are_refused(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], problem: str
+) -> None:
+    """Missing, too few to hold some out, of other languages for the validation, or all too long for the model."""
+    monkeypatch.chdir(tmp_path)
+    for name, count in (("one", 1), ("nine", 9)):
+        write_pairs(tmp_path, name, toy_sentences()[:count])
+    given = arguments[2:] if options[0] == "--data" else arguments
+    message = refusal(lambda: start([*given, *options], tmp_path / "run"))
+    assert message.startswith(f"dragoman train: {problem}")
 
 
 def test_validation_data_may_be_given(arguments: list[str], tmp_path: Path) -> None:
     run = start(arguments, tmp_path / "run", "--validation", write_pairs(tmp_path, "valid", ("bird moon", "hill")))
     assert run.samples.read_text(encoding="utf-8") == "en\tde\tbird moon\nen\tde\thill\n"
-
-
-@pytest.mark.parametrize("sentences", [1, 9])
-def test_too_few_pairs_to_hold_some_out_are_refused(arguments: list[str], tmp_path: Path, sentences: int) -> None:
-    data = write_pairs(tmp_path, "few", toy_sentences()[:sentences])
-    refusal(lambda: start(["--data", data, *arguments[2:]], tmp_path / "run"))
-
-
-def test_pairs_that_are_all_too_long_are_refused(arguments: list[str], tmp_path: Path) -> None:
-    refusal(lambda: start(arguments, tmp_path / "run", "--model.max-source-tokens", "2"))
 
 
 def test_pairs_that_are_too_long_are_left_out(

@@ -11,7 +11,6 @@ from model.scoring import score
 from model.search import generate_greedy
 from model.tokenizer.tokenizer import EOS_ID
 from model.training import trainer as module
-from model.training.module import TranslationModule
 from model.training.trainer import ValidationTranslation
 from tests.support.toy import toy_test_sentences, translate_toy
 
@@ -58,10 +57,3 @@ def test_sentences_that_are_too_long_are_left_out(toy_run: RunFolder) -> None:
     long = " ".join(["bird"] * 100)
     with_long = validate(toy_run, [Corpus("en", "de", [*SENTENCES, long], [*REFERENCES, long])])
     assert with_long == validate(toy_run, [Corpus("en", "de", SENTENCES, REFERENCES)])
-
-
-def test_the_module_translates_what_it_trains(toy_run: RunFolder) -> None:
-    """The callback finds the model where the module keeps it."""
-    trained = toy_run.load()
-    module_of_run = TranslationModule(trained.config, trained.tokenizer.vocabulary_size)
-    assert type(module_of_run.model) is type(trained.model)

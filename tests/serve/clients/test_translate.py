@@ -15,6 +15,7 @@ from typing import IO
 import grpc
 import pytest
 
+import dragoman
 from protos.translation_pb2 import (
     FINISH_REASON_EOS,
     SearchOptions,
@@ -148,14 +149,19 @@ def test_options_are_sent_with_every_line(server: str, servicer: CapitalsService
         ((), 1, "--server, --bundle: "),
         (("--server", "localhost:1", "--tls-ca-file", "none.pem"), 1, "--tls-ca-file: none.pem: "),
         (("--bundle", "/none"), 1, "/none"),
-        (("--server", "localhost:1"), 1, "line 1: UNAVAILABLE: "),
     ],
 )
-def test_an_error_is_one_line_that_names_the_cause(options: tuple[str, ...], status: int, field: str) -> None:
-    found, output, errors = translate(b"one\n", *options)
-    assert (found, output) == (status, b"")
-    assert errors.startswith(f"dragoman translate: {field}")
-    assert errors.count("\n") == 1
+def test_an_error_is_one_line_that_names_the_cause(
+    options: tuple[str, ...], status: int, field: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Python prints a message in place of a status, and exits with status 1."""
+    with pytest.raises(SystemExit) as ended:
+        dragoman.run("translate", list(options))
+    output, errors = capsys.readouterr()
+    message = errors.removesuffix("\n") if status == 2 else str(ended.value.code)
+    assert (output, ended.value.code == 2) == ("", status == 2)
+    assert message.startswith(f"dragoman translate: {field}")
+    assert "\n" not in message
 
 
 @pytest.mark.parametrize(
@@ -164,8 +170,9 @@ def test_an_error_is_one_line_that_names_the_cause(options: tuple[str, ...], sta
         ((), b"one\n\ninvalid\nfour\n", b"ONE\n\n", "line 3: INVALID_ARGUMENT: text[0]: not this one"),
         ((), b"one\nab\xff\n", b"ONE\n", "line 2: byte 0xff at offset 2, expected UTF-8"),
         (("--stream",), b"one\ntw!o\nthree\n", b"ONE\nTW", "line 2: INTERNAL: the translation failed"),
+        (("--server", "localhost:1"), b"one\n", b"", "line 1: UNAVAILABLE: "),
     ],
-    ids=["rejected", "not UTF-8", "stream"],
+    ids=["rejected", "not UTF-8", "stream", "unreachable"],
 )
 def test_a_failing_line_is_named_after_the_output_of_the_lines_before(
     server: str, options: tuple[str, ...], content: bytes, output: bytes, problem: str

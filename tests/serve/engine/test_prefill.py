@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,20 +37,6 @@ def partitions(lengths: list[int]) -> Iterator[list[list[int]]]:
         yield [[first], *split]
         for index, batch in enumerate(split):
             yield [*split[:index], [first, *batch], *split[index + 1 :]]
-
-
-@pytest.mark.parametrize(
-    ("lengths", "expected"),
-    [
-        ([7], [[7]]),
-        ([5, 2], [[2, 5]]),
-        ([40, 3, 41, 4], [[3, 4], [40, 41]]),
-        ([8, 8, 8, 8], [[8, 8, 8, 8]]),
-        ([100, 1], [[1], [100]]),
-    ],
-)
-def test_sources_of_like_length_are_encoded_together(lengths: list[int], expected: list[list[int]]) -> None:
-    assert lengths_of(batches([make_sequence(length) for length in lengths])) == expected
 
 
 @given(st.lists(st.integers(1, 80), max_size=40))

@@ -1,14 +1,11 @@
 """Rows stay dense and keep their values, whichever rows leave."""
 
-from typing import Any
-
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from serve.engine.rows import Kinds, Rows
+from serve.engine.rows import Rows
 from serve.scheduler.sequence import DecodingSequence
 from serve.search.options import SearchOptions
 from tests.support.fakes import BOS_ID, EOS_ID, FIRST_ID
@@ -103,27 +100,3 @@ def test_a_sequence_leaves_with_its_last_row() -> None:
     assert rows.remove(last) == [samples]
     assert samples.decoded_tokens == 3
     assert rows.sequence(0) is other
-
-
-KINDS: dict[str, dict[str, Any]] = {
-    "constrained": {"min_target_tokens": 2},
-    "drawn": {"temperature": 1.0, "seed": 1},
-    "attended": {"alignments": True},
-    "beam_sizes": {"beam_size": 2, "hypotheses": 1},
-}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("others", [0, 1, 3])
-def test_kinds_follow_the_rows(kind: str, others: int) -> None:
-    plain = Kinds(beam_sizes=(1,) * bool(others), drawn=False, constrained=False, attended=False, streamed=False)
-    rows = empty_rows(others + 2)
-    if others:
-        rows.append([make_sequence() for _ in range(others)])
-    assert rows.columns.kinds == plain
-    rows.append([make_sequence(**KINDS[kind])])
-    sizes = {1} if others else set()
-    changed = {"beam_sizes": tuple(sizes | {2 if kind == "beam_sizes" else 1})}
-    assert rows.columns.kinds._asdict() == plain._asdict() | {kind: True} | changed
-    rows.remove(np.arange(len(rows)) >= others)
-    assert rows.columns.kinds == plain

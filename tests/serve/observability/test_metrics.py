@@ -93,37 +93,6 @@ def test_names_follow_the_conventions_of_prometheus(bench: Bench) -> None:
         assert not any(sample.name.endswith("_created") for sample in family.samples)
 
 
-def test_a_response_is_counted_in_texts_tokens_and_seconds(bench: Bench) -> None:
-    bench.metrics.observe_response(USAGE)
-    assert bench.value("request_texts_sum") == 2
-    assert (bench.value("source_tokens_total"), bench.value("target_tokens_total")) == (7, 9)
-    assert bench.value("request_tokenize_seconds_sum") == 0.1
-    assert bench.value("request_inference_seconds_sum") == 0.3
-
-
-def test_the_peak_is_the_most_that_ran_at_once(bench: Bench) -> None:
-    for running in (2, 5, 1):
-        bench.metrics.set_load(waiting=0, running=running, running_rows=2 * running)
-    assert (bench.value("sequences_running"), bench.value("rows_running")) == (1, 2)
-    assert bench.value("sequences_running_peak") == 5
-
-
-def test_a_step_is_counted_under_its_phase(bench: Bench) -> None:
-    bench.metrics.observe_step("decode", rows=6, seconds=0.25)
-    assert bench.value("engine_steps_total", phase="decode") == 1
-    assert bench.value("engine_step_seconds_sum", phase="decode") == 0.25
-    assert bench.value("engine_step_sequences_sum", phase="decode") == 6
-    assert bench.value("engine_steps_total", phase="encode") == 0
-
-
-def test_wasted_tokens_are_counted_by_cause(bench: Bench) -> None:
-    bench.metrics.observe_finish("deadline_exceeded", wasted_tokens=4)
-    bench.metrics.observe_finish("eos", wasted_tokens=0)
-    assert bench.value("wasted_tokens_total", cause="deadline_exceeded") == 4
-    assert bench.value("sequences_finished_total", reason="deadline_exceeded") == 1
-    assert bench.value("sequences_finished_total", reason="eos") == 1
-
-
 def test_limits_state_and_information_are_gauges(bench: Bench) -> None:
     bench.metrics.set_limits(slots=8, queue_limit=32)
     bench.metrics.set_ready(ready=True)

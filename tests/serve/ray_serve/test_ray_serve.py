@@ -1,7 +1,4 @@
-"""Dragoman on Ray Serve behaves as `dragoman serve`: a real cluster on this machine, started with `serve run`.
-
-Needs the extra `ray`, which `make setup` omits because of its size: `pip install -c constraints.txt '.[ray]'`.
-"""
+"""Dragoman on Ray Serve behaves as `dragoman serve`: a real cluster on this machine, started with `serve run`."""
 
 import json
 import os

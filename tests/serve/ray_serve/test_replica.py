@@ -29,7 +29,6 @@ from protos.translation_pb2 import (
     TranslateResponse,
 )
 from serve.app import open_service
-from serve.bundle.bundle import BundleError
 from serve.ray_serve.proxy_methods import METHODS, SERVICE, add_translation_service
 from serve.ray_serve.replica import CallEndedError, Replica, ReplicaApp
 from serve.ray_serve.settings import RaySettings
@@ -128,15 +127,6 @@ def run(bundle_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
             await started.send("shutdown")
 
     return running
-
-
-async def test_it_translates_over_both_protocols(run: Any) -> None:
-    async with run() as started, started.http() as client:
-        rest = await client.post("/v1/translate", json={"text": "alpha beta."})
-        message = await started.replica.Translate(GOOD, Context())
-    assert rest.status_code == 200
-    assert message.translations[0].text == rest.json()["translations"][0]["text"]
-    assert message.translations[0].score == rest.json()["translations"][0]["score"]
 
 
 async def test_every_method_of_the_proxy_gets_a_response(run: Any, tmp_path: Path, letters: Tokenizer) -> None:
@@ -264,15 +254,6 @@ async def test_a_replica_with_a_failed_model_is_unhealthy(run: Any) -> None:
             assert await started.replica.Translate(GOOD, Context()) == Empty()
         with pytest.raises(RuntimeError, match="model"):
             await started.replica.check_health()
-
-
-async def test_a_replica_with_wrong_golden_sentences_never_starts(
-    run: Any, tmp_path: Path, tokenizer: Tokenizer
-) -> None:
-    bundle = put_bundle(tmp_path / "wrong", tokenizer, direction("en-de"), wrong=True)
-    with pytest.raises(BundleError):
-        async with run(bundle=bundle):
-            raise AssertionError("it started")
 
 
 async def test_a_system_exit_becomes_an_error_that_ray_reports(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
 """Several models behind both interfaces: choice of models, pivots, and descriptions of models."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -160,12 +159,14 @@ def test_options_apply_to_the_last_translation_of_a_pivot(many: LiveService, tok
 
 
 def test_a_sampled_pivot_is_reproduced_by_the_seed_of_the_response(many: LiveService) -> None:
-    def sample(**options: float) -> Answer:
-        body = {"text": LONG_TEXT, **PIVOT, "options": {"temperature": 1.0, **options}}
-        translation: Answer = many.post(body).json()["translations"][0]
-        return translation
+    """A sampled pivot text may be blank, which the second model refuses."""
 
-    first = sample()
+    def sample(**options: float) -> Answer | None:
+        body = {"text": LONG_TEXT, **PIVOT, "options": {"temperature": 1.0, **options}}
+        translations: list[Answer] = many.post(body).json().get("translations", [None])
+        return translations[0]
+
+    first = next(filter(None, (sample() for _ in range(100))))
     assert sample(seed=first["seed"]) == first
 
 
@@ -307,13 +308,6 @@ def test_the_service_is_ready_when_every_model_is(folder: Path, models: dict[str
             eventually(lambda: live.get("/readyz").status_code == 200)
     finally:
         slow.gate.set()
-
-
-def test_the_documentation_lists_the_models(many: LiveService) -> None:
-    document = json.dumps(many.get("/openapi.json").json())
-    assert "/v1/models/{name}" in document
-    assert "allow_pivot" in document
-    assert "/v1/admin/reload" not in document, "without a key there is no such call"
 
 
 def test_one_wrong_bundle_keeps_the_service_from_becoming_ready(tokenizer: Tokenizer, tmp_path: Path) -> None:

@@ -9,8 +9,6 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from export.make_bundle import BundleOptions
-from model.tokenizer.tokenizer import Tokenizer
 from serve.bundle.bundle import (
     ALIGNED_DECODER_FILE,
     DECODER_FILE,
@@ -23,7 +21,6 @@ from serve.bundle.bundle import (
 from serve.runtime.cpu import Runtime, Sessions, SharedWeights
 from serve.runtime.onnx_runtime import open_session, session_options, shared_options
 from tests.support.processes import resident_bytes
-from tests.support.toy import export_model, random_model
 
 ON_LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads memory maps of Linux")
 SOURCE = np.array([[5, 6, 7, 3]])
@@ -32,16 +29,11 @@ LENGTHS = np.array([4], np.int32)
 MANY_ROWS, LONG = 128, 40
 
 
-@pytest.fixture(scope="module", params=["fp32", "aligned", "int8", "int8-static"])
-def bundle(request: pytest.FixtureRequest, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+@pytest.fixture(scope="module", params=["wide", "aligned", "int8", "static"])
+def bundle(request: pytest.FixtureRequest) -> Bundle:
     """A model whose embeddings are larger than a page."""
-    precision = request.param
-    if not precision.startswith("int8"):
-        wide: Bundle = request.getfixturevalue("aligned_bundle" if precision == "aligned" else "wide_bundle")
-        return wide
-    model = random_model(3, tokenizer.vocabulary_size, d_model=256)
-    out = tmp_path_factory.mktemp("bundle") / "shared"
-    return export_model(model, tokenizer, out, options=BundleOptions("shared", precision=precision))
+    value: Bundle = request.getfixturevalue(f"{request.param}_bundle")
+    return value
 
 
 def test_shared_weights_are_in_all_graphs(bundle: Bundle) -> None:

@@ -119,9 +119,11 @@ def test_a_deadline_that_cannot_be_met_is_refused_before_the_encoder_runs(
     live: LiveService, model: GatedModel, measured: Measured
 ) -> None:
     model.gate.clear()
+    model.stepping.clear()
     with ThreadPoolExecutor() as pool:
         occupied = [pool.submit(grpc_outcome, live, LONG_TEXT, timeout=15.0) for _ in range(ROOM - 1)]
         eventually(lambda: live.metric("sequences_waiting") + live.metric("sequences_running") == ROOM - 1)
+        assert model.stepping.wait(WAIT_SECONDS)
         now_seconds = time.monotonic()
         for ago_seconds in (20.0, 10.0):  # two waiting rows take 20 s longer
             live.pipeline.scheduler._throughput.free(now_seconds - ago_seconds, 1)

@@ -38,11 +38,6 @@ def pop(queue: FairQueue, count: int | None = None, free_rows: int = ROWS) -> li
     return popped
 
 
-def test_a_higher_priority_starts_first() -> None:
-    low, high, middle = make_sequence(priority=-1), make_sequence(priority=7), make_sequence()
-    assert pop(make_queue(low, high, middle)) == [high, middle, low]
-
-
 def test_the_second_text_of_a_request_waits_behind_the_first_of_every_other() -> None:
     long, short, late = make_request(3), make_request(1), make_request(2)
     assert pop(make_queue(*long, *short, *late)) == [long[0], short[0], late[0], long[1], late[1], long[2]]
@@ -102,12 +97,6 @@ def test_the_rows_before_a_newcomer_are_those_of_its_round_and_of_higher_priorit
     queue.push(make_sequence(1, fairness_key=key))
     assert pop(queue, started) == [first] * started
     assert queue.rows_before(deadline_seconds, priority) == rows
-
-
-def test_what_fits_passes_a_sequence_that_is_too_wide() -> None:
-    wide, narrow, narrower = (make_sequence(rows=rows, fairness_key=rows) for rows in (4, 2, 1))
-    queue = make_queue(wide, narrow, narrower)
-    assert [queue.pop(free_rows, always) for free_rows in (1, 3, 4)] == [narrower, narrow, wide]
 
 
 def test_rows_are_kept_for_a_sequence_that_was_passed_by_as_many_as_may_pass() -> None:

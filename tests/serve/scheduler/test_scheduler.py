@@ -176,41 +176,6 @@ def test_concurrent_submissions_never_exceed_the_bound() -> None:
     assert scheduler.waiting == 24
 
 
-@pytest.mark.parametrize(
-    ("source_tokens", "first_prefill"), [((11, 1), 1), ((2, 7, 1, 1), 3), ((6, 6, 1), 1), ((4, 6, 1), 2)]
-)
-def test_a_prefill_takes_sequences_in_order_up_to_its_budget_but_at_least_one(
-    source_tokens: tuple[int, ...], first_prefill: int
-) -> None:
-    """The budget is 10 source tokens without padding. Nothing shorter passes the first sequence of the next prefill."""
-    scheduler = make_scheduler(prefill_token_budget=10)
-    sequences = [make_sequence(tokens) for tokens in source_tokens]
-    scheduler.submit(sequences)
-    assert scheduler.admit(4, 0) == sequences[:first_prefill]
-    assert scheduler.admit(4 - first_prefill, first_prefill) == sequences[first_prefill:]
-
-
-def test_the_token_budget_bounds_what_runs_together_in_all_engines() -> None:
-    """A sequence of one source token may hold nine tokens, in two rows eighteen."""
-    scheduler = make_scheduler(slots=8, engines=2, running_token_budget=36)
-    engines = Stepped(scheduler, engine_rows=4, engines=2)
-    scheduler.submit([make_sequence(rows=2), make_sequence(), make_sequence(), make_sequence()])
-    assert [len(engines.admit(0)), len(engines.admit(1)), len(engines.admit(0))] == [2, 1, 0]
-    engines.finish(1)
-    assert len(engines.admit(1)) == 1
-
-
-def test_a_sequence_over_the_token_budget_runs_alone() -> None:
-    scheduler = make_scheduler(running_token_budget=20)
-    engine = Stepped(scheduler, engine_rows=4)
-    small, large, last = make_sequence(), make_sequence(13), make_sequence()
-    scheduler.submit([small, large, last])
-    for sequence in (small, large, last):
-        assert engine.admit() == [sequence]
-        assert engine.admit() == []
-        engine.finish()
-
-
 @pytest.mark.parametrize(("widths", "admitted"), [((1,) * 7, 4), ((2, 1, 1), 1), ((1, 1, 2), 2), ((1, 1, 1, 2), 3)])
 def test_prefetched_rows_are_assigned_after_the_free_ones_to_sequences_of_one_row(
     widths: tuple[int, ...], admitted: int
@@ -227,18 +192,6 @@ def test_an_idle_engine_gets_its_share_though_another_asks_first() -> None:
     engines = Stepped(scheduler, engine_rows=8, engines=2)
     scheduler.submit([make_sequence() for _ in range(7)])
     assert [len(engines.admit(0)), len(engines.admit(0)), len(engines.admit(1))] == [4, 0, 3]
-
-
-def test_what_an_engine_runs_already_counts_for_its_share() -> None:
-    scheduler = make_scheduler(slots=16, queue_limit=0, engines=2)
-    engines = Stepped(scheduler, engine_rows=8, engines=2)
-    scheduler.submit([make_sequence() for _ in range(4)])
-    engines.admit(0)
-    engines.admit(0)
-    engines.admit(1)
-    scheduler.submit([make_sequence() for _ in range(2)])
-    engines.finish(1)
-    assert [len(engines.admit(0)), len(engines.admit(1))] == [1, 1]
 
 
 def test_an_engine_that_is_never_asked_holds_nothing_up() -> None:

@@ -92,17 +92,6 @@ def test_an_end_among_the_first_k_finishes_a_hypothesis_that_exists(
     assert ended(candidates_of(scores, token_ids), EOS_ID).tolist() == [expected]
 
 
-def test_results_have_the_promised_types() -> None:
-    candidates = expand(np.zeros((1, 2)), np.zeros((1, 2, 4), np.float32), np.zeros((1, 2, 4), np.int64))
-    placement = place(np.array([[4, 2]]), np.array([[0, 0]]))
-    types = [column.dtype for column in survivors(candidates, EOS_ID)]
-    assert types == [np.float64, np.int64, np.int64, np.float32]
-    assert candidates.token_scores.dtype == np.float32
-    assert ended(candidates, EOS_ID).dtype == np.bool_
-    assert broken(np.zeros((1, 2)), np.zeros((1, 2, 4), np.float32)).dtype == np.bool_
-    assert placement.rows.dtype == placement.sources.dtype == placement.targets.dtype == np.int64
-
-
 @st.composite
 def placements(draw: st.DrawFn) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Draws rows and origins, [B, K] each."""
@@ -154,35 +143,3 @@ def test_a_hypothesis_without_probabilities_breaks_its_sequence_alone_unless_it_
     assert broken(scores, log_probabilities).tolist() == [False, True, False]
     candidates = expand(scores, log_probabilities, np.zeros((3, 2, 3), np.int64))
     assert candidates.scores[[0, 2]].tolist() == [[-2.0, -2.0, -2.0, -3.0], [-2.0, -2.0, -2.0, -INF]]
-
-
-@pytest.mark.parametrize("beam_size", [1, 2, 5])
-def test_a_sequence_is_bitwise_the_same_alone_and_among_others(beam_size: int) -> None:
-    generator = np.random.default_rng(beam_size)
-    shape = (6, beam_size, 2 * beam_size)
-    scores = -np.sort(generator.exponential(9.0, shape[:2]), axis=1)
-    log_probabilities = -np.sort(generator.exponential(3.0, shape).astype(np.float32), axis=2)
-    token_ids = generator.permuted(np.tile(np.arange(2 * beam_size), (6, beam_size, 1)), axis=2)
-    rows = generator.permutation(6 * beam_size).reshape(6, beam_size)
-    assert results(scores, log_probabilities, token_ids, rows) == [
-        result
-        for one in range(6)
-        for result in results(scores[[one]], log_probabilities[[one]], token_ids[[one]], rows[[one]])
-    ]
-
-
-def results(
-    scores: NDArray[np.float64],
-    log_probabilities: NDArray[np.float32],
-    token_ids: NDArray[np.int64],
-    rows: NDArray[np.int64],
-) -> list[list[bytes]]:
-    """Returns the results of a step for each sequence, bit by bit, without the copies."""
-    candidates = expand(scores, log_probabilities, token_ids)
-    following = survivors(candidates, EOS_ID)
-    columns = (
-        *(candidates.scores, candidates.origins, candidates.token_ids, candidates.token_scores),
-        *(*following, ended(candidates, EOS_ID), broken(scores, log_probabilities)),
-        place(rows, following.origins).rows,
-    )
-    return [[column[sequence].tobytes() for column in columns] for sequence in range(len(scores))]

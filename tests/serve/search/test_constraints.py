@@ -28,11 +28,6 @@ class Rows:
     target_ids: NDArray[np.int64]
     lengths: NDArray[np.int64]
 
-    def alone(self, row: int) -> "Rows":
-        """Returns one row as a batch of its own, without spare positions."""
-        length = self.lengths[row]
-        return Rows(self.logits[[row]], self.target_ids[[row], :length], self.lengths[[row]])
-
     def targets(self) -> list[list[int]]:
         return [ids[:length].tolist() for ids, length in zip(self.target_ids, self.lengths, strict=True)]
 
@@ -132,17 +127,3 @@ def test_suppressing_nan_keeps_it_visible(logit: float) -> None:
     logits = np.array([[logit, 0.0]], np.float32)
     suppress(logits, np.array([0]), np.array([0]))
     assert np.isnan(logits[0, 0])
-
-
-@given(rows=rows_of_targets(), data=st.data())
-def test_a_row_is_bitwise_the_same_alone_and_among_others(rows: Rows, data: st.DataObject) -> None:
-    count = len(rows.logits)
-    sizes = np.array(data.draw(st.lists(st.integers(0, 4), min_size=count, max_size=count)))
-    penalties = np.array(data.draw(st.lists(st.sampled_from([0.7, 1.1]), min_size=count, max_size=count)), np.float32)
-    lonely = [rows.alone(row) for row in range(count)]
-    for row, one in enumerate(lonely):
-        penalize_repetition(one.logits, one.target_ids, one.lengths, penalties[[row]])
-        forbid_repeated_ngrams(one.logits, one.target_ids, one.lengths, sizes[[row]], eos_id=EOS_ID)
-    penalize_repetition(rows.logits, rows.target_ids, rows.lengths, penalties)
-    forbid_repeated_ngrams(rows.logits, rows.target_ids, rows.lengths, sizes, eos_id=EOS_ID)
-    assert rows.logits.tobytes() == b"".join(one.logits.tobytes() for one in lonely)

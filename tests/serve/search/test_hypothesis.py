@@ -60,24 +60,3 @@ def test_the_normalized_score_adds_a_multiple_of_the_coverage() -> None:
         np.array([-6.0, -6.0]), np.array([4, 2]), np.array([-2.0, 0.0]), length_penalty=1.0, coverage_penalty=0.25
     )
     assert ranked.tolist() == [-2.0, -3.0]
-
-
-@pytest.mark.parametrize("length_penalty", PENALTIES)
-def test_a_hypothesis_is_bitwise_the_same_alone_and_among_others(length_penalty: float) -> None:
-    generator = np.random.default_rng(1)
-    scores, lengths = -generator.exponential(20.0, 70), generator.integers(1, 600, 70)
-    coverages = coverage(generator.random((70, 33), np.float32))
-    among = normalized_scores(scores, lengths, coverages, length_penalty=length_penalty, coverage_penalty=0.2)
-    alone = [
-        normalized_scores(
-            scores[[row]], lengths[[row]], coverages[[row]], length_penalty=length_penalty, coverage_penalty=0.2
-        )
-        for row in range(70)
-    ]
-    assert among.tobytes() == b"".join(score.tobytes() for score in alone)
-
-
-@pytest.mark.parametrize("source_tokens", [1, 7, 64, 129])
-def test_a_coverage_is_bitwise_the_same_alone_and_among_others(source_tokens: int) -> None:
-    sums = np.random.default_rng(2).random((20, source_tokens), np.float32)
-    assert coverage(sums).tobytes() == b"".join(coverage(row[np.newaxis]).tobytes() for row in sums)

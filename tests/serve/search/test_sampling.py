@@ -159,13 +159,6 @@ def test_at_high_temperatures_all_tokens_are_equal() -> None:
     assert token_ids.tolist() == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("rows", [0, 3])
-def test_each_row_gets_one_token(rows: int) -> None:
-    token_ids = draw_rows(np.zeros((rows, 5), np.float32), np.zeros(rows), top_k=2)
-    assert token_ids.dtype == np.int64
-    assert token_ids.shape == (rows,)
-
-
 def mixed(rows: int, vocabulary: int) -> tuple[NDArray[Any], ...]:
     """Returns arguments for `draw` with all kinds of settings."""
     generator = np.random.default_rng(rows + vocabulary)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve.bundle.manifest import BundleDirection
-from serve.errors import ERRORS, InvalidRequestError
+from serve.errors import InvalidRequestError
 from serve.scheduler.sequence import FairnessKey
 from serve.search.options import MAX_SUPPRESSED_IDS, SearchOptions
 from serve.translation.fields import SearchFields
@@ -107,24 +107,6 @@ def test_invalid_texts_and_prefixes_are_refused_by_name(texts: list[str], prefix
 def test_the_longest_text_and_a_blank_prefix_are_admitted() -> None:
     request = admit(["ä" * 10], target_prefix=[" "])
     assert (texts_of(request), request.texts[0].target_prefix) == (["ä" * 10], " ")
-
-
-@pytest.mark.parametrize(
-    ("pairs", "field"),
-    [
-        ([], "pairs"),
-        ([("a", "b")] * 4, "pairs"),
-        ([(" ", "b")], "pairs[0].text"),
-        ([("a" * 11, "b")], "pairs[0].text"),
-        ([("a", "b" * 11)], "pairs[0].translation"),
-        ([("a", "b\0")], "pairs[0].translation"),
-        ([("a", "\ud83d")], "pairs[0].translation"),
-    ],
-)
-def test_invalid_pairs_are_refused_by_the_part(pairs: list[tuple[str, str]], field: str) -> None:
-    with pytest.raises(InvalidRequestError) as refused:
-        admit_scores(*pairs)
-    assert refused.value.field == field
 
 
 def test_a_request_that_never_fits_is_refused() -> None:
@@ -247,9 +229,3 @@ def test_suppressed_tokens_and_the_unknown_token_count_once_each() -> None:
     with pytest.raises(InvalidRequestError) as refused:
         SEARCH.plan(SearchFields(suppressed_tokens=most, suppress_unknown=True))
     assert refused.value.field == "options.suppress_unknown"
-
-
-def test_every_error_has_a_reason_and_those_that_a_later_try_can_mend_have_a_time_to_retry() -> None:
-    assert len({error.reason for error in ERRORS}) == len(ERRORS)
-    retryable = {error.reason for error in ERRORS if error.retry_after_seconds is not None}
-    assert retryable == {"queue_full", "queue_timeout", "deadline_unmeetable", "not_ready", "draining"}

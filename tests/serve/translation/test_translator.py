@@ -121,13 +121,6 @@ async def test_the_deadline_is_kept_even_if_the_model_hangs(bench: TranslatorBen
     assert bench.finished("deadline_exceeded") == 1
 
 
-async def test_an_expired_deadline_is_refused_without_a_step(bench: TranslatorBench) -> None:
-    with pytest.raises(DeadlineExceededError):
-        await bench.translate(LONG, deadline_seconds=time.monotonic() - 1)
-    await bench.idle()
-    assert bench.model.steps == []
-
-
 async def test_a_full_queue_refuses_all_texts_of_a_request() -> None:
     with TranslatorBench(slots=1, queue_limit=1) as bench:
         bench.model.gate.clear()

@@ -82,7 +82,7 @@ def test_graphs_for_gpus_answer_on_a_device_what_they_answer_on_the_cpu(
 ) -> None:
     """The operators of variant `cuda` in 32 bits run on the CPU too; cross-attention takes any capacity."""
     monkeypatch.setitem(ATTENTION, "cpu", CudaAttention)
-    model = random_model(3, tokenizer.vocabulary_size, **WIDE, max_source_tokens=40, max_target_tokens=24)
+    model = random_model(3, tokenizer.vocabulary_size, **WIDE)
     bundle = export_model(model, tokenizer, tmp_path / "cuda")
     host, device = Sessions.load(bundle, threads=1), DeviceSessions.load(bundle, Device("cpu"))
     wanted = specs(host, [*SEARCHES.values()])

@@ -1,6 +1,6 @@
 """Prints figures about the structure of the repository: sizes, imports, the path of a request, and prose.
 
-Run `python -m tests.house_figures` from the root of the repository. The last line is one JSON object with all figures.
+Run `make figures`. The last line is one JSON object with all figures.
 The path of a request is traced in a real server in this process and lists functions in the order of their first calls.
 """
 
@@ -197,7 +197,7 @@ class Recorder:
 def _file_of(code: CodeType) -> str:
     """Returns the path inside the repository; empty for code from elsewhere, tests, lambdas and comprehensions."""
     path = Path(code.co_filename)
-    ours = path.is_relative_to(ROOT) and path.relative_to(ROOT).parts[0] not in ("tests", ".venv")
+    ours = path.is_relative_to(ROOT) and path.relative_to(ROOT).parts[0] not in ("tests", ".ci", ".venv")
     return str(path.relative_to(ROOT)) if ours and not code.co_name.startswith("<") else ""
 
 
@@ -299,7 +299,7 @@ def print_table(title: str, rows: Figures) -> None:
 def take_figures(handler: str, queue: str) -> dict[str, Figures]:
     """Returns all figures as tables with named rows."""
     sources = read_sources()
-    code = [source for source in sources if not source.path.startswith("tests/")]
+    code = [source for source in sources if not source.path.startswith(("tests/", ".ci/"))]
     written = [source for source in code if "_pb2" not in source.path]
     totals = {"code": code, "code without generated": written, "tests": [each for each in sources if each not in code]}
     lengths = {each.path: each.text.count("\n") for each in sources}
