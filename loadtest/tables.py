@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from loadtest.results import CapacityResult, RunResult
 from loadtest.samples import Percentiles
-from model.text_table import markup_table
+from model.markup_table import markup_table
 
 # With fewer requests, the p99.9 rests on the slowest few.
 FEWEST_FOR_P99_9 = 10_000

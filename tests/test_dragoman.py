@@ -152,8 +152,8 @@ print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)
     assert result.stderr.splitlines()[-1] == "[]"
 
 
-def call_without(module: str, name: str) -> subprocess.CompletedProcess[str]:
-    """Runs `dragoman NAME --help` as if a module were not installed."""
+def call_without(module: str, name: str, option: str = "--help") -> subprocess.CompletedProcess[str]:
+    """Runs `dragoman NAME OPTION` as if a module were not installed."""
     program = f"""
 import sys
 class Hiding:
@@ -162,7 +162,7 @@ class Hiding:
             raise ModuleNotFoundError(name, name=name)
 sys.meta_path.insert(0, Hiding())
 import dragoman
-sys.argv = ["dragoman", *{name.split()}, "--help"]
+sys.argv = ["dragoman", *{name.split()}, {option!r}]
 dragoman.main()
 """
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT)
@@ -177,6 +177,13 @@ def test_a_missing_library_is_reported_with_its_extra(name: str, library: str, e
     assert (result.returncode, result.stdout) == (1, "")
     (line,) = result.stderr.splitlines()
     assert line.startswith(f"dragoman {name}: {library} is not installed, expected the extra {extra}")
+
+
+@pytest.mark.parametrize("library", ["onnx", "tabulate", "torch"])
+def test_the_processor_is_described_without_libraries_of_other_extras(library: str) -> None:
+    result = call_without(library, "inspect", "--cpu")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "ONNX Runtime" in result.stdout
 
 
 @pytest.mark.parametrize(("name", "package"), [("bench", "benchmarks"), ("attention", "examples")])

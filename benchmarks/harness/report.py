@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.harness.errors import BenchmarkError
+from model.markup_table import markup_table
 from model.provenance import MarkError, Provenance, fill
-from model.text_table import markup_table
 
 # Smaller figures have one decimal or two, so that they have about three digits.
 FINE, FINEST = 100, 10

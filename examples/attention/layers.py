@@ -20,9 +20,9 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from model.markup_table import markup_table
 from model.network.attention import MultiHeadAttention
 from model.provenance import drawing
-from model.text_table import markup_table
 
 HEADS = 4
 KERNEL = 3

@@ -12,11 +12,11 @@ from examples.attention.maps import source_ids_of
 from export.source_model import Exportable
 from model.config import RecurrentConfig, TransformerConfig
 from model.data.corpus import Corpus
+from model.markup_table import markup_table
 from model.network.translation_model import TranslationModel
 from model.provenance import drawing
 from model.scoring import score
 from model.search import generate_greedy
-from model.text_table import markup_table
 
 ROUNDS = 3
 Sources = Sequence[Sequence[int]]
