@@ -43,19 +43,18 @@ void Layers::embed(const Embedding& embedding, Index row, std::int64_t token, In
 }
 
 Input Layers::before(const Norm& norm) const {
-  if (!config_.pre_norm) return prepare({states_, row_size()}, config_.d_model);
-  parallel_.split(rows_, kRowsOfTask, [&](Index, Index first, Index last) {
-    const Index at = first * row_size();
-    kernels_.normalize(norm, {states_ + at, row_size()}, last - first, {normalized_ + at, row_size()});
-  });
-  return prepare({normalized_, row_size()}, config_.d_model);
+  if (config_.pre_norm) normalize(norm, normalized_);
+  return prepare({config_.pre_norm ? normalized_ : states_, row_size()}, config_.d_model);
 }
 
 void Layers::after(const Norm& norm) const {
-  if (config_.pre_norm) return;
+  if (!config_.pre_norm) normalize(norm, states_);
+}
+
+void Layers::normalize(const Norm& norm, float* out) const {
   parallel_.split(rows_, kRowsOfTask, [&](Index, Index first, Index last) {
     const Index at = first * row_size();
-    kernels_.normalize(norm, {states_ + at, row_size()}, last - first, {states_ + at, row_size()});
+    kernels_.normalize(norm, {states_ + at, row_size()}, last - first, {out + at, row_size()});
   });
 }
 

@@ -49,6 +49,8 @@ class Layers {
   void attend(const Cache& cache, Index slot, Index layer, const Attention& attention) const;
 
  private:
+  // out = the normalized residual stream, in rows of `row_size`; may be the residual stream itself.
+  void normalize(const Norm& norm, float* out) const;
   Input prepare(FloatRows x, Index inputs) const;
   void multiply_all(const Linear& linear, const Input& input, const Epilogue& epilogue, OutputRows y) const;
 
