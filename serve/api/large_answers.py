@@ -101,9 +101,7 @@ def _values(response: TranslationResponse | ScoreResponse) -> int:
     """Returns the number of token scores and weights of alignments."""
     if isinstance(response, ScoreResponse):
         return sum(len(score.tokens) for score in response.scores)
-    return sum(map(_values_of, response.translations)) + sum(
-        map(_values_of, (each for translation in response.translations for each in translation.alternatives))
-    )
+    return sum(_values_of(each) for best in response.translations for each in (best, *best.alternatives))
 
 
 def _values_of(alternative: Alternative) -> int:
