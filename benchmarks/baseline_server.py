@@ -27,7 +27,7 @@ class BaselineServer(BaseModel):
     """The configuration of a server.
 
     `translator` is `module:class` of a `Translator` with its options; `prefix` and `suffix` are tokens around every
-    source. Up to `size` sentences form a batch, whose first one waits `window_seconds` for others. Each worker is a
+    source. A batch has up to `size` sentences; its first sentence waits `window_seconds` for others. Each worker is a
     thread. `longest` bounds the tokens of a translation, `waiting` the sentences in the queue.
     """
 

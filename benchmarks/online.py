@@ -51,7 +51,7 @@ WARM_UP_SECONDS = 2.0
 BATCH_SIZE = 64
 # Short trials cannot distinguish rates closer than this.
 TIE = 0.05
-# Whose files and library a server uses.
+# The maker of the files and of the library of each server.
 MAKERS: dict[str, Maker] = {
     DRAGOMAN: "dragoman",
     "onnx": "dragoman",

@@ -206,7 +206,7 @@ class _Stream:
         return outcome
 
     async def _exchange(self) -> None:
-        """Exchanges messages until a stream fails, whose status ends the unanswered requests."""
+        """Exchanges messages until a stream fails; its status ends the unanswered requests."""
         failure = NO_RESULT
         try:
             window = Window(self._items(), MOST_IN_FLIGHT, INVITED_RETRIES)

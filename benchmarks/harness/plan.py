@@ -20,7 +20,7 @@ Cpus = Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
 
 
 class Plan(BaseModel):
-    """The parameters of a benchmark; a subclass adds its own, measures, and names libraries whose versions count."""
+    """The parameters of a benchmark; a subclass adds parameters, measures, and names the libraries to report."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     libraries: ClassVar[tuple[str, ...]]

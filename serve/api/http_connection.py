@@ -22,8 +22,8 @@ from serve.api.http_problem import raw_problem
 from serve.api.http_tls import ANY_WRITE, HandshakeTurns, TlsLayer
 from serve.observability.metrics import CloseReason
 
-# Keys of the request state: whether the client presented a certificate of a trusted authority, a `FlowControl`, whose
-# `write_paused` is true while an answer waits for the client, and the transport.
+# Keys of the request state: whether the client presented a certificate of a trusted authority, a `FlowControl`, and the
+# transport. `FlowControl.write_paused` is true while an answer waits for the client.
 CERTIFIED = "certified"
 FLOW = "flow"
 TRANSPORT = "transport"
@@ -291,7 +291,7 @@ class Connection(BoundedParser, asyncio.BufferedProtocol):
     def _stalls(self, now_seconds: float) -> bool:
         """Notes what the client has read since the last sweep; returns whether it reads nothing for too long.
 
-        A connection whose client does not read gives up its place if others need it.
+        While the client does not read, the connection gives up its place if others need it.
         """
         unsent_bytes = self._hold()
         if unsent_bytes == 0 or self._unsent_bytes == 0 or unsent_bytes <= self._unsent_bytes - LEAST_READ_BYTES:

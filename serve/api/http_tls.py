@@ -15,7 +15,7 @@ from typing import cast
 
 from serve.api.http_limits import INPUT_BYTES, HttpLimits
 
-# Buffer limits with which a transport tells its protocol when a write waits for the client, and when all is sent.
+# With these buffer limits, a transport pauses its protocol at any unsent byte and resumes it when all bytes are sent.
 ANY_WRITE = MappingProxyType({"high": 1, "low": 0})
 
 

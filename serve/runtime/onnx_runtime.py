@@ -22,7 +22,7 @@ CPU_PROVIDER, CUDA_PROVIDER = "CPUExecutionProvider", "CUDAExecutionProvider"
 Provider = str | tuple[str, dict[str, str]]
 # ONNX Runtime fuses Add + LayerNormalization into an operator that is ten times slower on the CPU (1.31, measured).
 SLOW_FUSIONS = ["SkipLayerNormFusion"]
-# Tells the number of intra-op threads to the native kernels, which cannot ask for it.
+# The session entry with the number of intra-op threads: native kernels cannot query it.
 THREADS_ENTRY = "dragoman.threads"
 # All CPU sessions share one arena instead of one each, since no thread is in two sessions at a time.
 onnxruntime.create_and_register_allocator(
