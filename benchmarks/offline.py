@@ -27,7 +27,7 @@ from benchmarks.systems.compared_model import LOADERS, ComparedModel, Maker, Mod
 from benchmarks.systems.pytorch_system import narrowest_margin
 from benchmarks.systems.translating import SEARCHES, SourceSentence, write_sentences
 from model.scoring import score
-from serve.bundle.manifest import EIGHT_BITS, GraphVariant, Precision
+from serve.bundle.manifest import GraphVariant, Precision
 from serve.system import available_cpus
 
 # Precisions and devices of the baselines.
@@ -78,10 +78,10 @@ class OfflineSystem(BaseModel):
     @property
     def eight_bits(self) -> bool:
         """Whether its weights have 8 bits."""
-        return self.precision in EIGHT_BITS
+        return self.precision == "int8"
 
 
-SYSTEMS = "dragoman:fp32 dragoman:int8 dragoman:int8-static ctranslate2:fp32 ctranslate2:int8 pytorch transformers"
+SYSTEMS = "dragoman:fp32 dragoman:int8 ctranslate2:fp32 ctranslate2:int8 pytorch transformers"
 
 
 class OfflinePlan(ModelsPlan):
@@ -125,7 +125,7 @@ class OfflinePlan(ModelsPlan):
         return self.engines or available_cpus()
 
     def sizes(self, system: OfflineSystem) -> list[str]:
-        """Returns the batch sizes to try, as `Batching.parse` reads them."""
+        """Returns the batch sizes to try, as `Translator.prepare` reads them."""
         return list(dict.fromkeys(self.batches if system.batched else (f"{slots}:rows" for slots in self.slots)))
 
     def measure(self) -> Report:

@@ -80,7 +80,7 @@ class OnlinePlan(ServersPlan):
 
     run: Path = Field(description="training run or fp32 bundle with the model of all servers")
     data: str = Field("multi30k:en-de", description="test data as in `dragoman evaluate`")
-    precision: Precision = Field("int8-static", description="precision of all servers except PyTorch")
+    precision: Precision = Field("int8", description="precision of all servers except PyTorch")
     baselines: tuple[Literal["ctranslate2", "onnx", "pytorch"], ...] = Field(
         ("ctranslate2", "onnx", "pytorch"), min_length=1, description="servers to compare with"
     )

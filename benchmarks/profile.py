@@ -26,7 +26,7 @@ from benchmarks.harness.rounds import in_turns
 from benchmarks.systems.engine import PHASES, Span, WatchedEngine, gaps_us
 from benchmarks.systems.translating import draw_sentences
 from serve.bundle.bundle import Bundle
-from serve.runtime.cpu import Sessions
+from serve.runtime.sessions import HostSessions, load_sessions
 from serve.settings import ServeSettings
 
 SEED = 1
@@ -57,12 +57,12 @@ class ProfilePlan(Plan):
         for rows in self.rows:
             if rows % self.beam_size:
                 raise BenchmarkError(f"rows: expected multiples of beam_size {self.beam_size}, got {rows}")
-        sessions = Sessions.load(bundle, self.threads)
+        sessions = load_sessions(bundle, self.threads)
 
         def profile(rows: int) -> dict[str, Figures]:
             found = step_figures(self._steady_spans(sessions, rows))
             with TemporaryDirectory(prefix="dragoman-") as folder:
-                profiled = Sessions.load(bundle, self.threads, profile_prefix=Path(folder) / "decoder")
+                profiled = load_sessions(bundle, self.threads, profile_prefix=Path(folder) / "decoder")
                 self._steady_spans(profiled, rows)
                 nodes, between_us = read_profile(Path(profiled.decoder.end_profiling()), self.steps)
             return found | graph_figures(nodes, between_us, self.heaviest)
@@ -75,7 +75,7 @@ class ProfilePlan(Plan):
         ]
         return Report(tables, f"threads of the engine: {self.threads}")
 
-    def _steady_spans(self, sessions: Sessions, rows: int) -> list[Span]:
+    def _steady_spans(self, sessions: HostSessions, rows: int) -> list[Span]:
         """Returns the spans of the measured steps of an engine in this thread, after others that occupy all rows."""
         engine, manifest = WatchedEngine(sessions, rows, ServeSettings().prefill_token_budget), sessions.manifest
         sequences = rows // self.beam_size

@@ -31,14 +31,14 @@ from benchmarks.systems.engine import (
     WatchedEngine,
     gaps_us,
     occupancy,
-    raise_error,
     search_options,
     specs_of,
 )
+from benchmarks.systems.native_engine import raise_error
 from benchmarks.systems.translating import SEARCHES, SourceSentence, write_sentences
 from serve.bundle.bundle import Bundle
 from serve.bundle.manifest import Precision
-from serve.runtime.cpu import Sessions
+from serve.runtime.sessions import HostSessions, load_sessions
 from serve.scheduler.sequence import DecodingSequence, SequenceSpec, SequenceState
 from serve.system import available_cpus
 
@@ -80,7 +80,7 @@ class SchedulingPlan(ModelsPlan):
             for model, sentences in self.models():
                 folder = Path(workshop) / model.name
                 model.write(folder, "dragoman", self.precision)
-                sessions = Sessions.load(Bundle.open(folder), threads=1)
+                sessions = load_sessions(Bundle.open(folder), threads=1)
                 text = f"**{model.name}**: {model.describe()}; {len(sentences):,} sentences."
                 models.append((ScheduledModel(model.name, folder, sessions, sentences, self), text))
             for part in self.parts:
@@ -94,7 +94,7 @@ class ScheduledModel:
 
     name: str
     folder: Path
-    sessions: Sessions
+    sessions: HostSessions
     sentences: list[SourceSentence]
     plan: SchedulingPlan
 

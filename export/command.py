@@ -1,5 +1,6 @@
 """`dragoman export`: converts a training run or an imported model to a bundle."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +12,7 @@ from export.graphs.graphs import UnsupportedGraphError
 from export.imports.common import ImportedModelError, ImportOptions, golden_texts
 from export.imports.ctranslate2 import import_ctranslate2
 from export.imports.marian import import_marian
-from export.make_bundle import BundleOptions, Sample, write_bundle
+from export.make_bundle import SMALLEST_GAP, SMALLEST_GOLDEN_GAP, BundleOptions, Sample, write_bundle
 from export.origin import read_origin
 from export.source_model import Exportable
 from model.config import Direction
@@ -22,7 +23,7 @@ from serve.bundle.bundle import BundleError
 from serve.bundle.manifest import MODEL_NAMES, MOST_TOKENS, AttentionHead, GraphVariant, Precision, is_model_name
 
 ORIGINS = ("run", "from_marian", "from_ctranslate2")
-# Limit for golden sentences and activation ranges; more sentences add no information.
+# More golden sentences add no information.
 MOST_SENTENCES = 1000
 OF_IMPORTS = ("source_language", "target_language", "sentences", "max_source_tokens", "max_target_tokens")
 
@@ -48,11 +49,11 @@ class ExportCommand(BaseSettings):
     name: str | None = Field(None, description="model name in metrics and responses; if omitted, the folder's name")
     variant: GraphVariant = Field(
         "cpu",
-        description="ONNX Runtime's operators for cpu or cuda, or standard ones only (portable)",
+        description="operators: Dragoman's (cpu), ONNX Runtime's (cuda) or standard ones (portable)",
     )
     precision: Precision = Field(
         "fp32",
-        description="number type; int8 and int8-static are faster and less exact; fp16 for cuda",
+        description="number type; int8 is faster and less exact; fp16 for cuda",
     )
     align: tuple[Annotated[str, StringConstraints(pattern=r"^\d+:\d+$")], ...] = Field(
         (),
@@ -90,11 +91,6 @@ class ExportCommand(BaseSettings):
         if ignored:
             problem = "expected no such option with a run or a bundle"
             raise SystemExit(f"dragoman export: {ignored[0].replace('_', '-')}: {problem}")
-        if self.precision == "int8-static" and origin != "run" and self.sentences is None:
-            raise SystemExit(
-                "dragoman export: precision: int8-static: expected --sentences for imports: real texts determine the "
-                "activation ranges"
-            )
         try:
             exportable, samples = self._read(origin, path)
             options = BundleOptions(name, self.variant, self.precision, tuple(map(_read_head, self.align)))
@@ -105,6 +101,13 @@ class ExportCommand(BaseSettings):
             raise SystemExit(f"dragoman export: {origin.replace('_', '-')}: {error}") from error
         size_bytes = sum(path.stat().st_size for path in self.out.iterdir())
         print(f"{self.out}: {size_bytes / 1e6:.1f} MB, {len(bundle.golden)} golden sentences")
+        gap, clear = bundle.manifest.provenance.scores[SMALLEST_GAP], SMALLEST_GOLDEN_GAP[self.precision]
+        if gap < clear:
+            print(
+                f"dragoman export: warning: few translations are clear: the best token of a golden sentence leads by "
+                f"{gap:.1g}, expected {clear:g}: another machine may not reproduce it",
+                file=sys.stderr,
+            )
         if self.quality:
             baseline = None if self.run is None else str(self.run)
             EvaluateCommand(system=str(self.out), baseline=baseline, data=self.quality).cli_cmd()

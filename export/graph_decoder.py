@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from export.answer import Answer
 from serve.bundle.bundle import Bundle
 from serve.engine.prefill import pad
-from serve.runtime.model import Scores
+from serve.runtime.model import NO_ROWS, Scores
 from serve.runtime.placement import ModelSessions, open_sessions
 
 BATCH_ROWS = 50
@@ -40,13 +40,14 @@ class GraphDecoder:
 
     def step(self, token_ids: NDArray[np.int64]) -> NDArray[np.float32]:
         """Reads the last token of each row, int64 [B]; returns logits, float32 [B, V], valid until the next step."""
-        return self.score(token_ids).fetch(np.arange(len(token_ids)))
+        rows = np.arange(len(token_ids))
+        return self._score(token_ids, rows).fetch(rows)
 
-    def score(self, token_ids: NDArray[np.int64]) -> Scores:
+    def _score(self, token_ids: NDArray[np.int64], scored_rows: NDArray[np.int64] = NO_ROWS) -> Scores:
         """Reads the last token of each row, int64 [B]; returns the scores of the next tokens."""
         positions = np.full(len(token_ids), self._position, np.int32)
         self._position += 1
-        return self._runtime.step(token_ids, positions, self._source_lengths)
+        return self._runtime.step(token_ids, positions, self._source_lengths, scored_rows=scored_rows)
 
     def translate(
         self, sources: Sequence[tuple[int, ...]], advance: Callable[[int], object] = lambda _: None
@@ -66,7 +67,7 @@ class GraphDecoder:
         targets: list[list[int]] = [[] for _ in sources]
         scores: list[list[float]] = [[] for _ in sources]
         for _ in range(self.max_target_tokens):
-            step = self.score(token_ids)
+            step = self._score(token_ids)
             token_ids = step.greedy(rows)
             token_scores = step.of(rows, token_ids)
             for row in running.tolist():
@@ -80,7 +81,36 @@ class GraphDecoder:
         sums = [float(np.cumsum(own)[-1]) for own in scores]
         return [Answer(tuple(ids), total, tuple(own)) for ids, total, own in zip(targets, sums, scores, strict=True)]
 
+    def leads(self, sources: Sequence[tuple[int, ...]], targets: Sequence[tuple[int, ...]]) -> list[float]:
+        """Returns by how much the logit of each target token leads, at the step where it leads least.
 
-def translate(bundle: Bundle, sources: Sequence[tuple[int, ...]]) -> list[Answer]:
-    """Returns a bundle's greedy translations, computed on the CPU."""
-    return GraphDecoder(open_sessions(bundle, "cpu")).translate(sources)
+        A lead is negative if another token is better. The end token counts as the last target token.
+        """
+        leads: list[float] = []
+        for start in range(0, len(sources), self._rows):
+            batch = slice(start, start + self._rows)
+            leads += self._leads_of_batch(sources[batch], targets[batch])
+        return leads
+
+    def _leads_of_batch(self, sources: Sequence[tuple[int, ...]], targets: Sequence[tuple[int, ...]]) -> list[float]:
+        steps = min(max(map(len, targets)) + 1, self.max_target_tokens)
+        forced = np.full((len(targets), steps), self._eos_id)
+        for row, target in zip(forced, targets, strict=True):
+            row[: len(target)] = target
+        self.start(sources)
+        leads, rows = np.full(len(targets), np.inf), np.arange(len(targets))
+        token_ids = np.full(len(targets), self.bos_id)
+        for position, wanted in enumerate(forced.T):
+            logits = self.step(token_ids)
+            own = logits[rows, wanted]
+            logits[rows, wanted] = -np.inf
+            running = position <= np.array([len(target) for target in targets])
+            leads = np.where(running, np.minimum(leads, own - logits.max(axis=1)), leads)
+            token_ids = np.ascontiguousarray(wanted)
+        return [float(lead) for lead in leads]
+
+
+def golden_leads(bundle: Bundle) -> list[float]:
+    """Returns the smallest lead of each golden translation in a bundle's graphs, computed on the CPU."""
+    decoder = GraphDecoder(open_sessions(bundle, "cpu"))
+    return decoder.leads([each.source_ids for each in bundle.golden], [each.target_ids for each in bundle.golden])

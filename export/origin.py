@@ -8,10 +8,14 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import ValidationError
 from torch import Tensor
 
+from export.graphs.native.models import read_native
+from export.graphs.native.weights import float_parameters
 from export.graphs.to_onnx import read_weights
 from export.make_bundle import Sample, read_samples
 from export.source_model import Exportable
@@ -79,8 +83,9 @@ def _read_transformer(bundle: Bundle) -> Transformer:
     model = Transformer(
         config, manifest.vocabulary_size, manifest.pad_id, bos_id=manifest.bos_id, eos_id=manifest.eos_id
     )
-    known = model.state_dict().keys()
-    parameters = {name: value for name, value in read_parameters(bundle) if name in known}
+    known = model.state_dict()
+    # Blocks of outputs may end with padding.
+    parameters = {name: value[: len(known[name])] for name, value in read_parameters(bundle) if name in known}
     for name in known:
         if name not in parameters:
             problem = "no graph has this weight, expected a bundle of the current `dragoman export`"
@@ -90,15 +95,28 @@ def _read_transformer(bundle: Bundle) -> Transformer:
 
 
 def read_parameters(bundle: Bundle) -> Iterator[tuple[str, Tensor]]:
-    """Yields the float32 weights of both graphs, with parameter names of `Transformer` where they match."""
+    """Yields the float32 weights of both graphs, with parameter names of `Transformer` where they match.
+
+    Weights of native graphs have up to 15 more rows.
+    """
+    read = _read_states_graphs if bundle.manifest.cache is None else _read_native_graphs
+    for name, array in read(bundle):
+        yield name, torch.from_numpy(array.copy())
+
+
+def _read_native_graphs(bundle: Bundle) -> Iterator[tuple[str, NDArray[np.float32]]]:
+    for path in (bundle.encoder_path, bundle.decoder_path):
+        yield from float_parameters(read_native(path))
+
+
+def _read_states_graphs(bundle: Bundle) -> Iterator[tuple[str, NDArray[np.float32]]]:
     for side, path, names in (
         ("encoder", bundle.encoder_path, ENCODER_NAMES),
         ("decoder", bundle.decoder_path, DECODER_NAMES),
     ):
-        for name, array in read_weights(path).items():
-            value = torch.from_numpy(array.copy())
+        for name, value in read_weights(path).items():
             if packed := PACKED.fullmatch(name):
-                for part, split in zip(PARTS, value.chunk(len(PARTS)), strict=True):
+                for part, split in zip(PARTS, np.split(value, len(PARTS)), strict=True):
                     yield f"{side}.{packed[1]}.self_attention.{part}.{packed[2]}", split
             elif layer := LAYER.fullmatch(name):
                 yield f"{side}.{layer[1]}.{layer[2]}", value

@@ -11,13 +11,14 @@ import structlog
 
 from serve.api.http_server import ListenError
 from serve.bundle.bundle import BundleError
+from serve.engine.native.engine import NativeEngine
 from serve.files import FileError
 from serve.observability.log_writer import EXIT_SECONDS, LOG_WRITER
 from serve.observability.logs import configure_logs
 from serve.observability.metrics import ServiceMetrics
 from serve.observability.traces import configure_traces, stop_traces
 from serve.registry.dispatcher import Dispatcher
-from serve.registry.engine_models import load_models
+from serve.registry.engine_models import load_engines
 from serve.registry.lifecycle import Lifecycle, Stage
 from serve.registry.loader import LoadModels, ModelLoader, load_threads
 from serve.registry.registry import ModelRegistry
@@ -43,12 +44,12 @@ def configure_logs_and_traces(settings: ServeSettings) -> None:
             raise SystemExit(f"dragoman serve: --trace-endpoint: {settings.trace_endpoint}: {problem}") from error
 
 
-def serve(settings: ServeSettings, load: LoadModels = load_models) -> None:
+def serve(settings: ServeSettings, load: LoadModels | None = None) -> None:
     """Serves bundles until a signal.
 
     Args:
         settings: of the service.
-        load: loads the graphs of a bundle.
+        load: loads the graphs of a bundle for engines in Python; None: for the engines that fit the bundle.
 
     Raises:
         SystemExit: with one line, if the service cannot start.
@@ -63,7 +64,7 @@ def serve(settings: ServeSettings, load: LoadModels = load_models) -> None:
     finally:
         stop_traces()
         LOG_WRITER.drain(EXIT_SECONDS)
-    if load_threads():
+    if load_threads() or NativeEngine.abandoned:
         # The thread loads a model or hangs. It would continue to compute while the interpreter finalizes.
         if problem is not None:
             print(problem, file=sys.stderr)
@@ -81,7 +82,7 @@ async def open_dispatcher(settings: ServeSettings) -> AsyncIterator[Dispatcher]:
         BundleError: if a bundle cannot be served with these settings.
     """
     metrics = ServiceMetrics()
-    loader = ModelLoader(settings, metrics, load_models)
+    loader = ModelLoader(settings, metrics, load_engines, native=True)
     models = ModelRegistry(await loader.open_all())
     lifecycle = Lifecycle(metrics, models)
     try:
@@ -94,7 +95,7 @@ async def open_dispatcher(settings: ServeSettings) -> AsyncIterator[Dispatcher]:
 
 
 @asynccontextmanager
-async def open_service(settings: ServeSettings, load: LoadModels = load_models) -> AsyncIterator[Service]:
+async def open_service(settings: ServeSettings, load: LoadModels | None = None) -> AsyncIterator[Service]:
     """Yields a ready service without ports, for another server in front of it; drains it at the end.
 
     Raises:
@@ -106,13 +107,13 @@ async def open_service(settings: ServeSettings, load: LoadModels = load_models) 
         yield service
 
 
-async def _build(settings: ServeSettings, load: LoadModels) -> Service:
+async def _build(settings: ServeSettings, load: LoadModels | None) -> Service:
     metrics = ServiceMetrics()
-    loader = ModelLoader(settings, metrics, load)
+    loader = ModelLoader(settings, metrics, load or load_engines, native=load is None)
     return Service(settings, ModelRegistry(await loader.open_all()), loader, metrics)
 
 
-async def _serve(settings: ServeSettings, load: LoadModels) -> None:
+async def _serve(settings: ServeSettings, load: LoadModels | None) -> None:
     stop = asyncio.Event()
     stop_on_signals(stop)
     # Ignored until the reloader exists: the default action ends the process.

@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from shutil import copyfile, copytree
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +17,7 @@ from hypothesis import settings
 from model.tokenizer.tokenizer import Tokenizer, train_tokenizer
 from serve.bundle.bundle import Bundle
 from serve.bundle.manifest import AttentionHead, GraphVariant, Precision
+from serve.bundle.tokenizer import TOKENIZER_FILE
 from serve.observability.log_writer import LOG_WRITER
 from tests.support.fakes import EOS_ID, VOCABULARY, FakeModel, FiniteModel, translate
 from tests.support.live import LONG_TEXT, MAX_TARGET_TOKENS, GatedModel, LiveService, run_service, write_bundle
@@ -24,9 +26,11 @@ if TYPE_CHECKING:
     from model.network.recurrent import Recurrent
     from model.network.translation_model import TranslationModel
     from model.run import RunFolder
+    from tests.support.bundles import EarlierBundles
     from tests.support.recurrent_models import Kind, RecurrentBundles
     from tests.support.toy import ToyBundles
 
+EARLIER_BUNDLES = Path(__file__).parent / "support" / "earlier_bundles"
 pytest_plugins = ("tests.support.promises", "tests.support.tiers")
 
 # A second thread only slows tiny models down, the more so on busy CPUs.
@@ -229,9 +233,9 @@ def two_way_bundle(two_way_run: "RunFolder", once: Once) -> Path:
 @pytest.fixture(scope="module")
 def toy_server(toy_bundle: Path) -> Iterator[LiveService]:
     """The toy model behind both interfaces."""
-    from serve.runtime.cpu import Runtime, Sessions  # noqa: PLC0415 - tests with fake models need no ONNX Runtime
+    from serve.runtime.sessions import load_sessions  # noqa: PLC0415 - tests with fake models need no ONNX Runtime
 
-    models = [Runtime(Sessions.load(Bundle.open(toy_bundle), threads=1), slots=8)]
+    models = [load_sessions(Bundle.open(toy_bundle), threads=1).runtime(slots=8)]
     with run_service(toy_bundle, models) as service:
         yield service
 
@@ -289,11 +293,28 @@ def int8_bundle(tokenizer: Tokenizer, untrained: Callable[..., Bundle]) -> Bundl
 
 
 @pytest.fixture(scope="session")
-def static_bundle(tokenizer: Tokenizer, untrained: Callable[..., Bundle]) -> Bundle:
-    """The same with static scales from the export, which also keeps keys and values in int8."""
-    from tests.support.toy import DEEP, random_model  # noqa: PLC0415 - see above
+def states_bundle(tokenizer: Tokenizer, once: Once) -> Bundle:
+    """The wide model as graphs with states, which have the operators for GPUs but run on the CPU in fp32.
 
-    return untrained("static", random_model(1, tokenizer.vocabulary_size, **DEEP), precision="int8-static")
+    Its aligned decoder returns the attention of two heads.
+    """
+    from tests.support.toy import WIDE, export_with_cuda_operators, random_model  # noqa: PLC0415 - see above
+
+    model = random_model(1, tokenizer.vocabulary_size, **WIDE)
+    heads = (AttentionHead(layer=0, head=1), AttentionHead(layer=0, head=0))
+    return Bundle.open(once("states", lambda out: export_with_cuda_operators(model, tokenizer, out, heads)))
+
+
+@pytest.fixture(scope="session")
+def earlier_bundles(tmp_path_factory: pytest.TempPathFactory) -> "EarlierBundles":
+    """Bundles of format version 5, whose graphs have states; all have the same tokenizer."""
+
+    def make(precision: str) -> Bundle:
+        out = copytree(EARLIER_BUNDLES / precision, tmp_path_factory.mktemp("earlier") / precision)
+        copyfile(EARLIER_BUNDLES / TOKENIZER_FILE, out / TOKENIZER_FILE)
+        return Bundle.open(out)
+
+    return make
 
 
 @pytest.fixture(scope="session")

@@ -27,7 +27,7 @@ from model.data.corpus import Corpus, CorpusError, read_corpus
 from model.network.transformer import Transformer
 from model.run import RunError
 from model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, WORD_START, Tokenizer
-from serve.bundle.manifest import EIGHT_BITS, BundleDirection, GraphVariant, Precision
+from serve.bundle.manifest import BundleDirection, GraphVariant, Precision
 
 Maker = Literal["dragoman", "ctranslate2", "pytorch", "transformers", "optimum"]
 # What loads the system of a maker in its own process.
@@ -54,7 +54,7 @@ WORDS = re.compile(r"\w+|[^\w\s]")
 
 def compute_type(precision: Precision) -> Literal["float32", "int8"]:
     """Returns the CTranslate2 type for a precision; its int8 has one scale per row."""
-    return "int8" if precision in EIGHT_BITS else "float32"
+    return "int8" if precision == "int8" else "float32"
 
 
 def made_up_tokenizer(vocabulary_size: int) -> Tokenizer:

@@ -21,15 +21,18 @@ import numpy as np
 from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry
 
+from benchmarks.systems.native_engine import MOST_WAITING_ROWS, LiveNativeEngines, Order, raise_error
 from benchmarks.systems.translating import LENGTH_PENALTY, Batching, SourceSentence, Translator
 from serve.bundle.bundle import Bundle
 from serve.engine.engine import Engine
+from serve.engine.native.model import open_model, runs_natively
 from serve.engine.prefill import longest_first
 from serve.observability.logs import configure_logs
 from serve.observability.metrics import Metrics
-from serve.runtime.cpu import Sessions, prefetched_rows
+from serve.runtime.cpu import prefetched_rows
 from serve.runtime.model import Model, Scores
-from serve.runtime.placement import ModelSessions, open_sessions
+from serve.runtime.placement import ModelSessions, choose_device, open_sessions
+from serve.runtime.sessions import HostSessions
 from serve.scheduler.scheduler import Scheduler
 from serve.scheduler.sequence import DecodingSequence, SequenceSpec
 from serve.search.options import SearchOptions
@@ -42,6 +45,7 @@ PHASES = {
     "encoder": "prefill: encoder run",
     "_prefill": "prefill: around it",
     "decoder": "decode: decoder run",
+    "choose": "select: choose run",
     "log_probabilities": "select: log-probabilities run",
     "topk": "select: top-k run",
     "_select": "select: around it",
@@ -49,7 +53,7 @@ PHASES = {
     "_retire": "retire",
     "step": "rest",
 }
-RUNS = ("encoder", "decoder", "log_probabilities", "topk")
+RUNS = ("encoder", "decoder", "choose", "log_probabilities", "topk")
 # Measures a block, or every call of a function, under a name.
 Measure = Callable[[str], Any]
 
@@ -101,7 +105,7 @@ def gaps_us(spans: Iterable[Span]) -> list[float]:
     return gaps
 
 
-def watched(sessions: Sessions, measure: Measure) -> Sessions:
+def watched(sessions: HostSessions, measure: Measure) -> HostSessions:
     """Returns the same sessions with measured runs."""
 
     def watch(name: str) -> Any:
@@ -109,19 +113,19 @@ def watched(sessions: Sessions, measure: Measure) -> Sessions:
         measured = {method: measure(name)(getattr(session, method)) for method in ("run", "run_with_iobinding")}
         return SimpleNamespace(io_binding=session.io_binding, **measured)
 
-    return replace(sessions, **{name: watch(name) for name in RUNS})
+    return replace(sessions, **{name: watch(name) for name in RUNS if hasattr(sessions, name)})
 
 
 class WatchedEngine(Engine):
     """An engine with a scheduler of its own and measured steps, phases and runs, stepped in the calling thread."""
 
-    def __init__(self, sessions: Sessions, slots: int, prefill_token_budget: int) -> None:
+    def __init__(self, sessions: HostSessions, slots: int, prefill_token_budget: int) -> None:
         metrics = Metrics(CollectorRegistry(), sessions.manifest.name)
         self.scheduler = Scheduler(slots, slots, prefill_token_budget, metrics)
         self.stopwatch = Stopwatch()
         runtime = watched(sessions, self.stopwatch.measure).runtime(slots, prefetched_rows(slots))
         super().__init__(runtime, self.scheduler, metrics, sessions.manifest)
-        for part in PHASES.keys() - RUNS:
+        for part in PHASES.keys() - set(RUNS):
             thing = self if hasattr(self, part) else runtime
             setattr(thing, part, self.stopwatch.measure(part)(getattr(thing, part)))
 
@@ -141,11 +145,6 @@ class WatchedEngine(Engine):
 
         for number in range(sequences):
             submit(1 + number * longest // sequences)
-
-
-# No benchmark queues more rows.
-MOST_WAITING_ROWS = 1 << 24
-Order = Callable[[Iterable[DecodingSequence]], list[DecodingSequence]]
 
 
 class LiveEngines:
@@ -197,7 +196,7 @@ class CountedEngines(LiveEngines):
     """Engines that record their runs and the rows of their steps; the records are complete when nothing runs."""
 
     def __init__(
-        self, sessions: Sessions, *, engines: int, slots: int, prefill_token_budget: int | None = None
+        self, sessions: HostSessions, *, engines: int, slots: int, prefill_token_budget: int | None = None
     ) -> None:
         self.stopwatches: list[Stopwatch] = []
         self.steps: list[Occupancy] = []
@@ -206,14 +205,14 @@ class CountedEngines(LiveEngines):
     def _open_model(self, sessions: ModelSessions) -> Model:
         stopwatch = Stopwatch()
         self.stopwatches.append(stopwatch)
-        model = super()._open_model(watched(cast("Sessions", sessions), stopwatch.measure))
+        model = super()._open_model(watched(cast("HostSessions", sessions), stopwatch.measure))
         step = model.step
 
-        def count(token_ids: NDArray[np.int64], *arrays: NDArray[np.int32], occupied: int = 0) -> Scores:
+        def count(token_ids: NDArray[np.int64], *arrays: Any, occupied: int = 0, **options: Any) -> Scores:
             self.steps.append(Occupancy(min(max(len(token_ids), occupied), self.slots), self._scheduler.waiting))
-            return step(token_ids, *arrays, occupied=occupied)
+            return step(token_ids, *arrays, occupied=occupied, **options)
 
-        model.step = count  # type: ignore[method-assign, assignment]
+        model.step = count  # type: ignore[method-assign]
         return model
 
 
@@ -235,21 +234,30 @@ def specs_of(sentences: Sequence[SourceSentence], beam_size: int) -> list[Sequen
     return [SequenceSpec(each.source_ids, search_options(*each.limits, beam_size)) for each in sentences]
 
 
-def raise_error(sequence: DecodingSequence) -> None:
-    """Raises the error of a sequence that has no translation."""
-    if sequence.error is not None:
-        raise sequence.error
-
-
 class EngineTranslator(Translator):
     """Translates with engines that share a scheduler."""
 
     def __init__(
-        self, folder: str, copies: int, threads: int, slots: int, prefill_token_budget: int | None = None
+        self,
+        folder: str,
+        copies: int,
+        threads: int,
+        slots: int,
+        prefill_token_budget: int | None = None,
+        *,
+        native: bool = True,
     ) -> None:
-        """Starts engines of a bundle, on the first GPU if its variant is cuda; the default budget is the server's."""
-        sessions = open_sessions(Bundle.open(Path(folder)), "auto", threads=threads)
-        self._start = partial(LiveEngines, sessions, engines=copies, prefill_token_budget=prefill_token_budget)
+        """Starts engines of a bundle, on the first GPU if its variant is cuda; the default budget is the server's.
+
+        Native engines run the bundles that they can run, unless `native` is false.
+        """
+        bundle = Bundle.open(Path(folder))
+        sizes: dict[str, Any] = {"engines": copies, "prefill_token_budget": prefill_token_budget}
+        self._start: Callable[..., LiveEngines | LiveNativeEngines]
+        if native and runs_natively(choose_device("auto", bundle), bundle):
+            self._start = partial(LiveNativeEngines, bundle, open_model(bundle, threads), **sizes)
+        else:
+            self._start = partial(LiveEngines, open_sessions(bundle, "auto", threads=threads), **sizes)
         self._engines = self._start(slots=slots)
 
     @property

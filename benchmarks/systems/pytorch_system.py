@@ -4,13 +4,13 @@ Also: how close the decisions of a search are, which explains translations that 
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import torch
 from torch import nn
 
-from benchmarks.systems.translating import LENGTH_PENALTY, Batching, SourceSentence, Translator, translate_batches
+from benchmarks.systems.translating import LENGTH_PENALTY, BatchTranslator
 from model.config import TransformerConfig
 from model.data.batches import pad
 from model.network.attention import Positions
@@ -49,7 +49,7 @@ def read_checkpoint(folder: Path) -> Transformer:
     return model.eval()
 
 
-class PyTorchTranslator(Translator):
+class PyTorchTranslator(BatchTranslator):
     """One copy of a model in a checkpoint, with the threads of all copies."""
 
     def __init__(self, folder: str, copies: int, threads: int, device: str = "cpu", precision: str = "fp32") -> None:
@@ -57,28 +57,23 @@ class PyTorchTranslator(Translator):
         model = read_checkpoint(Path(folder)).to(device)
         self._model = model.half() if precision == "fp16" else model
 
-    def translate(self, sentences: Sequence[SourceSentence], beam_size: int, batching: Batching) -> list[Sequence[int]]:
-        """Returns the target tokens of each sentence."""
-
-        def generate(sources: list[Sequence[int]], shortest: int, longest: int) -> list[Sequence[int]]:
-            self._limit(shortest, longest)
-            if beam_size == 1:
-                answers = generate_greedy(self._model, sources)
-            else:
-                answers = generate_beam(self._model, sources, beam_size, LENGTH_PENALTY)
-            return [answer.target_ids for answer in answers]
-
-        return translate_batches(sentences, batching, generate)
-
-    def _limit(self, shortest: int, longest: int) -> None:
+    def generate(
+        self, sources: list[Sequence[int]], limits: tuple[int, int], beam_size: int
+    ) -> Iterable[Sequence[int]]:
+        """Returns the target tokens of a batch, by the search of `model.search`."""
         # The search has no minimum length. Where it equals the maximum, EOS gets probability zero.
-        model = self._model
+        model, (shortest, longest) = self._model, limits
         model.limits = model.limits.model_copy(update={"max_target_tokens": longest})
         if shortest and model.output_bias is None:
             zeros = model.output_weight.new_zeros(model.vocabulary_size)
             model.output_bias = nn.Parameter(zeros, requires_grad=False)
         if shortest and model.output_bias is not None:
             model.output_bias.data[model.eos_id] = -math.inf
+        if beam_size == 1:
+            answers = generate_greedy(model, sources)
+        else:
+            answers = generate_beam(model, sources, beam_size, LENGTH_PENALTY)
+        return [answer.target_ids for answer in answers]
 
 
 def narrowest_margin(model: TranslationModel, source_ids: Sequence[int], beam_size: int) -> float:

@@ -4,7 +4,7 @@ A Transformer is converted to a model with the same parameters: post-norm become
 Dragoman's position encodings.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from transformers import GenerationConfig, MarianConfig, MarianMTModel, PegasusC
 
 from benchmarks.harness.errors import BenchmarkError
 from benchmarks.systems.pytorch_system import read_checkpoint
-from benchmarks.systems.translating import LENGTH_PENALTY, Batching, SourceSentence, Translator, translate_batches
+from benchmarks.systems.translating import LENGTH_PENALTY, BatchTranslator
 from model.config import TransformerConfig
 from model.data.batches import pad
 from model.network.transformer import Transformer
@@ -101,34 +101,32 @@ def _named(prefix: str, module: Any) -> Iterator[tuple[str, Tensor]]:
         yield f"{prefix}.{name}", value
 
 
-class GenerateTranslator(Translator):
+class GenerateTranslator(BatchTranslator):
     """Translates with `generate`."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
 
-    def translate(self, sentences: Sequence[SourceSentence], beam_size: int, batching: Batching) -> list[Sequence[int]]:
-        """Returns the target tokens of each sentence."""
-        config = self._model.config
-        ends = {config.eos_token_id, config.pad_token_id}
+    @torch.inference_mode()
+    def generate(
+        self, sources: list[Sequence[int]], limits: tuple[int, int], beam_size: int
+    ) -> Iterable[Sequence[int]]:
+        """Returns the target tokens of a batch, by `generate`."""
+        config, (shortest, longest) = self._model.config, limits
         # With these options a beam stops at `beam_size` finished hypotheses, as in the other systems.
         beam: dict[str, Any] = {"early_stopping": True, "length_penalty": LENGTH_PENALTY} if beam_size > 1 else {}
-
-        @torch.inference_mode()
-        def generate(sources: list[Sequence[int]], shortest: int, longest: int) -> list[list[int]]:
-            source_ids = pad(sources, config.pad_token_id)
-            found = self._model.generate(
-                input_ids=source_ids,
-                attention_mask=source_ids != config.pad_token_id,
-                num_beams=beam_size,
-                min_new_tokens=shortest,
-                max_new_tokens=longest,
-                do_sample=False,
-                **beam,
-            )
-            return [list(takewhile(lambda token_id: token_id not in ends, row)) for row in found[:, 1:].tolist()]
-
-        return translate_batches(sentences, batching, generate)
+        source_ids = pad(sources, config.pad_token_id)
+        found = self._model.generate(
+            input_ids=source_ids,
+            attention_mask=source_ids != config.pad_token_id,
+            num_beams=beam_size,
+            min_new_tokens=shortest,
+            max_new_tokens=longest,
+            do_sample=False,
+            **beam,
+        )
+        ends = {config.eos_token_id, config.pad_token_id}
+        return [list(takewhile(lambda token_id: token_id not in ends, row)) for row in found[:, 1:].tolist()]
 
 
 def load_transformers(folder: str, copies: int, threads: int) -> GenerateTranslator:

@@ -7,9 +7,9 @@ similar lengths, which reduces padding.
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 
@@ -76,12 +76,6 @@ class Batching(NamedTuple):
     size: int
     unit: str
 
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Reads a size and a unit, as in `64:examples`, `1024:tokens` or `32:rows`."""
-        size, unit = text.split(":")
-        return cls(int(size), unit)
-
 
 def groups(sentences: Sequence[SourceSentence]) -> list[list[int]]:
     """Returns the indices of sentences with equal limits, the groups with the longest limits first."""
@@ -106,19 +100,6 @@ def batches(sentences: Sequence[SourceSentence], batching: Batching) -> list[lis
     return made
 
 
-def translate_batches(
-    sentences: Sequence[SourceSentence],
-    batching: Batching,
-    translate: Callable[[list[Sequence[int]], int, int], Iterable[Sequence[int]]],
-) -> list[Sequence[int]]:
-    """Returns the target tokens of each sentence; `translate` maps the sources and limits of a batch to targets."""
-    targets: dict[int, Sequence[int]] = {}
-    for batch in batches(sentences, batching):
-        answers = translate([sentences[number].source_ids for number in batch], *sentences[batch[0]].limits)
-        targets |= zip(batch, answers, strict=True)
-    return [targets[number] for number in range(len(sentences))]
-
-
 class Translator(ABC):
     """A system that translates the sentences of a file."""
 
@@ -134,14 +115,15 @@ class Translator(ABC):
         Args:
             sentences: file written by `write_sentences`.
             beam_size: 1 is greedy search.
-            batching: parsed by `Batching.parse`.
+            batching: size and unit, as in `64:examples`, `1024:tokens` or `32:rows`.
             alone: number of sentences to translate one at a time; None: all sentences at once.
             output: file for the translations, a JSON list of lists of tokens.
         """
         rows = json.loads(Path(sentences).read_bytes())
         everything = [SourceSentence(tuple(source_ids), *limits) for source_ids, *limits in rows]
         parts = [everything] if alone is None else [[sentence] for sentence in spread(everything, alone)]
-        chosen = Batching.parse(batching)
+        size, unit = batching.split(":")
+        chosen = Batching(int(size), unit)
         for part in [spread(everything, 1 + len(everything) // WARM_UP_SHARE)] if alone is None else parts[:2]:
             self.translate(part, beam_size, chosen)
 
@@ -152,3 +134,21 @@ class Translator(ABC):
             return sum(map(len, targets))
 
         return translate
+
+
+class BatchTranslator(Translator):
+    """Translates static batches."""
+
+    @abstractmethod
+    def generate(
+        self, sources: list[Sequence[int]], limits: tuple[int, int], beam_size: int
+    ) -> Iterable[Sequence[int]]:
+        """Returns the target tokens of each source of a batch, within the limits that they share."""
+
+    def translate(self, sentences: Sequence[SourceSentence], beam_size: int, batching: Batching) -> list[Sequence[int]]:
+        """Returns the target tokens of each sentence."""
+        targets: dict[int, Sequence[int]] = {}
+        for batch in batches(sentences, batching):
+            sources: list[Sequence[int]] = [sentences[number].source_ids for number in batch]
+            targets |= zip(batch, self.generate(sources, sentences[batch[0]].limits, beam_size), strict=True)
+        return [targets[number] for number in range(len(sentences))]

@@ -104,9 +104,7 @@ def draw_summaries(maps: Mapping[str, AttentionMaps], path: Path) -> None:
     with drawing(path, (columns * width + MARGIN / 2, rows * height)) as figure:
         panels = figure.subplots(rows, columns, squeeze=False)
         for panel, (title, shown) in zip(panels.flat, maps.items(), strict=False):
-            mesh = _draw(panel, shown.summary)
-            _label(panel, shown, source=True, target=True)
-            panel.set_title(title, parse_math=False)
+            mesh = _draw(panel, shown.summary, shown.source, shown.target, title)
         for panel in panels.flat[len(maps) :]:
             panel.set_axis_off()
         figure.colorbar(mesh, ax=panels, label="attention", shrink=0.6)
@@ -119,23 +117,22 @@ def draw_heads(maps: AttentionMaps, path: Path) -> None:
     with drawing(path, inches) as figure:
         panels = figure.subplots(layers, heads, squeeze=False)
         for (layer, head), panel in np.ndenumerate(panels):
-            mesh = _draw(panel, maps.layers[layer, head])
-            _label(panel, maps, source=layer == 0, target=head == 0)
-            panel.set_title(f"layer {layer + 1}, head {head + 1}")
+            source, target = maps.source if layer == 0 else (), maps.target if head == 0 else ()
+            mesh = _draw(panel, maps.layers[layer, head], source, target, f"layer {layer + 1}, head {head + 1}")
         figure.colorbar(mesh, ax=panels, label="attention", shrink=0.6)
 
 
-def _draw(panel: Axes, weights: NDArray[np.float32]) -> QuadMesh:
+def _draw(
+    panel: Axes, weights: NDArray[np.float32], source: Sequence[str], target: Sequence[str], title: str
+) -> QuadMesh:
+    panel.set_title(title, parse_math=False)
     panel.set_aspect("equal")
     panel.invert_yaxis()
-    # Vector cells with edges stay crisp at any size.
-    return panel.pcolormesh(weights, cmap="Blues", vmin=0, vmax=1, edgecolors="lightgray", linewidth=0.3)
-
-
-def _label(panel: Axes, maps: AttentionMaps, *, source: bool, target: bool) -> None:
     panel.spines[:].set_visible(False)
     panel.tick_params(length=0, labelsize=8, top=True, labeltop=True, bottom=False, labelbottom=False)
-    for axis, words in ((panel.xaxis, maps.source if source else ()), (panel.yaxis, maps.target if target else ())):
+    for axis, words in ((panel.xaxis, source), (panel.yaxis, target)):
         # A dollar sign is a token, not the start of a formula.
         axis.set_ticks(np.arange(len(words)) + 0.5, words, parse_math=False)
     panel.tick_params(axis="x", rotation=90)
+    # Vector cells with edges stay crisp at any size.
+    return panel.pcolormesh(weights, cmap="Blues", vmin=0, vmax=1, edgecolors="lightgray", linewidth=0.3)

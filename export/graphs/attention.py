@@ -1,9 +1,9 @@
-"""Attention operators of the exported graphs, one class per graph variant.
+"""Attention operators of graphs with states, one class per graph variant.
 
-`ContribAttention` (CPU) uses ONNX Runtime's GroupQueryAttention: packed projections, caches written in place, and time
-proportional to valid lengths. `CudaAttention` adds MultiHeadAttention, whose CUDA kernel takes row lengths;
-self-attention in fp16 with a shared buffer reaches the fastest kernel. `StandardAttention` uses only ONNX opset 24:
-TensorScatter writes the caches and Attention reads them up to each row's length.
+`CudaAttention` uses operators of ONNX Runtime. GroupQueryAttention takes packed projections and writes caches in place;
+in fp16 with a shared buffer it reaches the fastest kernel. The CUDA kernel of MultiHeadAttention takes row lengths.
+`StandardAttention` uses only ONNX opset 24: TensorScatter writes the caches and Attention reads them up to each row's
+length.
 
 Shapes: B rows of a prefill, S source length, R rows of a step, H heads, D head size, W = H * D, C cache capacity.
 """
@@ -15,34 +15,16 @@ import torch
 from torch import Tensor
 from torch.onnx.ops import symbolic, symbolic_multi_out
 
-from model.network.attention import KeysValues
-from serve.bundle.manifest import Element
-
 
 class AttentionOperators(ABC):
     """The operators for the three kinds of attention.
 
     Every row has its own valid length and reads nothing beyond it. A row's result therefore depends neither on padding
-    nor on other rows. `element` is the number type of the caches.
+    nor on other rows.
     """
-
-    element: Element = "float"
 
     def __init__(self, heads: int) -> None:
         self.heads = heads
-
-    # an operator may be the same in all layers
-    def in_decoder_layer(self, number: int) -> "AttentionOperators":  # noqa: ARG002
-        """Returns the operators of one decoder layer."""
-        return self
-
-    def keep(self, source: KeysValues) -> KeysValues:
-        """Converts source keys and values, float [B, H, S, D], to the cache's number type."""
-        return source
-
-    def kept_keys(self, key: Tensor) -> Tensor:
-        """Converts cached source keys of any shape to floats."""
-        return key
 
     @abstractmethod
     def attend_in_source(self, qkv: Tensor, lengths: Tensor) -> Tensor:
@@ -73,9 +55,7 @@ class AttentionOperators(ABC):
         """
 
     @abstractmethod
-    def attend_to_source(
-        self, query: Tensor, key: Tensor, value: Tensor, lengths: Tensor
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def attend_to_source(self, query: Tensor, key: Tensor, value: Tensor, lengths: Tensor) -> Tensor:
         """Computes the cross-attention of one position per row.
 
         Args:
@@ -85,38 +65,27 @@ class AttentionOperators(ABC):
             lengths: valid source tokens per row, int32 [R].
 
         Returns:
-            States [R, 1, W], and both caches if the operator has them as outputs.
+            States [R, 1, W].
         """
 
 
-OPERATOR = "com.microsoft::GroupQueryAttention"
-
-
-class ContribAttention(AttentionOperators):
-    """Attention by ONNX Runtime's GroupQueryAttention."""
+class CudaAttention(AttentionOperators):
+    """Attention for NVIDIA GPUs."""
 
     def attend_in_source(self, qkv: Tensor, lengths: Tensor) -> Tensor:
-        """Runs without past and without a causal mask; padding costs no work."""
-        rows, length, packed = qkv.shape
-        cache_shape = (rows, self.heads, length, packed // 3 // self.heads)
-        output, _, _ = symbolic_multi_out(
-            OPERATOR,
-            [qkv, None, None, None, None, lengths - 1, int32_scalar(length)],
-            {"num_heads": self.heads, "kv_num_heads": self.heads, "causal": 0},
-            dtypes=(qkv.dtype, qkv.dtype, qkv.dtype),
-            shapes=((rows, length, packed // 3), cache_shape, cache_shape),
-            version=1,
-        )
-        return output
+        """Splits the packed projections, because MultiHeadAttention with lengths requires separate inputs."""
+        query, key, value = qkv.chunk(3, dim=-1)
+        return self._attend(query, key, value, lengths)
 
     def attend_in_target(
         self, qkv: Tensor, past_key: Tensor, past_value: Tensor, positions: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Appends the new position to the caches and attends."""
         rows, _, packed = qkv.shape
+        capacity = torch.scalar_tensor(past_key.shape[2], dtype=torch.int32)
         output, present_key, present_value = symbolic_multi_out(
-            OPERATOR,
-            [qkv, None, None, past_key, past_value, positions, int32_scalar(past_key.shape[2])],
+            "com.microsoft::GroupQueryAttention",
+            [qkv, None, None, past_key, past_value, positions, capacity],
             {"num_heads": self.heads, "kv_num_heads": self.heads},
             dtypes=(qkv.dtype, qkv.dtype, qkv.dtype),
             shapes=((rows, 1, packed // 3), past_key.shape, past_value.shape),
@@ -124,43 +93,9 @@ class ContribAttention(AttentionOperators):
         )
         return output, present_key, present_value
 
-    def attend_to_source(
-        self, query: Tensor, key: Tensor, value: Tensor, lengths: Tensor
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Passes the source as the past and appends nothing."""
-        nothing = nothing_new(query)
-        output: Tensor = symbolic(
-            OPERATOR,
-            [query, nothing, nothing, key, value, lengths - 1, int32_scalar(key.shape[2])],
-            {"num_heads": self.heads, "kv_num_heads": self.heads},
-            dtype=query.dtype,
-            shape=query.shape,
-            version=1,
-        )
-        return output, ()
-
-
-def nothing_new(query: Tensor) -> Tensor:
-    """Returns empty keys or values. All layers share them, so the graph computes them once."""
-    return query.new_zeros(query.shape[0], 0, query.shape[2])
-
-
-def int32_scalar(value: int) -> Tensor:
-    """Returns an int32 scalar, the size type of the operator."""
-    return torch.scalar_tensor(value, dtype=torch.int32)
-
-
-class CudaAttention(ContribAttention):
-    """Attention for NVIDIA GPUs; inherits the decoder's self-attention."""
-
-    def attend_in_source(self, qkv: Tensor, lengths: Tensor) -> Tensor:
-        """Splits the packed projections, because MultiHeadAttention with lengths requires separate inputs."""
-        query, key, value = qkv.chunk(3, dim=-1)
-        return self._attend(query, key, value, lengths)
-
-    def attend_to_source(self, query: Tensor, key: Tensor, value: Tensor, lengths: Tensor) -> tuple[Tensor, tuple[()]]:
+    def attend_to_source(self, query: Tensor, key: Tensor, value: Tensor, lengths: Tensor) -> Tensor:
         """Reads the caches as [R, H, C, D]."""
-        return self._attend(query, key, value, lengths), ()
+        return self._attend(query, key, value, lengths)
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor, lengths: Tensor) -> Tensor:
         output: Tensor = symbolic(
@@ -195,10 +130,10 @@ class StandardAttention(AttentionOperators):
         attended = _attention(query, present_key, present_value, positions + 1)
         return attended.flatten(start_dim=2).view(-1, 1, qkv.shape[2] // 3), present_key, present_value
 
-    def attend_to_source(self, query: Tensor, key: Tensor, value: Tensor, lengths: Tensor) -> tuple[Tensor, tuple[()]]:
+    def attend_to_source(self, query: Tensor, key: Tensor, value: Tensor, lengths: Tensor) -> Tensor:
         """Reads the caches; writes nothing."""
         heads = self._split(query, 1).transpose(1, 2)  # [R, H, 1, D]
-        return _attention(heads, key, value, lengths).reshape(query.shape), ()
+        return _attention(heads, key, value, lengths).reshape(query.shape)
 
     def _split(self, states: Tensor, parts: int) -> Tensor:
         """Splits one position into heads: [R, 1, parts * W] -> [R, parts, H, D]."""

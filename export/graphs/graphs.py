@@ -1,6 +1,7 @@
-"""Defines the form in which every architecture is exported: an encoder, a decoder step and states.
+"""Graphs with states: an encoder, a decoder step and the tensors between them, of every architecture.
 
-Each architecture has its own module with PyTorch modules; `graphs_of` selects them.
+Each architecture has its own module with PyTorch modules; `graphs_of` selects them. Transformers have native graphs on
+the CPU (`export.graphs.native`), and graphs with states elsewhere.
 """
 
 from collections.abc import Sequence
@@ -10,9 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from export.graphs.attention import AttentionOperators, ContribAttention, CudaAttention, StandardAttention
-from export.graphs.calibration import Observed, cache_scale, cached_layers
-from export.graphs.quantized_attention import CacheScales, QuantizedAttention
+from export.graphs.attention import AttentionOperators, CudaAttention, StandardAttention
 from export.graphs.quantized_graph import quantized
 from export.graphs.recurrent import RecurrentDecoderGraph, RecurrentEncoderGraph, recurrent_states
 from export.graphs.transformer import DecoderGraph, EncoderGraph
@@ -20,7 +19,7 @@ from model.config import TransformerConfig
 from model.network.recurrent import Recurrent
 from model.network.transformer import Transformer
 from model.network.translation_model import TranslationModel
-from serve.bundle.manifest import EIGHT_BITS, AttentionHead, Element, GraphVariant, Precision, StateSpec
+from serve.bundle.manifest import AttentionHead, GraphVariant, Precision, StateSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +45,7 @@ class Graphs:
     aligned_decoder: nn.Module | None = None
 
 
-ATTENTION: dict[GraphVariant, type[AttentionOperators]] = {
-    "cpu": ContribAttention,
-    "cuda": CudaAttention,
-    "portable": StandardAttention,
-}
-
-NOTHING_OBSERVED = Observed({}, {})
+ATTENTION: dict[GraphVariant, type[AttentionOperators]] = {"cuda": CudaAttention, "portable": StandardAttention}
 
 
 class UnsupportedGraphError(Exception):
@@ -61,26 +54,23 @@ class UnsupportedGraphError(Exception):
 
 def graphs_of(
     model: TranslationModel,
-    variant: GraphVariant = "cpu",
+    variant: GraphVariant = "portable",
     precision: Precision = "fp32",
     alignment_heads: Sequence[AttentionHead] = (),
-    observed: Observed = NOTHING_OBSERVED,
 ) -> Graphs:
     """Returns the graphs of a trained model; they share its parameters.
 
     Args:
         model: a Transformer or recurrent model. Recurrent graphs use only standard operators.
-        variant: operators of the graphs.
+        variant: operators of the graphs; cuda or portable for a Transformer.
         precision: number type of the computation.
         alignment_heads: cross-attention heads of the aligned decoder; empty: no aligned decoder.
-        observed: ranges for static quantization. Layers without a range get one scale per row; caches without a range
-            stay float.
 
     Raises:
         UnsupportedGraphError: if the architecture has no such graphs or heads.
     """
     if isinstance(model, Transformer):
-        return _transformer_graphs(model, variant, precision, alignment_heads, observed)
+        return _transformer_graphs(model, variant, precision, alignment_heads)
     if variant == "cuda":
         raise UnsupportedGraphError("variant: cuda: expected cpu or portable for a model that is no Transformer")
     if precision != "fp32":
@@ -93,13 +83,14 @@ def graphs_of(
     raise TypeError(f"{type(model).__name__}: expected a Transformer or recurrent model")
 
 
-def _transformer_graphs(
-    model: Transformer,
-    variant: GraphVariant,
-    precision: Precision,
-    alignment_heads: Sequence[AttentionHead],
-    observed: Observed,
-) -> Graphs:
+def check_options(
+    model: Transformer, variant: GraphVariant, precision: Precision, alignment_heads: Sequence[AttentionHead]
+) -> None:
+    """Checks that a Transformer has such graphs.
+
+    Raises:
+        UnsupportedGraphError: if not.
+    """
     layers, heads = model.config.decoder_layers, model.config.heads
     for chosen in alignment_heads:
         if chosen.layer >= layers or chosen.head >= heads:
@@ -108,34 +99,30 @@ def _transformer_graphs(
     if (variant == "cuda") != (precision == "fp16"):
         expected = "fp16 exactly if the variant is cuda"
         raise UnsupportedGraphError(f"precision: {precision} with the variant {variant}: expected {expected}")
-    attention = _quantized_attention(model, observed) if observed.caches else ATTENTION[variant](heads)
+
+
+def _transformer_graphs(
+    model: Transformer, variant: GraphVariant, precision: Precision, alignment_heads: Sequence[AttentionHead]
+) -> Graphs:
+    check_options(model, variant, precision, alignment_heads)
+    attention = ATTENTION[variant](model.config.heads)
     modules: list[nn.Module] = [EncoderGraph(model, attention), DecoderGraph(model, attention)]
     if alignment_heads:
         modules.append(DecoderGraph(model, attention, alignment_heads))
-    if precision in EIGHT_BITS:
-        layers_by_name = dict(model.named_modules())
-        ranges = {layers_by_name[name]: known for name, known in observed.activations.items()}
-        modules = [quantized(module, variant, ranges) for module in modules]
+    if precision == "int8":
+        modules = [quantized(module) for module in modules]
     elif precision == "fp16":
         modules = [deepcopy(module).half() for module in modules]
     encoder, decoder, *aligned = modules
     dtype = torch.float16 if precision == "fp16" else torch.float32
-    states = _transformer_states(model.config, attention.element)
+    states = _transformer_states(model.config)
     return Graphs(encoder, decoder, states, dtype, aligned[0] if aligned else None)
 
 
-def _quantized_attention(model: Transformer, observed: Observed) -> QuantizedAttention:
-    layers = [
-        CacheScales(*(cache_scale(observed.caches[name]) for name in cached_layers(layer)))
-        for layer in range(model.config.decoder_layers)
-    ]
-    return QuantizedAttention(model.config.heads, layers)
-
-
-def _transformer_states(config: TransformerConfig, element: Element) -> tuple[StateSpec, ...]:
+def _transformer_states(config: TransformerConfig) -> tuple[StateSpec, ...]:
     """Returns the key and value states of every decoder layer, in the input order of `DecoderGraph`."""
     return tuple(
-        StateSpec(name=f"{attention}_{part}_{layer}", shape=(config.heads, length, config.head_size), element=element)
+        StateSpec(name=f"{attention}_{part}_{layer}", shape=(config.heads, length, config.head_size))
         for layer in range(config.decoder_layers)
         for attention, length in (("self", "target"), ("cross", "source"))
         for part in ("key", "value")

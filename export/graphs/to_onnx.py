@@ -4,23 +4,20 @@ The exporter stores transposed matrices under numbers. `name_weights` restores t
 readable and `read_weights` can recover the model from its bundle.
 """
 
-import hashlib
 import logging
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import onnx
 import torch
 from numpy.typing import NDArray
 from onnx import numpy_helper
-from onnx.external_data_helper import ExternalDataInfo, set_external_data, uses_external_data
 from torch import Tensor, nn
 from torch.export import Dim
 
+from export.graphs.graph_files import ExportedGraphs, write_graphs
 from export.graphs.graphs import Graphs
 from export.graphs.search import log_probabilities_graph, topk_graph
 from serve.bundle.bundle import (
@@ -29,7 +26,6 @@ from serve.bundle.bundle import (
     ENCODER_FILE,
     LOG_PROBABILITIES_FILE,
     TOPK_FILE,
-    WEIGHTS_FILE,
 )
 from serve.bundle.manifest import (
     ALIGNMENTS,
@@ -37,9 +33,7 @@ from serve.bundle.manifest import (
     ENCODER_INPUTS,
     LOGITS,
     GraphSignature,
-    SharedWeight,
     StateSpec,
-    WeightType,
 )
 
 TRANSPOSED = ".transposed"
@@ -85,40 +79,15 @@ def read_weights(path: Path) -> dict[str, NDArray[np.float32]]:
 
 
 OPSET = 24
-# Smaller weights stay in the graph, where ONNX Runtime's optimizer can fold them.
-SMALLEST_EXTERNAL_BYTES = 1024
 # Sizes of the traced example. All differ: the exporter treats equal sizes as one dimension.
 EXAMPLE_ROWS = 2
 EXAMPLE_PREFILL_LENGTH = 3
 EXAMPLE_LENGTHS = {"source": 7, "target": 5}
-# Mapping a smaller weight twice costs less than one page of memory.
-SMALLEST_SHARED_BYTES = 4096
 TRANSPOSITION = (1, 0)
-# Graphs that can share weights, and the types of shared weights.
-WEIGHT_READERS = (ENCODER_FILE, DECODER_FILE, ALIGNED_DECODER_FILE)
-WEIGHT_TYPES: dict[int, WeightType] = {onnx.TensorProto.FLOAT: "float32", onnx.TensorProto.INT8: "int8"}
 # One symbol per dimension that is always equal: the graph then reads its size once, not once per state.
 ROWS = Dim("rows")
 PREFILL_LENGTH = Dim("source_length")
 CAPACITIES = {"source": Dim("source_capacity"), "target": Dim("target_capacity")}
-
-
-@dataclass(frozen=True, slots=True)
-class ExportedGraphs:
-    """The manifest's description of the graphs, with their actual inputs and outputs."""
-
-    encoder: GraphSignature
-    decoder: GraphSignature
-    states: tuple[StateSpec, ...]
-    shared_weights: tuple[SharedWeight, ...]
-
-
-class _Place(NamedTuple):
-    """Offset, type and shape of a weight in the file of weights."""
-
-    offset_bytes: int
-    type: WeightType
-    shape: tuple[int, ...]
 
 
 def export_graphs(graphs: Graphs, folder: Path) -> ExportedGraphs:
@@ -135,8 +104,7 @@ def export_graphs(graphs: Graphs, folder: Path) -> ExportedGraphs:
     }
     if graphs.aligned_decoder is not None:
         files[ALIGNED_DECODER_FILE] = _export_decoder(graphs.aligned_decoder, graphs, (*outputs, ALIGNMENTS))
-    _write(files, folder)
-    return ExportedGraphs(_signature(encoder), _signature(decoder), graphs.states, _shared_weights(files))
+    return write_graphs(files, folder, states=graphs.states)
 
 
 def _export_encoder(graphs: Graphs) -> onnx.ModelProto:
@@ -176,13 +144,6 @@ def _example(state: StateSpec, dtype: torch.dtype) -> Tensor:
 def _dynamic_dimensions(state: StateSpec) -> dict[int, object]:
     named = {axis: CAPACITIES[size] for axis, size in enumerate(state.shape, start=1) if isinstance(size, str)}
     return {0: ROWS, **named}
-
-
-def _signature(graph: onnx.ModelProto) -> GraphSignature:
-    return GraphSignature(
-        inputs=tuple(value.name for value in graph.graph.input),
-        outputs=tuple(value.name for value in graph.graph.output),
-    )
 
 
 def _to_onnx(
@@ -231,48 +192,3 @@ def _transpose_embeddings(graph: onnx.GraphProto) -> None:
             if np.array_equal(numpy_helper.to_array(tensor), embeddings.T):
                 graph.initializer.remove(tensor)
                 graph.node.insert(0, onnx.helper.make_node("Transpose", [name], [tensor.name], perm=TRANSPOSITION))
-
-
-def _write(graphs: dict[str, onnx.ModelProto], folder: Path) -> None:
-    """Writes the weights of all graphs into one file, equal ones once, then the graphs."""
-    offsets: dict[bytes, int] = {}
-    with (folder / WEIGHTS_FILE).open("wb") as file:
-        for tensor in _weights(graphs.values()):
-            digest = hashlib.sha256(tensor.raw_data).digest()
-            if digest not in offsets:
-                offsets[digest] = file.tell()
-                file.write(tensor.raw_data)
-            set_external_data(tensor, WEIGHTS_FILE, offset=offsets[digest], length=len(tensor.raw_data))
-            tensor.ClearField("raw_data")
-    for name, graph in graphs.items():
-        onnx.save(graph, folder / name)
-        onnx.checker.check_model(folder / name)
-
-
-def _shared_weights(graphs: Mapping[str, onnx.ModelProto]) -> tuple[SharedWeight, ...]:
-    """Returns the large weights that the encoder and every decoder read from the same place in the file."""
-    encoder, decoder, *aligned = (_places(graphs[name]) for name in WEIGHT_READERS if name in graphs)
-    return tuple(
-        SharedWeight(encoder_name=encoder[place], decoder_name=name, **place._asdict())
-        for place, name in sorted(decoder.items())
-        if place in encoder and all(places.get(place) == name for places in aligned)
-    )
-
-
-def _places(graph: onnx.ModelProto) -> dict[_Place, str]:
-    """Returns the names of a graph's large weights by their place in the file."""
-    places = {}
-    for tensor in graph.graph.initializer:
-        if uses_external_data(tensor) and tensor.data_type in WEIGHT_TYPES:
-            stored = ExternalDataInfo(tensor)
-            place = _Place(stored.offset or 0, WEIGHT_TYPES[tensor.data_type], tuple(tensor.dims))
-            if (stored.length or 0) >= SMALLEST_SHARED_BYTES:
-                places[place] = tensor.name
-    return places
-
-
-def _weights(graphs: Iterable[onnx.ModelProto]) -> Iterator[onnx.TensorProto]:
-    for graph in graphs:
-        for tensor in graph.graph.initializer:
-            if len(tensor.raw_data) >= SMALLEST_EXTERNAL_BYTES:
-                yield tensor

@@ -63,7 +63,6 @@ class EncoderGraph(nn.Module):
         self.positions = frozen(transformer.source_positions.table)
         self.layers = nn.ModuleList(EncoderLayerGraph(layer, attention) for layer in transformer.encoder_layers)
         self.norm = transformer.encoder_norm
-        self.attention = attention
         self.cross = nn.ModuleList(layer.cross_attention for layer in transformer.decoder_layers)
 
     def forward(self, source_ids: Tensor, source_lengths: Tensor) -> list[Tensor]:
@@ -74,16 +73,15 @@ class EncoderGraph(nn.Module):
             source_lengths: valid tokens per row, int32 [B].
 
         Returns:
-            cross_key_0, cross_value_0, cross_key_1, ...: [B, H, S, D] in the cache's type, undefined beyond a row's
-            length.
+            cross_key_0, cross_value_0, cross_key_1, ...: float [B, H, S, D], undefined beyond a row's length.
         """
         states = self.embedding(source_ids) + self.positions[: source_ids.shape[1]]
         for layer in self.layers:
             states = layer(states, source_lengths)
         memory = self.norm(states)
         outputs: list[Tensor] = []
-        for number, cross in enumerate(cast("Iterable[MultiHeadAttention]", self.cross)):
-            outputs += self.attention.in_decoder_layer(number).keep(cross.project(memory))
+        for cross in cast("Iterable[MultiHeadAttention]", self.cross):
+            outputs += cross.project(memory)
         return outputs
 
 
@@ -116,11 +114,7 @@ class DecoderGraph(nn.Module):
         weight = frozen(transformer.target_weight)
         self.embedding = Embedding(weight, transformer.embedding_scale)
         self.positions = frozen(transformer.target_positions.table)
-        self.attention = attention
-        self.layers = nn.ModuleList(
-            DecoderLayerGraph(layer, attention.in_decoder_layer(number))
-            for number, layer in enumerate(transformer.decoder_layers)
-        )
+        self.layers = nn.ModuleList(DecoderLayerGraph(layer, attention) for layer in transformer.decoder_layers)
         self.norm = transformer.decoder_norm
         # Tied embeddings are one parameter object; two would be stored twice.
         output_weight = weight if transformer.output is None else frozen(transformer.output_weight)
@@ -137,12 +131,12 @@ class DecoderGraph(nn.Module):
             positions: tokens in each row's self-attention cache, int32 [R].
             source_lengths: valid source tokens per row, int32 [R].
             states: per layer past_self_key and past_self_value, [R, H, C_self, D], then cross_key and cross_value, [R,
-                H, C_cross, D]: all float or all int8.
+                H, C_cross, D].
 
         Returns:
             Logits, float [R, V], then per layer present_self_key and present_self_value: the past caches including this
-            step, for binding to the same memory. With int8 caches also the unchanged present_cross_key and
-            present_cross_value. With alignment heads also their cross-attention weights, float [R, A, C_cross].
+            step, for binding to the same memory. With alignment heads also their cross-attention weights, float [R, A,
+            C_cross].
         """
         embedded = self.embedding(token_ids) + functional.embedding(positions, self.positions)
         hidden = embedded[:, None]  # [R, 1, d_model]
@@ -170,10 +164,7 @@ class DecoderGraph(nn.Module):
         Returns:
             Float [R, A, C_cross].
         """
-        chosen = [
-            self.attention.in_decoder_layer(place.layer).kept_keys(keys[place.layer][:, place.head])
-            for place in self.alignment_heads
-        ]  # [R, C_cross, D] each
+        chosen = [keys[place.layer][:, place.head] for place in self.alignment_heads]  # [R, C_cross, D] each
         size = chosen[0].shape[2]
         parts = [queries[place.layer][:, 0, place.head * size :][:, :size] for place in self.alignment_heads]
         key, query = torch.stack(chosen, dim=1), torch.stack(parts, dim=1)  # [R, A, C_cross, D], [R, A, D]
@@ -193,7 +184,7 @@ class DecoderLayerGraph(nn.Module):
 
     def forward(
         self, states: Tensor, positions: Tensor, source_lengths: Tensor, caches: Sequence[Tensor]
-    ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
+    ) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor]]:
         """Maps states [R, 1, d_model] to the next states, the cross-attention queries, and the written caches."""
         past_key, past_value, cross_key, cross_value = caches
         layer = self.layer
@@ -203,10 +194,10 @@ class DecoderLayerGraph(nn.Module):
         states = residual.after(states, layer.self_attention.output(attended))
         residual = layer.cross_attention_residual
         query = layer.cross_attention.query(residual.before(states))
-        attended, given_back = self.attention.attend_to_source(query, cross_key, cross_value, source_lengths)
+        attended = self.attention.attend_to_source(query, cross_key, cross_value, source_lengths)
         states = residual.after(states, layer.cross_attention.output(attended))
         states = layer.feed_forward_residual(states, layer.feed_forward)
-        return states, query, (present_key, present_value, *given_back)
+        return states, query, (present_key, present_value)
 
 
 class PackedProjection(nn.Linear):

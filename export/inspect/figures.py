@@ -1,7 +1,8 @@
 """Collects the figures of a bundle without serving it, and formats them as text. 1 kB is 1,000 bytes.
 
-Memory: weights once, decoder states and logits for every slot of every engine, as `serve.runtime.kv_cache` allocates
-them. Needs no PyTorch; without ONNX Runtime the optimized operators are missing.
+Memory: weights once, decoder states and logits for every slot of every engine, as `serve.runtime` allocates them.
+Native weights are counted with the padding of their blocks. Needs no PyTorch; without ONNX Runtime the optimized
+operators are missing.
 """
 
 import tempfile
@@ -24,13 +25,22 @@ from export.inspect.graph import (
     fold_blocks,
     read_graph,
 )
+from export.inspect.native_step import described_states, native_blocks
 from model.text_table import format_table
 from serve.bundle.bundle import MANIFEST_FILE, Bundle
-from serve.bundle.manifest import DECODER_INPUTS, ENCODER_INPUTS, LOGITS, Manifest, Precision, StateSpec
+from serve.bundle.manifest import (
+    CACHE_BLOCK_TOKENS,
+    DECODER_INPUTS,
+    ENCODER_INPUTS,
+    LOGITS,
+    Manifest,
+    StateSpec,
+    StoredPrecision,
+)
 
 # Logits are float32 in every precision. States are float32, float16 in fp16, or int8 if the manifest defines it.
 FLOAT_BYTES = 4
-STATE_BYTES: dict[Precision, int] = {"fp32": 4, "int8": 4, "int8-static": 4, "fp16": 2}
+STATE_BYTES: dict[StoredPrecision, int] = {"fp32": 4, "int8": 4, "int8-static": 4, "fp16": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +74,7 @@ class EngineMemory:
 
 def measure_engine(manifest: Manifest, slots: int) -> EngineMemory:
     """Returns the memory of an engine with `slots` slots."""
-    states = tuple(_measure_state(spec, manifest) for spec in manifest.states)
+    states = tuple(_measure_state(spec, manifest) for spec in described_states(manifest))
     slot_bytes = sum(state.slot_bytes for state in states)
     logits_bytes = slots * manifest.vocabulary_size * FLOAT_BYTES
     return EngineMemory(slots, states, slot_bytes, slots * slot_bytes, logits_bytes)
@@ -72,6 +82,9 @@ def measure_engine(manifest: Manifest, slots: int) -> EngineMemory:
 
 def _measure_state(spec: StateSpec, manifest: Manifest) -> StateMemory:
     limits = {"source": manifest.max_source_tokens, "target": manifest.max_target_tokens}
+    if manifest.cache is not None:
+        blocks = CACHE_BLOCK_TOKENS
+        limits = {length: -(-tokens // blocks) * blocks for length, tokens in limits.items()}
     shape = tuple(limits[size] if isinstance(size, str) else size for size in spec.shape)
     dtype = np.dtype("int8" if spec.element == "int8" else f"f{STATE_BYTES[manifest.precision]}")
     value_bytes = prod(shape) * dtype.itemsize
@@ -144,7 +157,9 @@ def inspect(bundle: Bundle, slots: int) -> Inspection:
         parameters=count_parameters(weights),
         weights_bytes=sum(weight.size_bytes for weight in weights),
         graphs=(_graph(encoder, bundle.encoder_path, lengths), _graph(decoder, bundle.decoder_path, lengths)),
-        step=find_blocks(decoder, manifest.states),
+        step=find_blocks(decoder, manifest.states)
+        if manifest.cache is None
+        else native_blocks(bundle, decoder, manifest.cache),
         engine=measure_engine(manifest, slots),
     )
 
@@ -169,7 +184,9 @@ def _graph(graph: StoredGraph, path: Path, lengths: Mapping[str, Sequence[int | 
 
 
 def _lengths(manifest: Manifest) -> dict[str, tuple[int | str, ...]]:
-    """Returns the manifest's shape of each input and output by name."""
+    """Returns the manifest's shape of each input and output by name; native graphs name their sizes themselves."""
+    if manifest.cache is not None:
+        return {}
     shapes: dict[str, tuple[int | str, ...]] = dict.fromkeys((*ENCODER_INPUTS, *DECODER_INPUTS), ("rows",))
     shapes |= {ENCODER_INPUTS[0]: ("rows", "source"), LOGITS: ("rows", manifest.vocabulary_size)}
     for state in manifest.states:

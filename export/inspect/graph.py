@@ -168,7 +168,7 @@ TITLES = {"target": "self-attention", "source": "cross-attention", "recurrent": 
 class Block:
     """A part of a decoder step: it reads states and matrices (weights with at least two axes) and writes states.
 
-    `carries` are the tensors passed to later blocks, or the logits.
+    `nodes` is 0 for a part of a native operator. `carries` are the tensors passed to later blocks, or the logits.
     """
 
     title: str

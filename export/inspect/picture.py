@@ -91,7 +91,7 @@ def draw_step(inspection: Inspection, path: Path) -> None:
 def _row(alike: Sequence[Block], memory: dict[str, StateMemory]) -> _Row:
     """Returns the drawing of blocks with the same form, one per round."""
     block = alike[0]
-    operators = "one operator" if block.nodes == 1 else f"{block.nodes} operators"
+    operators = {0: "", 1: "one operator, "}.get(block.nodes, f"{block.nodes} operators, ")
     size = format_bytes(sum(matrix.size_bytes for matrix in block.matrices))
     left: list[_Flow] = []
     right: list[_Flow] = []
@@ -105,7 +105,7 @@ def _row(alike: Sequence[Block], memory: dict[str, StateMemory]) -> _Row:
         flow = _flow([memory[state.name] for state in states], len(alike), is_read=is_read, is_written=is_written)
         (left if kind == "source" else right).append(flow)
     return _Row(
-        _Text((block.title, f"{operators}, matrices {size}", *_matrix_lines(block)), "block"),
+        _Text((block.title, f"{operators}matrices {size}", *_matrix_lines(block)), "block"),
         tuple(left),
         tuple(right),
         ", ".join(map(_format_tensor, block.carries)),

@@ -18,11 +18,11 @@ from export.verify.stepper import Reader, References
 from model.data.corpus import Corpus, CorpusError, read_corpus
 from model.tokenizer.tokenizer import TokenizerError
 from serve.bundle.bundle import Bundle, BundleError
-from serve.bundle.manifest import Precision
+from serve.bundle.manifest import StoredPrecision
 from serve.system import DeviceChoice
 
 # 8-bit rounding changes some translations: the share of equal ones is reported, but required only on request.
-DEMANDS: dict[Precision, Demands] = {
+DEMANDS: dict[StoredPrecision, Demands] = {
     "fp32": Demands(0.999, 1e-3),
     "fp16": Demands(0.99, 0.1),
     "int8": Demands(0.0, math.inf),
@@ -135,9 +135,12 @@ class VerifyCommand(BaseSettings):
                 raise SystemExit(
                     f"dragoman verify: run: {run}: expected the run of the bundle, got other tokens: {sentence.text}"
                 )
+        if bundle.manifest.precision == "int8-static":
+            problem = "expected none with a bundle in int8-static, which PyTorch cannot compute: export the run again"
+            raise SystemExit(f"dragoman verify: run: {run}: {problem}")
         return references_of(exportable.model, bundle.manifest)
 
-    def _plan(self, precision: Precision) -> Plan:
+    def _plan(self, precision: StoredPrecision) -> Plan:
         demands = DEMANDS[precision]
         return Plan(
             checks=self.checks,

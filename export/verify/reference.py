@@ -1,13 +1,12 @@
 """The PyTorch models that a bundle is compared with: the trained model, and a copy rounded like an 8-bit graph.
 
-The rounded copy computes in floats and rounds where the graph rounds. It is independent of
-`export.graphs.quantized_layers`, which it verifies. Sums are exact in the graph and rounded here, and an activation
-near a rounding boundary may fall to either side. The two therefore agree within rounding, not bit by bit.
+The rounded copy computes in floats and rounds where the graph rounds. It is independent of the graphs, which it
+verifies. Sums are exact in the graph and rounded here, and an activation near a rounding boundary may fall to either
+side. The two therefore agree within rounding, not bit by bit.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
-from functools import partial
 
 import numpy as np
 import torch
@@ -17,23 +16,21 @@ from torch import Tensor, nn
 from export.answer import Answer
 from export.verify.stepper import References
 from model.data.batches import pad
+from model.network.attention import KeysValues, MultiHeadAttention, attention_weights
 from model.network.transformer import Transformer
 from model.network.translation_model import DecoderState, TranslationModel
 from model.search import Generated, generate_beam, generate_greedy
-from serve.bundle.manifest import EIGHT_BITS, ActivationRange, Manifest
+from serve.bundle.manifest import Manifest
 
 LEVELS = 127  # on either side of zero
+UNSIGNED_LEVELS = 255
 SMALLEST_MAXIMUM = 1e-12  # for a row of zeros; any positive scale works
 
 
-def rounded(
-    model: TranslationModel,
-    activation_ranges: Mapping[str, ActivationRange],
-    cache_ranges: Mapping[str, ActivationRange],
-) -> Transformer:
+def rounded(model: TranslationModel, *, caches: bool) -> Transformer:
     """Returns a copy of a Transformer with rounded weights, and rounded activations before every product.
 
-    Ranges are by layer name. Activations without one use a scale per row; outputs without one are not rounded.
+    With `caches` the decoder attends in 8 bits; see `RoundedAttention`.
 
     Raises:
         TypeError: if the model is no Transformer, which has no 8-bit graphs.
@@ -41,19 +38,46 @@ def rounded(
     if not isinstance(model, Transformer):
         raise TypeError(f"{type(model).__name__}: expected a Transformer")
     copy = deepcopy(model)
-    products = {name: module for name, module in copy.named_modules() if isinstance(module, nn.Linear)}
-    weights = (*(module.weight for module in products.values()), copy.source_weight, copy.target_weight)
+    products = [module for module in copy.modules() if isinstance(module, nn.Linear)]
+    weights = (*(module.weight for module in products), copy.source_weight, copy.target_weight)
     for weight in dict.fromkeys(weights):  # tied ones once
         weight.data = rounded_rows(weight.data)
-    for name, module in products.items():
-        known = activation_ranges.get(name)
-        rounding = rounded_rows if known is None else partial(rounded_in, known)
-        module.register_forward_pre_hook(partial(_round_input, rounding))
-    for name, known in cache_ranges.items():
-        products[name].register_forward_hook(partial(_round_cached, known))
+    for module in products:
+        module.register_forward_pre_hook(_round_input)
     # The output projection is a function, not a module, so the hook rounds its input here.
     copy.decoder_norm.register_forward_hook(_round_output)
+    for layer in copy.decoder_layers if caches else ():
+        layer.self_attention = RoundedAttention(layer.self_attention)
+        layer.cross_attention = RoundedAttention(layer.cross_attention)
     return copy
+
+
+class RoundedAttention(MultiHeadAttention):
+    """Attention with rounded queries, keys and values, one scale per position and head, and with rounded weights."""
+
+    def __init__(self, attention: MultiHeadAttention) -> None:
+        super().__init__(attention.query.in_features, attention.heads)
+        self.query, self.key, self.value, self.output = (
+            attention.query,
+            attention.key,
+            attention.value,
+            attention.output,
+        )
+
+    def forward(self, queries: Tensor, memory: KeysValues, mask: Tensor | None) -> Tensor:
+        """Rounds a weight times the scale of its value to 256 levels of the largest such product of a head."""
+        values = rounded_rows(memory.values)
+        scales = values.abs().amax(dim=-1).clamp(min=SMALLEST_MAXIMUM)[:, :, None]  # [B, H, 1, S]
+        products = self.weights(queries, memory, mask) * scales  # [B, H, T, S]
+        level = products.amax(dim=-1, keepdim=True) / UNSIGNED_LEVELS
+        heads = (products / level).round() * level / scales @ values  # [B, H, T, D]
+        projected: Tensor = self.output(heads.transpose(1, 2).flatten(start_dim=2))
+        return projected
+
+    def weights(self, queries: Tensor, memory: KeysValues, mask: Tensor | None) -> Tensor:
+        """Returns the weights before they are rounded."""
+        heads = rounded_rows(self.split_heads(self.query(queries)))
+        return attention_weights(heads, rounded_rows(memory.keys), mask)
 
 
 def rounded_rows(values: Tensor) -> Tensor:
@@ -62,25 +86,8 @@ def rounded_rows(values: Tensor) -> Tensor:
     return (values / scales).round() * scales
 
 
-def rounded_in(known: ActivationRange, values: Tensor) -> Tensor:
-    """Rounds values to 256 levels of a range, aligned to zero; values outside are clipped."""
-    distance = max(known.largest - known.smallest, SMALLEST_MAXIMUM) / (2 * LEVELS + 1)
-    lowest = -round(-known.smallest / distance)
-    return (values / distance).round().clamp(lowest, lowest + 2 * LEVELS + 1) * distance
-
-
-def rounded_about_zero(known: ActivationRange, values: Tensor) -> Tensor:
-    """Rounds values to 128 levels below zero and 127 above, symmetric to the range's largest magnitude."""
-    distance = max(-known.smallest, known.largest, SMALLEST_MAXIMUM) / LEVELS
-    return (values / distance).round().clamp(-LEVELS - 1, LEVELS) * distance
-
-
-def _round_input(rounding: Callable[[Tensor], Tensor], _: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
-    return rounding(inputs[0])
-
-
-def _round_cached(known: ActivationRange, _: nn.Module, __: tuple[Tensor, ...], output: Tensor) -> Tensor:
-    return rounded_about_zero(known, output)
+def _round_input(_: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
+    return rounded_rows(inputs[0])
 
 
 def _round_output(_: nn.Module, __: tuple[Tensor, ...], output: Tensor) -> Tensor:
@@ -92,9 +99,10 @@ BATCH_ROWS = 50
 
 def references_of(model: TranslationModel, manifest: Manifest) -> References:
     """Returns the models to compare a bundle with."""
-    if manifest.precision not in EIGHT_BITS:
+    if manifest.precision != "int8":
         return References(Reference(model), None)
-    return References(Reference(model), Reference(rounded(model, manifest.activation_ranges, manifest.cache_ranges)))
+    caches = manifest.cache is not None
+    return References(Reference(model), Reference(rounded(model, caches=caches)))
 
 
 class Reference:

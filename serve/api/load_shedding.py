@@ -17,7 +17,7 @@ import structlog
 from serve.errors import DeadlineExceededError, QueueFullError
 from serve.observability.logs import RequestRecord
 from serve.observability.metrics import Method
-from serve.scheduler.scheduler import Scheduler
+from serve.scheduler.request_scheduler import RequestScheduler
 from serve.system import available_cpus
 
 
@@ -64,7 +64,7 @@ class LoadShedder:
 
     def __init__(
         self,
-        schedulers: Callable[[], Iterable[Scheduler]],
+        schedulers: Callable[[], Iterable[RequestScheduler]],
         busy_share: Callable[[], float],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

@@ -22,7 +22,9 @@ LOG_PROBABILITIES_FILE = "log_probabilities.onnx"
 TOPK_FILE = "topk.onnx"
 WEIGHTS_FILE = "weights.bin"
 GOLDEN_FILE = "golden.json"
+CHOOSE_FILE = "choose.onnx"
 GRAPH_FILES = (ENCODER_FILE, DECODER_FILE, LOG_PROBABILITIES_FILE, TOPK_FILE)
+NATIVE_GRAPH_FILES = (ENCODER_FILE, DECODER_FILE, CHOOSE_FILE)
 EARLIER_VERSIONS = (1, 2, 3, 4)
 # The largest known manifest has less than 100 kB.
 MOST_MANIFEST_BYTES = 8 << 20
@@ -56,8 +58,9 @@ class Bundle:
         manifest = _read_manifest(folder / MANIFEST_FILE)
         for name, expected in manifest.files.items():
             _check_file(folder / name, expected)
-        expected_files = [*GRAPH_FILES, WEIGHTS_FILE, *manifest.tokenizer.files, GOLDEN_FILE]
-        if manifest.alignment_heads:
+        graphs = GRAPH_FILES if manifest.cache is None else NATIVE_GRAPH_FILES
+        expected_files = [*graphs, WEIGHTS_FILE, *manifest.tokenizer.files, GOLDEN_FILE]
+        if manifest.alignment_heads and manifest.cache is None:
             expected_files.append(ALIGNED_DECODER_FILE)
         for name in expected_files:
             if name not in manifest.files:
@@ -78,6 +81,11 @@ class Bundle:
     def aligned_decoder_path(self) -> Path:
         """The decoder that also returns alignments; present if the manifest lists alignment heads."""
         return self.folder / ALIGNED_DECODER_FILE
+
+    @property
+    def choose_path(self) -> Path:
+        """The native graph that finds the best tokens of changed logits."""
+        return self.folder / CHOOSE_FILE
 
     @property
     def log_probabilities_path(self) -> Path:

@@ -5,7 +5,7 @@ known models: a hostile manifest must not take the memory or the time of a serve
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Literal, Self, TypeGuard
 
 from pydantic import (
@@ -92,10 +92,10 @@ TokenizerSpec = Annotated[SentencePieceSpec | PieceSpec, Discriminator("kind")]
 Language = Annotated[str, StringConstraints(pattern=r"^[a-z]{2,3}$")]
 # The graphs' operators: ONNX Runtime's fastest ones for a CPU or an NVIDIA GPU, or those of the ONNX standard.
 GraphVariant = Literal["cpu", "cuda", "portable"]
-# The graphs' arithmetic: 32-bit or 16-bit floats, or products of 8-bit integers. The scale of int8 activations is
-# computed per row in every step (int8) or fixed at export (int8-static).
-Precision = Literal["fp32", "fp16", "int8", "int8-static"]
-EIGHT_BITS: tuple[Precision, ...] = ("int8", "int8-static")
+# The graphs' arithmetic: 32-bit or 16-bit floats, or products of 8-bit integers. Activations have one scale per row.
+Precision = Literal["fp32", "fp16", "int8"]
+# Earlier exports could also fix the scales of activations (int8-static).
+StoredPrecision = Literal[Precision, "int8-static"]
 # Lengths that differ between rows, in tokens.
 Length = Literal["source", "target"]
 Dimension = Size | Length
@@ -113,6 +113,21 @@ ALIGNMENTS = "alignments"
 LOG_PROBABILITIES = "log_probabilities"
 TOPK_INPUTS = ("scores", "count")
 TOPK_OUTPUTS = ("best_scores", "token_ids")
+# Inputs and outputs of native graphs besides their caches, in this order.
+ENCODE_INPUTS = ("source_ids", "source_lengths", "source_slots")
+STEP_INPUTS = (
+    "token_ids",
+    "positions",
+    "target_slots",
+    "source_slots",
+    "source_lengths",
+    "scored_rows",
+    "best_count",
+    "aligned",
+)
+CHOICE = ("log_sums", "best_scores", "best_ids")
+STEP_OUTPUTS = (LOGITS, *CHOICE, ALIGNMENTS)
+CHOOSE_INPUTS = (LOGITS, "best_count")
 
 
 class BundleDirection(Record):
@@ -170,7 +185,43 @@ class StateSpec(Record):
 
         Integer attention always returns the state that it read, even if it added nothing.
         """
-        return None if self.kind == "source" and self.element == "float" else f"present_{self.name}"
+        return None if self.kind == "source" and self.element == "float" else present(self.name)
+
+
+# Positions of a block of a native cache.
+CACHE_BLOCK_TOKENS = 16
+
+
+class CacheSpec(Record):
+    """The KV caches of native graphs: one for sources, written by the encoder, and one for targets.
+
+    Both have blocks of 16 positions: [slots, layers, blocks, 2, heads, 16 * head_size], keys, then values. The graphs
+    take the cache of a length as `source_cache` and return the written one as `present_source_cache`.
+
+    Attributes:
+        element: floats, or 8-bit integers; a second tensor, `source_scales`, has their scales, float32 [slots, layers,
+            blocks, 2, heads, 16].
+    """
+
+    layers: int = Field(gt=0, le=1000)
+    heads: int = Field(gt=0, le=1000)
+    head_size: int = Field(gt=0, le=1 << 16, multiple_of=4)
+    element: Element
+
+    def shapes(self, length: Length, tokens: int) -> dict[str, tuple[int, ...]]:
+        """Returns the shape of a slot by the name of the tensor, with room for a length of at most `tokens`."""
+        blocks = (self.layers, -(-tokens // CACHE_BLOCK_TOKENS), 2, self.heads)
+        shapes: dict[str, tuple[int, ...]] = {f"{length}_cache": (*blocks, CACHE_BLOCK_TOKENS * self.head_size)}
+        return shapes if self.element == "float" else shapes | {f"{length}_scales": (*blocks, CACHE_BLOCK_TOKENS)}
+
+    def names(self, length: Length) -> tuple[str, ...]:
+        """Returns the names of the inputs that hold the cache of a length."""
+        return tuple(self.shapes(length, 1))
+
+
+def present(name: str) -> str:
+    """Returns the name of the output that holds the next value of a state or a cache."""
+    return f"present_{name}"
 
 
 class AttentionHead(Record):
@@ -184,7 +235,7 @@ class AttentionHead(Record):
 
 
 class ActivationRange(Record):
-    """Smallest and largest activation while the model translated its golden sentences, extended to zero."""
+    """Smallest and largest activation of a layer at the export of an int8-static bundle, extended to zero."""
 
     smallest: float = Field(le=0, allow_inf_nan=False)
     largest: float = Field(ge=0, allow_inf_nan=False)
@@ -253,21 +304,23 @@ class Manifest(Record):
     Attributes:
         source_suffix: tokens after every source, usually the end token.
         bos_id: first token of every translation.
-        states: decoder state, in the order of the graphs' inputs and outputs.
-        alignment_heads: heads of the aligned decoder's output, in this order; empty without an aligned decoder.
-        activation_ranges: ranges for static quantization: inputs of the PyTorch model's linear layers, by module name.
-        cache_ranges: ranges for 8-bit keys and values: outputs of the linear layers that compute them.
+        cache: KV caches of native graphs; None for graphs with states.
+        states: decoder state, in the order of the graphs' inputs and outputs; empty for native graphs.
+        alignment_heads: heads of the alignments that the decoder returns, in this order. If the graphs have states,
+            the aligned decoder returns them.
+        activation_ranges, cache_ranges: the origin of the scales of int8-static; no longer used.
         opset: version of the ONNX standard.
         shared_weights: weights that both graphs read; if empty, a server loads two copies.
     """
 
-    format_version: Literal[5] = 5
+    format_version: Literal[5, 6] = 6
     name: ModelName
     vocabulary_size: int = Field(gt=0, le=MOST_VOCABULARY)
     directions: tuple[BundleDirection, ...] = Field(min_length=1, max_length=10_000)
     source_suffix: TokenIds
     tokenizer: TokenizerSpec
-    states: tuple[StateSpec, ...] = Field(max_length=MOST_STATES)
+    cache: CacheSpec | None = None
+    states: tuple[StateSpec, ...] = Field((), max_length=MOST_STATES)
     alignment_heads: tuple[AttentionHead, ...] = Field((), max_length=10_000)
     pad_id: TokenId
     unk_id: TokenId
@@ -276,7 +329,7 @@ class Manifest(Record):
     max_source_tokens: Tokens
     max_target_tokens: Tokens
     variant: GraphVariant = "cpu"
-    precision: Precision
+    precision: StoredPrecision
     activation_ranges: dict[Name, ActivationRange] = Field(default_factory=dict, max_length=10_000)
     cache_ranges: dict[Name, ActivationRange] = Field(default_factory=dict, max_length=10_000)
     opset: int = Field(gt=0, lt=1000)
@@ -286,19 +339,20 @@ class Manifest(Record):
     files: dict[FileName, Sha256] = Field(max_length=100)
     provenance: Provenance
 
-    @property
-    def attends_to_lengths(self) -> bool:
-        """Whether the decoder reads states only up to each row's length, so that spare capacity costs no time.
-
-        Standard ONNX operators read the whole capacity, recurrent models up to the longest source.
-        """
-        return self.variant == "cpu" and all(state.kind != "recurrent" for state in self.states)
-
     @field_validator("directions")
     @classmethod
     def _check_directions(cls, directions: tuple[BundleDirection, ...]) -> tuple[BundleDirection, ...]:
         _check_unique(map(str, directions))
         return directions
+
+    @model_validator(mode="after")
+    def _check_heads(self) -> Self:
+        cache = self.cache
+        for chosen in self.alignment_heads if cache is not None else ():
+            if cache is not None and (chosen.layer >= cache.layers or chosen.head >= cache.heads):
+                expected = f"a layer below {cache.layers} and a head below {cache.heads}"
+                raise ValueError(f"alignment_heads: expected {expected}, got {chosen}")
+        return self
 
     @field_validator("states")
     @classmethod
@@ -340,6 +394,23 @@ class Manifest(Record):
 
     @model_validator(mode="after")
     def _check_signatures(self) -> Self:
+        if (self.cache is None) == (not self.states):
+            raise ValueError(f"states: expected states or a cache, got {'both' if self.states else 'neither'}")
+        for field, actual, expected in (
+            self._signatures() if self.cache is None else self._native_signatures(self.cache)
+        ):
+            if actual != expected:
+                raise ValueError(f"{field}: expected {', '.join(expected)} for the states, got {', '.join(actual)}")
+        return self
+
+    def _native_signatures(self, cache: CacheSpec) -> Iterator[tuple[str, tuple[str, ...], tuple[str, ...]]]:
+        source, target = cache.names("source"), cache.names("target")
+        yield "encoder.inputs", self.encoder.inputs, (*ENCODE_INPUTS, *source)
+        yield "encoder.outputs", self.encoder.outputs, tuple(map(present, source))
+        yield "decoder.inputs", self.decoder.inputs, (*STEP_INPUTS, *target, *source)
+        yield "decoder.outputs", self.decoder.outputs, (*STEP_OUTPUTS, *map(present, target))
+
+    def _signatures(self) -> Iterator[tuple[str, tuple[str, ...], tuple[str, ...]]]:
         written = [state.name for state in self.states if state.kind != "target"]
         read = [state.decoder_input for state in self.states]
         stepped = [state.decoder_output for state in self.states if state.decoder_output is not None]
@@ -349,10 +420,7 @@ class Manifest(Record):
             ("decoder.inputs", self.decoder.inputs, DECODER_INPUTS, read),
             ("decoder.outputs", self.decoder.outputs, (), [LOGITS, *stepped]),
         ):
-            expected = (*(name for name in optional if name in actual), *states)
-            if actual != expected:
-                raise ValueError(f"{field}: expected {', '.join(expected)} for the states, got {', '.join(actual)}")
-        return self
+            yield field, actual, (*(name for name in optional if name in actual), *states)
 
 
 def is_model_name(name: object) -> TypeGuard[str]:

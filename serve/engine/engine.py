@@ -16,18 +16,17 @@ from numpy.typing import NDArray
 from serve.bundle.manifest import Manifest
 from serve.engine.prefill import batches, pad
 from serve.engine.rows import Move, Rows
-from serve.engine.selection import Selection
+from serve.engine.selection import Selection, best_count
 from serve.errors import DrainingError, InternalError, ServiceError
 from serve.observability.metrics import Metrics
 from serve.runtime.model import Model, Scores
 from serve.scheduler.scheduler import Scheduler
-from serve.scheduler.sequence import DecodingSequence
+from serve.scheduler.sequence import FAILED, SHUT_DOWN, DecodingSequence
 
 # One failure may have its cause in one input; several in a row point to the model or the device.
 UNHEALTHY_FAILURES = 3
 
 ENGINE_THREAD = "engine"
-FAILURE_MESSAGE = "the translation failed inside the server"
 
 log = structlog.get_logger(__name__)
 
@@ -106,7 +105,7 @@ class Engine:
         self._scheduler.drain()
         if self._thread.ident is not None:
             self._thread.join(timeout_seconds)
-        error = DrainingError("the server shut down before the translation was complete")
+        error = DrainingError(SHUT_DOWN)
         self._scheduler.fail_all(error)
         if not self._thread.is_alive():
             self._fail_rows(error)
@@ -133,7 +132,7 @@ class Engine:
         except Exception:
             log.exception("decode_failed", rows=len(self._rows))
             self._count_failure()
-            self._fail_rows(InternalError(FAILURE_MESSAGE))
+            self._fail_rows(InternalError(FAILED))
 
     def _run(self) -> None:
         try:
@@ -163,7 +162,7 @@ class Engine:
             leaving = np.zeros(self._rows.encoded_rows, np.bool_)
             leaving[np.concatenate([places[sequence] for sequence in failed])] = True
             for sequence in self._remove(leaving):
-                self._scheduler.finish(sequence, InternalError(FAILURE_MESSAGE))
+                self._scheduler.finish(sequence, InternalError(FAILED))
 
     def _encode(self, sequences: list[DecodingSequence], places: list[NDArray[np.int64]]) -> None:
         source_ids, source_lengths = pad([each.source_ids for each in sequences], self._pad_id)  # [B, S], [B]
@@ -199,6 +198,8 @@ class Engine:
             columns.positions[:computed],
             columns.source_lengths[:computed],
             occupied=self._rows.encoded_rows,
+            scored_rows=self._rows.scored,
+            best_count=best_count(columns.kinds),
         )
         self._metrics.observe_step("decode", computed, self._clock() - started_seconds)
         return scores
@@ -237,9 +238,10 @@ class Engine:
 
     def _finish(self, sequence: DecodingSequence, now_seconds: float) -> None:
         error: ServiceError | None = sequence.abandonment(now_seconds)
-        if error is None and not all(np.isfinite(each.score) for each in sequence.hypotheses):
+        finite = [bool(np.isfinite(each.score)) for each in sequence.hypotheses]
+        if error is None and not (finite and all(finite)):
             log.error("invalid_probabilities", target_tokens=sequence.decoded_tokens)
-            error = InternalError(FAILURE_MESSAGE)
+            error = InternalError(FAILED)
         # The sort is stable: ties keep the order in which hypotheses finished.
         sequence.hypotheses.sort(key=lambda hypothesis: -hypothesis.normalized_score)
         del sequence.hypotheses[sequence.options.hypotheses :]

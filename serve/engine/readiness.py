@@ -6,6 +6,7 @@
 from collections.abc import Sequence
 
 from serve.engine.engine import Engine
+from serve.engine.native.engine import NativeEngine
 from serve.errors import NotReadyError
 from serve.observability.metrics import Metrics
 
@@ -13,7 +14,7 @@ from serve.observability.metrics import Metrics
 class Readiness:
     """Decides whether a model takes requests. Not thread-safe: belongs to the event loop's thread."""
 
-    def __init__(self, metrics: Metrics, engines: Sequence[Engine]) -> None:
+    def __init__(self, metrics: Metrics, engines: Sequence[Engine | NativeEngine]) -> None:
         """Starts unverified.
 
         Args:

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from serve.runtime.model import NO_ROWS
 from serve.scheduler.sequence import DecodingSequence
-from serve.search.hypothesis import FinishReason, Hypothesis, coverage, normalized_scores
+from serve.search.hypothesis import FinishReason, Hypothesis, coverage, normalized_score
 from serve.search.options import MAX_SUPPRESSED_IDS
 from serve.search.sampling import uniforms
 
@@ -303,18 +304,17 @@ class Rows:
         if end is not None:
             score += end.score
             token_scores.append(end.score)
-        covered = self._coverage(row, end) if options.coverage_penalty > 0 else np.zeros(1)
-        normalized = normalized_scores(
-            np.array([score]),
-            np.array([len(token_scores)]),
-            covered,
+        normalized = normalized_score(
+            score,
+            len(token_scores),
+            self._coverage(row, end) if options.coverage_penalty > 0 else 0.0,
             length_penalty=options.length_penalty,
             coverage_penalty=options.coverage_penalty,
         )
         return Hypothesis(
             target_ids=tuple(columns.target_ids[row, :length].tolist()),
             score=score,
-            normalized_score=float(normalized[0]),
+            normalized_score=normalized,
             finish_reason=FinishReason.LENGTH if end is None else FinishReason.EOS,
             token_scores=tuple(token_scores),
             alignments=(
@@ -322,14 +322,14 @@ class Rows:
             ),
         )
 
-    def _coverage(self, row: int, end: End | None) -> NDArray[np.float64]:
-        """Returns the coverage of one row over all steps that chose one of its tokens, float64 [1]."""
+    def _coverage(self, row: int, end: End | None) -> float:
+        """Returns the coverage of one row over all steps that chose one of its tokens."""
         columns = self.columns
         source = slice(columns.source_lengths[row])
-        sums = columns.attention[row, : columns.positions[row], source].sum(axis=0)
+        attention = columns.attention[row, : columns.positions[row], source]
         if end is not None and end.attention is not None:
-            sums = sums + end.attention[source]
-        return coverage(sums[np.newaxis])
+            attention = np.vstack((attention, end.attention[source]))
+        return coverage(attention.cumsum(axis=0)[-1])
 
     def abandoned(self, now_seconds: float) -> NDArray[np.bool_]:
         """Returns the rows of abandoned sequences (see `DecodingSequence.abandonment`), bool [encoded]."""
@@ -360,6 +360,15 @@ class Rows:
         self._storage.copy(*_gaps(leaving))
         self._resize(self.encoded_rows - len(left))
         return [self._sequences.pop(number) for number in dict.fromkeys(left) if number not in staying]
+
+    @property
+    def scored(self) -> NDArray[np.int64]:
+        """The computed rows that need all logits, int64 [M]: those that are constrained or sampled."""
+        columns = self.columns
+        if not (columns.kinds.constrained or columns.kinds.drawn):
+            return NO_ROWS
+        computed = self.computed
+        return np.flatnonzero(columns.constrained[:computed] | (columns.temperatures[:computed] > 0))
 
     def _resize(self, encoded_rows: int) -> None:
         self._encoded = self._storage.first(encoded_rows)

@@ -10,14 +10,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from serve.engine.rows import NO_TOKEN, Columns, End, Rows
-from serve.runtime.model import Scores
+from serve.engine.rows import NO_TOKEN, Columns, End, Kinds, Rows
+from serve.runtime.model import NO_ROWS, Scores
 from serve.search import beam
 from serve.search.constraints import forbid_repeated_ngrams, penalize_repetition, postpone_end, suppress
 from serve.search.patience import enough_hypotheses
 from serve.search.sampling import draw
 
-NO_ROWS = np.zeros(0, np.int64)
+
+def best_count(kinds: Kinds) -> int:
+    """Returns the most tokens of a row that a selection examines: two per hypothesis of the widest beam."""
+    widest = max(kinds.beam_sizes)
+    return 1 if widest == 1 else 2 * widest
 
 
 class Step(NamedTuple):

@@ -5,7 +5,7 @@ No label holds a text, a request id or another value chosen by a client. Each mo
 disappear with it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from copy import copy
 from typing import Literal, Self, get_args
 
@@ -297,6 +297,28 @@ class Metrics:
         self._step_seconds[phase].observe(seconds)
         self._step_sequences[phase].observe(rows)
 
+    def add_steps(
+        self,
+        phase: Phase,
+        *,
+        seconds: float,
+        sequences: int,
+        by_seconds: Collection[int],
+        by_sequences: Collection[int],
+    ) -> None:
+        """Adds many runs of the model at once.
+
+        Args:
+            phase: of the runs.
+            seconds: total duration.
+            sequences: total number of sequences.
+            by_seconds: runs up to each of `LATENCY_BUCKETS`, and above all.
+            by_sequences: runs up to each of `SEQUENCE_BUCKETS`, and above all.
+        """
+        self._steps[phase].inc(sum(by_seconds))
+        _add(self._step_seconds[phase], by_seconds, seconds)
+        _add(self._step_sequences[phase], by_sequences, sequences)
+
     def observe_padding(self, tokens: int) -> None:
         """Counts the padding tokens of one encoder run."""
         self._padding.inc(tokens)
@@ -339,6 +361,13 @@ class Metrics:
 
     def _histogram(self, name: str, description: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
         return Histogram(f"dragoman_{name}", description, ("model", *labels), registry=self.registry, buckets=buckets)
+
+
+def _add(histogram: Histogram, counts: Collection[int], total: float) -> None:
+    """Adds observations by bucket; the library has no public way to add many."""
+    histogram._sum.inc(total)  # noqa: SLF001
+    for bucket, count in zip(histogram._buckets, counts, strict=True):  # noqa: SLF001
+        bucket.inc(count)
 
 
 CloseReason = Literal[

@@ -4,18 +4,34 @@ from collections.abc import Callable
 from itertools import cycle
 
 from serve.bundle.bundle import Bundle, BundleError
-from serve.runtime.cpu import Runtime, Sessions, prefetched_rows
+from serve.engine.engines import Models
+from serve.engine.native.model import open_model, runs_natively
+from serve.runtime.cpu import prefetched_rows
 from serve.runtime.cuda.device import Device
 from serve.runtime.cuda.driver import gpus
 from serve.runtime.cuda.runtime import DeviceSessions
 from serve.runtime.model import Model
+from serve.runtime.sessions import HostSessions, load_sessions
 from serve.settings import ServeSettings
 
 
+def load_engines(settings: ServeSettings, bundle: Bundle) -> Models:
+    """Returns what the engines of a bundle compute with: native engines where they can run it.
+
+    Raises:
+        BundleError: if ONNX Runtime rejects a graph.
+    """
+    if runs_natively(settings.device, bundle):
+        return open_model(bundle, settings.engine_threads)
+    return load_models(settings, bundle)
+
+
 def load_models(
-    settings: ServeSettings, bundle: Bundle, change: Callable[[Sessions], Sessions] = lambda sessions: sessions
+    settings: ServeSettings,
+    bundle: Bundle,
+    change: Callable[[HostSessions], HostSessions] = lambda sessions: sessions,
 ) -> list[Model]:
-    """Returns a model for each engine; on the CPU they share the sessions.
+    """Returns a model for each engine in Python; on the CPU they share the sessions.
 
     Args:
         settings: with device, engines and slots resolved by `serve.registry.loader`.
@@ -27,8 +43,8 @@ def load_models(
     """
     if settings.device == "cuda":
         return load_on_gpus(settings, bundle)
-    sessions = change(Sessions.load(bundle, settings.engine_threads, aligned=settings.alignments))
-    return [Runtime(sessions, settings.slots, prefetched_rows(settings.slots)) for _ in range(settings.engine_count)]
+    sessions = change(load_sessions(bundle, settings.engine_threads, aligned=settings.alignments))
+    return [sessions.runtime(settings.slots, prefetched_rows(settings.slots)) for _ in range(settings.engine_count)]
 
 
 def load_on_gpus(settings: ServeSettings, bundle: Bundle) -> list[Model]:

@@ -9,7 +9,7 @@ limit. The code of a library cannot be stopped, so a load that exceeds the limit
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,11 +22,12 @@ from serve.bundle.bundle import MANIFEST_FILE, MOST_MANIFEST_BYTES, Bundle, Bund
 from serve.bundle.files import read_json, sha256_of
 from serve.bundle.manifest import MODEL_NAMES, is_model_name
 from serve.engine.engine import ENGINE_THREAD
+from serve.engine.engines import Models
+from serve.engine.native.model import runs_natively
 from serve.errors import ServiceError
 from serve.observability.metrics import ServiceMetrics
 from serve.registry.pipeline import GoldenMismatchError, Pipeline
 from serve.registry.registry import ServedModel
-from serve.runtime.model import Model
 from serve.settings import ServeSettings
 from serve.system import SIDE_THREAD, run_in_daemon_thread
 
@@ -99,8 +100,8 @@ def _read_name(manifest: Path) -> str:
     return name if is_model_name(name) else _UNNAMED
 
 
-# Returns a model for each engine of a pipeline with these settings.
-LoadModels = Callable[[ServeSettings, Bundle], Iterable[Model]]
+# Returns what the engines of a pipeline with these settings compute with.
+LoadModels = Callable[[ServeSettings, Bundle], Models]
 # Their messages are complete without the name of their type.
 EXPLAINED_ERRORS = (GoldenMismatchError, OSError, ServiceError, TokenizerError)
 
@@ -115,7 +116,18 @@ def load_threads() -> frozenset[threading.Thread]:
 class ModelLoader:
     """Opens bundles and starts their models, each part within the time limit."""
 
-    def __init__(self, settings: ServeSettings, metrics: ServiceMetrics, load_models: LoadModels) -> None:
+    def __init__(
+        self, settings: ServeSettings, metrics: ServiceMetrics, load_models: LoadModels, *, native: bool = False
+    ) -> None:
+        """Opens nothing yet.
+
+        Args:
+            settings: of the service.
+            metrics: of the service.
+            load_models: loads the graphs of a bundle.
+            native: whether native engines run the bundles that they can run.
+        """
+        self._native = native
         self._settings = settings
         self._metrics = metrics
         self._load_models = load_models
@@ -161,7 +173,8 @@ class ModelLoader:
     def _open(self, found: FoundBundle) -> ServedModel:
         bundle = Bundle.open(found.path)
         metrics = self._metrics.of_model(found.name)
-        pipeline = Pipeline(settled(self._settings.of_model(found.name), bundle), bundle, metrics)
+        settings = settled(self._settings.of_model(found.name), bundle)
+        pipeline = Pipeline(settings, bundle, metrics, native=self._native and runs_natively(settings.device, bundle))
         return ServedModel(found.name, found.manifest_sha256, pipeline)
 
     async def _within_limit(self, path: Path, loading: Awaitable[T]) -> T:

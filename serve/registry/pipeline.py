@@ -6,18 +6,17 @@ tests batching too.
 """
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from model.tokenizer.tokenizer import TextTokenizer
 from serve.bundle.bundle import WEIGHTS_FILE, Bundle, BundleError
 from serve.bundle.files import one_line
 from serve.bundle.manifest import BundleDirection, GoldenSentence
 from serve.bundle.tokenizer import load_tokenizer
-from serve.engine.engine import Engine
+from serve.engine.engines import Models, NativeEngines, PythonEngines
 from serve.engine.readiness import Readiness
 from serve.observability.metrics import Metrics
-from serve.runtime.model import Model
-from serve.scheduler.scheduler import Scheduler
+from serve.scheduler.request_scheduler import RequestScheduler
 from serve.scheduler.sequence import SequenceSpec
 from serve.search.options import SearchOptions
 from serve.settings import ServeSettings
@@ -35,7 +34,7 @@ async def check_golden(
     golden: Sequence[GoldenSentence],
     directions: Sequence[BundleDirection],
     tokenizer: TextTokenizer,
-    scheduler: Scheduler,
+    scheduler: RequestScheduler,
     *,
     source_suffix: tuple[int, ...],
     max_target_tokens: int,
@@ -85,8 +84,14 @@ STOP_SECONDS = 2.0
 class Pipeline:
     """The objects of one served model."""
 
-    def __init__(self, settings: ServeSettings, bundle: Bundle, metrics: Metrics) -> None:
+    def __init__(self, settings: ServeSettings, bundle: Bundle, metrics: Metrics, *, native: bool = False) -> None:
         """Builds everything that needs no loaded model.
+
+        Args:
+            settings: with device, engines and slots resolved.
+            bundle: to serve.
+            metrics: of the model.
+            native: whether native engines run the bundle.
 
         Raises:
             BundleError: if alignments are enabled and the bundle has no alignment heads.
@@ -105,18 +110,10 @@ class Pipeline:
         vocabulary = TargetVocabulary.of(
             tokenizer.target_pieces, unk_id=tokenizer.target_unk_id, eos_id=manifest.eos_id
         )
-        self._engines: list[Engine] = []
         self.metrics = metrics
-        self.scheduler = Scheduler(
-            settings.total_slots,
-            settings.max_waiting,
-            settings.prefill_token_budget,
-            self.metrics,
-            engines=settings.engine_count,
-            running_token_budget=settings.running_token_budget,
-            queue_timeout_seconds=settings.queue_timeout_seconds,
-        )
-        self.readiness = Readiness(self.metrics, self._engines)
+        self.engines = (NativeEngines if native else PythonEngines)(settings, bundle, metrics)
+        self.scheduler = self.engines.scheduler
+        self.readiness = Readiness(self.metrics, self.engines.running)
         self.limits = RequestLimits(
             max_texts=min(settings.max_texts, self.scheduler.capacity_rows),
             max_text_characters=settings.max_text_characters,
@@ -142,22 +139,14 @@ class Pipeline:
             else ResultCache(settings.result_cache_bytes, self.metrics),
         )
 
-    def start(self, models: Iterable[Model]) -> None:
-        """Starts an engine for each model."""
-        for model in models:
-            engine = Engine(
-                model,
-                self.scheduler,
-                self.metrics,
-                self.manifest,
-                step_timeout_seconds=self.settings.step_timeout_seconds,
-            )
-            engine.start()
-            self._engines.append(engine)
+    def start(self, models: Models) -> None:
+        """Starts the engines with what `load_models` or `open_model` returned. Called in the event loop."""
+        self.engines.start(models)
 
     def refresh(self) -> None:
         """Updates the gauges that change with time."""
         self.readiness.refresh()
+        self.engines.publish()
         self.metrics.set_oldest(self.scheduler.oldest_seconds)
 
     def publish(self) -> None:
@@ -197,7 +186,11 @@ class Pipeline:
         A hanging engine is abandoned after `STOP_SECONDS`, a limit for all engines together.
         """
         end_seconds = time.monotonic() + STOP_SECONDS
-        for engine in self._engines:
+        for engine in self.engines.running:
             engine.stop(max(0.0, end_seconds - time.monotonic()))
         # Frees weights and caches now instead of at the next garbage collection.
-        self._engines.clear()
+        self.engines.running.clear()
+
+    def close(self) -> None:
+        """Frees what the event loop watches. Called in its thread, after `stop`."""
+        self.engines.close()

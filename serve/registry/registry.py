@@ -14,9 +14,9 @@ from enum import StrEnum
 import structlog
 
 from serve.bundle.manifest import BundleDirection
+from serve.engine.engines import Models
 from serve.errors import InvalidRequestError, ModelNotFoundError, NotReadyError, ServiceError
 from serve.registry.pipeline import GoldenMismatchError, Pipeline
-from serve.runtime.model import Model
 from serve.system import run_in_daemon_thread
 from serve.translation.request import ScoreRequest, TranslateRequest
 
@@ -133,11 +133,11 @@ class ServedModel:
             if not self._users:
                 self._unused.set()
 
-    async def start(self, load: Callable[[], Iterable[Model]]) -> None:
+    async def start(self, load: Callable[[], Models]) -> None:
         """Loads and verifies the model; after a failure, it verifies itself again.
 
         Args:
-            load: returns a model for each engine; runs in a thread.
+            load: returns what the engines compute with; runs in a thread.
 
         Raises:
             BundleError: if loading fails.
@@ -157,6 +157,7 @@ class ServedModel:
         if self._watching is not None:
             self._watching.cancel()
         await asyncio.to_thread(self.pipeline.stop)
+        self.pipeline.close()
 
     def describe(self) -> ModelDescription:
         """Returns the public description of the model."""

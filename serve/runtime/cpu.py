@@ -1,4 +1,4 @@
-"""Runs a bundle's graphs on the CPU: sessions that all engines share, and one runtime with its own state per engine.
+"""Runs graphs with states on the CPU: sessions that all engines share, and one runtime with its own state per engine.
 
 A decoder step binds the first R rows of preallocated arrays. Rows are the outermost axis, so a smaller R copies
 nothing. Binding takes longer than the rest of a step's Python code, therefore the binding for each R is made once.
@@ -24,11 +24,10 @@ from serve.bundle.manifest import (
     LOGITS,
     TOPK_INPUTS,
     TOPK_OUTPUTS,
-    Length,
     Manifest,
 )
 from serve.runtime.kv_cache import DecoderState
-from serve.runtime.model import HostScores
+from serve.runtime.model import NO_ROWS, HostScores
 from serve.runtime.onnx_runtime import open_session, session_options, shared_options, value_on
 
 
@@ -127,14 +126,7 @@ class Sessions:
 
     @classmethod
     def load(cls, bundle: Bundle, threads: int, *, aligned: bool = False, profile_prefix: Path | None = None) -> Self:
-        """Opens the graphs of a bundle on the CPU.
-
-        Args:
-            bundle: a checked bundle.
-            threads: intra-op threads; 1 is best if several engines share the CPUs.
-            aligned: whether steps return alignments; requires a bundle with alignment heads.
-            profile_prefix: prefix of the file for ONNX Runtime's profile of the decoder, which
-                `decoder.end_profiling()` completes and names; None: no profile.
+        """Opens the graphs of a bundle; see `serve.runtime.sessions.load_sessions`.
 
         Raises:
             BundleError: if the graphs need a GPU, or ONNX Runtime rejects one.
@@ -161,13 +153,6 @@ class Sessions:
             weights=weights,
         )
 
-    @property
-    def tight_lengths(self) -> tuple[Length, ...]:
-        """Lengths whose capacity may shrink: alignments and non-CPU graphs compute the whole capacity."""
-        if not self.manifest.attends_to_lengths:
-            return ()
-        return ("target",) if self.aligned else ("source", "target")
-
     def runtime(self, slots: int, prefetched: int = 0) -> "Runtime":
         """Returns a runtime with its own state; see `Runtime`."""
         return Runtime(self, slots, prefetched)
@@ -193,7 +178,6 @@ class Runtime:
             slots=slots + prefetched,
             max_source_tokens=manifest.max_source_tokens,
             max_target_tokens=manifest.max_target_tokens,
-            tight=sessions.tight_lengths,
         )
         self._token_ids = np.zeros(slots, np.int64)
         self._positions = np.zeros(slots, np.int32)
@@ -202,7 +186,6 @@ class Runtime:
         heads = len(manifest.alignment_heads) if sessions.aligned else 0
         self._alignments = np.zeros((slots, heads, manifest.max_source_tokens), np.float32)
         self._bindings = self._bind()
-        self._bound_capacities = dict(self._state.capacities)
 
     def encode(self, source_ids: NDArray[np.int64], source_lengths: NDArray[np.int32], rows: NDArray[np.int64]) -> None:
         """Encodes B sources in small batches; see `Model.encode`."""
@@ -221,16 +204,13 @@ class Runtime:
         token_ids: NDArray[np.int64],
         positions: NDArray[np.int32],
         source_lengths: NDArray[np.int32],
-        *,
-        occupied: int = 0,
     ) -> NDArray[np.float32]:
         """Computes one step as `Model.step` does; returns logits, float32 [R, V], valid until the next call."""
         rows = len(token_ids)
-        self._state.fit(max(rows, occupied), max(positions.tolist()) + 1)
         self._token_ids[:rows] = token_ids
         self._positions[:rows] = positions
         self._source_lengths[:rows] = source_lengths
-        self._sessions.decoder.run_with_iobinding(self._binding(rows))
+        self._sessions.decoder.run_with_iobinding(self._bindings.of(rows))
         self._state.advance(rows)
         return self._logits[:rows]
 
@@ -243,10 +223,12 @@ class Runtime:
         positions: NDArray[np.int32],
         source_lengths: NDArray[np.int32],
         *,
-        occupied: int = 0,
+        occupied: int = 0,  # noqa: ARG002 - slots do not move
+        scored_rows: NDArray[np.int64] = NO_ROWS,  # noqa: ARG002 - all rows have logits
+        best_count: int = 1,  # noqa: ARG002
     ) -> HostScores:
         """Computes one step as `decode_step` does; returns the scores of the next tokens."""
-        return HostScores(self.decode_step(token_ids, positions, source_lengths, occupied=occupied), self)
+        return HostScores(self.decode_step(token_ids, positions, source_lengths), self)
 
     @property
     def alignments(self) -> NDArray[np.float32]:
@@ -290,13 +272,6 @@ class Runtime:
     def branch_rows(self, sources: Sequence[int], targets: Sequence[int], positions: Sequence[int]) -> None:
         """Copies rows over others of the same source, `positions` tokens each; no row is both source and target."""
         self._state.branch(sources, targets, positions)
-
-    def _binding(self, rows: int) -> Any:
-        """Returns the binding of a step of R rows; binds anew if the state has moved."""
-        if self._bound_capacities != self._state.capacities:
-            self._bound_capacities = dict(self._state.capacities)
-            self._bindings = self._bind()
-        return self._bindings.of(rows)
 
     def _bind(self) -> RowBindings:
         given: list[NDArray[Any]] = [self._token_ids, self._positions, self._source_lengths]

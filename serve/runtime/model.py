@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from serve.search.sampling import greedy, token_scores
 
+NO_ROWS = np.zeros(0, np.int64)
 # More log-probabilities would leave the CPU's caches before they are read, and take memory for all of them.
 SCORED_LOGITS = 2**19
 
@@ -21,7 +22,7 @@ class Scores(Protocol):
     """The logits of R rows, valid until the next step. Rows are given by number, int64 [M], ascending."""
 
     def fetch(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Returns writable logits, float32 [R, V]; only the given rows are defined."""
+        """Returns writable logits, float32 [R, V]; only the given rows, scored ones of the step, are defined."""
 
     def store(self, rows: NDArray[np.int64]) -> None:
         """Applies changes that were made to fetched rows."""
@@ -30,7 +31,10 @@ class Scores(Protocol):
         """Returns the most probable token of each row, int64 [M]; ties go to the smallest id."""
 
     def of(self, rows: NDArray[np.int64], token_ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Returns the natural log-probability of one token per row, float32 [M]; NaN if the row has none."""
+        """Returns the natural log-probability of one token per row, float32 [M]; NaN if the row has none.
+
+        Rows are scored ones of the step, or the tokens are the most probable ones.
+        """
 
     def best(self, rows: NDArray[np.int64], count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Returns the `count` most probable tokens of each row, or the whole vocabulary if it is smaller.
@@ -139,6 +143,8 @@ class Model(Protocol):
         source_lengths: NDArray[np.int32],
         *,
         occupied: int = 0,
+        scored_rows: NDArray[np.int64] = NO_ROWS,
+        best_count: int = 1,
     ) -> Scores:
         """Computes one step of rows 0 to R - 1 and advances their state.
 
@@ -148,6 +154,8 @@ class Model(Protocol):
             source_lengths: int32 [R].
             occupied: occupied rows, if more than R; the state behind them is lost. Except behind `slots`, their sources
                 are no longer than the longest of the R rows.
+            scored_rows: int64 [M], ascending: rows of which `Scores` needs all logits.
+            best_count: the most tokens that `Scores.best` may return.
 
         Returns:
             scores of the next tokens, valid until the next call.

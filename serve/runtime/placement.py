@@ -12,11 +12,12 @@ import structlog
 
 from serve.bundle.bundle import WEIGHTS_FILE, Bundle, BundleError
 from serve.bundle.manifest import Manifest, StateSpec
-from serve.runtime.cpu import Sessions, prefetched_rows
+from serve.runtime.cpu import prefetched_rows
 from serve.runtime.cuda.device import ELEMENT_BYTES, FLOAT, Device, DeviceKind
 from serve.runtime.cuda.driver import Gpu, gpus, why_no_cuda
 from serve.runtime.cuda.runtime import ENCODER_ROWS, STATE_ELEMENTS, DeviceSessions
 from serve.runtime.model import Model
+from serve.runtime.sessions import load_sessions
 from serve.system import DeviceChoice
 
 FLOAT_BYTES = ELEMENT_BYTES[FLOAT]
@@ -199,4 +200,4 @@ def open_sessions(bundle: Bundle, choice: DeviceChoice, *, aligned: bool = False
     """
     if choose_device(choice, bundle) == "cuda":
         return DeviceSessions.load(bundle, Device("cuda"), aligned=aligned)
-    return Sessions.load(bundle, threads, aligned=aligned)
+    return load_sessions(bundle, threads, aligned=aligned)

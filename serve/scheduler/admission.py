@@ -11,7 +11,6 @@ from types import TracebackType
 from typing import Self
 
 from serve.errors import DrainingError, QueueFullError
-from serve.scheduler.queue import FairQueue
 from serve.scheduler.sequence import DecodingSequence
 
 
@@ -101,8 +100,6 @@ class Admission:
     """
 
     capacity_rows: int
-    waiting: FairQueue
-    running: Running
     reserved_rows: int = 0
     draining: bool = False
 
@@ -115,17 +112,17 @@ class Admission:
         if self.draining:
             raise DrainingError("the server is shutting down")
 
-    def check_room(self, rows: int) -> None:
-        """Checks that `rows` more rows fit.
+    def check_room(self, rows: int, *, running_rows: int, waiting_rows: int) -> None:
+        """Checks that `rows` more rows fit beside those that run and wait.
 
         Raises:
             DrainingError: while draining.
             QueueFullError: if they do not fit.
         """
         self.check_open()
-        waiting_rows = self.waiting.rows + self.reserved_rows
-        if self.running.rows + waiting_rows + rows > self.capacity_rows:
+        waiting_rows += self.reserved_rows
+        if running_rows + waiting_rows + rows > self.capacity_rows:
             raise QueueFullError(
-                f"{rows} more rows do not fit: {self.running.rows} rows run and {waiting_rows} wait, "
+                f"{rows} more rows do not fit: {running_rows} rows run and {waiting_rows} wait, "
                 f"expected at most {self.capacity_rows} together; try again later"
             )

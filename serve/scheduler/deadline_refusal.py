@@ -56,10 +56,15 @@ class ThroughputEstimate:
         runs = sorted(self._runs_seconds)
         return runs[int(len(runs) * (1 - SLOWEST_SHARE))] if runs else 0.0
 
+    def estimate(self, rows_ahead: int, now_seconds: float) -> tuple[float, float]:
+        """Returns the time until so many rows become free, 0 while unknown, and the time of a run after it."""
+        wait_seconds = self.wait_seconds(rows_ahead, now_seconds)
+        return wait_seconds, self.run_seconds() if wait_seconds else 0.0
+
 
 def check_wait(
-    throughput: ThroughputEstimate,
-    rows_ahead: int,
+    wait_seconds: float,
+    run_seconds: float,
     now_seconds: float,
     deadline_seconds: float | None,
     timeout_seconds: float | None,
@@ -67,8 +72,8 @@ def check_wait(
     """Checks that a request that arrives now would start and finish in time.
 
     Args:
-        throughput: the estimate.
-        rows_ahead: rows that start before the request.
+        wait_seconds: estimated time until the request starts; 0: unknown, or no wait.
+        run_seconds: estimated time of its run.
         now_seconds: the time on the monotonic clock.
         deadline_seconds: on the monotonic clock; None: none.
         timeout_seconds: longest wait before the start; None: bounded by the deadline alone.
@@ -80,12 +85,11 @@ def check_wait(
     """
     if deadline_seconds is not None and deadline_seconds <= now_seconds:
         raise DeadlineExceededError("the deadline passed before admission")
-    wait_seconds = throughput.wait_seconds(rows_ahead, now_seconds)
     if not wait_seconds:
         return  # without a queue, a request with a short deadline delays no other request
     wait = f"about {wait_seconds:.3g} s to wait in the queue"
     if deadline_seconds is not None:
-        run_seconds, left_seconds = throughput.run_seconds(), deadline_seconds - now_seconds
+        left_seconds = deadline_seconds - now_seconds
         if wait_seconds + run_seconds >= left_seconds:
             raise DeadlineUnmeetableError(
                 f"{wait} and {run_seconds:.3g} s to translate, but {left_seconds:.3g} s to the deadline; "

@@ -1,4 +1,4 @@
-"""The scheduler: a bounded, ordered queue in front of the rows of one or more engines.
+"""The scheduler in Python: a bounded, ordered queue in front of the rows of one or more engines.
 
 The event loop submits sequences; each engine admits them into its free rows and reports finished ones. Every accepted
 sequence is finished exactly once. Thread-safe; independent of asyncio and of the model.
@@ -7,16 +7,19 @@ sequence is finished exactly once. Thread-safe; independent of asyncio and of th
 import threading
 import time
 from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager
 
-from serve.errors import CancelledError, DeadlineExceededError, ServiceError
+from serve.errors import ServiceError
 from serve.observability.metrics import Metrics
-from serve.scheduler.admission import Admission, Reservation, Running
-from serve.scheduler.deadline_refusal import ThroughputEstimate, check_wait
+from serve.scheduler.admission import Running
+from serve.scheduler.deadline_refusal import ThroughputEstimate
+from serve.scheduler.end import end_sequence
 from serve.scheduler.queue import FairQueue
+from serve.scheduler.request_scheduler import RequestScheduler
 from serve.scheduler.sequence import DecodingSequence, SequenceState
 
 
-class Scheduler:
+class Scheduler(RequestScheduler):
     """The queue and the counts of running sequences. One lock guards both; sequences finish outside of it."""
 
     def __init__(
@@ -45,29 +48,21 @@ class Scheduler:
                 target); None: no bound. A larger sequence runs alone.
             queue_timeout_seconds: longest wait before the start; None: until the deadline.
         """
-        self._engine_rows = slots // engines
-        self._engines = engines
+        super().__init__(
+            slots=slots,
+            engines=engines,
+            queue_limit=queue_limit,
+            metrics=metrics,
+            clock=clock,
+            queue_timeout_seconds=queue_timeout_seconds,
+        )
         self._prefill_token_budget = prefill_token_budget
-        self._metrics = metrics
-        self._clock = clock
         # As many rows may pass a wide sequence as an engine has: about one turn of its rows.
         self._waiting = FairQueue(pass_limit_rows=self._engine_rows)
         self._running = Running(running_token_budget)
         self._throughput = ThroughputEstimate(slots)
-        self._admission = Admission(slots + queue_limit, self._waiting, self._running)
-        self._queue_timeout_seconds = queue_timeout_seconds
         self._stalled = False
         self._changed = threading.Condition()
-
-    @property
-    def slots(self) -> int:
-        """Rows of all engines together."""
-        return self._engine_rows * self._engines
-
-    @property
-    def capacity_rows(self) -> int:
-        """Maximum of rows that run and wait together."""
-        return self._admission.capacity_rows
 
     @property
     def waiting(self) -> int:
@@ -97,67 +92,6 @@ class Scheduler:
         """True if nothing waits and nothing runs."""
         with self._changed:
             return not self._waiting and not self._running.sequences
-
-    def reserve(
-        self, rows: int, deadline_seconds: float | None = None, priority: int = 0, *, patient: bool = False
-    ) -> Reservation:
-        """Reserves rows for sequences that are not tokenized yet.
-
-        Args:
-            rows: number of rows; the reservation can be resized.
-            deadline_seconds: on the monotonic clock; None: none.
-            priority: of the sequences.
-            patient: exempts the sequences from the queue timeout.
-
-        Raises:
-            DrainingError: after `drain`.
-            DeadlineExceededError: if the deadline has passed.
-            QueueFullError: if running and waiting rows would exceed `capacity_rows`.
-            DeadlineUnmeetableError: if wait and run are estimated to end after the deadline.
-            QueueTimeoutError: if the wait is estimated to exceed the queue timeout.
-        """
-        with self._changed:
-            self._admission.check_room(rows)
-            timeout_seconds = None if patient else self._queue_timeout_seconds
-            rows_ahead = self._waiting.rows_before(deadline_seconds, priority)
-            check_wait(self._throughput, rows_ahead, self._clock(), deadline_seconds, timeout_seconds)
-            self._admission.reserved_rows += rows
-        return Reservation(rows, self._resize)
-
-    def submit(
-        self, sequences: Collection[DecodingSequence], reservation: Reservation | None = None, *, patient: bool = False
-    ) -> None:
-        """Queues all sequences of a request, or none.
-
-        Args:
-            sequences: all sequences of the request.
-            reservation: rows reserved for the sequences, which take their place; empty afterwards.
-            patient: exempts the sequences from the queue timeout.
-
-        Raises:
-            ValueError: if a sequence takes more rows than an engine has; the request should have been refused.
-            DrainingError: after `drain`.
-            QueueFullError: if running and waiting rows would exceed `capacity_rows`.
-        """
-        rows = [sequence.options.rows for sequence in sequences]
-        if max(rows, default=0) > self._engine_rows:
-            raise ValueError(f"sequence: {max(rows)} rows, expected at most {self._engine_rows}, the rows of an engine")
-        with self._changed:
-            reserved_rows = 0 if reservation is None else reservation.rows
-            if sum(rows) > reserved_rows:
-                self._admission.check_room(sum(rows) - reserved_rows)
-            else:
-                self._admission.check_open()  # the reservation has checked the room
-            if reservation is not None:
-                reservation.rows = 0
-                self._admission.reserved_rows -= reserved_rows
-            now_seconds = self._clock()
-            for sequence in sequences:
-                sequence.submitted_seconds = now_seconds
-                if self._queue_timeout_seconds is not None and not patient:
-                    sequence.start_by_seconds = now_seconds + self._queue_timeout_seconds
-                self._waiting.push(sequence)
-            self._publish()
 
     def cancel(self, sequence: DecodingSequence) -> None:
         """Releases a sequence of a disconnected client within one step; does nothing if it has ended."""
@@ -191,7 +125,7 @@ class Scheduler:
             if not admitted and not running_rows:
                 self._stalled = True
         for sequence, error in abandoned:
-            self._end(sequence, error)
+            end_sequence(sequence, error, self._metrics, self._clock())
         return admitted
 
     def finish(self, sequence: DecodingSequence, error: ServiceError | None = None) -> None:
@@ -208,7 +142,7 @@ class Scheduler:
             if not sequence.cancelled:
                 self._throughput.run(now_seconds - sequence.started_seconds)
             self._publish()
-        self._end(sequence, error)
+        end_sequence(sequence, error, self._metrics, self._clock())
 
     def wait(self) -> bool:
         """Blocks an idle engine until a sequence may start; returns False after `drain` if none is left."""
@@ -228,15 +162,22 @@ class Scheduler:
             failed = self._waiting.clear()
             self._publish()
         for sequence in failed:
-            self._end(sequence, error)
+            end_sequence(sequence, error, self._metrics, self._clock())
 
-    def _resize(self, reservation: Reservation, rows: int, spare_rows: int) -> None:
-        with self._changed:
-            more_rows = rows - reservation.rows
-            if more_rows > 0:
-                self._admission.check_room(more_rows + spare_rows)
-            reservation.rows = rows
-            self._admission.reserved_rows += more_rows
+    def _lock(self) -> AbstractContextManager[object]:
+        return self._changed
+
+    def _rows(self) -> tuple[int, int]:
+        return self._running.rows, self._waiting.rows
+
+    def _estimate(self, deadline_seconds: float | None, priority: int, now_seconds: float) -> tuple[float, float]:
+        rows_ahead = self._waiting.rows_before(deadline_seconds, priority)
+        return self._throughput.estimate(rows_ahead, now_seconds)
+
+    def _push(self, sequences: Collection[DecodingSequence]) -> None:
+        for sequence in sequences:
+            self._waiting.push(sequence)
+        self._publish()
 
     def _take(self, free_rows: int, running_rows: int, prefetched_rows: int) -> list[DecodingSequence]:
         # An engine with its share of all rows leaves the rest to the others. While a sequence waits, some engine has
@@ -275,19 +216,3 @@ class Scheduler:
         # Any change may let an engine start a sequence that the token budget held back.
         self._stalled = False
         self._changed.notify_all()
-
-    def _end(self, sequence: DecodingSequence, error: ServiceError | None) -> None:
-        now_seconds = self._clock()
-        if error is not None:
-            self._metrics.observe_finish(error.reason, wasted_tokens=sequence.decoded_tokens)
-            if isinstance(error, CancelledError):
-                self._metrics.observe_release(error.reason, now_seconds - sequence.cancelled_seconds)
-            if isinstance(error, DeadlineExceededError) and sequence.deadline_seconds is not None:
-                self._metrics.observe_release(error.reason, now_seconds - sequence.deadline_seconds)
-        elif sequence.hypotheses:
-            self._metrics.observe_finish(sequence.best.finish_reason, wasted_tokens=0)
-            self._metrics.observe_phases(
-                encode_seconds=sequence.encoded_seconds - sequence.started_seconds,
-                decode_seconds=now_seconds - sequence.encoded_seconds,
-            )
-        sequence.finish(now_seconds, error)

@@ -14,6 +14,13 @@ from serve.errors import CancelledError, DeadlineExceededError, QueueTimeoutErro
 from serve.search.hypothesis import Hypothesis
 from serve.search.options import SearchOptions
 
+# Why a sequence ended without a translation, for the client.
+CANCELLED = "the client disconnected"
+EXPIRED = "the deadline passed before the translation was complete"
+QUEUED_TOO_LONG = "no slot became free within the queue timeout; try again later"
+SHUT_DOWN = "the server shut down before the translation was complete"
+FAILED = "the translation failed inside the server"
+
 
 class SequenceState(Enum):
     """The state of a sequence."""
@@ -95,12 +102,12 @@ class DecodingSequence:
     def abandonment(self, now_seconds: float) -> CancelledError | DeadlineExceededError | QueueTimeoutError | None:
         """Returns why the sequence must be dropped: canceled, expired or not started in time; None: it continues."""
         if self.cancelled:
-            return CancelledError("the client disconnected")
+            return CancelledError(CANCELLED)
         if self.deadline_seconds is not None and self.deadline_seconds <= now_seconds:
-            return DeadlineExceededError("the deadline passed before the translation was complete")
+            return DeadlineExceededError(EXPIRED)
         late = self.start_by_seconds is not None and self.start_by_seconds <= now_seconds
         if late and self.state is SequenceState.WAITING:
-            return QueueTimeoutError("no slot became free within the queue timeout; try again later")
+            return QueueTimeoutError(QUEUED_TOO_LONG)
         return None
 
     def finish(self, now_seconds: float, error: ServiceError | None = None) -> None:

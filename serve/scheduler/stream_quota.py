@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 from serve.errors import DeadlineExceededError, QueueFullError
 from serve.scheduler.admission import Reservation
-from serve.scheduler.scheduler import Scheduler
+from serve.scheduler.request_scheduler import RequestScheduler
 from serve.scheduler.sequence import FairnessKey
 
 # About the duration of a few steps; finished sequences make room.
@@ -38,7 +38,7 @@ class _StreamState:
 class StreamQuota:
     """Reserves rows of one scheduler for the requests of streams."""
 
-    def __init__(self, scheduler: Scheduler, spare_rows: int) -> None:
+    def __init__(self, scheduler: RequestScheduler, spare_rows: int) -> None:
         """Starts without streams.
 
         Args:

@@ -1,8 +1,6 @@
-"""A finished translation, and the score that hypotheses are ranked by: score / length^alpha + beta * coverage.
+"""A finished translation, and the score that hypotheses are ranked by: score / length^alpha + beta * coverage."""
 
-Shapes: N hypotheses, S source tokens.
-"""
-
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -13,56 +11,50 @@ from numpy.typing import NDArray
 LEAST_COVERAGE = 1e-6
 
 
-def normalized_scores(
-    scores: NDArray[np.float64],
-    lengths: NDArray[np.integer],
-    coverages: NDArray[np.float64],
-    *,
-    length_penalty: float,
-    coverage_penalty: float,
-) -> NDArray[np.float64]:
-    """Returns score / length^alpha + beta * coverage, float64 [N].
+def normalized_score(
+    score: float, length: int, covered: float, *, length_penalty: float, coverage_penalty: float
+) -> float:
+    """Returns score / length^alpha + beta * coverage.
 
     Wu et al. 2016, arXiv:1609.08144, equation 14, with another length penalty: see `normalize`.
 
     Args:
-        scores: float64 [N].
-        lengths: as for `normalize`, int [N].
-        coverages: result of `coverage`, float64 [N]; zeros if beta is 0.
+        score: as for `normalize`.
+        length: as for `normalize`.
+        covered: result of `coverage`; 0 if beta is 0.
         length_penalty: alpha.
         coverage_penalty: beta.
     """
-    return normalize(scores, lengths, length_penalty) + coverage_penalty * coverages
+    return normalize(score, length, length_penalty) + coverage_penalty * covered
 
 
-def normalize(scores: NDArray[np.float64], lengths: NDArray[np.integer], length_penalty: float) -> NDArray[np.float64]:
-    """Returns score / length^alpha, float64 [N].
+def normalize(score: float, length: int, length_penalty: float) -> float:
+    """Returns score / length^alpha.
 
     Alpha 0 gives the sum of log-probabilities, which favors short translations; alpha 1 gives the mean. This is not the
     ((5 + length) / 6)^alpha of Wu et al. 2016, arXiv:1609.08144, equation 14.
 
     Args:
-        scores: sums of the natural log-probabilities of all tokens, including the end token, float64 [N].
-        lengths: target tokens, including the end token unless cut at the limit, int [N], at least 1.
+        score: sum of the natural log-probabilities of all tokens, including the end token.
+        length: target tokens, including the end token unless cut at the limit, at least 1.
         length_penalty: alpha.
     """
-    quotients: NDArray[np.float64] = scores / np.power(lengths, length_penalty, dtype=np.float64)
-    return quotients
+    return score / math.pow(length, length_penalty)
 
 
-def coverage(attention_sums: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Returns sum_i log(min(sum_j a_ij, 1)), float64 [N], with attention a of target token j to source token i.
+def coverage(attention_sums: NDArray[np.float32]) -> float:
+    """Returns sum_i log(min(sum_j a_ij, 1)), with attention a of target token j to source token i.
 
     Wu et al. 2016, arXiv:1609.08144, equation 14. The result is 0 at full coverage, else negative. Inner sums have the
-    lower bound `LEAST_COVERAGE`. The outer sum runs in order, so trailing source tokens with inner sums of 1 or more,
-    such as padding filled with 1, leave it bitwise unchanged.
+    lower bound `LEAST_COVERAGE`. The outer sum runs in order.
 
     Args:
-        attention_sums: sum_j a_ij over all target tokens, including the step that chose the end token; float32 [N, S],
-            S at least 1.
+        attention_sums: sum_j a_ij over all target tokens, including the step that chose the end token; float32 [S].
     """
-    logarithms = np.log(np.clip(attention_sums, LEAST_COVERAGE, 1.0, dtype=np.float64))  # [N, S]
-    return np.cumsum(logarithms, axis=-1)[..., -1]
+    covered = 0.0
+    for attention in attention_sums.tolist():
+        covered += math.log(min(max(attention, LEAST_COVERAGE), 1.0))
+    return covered
 
 
 class FinishReason(StrEnum):

@@ -1,7 +1,7 @@
 """Submissions: the sequences of one request between the event loop and the engines.
 
-Engines call from their own threads: they store tokens and wake the event loop once for all of them. Independent of
-texts and protocols.
+Engines call from their own threads: they store tokens and wake the event loop once for all of them. A native loop
+delivers results in the event loop itself. Independent of texts and protocols.
 """
 
 import asyncio
@@ -17,11 +17,8 @@ from serve.engine.prefill import longest_first
 from serve.errors import DeadlineExceededError, ServiceError
 from serve.observability.traces import Trace, current_trace
 from serve.scheduler.admission import Reservation
-from serve.scheduler.scheduler import Scheduler
+from serve.scheduler.request_scheduler import PACE_SECONDS, RequestScheduler
 from serve.scheduler.sequence import DecodingSequence, SequenceSpec
-
-# Imperceptible for readers.
-PACE_SECONDS = 0.01
 
 
 class LoopNotifier:
@@ -64,7 +61,7 @@ class Submission:
 
     def __init__(
         self,
-        scheduler: Scheduler,
+        scheduler: RequestScheduler,
         specs: Iterable[SequenceSpec],
         *,
         deadline_seconds: float | None,
@@ -178,7 +175,7 @@ class Submission:
         def on_token(token_id: int) -> None:
             tokens.append(token_id)
             updates.add(place)
-            if len(tokens) == 1:
+            if len(tokens) == 1 or self._scheduler.paced:
                 # The first token skips the pause of the notifier.
                 call_soon(self._loop, self._changed.set)
             else:
@@ -197,13 +194,20 @@ class Submission:
 
 
 def call_soon(loop: asyncio.AbstractEventLoop, function: Callable[..., object], *arguments: object) -> None:
-    """Calls a function in the event loop from an engine's thread; does nothing if the loop is closed."""
+    """Calls a function in the event loop: now if it runs in this thread, else soon; not at all if it is closed."""
+    try:
+        running = asyncio.get_running_loop()
+    except RuntimeError:
+        running = None
+    if running is loop:
+        function(*arguments)
+        return
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(function, *arguments)
 
 
 async def run_sequences(
-    scheduler: Scheduler,
+    scheduler: RequestScheduler,
     specs: Iterable[SequenceSpec],
     *,
     deadline_seconds: float | None,

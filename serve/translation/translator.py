@@ -19,7 +19,7 @@ from serve.observability.metrics import Metrics
 from serve.observability.traces import current_trace
 from serve.observability.usage import Timings
 from serve.scheduler.admission import Reservation
-from serve.scheduler.scheduler import Scheduler
+from serve.scheduler.request_scheduler import RequestScheduler
 from serve.scheduler.sequence import DecodingSequence, SequenceSpec
 from serve.scheduler.stream_quota import StreamQuota
 from serve.search.hypothesis import Hypothesis
@@ -94,7 +94,7 @@ class Translator:
         *,
         tokenizer: TextTokenizer,
         vocabulary: TargetVocabulary,
-        scheduler: Scheduler,
+        scheduler: RequestScheduler,
         readiness: Readiness,
         metrics: Metrics,
         source_suffix: tuple[int, ...],

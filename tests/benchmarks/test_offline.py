@@ -39,7 +39,7 @@ def plan_of(data: str, **fields: Any) -> OfflinePlan:
 @pytest.fixture(scope="module", name="report")
 def _report(toy_run: RunFolder, toy_data: str) -> Report:
     """The report on the toy model and a random one, with trials of sizes."""
-    systems = ["dragoman:fp32", "dragoman:int8-static", "ctranslate2:fp32", "ctranslate2:int8"]
+    systems = ["dragoman:fp32", "dragoman:int8", "ctranslate2:fp32", "ctranslate2:int8"]
     sizes = {"batches": ["2:examples", "40:tokens"], "slots": [8, 16]}
     return plan_of(toy_data, run=toy_run.path, systems=systems, **sizes).measure()
 
@@ -50,9 +50,9 @@ def figures(table: Table, row: str) -> dict[str, list[float]]:
 
 def test_each_dragoman_is_compared_with_the_baselines_of_its_precision(report: Report) -> None:
     columns = [list(table.columns) for table in report.tables]
-    floats, integers = ["dragoman:fp32", "ctranslate2:fp32"], ["dragoman:int8-static", "ctranslate2:int8"]
+    floats, integers = ["dragoman:fp32", "ctranslate2:fp32"], ["dragoman:int8", "ctranslate2:int8"]
     assert columns == [floats, integers] * 2
-    assert [table.base for table in report.tables] == ["dragoman:fp32", "dragoman:int8-static"] * 2
+    assert [table.base for table in report.tables] == ["dragoman:fp32", "dragoman:int8"] * 2
 
 
 def test_a_random_model_writes_exactly_the_tokens_of_the_references(report: Report) -> None:
@@ -87,7 +87,7 @@ def test_baselines_try_batches_and_engines_try_rows_in_several_passes(report: Re
 
 def test_8_bit_integers_have_smaller_files(report: Report) -> None:
     fp32, int8 = (figures(table, "files, MB") for table in report.tables[2:])
-    assert int8["dragoman:int8-static"] < fp32["dragoman:fp32"]
+    assert int8["dragoman:int8"] < fp32["dragoman:fp32"]
 
 
 def test_torch_is_not_needed_in_the_engines_nor_the_libraries_of_unused_baselines(

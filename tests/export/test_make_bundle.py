@@ -10,7 +10,16 @@ import pytest
 
 import dragoman
 from export import make_bundle as module
-from export.make_bundle import BundleOptions, Sample, golden_sentences, make_bundle, read_samples
+from export.make_bundle import (
+    FEWEST_GOLDEN,
+    BundleOptions,
+    Candidate,
+    Sample,
+    choose_golden,
+    make_bundle,
+    read_samples,
+    translated,
+)
 from export.source_model import Exportable
 from model.config import Direction
 from model.data.corpus import CorpusError
@@ -19,17 +28,15 @@ from model.search import generate_greedy
 from model.tokenizer.tokenizer import BOS_ID, EOS_ID, Tokenizer, TokenizerError
 from serve.bundle.bundle import (
     ALIGNED_DECODER_FILE,
-    DECODER_FILE,
     ENCODER_FILE,
     WEIGHTS_FILE,
     Bundle,
     BundleError,
     write_manifest,
 )
-from serve.bundle.manifest import BundleDirection
+from serve.bundle.manifest import BundleDirection, CacheSpec, GoldenSentence
 from serve.bundle.tokenizer import TOKENIZER_FILE
-from serve.runtime.cpu import Runtime, Sessions
-from serve.search.sampling import greedy
+from serve.runtime.placement import open_sessions
 from tests.support.toy import (
     TOY_CONFIG,
     TWO_WAYS,
@@ -54,14 +61,14 @@ def refusal(*arguments: str) -> str:
 def test_the_runtime_reproduces_the_golden_sentences(toy_bundle: Path) -> None:
     """One at a time; PyTorch translated them in one batch."""
     bundle = Bundle.open(toy_bundle)
-    runtime = Runtime(Sessions.load(bundle, threads=1), slots=1)
+    runtime = open_sessions(bundle, "cpu").runtime(1)
     for sentence in bundle.golden:
         length = np.array([len(sentence.source_ids)], np.int32)
         runtime.encode(np.array([sentence.source_ids]), length, np.zeros(1, np.int64))
         target_ids = [BOS_ID]
         while len(target_ids) <= bundle.manifest.max_target_tokens:
             position = np.array([len(target_ids) - 1], np.int32)
-            token_id = int(greedy(runtime.decode_step(np.array(target_ids[-1:]), position, length))[0])
+            token_id = int(runtime.step(np.array(target_ids[-1:]), position, length).greedy(np.arange(1))[0])
             if token_id == EOS_ID:
                 break
             target_ids.append(token_id)
@@ -82,7 +89,8 @@ def test_golden_sentences_hold_text_and_tokens(toy_run: RunFolder, toy_bundle: P
 def test_the_manifest_holds_the_provenance(toy_run: RunFolder, toy_bundle: Path) -> None:
     manifest = Bundle.open(toy_bundle).manifest
     assert (manifest.name, manifest.directions) == ("toy", (BundleDirection(source="en", target="de"),))
-    assert [state.shape for state in manifest.states] == [(4, "target", 16)] * 2 + [(4, "source", 16)] * 2
+    assert manifest.cache == CacheSpec(layers=1, heads=4, head_size=16, element="float")
+    assert manifest.states == ()
     assert (manifest.max_source_tokens, manifest.max_target_tokens) == (32, 24)
     assert manifest.provenance.training == TOY_CONFIG.model_dump(mode="json")
     assert manifest.provenance.steps == toy_run.load().steps
@@ -92,43 +100,64 @@ def test_the_manifest_holds_the_provenance(toy_run: RunFolder, toy_bundle: Path)
 def test_a_translation_with_a_near_tie_is_not_golden(toy_run: RunFolder) -> None:
     trained = Exportable.of_run(toy_run.load())
     sources = list(toy_test_sentences()[:50])
-    assert len(golden_sentences(trained, EN_DE, sources, 0.0)) == 50
+    candidates = translated(trained, EN_DE, sources)
     answers = generate_greedy(trained.model, [[*trained.tokenizer.encode(source), EOS_ID] for source in sources])
-    smallest = sorted(min(answer.gaps) for answer in answers)
-    golden = golden_sentences(trained, EN_DE, sources, smallest[20])
-    assert {sentence.target_ids for sentence in golden} == {
+    assert [candidate.gap for candidate in candidates] == [min(answer.gaps) for answer in answers]
+    smallest = sorted(candidate.gap for candidate in candidates)
+    golden = choose_golden(candidates, smallest[20])
+    assert {candidate.sentence.target_ids for candidate in golden} == {
         answer.target_ids for answer in answers if min(answer.gaps) >= smallest[20]
     }
     assert len(golden) == 30
 
 
+def test_of_few_clear_translations_the_clearest_are_golden() -> None:
+    def candidates(target: str, *gaps: float) -> list[Candidate]:
+        languages = {"source_language": "en", "target_language": target}
+        return [
+            Candidate(GoldenSentence(**languages, source="", source_ids=(4,), target_ids=(), target=""), gap)
+            for gap in gaps
+        ]
+
+    unclear = candidates("de", 0.3, 0.1, 0.5, 0.2, 0.4, 0.0)
+    clear = candidates("fr", *[2.0] * FEWEST_GOLDEN, 0.9)
+    chosen = choose_golden([*unclear, *clear], 1.0)
+    assert [each.gap for each in chosen if each.languages == ("en", "de")] == [0.3, 0.5, 0.2, 0.4]
+    assert [each.gap for each in chosen if each.languages == ("en", "fr")] == [2.0] * FEWEST_GOLDEN
+
+
+def test_few_clear_translations_are_reported(
+    toy_run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(module.SMALLEST_GOLDEN_GAP, "fp32", 1e9)
+    dragoman.run("export", [str(toy_run.path), "--out", str(tmp_path / "toy")])
+    assert len(Bundle.open(tmp_path / "toy").golden) == FEWEST_GOLDEN
+    assert "dragoman export: warning: " in capsys.readouterr().err
+
+
 def test_a_source_that_is_too_long_is_not_golden(toy_run: RunFolder) -> None:
-    golden = golden_sentences(Exportable.of_run(toy_run.load()), EN_DE, ["bird", "bird " * 31, "bird " * 32], 0.0)
-    assert [len(sentence.source_ids) for sentence in golden] == [2, 32]
+    candidates = translated(Exportable.of_run(toy_run.load()), EN_DE, ["bird", "bird " * 31, "bird " * 32])
+    assert [len(candidate.sentence.source_ids) for candidate in candidates] == [2, 32]
 
 
 @pytest.mark.parametrize("sources", [[], ["bird " * 40]])
 def test_a_bundle_without_golden_sentences_is_not_made(toy_run: RunFolder, sources: list[str]) -> None:
     with pytest.raises(RunError, match=r"^golden sentences: en-de: none of "):
-        golden_sentences(Exportable.of_run(toy_run.load()), EN_DE, sources, 0.0)
+        translated(Exportable.of_run(toy_run.load()), EN_DE, sources)
 
 
-def test_a_model_with_only_near_ties_makes_no_bundle(toy_run: RunFolder) -> None:
-    with pytest.raises(RunError, match=r"^golden sentences: en-de: all 2 "):
-        golden_sentences(Exportable.of_run(toy_run.load()), EN_DE, ["bird", "moon"], 1e9)
-
-
-@pytest.mark.parametrize("failing", ["export_graphs", "golden_sentences", "write_manifest"])
+@pytest.mark.parametrize("failing", ["export_model", "translated", "write_manifest"])
 def test_an_export_that_fails_leaves_nothing_behind(
     toy_run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
-    def export_some(_: Any, folder: Path) -> None:
+    def export_some(*given: Any) -> None:
+        folder: Path = given[-1]
         (folder / "encoder.onnx").write_bytes(b"half")
 
     def fail(*_: Any) -> NoReturn:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(module, "export_graphs", export_some)
+    monkeypatch.setattr(module, "export_model", export_some)
     monkeypatch.setattr(module, "_manifest", lambda *_: None)
     monkeypatch.setattr(module, failing, fail)
     with pytest.raises(OSError, match="no space left"):
@@ -213,7 +242,7 @@ def test_the_command_makes_the_same_bundle_again(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Byte for byte, without ONNX Runtime, and with another decoder for alignments."""
+    """Byte for byte, without ONNX Runtime; only the decoder knows the heads of alignments."""
     version = importlib.metadata.version
 
     def version_without_runtime(library: str) -> str:
@@ -227,7 +256,7 @@ def test_the_command_makes_the_same_bundle_again(
     bundle = Bundle.open(out)
     assert bundle.manifest.name == "small"
     assert [str(head) for head in bundle.manifest.alignment_heads] == ["0:1"]
-    for file in (ENCODER_FILE, DECODER_FILE, WEIGHTS_FILE, TOKENIZER_FILE):
+    for file in (ENCODER_FILE, WEIGHTS_FILE, TOKENIZER_FILE):
         assert (out / file).read_bytes() == (toy_bundle / file).read_bytes()
     assert "onnxruntime" not in bundle.manifest.provenance.versions
     assert capsys.readouterr().out.endswith(f" MB, {len(bundle.golden)} golden sentences\n")
@@ -237,7 +266,7 @@ def test_the_command_makes_the_same_bundle_again(
 
 def test_a_bundle_may_be_copied_elsewhere(toy_bundle: Path, tmp_path: Path) -> None:
     copied = Bundle.open(copytree(toy_bundle, tmp_path / "elsewhere"))
-    assert Sessions.load(copied, threads=1).manifest == copied.manifest
+    assert open_sessions(copied, "cpu").manifest == copied.manifest
 
 
 @pytest.mark.usefixtures("restored_logs")
@@ -267,8 +296,11 @@ def test_an_invalid_head_is_refused(
     assert "dragoman export: --align" in capsys.readouterr().err
 
 
-def test_a_bundle_with_alignment_heads_needs_the_decoder_for_them(aligned_bundle: Bundle, tmp_path: Path) -> None:
-    bundle = Bundle.open(copytree(aligned_bundle.folder, tmp_path / "aligned"))
+def test_a_bundle_with_alignment_heads_needs_the_decoder_for_them(toy_run: RunFolder, tmp_path: Path) -> None:
+    options = ["--align", "0:1", "--variant", "portable"]
+    dragoman.run("export", [str(toy_run.path), "--out", str(tmp_path / "toy"), *options])
+    bundle = Bundle.open(tmp_path / "toy")
+    assert [str(head) for head in bundle.manifest.alignment_heads] == ["0:1"]
     bundle.aligned_decoder_path.unlink()
     with pytest.raises(BundleError, match=r"aligned_decoder\.onnx: "):
         Bundle.open(bundle.folder)

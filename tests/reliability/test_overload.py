@@ -219,14 +219,14 @@ def test_latency_recovers_after_overload(bundle_path: Path, measured: Measured, 
     model = FakeModel(4, on_step=lambda: time.sleep(0.001))
     seconds, over = 20.0 if thorough else 1.0, threading.Event()
     with run_service(bundle_path, [model], queue_limit=8) as live, ThreadPoolExecutor(CLIENTS) as pool:
-        admit, late = live.pipeline.scheduler.admit, list[DecodingSequence]()
+        admit, late = live.scheduler.admit, list[DecodingSequence]()
 
         def admit_and_look(free_rows: int, running_rows: int, prefetched_rows: int = 0) -> list[DecodingSequence]:
             admitted = admit(free_rows, running_rows, prefetched_rows)
             late.extend(each for each in admitted if (each.deadline_seconds or math.inf) <= each.started_seconds)
             return admitted
 
-        live.pipeline.scheduler.admit = admit_and_look  # type: ignore[method-assign]
+        live.scheduler.admit = admit_and_look  # type: ignore[method-assign]
 
         def press() -> Counter[int]:
             seen: Counter[int] = Counter()

@@ -15,7 +15,7 @@ from shutil import copytree, rmtree
 import pytest
 
 from serve.bundle.bundle import WEIGHTS_FILE, Bundle
-from serve.runtime.cpu import Runtime, Sessions
+from serve.runtime.sessions import load_sessions
 from tests.support.live import eventually, run_service
 from tests.support.paths import ROOT
 from tests.support.promises import Measured
@@ -113,7 +113,7 @@ def test_the_server_process_loads_no_torch(server: Server) -> None:
 @pytest.mark.promise("R27")
 def test_the_first_request_is_as_fast_as_later_ones(toy_bundle: Path, measured: Measured) -> None:
     """The golden sentences warm the model up."""
-    models = [Runtime(Sessions.load(Bundle.open(toy_bundle), threads=1), slots=8)]
+    models = [load_sessions(Bundle.open(toy_bundle), threads=1).runtime(slots=8)]
     with run_service(toy_bundle, models) as live, live.http() as client:
         client.get("/healthz")  # opens the connection
         answers = [client.post("/v1/translate", json={"text": "bird boat."}) for _ in range(50)]

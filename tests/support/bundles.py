@@ -8,7 +8,10 @@ from typing import Any
 import onnx
 from onnx import TensorProto, helper
 
-from serve.bundle.bundle import ENCODER_FILE, MANIFEST_FILE, file_hashes
+from serve.bundle.bundle import ENCODER_FILE, MANIFEST_FILE, Bundle, file_hashes
+
+# Returns a bundle of format version 5 by its precision, fp32 or int8-static.
+EarlierBundles = Callable[[str], Bundle]
 
 
 def change_manifest(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
@@ -28,10 +31,9 @@ def reseal(folder: Path) -> Path:
 def make_endless(folder: Path) -> Path:
     """Adds a loop of 2^62 rounds to the encoder of a bundle; returns the folder."""
     model = onnx.load(folder / ENCODER_FILE, load_external_data=False)
-    output = model.graph.output[0].name
     for node in model.graph.node:
-        node.output[:] = ["before_loop" if name == output else name for name in node.output]
-    carried = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("carried", "next")]
+        node.input[:] = ["after_loop" if name == "source_ids" else name for name in node.input]
+    carried = [helper.make_tensor_value_info(name, TensorProto.INT64, None) for name in ("carried", "next")]
     condition = [helper.make_tensor_value_info(name, TensorProto.BOOL, ()) for name in ("go", "goes")]
     round_number = helper.make_tensor_value_info("round", TensorProto.INT64, ())
     body = helper.make_graph(
@@ -41,6 +43,6 @@ def make_endless(folder: Path) -> Path:
         [condition[1], carried[1]],
     )
     model.graph.initializer.append(helper.make_tensor("rounds", TensorProto.INT64, (), [2**62]))
-    model.graph.node.append(helper.make_node("Loop", ["rounds", "", "before_loop"], [output], body=body))
+    model.graph.node.insert(0, helper.make_node("Loop", ["rounds", "", "source_ids"], ["after_loop"], body=body))
     onnx.save(model, folder / ENCODER_FILE)
     return reseal(folder)

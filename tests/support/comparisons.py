@@ -8,7 +8,7 @@ from export.source_model import Exportable
 from export.verify.reference import Reference
 from export.verify.sync_engine import SyncEngine
 from serve.bundle.bundle import Bundle
-from serve.runtime.cpu import Sessions
+from serve.runtime.sessions import load_sessions
 from serve.scheduler.sequence import SequenceSpec
 from serve.search.options import SearchOptions
 
@@ -45,7 +45,7 @@ def compare(
     sources = {text: exportable.source_ids(source_prefix, text) for text in texts}
     fitting = {text: ids for text, ids in sources.items() if len(ids) <= manifest.max_source_tokens}
     options = SearchOptions(max_target_tokens=manifest.max_target_tokens)
-    engine = SyncEngine(Sessions.load(bundle, threads=1), TOGETHER)
+    engine = SyncEngine(load_sessions(bundle, threads=1), TOGETHER)
     actual = engine.translate([SequenceSpec(ids, options) for ids in fitting.values()], TOGETHER, ignore)
     expected = Reference(exportable.model).translate(list(fitting.values()), 1, 1.0, ignore)
     return [Comparison(*each) for each in zip(fitting, expected, actual, strict=True)]

@@ -5,6 +5,7 @@ overwritten or never written gets another translation. `translate` returns the e
 computed alone and in the simplest way.
 """
 
+import math
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ from serve.bundle.manifest import (
     SentencePieceSpec,
     StateSpec,
 )
-from serve.runtime.model import HostScores
+from serve.runtime.model import NO_ROWS, HostScores
 from serve.search.hypothesis import FinishReason
 
 PAD_ID, BOS_ID, EOS_ID = 0, 1, 2
@@ -35,6 +36,8 @@ VOCABULARY = 13
 POISON_ID = 100
 ENDLESS_ID = 101
 STALE = -1
+# Chosen so that the texts of the tests have short and long translations.
+SALT = 91320
 ONE_DIRECTION = (BundleDirection(source="en", target="de"),)
 
 
@@ -158,13 +161,23 @@ class FakeModel:
     def prepare(self) -> None:
         """Does nothing."""
 
-    def step(self, *arguments: Any, **options: Any) -> HostScores:
-        """Computes the next logits."""
-        return HostScores(self.decode_step(*arguments, **options), self)
+    def step(
+        self,
+        token_ids: NDArray[np.int64],
+        positions: NDArray[np.int32],
+        source_lengths: NDArray[np.int32],
+        *,
+        occupied: int = 0,
+        scored_rows: NDArray[np.int64] = NO_ROWS,
+        best_count: int = 1,
+    ) -> HostScores:
+        """Computes the next logits; rows that are not scored have none."""
+        logits = self.decode_step(token_ids, positions, source_lengths, occupied=occupied)
+        return FakeScores(logits, self, scored_rows, best_count)
 
     def log_probabilities(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
         """Returns log_softmax of the logits."""
-        return log_softmax(logits)
+        return logits - np.array([log_sum(row) for row in logits], np.float32)[:, np.newaxis]
 
     def best(self, scores: NDArray[np.float32], count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Sorts the tokens of each row."""
@@ -199,12 +212,42 @@ class FakeModel:
         self._targets[row] = STALE
 
 
-def log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Returns natural log-probabilities, float32 [M, V]; NaN in rows without a finite logit."""
-    with np.errstate(invalid="ignore"):
-        shifted = logits - logits.max(axis=1, keepdims=True)
-    log_probabilities: NDArray[np.float32] = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-    return log_probabilities
+def log_sum(logits: NDArray[np.float32]) -> float:
+    """Returns the natural logarithm of the sum of exp of logits, [V]; NaN if none is finite, or one is NaN or +inf.
+
+    In this order and with these functions, the native fake gets the same bits.
+    """
+    highest = float(logits.max())
+    if not math.isfinite(highest):
+        return math.nan
+    total = 0.0
+    for logit in logits.tolist():
+        total += math.exp(logit - highest)
+    return math.log(total) + highest
+
+
+class FakeScores(HostScores):
+    """Asserts that the search uses only what the step was asked for."""
+
+    def __init__(
+        self, logits: NDArray[np.float32], model: FakeModel, scored_rows: NDArray[np.int64], best_count: int
+    ) -> None:
+        super().__init__(logits, model)
+        self._scored_rows = scored_rows
+        self._best_count = best_count
+
+    def fetch(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        assert np.isin(rows, self._scored_rows).all()
+        return super().fetch(rows)
+
+    def of(self, rows: NDArray[np.int64], token_ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        unscored = ~np.isin(rows, self._scored_rows)
+        assert not unscored.any() or (self.greedy(rows) == token_ids)[unscored].all()
+        return super().of(rows, token_ids)
+
+    def best(self, rows: NDArray[np.int64], count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        assert count <= self._best_count
+        return super().best(rows, count)
 
 
 class FiniteModel(FakeModel):
@@ -217,11 +260,16 @@ class FiniteModel(FakeModel):
 
 
 def next_logits(source_ids: NDArray[np.int64], target_ids: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Returns logits, float32 [V], from a generator seeded with all tokens of the row."""
+    """Returns logits, float32 [V], pseudo-random numbers that depend on all tokens of the row.
+
+    Each is about normal with a standard deviation of 2.3, as the sum of four uniform numbers.
+    """
     if POISON_ID in source_ids and len(target_ids) > 2:  # fails after a few valid steps
         return np.full(VOCABULARY, np.nan, np.float32)
-    seed = zlib.crc32(source_ids.tobytes(), zlib.crc32(target_ids.tobytes()))
-    logits = np.random.default_rng(seed).normal(scale=2.0, size=VOCABULARY).astype(np.float32)
+    seed = zlib.crc32(source_ids.tobytes(), zlib.crc32(target_ids.tobytes(), SALT))
+    parts = random_numbers(seed, VOCABULARY).view(np.uint16).reshape(VOCABULARY, 4)
+    sums = parts.sum(axis=1, dtype=np.int64) - 2 * 0xFFFF
+    logits: NDArray[np.float32] = sums.astype(np.float32) * np.float32(2**-14)
     logits[[PAD_ID, BOS_ID]] = -np.inf
     if ENDLESS_ID in source_ids:
         logits[EOS_ID] = -np.inf
@@ -229,9 +277,18 @@ def next_logits(source_ids: NDArray[np.int64], target_ids: NDArray[np.int64]) ->
 
 
 def next_attention(source_length: int, target_ids: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Returns attention weights, float32 [S], from a generator seeded with the tokens so far."""
-    weights = np.random.default_rng(zlib.crc32(target_ids.tobytes())).random(source_length)
+    """Returns attention weights, float32 [S], pseudo-random numbers that depend on the tokens so far."""
+    numbers = random_numbers(zlib.crc32(target_ids.tobytes(), SALT), source_length)
+    weights = (numbers >> np.uint64(48)).astype(np.float64) + 1
     return np.asarray(weights / weights.sum(), np.float32)
+
+
+def random_numbers(seed: int, count: int) -> NDArray[np.uint64]:
+    """Returns the first outputs of SplitMix64 (Steele, Lea and Flood 2014), which is simple in every language."""
+    states = np.uint64(seed) + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    states = (states ^ (states >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    states = (states ^ (states >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return states ^ (states >> np.uint64(31))
 
 
 def translate(source_ids: Sequence[int], max_target_tokens: int) -> tuple[tuple[int, ...], float, FinishReason]:

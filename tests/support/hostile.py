@@ -29,7 +29,7 @@ from hypothesis.strategies import DataObject
 from pydantic_settings import BaseSettings
 from sentencepiece import sentencepiece_model_pb2
 
-from serve.bundle.bundle import GOLDEN_FILE, GRAPH_FILES, MANIFEST_FILE, WEIGHTS_FILE, BundleError
+from serve.bundle.bundle import MANIFEST_FILE, BundleError
 from serve.bundle.files import MOST_CHARACTERS
 from tests.support.bundles import reseal
 from tests.support.mutations import draw_bytes, draw_json, draw_message, draw_safetensors
@@ -57,7 +57,7 @@ def mutate(data: DataObject, path: Path) -> None:
 
 def mutate_bundle(data: DataObject, folder: Path) -> None:
     """Changes a file of a bundle; the manifest has its new hash."""
-    names = (MANIFEST_FILE, GOLDEN_FILE, *GRAPH_FILES, "tokenizer.model", WEIGHTS_FILE)
+    names = sorted(path.name for path in folder.iterdir())
     name = data.draw(st.sampled_from(names), "file")
     mutate(data, folder / name)
     if name != MANIFEST_FILE:

@@ -46,6 +46,7 @@ from serve.registry.loader import LoadModels, ModelLoader
 from serve.registry.pipeline import Pipeline
 from serve.registry.registry import ModelRegistry
 from serve.runtime.model import Model
+from serve.scheduler.scheduler import Scheduler
 from serve.scheduler.sequence import DecodingSequence as EngineSequence
 from serve.service import Service
 from serve.settings import ServeSettings
@@ -170,8 +171,15 @@ class LiveService:
 
     @property
     def engines(self) -> list[Engine]:
-        """The engines of the first model."""
-        return self.pipeline._engines
+        """The engines in Python of the first model."""
+        return [engine for engine in self.pipeline.engines.running if isinstance(engine, Engine)]
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """The scheduler in Python of the first model."""
+        scheduler = self.pipeline.scheduler
+        assert isinstance(scheduler, Scheduler)
+        return scheduler
 
     @property
     def pipeline(self) -> Pipeline:
@@ -315,6 +323,13 @@ def eventually(condition: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
+def _settings(bundle: Path, models: Sequence[Model], settings: dict[str, Any]) -> ServeSettings:
+    """Returns settings over defaults for tests, with an engine for each model."""
+    defaults = {"host": "127.0.0.1", "http_port": 0, "grpc_port": 0, "lame_duck_seconds": 0, "drain_seconds": 10}
+    engines = {"slots": models[0].slots, "engines": len(models)} if models else {}
+    return ServeSettings(bundle=bundle, **{**defaults, **engines, **settings})
+
+
 @contextmanager
 def run_service(
     bundle_path: Path,
@@ -322,6 +337,7 @@ def run_service(
     *,
     wait_ready: bool = True,
     load: LoadModels | None = None,
+    native: bool = False,
     own_settings: dict[str, dict[str, Any]] | None = None,
     http_limits: HttpLimits | None = None,
     **settings: Any,
@@ -332,15 +348,14 @@ def run_service(
         bundle_path: see `write_bundle`.
         models: one per engine; two fake ones with 4 slots if None.
         load: loads the models of each bundle; if None, there is one bundle with `models`.
+        native: whether native engines run the bundles that they can run.
         own_settings: overrides per model.
         http_limits: of HTTP connections, for tests of short ones.
         wait_ready: whether the block begins when the service is ready; else when its ports are open.
         settings: of `ServeSettings`, over defaults for tests.
     """
     models = [FakeModel(4), FakeModel(4)] if models is None else models
-    defaults = {"host": "127.0.0.1", "http_port": 0, "grpc_port": 0, "lame_duck_seconds": 0, "drain_seconds": 10}
-    values = {**defaults, "slots": models[0].slots, "engines": len(models), "models": own_settings or {}, **settings}
-    command = ServeSettings(bundle=bundle_path, **values)
+    command = _settings(bundle_path, models, {"models": own_settings or {}, **settings})
     live: list[LiveService] = []
     begun = threading.Event()
     failure: list[BaseException] = []
@@ -348,7 +363,7 @@ def run_service(
     async def main() -> None:
         stop = asyncio.Event()
         metrics = ServiceMetrics()
-        loader = ModelLoader(command, metrics, load or (lambda _settings, _bundle: models))
+        loader = ModelLoader(command, metrics, load or (lambda _settings, _bundle: models), native=native)
         registry = ModelRegistry(await loader.open_all())
         service = Service(command, registry, loader, metrics, http_limits=http_limits)
         await service.listen()

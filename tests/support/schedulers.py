@@ -11,6 +11,7 @@ from serve.scheduler.scheduler import Scheduler
 from serve.scheduler.sequence import DecodingSequence
 from serve.search.options import SearchOptions
 from tests.support.fakes import FakeClock
+from tests.support.native_loop import DrivenScheduler
 from tests.support.scheduler_reference import rows_of
 
 
@@ -30,22 +31,23 @@ def make_sequence(
     )
 
 
-def make_scheduler(
+def make_python_scheduler(
     slots: int = 4,
     queue_limit: int = 4,
     prefill_token_budget: int = 100,
     clock: FakeClock | None = None,
     *,
+    metrics: Metrics | None = None,
     engines: int = 1,
     running_token_budget: int | None = None,
     queue_timeout_seconds: float | None = None,
 ) -> Scheduler:
-    """Returns a scheduler with metrics of its own."""
+    """Returns a scheduler, by default with metrics of its own."""
     return Scheduler(
         slots,
         queue_limit,
         prefill_token_budget,
-        Metrics(CollectorRegistry(), model="tiny"),
+        metrics or Metrics(CollectorRegistry(), model="tiny"),
         clock or FakeClock(),
         engines=engines,
         running_token_budget=running_token_budget,
@@ -57,7 +59,7 @@ def make_scheduler(
 class Stepped:
     """Engines that a test steps manually: each step admits, and a test ends any sequence."""
 
-    scheduler: Scheduler
+    scheduler: Scheduler | DrivenScheduler
     engine_rows: int
     engines: int = 1
 
@@ -80,7 +82,9 @@ class Stepped:
         self.scheduler.finish(self.running[engine].pop(0), InternalError("broken"))
 
 
-def line_of(scheduler: Scheduler) -> list[tuple[DecodingSequence, int]]:
+def line_of(scheduler: Scheduler | DrivenScheduler) -> list[tuple[DecodingSequence, int]]:
     """Returns the waiting sequences in order, with the rows that passed each."""
+    if isinstance(scheduler, DrivenScheduler):
+        return scheduler.line()
     places = (place for heap in scheduler._waiting._heaps.values() for place in heap)
     return [(place.sequence, place.passed_rows) for place in sorted(places)]

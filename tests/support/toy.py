@@ -11,10 +11,13 @@ from shutil import copytree
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 from torch.onnx._internal.exporter._registration import ONNXRegistry
 
+from export.graphs.attention import CudaAttention
+from export.graphs.graphs import ATTENTION
 from export.make_bundle import BundleOptions, Sample, make_bundle
 from model.config import Direction, RunConfig, TokenizerConfig, TrainingConfig, TransformerConfig
 from model.data.cleaning import TrainingData, clean
@@ -26,7 +29,7 @@ from model.run import RunFolder, TrainedModel
 from model.tokenizer.tokenizer import EOS_ID, PAD_ID, Tokenizer
 from model.training.train import train
 from serve.bundle.bundle import WEIGHTS_FILE, Bundle
-from serve.bundle.manifest import GraphVariant, Precision
+from serve.bundle.manifest import AttentionHead, GraphVariant, Precision
 from tests.support.bundles import reseal
 
 # The exporter lists its operators anew for every graph, which takes most of a second.
@@ -191,6 +194,15 @@ def export_model(
     config = RunConfig(directions=directions, model=model.limits)
     trained = TrainedModel(config, tokenizer, model, steps=0)
     return make_bundle(trained, samples_of(RANDOM_TEXTS, directions), out, options)
+
+
+def export_with_cuda_operators(
+    model: Transformer, tokenizer: Tokenizer, out: Path, heads: tuple[AttentionHead, ...] = ()
+) -> Bundle:
+    """Exports a Transformer with the operators of the variant cuda in fp32, which a CPU runs as well."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(ATTENTION, "portable", CudaAttention)
+        return export_model(model, tokenizer, out, options=BundleOptions("states", "portable", "fp32", heads))
 
 
 def write_two_way_run(folder: Path, tokenizer: Tokenizer) -> RunFolder:

@@ -20,9 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serve.bundle.bundle import Bundle, BundleError
-from serve.bundle.manifest import ALIGNMENTS, DECODER_INPUTS, ENCODER_INPUTS, LOGITS, Manifest, Precision
+from serve.bundle.manifest import ALIGNMENTS, DECODER_INPUTS, ENCODER_INPUTS, LOGITS, Manifest, StoredPrecision
 from serve.runtime.cuda.device import CUDA_GRAPH_LOCK, FLOAT, FLOAT16, Device, DeviceTools, Memory, View
 from serve.runtime.cuda.kv_cache import DeviceState
+from serve.runtime.model import NO_ROWS
 from serve.runtime.onnx_runtime import (
     CPU_PROVIDER,
     CUDA_PROVIDER,
@@ -222,6 +223,8 @@ class DeviceRuntime:
         source_lengths: NDArray[np.int32],
         *,
         occupied: int = 0,
+        scored_rows: NDArray[np.int64] = NO_ROWS,  # noqa: ARG002 - all rows have logits
+        best_count: int = 1,  # noqa: ARG002
     ) -> DeviceScores:
         """Computes one step; see `Model.step`."""
         rows = len(token_ids)
@@ -323,7 +326,7 @@ def _padded(values: NDArray[Any], size: int, filler: int) -> NDArray[Any]:
 
 
 # ONNX element types of the states.
-STATE_ELEMENTS: dict[Precision, int] = {"fp32": FLOAT, "int8": FLOAT, "int8-static": FLOAT, "fp16": FLOAT16}
+STATE_ELEMENTS: dict[StoredPrecision, int] = {"fp32": FLOAT, "int8": FLOAT, "int8-static": FLOAT, "fp16": FLOAT16}
 # Bits of ONNX Runtime's `sdpa_kernel`: only flash attention and memory-efficient attention. By default it would choose
 # by shape, so that a row's bits could depend on the number of rows.
 PINNED_ATTENTION = 1 | 2
@@ -397,6 +400,8 @@ class DeviceSessions:
 
 
 def _check_states(bundle: Bundle) -> None:
+    if bundle.manifest.cache is not None:
+        raise BundleError(f"{bundle.folder}: variant: {bundle.manifest.variant}, expected cuda on a device")
     for spec in bundle.manifest.states:
         if len(spec.shape) != 3 or not isinstance(spec.shape[1], str):  # noqa: PLR2004 - heads, length and size
             raise BundleError(

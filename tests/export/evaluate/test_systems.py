@@ -10,7 +10,7 @@ from export.evaluate.systems import open_system
 from model.data.corpus import Corpus, CorpusError, read_corpus
 from model.run import RunFolder
 from serve.bundle.bundle import Bundle
-from serve.runtime.cpu import Runtime, Sessions
+from serve.runtime.sessions import load_sessions
 from tests.support.live import LiveService, run_service
 from tests.support.toy import RANDOM_TEXTS, toy_test_sentences, translate_toy, write_pairs
 
@@ -160,7 +160,7 @@ def test_every_kind_uses_the_requested_search(two_way_run: RunFolder, two_way_bu
     The model is untrained: the hypotheses of a trained model may not differ from greedy search.
     """
     corpus = Corpus("en", "de", list(RANDOM_TEXTS), list(RANDOM_TEXTS))
-    with run_service(two_way_bundle, [Runtime(Sessions.load(Bundle.open(two_way_bundle), threads=1), slots=8)]) as live:
+    with run_service(two_way_bundle, [load_sessions(Bundle.open(two_way_bundle), threads=1).runtime(slots=8)]) as live:
         names: list[str | Path] = [two_way_run.path, two_way_bundle, f"grpc://{live.grpc_target}", live.http_url]
         run, *others = (translate(name, corpus, search=Search(beam_size=8, length_penalty=10)) for name in names)
     assert others == [run] * 3

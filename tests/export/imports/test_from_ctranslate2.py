@@ -29,7 +29,7 @@ from model.tokenizer.piece_tokenizer import PieceTokenizer
 from model.tokenizer.tokenizer import Tokenizer
 from protos.translation_pb2 import TranslateRequest
 from serve.bundle.bundle import Bundle
-from serve.runtime.cpu import Runtime, Sessions
+from serve.runtime.sessions import load_sessions
 from tests.conftest import WORDS
 from tests.support.comparisons import compare
 from tests.support.ctranslate2_models import fill_with_zeros, model_file, translate, write_model, write_package
@@ -238,7 +238,7 @@ def test_an_argos_package_is_exported_and_served(packed: bool, toy_run: RunFolde
     texts = toy_test_sentences()[:20]
     given = [trained.tokenizer.pieces(trained.tokenizer.encode(text)) for text in texts]
     expected = translate(model, given, 1, bundle.manifest.max_target_tokens)
-    with run_service(bundle.folder, [Runtime(Sessions.load(bundle, threads=1), slots=8)]) as live:
+    with run_service(bundle.folder, [load_sessions(bundle, threads=1).runtime(slots=8)]) as live:
         answer = live.call(TranslateRequest(text=texts, source_language="en", target_language="de"))
     # Pieces joined as in Argos Translate.
     assert [each.text for each in answer.translations] == ["".join(p).replace("▁", " ").strip() for p in expected]

@@ -20,7 +20,7 @@ from model.search import generate_beam, generate_greedy
 from protos.translation_pb2 import TranslateRequest
 from serve.bundle.bundle import Bundle
 from serve.bundle.tokenizer import load_tokenizer
-from serve.runtime.cpu import Runtime, Sessions
+from serve.runtime.sessions import load_sessions
 from tests.support.comparisons import compare
 from tests.support.live import run_service
 from tests.support.marian import (
@@ -159,7 +159,7 @@ def test_an_exported_checkpoint_is_served(checkpoint: Path, tmp_path: Path) -> N
     dragoman.run("export", ["--from-marian", str(checkpoint), "--out", str(tmp_path / "b"), "--max-target-tokens=30"])
     bundle = Bundle.open(tmp_path / "b")
     exportable = import_marian(checkpoint, OPTIONS)
-    with run_service(tmp_path / "b", [Runtime(Sessions.load(bundle, threads=1), slots=4)]) as live:
+    with run_service(tmp_path / "b", [load_sessions(bundle, threads=1).runtime(slots=4)]) as live:
         for text, source in zip(TEXTS[:5], sources_of(exportable), strict=False):
             (translation,) = live.call(TranslateRequest(text=[text])).translations
             (expected,) = generate_greedy(exportable.model, [source])
@@ -379,7 +379,6 @@ def test_given_sentences_become_golden(checkpoint: Path, tmp_path: Path) -> None
             ["--from-marian", "m", "--sentences", "corpus.txt"],
             "sentences: corpus.txt: 1,001 lines, expected ",
         ),
-        (["--from-marian", "m", "--precision", "int8-static"], "precision: int8-static: expected --sentences"),
         (["run", "--sentences=texts.txt"], "sentences: expected no such option with a run or a bundle"),
         (["run", "--source-language=en"], "source-language: expected no such option with a run or a bundle"),
         (["run", "--max-target-tokens=40"], "max-target-tokens: expected no such option with a run or a bundle"),

@@ -22,14 +22,36 @@ def test_every_file_has_its_size_and_its_status_in_the_manifest(recurrent_bundle
     assert files["weights.bin"].state == "sha256 as listed"
 
 
-def test_lengths_have_the_names_of_the_manifest(wide_bundle: Bundle) -> None:
-    encoder, decoder = inspect(wide_bundle, slots=1).graphs
+def test_lengths_have_the_names_of_the_manifest(states_bundle: Bundle) -> None:
+    encoder, decoder = inspect(states_bundle, slots=1).graphs
     shapes = {tensor.name: tensor.shape for graph in (encoder, decoder) for tensor in (*graph.inputs, *graph.outputs)}
     assert shapes["source_ids"] == ("rows", "source")
     assert shapes["positions"] == ("rows",)
     assert shapes["cross_key_0"] == ("rows", 4, "source", 64)
     assert shapes["present_self_value_1"] == ("rows", 4, "target", 64)
-    assert shapes["logits"] == ("rows", wide_bundle.manifest.vocabulary_size)
+    assert shapes["logits"] == ("rows", states_bundle.manifest.vocabulary_size)
+
+
+def test_native_graphs_are_one_operator_with_the_sizes_of_their_caches(wide_bundle: Bundle) -> None:
+    encoder, decoder = inspect(wide_bundle, slots=1).graphs
+    assert (encoder.operators, decoder.operators) == ({"dragoman.Encode": 1}, {"dragoman.Step": 1})
+    shapes = {tensor.name: tensor.shape for tensor in (*encoder.inputs, *decoder.inputs, *decoder.outputs)}
+    assert shapes["source_ids"] == ("tokens",)
+    assert shapes["positions"] == ("rows",)
+    assert shapes["source_cache"] == ("source_slots", 2, 3, 2, 4, 16 * 64)
+    assert shapes["present_target_cache"] == shapes["target_cache"] == ("target_slots", 2, 2, 2, 4, 16 * 64)
+
+
+def test_the_steps_of_a_native_decoder_are_those_of_its_layers(int8_bundle: Bundle) -> None:
+    step = inspect(int8_bundle, slots=1).step
+    layer = ["self-attention", "cross-attention", "feed-forward"]
+    assert [block.title for block in step] == ["embedding", *layer * 3, "projection"]
+    assert [state.name for state in step[4].reads] == ["target_cache_1", "target_scales_1"]
+    assert step[4].writes == step[4].reads
+    assert [state.name for state in step[5].reads] == ["source_cache_1", "source_scales_1"]
+    assert step[5].writes == ()
+    assert [matrix.shape for matrix in step[6].matrices] == [(64, 64, 16, 4), (16, 256, 16, 4)]
+    assert [tensor.name for tensor in step[-1].carries] == ["logits"]
 
 
 def test_running_operators_are_those_after_optimization(recurrent_bundle: Bundle) -> None:

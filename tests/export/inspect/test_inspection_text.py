@@ -57,10 +57,20 @@ def test_an_architecture_may_be_unknown(inspection: Inspection) -> None:
     assert "\narchitecture  unknown\n" in format_inspection(unknown)
 
 
+def test_inputs_that_are_alike_share_a_line(states_bundle: Bundle) -> None:
+    lines = [" ".join(line.split()) for line in format_inspection(inspect(states_bundle, slots=1)).splitlines()]
+    assert "input past_self_key_0…1 float32 [rows, 4, target, 64]" in lines
+
+
+def test_no_line_break_separates_an_operator_from_its_count(inspection: Inspection) -> None:
+    lines = format_inspection(inspection).splitlines()
+    assert [line for line in lines if line.strip()[:1].isdigit()] == []
+
+
 def test_the_memory_of_layers_is_added_up(inspection: Inspection) -> None:
-    cache_bytes = 2 * 4 * 24 * 64 * 4
+    cache_bytes = 2 * 2 * 4 * 32 * 64 * 4
     lines = [" ".join(line.split()) for line in format_inspection(inspection).splitlines()]
-    assert f"self_key_0…1, target state of a slot [4, 24, 64] {format_bytes(cache_bytes)}" in lines
+    assert f"target_cache_0…1, target state of a slot [2, 4, 32, 64] {format_bytes(cache_bytes)}" in lines
 
 
 def test_running_operators_are_listed_if_they_differ_from_stored_ones(inspection: Inspection) -> None:

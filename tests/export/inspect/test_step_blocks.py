@@ -1,22 +1,23 @@
 """The blocks of a step match the architecture in every variant."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+from functools import cache
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from export.graphs.graphs import Graphs, graphs_of
-from export.graphs.to_onnx import export_graphs
 from export.inspect.graph import Block, Node, StoredGraph, TensorType, find_blocks, fold_blocks, read_graph
-from serve.bundle.bundle import DECODER_FILE, Bundle
+from model.tokenizer.tokenizer import Tokenizer
+from serve.bundle.bundle import Bundle
 from serve.bundle.manifest import StateSpec
-from tests.support.recurrent_models import random_recurrent
+from tests.support.bundles import EarlierBundles
+from tests.support.recurrent_models import RecurrentBundles
 from tests.support.toy import OPTIONS, random_model
 
 LAYER = ["self-attention", "cross-attention", "feed-forward"]
-DECODERS = ("wide", "int8", "static", "modern", "luong", "bahdanau")
+DECODERS = ("states_bundle", "static_bundle", "modern", "recurrent_bundle", "bahdanau")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,88 +36,84 @@ class Decoder:
         return [block.title for block in self.blocks]
 
 
-def decoder_of(bundle: Bundle) -> Decoder:
-    return Decoder(read_graph(bundle.decoder_path), bundle.manifest.states)
-
-
-def export(graphs: Graphs, folder: Path) -> Decoder:
-    states = export_graphs(graphs, folder).states
-    return Decoder(read_graph(folder / DECODER_FILE), states)
+Decoders = Callable[[str], Decoder]
 
 
 @pytest.fixture(scope="module")
-def decoders(
-    wide_bundle: Bundle,
-    int8_bundle: Bundle,
-    static_bundle: Bundle,
-    recurrent_bundle: Bundle,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> dict[str, Decoder]:
-    """Transformers with post-norm and pre-norm, in every variant and precision, and recurrent models."""
-    modern = graphs_of(random_model(1, **OPTIONS["modern"]), "portable", "int8")
-    bahdanau = graphs_of(random_recurrent(attention="additive", decoder_layers=2))
-    return {
-        "wide": decoder_of(wide_bundle),
-        "int8": decoder_of(int8_bundle),
-        "static": decoder_of(static_bundle),
-        "modern": export(modern, tmp_path_factory.mktemp("modern")),
-        "luong": decoder_of(recurrent_bundle),
-        "bahdanau": export(bahdanau, tmp_path_factory.mktemp("bahdanau")),
-    }
+def static_bundle(earlier_bundles: EarlierBundles) -> Bundle:
+    return earlier_bundles("int8-static")
 
 
-@pytest.mark.parametrize(("name", "layers"), [("wide", 2), ("int8", 3), ("static", 3), ("modern", 2)])
-def test_a_transformer_is_embedding_layers_and_projection(name: str, layers: int, decoders: dict[str, Decoder]) -> None:
-    assert decoders[name].titles == ["embedding", *LAYER * layers, "projection"]
+@pytest.fixture(scope="module")
+def modern(tokenizer: Tokenizer, untrained: Callable[..., Bundle]) -> Bundle:
+    """A Transformer with pre-norm, in the portable variant."""
+    model = random_model(1, tokenizer.vocabulary_size, **OPTIONS["modern"])
+    return untrained("modern-int8", model, variant="portable", precision="int8")
 
 
-@pytest.mark.parametrize(("name", "layers"), [("wide", 2), ("int8", 3), ("static", 3), ("modern", 2)])
-def test_the_layers_of_a_transformer_are_folded(name: str, layers: int, decoders: dict[str, Decoder]) -> None:
-    """The final normalization of a pre-norm decoder does not prevent it."""
-    folded = fold_blocks(decoders[name].blocks)
+@pytest.fixture(scope="module")
+def bahdanau(recurrent_bundles: RecurrentBundles) -> Bundle:
+    return recurrent_bundles({"attention": "additive", "decoder_layers": 2})[1]
+
+
+@pytest.fixture(scope="module")
+def decoders(request: pytest.FixtureRequest) -> Decoders:
+    """The decoder of a bundle, by the name of its fixture."""
+
+    @cache
+    def read(name: str) -> Decoder:
+        bundle = request.getfixturevalue(name)
+        return Decoder(read_graph(bundle.decoder_path), bundle.manifest.states)
+
+    return read
+
+
+@pytest.mark.parametrize(("name", "layers"), [("states_bundle", 2), ("modern", 2)])
+def test_a_transformer_is_embedding_layers_and_projection(name: str, layers: int, decoders: Decoders) -> None:
+    """The layers can be folded; the final normalization of a pre-norm decoder does not prevent it."""
+    assert decoders(name).titles == ["embedding", *LAYER * layers, "projection"]
+    folded = fold_blocks(decoders(name).blocks)
     titles = [(len(one.rounds), [block.title for block in one.rounds[0]]) for one in folded]
     assert titles == [(1, ["embedding"]), (layers, LAYER), (1, ["projection"])]
 
 
-@pytest.mark.parametrize(("name", "layers"), [("wide", 2), ("static", 3)])
-def test_every_layer_of_a_transformer_takes_its_own_caches(
-    name: str, layers: int, decoders: dict[str, Decoder]
-) -> None:
+@pytest.mark.parametrize(("name", "layers"), [("states_bundle", 2), ("static_bundle", 1)])
+def test_every_layer_of_a_transformer_takes_its_own_caches(name: str, layers: int, decoders: Decoders) -> None:
     """It writes only the self-attention caches, even if an operator returns the cross-attention caches."""
-    attentions = [block for block in decoders[name].blocks if "attention" in block.title]
+    attentions = [block for block in decoders(name).blocks if "attention" in block.title]
     assert [[state.name for state in block.reads] for block in attentions] == [
         [f"{kind}_{part}_{layer}" for part in ("key", "value")] for layer in range(layers) for kind in ("self", "cross")
     ]
     assert [block.writes == block.reads for block in attentions] == [True, False] * layers
 
 
-def test_the_matrices_of_a_block_are_those_of_the_layer(decoders: dict[str, Decoder]) -> None:
-    feed_forward = next(block for block in decoders["wide"].blocks if block.title == "feed-forward")
+def test_the_matrices_of_a_block_are_those_of_the_layer(decoders: Decoders) -> None:
+    feed_forward = next(block for block in decoders("states_bundle").blocks if block.title == "feed-forward")
     assert [matrix.shape for matrix in feed_forward.matrices] == [(256, 1024), (1024, 256)]
 
 
-def test_the_decoder_of_luong_attends_after_its_updates(decoders: dict[str, Decoder]) -> None:
-    assert decoders["luong"].titles == [
+def test_the_decoder_of_luong_attends_after_its_updates(decoders: Decoders) -> None:
+    assert decoders("recurrent_bundle").titles == [
         "embedding",
         *["recurrent update"] * 3,
         "cross-attention",
         "recurrent update",
         "projection",
     ]
-    blocks = decoders["luong"].blocks
+    blocks = decoders("recurrent_bundle").blocks
     written = [[state.name for state in block.writes] for block in blocks]
     assert written == [[], ["hidden_0"], ["hidden_1"], ["hidden_2"], [], ["attentional"], []]
     assert {state.name for state in blocks[1].reads} == {"hidden_0", "attentional"}
 
 
-def test_the_decoder_of_bahdanau_attends_before_its_updates(decoders: dict[str, Decoder]) -> None:
-    assert decoders["bahdanau"].titles[1:3] == ["cross-attention, recurrent update", "recurrent update"]
-    assert {"annotations", "keys"} <= {state.name for state in decoders["bahdanau"].blocks[1].reads}
+def test_the_decoder_of_bahdanau_attends_before_its_updates(decoders: Decoders) -> None:
+    assert decoders("bahdanau").titles[1:3] == ["cross-attention, recurrent update", "recurrent update"]
+    assert {"annotations", "keys"} <= {state.name for state in decoders("bahdanau").blocks[1].reads}
 
 
 @pytest.mark.parametrize("name", DECODERS)
-def test_every_operator_is_in_one_block_and_every_state_is_used(name: str, decoders: dict[str, Decoder]) -> None:
-    decoder = decoders[name]
+def test_every_operator_is_in_one_block_and_every_state_is_used(name: str, decoders: Decoders) -> None:
+    decoder = decoders(name)
     assert sum(block.nodes for block in decoder.blocks) == len(decoder.graph.nodes)
     assert {state for block in decoder.blocks for state in block.reads} == set(decoder.states)
     updated = {state for state in decoder.states if state.kind != "source"}
@@ -124,8 +121,8 @@ def test_every_operator_is_in_one_block_and_every_state_is_used(name: str, decod
 
 
 @pytest.mark.parametrize("name", DECODERS)
-def test_only_the_logits_leave_the_last_block(name: str, decoders: dict[str, Decoder]) -> None:
-    *others, last = decoders[name].blocks
+def test_only_the_logits_leave_the_last_block(name: str, decoders: Decoders) -> None:
+    *others, last = decoders(name).blocks
     assert [tensor.name for tensor in last.carries] == ["logits"]
     assert all(block.carries for block in others)
 

@@ -23,11 +23,11 @@ def test_a_layer_of_a_transformer_is_drawn_once_and_counted(int8_bundle: Bundle,
     blocks = ["embedding", "self-attention", "cross-attention", "feed-forward", "projection"]
     assert [text for text in texts if text in blocks] == blocks
     assert "3 times" in texts
-    assert {"self_key_0…2, self_value_0…2", "cross_key_0…2, cross_value_0…2"} <= set(texts)
+    assert {"target_cache_0…2, target_scales_0…2", "source_cache_0…2, source_scales_0…2"} <= set(texts)
 
 
-def test_arrows_show_the_bytes_that_a_layer_reads_and_writes(wide_bundle: Bundle, tmp_path: Path) -> None:
-    texts = texts_of(wide_bundle, tmp_path)
+def test_arrows_show_the_bytes_that_a_layer_reads_and_writes(states_bundle: Bundle, tmp_path: Path) -> None:
+    texts = texts_of(states_bundle, tmp_path)
     position_bytes = 2 * 4 * 64 * 4
     assert f"≤ {format_bytes(24 * position_bytes)}" in texts
     assert format_bytes(position_bytes) in texts

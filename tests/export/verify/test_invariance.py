@@ -11,7 +11,7 @@ from export.verify.checks import BatchMix, find_deviations
 from model.tokenizer.tokenizer import EOS_ID
 from serve.bundle.bundle import Bundle
 from serve.bundle.tokenizer import load_tokenizer
-from serve.runtime.cpu import Sessions
+from serve.runtime.sessions import load_sessions
 from serve.search.options import SearchOptions
 from tests.support.promises import Measured
 
@@ -35,7 +35,7 @@ def test_no_bit_depends_on_the_batch(
         "greedy": SearchOptions(max_target_tokens=limit),
         "beam": SearchOptions(max_target_tokens=limit, beam_size=4),
     }
-    sessions = Sessions.load(bundle, threads=1)
+    sessions = load_sessions(bundle, threads=1)
     deviations = [
         deviation
         for seed in seeds

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
-from export.verify.reference import rounded, rounded_about_zero, rounded_in, rounded_rows
+from export.verify.reference import RoundedAttention, rounded, rounded_rows
 from model.data.batches import pad
-from serve.bundle.manifest import ActivationRange
+from model.network.attention import MultiHeadAttention
 from tests.support.recurrent_models import random_recurrent
 from tests.support.toy import random_model, random_sources
 
@@ -18,34 +19,30 @@ def test_a_row_becomes_whole_multiples_of_a_127th_of_its_largest_magnitude() -> 
     assert torch.allclose(rounded_rows(values), expected)
 
 
-def test_a_value_becomes_the_nearest_of_256_in_the_range() -> None:
-    known = ActivationRange(smallest=-0.55, largest=2.0)  # steps of 0.01
-    values = torch.tensor([-3.0, -0.55, -0.004, 0.0, 0.126, 1.999, 7.0])
-    assert torch.allclose(rounded_in(known, values), torch.tensor([-0.55, -0.55, 0.0, 0.0, 0.13, 2.0, 2.0]))
-
-
-@pytest.mark.parametrize(("smallest", "largest"), [(-0.5, 1.27), (-1.27, 0.5)])
-def test_a_cached_value_becomes_the_nearest_of_256_around_zero(smallest: float, largest: float) -> None:
-    known = ActivationRange(smallest=smallest, largest=largest)  # steps of 0.01
-    values = torch.tensor([-3.0, -1.27, -0.004, 0.0, 0.126, 1.269, 7.0])
-    assert torch.allclose(rounded_about_zero(known, values), torch.tensor([-1.28, -1.27, 0.0, 0.0, 0.13, 1.27, 1.27]))
-
-
-@pytest.mark.parametrize("name", ["decoder.0.self_attention.value", "decoder.0.cross_attention.key"])
 @torch.inference_mode()
-def test_keys_and_values_are_rounded_where_a_range_is_known(name: str) -> None:
+def test_the_heads_of_a_decoder_are_rounded_for_caches_in_8_bits() -> None:
+    """Queries, keys, values and weights of every position and head, and nothing of the encoder."""
     model = random_model(3)
     sources, targets = pad(random_sources(model, 1, 5)), torch.tensor([[1, 5, 6, 7]] * 5)
-    cached = {name: ActivationRange(smallest=-0.01, largest=0.01)}
-    assert not torch.equal(rounded(model, {}, cached)(sources, targets), rounded(model, {}, {})(sources, targets))
+    plain, copy = rounded(model, caches=False), rounded(model, caches=True)
+    assert not torch.equal(copy(sources, targets), plain(sources, targets))
+    assert torch.equal(copy.encode(sources).states, plain.encode(sources).states)
 
 
 @torch.inference_mode()
-def test_a_known_range_replaces_the_scales_of_rows() -> None:
-    model = random_model(3)
-    sources, targets = pad(random_sources(model, 1, 5)), torch.tensor([[1, 5, 6, 7]] * 5)
-    narrow = {"encoder.0.feed_forward.inner": ActivationRange(smallest=-0.01, largest=0.01)}
-    assert not torch.equal(rounded(model, narrow, {})(sources, targets), rounded(model, {}, {})(sources, targets))
+def test_attention_in_8_bits_rounds_every_factor_of_a_product() -> None:
+    """Of one query and head, computed here number by number."""
+    torch.manual_seed(4)
+    attention = MultiHeadAttention(8, heads=1)
+    attention.output = nn.Identity()  # type: ignore[assignment]  # the result of the head itself
+    queries, memory = torch.randn(1, 1, 8), attention.project(torch.randn(1, 5, 8))
+    query = rounded_rows(attention.query(queries))[0, 0]
+    keys, values = (rounded_rows(each)[0, 0] for each in memory)
+    weights = (keys @ query / 8**0.5).softmax(dim=0)
+    scales = values.abs().amax(dim=1)
+    levels = (weights * scales / (weights * scales).max() * 255).round()
+    expected = levels * (weights * scales).max() / 255 / scales @ values
+    assert torch.allclose(RoundedAttention(attention)(queries, memory, None)[0, 0], expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("options", [{}, {"tie_embeddings": False}, {"norm_position": "pre", "activation": "swiglu"}])
@@ -55,13 +52,13 @@ def test_rounding_changes_logits_but_not_the_model(options: dict[str, Any]) -> N
     sources = pad(random_sources(model, 1, 5))
     targets = torch.tensor([[1, 5, 6, 7]] * 5)
     before = model(sources, targets)
-    difference = (rounded(model, {}, {})(sources, targets) - before).abs().max()
+    difference = (rounded(model, caches=False)(sources, targets) - before).abs().max()
     assert 0 < difference < before.std()
     assert torch.equal(model(sources, targets), before)
 
 
 def test_all_matrices_are_rounded_once() -> None:
-    copy = rounded(random_model(3, tie_embeddings=False), {}, {})
+    copy = rounded(random_model(3, tie_embeddings=False), caches=False)
     for name, parameter in copy.named_parameters():
         if parameter.dim() > 1:
             largest = parameter.abs().amax(dim=1, keepdim=True)
@@ -71,4 +68,4 @@ def test_all_matrices_are_rounded_once() -> None:
 
 def test_only_a_transformer_is_rounded() -> None:
     with pytest.raises(TypeError, match="Recurrent: expected a Transformer"):
-        rounded(random_recurrent(12), {}, {})
+        rounded(random_recurrent(12), caches=False)

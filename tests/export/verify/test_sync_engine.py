@@ -1,6 +1,6 @@
 """What verifies is the service's engine, in the company that it is told to, at the times that a seed decides."""
 
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from export.graph_decoder import GraphDecoder
 from export.verify.sync_engine import SyncEngine
 from serve.bundle.bundle import Bundle
-from serve.runtime.cpu import Runtime, Sessions
+from serve.runtime.native import Best, NativeRuntime, NativeScores
+from serve.runtime.placement import ModelSessions, open_sessions
 from serve.scheduler.sequence import SequenceSpec
 from serve.search.options import SearchOptions
 from tests.support.comparisons import ignore
@@ -18,34 +19,38 @@ SOURCES = [(*np.random.default_rng(seed).integers(4, 31, size=1 + seed % 9).toli
 
 
 @pytest.fixture(scope="module")
-def sessions(wide_bundle: Bundle) -> Sessions:
-    return Sessions.load(wide_bundle, threads=1)
+def sessions(wide_bundle: Bundle) -> ModelSessions:
+    return open_sessions(wide_bundle, "cpu")
 
 
 @pytest.fixture
 def rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many rows hold anything in each step of a model."""
     counts: list[int] = []
-    step = Runtime.decode_step
+    step = NativeRuntime.step
 
-    def decode_step(self: Runtime, token_ids: NDArray[np.int64], *rest: Any, occupied: int = 0) -> NDArray[np.float32]:
-        counts.append(max(occupied, len(token_ids)))
-        return step(self, token_ids, *rest, occupied=occupied)
+    def counting(self: NativeRuntime, token_ids: NDArray[np.int64], *given: Any, **options: Any) -> NativeScores:
+        counts.append(max(options["occupied"], len(token_ids)))
+        return step(self, token_ids, *given, **options)
 
-    monkeypatch.setattr(Runtime, "decode_step", decode_step)
+    monkeypatch.setattr(NativeRuntime, "step", counting)
     return counts
+
+
+def fail(*_: object) -> NoReturn:
+    raise AssertionError("no logits were changed")
 
 
 def specs(beam_size: int) -> list[SequenceSpec]:
     return [SequenceSpec(source, SearchOptions(max_target_tokens=24, beam_size=beam_size)) for source in SOURCES]
 
 
-def test_alone_means_one_at_a_time(sessions: Sessions, rows: list[int]) -> None:
+def test_alone_means_one_at_a_time(sessions: ModelSessions, rows: list[int]) -> None:
     SyncEngine(sessions, 3).translate(specs(3), 1, ignore)
     assert set(rows) == {3}
 
 
-def test_company_grows_to_what_is_wished_and_no_further(sessions: Sessions, rows: list[int]) -> None:
+def test_company_grows_to_what_is_wished_and_no_further(sessions: ModelSessions, rows: list[int]) -> None:
     engine = SyncEngine(sessions, 12)
     engine.translate([*specs(1), *specs(2)], 6, ignore, np.random.default_rng(1))
     assert max(rows) > 6
@@ -53,7 +58,7 @@ def test_company_grows_to_what_is_wished_and_no_further(sessions: Sessions, rows
     assert len(set(rows)) > 6
 
 
-def test_the_seed_decides_who_joins_when(sessions: Sessions, rows: list[int]) -> None:
+def test_the_seed_decides_who_joins_when(sessions: ModelSessions, rows: list[int]) -> None:
     histories = []
     for seed in (1, 1, 2):
         SyncEngine(sessions, 6).translate(specs(1), 6, ignore, np.random.default_rng(seed))
@@ -62,7 +67,7 @@ def test_the_seed_decides_who_joins_when(sessions: Sessions, rows: list[int]) ->
     assert histories[0] == histories[1] != histories[2]
 
 
-def test_answers_come_in_the_order_of_the_specs_and_equal_the_graph_decoder(sessions: Sessions) -> None:
+def test_answers_come_in_the_order_of_the_specs_and_equal_the_graph_decoder(sessions: ModelSessions) -> None:
     done: list[int] = []
     expected = GraphDecoder(sessions).translate(SOURCES)
     assert len({answer.target_ids for answer in expected}) >= 10
@@ -73,7 +78,7 @@ def test_answers_come_in_the_order_of_the_specs_and_equal_the_graph_decoder(sess
 
 @pytest.mark.parametrize("beam_size", [1, 3])
 def test_a_translation_that_is_scored_has_the_very_score_that_it_was_found_with(
-    sessions: Sessions, beam_size: int
+    sessions: ModelSessions, beam_size: int
 ) -> None:
     found = SyncEngine(sessions, 12).translate(specs(beam_size), 4, ignore)
     given = [
@@ -89,11 +94,12 @@ def test_a_translation_that_is_scored_has_the_very_score_that_it_was_found_with(
     assert SyncEngine(sessions, 12).translate(scored, 12, ignore) == found
 
 
-def test_where_the_model_fails_there_is_no_translation(sessions: Sessions, monkeypatch: pytest.MonkeyPatch) -> None:
-    def decode_step(*_: object, **__: object) -> NDArray[np.float32]:
-        return np.full((1, sessions.manifest.vocabulary_size), np.nan, np.float32)
-
-    monkeypatch.setattr(Runtime, "decode_step", decode_step)
+def test_where_the_model_fails_there_is_no_translation(
+    sessions: ModelSessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sums, scores = np.full(1, np.nan, np.float32), np.full((1, 1), np.nan, np.float32)
+    broken = NativeScores(Best(sums, scores, np.zeros((1, 1), np.int64)), scores, fail)
+    monkeypatch.setattr(NativeRuntime, "step", lambda *_, **__: broken)
     (answer,) = SyncEngine(sessions, 1).translate(specs(1)[:1], 1, ignore)
     assert answer.target_ids == ()
     assert np.isnan(answer.score)

@@ -23,7 +23,7 @@ from model.training.train import TrainCommand
 from tests.support.paths import ROOT
 from tests.support.toy import toy_sentences, toy_test_sentences, translate_toy, write_pairs
 
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 240.0
 MAX_STEPS = 12
 RECIPE = {
     "model": {

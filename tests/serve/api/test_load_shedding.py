@@ -36,7 +36,7 @@ from tests.support.live import (
     eventually,
     run_service,
 )
-from tests.support.schedulers import make_scheduler
+from tests.support.schedulers import make_python_scheduler
 
 SLOTS, QUEUE_LIMIT = 12, 24
 FEW = 1  # one eighth of the slots, rounded down
@@ -47,7 +47,7 @@ class ShedderUnderTest:
 
     def __init__(self, schedulers: int = 1, busy_share: float | None = 1.0) -> None:
         self.clock = FakeClock()
-        self.schedulers: list[Scheduler] = [make_scheduler(SLOTS, QUEUE_LIMIT) for _ in range(schedulers)]
+        self.schedulers: list[Scheduler] = [make_python_scheduler(SLOTS, QUEUE_LIMIT) for _ in range(schedulers)]
         self.load_shedder = LoadShedder(lambda: self.schedulers, lambda: busy_share or 0.0, self.clock)
         if busy_share is not None:
             self.load_shedder.watch()

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from shutil import copytree
 from typing import Any
@@ -11,16 +12,28 @@ import pytest
 
 from serve.bundle.bundle import (
     ALIGNED_DECODER_FILE,
+    CHOOSE_FILE,
     GOLDEN_FILE,
     GRAPH_FILES,
     MANIFEST_FILE,
+    NATIVE_GRAPH_FILES,
+    TOPK_FILE,
     WEIGHTS_FILE,
     Bundle,
     BundleError,
     write_golden,
 )
 from serve.bundle.files import MOST_CHARACTERS
-from serve.bundle.manifest import Element, StateSpec
+from serve.bundle.manifest import (
+    ENCODE_INPUTS,
+    STEP_INPUTS,
+    STEP_OUTPUTS,
+    CacheSpec,
+    Element,
+    Length,
+    StateSpec,
+    present,
+)
 from serve.bundle.tokenizer import TOKENIZER_FILE
 from tests.support.bundles import change_manifest, reseal
 
@@ -53,7 +66,7 @@ def test_a_bundle_opens_and_files_outside_the_manifest_are_ignored(folder: Path)
     (folder / "README.md").write_text("A model of ours.", encoding="utf-8")
     bundle = Bundle.open(folder)
     assert bundle.folder == folder
-    assert bundle.manifest.format_version == 5
+    assert bundle.manifest.format_version == 6
     assert set(bundle.manifest.files) == {*FILES, ALIGNED_DECODER_FILE}
     assert (bundle.encoder_path, bundle.decoder_path) == (folder / "encoder.onnx", folder / "decoder.onnx")
     assert bundle.manifest.tokenizer.files == (TOKENIZER_FILE,)
@@ -120,7 +133,7 @@ def test_an_invalid_manifest_is_rejected(folder: Path, content: bytes) -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("format_version", 6),
+        ("format_version", 7),
         ("format_version", 0),
         ("color", "green"),
         ("name", None),
@@ -255,6 +268,85 @@ def test_a_prefix_is_in_the_vocabulary(folder: Path, token_id: int, *, fits: boo
 def test_graphs_that_do_not_fit_the_states_are_rejected(folder: Path, graph: str, side: str, names: list[str]) -> None:
     change_manifest(folder, lambda manifest: manifest[graph].update({side: names}))
     assert f"{graph}.{side}: " in refusal(folder)
+
+
+CACHE = CacheSpec(layers=2, heads=4, head_size=8, element="int8")
+
+
+@pytest.fixture
+def native(folder: Path) -> Path:
+    """A bundle whose manifest describes native graphs."""
+    source, target = CACHE.names("source"), CACHE.names("target")
+    encoder = {"inputs": [*ENCODE_INPUTS, *source], "outputs": list(map(present, source))}
+    decoder = {
+        "inputs": [*STEP_INPUTS, *target, *source],
+        "outputs": [*STEP_OUTPUTS, *map(present, target)],
+    }
+    changes = {"cache": CACHE.model_dump(), "states": [], "encoder": encoder, "decoder": decoder}
+    (folder / TOPK_FILE).rename(folder / CHOOSE_FILE)
+    change_manifest(reseal(folder), lambda manifest: manifest.update(changes))
+    return folder
+
+
+def test_a_bundle_with_native_graphs_opens(native: Path) -> None:
+    bundle = Bundle.open(native)
+    assert bundle.manifest.cache == CACHE
+    assert bundle.choose_path == native / "choose.onnx"
+
+
+@pytest.mark.parametrize("file", NATIVE_GRAPH_FILES)
+def test_a_native_graph_without_a_hash_is_rejected(native: Path, file: str) -> None:
+    change_manifest(native, lambda manifest: manifest["files"].pop(file))
+    assert f"files: {file}" in refusal(native)
+
+
+@pytest.mark.parametrize(
+    ("length", "tokens", "element", "expected"),
+    [
+        ("source", 1, "float", {"source_cache": (2, 1, 2, 4, 128)}),
+        ("target", 16, "float", {"target_cache": (2, 1, 2, 4, 128)}),
+        ("target", 17, "int8", {"target_cache": (2, 2, 2, 4, 128), "target_scales": (2, 2, 2, 4, 16)}),
+    ],
+)
+def test_a_cache_has_whole_blocks_of_16_positions(
+    length: Length, tokens: int, element: Element, expected: dict[str, tuple[int, ...]]
+) -> None:
+    cache = CACHE.model_copy(update={"element": element})
+    assert cache.shapes(length, tokens) == expected
+
+
+@pytest.mark.parametrize(("graph", "side"), list(product(("encoder", "decoder"), ("inputs", "outputs"))))
+@pytest.mark.parametrize(
+    "change",
+    [list.pop, lambda names: names.append("x"), lambda names: names.insert(0, names.pop())],
+    ids=["missing", "more", "another order"],
+)
+def test_native_graphs_have_exactly_their_inputs_and_outputs(
+    native: Path, graph: str, side: str, change: Callable[[list[str]], object]
+) -> None:
+    change_manifest(native, lambda manifest: change(manifest[graph][side]))
+    assert f"{graph}.{side}: " in refusal(native)
+
+
+@pytest.mark.parametrize(
+    ("field", "change"),
+    [
+        ("states", {"states": [{"name": "hidden", "shape": [8]}]}),
+        ("states", {"cache": None}),
+        ("encoder.inputs", {"cache": {**CACHE.model_dump(), "element": "float"}}),
+        ("cache.element", {"cache": {**CACHE.model_dump(), "element": "fp16"}}),
+        ("cache.heads", {"cache": {**CACHE.model_dump(), "heads": 0}}),
+        ("cache.layers", {"cache": {**CACHE.model_dump(), "layers": HUGE}}),
+        ("cache.color", {"cache": {**CACHE.model_dump(), "color": "green"}}),
+        ("alignment_heads", {"alignment_heads": [{"layer": 2, "head": 0}]}),
+        ("alignment_heads", {"alignment_heads": [{"layer": 0, "head": 4}]}),
+    ],
+)
+def test_a_manifest_that_does_not_fit_its_cache_is_rejected(
+    native: Path, field: str, change: dict[str, object]
+) -> None:
+    change_manifest(native, lambda manifest: manifest.update(change))
+    assert f"{field}: " in refusal(native)
 
 
 @pytest.mark.parametrize("left", [(), ("token_ids",), ("token_ids", "source_lengths"), ("positions",)])

@@ -24,7 +24,7 @@ SLOTS = 2
 def _fake_models(monkeypatch: pytest.MonkeyPatch, restored_logs: None) -> None:
     """Replaces the graphs, which the bundle lacks, by a fake model."""
     del restored_logs
-    monkeypatch.setattr("serve.app.load_models", lambda *_: [FakeModel(SLOTS)])
+    monkeypatch.setattr("serve.app.load_engines", lambda *_: [FakeModel(SLOTS)])
     for name, number in {"SLOTS": SLOTS, "ENGINES": 1}.items():
         monkeypatch.setenv(f"DRAGOMAN_{name}", str(number))
 

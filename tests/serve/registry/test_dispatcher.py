@@ -44,8 +44,8 @@ def models() -> dict[str, GatedModel]:
 @pytest.fixture
 def folder(tokenizer: Tokenizer, tmp_path: Path) -> Path:
     """The bundles of both models."""
-    put_bundle(tmp_path / "first", tokenizer, direction("fr-en", 7))
-    put_bundle(tmp_path / "second", tokenizer, direction("en-de", 8))
+    put_bundle(tmp_path / "first", tokenizer, direction("fr-en", 10))
+    put_bundle(tmp_path / "second", tokenizer, direction("en-de", 16))
     return tmp_path
 
 
@@ -159,7 +159,7 @@ def test_a_stream_may_fill_both_models_again_and_again(folder: Path) -> None:
 
 def test_streams_in_opposite_directions_do_not_wait_for_each_other(tokenizer: Tokenizer, tmp_path: Path) -> None:
     put_bundle(tmp_path / "romance", tokenizer, direction("fr-en", 7), direction("en-fr", 8))
-    put_bundle(tmp_path / "teutonic", tokenizer, direction("de-en", 7), direction("en-de", 8))
+    put_bundle(tmp_path / "teutonic", tokenizer, direction("de-en", 7), direction("en-de", 16))
     ways = [("fr", "de"), ("de", "fr")]
     with (
         run_service(tmp_path, load=load_fakes, engines=1, slots=2, queue_limit=2) as live,

@@ -34,7 +34,7 @@ from tests.support.wire import score_over_both
 
 Answer = dict[str, Any]
 SERVICE = "dragoman.v1.TranslationService"
-PREFIXES = {"all": (7,), "de-en": (8,), "en-de": (9,), "fr-en": (10,)}
+PREFIXES = {"all": (7,), "de-en": (16,), "en-de": (17,), "fr-en": (10,)}
 FR_DE = {"source_language": "fr", "target_language": "de"}
 PIVOT = {**FR_DE, "allow_pivot": True}
 

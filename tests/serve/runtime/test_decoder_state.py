@@ -1,6 +1,5 @@
 """The decoder state keeps the valid part of every row in any order of operations, in as little memory as it needs."""
 
-from collections.abc import Collection
 from random import Random
 from typing import Any
 
@@ -11,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from numpy.typing import NDArray
 
-from serve.bundle.manifest import Length, StateSpec
-from serve.runtime.kv_cache import DTYPES, STEPS_BETWEEN_LOOKS, DecoderState
+from serve.bundle.manifest import StateSpec
+from serve.runtime.kv_cache import DTYPES, DecoderState
 from tests.support.processes import resident_bytes
 
 SLOTS, LONGEST = 12, 90
@@ -29,8 +28,8 @@ ENCODED = [spec for spec in SPECS if spec.kind != "target"]
 Values = NDArray[Any]
 
 
-def make_state(tight: Collection[Length] = ()) -> DecoderState:
-    return DecoderState(SPECS, slots=SLOTS, max_source_tokens=LONGEST, max_target_tokens=LONGEST, tight=tight)
+def make_state() -> DecoderState:
+    return DecoderState(SPECS, slots=SLOTS, max_source_tokens=LONGEST, max_target_tokens=LONGEST)
 
 
 def shape_of(spec: StateSpec, length: int) -> tuple[int, ...]:
@@ -45,9 +44,9 @@ def first(values: Values, shape: tuple[int, ...]) -> Values:
 class Life(RuleBasedStateMachine):
     """Rows come, grow, branch and leave; each row is compared with a copy of its valid parts."""
 
-    @initialize(tight=st.sampled_from([(), ("source",), ("source", "target")]))
-    def start(self, tight: tuple[Length, ...]) -> None:
-        self.state = make_state(tight)
+    @initialize()
+    def start(self) -> None:
+        self.state = make_state()
         self.random = np.random.default_rng(0)
         self.rows: list[dict[str, Values]] = []
 
@@ -78,7 +77,6 @@ class Life(RuleBasedStateMachine):
     def grow(self, steps: int) -> None:
         _, keys, _, hidden, *_ = SPECS
         for _ in range(min(steps, LONGEST - max(self.targets))):
-            self.state.fit(len(self.rows), max(self.targets) + 1)
             outputs = self.state.outputs
             for number, (row, position) in enumerate(zip(self.rows, self.targets, strict=True)):
                 new = self.values(keys, 3, 8)
@@ -112,11 +110,6 @@ class Life(RuleBasedStateMachine):
                 expected = row[spec.name]
                 assert (first(inputs[spec.decoder_input][number], expected.shape) == expected).all(), spec.name
 
-    @invariant()
-    def all_rows_fit(self) -> None:
-        assert max(self.sources, default=0) <= self.state.capacities["source"] <= LONGEST
-        assert max(self.targets, default=0) <= self.state.capacities["target"] <= LONGEST
-
 
 TestLife = Life.TestCase
 TestLife.settings = settings(max_examples=40)
@@ -124,7 +117,6 @@ TestLife.settings = settings(max_examples=40)
 
 def test_every_state_has_zeros_for_all_slots_in_the_order_of_the_bundle() -> None:
     state = make_state()
-    assert state.slots == SLOTS
     assert {name: array.shape for name, array in state.inputs.items()} == {
         spec.decoder_input: (SLOTS, *shape_of(spec, LONGEST)) for spec in SPECS
     }
@@ -161,43 +153,3 @@ def test_another_number_of_states_is_an_error(wrong: int) -> None:
     new: list[Values] = [np.ones((1, *shape_of(spec, 1)), np.float32) for spec in ENCODED]
     with pytest.raises(ValueError):  # noqa: PT011 - of zip
         make_state().write(np.array([0]), np.array([1], np.int32), (new * 2)[:wrong])
-
-
-def hold(state: DecoderState, lengths: list[int], target_tokens: int, steps: int = STEPS_BETWEEN_LOOKS) -> None:
-    """Fills the first slots and runs some steps."""
-    new: list[Values] = [np.ones((len(lengths), *shape_of(spec, max(lengths))), np.float32) for spec in ENCODED]
-    state.write(np.arange(len(lengths)), np.array(lengths, np.int32), new)
-    for _ in range(steps):
-        state.fit(len(lengths), target_tokens)
-
-
-def test_the_capacity_of_many_rows_follows_the_longest_that_is_still_there() -> None:
-    state = make_state(("source", "target"))
-    hold(state, [*[5] * 9, 70], target_tokens=60)
-    assert state.capacities == {"source": 72, "target": 60}
-    for _ in range(STEPS_BETWEEN_LOOKS):
-        state.fit(9, 6)
-    assert state.capacities == {"source": 8, "target": 8}
-    hold(state, [9, *[5] * 9], target_tokens=6)
-    assert state.capacities == {"source": 12, "target": 8}
-    assert state.inputs["cross_keys"].shape == (SLOTS, 3, 12, 8)
-    assert state.inputs["cross_keys"].flags.c_contiguous
-
-
-def test_few_rows_rarely_change_the_capacity() -> None:
-    """One row grows from nothing to the limit; then one is short."""
-    state = make_state(("source", "target"))
-    met = []
-    for position in range(LONGEST):
-        state.fit(1, position + 1)
-        met.append(state.capacities["target"])
-    assert sorted(set(met)) == [32, 66, LONGEST]
-    hold(state, [5], target_tokens=3, steps=10 * STEPS_BETWEEN_LOOKS)
-    assert state.capacities == {"source": 32, "target": LONGEST}
-
-
-@pytest.mark.parametrize("tight", [(), ("target",)])
-def test_a_length_that_is_not_tight_has_full_capacity(tight: tuple[Length, ...]) -> None:
-    state = make_state(tight)
-    hold(state, [5] * 10, target_tokens=6)
-    assert state.capacities == {"source": LONGEST, "target": 8 if tight else LONGEST}

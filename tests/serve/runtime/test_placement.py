@@ -97,25 +97,25 @@ def of_variant(bundle: Bundle, variant: GraphVariant) -> Bundle:
 
 @pytest.mark.parametrize("choice", ["auto", "cpu"])
 @pytest.mark.parametrize("variant", ["cpu", "portable"])
-def test_a_cpu_bundle_runs_on_the_cpu(choice: DeviceChoice, variant: GraphVariant, wide_bundle: Bundle) -> None:
-    assert choose_device(choice, of_variant(wide_bundle, variant)) == "cpu"
+def test_a_cpu_bundle_runs_on_the_cpu(choice: DeviceChoice, variant: GraphVariant, states_bundle: Bundle) -> None:
+    assert choose_device(choice, of_variant(states_bundle, variant)) == "cpu"
 
 
 @pytest.mark.parametrize(("choice", "variant"), [("cuda", "cpu"), ("cpu", "cuda")])
 def test_a_device_rejects_the_bundle_of_the_other(
-    choice: DeviceChoice, variant: GraphVariant, wide_bundle: Bundle
+    choice: DeviceChoice, variant: GraphVariant, states_bundle: Bundle
 ) -> None:
     with pytest.raises(DeviceError, match=f"^--device: {choice}: expected {variant} "):
-        choose_device(choice, of_variant(wide_bundle, variant))
+        choose_device(choice, of_variant(states_bundle, variant))
 
 
 @pytest.mark.parametrize("choice", ["auto", "cuda"])
 def test_a_missing_gpu_is_an_error_of_one_line_with_the_cause(
-    choice: DeviceChoice, wide_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+    choice: DeviceChoice, states_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("serve.runtime.placement.why_no_cuda", lambda: "the cause")
     with pytest.raises(DeviceError, match=rf"^--device: {choice}: .*: the cause$") as caught:
-        choose_device(choice, of_variant(wide_bundle, "cuda"))
+        choose_device(choice, of_variant(states_bundle, "cuda"))
     assert "\n" not in str(caught.value)
 
 
@@ -197,10 +197,10 @@ def on_gpus(monkeypatch: pytest.MonkeyPatch, *free_bytes: int) -> None:
 
 
 def test_each_gpu_gets_an_engine_and_configured_engines_share_the_gpus(
-    wide_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+    states_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on_gpus(monkeypatch, 8 << 30, 8 << 30)
-    bundle = of_variant(wide_bundle, "cuda")
+    bundle = of_variant(states_bundle, "cuda")
     placement = place("auto", bundle, engines=None, slots=64, memory_bytes=None)
     assert (placement.kind, placement.engines, placement.slots) == ("cuda", 2, 64)
     plan = plan_memory(bundle, 64, 8 << 30)
@@ -210,8 +210,8 @@ def test_each_gpu_gets_an_engine_and_configured_engines_share_the_gpus(
     assert place("cuda", bundle, engines=5, slots=64, memory_bytes=memory_bytes).slots < 64
 
 
-def test_the_slots_fit_into_memory(wide_bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
-    bundle = of_variant(wide_bundle, "cuda")
+def test_the_slots_fit_into_memory(states_bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    bundle = of_variant(states_bundle, "cuda")
     plan = plan_memory(bundle, 64, 8 << 30)
     on_gpus(monkeypatch, 8 << 30)
     bound = plan.fixed_bytes + 10 * plan.slot_bytes
@@ -220,13 +220,15 @@ def test_the_slots_fit_into_memory(wide_bundle: Bundle, monkeypatch: pytest.Monk
     assert place("cuda", bundle, engines=None, slots=64, memory_bytes=None).slots == 10
 
 
-def test_no_room_for_one_slot_is_an_error_with_the_bytes(wide_bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_room_for_one_slot_is_an_error_with_the_bytes(
+    states_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
     on_gpus(monkeypatch, 8 << 30)
     with pytest.raises(DeviceError, match=r"^--device: cuda: .* \d+ bytes"):
-        place("cuda", of_variant(wide_bundle, "cuda"), engines=None, slots=4, memory_bytes=1000)
+        place("cuda", of_variant(states_bundle, "cuda"), engines=None, slots=4, memory_bytes=1000)
 
 
-def test_the_plan_matches_the_memory_of_a_runtime(wide_bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plan_matches_the_memory_of_a_runtime(states_bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[int] = []
     allocate = DeviceTools.allocate
 
@@ -236,10 +238,10 @@ def test_the_plan_matches_the_memory_of_a_runtime(wide_bundle: Bundle, monkeypat
 
     monkeypatch.setattr(DeviceTools, "allocate", count)
     slots = 64
-    DeviceSessions.load(wide_bundle, Device("cpu")).runtime(slots, prefetched_rows(slots))
-    plan = plan_memory(wide_bundle, slots, 8 << 30)
-    manifest = wide_bundle.manifest
-    weights = WEIGHT_COPIES * (wide_bundle.folder / "weights.bin").stat().st_size
+    DeviceSessions.load(states_bundle, Device("cpu"), aligned=True).runtime(slots, prefetched_rows(slots))
+    plan = plan_memory(states_bundle, slots, 8 << 30)
+    manifest = states_bundle.manifest
+    weights = WEIGHT_COPIES * (states_bundle.folder / "weights.bin").stat().st_size
     heads, _, size = manifest.states[0].shape
     assert isinstance(heads, int)
     assert isinstance(size, int)
@@ -249,8 +251,8 @@ def test_the_plan_matches_the_memory_of_a_runtime(wide_bundle: Bundle, monkeypat
     assert plan.total_bytes - weights - activations - scores - RESERVE_BYTES == pytest.approx(sum(taken), abs=1000)
 
 
-def test_the_command_prints_the_error_in_one_line(wide_bundle: Bundle) -> None:
-    arguments = ["serve", str(wide_bundle.folder), "--device", "cuda", "--http-port", "0", "--grpc-port", "0"]
+def test_the_command_prints_the_error_in_one_line(states_bundle: Bundle) -> None:
+    arguments = ["serve", str(states_bundle.folder), "--device", "cuda", "--http-port", "0", "--grpc-port", "0"]
     result = subprocess.run(
         [sys.executable, "-m", "dragoman", *arguments], capture_output=True, text=True, cwd=ROOT, check=False
     )

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import copytree
+from typing import Any
 
 import numpy as np
 import onnx
@@ -19,12 +20,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID
+from export.make_bundle import BundleOptions
+from model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 from serve.bundle.bundle import DECODER_FILE, ENCODER_FILE, Bundle, BundleError
-from serve.runtime.cpu import Runtime, Sessions, save_optimized
-from serve.runtime.kv_cache import Array
+from serve.native.library import FALLBACK, INSTRUCTIONS_VARIABLE
+from serve.runtime.cpu import save_optimized
+from serve.runtime.model import Model
+from serve.runtime.native import NativeRuntime
+from serve.runtime.sessions import HostSessions, load_sessions
 from tests.support.paths import ROOT
-from tests.support.recurrent_models import EXPORTED, RecurrentBundles, name_kind
+from tests.support.recurrent_models import random_recurrent
+from tests.support.stepping import copy_row, kept_tensors, logits_of_step
+from tests.support.toy import WIDE, export_model, random_model
 
 COUNT = 33
 MAX_SOURCE, MAX_TARGET = 40, 24
@@ -53,50 +60,82 @@ def pad(sources: Sequence[tuple[int, ...]], length: int = 0) -> tuple[NDArray[np
     return ids, lengths
 
 
-def steps(runtime: Runtime, sequences: Sequence[Forced]) -> Iterator[tuple[int, NDArray[np.float32]]]:
+def steps(runtime: Model, sequences: Sequence[Forced]) -> Iterator[tuple[int, NDArray[np.float32]]]:
     """Decodes encoded sequences that start together; yields the position and the logits of each step."""
     lengths = np.array([len(sequence.source_ids) for sequence in sequences], np.int32)
     for position in range(MAX_TARGET):
         tokens = np.array([sequence.target_ids[position] for sequence in sequences])
-        yield position, runtime.decode_step(tokens, np.full(len(sequences), position, np.int32), lengths)
+        yield position, logits_of_step(runtime, tokens, np.full(len(sequences), position, np.int32), lengths)
 
 
-def assert_alone(runtime: Runtime, sequences: Sequence[Forced], first: int = 0) -> None:
+def assert_alone(runtime: Model, sequences: Sequence[Forced], first: int = 0) -> None:
     """Asserts that encoded sequences decode as they do alone."""
     for position, logits in steps(runtime, sequences):
         for sequence, row in list(zip(sequences, logits, strict=True))[first:]:
             sequence.assert_step(position, row)
 
 
-def encode_all(runtime: Runtime, sequences: Sequence[Forced], length: int = 0) -> None:
+def encode_all(runtime: Model, sequences: Sequence[Forced], length: int = 0) -> None:
     runtime.encode(*pad([sequence.source_ids for sequence in sequences], length), np.arange(len(sequences)))
 
 
-def source_states(runtime: Runtime) -> list[tuple[int, Array]]:
-    """Returns the arrays that the encoder fills, each with the axis of its source positions."""
-    specs = runtime._sessions.manifest.states
-    return [
-        (1 + spec.shape.index("source"), runtime._state.inputs[spec.name]) for spec in specs if spec.kind == "source"
-    ]
+def poison_source(runtime: Any, row: int, first: int, poison: float) -> None:
+    """Overwrites the source of a row from a position on, in all tensors of floats."""
+    if not isinstance(runtime, NativeRuntime):
+        for spec in runtime._sessions.manifest.states:
+            if spec.kind == "source":
+                axis = spec.shape.index("source")
+                np.moveaxis(runtime._state.inputs[spec.name][row], axis, 0)[first:] = poison
+        return
+    for array in runtime._sources.values():
+        if array.dtype == np.int8:
+            continue
+        for position in range(first, MAX_SOURCE):
+            block, lane = divmod(position, 16)
+            keys, values = np.moveaxis(array[row, :, block], 1, 0)  # [layers, heads, 16 * D], or 16 scales
+            keys.reshape(*keys.shape[:2], -1, 16)[..., lane] = poison
+            values.reshape(*values.shape[:2], 16, -1)[:, :, lane] = poison
 
 
-@pytest.fixture(scope="module", params=[None, *EXPORTED], ids=lambda kind: name_kind(kind or {"wide": "transformer"}))
-def bundle(request: pytest.FixtureRequest, wide_bundle: Bundle, recurrent_bundles: RecurrentBundles) -> Bundle:
-    """A bundle of both architectures, with every kind of state and of attention."""
-    return wide_bundle if request.param is None else recurrent_bundles(request.param)[1]
+@pytest.fixture(
+    scope="module",
+    params=["native", "int8", "native-fallback", "int8-fallback", "concat", "local_predictive", "hard"],
+)
+def bundle(
+    request: pytest.FixtureRequest, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Bundle]:
+    """A bundle with both architectures, every kind of state, and the attentions that compute most.
+
+    Native graphs run with the library and without it. `test_recurrent_graphs` tests the graphs of every attention.
+    """
+    kind, _, mode = request.param.partition("-")
+    out = tmp_path_factory.mktemp("bundles") / kind
+    limits = {"max_source_tokens": MAX_SOURCE, "max_target_tokens": MAX_TARGET}
+    with pytest.MonkeyPatch.context() as patch:
+        if mode:
+            patch.setenv(INSTRUCTIONS_VARIABLE, FALLBACK)
+        if kind == "native":
+            yield request.getfixturevalue("wide_bundle")
+        elif kind == "int8":
+            model = random_model(1, tokenizer.vocabulary_size, **WIDE)
+            yield export_model(model, tokenizer, out, options=BundleOptions("random", precision="int8"))
+        else:
+            options = {"attention": "additive", "hard": True} if kind == "hard" else {"attention": kind}
+            recurrent = random_recurrent(tokenizer.vocabulary_size, d_model=256, **options, **limits)
+            yield export_model(recurrent, tokenizer, out)
 
 
 @pytest.fixture(scope="module")
-def sessions(bundle: Bundle) -> Sessions:
-    return Sessions.load(bundle, threads=1)
+def sessions(bundle: Bundle) -> HostSessions:
+    return load_sessions(bundle, threads=1)
 
 
 @pytest.fixture(scope="module")
-def forced(sessions: Sessions) -> list[Forced]:
+def forced(sessions: HostSessions) -> list[Forced]:
     """Sequences of every length, from only the end token to the longest."""
     random = np.random.default_rng(1)
     vocabulary = sessions.manifest.vocabulary_size
-    runtime = Runtime(sessions, slots=1)
+    runtime = sessions.runtime(slots=1)
     sequences = []
     for length in random.permutation(np.linspace(0, MAX_SOURCE - 1, COUNT).astype(int)):
         source_ids = (*random.integers(4, vocabulary, size=length).tolist(), EOS_ID)
@@ -117,77 +156,105 @@ def test_sequences_differ_from_each_other(forced: list[Forced]) -> None:
         assert np.ptp(sequence.alone, axis=1).min() > 0.1
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 33])
-def test_the_size_of_the_batch_changes_nothing(sessions: Sessions, forced: list[Forced], rows: int) -> None:
+@pytest.mark.parametrize("rows", [*range(1, 18), 24, 33])
+def test_the_size_of_the_batch_changes_nothing(sessions: HostSessions, forced: list[Forced], rows: int) -> None:
     for slots in (rows, 64):
-        runtime = Runtime(sessions, slots=slots)
+        runtime = sessions.runtime(slots=slots)
         assert runtime.slots == slots
         encode_all(runtime, forced[:rows])
         assert_alone(runtime, forced[:rows])
 
 
-def test_reused_slots_and_their_capacity_change_nothing(sessions: Sessions, forced: list[Forced]) -> None:
+def test_reused_slots_change_nothing(sessions: HostSessions, forced: list[Forced]) -> None:
     """Sources of all lengths, then short ones in the same slots, then all lengths again."""
-    runtime = Runtime(sessions, slots=12)
+    runtime = sessions.runtime(slots=12)
     by_length = sorted(forced, key=lambda sequence: len(sequence.source_ids))
-    rooms = []
     for some in (forced[:12], by_length[:12], forced[12:24]):
         encode_all(runtime, some)
         assert_alone(runtime, some)
-        rooms.append(runtime._state.capacities["source"])
-    if sessions.tight_lengths:
-        assert rooms[1] < rooms[0] <= MAX_SOURCE
-        assert rooms[1] < rooms[2]
-    else:
-        assert rooms == [MAX_SOURCE] * 3
+
+
+@pytest.mark.parametrize("shift", [1, 7, 16, 32])
+def test_the_position_in_the_batch_changes_nothing(sessions: HostSessions, forced: list[Forced], shift: int) -> None:
+    rotated = [*forced[shift:], *forced[:shift]]
+    runtime = sessions.runtime(slots=COUNT)
+    encode_all(runtime, rotated)
+    assert_alone(runtime, rotated)
 
 
 @pytest.mark.parametrize("length", [MAX_SOURCE, 17])
-def test_padding_of_sources_changes_nothing(sessions: Sessions, forced: list[Forced], length: int) -> None:
+def test_padding_of_sources_changes_nothing(sessions: HostSessions, forced: list[Forced], length: int) -> None:
     short = [sequence for sequence in forced if len(sequence.source_ids) <= length]
-    runtime = Runtime(sessions, slots=len(short))
+    runtime = sessions.runtime(slots=len(short))
     encode_all(runtime, short, length)
     assert_alone(runtime, short)
 
 
-def test_the_content_of_padding_changes_nothing(sessions: Sessions, forced: list[Forced]) -> None:
+def test_the_content_of_padding_changes_nothing(sessions: HostSessions, forced: list[Forced]) -> None:
     ids, lengths = pad([sequence.source_ids for sequence in forced])
     for row, length in zip(ids, lengths, strict=True):
         row[length:] = 5
-    runtime = Runtime(sessions, slots=COUNT)
+    runtime = sessions.runtime(slots=COUNT)
     runtime.encode(ids, lengths, np.arange(len(ids)))
     assert_alone(runtime, forced)
 
 
+def test_encoding_in_groups_changes_nothing(sessions: HostSessions, forced: list[Forced]) -> None:
+    runtime = sessions.runtime(slots=COUNT)
+    for first in range(0, COUNT, 5):
+        rows = np.arange(first, min(first + 5, COUNT))
+        runtime.encode(*pad([sequence.source_ids for sequence in forced[first : first + 5]]), rows)
+    assert_alone(runtime, forced)
+
+
 @pytest.mark.parametrize("poison", POISONS)
-def test_former_content_of_a_slot_changes_nothing(sessions: Sessions, forced: list[Forced], poison: float) -> None:
+def test_former_content_of_a_slot_changes_nothing(sessions: HostSessions, forced: list[Forced], poison: float) -> None:
     """The slots are dirty behind the valid length of a row, and in other slots."""
-    runtime = Runtime(sessions, slots=COUNT)
-    for cache in runtime._state.inputs.values():
-        cache[:] = poison
+    runtime = sessions.runtime(slots=COUNT)
+    for tensor in kept_tensors(runtime):
+        tensor[:] = 99 if tensor.dtype == np.int8 else poison
     encode_all(runtime, forced[:9])
-    for axis, states in source_states(runtime):
-        for sequence, row in zip(forced, states, strict=True):
-            np.moveaxis(row, axis - 1, 0)[len(sequence.source_ids) :] = poison
+    for row, sequence in enumerate(forced[:9]):
+        poison_source(runtime, row, len(sequence.source_ids), poison)
     assert_alone(runtime, forced[:9])
 
 
-def test_a_neighbor_of_nan_changes_nothing(sessions: Sessions, forced: list[Forced]) -> None:
-    runtime = Runtime(sessions, slots=COUNT)
+def test_a_neighbor_of_nan_changes_nothing(sessions: HostSessions, forced: list[Forced]) -> None:
+    runtime = sessions.runtime(slots=COUNT)
     encode_all(runtime, forced)
-    for _, states in source_states(runtime):
-        states[0] = np.nan
+    poison_source(runtime, 0, 0, np.nan)
     assert_alone(runtime, forced, first=1)
+
+
+@pytest.mark.parametrize(("source", "target"), [(32, 0), (20, 3), (1, 0)])
+@pytest.mark.parametrize("moment", [1, 11])
+def test_a_moved_row_continues_unchanged(
+    sessions: HostSessions, forced: list[Forced], source: int, target: int, moment: int
+) -> None:
+    runtime = sessions.runtime(slots=COUNT)
+    encode_all(runtime, forced)
+    for position, _ in steps(runtime, forced):
+        if position == moment - 1:
+            break
+    copy_row(runtime, source, target, moment, len(forced[source].source_ids))
+    rows = list(forced[:source])
+    rows[target] = forced[source]
+    lengths = np.array([len(sequence.source_ids) for sequence in rows], np.int32)
+    for position in range(moment, MAX_TARGET):
+        tokens = np.array([sequence.target_ids[position] for sequence in rows])
+        logits = logits_of_step(runtime, tokens, np.full(len(rows), position, np.int32), lengths)
+        for sequence, row in zip(rows, logits, strict=True):
+            sequence.assert_step(position, row)
 
 
 @settings(max_examples=15)
 @given(plan=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), min_size=5, max_size=40), seed=st.integers(0, 99))
 def test_other_sequences_that_join_and_leave_change_nothing(
-    sessions: Sessions, forced: list[Forced], plan: list[tuple[int, int]], seed: int
+    sessions: HostSessions, forced: list[Forced], plan: list[tuple[int, int]], seed: int
 ) -> None:
     """Sequences join before a step and leave after it; every row is at a different position."""
     random = np.random.default_rng(seed)
-    runtime = Runtime(sessions, slots=8)
+    runtime = sessions.runtime(slots=8)
     rows: list[Forced] = []
     positions: list[int] = []
     for joining, leaving in plan:
@@ -200,7 +267,7 @@ def test_other_sequences_that_join_and_leave_change_nothing(
             continue
         tokens = np.array([sequence.target_ids[position] for sequence, position in zip(rows, positions, strict=True)])
         lengths = np.array([len(sequence.source_ids) for sequence in rows], np.int32)
-        logits = runtime.decode_step(tokens, np.array(positions, np.int32), lengths)
+        logits = logits_of_step(runtime, tokens, np.array(positions, np.int32), lengths)
         for sequence, position, row in zip(rows, positions, logits, strict=True):
             sequence.assert_step(position, row)
         positions = [position + 1 for position in positions]
@@ -209,14 +276,14 @@ def test_other_sequences_that_join_and_leave_change_nothing(
         for row in sorted(over, reverse=True):
             last = len(rows) - 1
             if row != last:
-                runtime.copy_row(last, row, positions[last], len(rows[last].source_ids))
+                copy_row(runtime, last, row, positions[last], len(rows[last].source_ids))
             rows[row], positions[row] = rows[last], positions[last]
             rows.pop(), positions.pop()
 
 
-def test_engines_that_share_sessions_do_not_disturb_each_other(sessions: Sessions, forced: list[Forced]) -> None:
+def test_engines_that_share_sessions_do_not_disturb_each_other(sessions: HostSessions, forced: list[Forced]) -> None:
     def translate(first: int) -> None:
-        runtime = Runtime(sessions, slots=16)
+        runtime = sessions.runtime(slots=16)
         for _ in range(3):
             encode_all(runtime, forced[first : first + 16])
             assert_alone(runtime, forced[first : first + 16])
@@ -228,13 +295,13 @@ def test_engines_that_share_sessions_do_not_disturb_each_other(sessions: Session
 
 @pytest.mark.parametrize("rows", [1, 2, 5, 33])
 def test_the_number_of_threads_changes_nothing(bundle: Bundle, forced: list[Forced], rows: int) -> None:
-    runtime = Runtime(Sessions.load(bundle, threads=2), slots=rows)
+    runtime = load_sessions(bundle, threads=2).runtime(slots=rows)
     encode_all(runtime, forced[:rows])
     assert_alone(runtime, forced[:rows])
 
 
-def test_logits_are_a_view_that_the_next_step_overwrites(sessions: Sessions, forced: list[Forced]) -> None:
-    runtime = Runtime(sessions, slots=2)
+def test_logits_are_a_view_that_the_next_step_overwrites(sessions: HostSessions, forced: list[Forced]) -> None:
+    runtime = sessions.runtime(slots=2)
     encode_all(runtime, forced[:2])
     views = [logits for _, logits in steps(runtime, forced[:2])]
     assert all(np.shares_memory(view, views[0]) for view in views)
@@ -248,14 +315,14 @@ def test_a_graph_that_onnx_runtime_rejects_is_named(wide_bundle: Bundle, tmp_pat
     folder = copytree(wide_bundle.folder, tmp_path / "bundle")
     (folder / file).write_bytes(b"no graph")
     with pytest.raises(BundleError, match=f"{file}: "):
-        Sessions.load(Bundle(folder, wide_bundle.manifest, ()), threads=1)
+        load_sessions(Bundle(folder, wide_bundle.manifest, ()), threads=1)
     with pytest.raises(BundleError, match=f"{file}: "):
         save_optimized(folder / file, tmp_path / "optimized.onnx")
 
 
-def test_the_optimized_graph_is_the_one_that_a_server_runs(wide_bundle: Bundle, tmp_path: Path) -> None:
+def test_the_optimized_graph_is_the_one_that_a_server_runs(states_bundle: Bundle, tmp_path: Path) -> None:
     """By default ONNX Runtime would fuse residual connections with normalizations, which is slower."""
-    save_optimized(wide_bundle.decoder_path, tmp_path / "optimized.onnx")
+    save_optimized(states_bundle.decoder_path, tmp_path / "optimized.onnx")
     optimized = onnx.load(tmp_path / "optimized.onnx", load_external_data=False)
     operators = {node.op_type for node in optimized.graph.node}
     assert "LayerNormalization" in operators

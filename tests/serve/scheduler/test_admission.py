@@ -126,7 +126,7 @@ def test_a_deadline_that_cannot_be_met_is_refused_before_the_encoder_runs(
         assert model.stepping.wait(WAIT_SECONDS)
         now_seconds = time.monotonic()
         for ago_seconds in (20.0, 10.0):  # two waiting rows take 20 s longer
-            live.pipeline.scheduler._throughput.free(now_seconds - ago_seconds, 1)
+            live.scheduler._throughput.free(now_seconds - ago_seconds, 1)
         encoded = live.metric("engine_step_seconds_count", phase="encode")
         assert grpc_outcome(live, "alpha.", timeout=18.0) == "RESOURCE_EXHAUSTED, again after 1000 ms"
         refused = live.post({"text": "alpha."}, headers={"x-request-timeout-ms": "18000"})

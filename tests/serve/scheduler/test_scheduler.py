@@ -20,11 +20,13 @@ from serve.observability.metrics import Metrics
 from serve.scheduler.scheduler import Scheduler
 from serve.scheduler.sequence import DecodingSequence
 from serve.search.hypothesis import FinishReason, Hypothesis
+from tests.support.each_scheduler import AnyScheduler, MakeScheduler, each_scheduler
 from tests.support.fakes import FakeClock
-from tests.support.schedulers import Stepped, make_scheduler, make_sequence
+from tests.support.schedulers import Stepped, make_python_scheduler, make_sequence
 
 
-def test_one_row_over_the_bound_of_running_and_waiting_rows_is_refused() -> None:
+@each_scheduler
+def test_one_row_over_the_bound_of_running_and_waiting_rows_is_refused(make_scheduler: MakeScheduler) -> None:
     scheduler = make_scheduler(slots=3, queue_limit=3)
     scheduler.submit([make_sequence(rows=3), make_sequence()])
     scheduler.admit(3, 0)
@@ -35,7 +37,8 @@ def test_one_row_over_the_bound_of_running_and_waiting_rows_is_refused() -> None
     scheduler.submit([make_sequence(), make_sequence()])
 
 
-def test_reserved_rows_are_there_however_full_the_queue_is() -> None:
+@each_scheduler
+def test_reserved_rows_are_there_however_full_the_queue_is(make_scheduler: MakeScheduler) -> None:
     scheduler = make_scheduler(slots=2, queue_limit=2)
     with scheduler.reserve(3) as reservation:
         scheduler.submit([make_sequence()])
@@ -50,7 +53,8 @@ def test_reserved_rows_are_there_however_full_the_queue_is() -> None:
     scheduler.reserve(4)
 
 
-def test_a_submission_may_exceed_its_reservation_if_there_is_room() -> None:
+@each_scheduler
+def test_a_submission_may_exceed_its_reservation_if_there_is_room(make_scheduler: MakeScheduler) -> None:
     scheduler = make_scheduler(slots=2, queue_limit=2)
     with scheduler.reserve(1) as reservation:
         with pytest.raises(QueueFullError):
@@ -58,7 +62,8 @@ def test_a_submission_may_exceed_its_reservation_if_there_is_room() -> None:
         scheduler.submit([make_sequence() for _ in range(4)], reservation)
 
 
-def test_a_reservation_grows_if_there_is_room_with_spare_rows_and_shrinks_always() -> None:
+@each_scheduler
+def test_a_reservation_grows_if_there_is_room_with_spare_rows_and_shrinks_always(make_scheduler: MakeScheduler) -> None:
     scheduler = make_scheduler(slots=2, queue_limit=2)
     with scheduler.reserve(1) as first, scheduler.reserve(1) as second:
         first.resize(3)
@@ -73,7 +78,8 @@ def test_a_reservation_grows_if_there_is_room_with_spare_rows_and_shrinks_always
     scheduler.reserve(4)
 
 
-def test_nothing_is_reserved_after_draining_nor_for_a_deadline_that_has_passed() -> None:
+@each_scheduler
+def test_nothing_is_reserved_after_draining_nor_for_a_deadline_that_has_passed(make_scheduler: MakeScheduler) -> None:
     clock = FakeClock()
     scheduler = make_scheduler(clock=clock)
     with pytest.raises(DeadlineExceededError):
@@ -83,7 +89,9 @@ def test_nothing_is_reserved_after_draining_nor_for_a_deadline_that_has_passed()
         scheduler.reserve(1)
 
 
-def busy_scheduler(clock: FakeClock, queue_timeout_seconds: float | None = None, requests: int = 10) -> Scheduler:
+def busy_scheduler(
+    make_scheduler: MakeScheduler, clock: FakeClock, queue_timeout_seconds: float | None = None, requests: int = 10
+) -> AnyScheduler:
     """Returns a scheduler in which two rows become free per second, six wait, and a run takes up to 1 s."""
     scheduler = make_scheduler(slots=2, queue_limit=20, clock=clock, queue_timeout_seconds=queue_timeout_seconds)
     deadline_seconds = clock() + 2.5
@@ -96,32 +104,40 @@ def busy_scheduler(clock: FakeClock, queue_timeout_seconds: float | None = None,
     return scheduler
 
 
-def test_a_deadline_is_unmeetable_if_the_queue_ahead_and_a_run_take_longer() -> None:
+@each_scheduler
+def test_a_deadline_is_unmeetable_if_the_queue_ahead_and_a_run_take_longer(make_scheduler: MakeScheduler) -> None:
     """A new request behind all others starts in 3 s and runs for 1 s."""
     clock = FakeClock()
-    scheduler = busy_scheduler(clock)
+    scheduler = busy_scheduler(make_scheduler, clock)
     with pytest.raises(DeadlineUnmeetableError):
         scheduler.reserve(1, clock() + 3.9)
     scheduler.reserve(1, clock() + 4.1)
     scheduler.reserve(1, clock() + 3.9, priority=1)
 
 
-def test_a_request_with_the_earliest_deadline_of_its_round_waits_for_none() -> None:
+@each_scheduler
+def test_a_request_with_the_earliest_deadline_of_its_round_waits_for_none(make_scheduler: MakeScheduler) -> None:
     clock = FakeClock()
-    scheduler = busy_scheduler(clock, requests=1)
+    scheduler = busy_scheduler(make_scheduler, clock, requests=1)
     with pytest.raises(DeadlineUnmeetableError):
         scheduler.reserve(1, clock() + 1.4)
     scheduler.reserve(1, clock() + 0.4)
 
 
-def test_a_request_that_would_wait_longer_than_the_queue_timeout_is_refused_at_once_unless_patient() -> None:
-    scheduler = busy_scheduler(FakeClock(), queue_timeout_seconds=2.5)
+@each_scheduler
+def test_a_request_that_would_wait_longer_than_the_queue_timeout_is_refused_at_once_unless_patient(
+    make_scheduler: MakeScheduler,
+) -> None:
+    scheduler = busy_scheduler(make_scheduler, FakeClock(), queue_timeout_seconds=2.5)
     with pytest.raises(QueueTimeoutError):
         scheduler.reserve(1)
     scheduler.reserve(1, patient=True)
 
 
-def test_the_queue_timeout_ends_what_waits_but_neither_what_runs_nor_what_is_patient() -> None:
+@each_scheduler
+def test_the_queue_timeout_ends_what_waits_but_neither_what_runs_nor_what_is_patient(
+    make_scheduler: MakeScheduler,
+) -> None:
     clock = FakeClock()
     scheduler = make_scheduler(slots=1, clock=clock, queue_timeout_seconds=1.0)
     running, patient, impatient = make_sequence(), make_sequence(), make_sequence()
@@ -136,7 +152,8 @@ def test_the_queue_timeout_ends_what_waits_but_neither_what_runs_nor_what_is_pat
     assert scheduler.admit(1, 0) == [patient]
 
 
-def test_a_reservation_that_is_given_back_twice_is_over_once() -> None:
+@each_scheduler
+def test_a_reservation_that_is_given_back_twice_is_over_once(make_scheduler: MakeScheduler) -> None:
     scheduler = make_scheduler(slots=2)
     over: list[int] = []
     with scheduler.reserve(2) as reservation:
@@ -146,7 +163,8 @@ def test_a_reservation_that_is_given_back_twice_is_over_once() -> None:
     assert over == [1]
 
 
-def test_a_sequence_wider_than_an_engine_is_refused() -> None:
+@each_scheduler
+def test_a_sequence_wider_than_an_engine_is_refused(make_scheduler: MakeScheduler) -> None:
     scheduler = make_scheduler(slots=7, engines=2)
     assert scheduler.slots == 6
     with pytest.raises(ValueError, match="4 rows"):
@@ -156,8 +174,9 @@ def test_a_sequence_wider_than_an_engine_is_refused() -> None:
     assert len(scheduler.admit(3, 0)) == 1
 
 
+@each_scheduler
 @pytest.mark.promise("R8")
-def test_concurrent_submissions_never_exceed_the_bound() -> None:
+def test_concurrent_submissions_never_exceed_the_bound(make_scheduler: MakeScheduler) -> None:
     scheduler = make_scheduler(slots=5, queue_limit=20)
     barrier = threading.Barrier(8)
 
@@ -176,25 +195,78 @@ def test_concurrent_submissions_never_exceed_the_bound() -> None:
     assert scheduler.waiting == 24
 
 
+@each_scheduler
+@pytest.mark.parametrize(
+    ("source_tokens", "first_prefill"), [((11, 1), 1), ((2, 7, 1, 1), 3), ((6, 6, 1), 1), ((4, 6, 1), 2)]
+)
+def test_a_prefill_takes_sequences_in_order_up_to_its_budget_but_at_least_one(
+    make_scheduler: MakeScheduler, source_tokens: tuple[int, ...], first_prefill: int
+) -> None:
+    """The budget is 10 source tokens without padding. Nothing shorter passes the first sequence of the next prefill."""
+    scheduler = make_scheduler(prefill_token_budget=10)
+    sequences = [make_sequence(tokens) for tokens in source_tokens]
+    scheduler.submit(sequences)
+    assert scheduler.admit(4, 0) == sequences[:first_prefill]
+    assert scheduler.admit(4 - first_prefill, first_prefill) == sequences[first_prefill:]
+
+
+@each_scheduler
+def test_the_token_budget_bounds_what_runs_together_in_all_engines(make_scheduler: MakeScheduler) -> None:
+    """A sequence of one source token may hold nine tokens, in two rows eighteen."""
+    scheduler = make_scheduler(slots=8, engines=2, running_token_budget=36)
+    engines = Stepped(scheduler, engine_rows=4, engines=2)
+    scheduler.submit([make_sequence(rows=2), make_sequence(), make_sequence(), make_sequence()])
+    assert [len(engines.admit(0)), len(engines.admit(1)), len(engines.admit(0))] == [2, 1, 0]
+    engines.finish(1)
+    assert len(engines.admit(1)) == 1
+
+
+@each_scheduler
+def test_a_sequence_over_the_token_budget_runs_alone(make_scheduler: MakeScheduler) -> None:
+    scheduler = make_scheduler(running_token_budget=20)
+    engine = Stepped(scheduler, engine_rows=4)
+    small, large, last = make_sequence(), make_sequence(13), make_sequence()
+    scheduler.submit([small, large, last])
+    for sequence in (small, large, last):
+        assert engine.admit() == [sequence]
+        assert engine.admit() == []
+        engine.finish()
+
+
 @pytest.mark.parametrize(("widths", "admitted"), [((1,) * 7, 4), ((2, 1, 1), 1), ((1, 1, 2), 2), ((1, 1, 1, 2), 3)])
 def test_prefetched_rows_are_assigned_after_the_free_ones_to_sequences_of_one_row(
     widths: tuple[int, ...], admitted: int
 ) -> None:
     """Two rows are free, and two sequences may be prefetched; a wide one ends the prefetching."""
-    scheduler = make_scheduler()
+    scheduler = make_python_scheduler()
     sequences = [make_sequence(rows=rows) for rows in widths]
     scheduler.submit(sequences)
     assert scheduler.admit(2, 0, 2) == sequences[:admitted]
 
 
-def test_an_idle_engine_gets_its_share_though_another_asks_first() -> None:
+@each_scheduler
+def test_an_idle_engine_gets_its_share_though_another_asks_first(make_scheduler: MakeScheduler) -> None:
     scheduler = make_scheduler(slots=16, engines=2)
     engines = Stepped(scheduler, engine_rows=8, engines=2)
     scheduler.submit([make_sequence() for _ in range(7)])
     assert [len(engines.admit(0)), len(engines.admit(0)), len(engines.admit(1))] == [4, 0, 3]
 
 
-def test_an_engine_that_is_never_asked_holds_nothing_up() -> None:
+@each_scheduler
+def test_what_an_engine_runs_already_counts_for_its_share(make_scheduler: MakeScheduler) -> None:
+    scheduler = make_scheduler(slots=16, queue_limit=0, engines=2)
+    engines = Stepped(scheduler, engine_rows=8, engines=2)
+    scheduler.submit([make_sequence() for _ in range(4)])
+    engines.admit(0)
+    engines.admit(0)
+    engines.admit(1)
+    scheduler.submit([make_sequence() for _ in range(2)])
+    engines.finish(1)
+    assert [len(engines.admit(0)), len(engines.admit(1))] == [1, 1]
+
+
+@each_scheduler
+def test_an_engine_that_is_never_asked_holds_nothing_up(make_scheduler: MakeScheduler) -> None:
     scheduler = make_scheduler(slots=8, engines=2)
     engines = Stepped(scheduler, engine_rows=4, engines=2)
     scheduler.submit([make_sequence() for _ in range(12)])
@@ -206,8 +278,11 @@ def test_an_engine_that_is_never_asked_holds_nothing_up() -> None:
     assert steps == 12
 
 
+@each_scheduler
 @pytest.mark.parametrize("running", [False, True])
-def test_a_sequence_is_dropped_at_its_deadline_or_cancellation_while_every_slot_is_taken(*, running: bool) -> None:
+def test_a_sequence_is_dropped_at_its_deadline_or_cancellation_while_every_slot_is_taken(
+    make_scheduler: MakeScheduler, *, running: bool
+) -> None:
     clock = FakeClock()
     scheduler = make_scheduler(clock=clock)
     expired, cancelled = make_sequence(1, 5.0), make_sequence(fairness_key="other")
@@ -261,7 +336,8 @@ def test_times_and_ends_of_sequences_are_measured() -> None:
     assert sample("cancel_release_seconds_sum", cause="deadline_exceeded") == 2.0
 
 
-def test_a_callback_may_wait_for_another_thread_that_calls_the_scheduler() -> None:
+@each_scheduler
+def test_a_callback_may_wait_for_another_thread_that_calls_the_scheduler(make_scheduler: MakeScheduler) -> None:
     """Callbacks run outside the lock: a callback that waits for a submission of another thread does not deadlock."""
     scheduler = make_scheduler()
     queued = threading.Event()
@@ -283,7 +359,7 @@ def test_a_callback_may_wait_for_another_thread_that_calls_the_scheduler() -> No
 
 def test_an_idle_engine_sleeps_while_another_uses_up_the_token_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine does not poll for a sequence that it cannot get."""
-    scheduler = make_scheduler(slots=8, engines=2, running_token_budget=10)
+    scheduler = make_python_scheduler(slots=8, engines=2, running_token_budget=10)
     engines = Stepped(scheduler, engine_rows=4, engines=2)
     scheduler.submit([make_sequence(), make_sequence()])
     engines.admit(0)
@@ -306,7 +382,7 @@ def test_an_idle_engine_sleeps_while_another_uses_up_the_token_budget(monkeypatc
     assert len(engines.admit(1)) == 1
 
 
-def waiting_engine(scheduler: Scheduler) -> Callable[[], bool]:
+def waiting_engine(scheduler: AnyScheduler) -> Callable[[], bool]:
     """Starts an idle engine; returns a function that returns the result of its `wait`."""
     woken: list[bool] = []
     thread = threading.Thread(target=lambda: woken.append(scheduler.wait()))
@@ -319,7 +395,8 @@ def waiting_engine(scheduler: Scheduler) -> Callable[[], bool]:
     return result
 
 
-def test_an_idle_engine_sleeps_until_a_sequence_waits_or_for_good_when_it_drains() -> None:
+@each_scheduler
+def test_an_idle_engine_sleeps_until_a_sequence_waits_or_for_good_when_it_drains(make_scheduler: MakeScheduler) -> None:
     scheduler = make_scheduler()
     result = waiting_engine(scheduler)
     sequence = make_sequence()
@@ -331,8 +408,13 @@ def test_an_idle_engine_sleeps_until_a_sequence_waits_or_for_good_when_it_drains
     assert not waiting_engine(scheduler)()
 
 
-@pytest.mark.parametrize("call", [Scheduler.drain, lambda scheduler: scheduler.submit([make_sequence()])])
-def test_an_engine_that_got_nothing_is_woken_by_any_change(call: Callable[[Scheduler], None]) -> None:
+@each_scheduler
+@pytest.mark.parametrize(
+    "call", [lambda scheduler: scheduler.drain(), lambda scheduler: scheduler.submit([make_sequence()])]
+)
+def test_an_engine_that_got_nothing_is_woken_by_any_change(
+    make_scheduler: MakeScheduler, call: Callable[[AnyScheduler], None]
+) -> None:
     scheduler = make_scheduler(running_token_budget=10)
     scheduler.submit([make_sequence(), make_sequence()])
     scheduler.admit(4, 0)

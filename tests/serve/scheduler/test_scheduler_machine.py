@@ -3,6 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import cycle
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,13 +13,14 @@ from prometheus_client import CollectorRegistry
 
 from serve.errors import CancelledError, DeadlineExceededError, DrainingError, InternalError, QueueFullError
 from serve.observability.metrics import Metrics
-from serve.scheduler.scheduler import Scheduler
 from serve.scheduler.sequence import DecodingSequence, SequenceState
 from serve.search.hypothesis import FinishReason, Hypothesis
+from tests.support.each_scheduler import AnyScheduler, MakeScheduler, each_scheduler, make_native_scheduler
 from tests.support.fakes import FakeClock
 from tests.support.live import eventually
+from tests.support.native_build import needs_compiler
 from tests.support.scheduler_reference import ReferenceScheduler, rows_of, tokens_of
-from tests.support.schedulers import Stepped, line_of, make_scheduler, make_sequence
+from tests.support.schedulers import Stepped, line_of, make_python_scheduler, make_sequence
 
 # Minimum of accepted sequences per run of the state machine; a shorter run shows too little.
 ENOUGH = 20
@@ -32,18 +34,23 @@ class SchedulerMachine(RuleBasedStateMachine):
     SLOTS = ENGINES * ENGINE_ROWS
     QUEUE_LIMIT = 12
 
+    @staticmethod
+    def make(*arguments: Any, **options: Any) -> AnyScheduler:
+        """Returns the scheduler to test."""
+        return make_python_scheduler(*arguments, **options)
+
     @initialize(prefill_token_budget=st.integers(1, 30), running_token_budget=st.none() | st.integers(20, 90))
     def start(self, prefill_token_budget: int, running_token_budget: int | None) -> None:
         """Makes both schedulers."""
         self.clock = FakeClock()
         self.registry = CollectorRegistry()
         self.metrics = Metrics(self.registry, model="tiny")
-        self.scheduler = Scheduler(
+        self.scheduler = self.make(
             self.SLOTS,
             self.QUEUE_LIMIT,
             prefill_token_budget,
-            self.metrics,
             self.clock,
+            metrics=self.metrics,
             engines=self.ENGINES,
             running_token_budget=running_token_budget,
         )
@@ -187,17 +194,31 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert sum(sample.value for sample in samples if sample.name.endswith("_total")) == len(self.ended)
 
 
+class NativeSchedulerMachine(SchedulerMachine):
+    """The same for the native scheduler."""
+
+    @staticmethod
+    def make(*arguments: Any, **options: Any) -> AnyScheduler:
+        """Returns the scheduler to test."""
+        return make_native_scheduler(*arguments, **options)
+
+
 TestSchedulerMachine = SchedulerMachine.TestCase
 TestSchedulerMachine.settings = settings(max_examples=40, stateful_step_count=50)
+TestNativeSchedulerMachine = needs_compiler(NativeSchedulerMachine.TestCase)
+TestNativeSchedulerMachine.settings = settings(max_examples=40, stateful_step_count=50)
 
 
+@each_scheduler
 @given(
     engines=st.integers(1, 3),
     turns=st.lists(
         st.tuples(st.lists(st.integers(1, 4), max_size=6), st.lists(st.integers(0, 2), max_size=4)), max_size=30
     ),
 )
-def test_no_row_idles_that_something_fits(engines: int, turns: list[tuple[list[int], list[int]]]) -> None:
+def test_no_row_idles_that_something_fits(
+    make_scheduler: MakeScheduler, engines: int, turns: list[tuple[list[int], list[int]]]
+) -> None:
     """If no engine gets more, no waiting sequence fits anywhere, unless rows are kept for the head of the queue."""
     scheduler = make_scheduler(slots=4 * engines, queue_limit=1000, engines=engines)
     stepped = Stepped(scheduler, engine_rows=4, engines=engines)
@@ -217,6 +238,7 @@ def test_no_row_idles_that_something_fits(engines: int, turns: list[tuple[list[i
                 assert passed_rows + fitting[0] > 4
 
 
+@each_scheduler
 @settings(max_examples=40)
 @given(
     engines=st.integers(1, 2),
@@ -228,7 +250,13 @@ def test_no_row_idles_that_something_fits(engines: int, turns: list[tuple[list[i
     ),
 )
 def test_nothing_starves(
-    engines: int, before: list[int], rows: int, fairness_key: str, stream: list[tuple[int, str, float | None]]
+    make_scheduler: MakeScheduler,
+    *,
+    engines: int,
+    before: list[int],
+    rows: int,
+    fairness_key: str,
+    stream: list[tuple[int, str, float | None]],
 ) -> None:
     """Under endless load, every sequence starts after a bounded number of others.
 
@@ -255,7 +283,8 @@ def test_nothing_starves(
         assert started <= capacity * (capacity + 1) * (1 + engine_rows)
 
 
-def test_two_engines_and_many_callers_lose_nothing() -> None:
+@each_scheduler
+def test_two_engines_and_many_callers_lose_nothing(make_scheduler: MakeScheduler) -> None:
     """Threads submit, cancel, admit and finish in any order: each accepted sequence is finished once."""
     scheduler = make_scheduler(slots=8, queue_limit=1000, engines=2, running_token_budget=60)
     finished: list[DecodingSequence] = []

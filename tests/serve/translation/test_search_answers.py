@@ -10,7 +10,7 @@ from model.run import RunFolder
 from model.tokenizer.tokenizer import Tokenizer
 from serve.bundle.bundle import Bundle, BundleError
 from serve.registry.engine_models import load_models
-from serve.runtime.cpu import Runtime, Sessions
+from serve.runtime.sessions import load_sessions
 from serve.search.options import SearchOptions
 from serve.settings import ServeSettings
 from tests.support.fake_reference import reference
@@ -214,7 +214,7 @@ def test_a_real_model_returns_its_attention_to_each_source_token(aligned_bundle:
 
 
 def test_alignments_of_a_bundle_without_heads_are_refused_at_the_start(toy_bundle: Path) -> None:
-    models = [Runtime(Sessions.load(Bundle.open(toy_bundle), threads=1), slots=2)]
+    models = [load_sessions(Bundle.open(toy_bundle), threads=1).runtime(slots=2)]
     with (
         pytest.raises(BundleError, match=r"alignments: .*--align LAYER:HEAD"),
         run_service(toy_bundle, models, alignments=True),

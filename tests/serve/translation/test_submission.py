@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from serve.observability.metrics import Metrics
+from serve.scheduler.request_scheduler import PACE_SECONDS
 from serve.scheduler.scheduler import Scheduler
 from serve.scheduler.sequence import SequenceSpec
 from serve.search.options import SearchOptions
-from serve.translation.submission import PACE_SECONDS, LoopNotifier, Submission
+from serve.translation.submission import LoopNotifier, Submission
 
 
 @dataclass

@@ -1,4 +1,5 @@
 // What the library exports: the registration of its operators, and the name of the instruction set in use.
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -9,6 +10,7 @@
 #include "operators/choose.hpp"
 #include "operators/encode.hpp"
 #include "operators/operator.hpp"
+#include "operators/register.hpp"
 #include "operators/step.hpp"
 
 #define DRAGOMAN_EXPORT extern "C" __attribute__((visibility("default")))
@@ -18,9 +20,9 @@ namespace dragoman {
 namespace {
 
 constexpr const char* kDomain = "dragoman";
-// The number of intra-op threads: kernels cannot ask for it.
-constexpr const char* kThreadsEntry = "dragoman.threads";
 constexpr Index kMaxThreads = 256;
+
+std::atomic<const ort::ApiBase*> last_base{nullptr};
 
 // The operators of one copy of ONNX Runtime, for one number of threads. It lives as long as the process, because
 // sessions refer to it.
@@ -52,6 +54,8 @@ Index read_threads(const ort::Api& api, const ort::SessionOptions* options) {
   return threads;
 }
 
+}  // namespace
+
 void add_operators(ort::SessionOptions* options, const ort::ApiBase* base) {
   static std::mutex mutex;
   static std::map<std::pair<const ort::Api*, Index>, Operators> registered;
@@ -60,7 +64,12 @@ void add_operators(ort::SessionOptions* options, const ort::ApiBase* base) {
   const std::lock_guard<std::mutex> lock(mutex);
   const auto found = registered.try_emplace({&api, threads}, api, threads).first;
   api.check(api.add_custom_op_domain(options, found->second.domain));
+  last_base = base;
 }
+
+const ort::ApiBase* registered_base() { return last_base; }
+
+namespace {
 
 int copy_text(const std::string& text, char* out, std::size_t size, int result) {
   if (size == 0) return result;

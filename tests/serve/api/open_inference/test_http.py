@@ -202,14 +202,14 @@ def test_a_request_of_lower_priority_waits(bundle_path: Path) -> None:
     model = GatedModel(1)
     with run_service(bundle_path, [model], queue_limit=9) as service, ThreadPoolExecutor() as pool:
         started: list[int] = []
-        admit = service.pipeline.scheduler.admit
+        admit = service.scheduler.admit
 
         def admit_and_look(free_rows: int, running_rows: int, prefetched_rows: int = 0) -> list[DecodingSequence]:
             admitted = admit(free_rows, running_rows, prefetched_rows)
             started.extend(sequence.priority for sequence in admitted)
             return admitted
 
-        service.pipeline.scheduler.admit = admit_and_look  # type: ignore[method-assign]
+        service.scheduler.admit = admit_and_look  # type: ignore[method-assign]
         model.stepping.clear()
         model.gate.clear()
 

@@ -3,17 +3,13 @@
 All kinds of search run at once: some need no logits on the host, others fetch and store them.
 """
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from export.answer import Answer
 from export.graph_decoder import GraphDecoder
-from export.graphs.attention import CudaAttention
-from export.graphs.graphs import ATTENTION
 from export.verify.sync_engine import SyncEngine
-from model.tokenizer.tokenizer import EOS_ID, Tokenizer
+from model.tokenizer.tokenizer import EOS_ID
 from serve.bundle.bundle import Bundle
 from serve.runtime.cpu import Sessions
 from serve.runtime.cuda.device import Device
@@ -21,7 +17,7 @@ from serve.runtime.cuda.runtime import DeviceSessions
 from serve.scheduler.sequence import SequenceSpec
 from serve.search.options import SearchOptions
 from tests.support.live import run_service
-from tests.support.toy import WIDE, export_model, random_model
+from tests.support.toy import ToyBundles
 
 LIMIT = 12
 SEARCHES = {
@@ -55,13 +51,13 @@ def answers(sessions: Sessions | DeviceSessions, wanted: list[SequenceSpec], tog
 
 
 @pytest.fixture(scope="module")
-def host(wide_bundle: Bundle) -> Sessions:
-    return Sessions.load(wide_bundle, threads=1)
+def host(states_bundle: Bundle) -> Sessions:
+    return Sessions.load(states_bundle, threads=1)
 
 
 @pytest.fixture(scope="module")
-def device(wide_bundle: Bundle) -> DeviceSessions:
-    return DeviceSessions.load(wide_bundle, Device("cpu"))
+def device(states_bundle: Bundle) -> DeviceSessions:
+    return DeviceSessions.load(states_bundle, Device("cpu"))
 
 
 @pytest.mark.parametrize("search", SEARCHES)
@@ -77,20 +73,9 @@ def test_all_searches_at_once_answer_what_the_cpu_answers(host: Sessions, device
     assert answers(device, wanted, TOGETHER) == answers(host, wanted, TOGETHER)
 
 
-def test_graphs_for_gpus_answer_on_a_device_what_they_answer_on_the_cpu(
-    tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The operators of variant `cuda` in 32 bits run on the CPU too; cross-attention takes any capacity."""
-    monkeypatch.setitem(ATTENTION, "cpu", CudaAttention)
-    model = random_model(3, tokenizer.vocabulary_size, **WIDE)
-    bundle = export_model(model, tokenizer, tmp_path / "cuda")
-    host, device = Sessions.load(bundle, threads=1), DeviceSessions.load(bundle, Device("cpu"))
-    wanted = specs(host, [*SEARCHES.values()])
-    assert answers(device, wanted, TOGETHER) == answers(host, wanted, TOGETHER)
-
-
-def test_a_service_on_a_device_becomes_ready_and_answers(toy_bundle: Path) -> None:
+def test_a_service_on_a_device_becomes_ready_and_answers(toy_bundles: ToyBundles) -> None:
     """Uses the engine's own thread, and golden sentences that must come out exactly."""
+    toy_bundle = toy_bundles("portable", "fp32")
     bundle = Bundle.open(toy_bundle)
     texts = [golden.source for golden in bundle.golden]
     models = [DeviceSessions.load(bundle, Device("cpu")).runtime(4, 1) for _ in range(2)]

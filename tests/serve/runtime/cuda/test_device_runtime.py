@@ -28,13 +28,13 @@ LEAST_CAPACITY = 8
 
 
 @pytest.fixture(scope="module")
-def sessions(wide_bundle: Bundle) -> Sessions:
-    return Sessions.load(wide_bundle, threads=1)
+def sessions(states_bundle: Bundle) -> Sessions:
+    return Sessions.load(states_bundle, threads=1)
 
 
 @pytest.fixture(scope="module")
-def device_sessions(wide_bundle: Bundle) -> DeviceSessions:
-    return DeviceSessions.load(wide_bundle, Device("cpu"))
+def device_sessions(states_bundle: Bundle) -> DeviceSessions:
+    return DeviceSessions.load(states_bundle, Device("cpu"))
 
 
 @pytest.fixture(autouse=True)
@@ -80,7 +80,7 @@ class Pair:
         tokens = self._random.integers(4, self._vocabulary, len(self.lengths))
         tokens[np.array(self.positions) == 0] = BOS_ID
         arguments = tokens, np.array(self.positions, np.int32), np.array(self.lengths, np.int32)
-        expected = self.host.decode_step(*arguments, occupied=self.occupied)
+        expected = self.host.decode_step(*arguments)
         actual = self.device.step(*arguments, occupied=self.occupied).fetch(np.arange(len(tokens)))
         assert actual.tobytes() == expected.tobytes()
         self.positions = [position + 1 for position in self.positions]
@@ -196,9 +196,9 @@ def test_rows_that_come_go_and_move(
             pair.lengths.pop(), pair.positions.pop()
 
 
-def test_alignments_are_those_of_the_cpu_in_any_capacity(aligned_bundle: Bundle) -> None:
-    device = DeviceSessions.load(aligned_bundle, Device("cpu"), aligned=True)
-    pair = Pair(Sessions.load(aligned_bundle, 1, aligned=True), device)
+def test_alignments_are_those_of_the_cpu_in_any_capacity(states_bundle: Bundle) -> None:
+    device = DeviceSessions.load(states_bundle, Device("cpu"), aligned=True)
+    pair = Pair(Sessions.load(states_bundle, 1, aligned=True), device)
     assert pair.device.alignments.shape == pair.host.alignments.shape == (SLOTS, 2, MAX_SOURCE)
     for joining in ((5, 3, 7), (33,)):
         pair.encode(*joining)
@@ -235,7 +235,7 @@ def test_no_two_steps_of_any_runtime_share_a_cuda_graph(
     [StateSpec(name="hidden", shape=(8,)), StateSpec(name="keys", shape=(4, "source", 8), element="int8")],
     ids=["without attention", "in integers"],
 )
-def test_states_that_the_device_cannot_hold_are_rejected_by_name(wide_bundle: Bundle, state: StateSpec) -> None:
-    bundle = Bundle(wide_bundle.folder, wide_bundle.manifest.model_copy(update={"states": (state,)}), ())
+def test_states_that_the_device_cannot_hold_are_rejected_by_name(states_bundle: Bundle, state: StateSpec) -> None:
+    bundle = Bundle(states_bundle.folder, states_bundle.manifest.model_copy(update={"states": (state,)}), ())
     with pytest.raises(BundleError, match=f"states: {state.name}: "):
         DeviceSessions.load(bundle, Device("cpu"))

@@ -1,0 +1,149 @@
+"""Sub-layers as nodes of a function body, over plain rows: float [rows, width].
+
+`FloatLayers` and `IntegerLayers` differ in their matrix products. Weights have the names of
+`export.graphs.native.weights` and the layout of `export.graphs.native.layout`; ONNX Runtime reorders them once, when it
+loads the graph.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from onnx import TensorProto
+
+from export.graphs.native.body import Body
+from export.graphs.native.layout import GROUP, LANES, LARGEST, ZERO_POINT, rounded_up
+from model.config import TransformerConfig
+from model.network.layers import EPSILON
+from serve.bundle.manifest import CacheSpec
+
+
+class Layers(ABC):
+    """The sub-layers of a Transformer."""
+
+    def __init__(self, body: Body, config: TransformerConfig) -> None:
+        self.body = body
+        self.config = config
+
+    def embed(self, ids: str, positions: str, side: str, table: str, scale: float) -> str:
+        """Returns scaled embeddings plus positions, [rows, d_model]; ids and positions are int64 [rows]."""
+        scaled = self.body.add("Mul", self.rows_of(table, ids), self.body.number(scale))
+        return self.body.add("Add", scaled, self.body.add("Gather", f"{side}_positions.table", positions))
+
+    def norm(self, states: str, name: str) -> str:
+        """Normalizes each row."""
+        if self.config.norm == "rms":
+            return self.body.add("RMSNormalization", states, f"{name}.weight", epsilon=EPSILON)
+        return self.body.add("LayerNormalization", states, f"{name}.weight", f"{name}.bias", epsilon=EPSILON)
+
+    def final_norm(self, states: str, name: str) -> str:
+        """Normalizes the result of a pre-norm stack."""
+        return self.norm(states, name) if self.config.norm_position == "pre" else states
+
+    def residual(self, states: str, name: str, sublayer: Callable[[str], str]) -> str:
+        """Applies a sub-layer with its residual connection."""
+        norm = f"{name}_residual.norm"
+        if self.config.norm_position == "pre":
+            return self.body.add("Add", states, sublayer(self.norm(states, norm)))
+        return self.norm(self.body.add("Add", states, sublayer(states)), norm)
+
+    def feed_forward(self, name: str, states: str) -> str:
+        """Applies a feed-forward network."""
+        activation, width = self.config.activation, self.config.d_ff
+        inner = self.linear(states, f"{name}.inner", self.config.d_model, width)
+        if activation == "swiglu":
+            inner = self.body.add(
+                "Mul", self._silu(self.linear(states, f"{name}.gate", self.config.d_model, width)), inner
+            )
+        elif activation == "silu":
+            inner = self._silu(inner)
+        else:
+            inner = self.body.add({"relu": "Relu", "gelu": "Gelu"}[activation], inner)
+        return self.linear(inner, f"{name}.outer", width, self.config.d_model)
+
+    def _silu(self, states: str) -> str:
+        return self.body.add("Mul", states, self.body.add("Sigmoid", states))
+
+    def cut(self, value: str, outputs: int, axis: int) -> str:
+        """Returns a padded axis without its padding."""
+        return value if outputs % LANES == 0 else self.body.first(value, outputs, axis)
+
+    @abstractmethod
+    def linear(self, states: str, name: str, inputs: int, outputs: int) -> str:
+        """Returns x W^T + b, [rows, inputs] -> [rows, outputs]."""
+
+    @abstractmethod
+    def rows_of(self, table: str, ids: str) -> str:
+        """Returns rows of an embedding table, int64 [rows] -> float [rows, d_model]."""
+
+    def _blocks_of(self, table: str, ids: str, order: Sequence[int]) -> str:
+        """Returns rows of blocks: of a block, the axis of its 16 outputs is moved to the front by `order`."""
+        body = self.body
+        lanes = body.integers(LANES)
+        blocks = body.add("Gather", f"{table}.weight", body.add("Div", ids, lanes))
+        lane = body.unsqueeze(body.add("Mod", ids, lanes), 1)
+        return body.add("GatherND", body.transpose(blocks, 0, *order), lane, batch_dims=1)
+
+
+class FloatLayers(Layers):
+    """Products of float32."""
+
+    def linear(self, states: str, name: str, inputs: int, outputs: int) -> str:
+        """Multiplies with a matrix of blocks, float32 [Np / 16, K, 16]."""
+        body = self.body
+        matrix = body.reshape(body.transpose(f"{name}.weight", 1, 0, 2), inputs, rounded_up(outputs, LANES))
+        product = body.add("MatMul", states, self.cut(matrix, outputs, 1))
+        return body.add("Add", product, self.cut(f"{name}.bias", outputs, 0))
+
+    def rows_of(self, table: str, ids: str) -> str:
+        """Gathers blocks, [K, 16], and one output of each."""
+        return self._blocks_of(table, ids, (2, 1))
+
+
+class Rounded(NamedTuple):
+    """Values rounded to integers: `integers`, still of type float, times `scale` are the values."""
+
+    integers: str
+    scale: str
+
+
+def round_to(body: Body, value: str, levels: int, *axes: int) -> Rounded:
+    """Rounds to multiples of 1 / levels of the largest magnitude over axes, half to even."""
+    largest = body.largest(body.add("Abs", value), *axes)
+    positive = body.add("Where", body.add("Equal", largest, body.number(0)), body.number(1), largest)
+    factor = body.add("Div", body.number(levels), positive)
+    integers = body.add("Round", body.add("Mul", value, factor))
+    return Rounded(integers, body.add("Div", largest, body.number(levels)))
+
+
+class IntegerLayers(Layers):
+    """Exact products of 8-bit integers; activations have one scale per row, matrices one per output."""
+
+    def linear(self, states: str, name: str, inputs: int, outputs: int) -> str:
+        """Multiplies with a matrix of blocks, int8 [Np / 16, Kp / 4, 16, 4]."""
+        body = self.body
+        rounded = round_to(body, states, LARGEST, 1)
+        shifted = body.cast(body.add("Add", rounded.integers, body.number(ZERO_POINT)), TensorProto.UINT8)
+        groups = body.transpose(f"{name}.weight", 1, 3, 0, 2)  # [Kp / 4, 4, Np / 16, 16]
+        matrix = body.reshape(groups, rounded_up(inputs, GROUP), rounded_up(outputs, LANES))
+        if inputs % GROUP:
+            matrix = body.first(matrix, inputs, 0)
+        zero_point = body.constant(np.array(ZERO_POINT, np.uint8))
+        product = body.add("MatMulInteger", shifted, self.cut(matrix, outputs, 1), zero_point)
+        # One scale after the other: ONNX Runtime would fuse a product of both, and then scale the bias as well.
+        scaled = body.add("Mul", body.cast(product, TensorProto.FLOAT), rounded.scale)
+        scaled = body.add("Mul", scaled, self.cut(f"{name}.scale", outputs, 0))
+        return body.add("Add", scaled, self.cut(f"{name}.bias", outputs, 0))
+
+    def rows_of(self, table: str, ids: str) -> str:
+        """Gathers blocks, [Kp / 4, 16, 4], and one output of each."""
+        body = self.body
+        groups = self._blocks_of(table, ids, (2, 1, 3))
+        values = body.cast(body.reshape(groups, 0, self.config.d_model), TensorProto.FLOAT)
+        return body.add("Mul", values, body.unsqueeze(body.add("Gather", f"{table}.scale", ids), 1))
+
+
+def layers_of(body: Body, config: TransformerConfig, spec: CacheSpec) -> Layers:
+    """Returns the layers of the precision that a cache has."""
+    return (FloatLayers if spec.element == "float" else IntegerLayers)(body, config)

@@ -1,0 +1,207 @@
+"""The native graphs of a Transformer: each is one node of an operator of Dragoman, whose function is the fallback."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+from export.graphs.graph_files import ExportedGraphs, write_graphs
+from export.graphs.native.body import Body
+from export.graphs.native.choose import choose_body
+from export.graphs.native.encode import encode_body
+from export.graphs.native.layout import LANES, rounded_up
+from export.graphs.native.step import step_body
+from export.graphs.native.weights import Weights, decoder_weights, encoder_weights
+from export.graphs.search import IR_VERSION
+from model.network.layers import EPSILON
+from model.network.transformer import Transformer
+from serve.bundle.bundle import CHOOSE_FILE, DECODER_FILE, ENCODER_FILE
+from serve.bundle.manifest import (
+    ALIGNMENTS,
+    CHOICE,
+    ENCODE_INPUTS,
+    LOGITS,
+    STEP_INPUTS,
+    AttentionHead,
+    CacheSpec,
+    Length,
+    Precision,
+    present,
+)
+
+OPSET = 24
+DOMAIN, DOMAIN_VERSION = "dragoman", 1
+FLOAT, INT8, INT32, INT64 = TensorProto.FLOAT, TensorProto.INT8, TensorProto.INT32, TensorProto.INT64
+# Inputs that are not int32.
+INT64_INPUTS = ("source_ids", "token_ids")
+# Names or sizes of the only axis of an input where it is none of a source or of a row.
+AXES: dict[str, str | int] = {"source_ids": "tokens", "scored_rows": "scored", "best_count": 1, "aligned": 1}
+
+
+def cache_of(model: Transformer, precision: Precision) -> CacheSpec:
+    """Returns the cache of a model."""
+    config = model.config
+    return CacheSpec(
+        layers=config.decoder_layers,
+        heads=config.heads,
+        head_size=config.head_size,
+        element="float" if precision == "fp32" else "int8",
+    )
+
+
+def write_native(
+    model: Transformer, precision: Precision, heads: Sequence[AttentionHead], folder: Path
+) -> ExportedGraphs:
+    """Writes the graphs and their weights into a folder; the decoder returns alignments of the given heads."""
+    cache = cache_of(model, precision)
+    graphs = {
+        ENCODER_FILE: encoder_graph(model, precision, cache),
+        DECODER_FILE: decoder_graph(model, precision, cache, heads),
+        CHOOSE_FILE: choose_graph(),
+    }
+    return write_graphs(graphs, folder, cache=cache)
+
+
+def encoder_graph(model: Transformer, precision: Precision, cache: CacheSpec) -> onnx.ModelProto:
+    """Returns the graph of `Encode`."""
+    operator = Operator(
+        "Encode",
+        encode_body(model, cache),
+        encoder_weights(model, precision),
+        _attributes(model, precision) | {"layers": model.config.encoder_layers},
+    )
+    sources = _caches(cache, "source", model.config.max_source_tokens)
+    return operator.graph([*_inputs(ENCODE_INPUTS, "sources"), *sources], _presents(sources))
+
+
+def decoder_graph(
+    model: Transformer, precision: Precision, cache: CacheSpec, heads: Sequence[AttentionHead]
+) -> onnx.ModelProto:
+    """Returns the graph of `Step`."""
+    config = model.config
+    attributes = {
+        "layers": config.decoder_layers,
+        "vocabulary": model.vocabulary_size,
+        "alignment_heads": [number for place in heads for number in (place.layer, place.head)],
+    }
+    operator = Operator(
+        "Step",
+        step_body(model, cache, heads),
+        decoder_weights(model, precision),
+        _attributes(model, precision) | attributes,
+    )
+    targets = _caches(cache, "target", config.max_target_tokens)
+    sources = _caches(cache, "source", config.max_source_tokens)
+    outputs = [
+        _value(LOGITS, FLOAT, "scored", model.vocabulary_size),
+        *_choice("rows"),
+        _value(ALIGNMENTS, FLOAT, "aligned_rows", len(heads), rounded_up(config.max_source_tokens, LANES)),
+        *_presents(targets),
+    ]
+    return operator.graph([*_inputs(STEP_INPUTS, "rows"), *targets, *sources], outputs)
+
+
+def choose_graph() -> onnx.ModelProto:
+    """Returns the graph of `Choose`, which has no weights and fits every model."""
+    inputs = [_value(LOGITS, FLOAT, "rows", "vocabulary"), _value("best_count", INT32, 1)]
+    return Operator("Choose", choose_body(), {}, {}).graph(inputs, _choice("rows"))
+
+
+class Operator(NamedTuple):
+    """An operator of Dragoman: its fallback body, its weights in the order of its last inputs, and its attributes."""
+
+    name: str
+    body: Body
+    weights: Weights
+    attributes: Mapping[str, object]
+
+    def graph(self, inputs: Sequence[onnx.ValueInfoProto], outputs: Sequence[onnx.ValueInfoProto]) -> onnx.ModelProto:
+        """Returns a graph of this one node; equal weights are one tensor."""
+        stored: dict[tuple[object, ...], onnx.TensorProto] = {}
+        for name, array in self.weights.items():
+            stored.setdefault(_identity(array), numpy_helper.from_array(array, name))
+        dynamic, results = [value.name for value in inputs], [value.name for value in outputs]
+        given = [*dynamic, *(stored[_identity(array)].name for array in self.weights.values())]
+        node = helper.make_node(self.name, given, results, domain=DOMAIN, name=self.name)
+        node.attribute.extend(_attribute(name, value) for name, value in self.attributes.items())
+        standard, own = helper.make_opsetid("", OPSET), helper.make_opsetid(DOMAIN, DOMAIN_VERSION)
+        names = [*dynamic, *self.weights]
+        function = helper.make_function(
+            DOMAIN, self.name, names, results, self.body.nodes, [standard], list(self.attributes)
+        )
+        graph = helper.make_graph([node], self.name.lower(), inputs, outputs, list(stored.values()))
+        return helper.make_model(graph, functions=[function], opset_imports=[standard, own], ir_version=IR_VERSION)
+
+
+def _identity(array: NDArray[Any]) -> tuple[object, ...]:
+    return array.dtype, array.shape, array.tobytes()
+
+
+def _attribute(name: str, value: object) -> onnx.AttributeProto:
+    kind = onnx.AttributeProto.INTS if isinstance(value, list) else None  # a list may be empty
+    return helper.make_attribute(name, value, attr_type=kind)
+
+
+def read_native(path: Path) -> Weights:
+    """Returns the weights of a native graph by name, in the layout of the kernels.
+
+    Raises:
+        onnx.checker.ValidationError, google.protobuf.message.DecodeError, OSError, ValueError: if the file is not such
+            a graph.
+    """
+    model = onnx.load(path)
+    (node,), (function,) = model.graph.node, model.functions
+    stored = {tensor.name: tensor for tensor in model.graph.initializer}
+    return {
+        name: numpy_helper.to_array(stored[given])
+        for name, given in zip(function.input, node.input, strict=True)
+        if given in stored
+    }
+
+
+def _attributes(model: Transformer, precision: Precision) -> dict[str, object]:
+    config = model.config
+    return {
+        "decoder_layers": config.decoder_layers,
+        "heads": config.heads,
+        "d_model": config.d_model,
+        "d_ff": config.d_ff,
+        "norm": config.norm,
+        "pre_norm": int(config.norm_position == "pre"),
+        "activation": config.activation,
+        "precision": precision,
+        "embedding_scale": float(model.embedding_scale),
+        "epsilon": EPSILON,
+    }
+
+
+def _inputs(names: Iterable[str], axis: str) -> list[onnx.ValueInfoProto]:
+    return [_value(name, INT64 if name in INT64_INPUTS else INT32, AXES.get(name, axis)) for name in names]
+
+
+def _caches(cache: CacheSpec, length: Length, tokens: int) -> list[onnx.ValueInfoProto]:
+    values, *scales = cache.shapes(length, tokens).items()
+    name, shape = values
+    kind = INT8 if cache.element == "int8" else FLOAT
+    slots = f"{length}_slots"
+    return [_value(name, kind, slots, *shape), *(_value(name, FLOAT, slots, *shape) for name, shape in scales)]
+
+
+def _choice(rows: str) -> list[onnx.ValueInfoProto]:
+    log_sums, best_scores, best_ids = CHOICE
+    return [
+        _value(log_sums, FLOAT, rows),
+        _value(best_scores, FLOAT, rows, "count"),
+        _value(best_ids, INT64, rows, "count"),
+    ]
+
+
+def _presents(caches: Iterable[onnx.ValueInfoProto]) -> list[onnx.ValueInfoProto]:
+    return [helper.make_value_info(present(cache.name), cache.type) for cache in caches]
+
+
+def _value(name: str, kind: int, *shape: int | str) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, kind, shape)

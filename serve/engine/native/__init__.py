@@ -1,0 +1,1 @@
+"""Native engines: the loop in C++ as requests and the registry see it."""

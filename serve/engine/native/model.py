@@ -1,0 +1,102 @@
+"""Opens bundles with native graphs for the native loop: sessions of ONNX Runtime without the interpreter."""
+
+from functools import cache
+
+import numpy as np
+
+from serve.bundle.bundle import WEIGHTS_FILE, Bundle, BundleError
+from serve.bundle.manifest import CacheSpec, Length, SharedWeight
+from serve.native.library import library_path
+from serve.native.loop import LoopConfig, LoopError, LoopLibrary, LoopModel, ModelConfig, TensorSpec
+from serve.observability.metrics import LATENCY_BUCKETS, SEQUENCE_BUCKETS
+from serve.settings import ServeSettings
+
+# How ONNX numbers the types of elements.
+ONNX_TYPES = {"float32": 1, "uint8": 2, "int8": 3, "int32": 6, "int64": 7}
+ELEMENT_TYPES = {"float": ONNX_TYPES["float32"], "int8": ONNX_TYPES["int8"]}
+
+
+def runs_natively(device: str, bundle: Bundle) -> bool:
+    """Returns whether the loop can run a bundle: its graphs are native, and their kernels run here."""
+    return device == "cpu" and bundle.manifest.cache is not None and not _why_no_kernels()
+
+
+def _why_no_kernels() -> str:
+    """Returns why kernels do not run here; empty if they do. The first call lets ONNX Runtime register them."""
+    from serve.runtime.onnx_runtime import why_no_kernels  # noqa: PLC0415 - only serving imports ONNX Runtime
+
+    return why_no_kernels()
+
+
+@cache
+def loop_library() -> LoopLibrary:
+    """Returns the library of this installation.
+
+    Raises:
+        LoopError: if there is none.
+    """
+    path = library_path()
+    if path is None:
+        raise LoopError("there is no native library")
+    return LoopLibrary(path)
+
+
+def open_model(bundle: Bundle, threads: int) -> LoopModel:
+    """Opens the sessions of a bundle with native graphs.
+
+    Raises:
+        BundleError: if ONNX Runtime rejects a graph.
+    """
+    manifest, folder = bundle.manifest, bundle.folder
+    if manifest.cache is None:
+        raise BundleError(f"{folder}: expected native graphs")
+    if reason := _why_no_kernels():
+        raise BundleError(f"{folder}: no native kernels: {reason}")
+    config = ModelConfig(
+        encoder=bundle.encoder_path,
+        decoder=bundle.decoder_path,
+        choose=bundle.choose_path,
+        weights=folder / WEIGHTS_FILE,
+        encoder_weights=tuple(_weight(each, each.encoder_name) for each in manifest.shared_weights),
+        decoder_weights=tuple(_weight(each, each.decoder_name) for each in manifest.shared_weights),
+        source_cache=_cache(manifest.cache, "source", manifest.max_source_tokens),
+        target_cache=_cache(manifest.cache, "target", manifest.max_target_tokens),
+        threads=threads,
+        vocabulary=manifest.vocabulary_size,
+        alignment_heads=len(manifest.alignment_heads),
+    )
+    try:
+        return LoopModel(loop_library(), config)
+    except LoopError as error:
+        raise BundleError(f"{folder}: rejected by ONNX Runtime: {error}") from error
+
+
+def loop_config(settings: ServeSettings, bundle: Bundle) -> LoopConfig:
+    """Returns slots, budgets and limits of the loop of a bundle."""
+    manifest = bundle.manifest
+    return LoopConfig(
+        engine_rows=settings.slots,
+        engines=settings.engine_count,
+        prefill_token_budget=settings.prefill_token_budget,
+        running_token_budget=settings.running_token_budget,
+        begin_id=manifest.bos_id,
+        end_id=manifest.eos_id,
+        vocabulary=manifest.vocabulary_size,
+        max_source_tokens=manifest.max_source_tokens,
+        max_target_tokens=manifest.max_target_tokens,
+        aligned=settings.alignments,
+        seconds_bounds=LATENCY_BUCKETS,
+        sequence_bounds=SEQUENCE_BUCKETS,
+    )
+
+
+def _weight(weight: SharedWeight, name: str) -> TensorSpec:
+    return TensorSpec(name, ONNX_TYPES[np.dtype(weight.type).name], tuple(weight.shape), weight.offset_bytes)
+
+
+def _cache(cache: CacheSpec, length: Length, tokens: int) -> tuple[TensorSpec, ...]:
+    values, *scales = cache.shapes(length, tokens).items()
+    return (
+        TensorSpec(values[0], ELEMENT_TYPES[cache.element], values[1]),
+        *(TensorSpec(name, ONNX_TYPES["float32"], shape) for name, shape in scales),
+    )

@@ -1,0 +1,153 @@
+"""Records of bytes between Python and the native loop; serve/native/src/loop/records.cpp has the same layouts.
+
+Every record starts at a multiple of 8 bytes with a header of fixed size, followed by its arrays.
+"""
+
+import math
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from struct import Struct
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serve.scheduler.sequence import DecodingSequence
+from serve.search.hypothesis import FinishReason, Hypothesis
+
+_SUBMISSION = Struct("=QQQqddddddddd6i4I")
+_HEADER = Struct("=IIQ")
+_END = Struct("=ddddqII")
+_RESULT = Struct("=ddIIII")
+_TOKEN = Struct("=q")
+_TOKEN_KIND, _END_KIND, _PROBLEM_KIND = range(3)
+_STREAMED, _ALIGNED, _CANCELLED, _FORCED_END = 1, 2, 4, 8
+_REASONS = (FinishReason.EOS, FinishReason.LENGTH)
+
+
+class Failure(IntEnum):
+    """Why a sequence has no translation."""
+
+    NONE = 0
+    CANCELLED = 1
+    DEADLINE = 2
+    QUEUE_TIMEOUT = 3
+    DRAINING = 4
+    INTERNAL = 5
+    INVALID_PROBABILITIES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """The newest token of a streamed sequence."""
+
+    ticket: int
+    token_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The end of a sequence; a start below 0 and other times of 0 mean not reached."""
+
+    ticket: int
+    failure: Failure
+    started_seconds: float
+    encoded_seconds: float
+    first_token_seconds: float
+    finished_seconds: float
+    decoded_tokens: int
+    hypotheses: list[Hypothesis]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A failure of an engine, for the log: event, message, and the sequences or rows that it ends."""
+
+    event: str
+    message: str
+    count: int
+
+
+def pack(sequence: DecodingSequence, ticket: int, fairness_key: int) -> bytes:
+    """Returns the record of a sequence to submit."""
+    options = sequence.options
+    flags = _STREAMED * (sequence.on_token is not None) + _ALIGNED * options.alignments
+    flags += _CANCELLED * sequence.cancelled + _FORCED_END * options.forced_end
+    header = _SUBMISSION.pack(
+        ticket,
+        fairness_key,
+        options.seed,
+        options.top_k,
+        math.inf if sequence.deadline_seconds is None else sequence.deadline_seconds,
+        math.inf if sequence.start_by_seconds is None else sequence.start_by_seconds,
+        sequence.submitted_seconds,
+        options.patience,
+        options.length_penalty,
+        options.coverage_penalty,
+        options.temperature,
+        options.top_p,
+        options.repetition_penalty,
+        sequence.priority,
+        options.max_target_tokens,
+        options.min_target_tokens,
+        options.beam_size,
+        options.hypotheses,
+        options.no_repeat_ngram_tokens,
+        len(sequence.source_ids),
+        len(options.suppressed_ids),
+        len(options.target_prefix),
+        flags,
+    )
+    return header + array("q", (*sequence.source_ids, *options.suppressed_ids, *options.target_prefix)).tobytes()
+
+
+def unpack(data: bytes) -> Iterator[Token | End | Problem]:
+    """Yields the records of the loop."""
+    reader = _Reader(data)
+    while not reader.ended:
+        kind, count, ticket = reader.take(_HEADER)
+        if kind == _TOKEN_KIND:
+            yield Token(ticket, *reader.take(_TOKEN))
+        elif kind == _END_KIND:
+            started, encoded, first_token, finished, decoded_tokens, failure, _ = reader.take(_END)
+            hypotheses = [reader.hypothesis() for _ in range(count)]
+            yield End(ticket, Failure(failure), started, encoded, first_token, finished, decoded_tokens, hypotheses)
+        else:
+            event, message = bytes(reader.array(np.uint8, count)).decode(errors="replace").split("\n", 1)
+            yield Problem(event, message, ticket)
+
+
+class _Reader:
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._position = 0
+
+    @property
+    def ended(self) -> bool:
+        return self._position == len(self._data)
+
+    def take(self, layout: Struct) -> tuple[Any, ...]:
+        values = layout.unpack_from(self._data, self._position)
+        self._position += layout.size
+        return values
+
+    def array(self, dtype: type, count: int) -> NDArray[Any]:
+        values: NDArray[Any] = np.frombuffer(self._data, dtype, count, self._position)
+        self._position += -(-values.nbytes // 8) * 8
+        return values
+
+    def hypothesis(self) -> Hypothesis:
+        score, normalized_score, reason, target_tokens, token_scores, aligned_tokens = self.take(_RESULT)
+        target_ids = tuple(self.array(np.int64, target_tokens).tolist())
+        scores = tuple(self.array(np.float32, token_scores).tolist())
+        weights = self.array(np.float32, target_tokens * aligned_tokens)
+        return Hypothesis(
+            target_ids=target_ids,
+            score=score,
+            normalized_score=normalized_score,
+            finish_reason=_REASONS[reason],
+            token_scores=scores,
+            alignments=weights.reshape(target_tokens, aligned_tokens).copy() if aligned_tokens else None,
+        )

@@ -1,0 +1,45 @@
+// The search options of one sequence, checked before they come here; serve/search/options.py documents them.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+namespace dragoman {
+
+constexpr int64_t kNoToken = -1;
+
+struct SearchOptions {
+  int32_t max_target_tokens = 1;
+  int32_t min_target_tokens = 0;
+  int32_t beam_size = 1;
+  int32_t hypotheses = 1;
+  double patience = 1;
+  double length_penalty = 1;
+  double coverage_penalty = 0;
+  double temperature = 0;
+  int64_t top_k = 0;
+  double top_p = 1;
+  uint64_t seed = 0;
+  float repetition_penalty = 1;
+  int32_t no_repeat_ngram_tokens = 0;
+  std::vector<int64_t> suppressed_ids;
+  std::vector<int64_t> forced_ids;  // the target prefix and a forced end token
+  bool alignments = false;
+
+  bool sampled() const { return temperature > 0; }
+
+  int32_t rows() const { return sampled() ? hypotheses : beam_size; }
+
+  // Finished hypotheses that end a beam (Kasai et al. 2022, arXiv:2204.05424); halves round to even.
+  size_t enough_hypotheses() const {
+    return static_cast<size_t>(std::max(1.0, std::nearbyint(patience * beam_size)));
+  }
+
+  int64_t forced_id(size_t position) const {
+    return position < forced_ids.size() ? forced_ids[position] : kNoToken;
+  }
+};
+
+}  // namespace dragoman

@@ -1,0 +1,47 @@
+// Records of bytes between Python and the loop; serve/engine/native/records.py has the same layouts.
+//
+// Every record starts at a multiple of 8 bytes with a header of fixed size, followed by its arrays.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "loop/sequence.hpp"
+
+namespace dragoman {
+
+enum class RecordKind : uint32_t { kToken, kEnd, kProblem };
+
+// Reads one sequence from bytes and advances the position.
+//
+// Throws std::invalid_argument if the bytes end early or a value is out of range.
+SequencePointer read_sequence(const uint8_t* bytes, size_t size, size_t& position, int64_t end_id);
+
+// Bytes of records for Python.
+class Records {
+ public:
+  bool empty() const { return bytes_.empty(); }
+  size_t size() const { return bytes_.size(); }
+  const uint8_t* data() const { return bytes_.data(); }
+  void clear() { bytes_.clear(); }
+
+  void add_token(uint64_t ticket, int64_t token_id);
+  void add_end(const Sequence& sequence, Failure failure, double finished_seconds);
+  // The end of a sequence whose engine hangs: it does not read what the engine owns.
+  void add_abandoned(const Sequence& sequence, Failure failure, double finished_seconds);
+  // Something for the log: an event name, and how many rows or sequences it concerns.
+  void add_problem(const std::string& event, const std::string& message, uint64_t count);
+  void add(const Records& others) { bytes_.insert(bytes_.end(), others.bytes_.begin(), others.bytes_.end()); }
+
+ private:
+  template <class Value>
+  void put(const Value& value);
+  template <class Value>
+  void put_array(const std::vector<Value>& values);
+
+  std::vector<uint8_t> bytes_;
+};
+
+}  // namespace dragoman

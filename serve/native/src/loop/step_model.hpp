@@ -1,0 +1,87 @@
+// What the loop requires of a model.
+//
+// A row of a step names the slots that hold its state, so rows that leave cost no copy. A target slot belongs to one
+// hypothesis. The hypotheses of a sequence share a source slot.
+//
+// Shapes: R rows of a step, M of them with logits, V vocabulary, C best tokens, A alignment heads, S source capacity.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace dragoman {
+
+struct ModelShape {
+  int32_t slots = 0;  // of targets, and as many of sources
+  int32_t vocabulary = 0;
+  int32_t alignment_heads = 0;
+  int32_t source_capacity = 0;  // tokens
+  int32_t target_capacity = 0;  // tokens, the begin token included
+};
+
+// Sources, one behind the other without padding.
+struct EncodeBatch {
+  std::vector<int64_t> ids;
+  std::vector<int32_t> lengths;
+  std::vector<int32_t> slots;
+
+  void clear() {
+    ids.clear();
+    lengths.clear();
+    slots.clear();
+  }
+};
+
+struct StepBatch {
+  std::vector<int64_t> token_ids;       // [R], the last token of each row
+  std::vector<int32_t> positions;       // [R], tokens that the row has read before
+  std::vector<int32_t> target_slots;    // [R], all different
+  std::vector<int32_t> source_slots;    // [R]
+  std::vector<int32_t> source_lengths;  // [R]
+  std::vector<int32_t> scored_rows;     // [M], rows whose logits are wanted, all different
+  int32_t best_count = 0;               // C
+  bool aligned = false;
+
+  size_t rows() const { return token_ids.size(); }
+
+  void clear() {
+    token_ids.clear();
+    positions.clear();
+    target_slots.clear();
+    source_slots.clear();
+    source_lengths.clear();
+    scored_rows.clear();
+    best_count = 0;
+    aligned = false;
+  }
+};
+
+// The best tokens of some rows. A broken row has NaN: logits with NaN or +inf, or only -inf.
+struct Choices {
+  const float* log_sums = nullptr;     // [rows], natural log of the sum of exp of the logits
+  const float* best_scores = nullptr;  // [rows, C], log-probabilities, best first, ties by lower id
+  const int64_t* best_ids = nullptr;   // [rows, C]
+};
+
+struct StepScores {
+  float* logits = nullptr;            // [M, V], the caller may change them
+  Choices choices;                    // of all R rows
+  const float* alignments = nullptr;  // [R, A, S] if aligned
+};
+
+// Results are valid until the next call of the same method. A failure throws.
+class StepModel {
+ public:
+  virtual ~StepModel() = default;
+
+  virtual const ModelShape& shape() const = 0;
+  virtual void encode(const EncodeBatch& batch) = 0;
+  virtual StepScores step(const StepBatch& batch) = 0;
+  // Chooses again for the first `rows` of the logits of the last step, which constraints changed.
+  virtual Choices choose(int32_t rows, int32_t best_count) = 0;
+  // Copies the first `positions` tokens of a target slot to another one.
+  virtual void branch(int32_t from_slot, int32_t to_slot, int32_t positions) = 0;
+};
+
+}  // namespace dragoman

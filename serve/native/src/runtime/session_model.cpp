@@ -1,0 +1,138 @@
+#include "runtime/session_model.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace dragoman {
+namespace {
+
+using ort::ElementType;
+
+constexpr int64_t kBlockTokens = 16;
+constexpr const char* kStepInputs[] = {"positions", "target_slots", "source_slots", "source_lengths", "scored_rows"};
+
+int32_t capacity(const std::vector<TensorSpec>& cache) {
+  return static_cast<int32_t>(cache.at(0).shape.at(1) * kBlockTokens);
+}
+
+template <class T>
+T* writable(const std::vector<T>& values) {
+  return const_cast<T*>(values.data());  // ONNX Runtime does not write to inputs
+}
+
+}  // namespace
+
+SlotCache::SlotCache(const std::vector<TensorSpec>& tensors, int32_t slots) {
+  for (const TensorSpec& spec : tensors) {
+    std::vector<int64_t> shape = spec.shape;
+    shape.insert(shape.begin(), slots);
+    auto memory = std::make_unique<MappedMemory>(spec.bytes() * static_cast<size_t>(slots));
+    tensors_.push_back({spec, shape, "present_" + spec.name, std::move(memory)});
+  }
+}
+
+void SlotCache::bind(Binding& binding, bool written) const {
+  for (const Tensor& each : tensors_) {
+    binding.input(each.spec.name.c_str(), each.memory->data(), each.spec.type, each.shape);
+    if (written) binding.output(each.written_name.c_str(), each.memory->data(), each.spec.type, each.shape);
+  }
+}
+
+void SlotCache::copy(int32_t from_slot, int32_t to_slot, int32_t positions) {
+  for (const Tensor& each : tensors_) {
+    const auto layers = static_cast<size_t>(each.spec.shape[0]), blocks = static_cast<size_t>(each.spec.shape[1]);
+    const size_t slot_bytes = each.spec.bytes(), layer_bytes = slot_bytes / layers;
+    const auto filled = static_cast<size_t>((positions + kBlockTokens - 1) / kBlockTokens);
+    const char* from = each.memory->data() + static_cast<size_t>(from_slot) * slot_bytes;
+    char* to = each.memory->data() + static_cast<size_t>(to_slot) * slot_bytes;
+    for (size_t layer = 0; layer < layers; ++layer) {
+      std::memcpy(to + layer * layer_bytes, from + layer * layer_bytes, layer_bytes / blocks * filled);
+    }
+  }
+}
+
+SessionModel::SessionModel(std::shared_ptr<const Sessions> sessions, int32_t slots)
+    : sessions_(std::move(sessions)),
+      shape_{slots, sessions_->config().vocabulary, sessions_->config().alignment_heads,
+             capacity(sessions_->config().source_cache), capacity(sessions_->config().target_cache)},
+      source_cache_(sessions_->config().source_cache, slots),
+      target_cache_(sessions_->config().target_cache, slots),
+      encoding_(*sessions_, sessions_->encoder()),
+      token_ids_(static_cast<size_t>(slots)),
+      logits_(sizeof(float) * static_cast<size_t>(slots) * static_cast<size_t>(shape_.vocabulary)),
+      alignments_(sizeof(float) * static_cast<size_t>(slots) * static_cast<size_t>(shape_.alignment_heads) *
+                  static_cast<size_t>(shape_.source_capacity)) {
+  for (auto& input : inputs_) input.resize(static_cast<size_t>(slots));
+  const int32_t most = std::min(2 * slots, shape_.vocabulary);
+  for (int32_t value = 0; value <= most; ++value) constants_.emplace(value, value);
+  for (Best* best : {&best_, &changed_}) {
+    best->log_sums.resize(static_cast<size_t>(slots));
+    best->scores.resize(static_cast<size_t>(slots) * static_cast<size_t>(most));
+    best->ids.resize(best->scores.size());
+  }
+  source_cache_.bind(encoding_, true);
+}
+
+void SessionModel::encode(const EncodeBatch& batch) {
+  const auto tokens = static_cast<int64_t>(batch.ids.size()), sources = static_cast<int64_t>(batch.slots.size());
+  encoding_.input("source_ids", writable(batch.ids), ElementType::kInt64, {tokens});
+  encoding_.input("source_lengths", writable(batch.lengths), ElementType::kInt32, {sources});
+  encoding_.input("source_slots", writable(batch.slots), ElementType::kInt32, {sources});
+  encoding_.run();
+}
+
+StepScores SessionModel::step(const StepBatch& batch) {
+  std::copy(batch.token_ids.begin(), batch.token_ids.end(), token_ids_.begin());
+  const std::vector<int32_t>* given[] = {&batch.positions, &batch.target_slots, &batch.source_slots,
+                                         &batch.source_lengths, &batch.scored_rows};
+  for (size_t place = 0; place < inputs_.size(); ++place) {
+    std::copy(given[place]->begin(), given[place]->end(), inputs_[place].begin());
+  }
+  const Key key{static_cast<int32_t>(batch.rows()), static_cast<int32_t>(batch.scored_rows.size()), batch.best_count,
+                batch.aligned ? 1 : 0};
+  auto found = bindings_.find(key);
+  if (found == bindings_.end()) {
+    if (bindings_.size() == kMostBindings) bindings_.clear();
+    found = bindings_.emplace(key, bind_step(key)).first;
+  }
+  found->second.run();
+  return {reinterpret_cast<float*>(logits_.data()), best_.choices(),
+          reinterpret_cast<const float*>(alignments_.data())};
+}
+
+Choices SessionModel::choose(int32_t rows, int32_t best_count) {
+  Binding binding(*sessions_, sessions_->choose());
+  binding.input("logits", logits_.data(), ElementType::kFloat, {rows, shape_.vocabulary});
+  binding.input("best_count", &constants_.at(best_count), ElementType::kInt32, {1});
+  changed_.bind(binding, rows, best_count);
+  binding.run();
+  return changed_.choices();
+}
+
+Binding SessionModel::bind_step(const Key& key) {
+  const auto [rows, scored, best_count, aligned] = key;
+  Binding binding(*sessions_, sessions_->decoder());
+  binding.input("token_ids", token_ids_.data(), ElementType::kInt64, {rows});
+  for (size_t place = 0; place < inputs_.size(); ++place) {
+    const int32_t count = place + 1 < inputs_.size() ? rows : scored;
+    binding.input(kStepInputs[place], inputs_[place].data(), ElementType::kInt32, {count});
+  }
+  binding.input("best_count", &constants_.at(best_count), ElementType::kInt32, {1});
+  binding.input("aligned", &constants_.at(aligned), ElementType::kInt32, {1});
+  target_cache_.bind(binding, true);
+  source_cache_.bind(binding, false);
+  binding.output("logits", logits_.data(), ElementType::kFloat, {scored, shape_.vocabulary});
+  best_.bind(binding, rows, best_count);
+  binding.output("alignments", alignments_.data(), ElementType::kFloat,
+                 {rows * aligned, shape_.alignment_heads, shape_.source_capacity});
+  return binding;
+}
+
+void SessionModel::Best::bind(Binding& binding, int32_t rows, int32_t count) {
+  binding.output("log_sums", log_sums.data(), ElementType::kFloat, {rows});
+  binding.output("best_scores", scores.data(), ElementType::kFloat, {rows, count});
+  binding.output("best_ids", ids.data(), ElementType::kInt64, {rows, count});
+}
+
+}  // namespace dragoman

@@ -1,0 +1,128 @@
+"""The files of native graphs: one node each, a body of standard operators, and every weight once."""
+
+import getpass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+from export.graphs.graph_files import ALIGNMENT_BYTES, SMALLEST_EXTERNAL_BYTES
+from export.graphs.native.models import DOMAIN, OPSET, read_native
+from export.make_bundle import BundleOptions
+from model.network.transformer import Transformer
+from model.tokenizer.tokenizer import Tokenizer
+from serve.bundle.bundle import CHOOSE_FILE, WEIGHTS_FILE, Bundle
+from serve.bundle.manifest import Precision
+from tests.support.graph_models import HEADS, MODELS, graphs_of_bundle
+from tests.support.paths import ROOT
+from tests.support.toy import export_model, random_model
+
+Exported = tuple[Transformer, Bundle]
+KINDS: list[tuple[str, Precision]] = [("the paper's", "fp32"), ("modern", "fp32"), ("rms, learned", "int8")]
+
+
+@pytest.fixture(scope="module", params=KINDS, ids=str)
+def exported(
+    request: pytest.FixtureRequest, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory
+) -> Exported:
+    """A random model and its bundle, tied or not."""
+    options, precision = request.param
+    model = random_model(7, tokenizer.vocabulary_size, **MODELS[options])
+    out = tmp_path_factory.mktemp("bundle") / "random"
+    return model, export_model(model, tokenizer, out, options=BundleOptions("random", precision=precision))
+
+
+def places_of(graph: onnx.ModelProto) -> dict[str, tuple[int, int]]:
+    """Returns offset and length of each weight in the file of weights."""
+    stored = {}
+    for tensor in graph.graph.initializer:
+        place = {entry.key: entry.value for entry in tensor.external_data}
+        if place:
+            assert place["location"] == WEIGHTS_FILE
+            stored[tensor.name] = int(place["offset"]), int(place["length"])
+        else:
+            assert len(tensor.raw_data) < SMALLEST_EXTERNAL_BYTES
+    return stored
+
+
+def test_a_graph_is_one_node_and_its_body_has_only_standard_operators(exported: Exported) -> None:
+    graphs = [*graphs_of_bundle(exported[1]), onnx.load(exported[1].folder / CHOOSE_FILE)]
+    for graph, name in zip(graphs, ("Encode", "Step", "Choose"), strict=True):
+        (node,), (function,) = graph.graph.node, graph.functions
+        assert (node.domain, node.op_type, function.domain, function.name) == (DOMAIN, name, DOMAIN, name)
+        assert {each.domain for each in function.node} == {""}
+        assert [opset.version for opset in function.opset_import] == [OPSET]
+        assert {attribute.name for attribute in node.attribute} == set(function.attribute)
+
+
+def test_the_graphs_have_the_names_of_the_manifest(exported: Exported) -> None:
+    signatures = (exported[1].manifest.encoder, exported[1].manifest.decoder)
+    for graph, signature in zip(graphs_of_bundle(exported[1]), signatures, strict=True):
+        assert tuple(value.name for value in graph.graph.input) == signature.inputs
+        assert tuple(value.name for value in graph.graph.output) == signature.outputs
+
+
+def test_every_weight_is_stored_once_at_a_multiple_of_64_bytes(exported: Exported) -> None:
+    _, bundle = exported
+    pieces = sorted({place for graph in graphs_of_bundle(bundle) for place in places_of(graph).values()})
+    content = (bundle.folder / WEIGHTS_FILE).read_bytes()
+    values = [content[offset : offset + length] for offset, length in pieces]
+    assert len(set(values)) == len(values)
+    assert all(offset % ALIGNMENT_BYTES == 0 for offset, _ in pieces)
+    end = 0
+    for offset, length in pieces:
+        assert 0 <= offset - end < ALIGNMENT_BYTES
+        end = offset + length
+    assert end == len(content)
+
+
+def test_tied_embeddings_are_one_weight_of_both_graphs(exported: Exported) -> None:
+    model, bundle = exported
+    places = [places_of(graph) for graph in graphs_of_bundle(bundle)]
+    names = [[name for name in each if "embedding" in name or name.startswith("output.weight")] for each in places]
+    if model.config.tie_embeddings:
+        assert names == [["embedding.weight"], ["target_embedding.weight"]]
+        assert places[0]["embedding.weight"] == places[1]["target_embedding.weight"]
+    else:
+        assert names == [["embedding.weight"], ["target_embedding.weight", "output.weight"]]
+        assert places[0]["embedding.weight"] not in places[1].values()
+
+
+def test_equal_weights_are_read_by_each_of_their_names(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    model = random_model(3, tokenizer.vocabulary_size, encoder_layers=2)
+    first, second = model.encoder_layers
+    with torch.no_grad():
+        second.load_state_dict(first.state_dict())
+    bundle = export_model(model, tokenizer, tmp_path / "equal")
+    weights = read_native(bundle.encoder_path)
+    names = [name for name in weights if name.startswith("encoder.0.")]
+    assert len(names) == 12
+    for name in names:
+        np.testing.assert_array_equal(weights[name], weights[name.replace("encoder.0.", "encoder.1.")])
+
+
+def test_the_vocabulary_is_padded_with_impossible_tokens(exported: Exported) -> None:
+    model, bundle = exported
+    bias = read_native(bundle.decoder_path)["output.bias"]
+    assert len(bias) % 16 == 0
+    assert np.isneginf(bias[model.vocabulary_size :]).all()
+    assert np.isfinite(bias[: model.vocabulary_size]).all()
+
+
+def test_alignment_heads_take_no_weights(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    model = random_model(9, tokenizer.vocabulary_size, d_model=48, heads=2, decoder_layers=2)
+    plain = export_model(model, tokenizer, tmp_path / "plain")
+    aligned = export_model(
+        model, tokenizer, tmp_path / "aligned", options=BundleOptions("random", alignment_heads=HEADS)
+    )
+    assert (plain.folder / WEIGHTS_FILE).read_bytes() == (aligned.folder / WEIGHTS_FILE).read_bytes()
+
+
+def test_no_path_and_no_name_of_this_machine_is_in_the_bundle(exported: Exported) -> None:
+    private = [str(ROOT), str(Path.home()), str(Path(torch.__file__).parent), "site-packages"]
+    private += [".py", str(exported[1].folder), getpass.getuser() + "@"]
+    for file in exported[1].folder.iterdir():
+        content = file.read_bytes()
+        assert [word for word in private if word.encode() in content] == [], file.name

@@ -1,0 +1,138 @@
+"""The native search returns the tokens and the score bits of the engine in Python, alone and in any mixture."""
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from numpy.typing import NDArray
+
+from serve.scheduler.sequence import DecodingSequence
+from serve.search.constraints import forbid_repeated_ngrams, penalize_repetition, postpone_end, suppress
+from serve.search.options import SearchOptions
+from serve.search.sampling import draw, uniforms
+from tests.support.engines import Bench
+from tests.support.native_build import needs_compiler
+from tests.support.native_loop import NativeBench, library
+from tests.support.searches import GRID, SOURCES, any_specs, bits
+
+pytestmark = needs_compiler
+SLOTS = 8
+LIMIT = 9
+Specs = Sequence[tuple[tuple[int, ...], SearchOptions]]
+
+
+def results(bench: Bench | NativeBench, specs: Specs, gaps: Sequence[int] = ()) -> list[Any]:
+    """Returns error and bits of all hypotheses of each spec; a gap is the steps before it joins."""
+    sequences: list[DecodingSequence] = []
+    for number, (source_ids, options) in enumerate(specs):
+        bench.step(gaps[number] if gaps else 0)
+        sequences.append(bench.submit(*source_ids, options=options))
+    bench.run()
+    return [(type(each.error), list(map(bits, each.hypotheses))) for each in sequences]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5, LIMIT])
+@pytest.mark.parametrize("options", GRID.values(), ids=GRID)
+def test_every_search_returns_the_bits_of_the_reference(options: dict[str, Any], limit: int) -> None:
+    chosen = SearchOptions(max_target_tokens=limit, **options)
+    specs = [(source_ids, chosen) for source_ids in SOURCES]
+    assert results(NativeBench(SLOTS), specs) == results(Bench(SLOTS), specs)
+
+
+@settings(max_examples=50)
+@given(specs=any_specs(LIMIT, max_size=7))
+def test_any_mixture_returns_the_bits_of_the_reference(
+    specs: list[tuple[tuple[int, ...], SearchOptions, int]],
+) -> None:
+    together = [(source_ids, options) for source_ids, options, _ in specs]
+    gaps = [gap for *_, gap in specs]
+    assert results(NativeBench(SLOTS), together, gaps) == results(Bench(SLOTS), together, gaps)
+
+
+@pytest.mark.promise("R1")
+@pytest.mark.parametrize("seed", range(5))
+def test_arrivals_change_no_bit(seed: int) -> None:
+    """A hundred sequences with all kinds of options arrive in a random order, and each has the bits of itself alone."""
+    random = np.random.default_rng(seed)
+    kinds = list(GRID.values())
+    specs = []
+    for _ in range(100):
+        source_ids = tuple(random.integers(3, 50, random.integers(1, 6)).tolist())
+        options: dict[str, Any] = kinds[random.integers(len(kinds))]
+        specs.append((source_ids, SearchOptions(max_target_tokens=int(random.integers(5, 30)), **options)))
+    together = results(NativeBench(SLOTS), specs, random.integers(0, 3, len(specs)).tolist())
+    assert together == [results(Bench(SLOTS), [spec])[0] for spec in specs]
+
+
+@given(seed=st.integers(0, 2**64 - 1), sample=st.integers(0, 100))
+def test_random_numbers_are_those_of_numpy(seed: int, sample: int) -> None:
+    expected = uniforms(seed, sample, 40).tolist()
+    assert [library().quick.driver_uniform(seed, sample, place) for place in range(40)] == expected
+
+
+logits_of_rows = arrays(np.float32, st.integers(3, 40), elements=st.floats(-30, 30, width=32) | st.just(-np.inf))
+
+
+@settings(max_examples=300)
+@given(
+    logits=logits_of_rows.filter(lambda logits: np.isfinite(logits).any()),
+    temperature=st.floats(0.05, 5),
+    top_k=st.integers(0, 45),
+    top_p=st.sampled_from([1.0, 0.95, 0.5, 0.0]),
+    number=st.floats(0, 1, exclude_max=True),
+)
+def test_a_number_draws_the_token_that_it_draws_in_numpy(
+    logits: NDArray[np.float32], temperature: float, top_k: int, top_p: float, number: float
+) -> None:
+    expected = draw(
+        logits[np.newaxis], np.array([temperature]), np.array([top_k]), np.array([top_p]), np.array([number])
+    )
+    drawn = library().quick.driver_draw(
+        logits.ctypes.data_as(ctypes.c_void_p),
+        len(logits),
+        *map(ctypes.c_double, (temperature,)),
+        ctypes.c_int64(top_k),
+        *map(ctypes.c_double, (top_p, number)),
+    )
+    # The exponentials of NumPy differ in the last bit, which moves the bounds of the tokens by as much.
+    assert drawn == expected[0] or abs(_share(logits, temperature, max(drawn, expected[0])) - number) < 1e-12
+
+
+def _share(logits: NDArray[np.float32], temperature: float, token_id: int) -> float:
+    weights = np.exp((logits.astype(np.float64) - logits.max()) / temperature)
+    return float(weights[:token_id].sum() / weights.sum())
+
+
+@given(data=st.data(), vocabulary=st.integers(4, 12))
+def test_constraints_change_the_bits_that_they_change_in_numpy(data: st.DataObject, vocabulary: int) -> None:
+    special = st.sampled_from([-np.inf, np.inf, np.nan, 0.0, -0.0, 3e38])
+    logits = data.draw(arrays(np.float32, vocabulary, elements=st.floats(-9, 9, width=32) | special))
+    ids = st.integers(0, vocabulary - 1)
+    target_ids, suppressed = data.draw(st.lists(ids, max_size=9)), data.draw(st.lists(ids, max_size=3))
+    size, minimum = data.draw(st.integers(0, 4)), data.draw(st.integers(0, 9))
+    penalty, end_id = data.draw(st.sampled_from([1.0, 1.3, 0.7])), 2
+    expected = logits[np.newaxis].copy()
+    targets, lengths = np.array([target_ids], np.int64), np.array([len(target_ids)])
+    penalize_repetition(expected, targets, lengths, np.array([penalty], np.float32))
+    forbid_repeated_ngrams(expected, targets, lengths, np.array([size]), eos_id=end_id)
+    suppress(expected, np.zeros(len(suppressed), np.int64), np.array(suppressed, np.int64))
+    if len(target_ids) < minimum:
+        postpone_end(expected, np.array([0]), end_id)
+    arguments = (ctypes.c_int64 * len(target_ids))(*target_ids), ctypes.c_int64(len(target_ids))
+    library().quick.driver_apply(
+        *arguments,
+        minimum,
+        size,
+        ctypes.c_float(penalty),
+        (ctypes.c_int64 * len(suppressed))(*suppressed),
+        ctypes.c_int64(len(suppressed)),
+        ctypes.c_int64(end_id),
+        logits.ctypes.data_as(ctypes.c_void_p),
+        vocabulary,
+    )
+    np.testing.assert_array_equal(logits, expected[0])

@@ -1,0 +1,250 @@
+"""The threads of native engines: many callers, streams in the event loop, draining, stopping and hanging."""
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+
+import numpy as np
+import pytest
+from structlog.testing import capture_logs
+
+from serve.errors import CancelledError, DeadlineExceededError, DrainingError, InternalError
+from serve.native.loop import LoopError
+from serve.scheduler.sequence import DecodingSequence, SequenceSpec
+from serve.search.options import SearchOptions
+from serve.translation.submission import LoopNotifier, Submission, run_sequences
+from tests.support.engines import MAX_TARGET_TOKENS, alone, answer, assert_alone
+from tests.support.fakes import ENDLESS_ID, FIRST_ID, POISON_ID, VOCABULARY, FakeClock
+from tests.support.live import WAIT_SECONDS, eventually
+from tests.support.native_build import needs_compiler
+from tests.support.native_loop import NativeBench, library
+
+pytestmark = [needs_compiler, pytest.mark.anyio]
+GREEDY = SearchOptions(max_target_tokens=MAX_TARGET_TOKENS)
+
+
+def make_bench(slots: int = 4) -> NativeBench:
+    """Returns a bench whose loop runs on the real clock."""
+    return NativeBench(slots, clock=RealClock(), real_clock=True)
+
+
+class RealClock(FakeClock):
+    """The real clock in the place of one that a test sets."""
+
+    def __call__(self) -> float:
+        return time.monotonic()
+
+
+@asynccontextmanager
+async def running(bench: NativeBench) -> AsyncIterator[None]:
+    """Runs the engine, with results in the event loop."""
+    bench.scheduler.watch(asyncio.get_running_loop())
+    bench.engine.start()
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(bench.engine.stop)
+        bench.scheduler.close()
+
+
+def specs_of(count: int, seed: int = 1) -> Iterator[SequenceSpec]:
+    generator = np.random.default_rng(seed)
+    for _ in range(count):
+        length = generator.integers(1, 6)
+        yield SequenceSpec(tuple(generator.integers(FIRST_ID, 50, length).tolist()), GREEDY)
+
+
+def test_the_loop_has_the_clock_of_python() -> None:
+    before, between, after = time.monotonic(), library().seconds, time.monotonic()
+    assert before <= between <= after
+
+
+def test_engines_that_share_a_scheduler_answer_callers_from_many_threads() -> None:
+    bench = make_bench(slots=6)
+    engines = [bench.engine, bench.add_engine(6)[0]]
+    sequences = [DecodingSequence(*spec, None, bench.finished.append) for spec in specs_of(120)]
+    for engine in engines:
+        engine.start()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda sequence: bench.scheduler.submit([sequence]), sequences))
+    eventually(lambda: bench.scheduler.idle)
+    for engine in engines:
+        engine.stop()
+    assert len(bench.finished) == len(sequences)
+    assert_alone(*sequences)
+
+
+async def test_requests_get_their_translations_in_the_event_loop() -> None:
+    bench = make_bench()
+    async with running(bench):
+        requests = [run_sequences(bench.scheduler, specs_of(5, seed), deadline_seconds=None) for seed in range(20)]
+        for sequences in await asyncio.gather(*requests):
+            assert_alone(*sequences)
+    assert bench.sample("sequences_running") == 0
+    assert bench.sample("request_queue_seconds_count") == 100
+
+
+async def test_a_stream_yields_every_token_and_the_rest_with_its_end() -> None:
+    bench = make_bench()
+    source_ids = (7, ENDLESS_ID)
+    async with running(bench):
+        seen = []
+        with Submission(
+            bench.scheduler, [SequenceSpec(source_ids, GREEDY)], deadline_seconds=None, notifier=LoopNotifier()
+        ) as submission:
+            while not submission.done:
+                await submission.change()
+                for place, ended in submission.updates():
+                    seen.append((len(submission.tokens[place]), ended))
+        target_ids = alone(source_ids)[0]
+        assert answer(submission.sequences[0])[0] == target_ids
+        assert tuple(submission.tokens[0]) == target_ids[:-1]
+        assert seen == sorted(seen)
+        assert seen[-1] == (MAX_TARGET_TOKENS - 1, True)
+
+
+async def test_a_token_wakes_the_event_loop_though_no_other_result_follows() -> None:
+    bench = make_bench()
+    gate = threading.Event()
+    steps = 0
+
+    def wait_at_third_step() -> None:
+        nonlocal steps
+        steps += 1
+        assert steps != 3 or gate.wait(WAIT_SECONDS)
+
+    bench.model.on_step = wait_at_third_step
+    async with running(bench):
+        with Submission(
+            *(bench.scheduler, [SequenceSpec((7, ENDLESS_ID), GREEDY)]),
+            deadline_seconds=time.monotonic() + WAIT_SECONDS,
+            notifier=LoopNotifier(),
+        ) as submission:
+            while len(submission.tokens[0]) < 2:
+                await submission.change()
+            gate.set()
+            while not submission.done:
+                await submission.change()
+
+
+async def test_a_request_that_is_cancelled_frees_its_rows() -> None:
+    bench = make_bench(slots=1)
+    gate = threading.Event()
+    bench.model.on_step = lambda: gate.wait(WAIT_SECONDS)
+    async with running(bench):
+        task = asyncio.create_task(
+            run_sequences(bench.scheduler, [SequenceSpec((7, ENDLESS_ID), GREEDY)], deadline_seconds=None)
+        )
+        await asyncio.to_thread(eventually, lambda: bench.scheduler.running == 1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        gate.set()
+        await asyncio.to_thread(eventually, lambda: bench.scheduler.idle)
+    assert bench.sample("sequences_finished_total", reason="cancelled") == 1
+
+
+async def test_a_deadline_ends_a_request_and_a_broken_row_fails_alone() -> None:
+    bench = make_bench(slots=2)
+    async with running(bench):
+        soon = time.monotonic() + 0.05
+        bench.model.on_step = lambda: time.sleep(0.01)
+        late = [SequenceSpec((7, ENDLESS_ID), GREEDY)]
+        poisoned = [SequenceSpec((POISON_ID, ENDLESS_ID), GREEDY)]
+        with capture_logs():
+            outcomes = await asyncio.gather(
+                run_sequences(bench.scheduler, late, deadline_seconds=soon),
+                run_sequences(bench.scheduler, poisoned, deadline_seconds=None),
+                return_exceptions=True,
+            )
+        assert [type(outcome) for outcome in outcomes] == [DeadlineExceededError, InternalError]
+
+
+def test_draining_loses_nothing() -> None:
+    bench = make_bench(slots=2)
+    sequences = [bench.submit(token, ENDLESS_ID, limit=5) for token in range(FIRST_ID, 20)]
+    bench.engine.start()
+    bench.scheduler.drain()
+    eventually(lambda: bench.scheduler.idle)
+    bench.engine.stop()
+    assert_alone(*sequences)
+    with pytest.raises(DrainingError):
+        bench.submit(7)
+
+
+@pytest.mark.parametrize("phase", ["on_encode", "on_step"])
+def test_stopping_a_hanging_engine_fails_its_sequences_and_abandons_its_thread(phase: str) -> None:
+    bench = make_bench(slots=1)
+    answers, stands = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        stands.set()
+        assert answers.wait(WAIT_SECONDS)
+
+    setattr(bench.model, phase, hang)
+    sequences = [bench.submit(7, ENDLESS_ID), bench.submit(8)]
+    bench.engine.start()
+    assert stands.wait(WAIT_SECONDS)
+    with capture_logs() as logs:
+        bench.engine.stop(0.01)
+    assert [entry["event"] for entry in logs] == ["engine_hangs"]
+    assert [type(each.error) for each in sequences] == [DrainingError] * 2
+    assert (bench.scheduler.running, bench.scheduler.running_rows) == (0, 0), "the abandoned rows leave the gauges"
+    answers.set()
+    bench.engine.stop()
+    assert bench.scheduler.running == 0
+
+
+def test_stopping_a_busy_engine_fails_every_sequence() -> None:
+    bench = make_bench(slots=2)
+    started = threading.Event()
+    bench.model.on_step = started.set
+    sequences = [bench.submit(7, ENDLESS_ID) for _ in range(500)]
+    bench.engine.start()
+    assert started.wait(WAIT_SECONDS)
+    bench.engine.stop()
+    assert len(bench.finished) == len(sequences)
+    assert {type(sequence.error) for sequence in sequences} <= {type(None), DrainingError}
+
+
+def test_failures_and_cancellations_in_any_thread_lose_nothing() -> None:
+    bench = make_bench(slots=4)
+    bench.engine.start()
+    sequences = [DecodingSequence(*spec, None, bench.finished.append) for spec in specs_of(200)]
+
+    def submit(sequence: DecodingSequence) -> None:
+        bench.scheduler.submit([sequence])
+        if len(sequence.source_ids) == 3:
+            bench.scheduler.cancel(sequence)
+
+    with capture_logs(), ThreadPoolExecutor(4) as pool:
+        for fails in (False, True) * 10:
+            bench.model.decode_error = RuntimeError() if fails else None
+            list(pool.map(submit, sequences[: len(sequences) // 20]))
+            del sequences[: len(sequences) // 20]
+        bench.model.decode_error = None
+        list(pool.map(submit, sequences))
+        eventually(lambda: bench.scheduler.idle)
+    bench.engine.stop()
+    assert len(bench.finished) == 200
+    assert {type(each.error) for each in bench.finished} <= {type(None), InternalError, CancelledError}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        SearchOptions(max_target_tokens=81),
+        SearchOptions(max_target_tokens=5, suppressed_ids=(VOCABULARY,)),
+        SearchOptions(max_target_tokens=5, target_prefix=(-1,)),
+        SearchOptions(max_target_tokens=5, repetition_penalty=0.0),
+    ],
+)
+def test_what_could_break_the_loop_is_refused(options: SearchOptions) -> None:
+    bench = make_bench()
+    with pytest.raises(LoopError):
+        bench.submit(7, options=options)
+    assert bench.scheduler.idle
+    assert bench.scheduler.waiting == 0

@@ -1,0 +1,155 @@
+"""Native engines on native graphs: the bits of the engine in Python, in every kind of search, for both precisions."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
+
+from export.make_bundle import BundleOptions
+from model.tokenizer.tokenizer import Tokenizer
+from serve.bundle.bundle import WEIGHTS_FILE, Bundle, BundleError
+from serve.bundle.manifest import AttentionHead, Precision
+from serve.engine.engine import Engine
+from serve.engine.native.engine import NativeEngine
+from serve.engine.native.model import loop_config, loop_library, open_model
+from serve.engine.native.scheduler import NativeScheduler
+from serve.observability.metrics import Metrics
+from serve.runtime.onnx_runtime import why_no_kernels
+from serve.runtime.sessions import load_sessions
+from serve.scheduler.scheduler import Scheduler
+from serve.scheduler.sequence import DecodingSequence
+from serve.search.options import SearchOptions
+from serve.settings import ServeSettings
+from tests.support.live import eventually
+from tests.support.searches import GRID, bits
+from tests.support.toy import export_model, random_model
+
+pytestmark = pytest.mark.skipif(bool(why_no_kernels()), reason=why_no_kernels())
+SLOTS = 12
+LIMIT = 20
+Specs = Sequence[tuple[tuple[int, ...], SearchOptions]]
+Results = list[tuple[type, list[tuple[object, ...]]]]
+
+
+@pytest.fixture(scope="module", params=["fp32", "int8"])
+def bundle(request: pytest.FixtureRequest, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """A random model with two layers and two alignment heads."""
+    precision: Precision = request.param
+    model = random_model(
+        3, tokenizer.vocabulary_size, encoder_layers=2, decoder_layers=2, max_source_tokens=30, max_target_tokens=40
+    )
+    heads = AttentionHead(layer=0, head=1), AttentionHead(layer=1, head=0)
+    options = BundleOptions("random", precision=precision, alignment_heads=heads)
+    return export_model(model, tokenizer, tmp_path_factory.mktemp(precision) / "bundle", options=options)
+
+
+def settings_of(bundle: Bundle, **changes: Any) -> ServeSettings:
+    """Returns settings of a lone engine with alignments."""
+    chosen = {"engines": 1, "slots": SLOTS, "alignments": True, "device": "cpu", "threads_per_engine": 1, **changes}
+    return ServeSettings(bundle=bundle.folder, **chosen)
+
+
+def results_of(sequences: Sequence[DecodingSequence]) -> Results:
+    return [(type(each.error), list(map(bits, each.hypotheses))) for each in sequences]
+
+
+def in_python(bundle: Bundle, specs: Specs) -> Results:
+    """Returns the results of the engine in Python."""
+    metrics = Metrics(CollectorRegistry(), "python")
+    scheduler = Scheduler(SLOTS, 1000, 200, metrics)
+    engine = Engine(load_sessions(bundle, 1, aligned=True).runtime(SLOTS), scheduler, metrics, bundle.manifest)
+    sequences = [DecodingSequence(*spec, None, lambda _: None) for spec in specs]
+    scheduler.submit(sequences)
+    while not scheduler.idle:
+        engine.step()
+    return results_of(sequences)
+
+
+def natively(
+    bundle: Bundle,
+    specs: Specs,
+    pause: Callable[[], object] = lambda: None,
+    **changes: Any,
+) -> Results:
+    """Returns the results of native engines; `pause` is called between submissions."""
+    settings = settings_of(bundle, **changes)
+    metrics = Metrics(CollectorRegistry(), "native")
+    scheduler = NativeScheduler(loop_library(), loop_config(settings, bundle), 1000, metrics)
+    model = open_model(bundle, settings.engine_threads)
+    engines = NativeEngine.start_all(scheduler, model, settings, metrics)
+    model.close()
+    sequences = [DecodingSequence(*spec, None, lambda _: None) for spec in specs]
+    for sequence in sequences:
+        scheduler.submit([sequence])
+        pause()
+    eventually(lambda: [scheduler.deliver(), scheduler.idle][1])
+    for engine in engines:
+        engine.stop()
+    scheduler.close()
+    return results_of(sequences)
+
+
+def any_specs(bundle: Bundle, count: int, seed: int) -> Specs:
+    """Returns sources of any length with all kinds of options."""
+    random, kinds = np.random.default_rng(seed), list(GRID.values())
+    vocabulary = bundle.manifest.vocabulary_size
+    specs = []
+    for number in range(count):
+        source = random.integers(4, vocabulary, random.integers(0, bundle.manifest.max_source_tokens))
+        limit = int(random.integers(6, bundle.manifest.max_target_tokens + 1))
+        options = SearchOptions(max_target_tokens=limit, **kinds[number % len(kinds)])
+        specs.append(((*source.tolist(), bundle.manifest.eos_id), options))
+    return specs
+
+
+@pytest.mark.parametrize("options", GRID.values(), ids=GRID)
+def test_every_search_returns_the_bits_of_the_engine_in_python(bundle: Bundle, options: dict[str, Any]) -> None:
+    chosen = SearchOptions(max_target_tokens=LIMIT, **options)
+    specs = [(source_ids, chosen) for source_ids, _ in any_specs(bundle, 6, seed=1)]
+    assert natively(bundle, specs) == in_python(bundle, specs)
+
+
+@pytest.mark.promise("R1")
+@pytest.mark.parametrize("seed", range(5))
+def test_arrivals_and_engines_change_no_bit(bundle: Bundle, seed: int) -> None:
+    specs = any_specs(bundle, 100, seed)
+    random = np.random.default_rng(seed)
+    alone = [in_python(bundle, [spec])[0] for spec in specs]
+
+    def pause() -> None:
+        for _ in range(random.integers(0, 2000)):
+            pass
+
+    assert natively(bundle, specs, pause, engines=2) == alone
+
+
+def test_threads_change_no_bit(bundle: Bundle) -> None:
+    specs = any_specs(bundle, 30, seed=9)
+    assert natively(bundle, specs, threads_per_engine=2) == natively(bundle, specs)
+
+
+def test_a_graph_that_onnx_runtime_rejects_is_an_error_that_names_the_bundle(bundle: Bundle, tmp_path: Path) -> None:
+    for path in bundle.folder.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "decoder.onnx").write_bytes(b"no graph")
+    broken = Bundle(tmp_path, bundle.manifest, bundle.golden)
+    with pytest.raises(BundleError, match=str(tmp_path)):
+        open_model(broken, 1)
+    (tmp_path / WEIGHTS_FILE).unlink()
+    with pytest.raises(BundleError, match=WEIGHTS_FILE):
+        open_model(broken, 1)
+
+
+def test_a_failing_run_ends_its_sequences_only(bundle: Bundle) -> None:
+    """A token outside of the vocabulary fails the encoder's run."""
+    options = SearchOptions(max_target_tokens=LIMIT)
+    good = (5, 6, bundle.manifest.eos_id), options
+    with capture_logs() as logs:
+        bad, *rest = natively(bundle, [((10**6,), options), good], prefill_token_budget=1)
+    assert [bad[0].__name__, len(bad[1])] == ["InternalError", 0]
+    assert rest == in_python(bundle, [good])
+    assert [entry["event"] for entry in logs] == ["encode_failed"]

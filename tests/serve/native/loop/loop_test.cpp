@@ -1,0 +1,262 @@
+// Runs the loop without Python, for the sanitizers: engines in threads, many callers, failures, and hostile bytes.
+//
+// A sequence has the same result alone and in any company; the Python tests compare the results with a reference.
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "loop/api.hpp"
+#include "loop/loop.hpp"
+#include "fake_model.hpp"
+
+namespace {
+
+using namespace dragoman;
+
+#define REQUIRE(condition)                                               \
+  do {                                                                   \
+    if (!(condition)) {                                                  \
+      std::fprintf(stderr, "line %d: %s\n", __LINE__, #condition);       \
+      std::exit(1);                                                      \
+    }                                                                    \
+  } while (false)
+
+// The record of a sequence, as serve/engine/native/records.py packs it.
+struct Submission {
+  uint64_t ticket = 0, fairness_key = 0, seed = 0;
+  int64_t top_k = 0;
+  double deadline_seconds = kNever, start_by_seconds = kNever, submitted_seconds = 0;
+  double patience = 1, length_penalty = 1, coverage_penalty = 0, temperature = 0, top_p = 1, repetition_penalty = 1;
+  int32_t priority = 0, max_target_tokens = 12, min_target_tokens = 0, beam_size = 1, hypotheses = 1, ngram_tokens = 0;
+  uint32_t source_tokens = 0, suppressed_tokens = 0, forced_tokens = 0, flags = 0;
+};
+
+struct Job {
+  Submission options;
+  Ids source_ids, forced_ids;
+};
+
+std::vector<uint8_t> bytes_of(Job job) {
+  job.options.source_tokens = static_cast<uint32_t>(job.source_ids.size());
+  job.options.forced_tokens = static_cast<uint32_t>(job.forced_ids.size());
+  std::vector<uint8_t> bytes(sizeof(Submission) + 8 * (job.source_ids.size() + job.forced_ids.size()));
+  std::memcpy(bytes.data(), &job.options, sizeof(Submission));
+  uint8_t* at = bytes.data() + sizeof(Submission);
+  std::memcpy(at, job.source_ids.data(), 8 * job.source_ids.size());
+  if (!job.forced_ids.empty()) std::memcpy(at + 8 * job.source_ids.size(), job.forced_ids.data(), 8 * job.forced_ids.size());
+  return bytes;
+}
+
+Job any_job(uint64_t ticket, std::mt19937& random) {
+  Job job;
+  job.options.ticket = ticket;
+  job.options.fairness_key = random() % 5;
+  job.options.priority = static_cast<int32_t>(random() % 2);
+  job.options.max_target_tokens = 1 + static_cast<int32_t>(random() % 12);
+  job.options.length_penalty = 0.5 * (random() % 3);
+  job.options.coverage_penalty = random() % 3 == 0 ? 0.3 : 0;
+  if (random() % 3 == 0) {
+    job.options.temperature = 1.5, job.options.hypotheses = 1 + static_cast<int32_t>(random() % 3);
+    job.options.top_k = random() % 5, job.options.top_p = random() % 2 ? 1 : 0.7, job.options.seed = random();
+  } else {
+    job.options.beam_size = 1 + static_cast<int32_t>(random() % 4);
+    job.options.hypotheses = 1 + static_cast<int32_t>(random()) % job.options.beam_size;
+    if (job.options.hypotheses < 1) job.options.hypotheses = 1;
+  }
+  if (random() % 3 == 0) job.options.repetition_penalty = 1.4;
+  job.options.ngram_tokens = static_cast<int32_t>(random() % 3);
+  job.options.min_target_tokens = static_cast<int32_t>(random() % 4);
+  job.options.flags = random() % 4;
+  for (uint32_t count = 1 + random() % 5; count > 0; --count) job.source_ids.push_back(3 + random() % 40);
+  if (random() % 5 == 0) job.forced_ids.push_back(3 + random() % 10);
+  if (random() % 20 == 0) job.source_ids.push_back(kPoison);
+  return job;
+}
+
+struct Service {
+  int ends[2];
+  std::unique_ptr<Loop> loop;
+  std::vector<std::shared_ptr<FakeModel>> models;
+  std::map<uint64_t, std::string> results;  // failure and hypotheses by ticket
+
+  explicit Service(int engines, int64_t budget = 40) {
+    REQUIRE(pipe(ends) == 0);
+    EngineConfig engine{kBegin, kEnd, {0.001, 0.1}, {1, 4}};
+    loop = std::make_unique<Loop>(SchedulerConfig{8, engines, budget, 900}, engine, Limits{kVocabulary, 60, 60, true},
+                                  ends[1], dragoman_loop_seconds);
+    for (int number = 0; number < engines; ++number) {
+      models.push_back(std::make_shared<FakeModel>(8, true));
+      loop->add_engine(models.back());
+    }
+  }
+  ~Service() {
+    loop->completions().close();
+    close(ends[0]), close(ends[1]);
+  }
+
+  void submit(const Job& job) {
+    const std::vector<uint8_t> bytes = bytes_of(job);
+    REQUIRE(loop->submit(bytes.data(), bytes.size()));
+  }
+
+  // Reads the records as Python does.
+  void collect() {
+    const Records& records = loop->completions().take(false);
+    const uint8_t* at = records.data();
+    const auto* end = at + records.size();
+    while (at != end) {
+      uint32_t kind, count;
+      uint64_t ticket;
+      std::memcpy(&kind, at, 4), std::memcpy(&count, at + 4, 4), std::memcpy(&ticket, at + 8, 8);
+      at += 16;
+      if (kind == uint32_t(RecordKind::kToken)) {
+        at += 8;
+        continue;
+      }
+      if (kind == uint32_t(RecordKind::kProblem)) {
+        at += (count + 7) / 8 * 8;
+        continue;
+      }
+      std::string result(reinterpret_cast<const char*>(at + 40), 4);
+      at += 48;
+      for (; count > 0; --count) {
+        uint32_t sizes[4];
+        std::memcpy(sizes, at + 16, 16);
+        const size_t bytes = 32 + 8 * sizes[1] + (4 * sizes[2] + 7) / 8 * 8 + (4 * sizes[1] * sizes[3] + 7) / 8 * 8;
+        result.append(reinterpret_cast<const char*>(at), bytes);
+        at += bytes;
+      }
+      REQUIRE(results.emplace(ticket, result).second);
+    }
+  }
+
+  void wait_for(size_t count) {
+    char buffer[64];
+    for (collect(); results.size() < count; collect()) REQUIRE(read(ends[0], buffer, sizeof buffer) > 0);
+  }
+
+  void stop() {
+    for (size_t number = 0; number < models.size(); ++number) REQUIRE(loop->engine(int64_t(number)).stop(kNever));
+    collect();
+  }
+};
+
+std::string alone(const Job& job) {
+  Service service(1);
+  service.submit(job);
+  while (service.results.empty()) {
+    service.loop->engine(0).step();
+    service.collect();
+  }
+  return service.results.begin()->second;
+}
+
+void any_company_has_the_results_of_each_alone() {
+  std::mt19937 random(1);
+  std::vector<Job> jobs;
+  for (uint64_t ticket = 0; ticket < 300; ++ticket) jobs.push_back(any_job(ticket, random));
+  Service service(2);
+  for (int number = 0; number < 2; ++number) service.loop->engine(number).start();
+  std::vector<std::thread> callers;
+  for (size_t caller = 0; caller < 3; ++caller) {
+    callers.emplace_back([&, caller] {
+      for (size_t job = caller; job < jobs.size(); job += 3) service.submit(jobs[job]);
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  service.wait_for(jobs.size());
+  service.stop();
+  for (const Job& job : jobs) REQUIRE(service.results.at(job.options.ticket) == alone(job));
+}
+
+void cancellations_failures_and_deadlines_lose_nothing() {
+  std::mt19937 random(2);
+  Service service(2);
+  std::atomic<uint64_t> count{0};
+  for (const auto& model : service.models) {
+    model->on_step = [&count, raw = model.get()] { raw->decode_fails = ++count % 37 == 0; };
+    model->on_encode = [&count, raw = model.get()] { raw->encode_fails = ++count % 41 == 0; };
+  }
+  for (int number = 0; number < 2; ++number) service.loop->engine(number).start();
+  std::thread other([&] {
+    for (int round = 0; round < 300; ++round) {
+      service.loop->scheduler().cancel(static_cast<uint64_t>(round));
+      service.loop->scheduler().load();
+      service.loop->scheduler().rows_before(kNever, 0);
+      (void)service.loop->engine(round % 2).healthy();
+    }
+  });
+  for (uint64_t ticket = 0; ticket < 300; ++ticket) {
+    Job job = any_job(ticket, random);
+    if (ticket % 7 == 0) job.options.deadline_seconds = dragoman_loop_seconds() + 1e-4;
+    if (ticket % 11 == 0) job.options.start_by_seconds = dragoman_loop_seconds();
+    service.submit(job);
+  }
+  other.join();
+  service.wait_for(300);
+  service.stop();
+  REQUIRE(service.loop->scheduler().load().running == 0);
+  REQUIRE(service.loop->scheduler().load().waiting == 0);
+}
+
+void a_hanging_engine_is_abandoned_and_may_wake_up_later() {
+  std::mt19937 random(3);
+  std::mutex gate;
+  std::atomic<bool> stepping{false};
+  std::weak_ptr<FakeModel> model;
+  {
+    Service service(1);
+    service.models[0]->on_step = [&] {
+      stepping = true;
+      const std::lock_guard<std::mutex> wait(gate);
+    };
+    gate.lock();
+    service.loop->engine(0).start();
+    for (uint64_t ticket = 0; ticket < 9; ++ticket) service.submit(any_job(ticket, random));
+    while (!stepping) std::this_thread::yield();
+    REQUIRE(!service.loop->engine(0).stop(0.01));
+    service.collect();
+    REQUIRE(service.results.size() == 9);
+    model = service.models[0];
+  }
+  REQUIRE(!model.expired());
+  gate.unlock();
+  while (!model.expired()) std::this_thread::yield();
+}
+
+void hostile_bytes_are_refused() {
+  std::mt19937 random(4);
+  Service service(1);
+  const std::vector<uint8_t> valid = bytes_of(any_job(1, random));
+  for (size_t size = 1; size < valid.size(); ++size) {
+    REQUIRE(dragoman_loop_submit(reinterpret_cast<DragomanLoop*>(service.loop.get()), valid.data(), size) == -1);
+  }
+  for (int round = 0; round < 20000; ++round) {
+    std::vector<uint8_t> bytes = bytes_of(any_job(2 + uint64_t(round), random));
+    for (uint32_t change = 1 + random() % 4; change > 0; --change) bytes[random() % bytes.size()] = uint8_t(random());
+    dragoman_loop_submit(reinterpret_cast<DragomanLoop*>(service.loop.get()), bytes.data(), bytes.size());
+    if (round % 20 == 0) service.loop->engine(0).step();
+  }
+  service.loop->scheduler().fail_all(Failure::kDraining);
+  while (service.loop->scheduler().load().running > 0) service.loop->engine(0).step();
+}
+
+}  // namespace
+
+int main() {
+  any_company_has_the_results_of_each_alone();
+  cancellations_failures_and_deadlines_lose_nothing();
+  a_hanging_engine_is_abandoned_and_may_wake_up_later();
+  hostile_bytes_are_refused();
+  std::puts("passed");
+  return 0;
+}

@@ -1,0 +1,143 @@
+"""A whole service with native engines, over real connections: answers, streams, cancellation, reloads and its end."""
+
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from export.make_bundle import BundleOptions
+from model.tokenizer.tokenizer import Tokenizer
+from protos.translation_pb2 import TranslateRequest
+from serve.bundle.bundle import Bundle
+from serve.bundle.manifest import AttentionHead
+from serve.engine.native.engine import NativeEngine
+from serve.registry.engine_models import load_engines, load_models
+from serve.runtime.onnx_runtime import why_no_kernels
+from tests.support.live import LiveService, eventually, run_service
+from tests.support.toy import export_model, random_model
+
+pytestmark = pytest.mark.skipif(bool(why_no_kernels()), reason=why_no_kernels())
+TEXTS = ["alpha beta.", "gamma house.", "one two three.", "river garden.", "delta."]
+KINDS: dict[str, dict[str, Any]] = {
+    "greedy": {},
+    "beam": {"beam_size": 4, "hypotheses": 3, "length_penalty": 0.6},
+    "sampled": {"temperature": 1.2, "seed": 7, "top_p": 0.9},
+    "aligned": {"alignments": True, "token_scores": True},
+    "covering": {"beam_size": 3, "coverage_penalty": 0.4},
+    "long": {"min_target_tokens": 8, "no_repeat_ngram_tokens": 2},
+}
+LIMITS: dict[str, Any] = {"engines": 2, "slots": 8, "queue_limit": 200, "alignments": True, "device": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def bundle(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random model whose translations take some steps."""
+    model = random_model(3, tokenizer.vocabulary_size, max_source_tokens=60, max_target_tokens=60)
+    options = BundleOptions("random", alignment_heads=(AttentionHead(layer=0, head=0),))
+    return export_model(model, tokenizer, tmp_path_factory.mktemp("native") / "bundle", options=options).folder
+
+
+@pytest.fixture(scope="module")
+def native(bundle: Path) -> Iterator[LiveService]:
+    """A service with native engines."""
+    with run_service(bundle, [], load=load_engines, native=True, **LIMITS) as live:
+        assert all(isinstance(engine, NativeEngine) for engine in live.pipeline.engines.running)
+        yield live
+
+
+@pytest.fixture(scope="module")
+def reference(bundle: Path) -> Iterator[LiveService]:
+    """The same with engines in Python."""
+    with run_service(bundle, [], load=load_models, **LIMITS) as live:
+        yield live
+
+
+def answer(live: LiveService, **request: Any) -> Any:
+    answered = live.post({"text": TEXTS, "options": request})
+    assert answered.status_code == 200, answered.text
+    return answered.json()["translations"]
+
+
+@pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
+def test_answers_are_those_of_engines_in_python(
+    native: LiveService, reference: LiveService, options: dict[str, Any]
+) -> None:
+    assert answer(native, **options) == answer(reference, **options)
+
+
+def test_many_clients_at_once_get_the_answers_of_one(native: LiveService) -> None:
+    alone = {kind: answer(native, **options) for kind, options in KINDS.items()}
+    with ThreadPoolExecutor(12) as pool:
+        kinds = list(KINDS) * 10
+        assert list(pool.map(lambda kind: answer(native, **KINDS[kind]), kinds)) == [alone[kind] for kind in kinds]
+    native.settle()
+
+
+def test_a_stream_joins_to_the_answer(native: LiveService) -> None:
+    texts = dict.fromkeys(range(len(TEXTS)), "")
+    with native.call_stream(TranslateRequest(text=TEXTS)) as events:
+        for event in events:
+            if event.HasField("delta"):
+                texts[event.delta.text_index] += event.delta.text
+    assert list(texts.values()) == [each["text"] for each in answer(native)]
+
+
+def test_scores_are_those_of_engines_in_python(native: LiveService, reference: LiveService) -> None:
+    scores = []
+    for live in (native, reference):
+        answered = live.post({"pairs": [{"text": text, "translation": text} for text in TEXTS]}, path="/v1/score")
+        assert answered.status_code == 200, answered.text
+        scores.append(answered.json()["scores"])
+    assert scores[0] == scores[1]
+
+
+def test_a_deadline_and_a_disconnect_free_their_rows(native: LiveService) -> None:
+    for _ in range(20):
+        with native.call_stream(TranslateRequest(text=TEXTS * 4)) as events:
+            next(events)
+            events.cancel()
+    with pytest.raises(grpc.RpcError) as late:
+        native.call(TranslateRequest(text=TEXTS * 4), 0.001)
+    assert late.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    native.settle()
+    eventually(lambda: native.pipeline.scheduler.idle)
+    assert native.metric("rows_running") == native.metric("sequences_waiting") == 0
+
+
+def test_the_engines_are_counted(native: LiveService) -> None:
+    answer(native)
+    native.get("/metrics")
+    for phase in ("encode", "decode"):
+        assert native.metric("engine_steps_total", phase=phase) > 0
+        assert native.metric("engine_step_seconds_sum", phase=phase) > 0
+
+
+def test_a_reload_replaces_the_loop_while_requests_run(bundle: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "served"
+    shutil.copytree(bundle, folder)
+    with run_service(folder, [], load=load_engines, native=True, admin_key="key", **LIMITS) as live:
+        expected, first = answer(live), live.pipeline
+        manifest = (folder / "manifest.json").read_text(encoding="utf-8")
+        with ThreadPoolExecutor(4) as pool:
+            answers = [pool.submit(answer, live) for _ in range(40)]
+            (folder / "manifest.json").write_text(manifest + "\n", encoding="utf-8")
+            live.loop.call_soon_threadsafe(live.service.reloader.start)
+            eventually(lambda: live.pipeline is not first)
+            answers += [pool.submit(answer, live) for _ in range(20)]
+            assert all(each.result() == expected for each in answers)
+    assert first.scheduler.idle
+
+
+def test_stopping_a_busy_service_answers_every_request(bundle: Path) -> None:
+    with run_service(bundle, [], load=load_engines, native=True, **LIMITS) as live, ThreadPoolExecutor(8) as pool:
+        expected = answer(live)
+        answers = [pool.submit(answer, live) for _ in range(30)]
+        wait(answers, return_when=FIRST_COMPLETED)
+        live.stop()
+        done = [each.exception() is None and each.result() == expected for each in answers]
+    assert any(done)
+    assert Bundle.open(bundle).manifest.cache is not None
